@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A TFLite delegate whose ops run as OpenCL kernels: the public names."""
+
+from delegate.errors import (
+    AbiMismatch,
+    DelegateError,
+    DeviceError,
+    KernelBuildError,
+    ModelError,
+    NoDeviceError,
+    Unsupported,
+)
+from delegate.graph.ir import Graph, Node, Quantization, Tensor
+from delegate.opencl_delegate import OpenCLDelegate
+from delegate.runtime.device import DeviceInfo, list_devices
+from delegate.runtime.executor import LaunchTime
+from delegate.tflite.reader import read_model
+from delegate.tflite.writer import write_model
+
+__all__ = [
+    "AbiMismatch",
+    "DelegateError",
+    "DeviceError",
+    "DeviceInfo",
+    "Graph",
+    "KernelBuildError",
+    "LaunchTime",
+    "ModelError",
+    "NoDeviceError",
+    "Node",
+    "OpenCLDelegate",
+    "Quantization",
+    "Tensor",
+    "Unsupported",
+    "list_devices",
+    "read_model",
+    "write_model",
+]

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The exceptions this package raises.
+
+    DelegateError
+    |-- ModelError           the .tflite file is damaged, foreign or too large
+    |-- Unsupported          a node stays on the CPU, and why: the normal case, not a failure
+    |-- KernelBuildError     the driver refused a kernel: file, defines and build log
+    |-- DeviceError          an OpenCL call failed, or no usable device was found
+    |   `-- NoDeviceError    no device at all, or none that passes its self-test
+    `-- AbiMismatch          TFLite's nodes are not those of the parsed file
+"""
+
+
+class DelegateError(Exception):
+    """Base of every error this package raises on purpose; its text is one complete sentence."""
+
+
+class ModelError(DelegateError):
+    """The .tflite file cannot be read; the text names the part that is wrong."""
+
+
+class Unsupported(DelegateError):
+    """This node cannot run here; the text names the value and the rule it breaks."""
+
+
+class KernelBuildError(DelegateError):
+    """A kernel did not build.
+
+    Attributes:
+        file: the .cl file's name; defines: the macros it was built with; log: the driver's words.
+    """
+
+    def __init__(self, file: str, defines: dict[str, str], log: str) -> None:
+        self.file = file
+        self.defines = defines
+        self.log = log.strip()
+        macros = " ".join(f"{name}={value}" for name, value in defines.items())
+        first_line = next((line for line in self.log.splitlines() if "error" in line.lower()), "")
+        super().__init__(
+            f"kernel {file} does not build ({macros or 'no defines'}): "
+            f"{first_line.strip() or self.log[:200] or 'the driver gives no log'}"
+        )
+
+
+class DeviceError(DelegateError):
+    """An OpenCL call failed; the text holds the call and the CL status name."""
+
+
+class NoDeviceError(DeviceError):
+    """No OpenCL device can be used; the text says what was found and what to install."""
+
+
+class AbiMismatch(DelegateError):
+    """A node handed over by TFLite differs from the parsed file's node of that index."""

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A graph and its verdicts as text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from delegate.graph.ir import Graph, Tensor
+
+
+def table(graph: Graph, verdicts: Sequence[tuple[int, str, str | None]]) -> str:
+    """Return a row a node, then the refusals grouped by op and reason with counts."""
+    rows = [("node", "op", "inputs", "outputs", "shape", "dtype", "scale", "verdict")]
+    for node, (index, op, reason) in zip(graph.nodes, verdicts, strict=True):
+        first = node.outputs[0] if node.outputs else None
+        rows.append(
+            (
+                str(index),
+                op,
+                ",".join("-" if t is None else str(t.index) for t in node.inputs),
+                ",".join(str(t.index) for t in node.outputs),
+                "x".join(map(str, first.shape)) if first else "",
+                first.dtype if first else "",
+                _scale(first),
+                "opencl" if reason is None else reason,
+            )
+        )
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, [*widths, 0], strict=True)).rstrip()
+        for row in rows
+    ]
+    for (op, reason), count in refusals(verdicts):
+        lines.append(f"{count} x {op}: {reason}")
+    return "\n".join(lines)
+
+
+def refusals(verdicts: Sequence[tuple[int, str, str | None]]) -> list[tuple[tuple[str, str], int]]:
+    """Return ((op, reason), how many nodes), the most frequent first."""
+    return Counter((op, reason) for _, op, reason in verdicts if reason is not None).most_common()
+
+
+def _scale(tensor: Tensor | None) -> str:
+    if tensor is None or tensor.quantization is None:
+        return ""
+    scales = tensor.quantization.scale
+    return f"{scales[0]:g}" if len(scales) == 1 else f"{len(scales)} scales"

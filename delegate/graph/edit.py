@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pure Graph -> Graph functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from delegate.graph.ir import Graph, Tensor
+
+
+def with_shapes(graph: Graph, shapes: Mapping[int, tuple[int, ...]]) -> Graph:
+    """Return the graph with other tensor shapes, by tensor index; constants keep theirs."""
+    changed: dict[Tensor, Tensor] = {
+        tensor: replace(tensor, shape=shapes[tensor.index])
+        for tensor in graph.tensors
+        if tensor.data is None and shapes.get(tensor.index, tensor.shape) != tensor.shape
+    }
+    if not changed:
+        return graph
+
+    def new(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return tuple(changed.get(tensor, tensor) for tensor in tensors)
+
+    nodes = tuple(
+        replace(
+            node,
+            inputs=tuple(None if t is None else changed.get(t, t) for t in node.inputs),
+            outputs=new(node.outputs),
+        )
+        for node in graph.nodes
+    )
+    return replace(
+        graph,
+        tensors=new(graph.tensors),
+        nodes=nodes,
+        inputs=new(graph.inputs),
+        outputs=new(graph.outputs),
+    )

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The neutral graph every layer above and below speaks: frozen records, no behaviour.
+
+Nothing here knows flatbuffers, TFLite's C structures or OpenCL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """Affine quantisation: real = scale * (value - zero_point)."""
+
+    scale: tuple[float, ...]  # one per tensor, or one per slice along `axis`; exact float32 values
+    zero_point: tuple[int, ...]  # as many as scales
+    axis: int = 0  # the dimension per-channel scales belong to
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tensor:
+    """A value of the graph; two tensors are the same one only if they are the same object."""
+
+    index: int  # position in the file's tensor table, which is TFLite's tensor index
+    name: str  # "" where the file gives none
+    shape: tuple[int, ...]  # sizes in elements; () is a scalar
+    dtype: str  # numpy's name ("uint8", "float32", "bool"), or "string", "resource", ... for others
+    quantization: Quantization | None = None  # None: the values are plain numbers
+    data: NDArray[Any] | None = None  # a constant's values in `shape`; None: computed or an input
+    is_variable: bool = False  # state that outlives a run
+    is_sparse: bool = False  # the constant is stored compressed, and `data` is None
+    shape_signature: tuple[int, ...] = ()  # as converted, -1 = unknown; () where the file has none
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """One operator; `inputs` may hold None where an optional input is left out."""
+
+    index: int  # position in the subgraph's operator list, which is TFLite's node index
+    op: str  # TFLite's builtin name ("CONV_2D"), or the custom op's own name
+    version: int  # of the op, as the file asks for it
+    inputs: tuple[Tensor | None, ...]
+    outputs: tuple[Tensor, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)  # schema names: "stride_w"; enum: "SAME"
+    is_custom: bool = False  # `op` is not one of TFLite's builtin names
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    """The first subgraph of a model, its nodes in execution order."""
+
+    tensors: tuple[Tensor, ...]  # position = Tensor.index
+    nodes: tuple[Node, ...]  # position = Node.index
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    description: str = ""  # the file's own words about itself
+    subgraphs: int = 1  # in the file; the others (control flow's bodies) are not read

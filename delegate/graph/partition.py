@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verdicts -> the groups TFLite will form of the claimed nodes, and what crosses their borders."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from delegate.graph.ir import Graph, Node, Tensor
+
+# Ops whose output shapes follow from the values they compute with, beyond a computed shape input.
+_SHAPE_FROM_DATA = frozenset({"WHERE", "UNIQUE", "NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5"})
+_SUBGRAPH_CALLS = frozenset({"IF", "WHILE", "CALL", "CALL_ONCE"})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Partition:
+    """Nodes that run together."""
+
+    nodes: tuple[Node, ...]  # in execution order
+    inputs: tuple[Tensor, ...]  # computed outside and read inside, by tensor index
+    outputs: tuple[Tensor, ...]  # computed inside and read outside, by tensor index
+
+
+def partitions(graph: Graph, claimed: Collection[int]) -> tuple[Partition, ...]:
+    """Group the claimed nodes as TFLite does.
+
+    A group takes every node of one kind, claimed or not, whose inputs are there, then the kinds
+    change over.
+    Source: tflite/graph_info.cc PartitionGraphIntoIndependentNodeSubsets
+    """
+    producer = {tensor: node for node in graph.nodes for tensor in node.outputs}
+    ready = set(graph.tensors) - set(producer)
+    waiting = list(graph.nodes)
+    groups: list[list[Node]] = []
+    while waiting:
+        kind: bool | None = None
+        group: list[Node] = []
+        grew = True
+        while grew:
+            grew = False
+            for node in list(waiting):
+                is_ready = all(tensor is None or tensor in ready for tensor in node.inputs)
+                if is_ready and kind in (None, node.index in claimed):
+                    kind = node.index in claimed
+                    group.append(node)
+                    waiting.remove(node)
+                    ready.update(node.outputs)
+                    grew = True
+        if not group:
+            break  # a cycle: TFLite refuses such a model itself
+        if kind:
+            groups.append(sorted(group, key=lambda node: node.index))
+    return tuple(_with_borders(graph, group) for group in groups)
+
+
+def _with_borders(graph: Graph, group: list[Node]) -> Partition:
+    inside = {tensor for node in group for tensor in node.outputs}
+    read = {t for node in group for t in node.inputs if t is not None and t.data is None}
+    members = {node.index for node in group}
+    wanted = set(graph.outputs)
+    for node in graph.nodes:
+        if node.index not in members:
+            wanted.update(tensor for tensor in node.inputs if tensor is not None)
+    return Partition(
+        tuple(group),
+        tuple(sorted(read - inside, key=lambda tensor: tensor.index)),
+        tuple(sorted(inside & wanted, key=lambda tensor: tensor.index)),
+    )
+
+
+def dynamic_tensors(graph: Graph, claimed: Collection[int]) -> frozenset[Tensor]:
+    """Return the tensors whose shape may be known only during a run.
+
+    A node left to the CPU may size its output by a computed integer tensor (RESHAPE's new shape);
+    what it then makes is dynamic, and so is all that follows. Cautious: an op that only looks like
+    that costs a delegated node, never a wrong result.
+    """
+    dynamic: set[Tensor] = {
+        tensor
+        for tensor in graph.tensors
+        if tensor.data is None and (min(tensor.shape, default=1) < 1)
+    }
+    for node in graph.nodes:
+        sizes = [
+            tensor
+            for tensor in node.inputs[1:]
+            if tensor is not None
+            and tensor.data is None
+            and tensor.dtype in ("int32", "int64")
+            and len(tensor.shape) <= 1
+        ]
+        from_data = node.op in _SHAPE_FROM_DATA or node.op in _SUBGRAPH_CALLS or node.is_custom
+        if node.index not in claimed and (sizes or from_data):
+            dynamic.update(node.outputs)
+        if any(tensor in dynamic for tensor in node.inputs):
+            dynamic.update(node.outputs)
+    return frozenset(dynamic)
