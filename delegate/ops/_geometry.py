@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sizes and paddings of sliding windows: integers only, no tensors' values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from delegate.errors import Unsupported
+from delegate.graph.ir import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A sliding window over height and width, in pixels."""
+
+    in_h: int
+    in_w: int
+    out_h: int
+    out_w: int
+    kernel_h: int
+    kernel_w: int
+    stride_h: int
+    stride_w: int
+    dilation_h: int
+    dilation_w: int
+    pad_top: int
+    pad_left: int
+
+    def params(self) -> dict[str, int]:
+        """The fields kernels read, by name."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def window(
+    source: Tensor, result: Tensor, kernel_h: int, kernel_w: int, options: Mapping[str, Any]
+) -> Window:
+    """Return the window that takes `source` to `result`.
+
+    Shapes:
+        source (n, h, w, c) -> result (n, oh, ow, _)
+    Raises:
+        Unsupported: a rank, stride, dilation or output size that does not fit.
+    Source: tflite/kernels/padding.h ComputePaddingHeightWidth
+    """
+    if len(source.shape) != 4 or len(result.shape) != 4:
+        raise Unsupported(
+            f"shapes {shape_text(source)} -> {shape_text(result)}: only rank 4 (NHWC)"
+        )
+    if 0 in source.shape or 0 in result.shape:
+        raise Unsupported(f"shapes {shape_text(source)} -> {shape_text(result)}: nothing to compute")
+    if source.shape[0] != result.shape[0]:
+        raise Unsupported(f"batch {source.shape[0]} in, {result.shape[0]} out: they must be equal")
+    strides = options.get("stride_h", 0), options.get("stride_w", 0)
+    dilations = options.get("dilation_h_factor", 1), options.get("dilation_w_factor", 1)
+    if min(*strides, *dilations, kernel_h, kernel_w) < 1:
+        raise Unsupported(
+            f"kernel {kernel_h}x{kernel_w}, stride {strides[0]}x{strides[1]}, dilation "
+            f"{dilations[0]}x{dilations[1]}: each must be at least 1"
+        )
+    padding = options.get("padding")
+    out_h, pad_top = _along(source.shape[1], kernel_h, strides[0], dilations[0], padding)
+    out_w, pad_left = _along(source.shape[2], kernel_w, strides[1], dilations[1], padding)
+    if (out_h, out_w) != result.shape[1:3]:
+        raise Unsupported(
+            f"output {result.shape[1]}x{result.shape[2]}: the window gives {out_h}x{out_w}"
+        )
+    return Window(
+        *source.shape[1:3], out_h, out_w, kernel_h, kernel_w, *strides, *dilations, pad_top, pad_left
+    )
+
+
+def _along(size: int, kernel: int, stride: int, dilation: int, padding: Any) -> tuple[int, int]:
+    extent = (kernel - 1) * dilation + 1
+    if padding == "SAME":
+        out = -(-size // stride)
+        return out, max(0, (out - 1) * stride + extent - size) // 2
+    if padding == "VALID":
+        return max(0, (size + stride - extent) // stride), 0
+    raise Unsupported(f"padding {padding}: only SAME and VALID exist")
+
+
+def shape_text(tensor: Tensor) -> str:
+    """A shape for people: "1x224x224x3"; "scalar" for rank 0."""
+    return "x".join(map(str, tensor.shape)) or "scalar"

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which function lowers which op; the files of this folder register themselves on import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from delegate.errors import Unsupported
+from delegate.graph.ir import Node
+from delegate.launch import Alternative, Target
+
+Lower = Callable[[Node, Target], tuple[Alternative, ...]]
+_LOWER: dict[str, Lower] = {}
+
+
+def lowers(*ops: str) -> Callable[[Lower], Lower]:
+    """Register the decorated function for these ops.
+
+    Raises:
+        ValueError: an op has a function already.
+    """
+
+    def register(lower: Lower) -> Lower:
+        for op in ops:
+            if op in _LOWER:
+                raise ValueError(f"{op} is lowered by {_LOWER[op].__module__} already")
+            _LOWER[op] = lower
+        return lower
+
+    return register
+
+
+def lower(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Return the node's alternatives, the plain portable one last.
+
+    Raises:
+        Unsupported: no function for the op, or the node is beyond it; the text says why.
+    """
+    if node.is_custom or node.op not in _LOWER:
+        kind = "custom op" if node.is_custom else "op"
+        raise Unsupported(f"{kind} {node.op} is not implemented")
+    return _LOWER[node.op](node, target)
+
+
+def ops() -> tuple[str, ...]:
+    """The ops that have a function, sorted."""
+    return tuple(sorted(_LOWER))

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DEPTHWISE_CONV_2D, 8 bit: the plain kernel, and one over vectors of channels."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.errors import Unsupported
+from delegate.graph.ir import Node, Tensor
+from delegate.launch import Alternative, Constant, Launch, Target
+from delegate.ops import _quantize
+from delegate.ops._geometry import shape_text, window
+from delegate.ops._registry import lowers
+from delegate.ops.conv_2d import items_a_tile, require_quant8_weights, zeros_row
+
+TILE_W = 4  # neighbouring output pixels a work-item, which share the weights they load
+
+
+@lowers("DEPTHWISE_CONV_2D")
+def lower_depthwise_conv_2d(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Convolve each channel of an NHWC tensor with constant 1HWO weights of its own.
+
+    Shapes:
+        input (n, h, w, i), weights (1, kh, kw, i * m), bias (i * m,) -> output (n, oh, ow, i * m)
+    Raises:
+        Unsupported: computed weights, channels that are no multiple, other types.
+    Source: tflite/kernels/internal/reference/depthwiseconv_uint8.h,
+    integer_ops/depthwise_conv.h; the multiplier is the shapes' quotient, as in
+    tflite/kernels/depthwise_conv.cc
+    """
+    source, weights, bias = _quantize.inputs_of(node.inputs, 2, 3)
+    assert source is not None and weights is not None
+    result = node.outputs[0]
+    require_quant8_weights(source, weights, result)
+    if len(weights.shape) != 4 or weights.shape[0] != 1:
+        raise Unsupported(f"weights {shape_text(weights)}: 1HWO is needed")
+    _, kernel_h, kernel_w, out_c = weights.shape
+    area = window(source, result, kernel_h, kernel_w, node.options)
+    in_c, batch = source.shape[3], source.shape[0]
+    if result.shape[3] != out_c or out_c % in_c:
+        raise Unsupported(
+            f"{in_c} input, {out_c} weight and {result.shape[3]} output channels: "
+            "the last two must be equal and a multiple of the first"
+        )
+    values = _quantize.require_constant(weights, "weights").reshape(-1, out_c)
+    weight_zero = _quantize.weight_scales(weights, 3)[1]
+    bias_values = _quantize.int32_bias(bias, out_c)
+    scaling = _quantize.convolution_multipliers(
+        source, weights, result, 3, per_channel=source.dtype == "int8"
+    )
+    low, high = _quantize.activation_range(
+        result, node.options.get("fused_activation_function", "NONE")
+    )
+    input_zero = _quantize.per_tensor(source)[1]
+    elem = _quantize.ELEM[source.dtype]
+    common: dict[str, int | Tensor | Constant] = {
+        "input": source,
+        "output": result,
+        **area.params(),
+        "in_c": in_c,
+        "out_c": out_c,
+        "output_zero": _quantize.per_tensor(result)[1],
+        "output_min": low,
+        "output_max": high,
+    }
+
+    def channels(first: NDArray[np.int64]) -> Constant:
+        return Constant(
+            12 * out_c, lambda: np.concatenate([_quantize.wrap_int32(first)[None], scaling])
+        )
+
+    def centred() -> NDArray[np.int64]:
+        return values.astype(np.int64) - weight_zero
+
+    elements = batch * area.out_h * area.out_w * out_c
+    plain = Launch(
+        "depthwise_conv_2d",
+        "depthwise_conv_2d_quant8",
+        tiles=-(-elements // 64),
+        group_items=64,
+        params=common
+        | {
+            "weights": Constant(values.nbytes, lambda: values),
+            "channels": channels(bias_values),
+            "depth_multiplier": out_c // in_c,
+            "input_zero": input_zero,
+            "weight_zero": weight_zero,
+            "elements": elements,
+            "tile_items": 64,
+        },
+        reads=(source,),
+        writes=(result,),
+        defines={"ELEM": elem, "WEIGHT": elem},
+    )
+    plain_last = (Alternative("plain", (plain,)),)
+    lanes = _lanes(out_c, target)
+    if lanes == 0 or out_c != in_c:
+        return plain_last
+
+    tile_w = TILE_W if area.out_w >= TILE_W else 1
+    channel_blocks, row_blocks = -(-out_c // lanes), -(-area.out_w // tile_w)
+    items = batch * area.out_h * row_blocks * channel_blocks
+    tile_items = items_a_tile(items, items, target)
+    vector = Launch(
+        "depthwise_conv_2d",
+        "depthwise_conv_2d_vector_quant8",
+        tiles=-(-items // tile_items),
+        group_items=target.group_items,
+        params=common
+        | {
+            "weights": Constant(2 * values.size, lambda: centred().astype(np.int16)),
+            "channels": channels(bias_values - input_zero * centred().sum(0)),
+            "zeros": zeros_row(in_c, input_zero, source.dtype),
+            "items": items,
+            "tile_items": tile_items,
+            "channel_blocks": channel_blocks,
+            "row_blocks": row_blocks,
+        },
+        reads=(source,),
+        writes=(result,),
+        defines={"ELEM": elem, "LANES": lanes, "TILE_W": tile_w},
+    )
+    return (Alternative(f"vector {lanes}x{tile_w}", (vector,)), *plain_last)
+
+
+def _lanes(channels: int, target: Target) -> int:
+    widest = 4 if target.group_items > 1 else min(target.vector_width, 16)
+    return max((lanes for lanes in (16, 8, 4) if lanes <= min(widest, channels)), default=0)

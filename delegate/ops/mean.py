@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MEAN over height and width, 8 bit."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from delegate.errors import Unsupported
+from delegate.graph.ir import Node
+from delegate.launch import Alternative, Launch, Target
+from delegate.ops import _quantize
+from delegate.ops._geometry import shape_text
+from delegate.ops._registry import lowers
+
+
+@lowers("MEAN")
+def lower_mean(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Average an NHWC tensor over its pixels.
+
+    Shapes:
+        input (n, h, w, c), axes (1, 2) -> output (n, c) or (n, 1, 1, c)
+    Raises:
+        Unsupported: other axes or ranks, types other than uint8 and int8.
+    Source: tflite/kernels/internal/reference/reduce.h QuantizedMeanOrSum
+    """
+    source, axes = _quantize.inputs_of(node.inputs, 2, 2)
+    assert source is not None and axes is not None
+    result = node.outputs[0]
+    if source.dtype != result.dtype:
+        raise Unsupported(f"{source.dtype} in, {result.dtype} out: they must be equal")
+    if len(source.shape) != 4 or math.prod(source.shape) == 0:
+        raise Unsupported(f"input {shape_text(source)}: only rank 4 (NHWC)")
+    values = np.ravel(_quantize.require_constant(axes, "axes")).tolist()
+    if any(not -4 <= axis < 4 for axis in values) or {axis % 4 for axis in values} != {1, 2}:
+        raise Unsupported(f"axes {values}: only height and width, 1 and 2")
+    batch, height, width, depth = source.shape
+    if math.prod(result.shape) != batch * depth:
+        raise Unsupported(f"output {shape_text(result)}: {batch}x{depth} is computed")
+    in_scale, in_zero = _quantize.per_tensor(source)
+    out_scale, out_zero = _quantize.per_tensor(result)
+    pixels = height * width
+    multiplier, shift = _quantize.quantize_multiplier(in_scale / out_scale)
+    # The division joins the multiplier, at as many more bits as that leaves it.
+    extra = min(pixels.bit_length() - 1, 32, 31 + shift)
+    multiplier = (multiplier << extra) // pixels
+    limits = np.iinfo(result.dtype)
+    launch = Launch(
+        "mean",
+        "mean_quant8",
+        tiles=-(-batch * depth // 64),
+        group_items=64,
+        params={
+            "input": source,
+            "output": result,
+            "pixels": pixels,
+            "depth": depth,
+            "input_zero": in_zero,
+            "output_zero": out_zero,
+            "output_min": int(limits.min),
+            "output_max": int(limits.max),
+            "multiplier": multiplier,
+            "shift": shift - extra,
+            "elements": batch * depth,
+            "tile_items": 64,
+        },
+        reads=(source,),
+        writes=(result,),
+        defines={"ELEM": _quantize.ELEM[source.dtype]},
+    )
+    return (Alternative("plain", (launch,)),)

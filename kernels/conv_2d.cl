@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// Macros: ELEM, the activations' type, uchar or char; WEIGHT, the stored weights' type;
+// SINGLE_ROUNDING, 1 where the runtime's FULLY_CONNECTED rounds once; for the tiled kernel
+// LANES x VECTORS output channels and TILE_W output pixels a work-item.
+#pragma OPENCL FP_CONTRACT OFF
+#include "quantize.clh"
+
+#if USES_CONV_2D_QUANT8
+DEFINE_ROUNDING()
+#if SINGLE_ROUNDING
+DEFINE_SINGLE_ROUNDING()
+#define REQUANTIZE requantize_once
+#else
+#define REQUANTIZE requantize
+#endif
+
+// output[n,y,x,o] = sum over the in-bounds window of (input - zero) * (weights[o,ky,kx,i] - zero),
+// plus bias, requantised and clamped   NHWC, OHWI   Source: reference/conv.h, integer_ops/conv.h
+// tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(n*out_h*out_w*out_c / TILE_ITEMS)
+static void conv_2d_quant8_tile(global uchar* arena, global const uchar* constants,
+                                global const int* params, int tile) {
+  global const ELEM* input = (global const ELEM*)(arena + INPUT);
+  global const WEIGHT* weights = (global const WEIGHT*)(constants + WEIGHTS);
+  global const int* channel = (global const int*)(constants + CHANNELS);
+  global ELEM* output = (global ELEM*)(arena + OUTPUT);
+  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
+    int element = tile * TILE_ITEMS + i;
+    if (element >= ELEMENTS) break;
+    int o = element % OUT_C;
+    int pixel = element / OUT_C;
+    int x = pixel % OUT_W;
+    int y = pixel / OUT_W % OUT_H;
+    int n = pixel / OUT_W / OUT_H;
+    int sum = channel[o];
+    for (int ky = 0; ky < KERNEL_H; ky++) {
+      int in_y = y * STRIDE_H - PAD_TOP + ky * DILATION_H;
+      if (in_y < 0 || in_y >= IN_H) continue;
+      for (int kx = 0; kx < KERNEL_W; kx++) {
+        int in_x = x * STRIDE_W - PAD_LEFT + kx * DILATION_W;
+        if (in_x < 0 || in_x >= IN_W) continue;
+        global const ELEM* source = input + ((n * IN_H + in_y) * IN_W + in_x) * IN_C;
+        global const WEIGHT* weight = weights + ((o * KERNEL_H + ky) * KERNEL_W + kx) * IN_C;
+        for (int c = 0; c < IN_C; c++)
+          sum += ((int)source[c] - INPUT_ZERO) * ((int)weight[c] - WEIGHT_ZERO);
+      }
+    }
+    int scaled = REQUANTIZE(sum, channel[OUT_C + o], channel[2 * OUT_C + o]) + OUTPUT_ZERO;
+    output[element] = (ELEM)clamp(scaled, OUTPUT_MIN, OUTPUT_MAX);
+  }
+}
+
+kernel void conv_2d_quant8(global uchar* arena, global const uchar* constants,
+                           global const int* params, int first) {
+  conv_2d_quant8_tile(arena, constants, params + first, get_group_id(0));
+}
+#endif
+
+#if USES_CONV_2D_TILED_QUANT8
+DEFINE_ROUNDING(LANES)
+#if SINGLE_ROUNDING
+DEFINE_SINGLE_ROUNDING(LANES)
+#define REQUANTIZE JOIN(requantize_once, LANES)
+#else
+#define REQUANTIZE JOIN(requantize, LANES)
+#endif
+#define INTS JOIN(int, LANES)
+#define LOAD_INTS JOIN(vload, LANES)
+#define STORE_ELEMS JOIN(vstore, LANES)
+#define TO_ELEMS JOIN(JOIN(convert_, ELEM), LANES)
+#define BLOCK (LANES * VECTORS)
+
+// The same sums for TILE_W pixels x BLOCK channels at a time: weights are 16 bit, less their zero
+// point, in pairs along the input channel, so that a product pair is two 16-bit multiplications.
+// The input's zero point is in the bias; a window's pixel out of bounds reads a row of zero points
+// kept among the constants, which makes every tap alike. The last block of pixels or channels
+// overlaps the one before it and writes the same values again: no short stores.
+// tile: TILE_ITEMS pixel blocks of one channel block; tiles: ceil(pixel blocks / TILE_ITEMS) *
+// channel blocks
+static void conv_2d_tiled_quant8_tile(global uchar* arena, global const uchar* constants,
+                                      global const int* params, int tile) {
+  int block = tile / BLOCK_TILES;
+  int first_channel = min(block * BLOCK, OUT_C - BLOCK);
+  global const int* channel = (global const int*)(constants + CHANNELS) + first_channel;
+  global const uchar* zeros = constants + ZEROS;
+  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
+    int item = tile % BLOCK_TILES * TILE_ITEMS + i;
+    if (item >= PIXEL_BLOCKS) break;
+    int pixel = min(item * TILE_W, PIXELS - TILE_W);
+    int x = pixel % OUT_W;
+    int y = pixel / OUT_W % OUT_H;
+    int n = pixel / OUT_W / OUT_H;
+    int in_x[TILE_W];
+    int in_y[TILE_W];
+    int in_row[TILE_W];
+    INTS sum[TILE_W][VECTORS];
+#pragma unroll
+    for (int p = 0; p < TILE_W; p++) {
+      in_x[p] = x * STRIDE_W - PAD_LEFT;
+      in_y[p] = y * STRIDE_H - PAD_TOP;
+      in_row[p] = n * IN_H;
+      x++;
+      if (x == OUT_W) {
+        x = 0;
+        y++;
+        if (y == OUT_H) {
+          y = 0;
+          n++;
+        }
+      }
+#pragma unroll
+      for (int v = 0; v < VECTORS; v++) sum[p][v] = LOAD_INTS(v, channel);
+    }
+    global const int* weight =
+        (global const int*)(constants + WEIGHTS) + block * (KERNEL_H * KERNEL_W * PAIRS * BLOCK);
+    for (int ky = 0; ky < KERNEL_H; ky++) {
+      for (int kx = 0; kx < KERNEL_W; kx++) {
+        global const ELEM* source[TILE_W];
+#pragma unroll
+        for (int p = 0; p < TILE_W; p++) {
+          int at_x = in_x[p] + kx * DILATION_W;
+          int at_y = in_y[p] + ky * DILATION_H;
+          int inside = at_x >= 0 && at_x < IN_W && at_y >= 0 && at_y < IN_H;
+          global const uchar* tap = arena + INPUT + ((in_row[p] + at_y) * IN_W + at_x) * IN_C;
+          source[p] = (global const ELEM*)(inside ? tap : zeros);
+        }
+        for (int k = 0; k < PAIRS; k++) {
+          INTS even[VECTORS];
+          INTS odd[VECTORS];
+#pragma unroll
+          for (int v = 0; v < VECTORS; v++) {
+            INTS pair = LOAD_INTS(v, weight);
+            even[v] = (pair << 16) >> 16;
+            odd[v] = pair >> 16;
+          }
+          weight += BLOCK;
+#pragma unroll
+          for (int p = 0; p < TILE_W; p++) {
+            INTS a = (int)source[p][2 * k];
+            INTS b = (int)source[p][2 * k + 1];
+#pragma unroll
+            for (int v = 0; v < VECTORS; v++) sum[p][v] += even[v] * a + odd[v] * b;
+          }
+        }
+      }
+    }
+#pragma unroll
+    for (int v = 0; v < VECTORS; v++) {
+      INTS multiplier = LOAD_INTS(v, channel + OUT_C);
+      INTS shift = LOAD_INTS(v, channel + 2 * OUT_C);
+      INTS low = OUTPUT_MIN;
+      INTS high = OUTPUT_MAX;
+#pragma unroll
+      for (int p = 0; p < TILE_W; p++) {
+        INTS scaled = REQUANTIZE(sum[p][v], multiplier, shift) + OUTPUT_ZERO;
+        global ELEM* output = (global ELEM*)(arena + OUTPUT) + (pixel + p) * OUT_C + first_channel;
+        STORE_ELEMS(TO_ELEMS(clamp(scaled, low, high)), v, output);
+      }
+    }
+  }
+}
+
+kernel void conv_2d_tiled_quant8(global uchar* arena, global const uchar* constants,
+                                 global const int* params, int first) {
+  conv_2d_tiled_quant8_tile(arena, constants, params + first, get_group_id(0));
+}
+#endif

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Macros: none of its own.
+#pragma OPENCL FP_CONTRACT OFF
+#include "quantize.clh"
+DEFINE_ROUNDING()
+DEFINE_SINGLE_ROUNDING()
+DEFINE_ROUNDING(4)
+
+// What every kernel here relies on, on fixed vectors: the rounding rules on scalars and vectors,
+// vector loads at any byte, sums and products of floats.
+// Each case takes 4 ints of `CASES` (x, multiplier, shift, unused) and gives 4 of `ANSWERS`.
+static void runtime_self_test_tile(global uchar* arena, global const uchar* constants,
+                                   global const int* params, int tile) {
+  global const int* given = (global const int*)(constants + CASES);
+  global int* answer = (global int*)(arena + ANSWERS);
+  int i = tile * 4;
+  answer[i] = requantize(given[i], given[i + 1], given[i + 2]);
+  answer[i + 1] = requantize_once(given[i], given[i + 1], given[i + 2]);
+  int4 x = given[i];
+  int4 multiplier = given[i + 1];
+  int4 shift = given[i + 2];
+  int4 lanes = requantize4(x, multiplier, shift);
+  uchar4 unaligned = vload4(0, constants + CASES + 16 * tile + 1);
+  int4 bytes = convert_int4(unaligned);
+  answer[i + 2] = (lanes.x + lanes.y + lanes.z + lanes.w) ^ (bytes.x | bytes.y << 8 | bytes.z << 16);
+  float a = as_float(given[i]);
+  float b = as_float(given[i + 1]);
+  float product = a * b;
+  answer[i + 3] = as_int(product + as_float(given[i + 3]));
+}
+
+kernel void runtime_self_test(global uchar* arena, global const uchar* constants,
+                              global const int* params, int first) {
+  runtime_self_test_tile(arena, constants, params + first, get_group_id(0));
+}
