@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Graph + target -> verdicts; partition -> Program. Never touches a device: `check` does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from delegate import ops
+from delegate.errors import Unsupported
+from delegate.graph.ir import Graph, Node
+from delegate.graph.partition import Partition, dynamic_tensors
+from delegate.launch import Alternative, Program, Step, Target
+
+Check = Callable[[Alternative], str | None]
+Verdict = tuple[int, str, str | None]  # node index, op, None or why it stays on the CPU
+
+
+def verdicts(
+    graph: Graph, target: Target, check: Check, exclude_ops: Collection[str] = ()
+) -> list[Verdict]:
+    """Return for each node whether it runs here: it lowers, it builds, its tensors are static."""
+    result: list[Verdict] = []
+    for node in graph.nodes:
+        reason = "excluded by exclude_ops" if node.op in exclude_ops else None
+        if reason is None:
+            try:
+                _choose(node, target, check)
+            except Unsupported as refusal:
+                reason = str(refusal)
+        result.append((node.index, node.op, reason))
+    return _without_dynamic(graph, result)
+
+
+def _without_dynamic(graph: Graph, result: list[Verdict]) -> list[Verdict]:
+    # A node that falls out may make others dynamic, so until nothing changes.
+    while True:
+        claimed = {index for index, _, reason in result if reason is None}
+        dynamic = dynamic_tensors(graph, claimed)
+        touching = {
+            node.index
+            for node in graph.nodes
+            if node.index in claimed
+            and any(tensor in dynamic for tensor in (*node.inputs, *node.outputs))
+        }
+        if not touching:
+            return result
+        why = "a tensor's shape is known only at run time"
+        result = [
+            (index, op, why if index in touching else reason) for index, op, reason in result
+        ]
+
+
+def compile_partition(partition: Partition, target: Target, check: Check) -> Program:
+    """Return the program of a group of nodes.
+
+    Raises:
+        Unsupported: a node does not lower, with its index.
+    """
+    steps = []
+    for node in partition.nodes:
+        try:
+            steps.append(Step(node.index, node.op, _choose(node, target, check)))
+        except Unsupported as refusal:
+            raise Unsupported(f"node {node.index} ({node.op}): {refusal}") from None
+    return Program(tuple(steps), partition.inputs, partition.outputs)
+
+
+def _choose(node: Node, target: Target, check: Check) -> Alternative:
+    if not node.outputs or any(t is not None and t.is_variable for t in node.inputs):
+        raise Unsupported("no output" if not node.outputs else "state in a variable tensor")
+    reason: str | None = None
+    for alternative in ops.lower(node, target):
+        why = check(alternative)
+        if why is None:
+            return alternative
+        reason = why
+    raise Unsupported(reason or "no way to run it")

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernel source + defines -> built program, kept in memory and on disk. Knows files, not ops."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import warnings
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+import pyopencl as cl
+
+from delegate import cache
+from delegate.errors import DeviceError, KernelBuildError
+from delegate.launch import Launch
+from delegate.runtime.device import Device, opencl
+
+OPTIONS = ["-cl-std=CL1.2"]
+_INCLUDE = re.compile(r'^#include "(\w+\.clh)"$', re.MULTILINE)
+
+
+@lru_cache(maxsize=1)
+def folder() -> Path:
+    """Return where the .cl files are: inside the installed package, else in the checkout."""
+    package = Path(__file__).resolve().parents[1]
+    installed = package / "kernels"
+    return installed if installed.is_dir() else package.parent / "kernels"
+
+
+@lru_cache(maxsize=None)
+def _text(file: str) -> str:
+    # Includes are put in here: not every driver can open files, and the cache key sees them.
+    text = (folder() / file).read_text()
+    return _INCLUDE.sub(lambda match: _text(match[1]), text)
+
+
+def defines_of(launch: Launch) -> dict[str, str]:
+    """Return every macro a launch is built with; a field of `params` is a load from its place."""
+    fields = {name.upper(): f"(params[{i}])" for i, name in enumerate(launch.params)}
+    chosen = {name: str(value) for name, value in launch.defines.items()}
+    return {f"USES_{launch.kernel.upper()}": "1", **chosen, **fields}
+
+
+def source_of(file: str, defines: Mapping[str, str]) -> str:
+    """Return what the driver compiles: macros as lines, since each driver parses options its way."""
+    lines = "".join(f"#define {name} {value}\n" for name, value in defines.items())
+    return f'{lines}#line 1 "{file}.cl"\n{_text(f"{file}.cl")}'
+
+
+class Kernels:
+    """The programs of one opened device."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._programs: dict[str, cl.Program] = {}
+        self._failures: dict[str, KernelBuildError] = {}
+
+    def build(self, launch: Launch) -> cl.Program:
+        """Return the built program of a launch.
+
+        Raises:
+            KernelBuildError: the driver refuses it, now or on an earlier call.
+        """
+        return self.program(launch.file, defines_of(launch))
+
+    def program(self, file: str, defines: Mapping[str, str]) -> cl.Program:
+        """Return a built program by file and macros; raises as `build`."""
+        source = source_of(file, defines)
+        if source in self._failures:
+            raise self._failures[source]
+        if source not in self._programs:
+            try:
+                self._programs[source] = self._load_or_build(file, source)
+            except DeviceError as error:
+                # The macros a person chose; the fields' places say nothing.
+                chosen = {n: v for n, v in defines.items() if not v.startswith("(params")}
+                failure = KernelBuildError(f"{file}.cl", chosen, str(error))
+                self._failures[source] = failure
+                raise failure from error
+        return self._programs[source]
+
+    def _load_or_build(self, file: str, source: str) -> cl.Program:
+        identity = "\0".join((self._device.info.identity, *OPTIONS, source))
+        name = f"programs/{file}-{hashlib.sha256(identity.encode()).hexdigest()[:40]}.bin"
+        binary = cache.load(name)
+        if binary is not None:
+            try:
+                with opencl("clCreateProgramWithBinary"):
+                    program = cl.Program(
+                        self._device.context, [self._device.cl_device], [binary]
+                    )
+                return self._compile(program)
+            except DeviceError:
+                pass  # a driver may refuse its own old binary: build it again
+        program = self._compile(cl.Program(self._device.context, source))
+        with opencl("clGetProgramInfo"):
+            binaries = program.get_info(cl.program_info.BINARIES)
+        if binaries and binaries[0]:
+            cache.store(name, binaries[0])
+        return program
+
+    def _compile(self, program: cl.Program) -> cl.Program:
+        with warnings.catch_warnings():
+            # pyopencl warns of every remark of the compiler; tests/kernels reads the log itself.
+            warnings.simplefilter("ignore")
+            try:
+                # Our cache is keyed by driver version and checksummed; pyopencl's is not.
+                return program.build(options=OPTIONS, cache_dir=False)
+            except cl.Error as error:
+                raise DeviceError(_log_of(program, self._device) or str(error)) from error
+
+    def log(self, launch: Launch) -> str:
+        """Return the driver's build log, built from source."""
+        program = self._compile(
+            cl.Program(self._device.context, source_of(launch.file, defines_of(launch)))
+        )
+        return _log_of(program, self._device)
+
+    def kernel(self, launch: Launch) -> tuple[cl.Kernel, int]:
+        """Return a kernel object of the launch's own and the work-group size it can run at.
+
+        Raises:
+            KernelBuildError: as `build`. DeviceError: the driver cannot make the kernel.
+        """
+        program = self.build(launch)
+        with opencl(f"clCreateKernel {launch.kernel}"):
+            kernel = cl.Kernel(program, launch.kernel)
+            limit = kernel.get_work_group_info(
+                cl.kernel_work_group_info.WORK_GROUP_SIZE, self._device.cl_device
+            )
+        # The kernel's own limit, not the device's: registers may allow fewer items.
+        return kernel, max(1, min(launch.group_items, limit))
+
+    def check(self, launches: Iterable[Launch]) -> str | None:
+        """Return why these launches cannot run on this device, or None."""
+        for launch in launches:
+            try:
+                self.kernel(launch)
+            except DeviceError as error:
+                return str(error)
+            except KernelBuildError as error:
+                return str(error)
+        return None
+
+
+def _log_of(program: cl.Program, device: Device) -> str:
+    try:
+        return str(program.get_build_info(device.cl_device, cl.program_build_info.LOG)).strip()
+    except cl.Error:
+        return ""
