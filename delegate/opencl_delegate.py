@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""class OpenCLDelegate: joins reader, compiler, runtime and TFLite's callbacks."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Collection, Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate import compiler
+from delegate.errors import AbiMismatch, DelegateError, DeviceError, Unsupported
+from delegate.graph import dump
+from delegate.graph.edit import with_shapes
+from delegate.graph.ir import Graph
+from delegate.graph.partition import Partition, partitions
+from delegate.launch import Alternative, Rules, Target
+from delegate.probe import open_device
+from delegate.runtime.device import DeviceInfo
+from delegate.runtime.executor import Executor, LaunchTime
+from delegate.runtime.kernels import Kernels
+from delegate.tflite.callbacks import NativeDelegate, PlannedNode, Shapes
+from delegate.tflite.library import rules_of_caller
+from delegate.tflite.reader import read_model
+
+_log = logging.getLogger("delegate")
+
+
+class OpenCLDelegate:
+    """A TFLite delegate for `Interpreter(model, experimental_delegates=[OpenCLDelegate(model)])`.
+
+    One object may serve several interpreters of its model; the attributes tell of the last.
+
+    Attributes:
+        verdicts: (node index, op, None or why it stays on the CPU) a node, after the interpreter
+            was made; `partitions`: the groups of node indices TFLite formed.
+        device: what the device says of itself; `device_name`: its name.
+        failure: the text of the last error inside a callback, None if there was none.
+    Raises:
+        ModelError: the model cannot be read. OSError: nor can its file.
+        NoDeviceError: no device, none that matches `device`, or none that passes its self-test.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | bytes,
+        device: str | int | None = None,
+        exclude_ops: Iterable[str] = (),
+        min_nodes_per_partition: int = 0,
+        max_delegated_partitions: int = 0,
+        profiling: bool = False,
+    ) -> None:
+        """Read the model and open a device; nothing is built before TFLite asks.
+
+        `device`: an index of list_devices() or words of a name; None takes the first that works.
+        `exclude_ops`: op names to leave to the CPU. `max_delegated_partitions`: 0 = no limit.
+        """
+        self._graph = read_model(model)
+        self._exclude_ops = frozenset(exclude_ops)
+        self._min_nodes = min_nodes_per_partition
+        self._max_partitions = max_delegated_partitions
+        self._device, self._has_exact_float = open_device(device, profiling)
+        self._kernels = Kernels(self._device)
+        self._target: Target | None = None
+        self._claims: dict[int, _Claim] = {}  # by TFLite context
+        self._profiling = profiling
+        self._last_run: list[_PartitionKernel] = []
+        self.verdicts: list[compiler.Verdict] = []
+        self.partitions: list[list[int]] = []
+        self.failure: str | None = None
+        self._native = NativeDelegate("OpenCLDelegate", self)
+
+    @property
+    def device(self) -> DeviceInfo:
+        """What the device says of itself."""
+        return self._device.info
+
+    @property
+    def device_name(self) -> str:
+        """The device's name."""
+        return self._device.info.name
+
+    def _get_native_delegate_pointer(self) -> int:
+        # The one method TFLite's Python interpreter asks of a delegate.
+        return self._native.address
+
+    def profile(self) -> list[LaunchTime]:
+        """Return the launches of the last run of each partition, in execution order.
+
+        Raises:
+            DelegateError: the delegate was made without profiling=True.
+        """
+        if not self._profiling:
+            raise DelegateError("no times were taken: make the delegate with profiling=True")
+        return [row for kernel in self._last_run for row in kernel.profile()]
+
+    def close(self) -> None:
+        """Give the device's memory back now; later runs of its interpreters fail."""
+        self._native.close()
+        for claim in self._claims.values():
+            claim.close()
+        self._claims.clear()
+
+    # What follows are the hooks of delegate.tflite.callbacks.
+
+    def claim(self, context: int, plan: Sequence[PlannedNode], shapes: Shapes) -> Sequence[int]:
+        """Judge every node, and build and allocate what is to be claimed, before claiming it."""
+        if context in self._claims:
+            self._claims.pop(context).close()  # asked again: the shapes changed
+        elif self._graph.subgraphs > 1 and self._claims:
+            return ()  # another subgraph of the model, which was not read
+        if self._target is None:
+            self._target = self._facts(rules_of_caller(context))
+        graph = with_shapes(self._graph, _matching_shapes(self._graph, shapes))
+        present = _match_plan(graph, plan)
+        claim = _Claim(self, graph, self._target)
+        claim.judge(present)
+        self._claims[context] = claim
+        self.verdicts, self.partitions = claim.verdicts, []
+        if _log.isEnabledFor(logging.DEBUG):
+            _log.debug("graph on %s\n%s", self.device_name, dump.table(graph, self.verdicts))
+        return [index for index, _, reason in claim.verdicts if reason is None]
+
+    def partition(self, context: int, nodes: tuple[int, ...]) -> _PartitionKernel:
+        """Return the kernel TFLite's group of nodes runs as."""
+        kernel = self._claims[context].take(nodes)
+        self.partitions.append(list(nodes))
+        if len(self.partitions) == 1:
+            self._last_run = []
+        self._last_run.append(kernel)
+        return kernel
+
+    def failed(self, error: Exception) -> None:
+        """Keep the text of an error that TFLite will only call an error."""
+        self.failure = str(error) or type(error).__name__
+        _log.debug("in a TFLite callback", exc_info=error)
+
+    def _facts(self, rules: Rules) -> Target:
+        device = self._device
+        return Target(
+            device_type=device.info.type,
+            vector_width=device.vector_width,
+            compute_units=device.compute_units,
+            max_work_group_size=device.max_work_group_size,
+            max_alloc_bytes=device.max_alloc_bytes,
+            has_exact_float=self._has_exact_float,
+            rules=rules,
+        )
+
+    def _check(self, alternative: Alternative) -> str | None:
+        return self._kernels.check(alternative.launches)
+
+
+class _Claim:
+    """What was judged and built for one interpreter's graph at its present shapes."""
+
+    def __init__(self, owner: OpenCLDelegate, graph: Graph, target: Target) -> None:
+        self._owner = owner
+        self._graph = graph
+        self._target = target
+        self._executors: dict[tuple[int, ...], Executor] = {}
+        self.verdicts: list[compiler.Verdict] = []
+
+    def judge(self, present: Collection[int]) -> None:
+        """Fill `verdicts`, and an executor for each partition they lead to."""
+        owner = self._owner
+        self.verdicts = compiler.verdicts(
+            self._graph, self._target, owner._check, owner._exclude_ops
+        )
+        self._refuse(
+            [index for index in range(len(self._graph.nodes)) if index not in present],
+            "another delegate took it",
+        )
+        while True:
+            groups = partitions(self._graph, self._claimed())
+            dropped = self._too_small_or_too_many(groups) or self._do_not_fit(groups)
+            if not dropped:
+                return
+
+    def take(self, nodes: tuple[int, ...]) -> _PartitionKernel:
+        """Return the kernel of TFLite's group, whose executor is ready if it was foreseen."""
+        group = next(
+            (g for g in partitions(self._graph, nodes) if _indices(g) == tuple(sorted(nodes))), None
+        )
+        if group is None:
+            raise AbiMismatch(f"TFLite grouped nodes {nodes}, which cannot run as one")
+        executor = self._executors.pop(_indices(group), None)
+        return _PartitionKernel(self, group, executor)
+
+    def executor(self, partition: Partition) -> Executor:
+        """Compile a partition and take its memory; raises Unsupported or DeviceError."""
+        owner = self._owner
+        program = compiler.compile_partition(partition, self._target, owner._check)
+        return Executor(owner._device, owner._kernels, program)
+
+    def repartition(self, partition: Partition, shapes: Shapes) -> Partition:
+        """Return the same nodes at other shapes."""
+        graph = with_shapes(self._graph, _matching_shapes(self._graph, shapes))
+        wanted = _indices(partition)
+        return next(g for g in partitions(graph, wanted) if _indices(g) == wanted)
+
+    def close(self) -> None:
+        """Release executors no kernel has taken over."""
+        for executor in self._executors.values():
+            executor.close()
+        self._executors.clear()
+
+    def _claimed(self) -> set[int]:
+        return {index for index, _, reason in self.verdicts if reason is None}
+
+    def _refuse(self, nodes: Collection[int], why: str) -> None:
+        self.verdicts = [
+            (index, op, why if index in nodes and reason is None else reason)
+            for index, op, reason in self.verdicts
+        ]
+
+    def _too_small_or_too_many(self, groups: Sequence[Partition]) -> bool:
+        least, most = self._owner._min_nodes, self._owner._max_partitions
+        for group in groups:
+            if len(group.nodes) < least:
+                why = f"a partition of {len(group.nodes)}: min_nodes_per_partition is {least}"
+                self._refuse(_indices(group), why)
+                return True
+        if 0 < most < len(groups):
+            smallest = min(groups, key=lambda group: len(group.nodes))
+            why = f"{len(groups)} partitions: max_delegated_partitions is {most}"
+            self._refuse(_indices(smallest), why)
+            return True
+        return False
+
+    def _do_not_fit(self, groups: Sequence[Partition]) -> bool:
+        for group in groups:
+            if _indices(group) in self._executors:
+                continue
+            try:
+                self._executors[_indices(group)] = self.executor(group)
+            except (DeviceError, Unsupported) as error:
+                _log.warning("%d nodes go to the CPU: %s", len(group.nodes), error)
+                self._refuse(_indices(group), str(error))
+                return True
+        for nodes in set(self._executors) - {_indices(group) for group in groups}:
+            self._executors.pop(nodes).close()
+        return False
+
+
+class _PartitionKernel:
+    """A partition in TFLite's hands."""
+
+    def __init__(self, claim: _Claim, partition: Partition, executor: Executor | None) -> None:
+        self._claim = claim
+        self._partition = partition
+        self._executor = executor
+        self._closed = False
+        self.inputs = [tensor.index for tensor in partition.inputs]
+        self.outputs = [tensor.index for tensor in partition.outputs]
+
+    def prepare(self, shapes: Shapes) -> None:
+        """Compile again where a shape is not the one this was built for."""
+        current = self._claim.repartition(self._partition, shapes)
+        same = all(
+            was.shape == now.shape
+            for old, new in zip(self._partition.nodes, current.nodes, strict=True)
+            for was, now in zip(old.outputs, new.outputs, strict=True)
+        ) and all(
+            was.shape == now.shape
+            for was, now in zip(self._partition.inputs, current.inputs, strict=True)
+        )
+        if self._closed:
+            raise DeviceError("the delegate was closed")
+        if self._executor is None or not same:
+            if self._executor is not None:
+                self._executor.close()
+            self._partition = current
+            self._executor = self._claim.executor(current)
+
+    def invoke(
+        self, inputs: Sequence[NDArray[np.uint8]], outputs: Sequence[NDArray[np.uint8]]
+    ) -> None:
+        """Run the partition once."""
+        if self._executor is None:
+            raise DeviceError("the delegate was closed")
+        self._executor.run(inputs, outputs)
+
+    def profile(self) -> list[LaunchTime]:
+        """Return the last run's launches."""
+        return [] if self._executor is None else self._executor.profile()
+
+    def close(self) -> None:
+        """Give the device memory back."""
+        self._closed = True
+        if self._executor is not None:
+            self._executor.close()
+            self._executor = None
+
+
+def _indices(partition: Partition) -> tuple[int, ...]:
+    return tuple(node.index for node in partition.nodes)
+
+
+def _matching_shapes(graph: Graph, shapes: Shapes) -> Shapes:
+    # TFLite appends temporaries of its own after the file's tensors.
+    return {tensor.index: shapes.get(tensor.index, tensor.shape) for tensor in graph.tensors}
+
+
+def _match_plan(graph: Graph, plan: Sequence[PlannedNode]) -> set[int]:
+    present = set()
+    for planned in plan:
+        if planned.index >= len(graph.nodes):
+            continue  # another delegate's node
+        node = graph.nodes[planned.index]
+        inputs = tuple(-1 if tensor is None else tensor.index for tensor in node.inputs)
+        outputs = tuple(tensor.index for tensor in node.outputs)
+        if (planned.op, planned.inputs, planned.outputs) != (node.op, inputs, outputs):
+            raise AbiMismatch(
+                f"node {planned.index} is {planned.op} {planned.inputs} -> {planned.outputs} in the "
+                f"interpreter, {node.op} {inputs} -> {outputs} in the delegate's file: "
+                "give both the same model"
+            )
+        present.add(planned.index)
+    if not present and graph.nodes and not any(p.index >= len(graph.nodes) for p in plan):
+        raise AbiMismatch("the interpreter's model has no node of the delegate's file")
+    return present

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ctypes mirror of TFLite's C interface for delegates: structures, no logic.
+
+Source: tflite/core/c/common.h. Only the leading fields of TfLiteContext are declared; it is never
+made or copied here. The orders hold from tflite-runtime 2.14 to ai-edge-litert 2.3.
+"""
+
+from __future__ import annotations
+
+import ctypes as C
+from typing import Any
+
+OK = 0  # kTfLiteOk
+ERROR = 1  # kTfLiteError
+DYNAMIC = 4  # kTfLiteDynamic, an allocation type
+BUILTIN_DELEGATE = 51  # kTfLiteBuiltinDelegate
+# kTfLiteDelegateFlagsAllowDynamicTensors | kTfLiteDelegateFlagsRequirePropagatedShapes: without
+# the first, one dynamic tensor anywhere in a model makes TFLite refuse the whole delegate; without
+# the second, a resized input leaves the outputs at their old shapes.
+FLAGS = 3
+
+
+class IntArray(C.Structure):
+    """TfLiteIntArray: a count, then as many ints."""
+
+    _fields_ = [("size", C.c_int), ("data", C.c_int * 0)]
+
+
+class QuantizationParams(C.Structure):
+    _fields_ = [("scale", C.c_float), ("zero_point", C.c_int32)]
+
+
+class Quantization(C.Structure):
+    _fields_ = [("type", C.c_int), ("params", C.c_void_p)]
+
+
+class Tensor(C.Structure):
+    _fields_ = [
+        ("type", C.c_int),
+        ("data", C.c_void_p),
+        ("dims", C.POINTER(IntArray)),
+        ("params", QuantizationParams),
+        ("allocation_type", C.c_int),
+        ("bytes", C.c_size_t),
+        ("allocation", C.c_void_p),
+        ("name", C.c_char_p),
+        ("delegate", C.c_void_p),
+        ("buffer_handle", C.c_int),
+        ("data_is_stale", C.c_bool),
+        ("is_variable", C.c_bool),
+        ("quantization", Quantization),
+        ("sparsity", C.c_void_p),
+        ("dims_signature", C.POINTER(IntArray)),
+    ]
+
+
+class Node(C.Structure):
+    _fields_ = [
+        ("inputs", C.POINTER(IntArray)),
+        ("outputs", C.POINTER(IntArray)),
+        ("intermediates", C.POINTER(IntArray)),
+        ("temporaries", C.POINTER(IntArray)),
+        ("user_data", C.c_void_p),
+        ("builtin_data", C.c_void_p),
+        ("custom_initial_data", C.c_void_p),
+        ("custom_initial_data_size", C.c_int),
+        ("delegate", C.c_void_p),
+    ]
+
+
+class DelegateParams(C.Structure):
+    _fields_ = [
+        ("delegate", C.c_void_p),
+        ("nodes_to_replace", C.POINTER(IntArray)),
+        ("input_tensors", C.POINTER(IntArray)),
+        ("output_tensors", C.POINTER(IntArray)),
+    ]
+
+
+Init = C.CFUNCTYPE(C.c_void_p, C.c_void_p, C.c_void_p, C.c_size_t)
+Free = C.CFUNCTYPE(None, C.c_void_p, C.c_void_p)
+NodeCall = C.CFUNCTYPE(C.c_int, C.c_void_p, C.POINTER(Node))
+
+
+class Registration(C.Structure):
+    _fields_ = [
+        ("init", Init),
+        ("free", Free),
+        ("prepare", NodeCall),
+        ("invoke", NodeCall),
+        ("profiling_string", C.c_void_p),
+        ("builtin_code", C.c_int32),
+        ("custom_name", C.c_char_p),
+        ("version", C.c_int),
+        ("registration_external", C.c_void_p),
+        ("async_kernel", C.c_void_p),
+        ("inplace_operator", C.c_uint64),
+    ]
+
+
+class Context(C.Structure):
+    _fields_ = [
+        ("tensors_size", C.c_size_t),
+        (
+            "GetExecutionPlan",
+            C.CFUNCTYPE(C.c_int, C.c_void_p, C.POINTER(C.POINTER(IntArray))),
+        ),
+        ("tensors", C.POINTER(Tensor)),
+        ("impl", C.c_void_p),
+        ("ResizeTensor", C.c_void_p),
+        # Variadic in C: the arguments after the format are passed as this prototype says.
+        ("ReportError", C.CFUNCTYPE(None, C.c_void_p, C.c_char_p, C.c_char_p)),
+        ("AddTensors", C.c_void_p),
+        (
+            "GetNodeAndRegistration",
+            C.CFUNCTYPE(
+                C.c_int,
+                C.c_void_p,
+                C.c_int,
+                C.POINTER(C.POINTER(Node)),
+                C.POINTER(C.POINTER(Registration)),
+            ),
+        ),
+        (
+            "ReplaceNodeSubsetsWithDelegateKernels",
+            C.CFUNCTYPE(C.c_int, C.c_void_p, Registration, C.POINTER(IntArray), C.c_void_p),
+        ),
+    ]
+
+
+DelegatePrepare = C.CFUNCTYPE(C.c_int, C.c_void_p, C.c_void_p)
+
+
+class Delegate(C.Structure):
+    _fields_ = [
+        ("data", C.c_void_p),
+        ("Prepare", DelegatePrepare),
+        ("CopyFromBufferHandle", C.c_void_p),
+        ("CopyToBufferHandle", C.c_void_p),
+        ("FreeBufferHandle", C.c_void_p),
+        ("flags", C.c_int64),
+        ("opaque_delegate_builder", C.c_void_p),
+    ]
+
+
+def ints(array: Any) -> tuple[int, ...]:
+    """The values of a pointer to IntArray; () for a null pointer."""
+    if not array:
+        return ()
+    address = C.addressof(array.contents) + IntArray.data.offset
+    return tuple((C.c_int * array.contents.size).from_address(address))
+
+
+def int_array(values: tuple[int, ...]) -> Any:
+    """A new IntArray, as the ctypes array that owns its memory."""
+    return (C.c_int * (len(values) + 1))(len(values), *values)

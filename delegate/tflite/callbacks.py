@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TFLite's C calls (prepare, init, invoke, free) -> the hooks it was given.
+
+No exception crosses back into C: it becomes TFLite's error status with its text.
+"""
+
+from __future__ import annotations
+
+import ctypes as C
+import itertools
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.errors import AbiMismatch, DelegateError
+from delegate.tflite import abi, schema
+
+Shapes = dict[int, tuple[int, ...]]  # tensor index -> sizes
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedNode:
+    """A node of TFLite's execution plan."""
+
+    index: int
+    op: str  # the builtin's name, or the custom op's own
+    inputs: tuple[int, ...]  # tensor indices, -1 = left out
+    outputs: tuple[int, ...]
+
+
+class Kernel(Protocol):
+    """One partition, as TFLite drives it."""
+
+    inputs: Sequence[int]  # tensor indices it wants filled before a run
+    outputs: Sequence[int]
+
+    def prepare(self, shapes: Shapes) -> None:
+        """Get ready for these shapes of all tensors."""
+
+    def invoke(
+        self, inputs: Sequence[NDArray[np.uint8]], outputs: Sequence[NDArray[np.uint8]]
+    ) -> None:
+        """Run once; the arrays are TFLite's own memory and die with the call."""
+
+    def close(self) -> None:
+        """Give back what it took."""
+
+
+class Hooks(Protocol):
+    """What a delegate does, without C."""
+
+    def claim(self, context: int, plan: Sequence[PlannedNode], shapes: Shapes) -> Sequence[int]:
+        """Return the indices of the nodes to take."""
+
+    def partition(self, context: int, nodes: tuple[int, ...]) -> Kernel:
+        """Return the kernel of a group of claimed nodes."""
+
+    def failed(self, error: Exception) -> None:
+        """Hear of an exception that is about to become a TFLite error."""
+
+
+# Callbacks that C may still call must not be collected, also when the garbage collector takes an
+# interpreter and its delegate in one cycle, in whichever order. Left behind: at most one idle one.
+_in_use: set[NativeDelegate] = set()
+
+
+class NativeDelegate:
+    """A TfLiteDelegate in C's eyes.
+
+    Attributes:
+        address: of the structure; valid while this object lives.
+    """
+
+    def __init__(self, name: str, hooks: Hooks) -> None:
+        for idle in [native for native in _in_use if not native._kernels]:
+            _in_use.discard(idle)
+        # Weak: the delegate owns this object, and its device memory must go when it does.
+        self._hooks_reference = weakref.ref(hooks)
+        self._kernels: dict[int, Kernel] = {}
+        self._handles = itertools.count(1)
+        self._failure: Exception | None = None  # init cannot report: the next prepare does
+        self._registration = abi.Registration(
+            init=abi.Init(self._init),
+            free=abi.Free(self._free),
+            prepare=abi.NodeCall(self._prepare_kernel),
+            invoke=abi.NodeCall(self._invoke),
+            builtin_code=abi.BUILTIN_DELEGATE,
+            custom_name=name.encode(),
+            version=1,
+        )
+        self._delegate = abi.Delegate(
+            Prepare=abi.DelegatePrepare(self._prepare_delegate), flags=abi.FLAGS
+        )
+        self.address: int = C.addressof(self._delegate)
+
+    @property
+    def _hooks(self) -> Hooks:
+        hooks = self._hooks_reference()
+        if hooks is None:
+            raise AbiMismatch("the delegate object is gone: keep it as long as its interpreter")
+        return hooks
+
+    def close(self) -> None:
+        """Close every kernel; TFLite may still call, and gets errors."""
+        for kernel in self._kernels.values():
+            kernel.close()
+
+    def _prepare_delegate(self, context: int, delegate: int) -> int:
+        try:
+            view = abi.Context.from_address(context)
+            claimed = tuple(self._hooks.claim(context, _plan(context, view), _shapes(view)))
+            array = abi.int_array(claimed)
+            pointer = C.cast(array, C.POINTER(abi.IntArray))
+            return int(
+                view.ReplaceNodeSubsetsWithDelegateKernels(
+                    context, self._registration, pointer, delegate
+                )
+            )
+        except Exception as error:  # the C caller must get a status, whatever went wrong
+            return self._report(context, error)
+
+    def _init(self, context: int, buffer: int, length: int) -> int:
+        try:
+            params = abi.DelegateParams.from_address(buffer)
+            kernel = self._hooks.partition(context, abi.ints(params.nodes_to_replace))
+        except Exception as error:  # C has no way to refuse here; prepare will
+            self._failure = error
+            return 0
+        handle = next(self._handles)
+        self._kernels[handle] = kernel
+        _in_use.add(self)
+        return handle
+
+    def _free(self, context: int, handle: int | None) -> None:
+        kernel = self._kernels.pop(handle or 0, None)
+        if kernel is not None:
+            try:
+                kernel.close()
+            except Exception as error:  # C takes no answer here
+                self._tell(error)
+
+    def _prepare_kernel(self, context: int, node: Any) -> int:
+        try:
+            kernel = self._kernel(node)
+            view = abi.Context.from_address(context)
+            for index in (*kernel.inputs, *kernel.outputs):
+                if view.tensors[index].allocation_type == abi.DYNAMIC:
+                    raise AbiMismatch(f"tensor {index} of a delegated node turned out dynamic")
+            kernel.prepare(_shapes(view))
+        except Exception as error:
+            return self._report(context, error)
+        return abi.OK
+
+    def _invoke(self, context: int, node: Any) -> int:
+        try:
+            kernel = self._kernel(node)
+            # Pointers are read anew in each call: TFLite moves its tensors.
+            tensors = abi.Context.from_address(context).tensors
+            kernel.invoke(
+                [_bytes(tensors[index], index) for index in kernel.inputs],
+                [_bytes(tensors[index], index) for index in kernel.outputs],
+            )
+        except Exception as error:
+            return self._report(context, error)
+        return abi.OK
+
+    def _kernel(self, node: Any) -> Kernel:
+        kernel = self._kernels.get(node.contents.user_data or 0)
+        if kernel is None:
+            raise self._failure or AbiMismatch("a delegated node without its kernel")
+        return kernel
+
+    def _tell(self, error: Exception) -> None:
+        hooks = self._hooks_reference()
+        if hooks is not None:
+            hooks.failed(error)
+
+    def _report(self, context: int, error: Exception) -> int:
+        self._tell(error)
+        known = isinstance(error, DelegateError)
+        text = str(error) if known else f"{type(error).__name__}: {error}"
+        view = abi.Context.from_address(context)
+        view.ReportError(context, b"%s", f"OpenCL delegate: {text}".encode())
+        return abi.ERROR
+
+
+def _plan(context: int, view: abi.Context) -> list[PlannedNode]:
+    plan = C.POINTER(abi.IntArray)()
+    if view.GetExecutionPlan(context, C.byref(plan)) != abi.OK:
+        raise AbiMismatch("TFLite gave no execution plan")
+    nodes = []
+    # Copied first: TFLite may reuse the array in the calls below.
+    for index in abi.ints(plan):
+        node = C.POINTER(abi.Node)()
+        registration = C.POINTER(abi.Registration)()
+        status = view.GetNodeAndRegistration(context, index, C.byref(node), C.byref(registration))
+        if status != abi.OK:
+            raise AbiMismatch(f"TFLite gave no node {index}")
+        op = schema.builtin_name(registration.contents.builtin_code)
+        if op == "CUSTOM":
+            op = (registration.contents.custom_name or b"").decode(errors="replace")
+        nodes.append(
+            PlannedNode(
+                index,
+                op,
+                abi.ints(node.contents.inputs),
+                abi.ints(node.contents.outputs),
+            )
+        )
+    return nodes
+
+
+def _shapes(view: abi.Context) -> Shapes:
+    return {i: abi.ints(view.tensors[i].dims) for i in range(view.tensors_size)}
+
+
+def _bytes(tensor: abi.Tensor, index: int) -> NDArray[np.uint8]:
+    if not tensor.data:
+        raise AbiMismatch(f"tensor {index} has no memory")
+    return np.frombuffer((C.c_ubyte * tensor.bytes).from_address(tensor.data), np.uint8)

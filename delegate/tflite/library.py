@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which TFLite called us, and the C functions its kernels use: facts for lowering."""
+
+from __future__ import annotations
+
+import ctypes as C
+import ctypes.util
+import sys
+from importlib import metadata
+from pathlib import Path
+
+from delegate.launch import Rules
+from delegate.tflite import abi
+
+_PACKAGES = {"ai_edge_litert": "ai-edge-litert", "tflite_runtime": "tflite-runtime"}
+
+
+class _Symbol(C.Structure):
+    # Dl_info of dladdr(3)
+    _fields_ = [
+        ("file", C.c_char_p),
+        ("base", C.c_void_p),
+        ("name", C.c_char_p),
+        ("address", C.c_void_p),
+    ]
+
+
+def rules_of_caller(context: int) -> Rules:
+    """Return the arithmetic rules of the TFLite whose context this is.
+
+    Two runtimes may be loaded at once, so the library is found by the address of one of the
+    context's functions, not by what is imported.
+    """
+    function = C.cast(abi.Context.from_address(context).GetExecutionPlan, C.c_void_p).value
+    return rules(_package_of(function or 0))
+
+
+def rules(package: str) -> Rules:
+    """Return the arithmetic rules of a runtime's import name; unknown ones as the newest.
+
+    Source: outputs of both runtimes' reference kernels, compared value by value; see
+    ARCHITECTURE.md
+    """
+    name = _PACKAGES.get(package, "ai-edge-litert")
+    try:
+        version = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        version = ""
+    libm = _libm()
+    return Rules(
+        runtime=name,
+        version=version,
+        fully_connected_double_rounding=package == "tflite_runtime",
+        **({} if libm is None else {"expf": libm.expf}),
+    )
+
+
+def _package_of(address: int) -> str:
+    symbol = _Symbol()
+    try:
+        found = C.CDLL(None).dladdr(C.c_void_p(address), C.byref(symbol))
+    except (AttributeError, OSError):
+        found = 0
+    if found and symbol.file:
+        parts = Path(symbol.file.decode(errors="replace")).parts
+        for package in _PACKAGES:
+            if package in parts:
+                return package
+    return next((package for package in _PACKAGES if package in sys.modules), "")
+
+
+def _libm() -> C.CDLL | None:
+    name = ctypes.util.find_library("m")
+    if name is None:
+        return None
+    try:
+        libm = C.CDLL(name)
+        libm.expf.argtypes = [C.c_float]
+        libm.expf.restype = C.c_float
+    except (OSError, AttributeError):
+        return None
+    return libm
