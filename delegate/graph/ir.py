@@ -32,7 +32,8 @@ class Tensor:
     shape: tuple[int, ...]  # sizes in elements; () is a scalar
     dtype: str  # numpy's name ("uint8", "float32", "bool"), or "string", "resource", ... for others
     quantization: Quantization | None = None  # None: the values are plain numbers
-    data: NDArray[Any] | None = None  # a constant's values in `shape`; None: computed or an input
+    # A constant's values in `shape`, or its raw bytes where numpy lacks the type; None: computed.
+    data: NDArray[Any] | None = None
     is_variable: bool = False  # state that outlives a run
     is_sparse: bool = False  # the constant is stored compressed, and `data` is None
     shape_signature: tuple[int, ...] = ()  # as converted, -1 = unknown; () where the file has none

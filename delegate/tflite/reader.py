@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turns a .tflite file into a Graph, checking every offset, index and size on the way.
+
+Knows no op: options are decoded by their field tables. What an op's values mean is not judged.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import stat
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from flatbuffers import number_types
+from numpy.typing import NDArray
+
+from delegate.errors import ModelError
+from delegate.graph.ir import Graph, Node, Quantization, Tensor
+from delegate.tflite import schema
+from delegate.tflite.table import MAX_FILE_BYTES, File, Table, too_large
+
+_MAX_DIMENSIONS = 32  # numpy 1's limit
+
+
+def read_model(source: str | os.PathLike[str] | bytes | memoryview) -> Graph:
+    """Return the first subgraph of a .tflite model.
+
+    A path is mapped into memory, and constants are read-only views of it: replace a model file
+    that may be in use, do not rewrite it.
+
+    Node.options holds every field of the op's options class under its schema name, with the
+    schema's default where the file leaves one out. Numbers of an enum become its name ("SAME",
+    "RELU6"), tensor types their numpy name ("int32"); a number without a name stays a number.
+    Vectors become tuples, vectors of bytes `bytes`. An operator without its options table gets
+    zeros and "NONE", as in TFLite (`core/api/flatbuffer_conversions.cc`), where a missing table
+    leaves a zeroed structure. A custom op has one option, "custom_options", of type `bytes`.
+    An unknown builtin code 999 is the op "BUILTIN_999", an unknown tensor type 99 is "type_99".
+
+    Tensor.data of a type that numpy has not (int4, bfloat16, string, ...) is the constant's bytes
+    as they are: one dimension of uint8. Without zero points in the file they are zeros.
+
+    Raises:
+        ModelError: the file is damaged, foreign, above 2 GB or without operators.
+        OSError: the path cannot be read.
+    """
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return _read_graph(File(memoryview(source).cast("B").toreadonly()))
+    try:
+        return _read_graph(File(_map(source)))
+    except ModelError as error:
+        raise ModelError(f"{os.fspath(source)}: {error}") from None
+
+
+def _map(path: str | os.PathLike[str]) -> memoryview:
+    mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # open() refuses a directory itself
+        raise ModelError("this is a device or a pipe; give a regular file")
+    with open(path, "rb") as file:
+        size_bytes = os.fstat(file.fileno()).st_size
+        if size_bytes == 0:  # which mmap refuses
+            return memoryview(b"")
+        if size_bytes > MAX_FILE_BYTES:
+            raise too_large(size_bytes)
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def _read_graph(file: File) -> Graph:
+    model = file.root()
+    version = model.scalar("version")
+    if version != schema.VERSION:
+        raise ModelError(f"the model has schema version {version}; only {schema.VERSION} is known")
+    subgraph = next(model.tables("subgraphs", "SubGraph", "subgraph"), None)
+    if subgraph is None:
+        raise ModelError("the model has no subgraphs")
+    if subgraph.count("operators") == 0:
+        raise ModelError("the model has no operators")
+
+    buffers = tuple(
+        _buffer_span(file, buffer) for buffer in model.tables("buffers", "Buffer", "buffer")
+    )
+    tensors = tuple(
+        _read_tensor(file, table, index, buffers)
+        for index, table in enumerate(subgraph.tables("tensors", "Tensor", "tensor"))
+    )
+    codes = tuple(
+        _read_code(code) for code in model.tables("operator_codes", "OperatorCode", "operator code")
+    )
+    nodes = tuple(
+        _read_node(file, operator, index, codes, tensors)
+        for index, operator in enumerate(subgraph.tables("operators", "Operator", "operator"))
+    )
+    _check_producers(nodes)
+    return Graph(
+        tensors=tensors,
+        nodes=nodes,
+        inputs=_known(_lookup(subgraph, "inputs", "input", tensors), subgraph, "input"),
+        outputs=_known(_lookup(subgraph, "outputs", "output", tensors), subgraph, "output"),
+        description=model.string("description"),
+        subgraphs=model.count("subgraphs"),
+    )
+
+
+def _buffer_span(file: File, buffer: Table) -> tuple[int, int]:
+    """Return where a buffer's bytes start and how many there are."""
+    start, size_bytes = buffer.span("data")
+    if size_bytes == 0:
+        return _external_span(file, buffer, "offset", "size")
+    return start, size_bytes
+
+
+def _external_span(file: File, table: Table, offset: str, size: str) -> tuple[int, int]:
+    # Data outside the flatbuffer counts from the file's start. Writers put 1 for "not yet known".
+    start, size_bytes = table.scalar(offset), table.scalar(size)
+    if start <= 1 or size_bytes == 0:
+        return 0, 0
+    file.check(start, size_bytes, table.where)
+    return start, size_bytes
+
+
+def _read_tensor(
+    file: File, table: Table, index: int, buffers: tuple[tuple[int, int], ...]
+) -> Tensor:
+    name = table.string("name")
+    table.where = f"tensor {index} {_short(name)}"
+    number = table.scalar("type")
+    dtype = schema.enum_names("TensorType").get(number, f"type_{number}")
+    shape = table.numbers("shape")
+    if len(shape) > _MAX_DIMENSIONS:
+        raise ModelError(f"{table.where} has {len(shape)} dimensions, more than {_MAX_DIMENSIONS}")
+    if any(size < 0 for size in shape):
+        raise ModelError(f"{table.where} has a negative size in its shape {_by(shape)}")
+
+    buffer = table.scalar("buffer")
+    if buffer and buffer >= len(buffers):
+        raise ModelError(f"{table.where} uses buffer {buffer}, but the model has {len(buffers)}")
+    # Buffer 0 is empty by definition: its tensors are computed.
+    start, size_bytes = buffers[buffer] if buffer else (0, 0)
+    is_sparse = table.table("sparsity", "SparsityParameters") is not None
+    data = None
+    if size_bytes and not is_sparse:
+        data = _view(file, start, size_bytes, shape, dtype, table.where)
+    return Tensor(
+        index=index,
+        name=name,
+        shape=shape,
+        dtype=dtype,
+        quantization=_read_quantization(table),
+        data=data,
+        is_variable=table.scalar("is_variable"),
+        is_sparse=is_sparse,
+        shape_signature=table.numbers("shape_signature"),
+    )
+
+
+def _view(
+    file: File, start: int, size_bytes: int, shape: tuple[int, ...], dtype: str, where: str
+) -> NDArray[Any]:
+    content = file.view[start : start + size_bytes]
+    number = schema.numpy_dtype(dtype)
+    if number is None:
+        return np.frombuffer(content, np.uint8)
+    needed_bytes = math.prod(shape) * number.itemsize
+    if needed_bytes != size_bytes:
+        raise ModelError(
+            f"{where} has {size_bytes} bytes for shape {_by(shape)} of {dtype} "
+            f"({needed_bytes} needed)"
+        )
+    return np.frombuffer(content, number).reshape(shape)
+
+
+def _read_quantization(tensor: Table) -> Quantization | None:
+    table = tensor.table("quantization", "QuantizationParameters")
+    if table is None:
+        return None
+    scale = table.numbers("scale")
+    if not scale:
+        return None
+    return Quantization(
+        scale=scale,
+        zero_point=table.numbers("zero_point") or (0,) * len(scale),
+        axis=table.scalar("quantized_dimension"),
+    )
+
+
+def _read_code(table: Table) -> tuple[str, int, bool]:
+    """Return an operator code's op, its version, and whether it is a custom op."""
+    # The first field is older and has 8 bits; files of either age hold the code in the larger one.
+    code = max(table.scalar("builtin_code"), table.scalar("deprecated_builtin_code"))
+    version = table.scalar("version")
+    op = schema.builtin_name(code)
+    if op != "CUSTOM":
+        return op, version, False
+    name = table.string("custom_code")
+    if not name:
+        raise ModelError(f"{table.where} is a custom op without a name")
+    return name, version, True
+
+
+def _read_node(
+    file: File,
+    operator: Table,
+    index: int,
+    codes: tuple[tuple[str, int, bool], ...],
+    tensors: tuple[Tensor, ...],
+) -> Node:
+    code = operator.scalar("opcode_index")
+    if code >= len(codes):
+        raise ModelError(
+            f"{operator.where} uses operator code {code}, but the model has {len(codes)}"
+        )
+    op, version, is_custom = codes[code]
+    operator.where = f"operator {index} ({_short(op, quoted=is_custom)})"
+    inputs = _lookup(operator, "inputs", "input", tensors)
+    outputs = _known(_lookup(operator, "outputs", "output", tensors), operator, "output")
+    options = _custom_options(file, operator) if is_custom else _options(operator, op)
+    return Node(index, op, version, inputs, outputs, options, is_custom)
+
+
+def _lookup(
+    table: Table, field: str, label: str, tensors: tuple[Tensor, ...]
+) -> tuple[Tensor | None, ...]:
+    """Return the tensors an index vector names; -1 is an input left out."""
+    found: list[Tensor | None] = []
+    for position, index in enumerate(table.numbers(field)):
+        if not -1 <= index < len(tensors):
+            raise ModelError(
+                f"{table.where}: {label} {position} is tensor {index}, "
+                f"but the model has {len(tensors)}"
+            )
+        found.append(None if index == -1 else tensors[index])
+    return tuple(found)
+
+
+def _known(found: tuple[Tensor | None, ...], table: Table, label: str) -> tuple[Tensor, ...]:
+    tensors = tuple(tensor for tensor in found if tensor is not None)
+    if len(tensors) != len(found):
+        raise ModelError(f"{table.where}: {label} {found.index(None)} is left out (tensor -1)")
+    return tensors
+
+
+def _options(operator: Table, op: str) -> Mapping[str, Any]:
+    options_class = schema.options_class(op)
+    if options_class is None:
+        return {}
+    kind, number, union = options_class
+    # TFLite ignores a table of another op's class, too.
+    is_there = operator.scalar(f"{union}_type") == number
+    table = operator.table(union, kind) if is_there else None
+    return {name: _option(table, field) for name, field in schema.fields(kind).items()}
+
+
+def _option(table: Table | None, field: schema.Field) -> Any:
+    if field.kind == "string":
+        return table.string(field.name) if table else ""
+    if field.kind == "scalar":
+        value = table.scalar(field.name) if table else type(field.default)(0)
+        return schema.enum_names(field.enum).get(value, value) if field.enum else value
+    if field.flags is number_types.Uint8Flags:
+        return table.copy(field.name) if table else b""
+    values = table.numbers(field.name) if table else ()
+    if field.enum:
+        names = schema.enum_names(field.enum)
+        return tuple(names.get(value, value) for value in values)
+    return values
+
+
+def _custom_options(file: File, operator: Table) -> Mapping[str, Any]:
+    content = operator.copy("custom_options")
+    if not content:
+        start, size_bytes = _external_span(
+            file, operator, "large_custom_options_offset", "large_custom_options_size"
+        )
+        file.spend(size_bytes, operator.where)
+        content = bytes(file.view[start : start + size_bytes])
+    return {"custom_options": content}
+
+
+def _check_producers(nodes: tuple[Node, ...]) -> None:
+    producers: dict[int, tuple[int, int]] = {}
+    for node in nodes:
+        for position, tensor in enumerate(node.outputs):
+            where = (
+                f"operator {node.index} ({_short(node.op, quoted=node.is_custom)}): "
+                f"output {position} is tensor {tensor.index} {_short(tensor.name)}"
+            )
+            if tensor.data is not None:
+                raise ModelError(f"{where}, which is a constant")
+            producer = producers.setdefault(tensor.index, (node.index, position))
+            if producer != (node.index, position):
+                raise ModelError(f"{where}, which operator {producer[0]} already produces")
+
+
+def _short(name: str, quoted: bool = True) -> str:
+    short = name if len(name) <= 60 else f"{name[:57]}..."
+    return repr(short) if quoted else short
+
+
+def _by(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape)) or "()"

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the tables of a flatbuffer, checking every access: the flatbuffers package checks none.
+
+Knows the fields' names and places from schema.py, not what they mean.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from flatbuffers import number_types
+
+from delegate.errors import ModelError
+from delegate.tflite import schema
+
+MAX_FILE_BYTES = 2**31 - 1  # flatbuffers' offsets have 32 bits, and some of TFLite's are signed
+_MAX_TABLES = 1_000_000  # what TFLite's own verifier allows (flatbuffers/verifier.h, max_tables)
+
+_OFFSET = struct.Struct("<I")
+_SIGNED_OFFSET = struct.Struct("<i")
+_SHORT = struct.Struct("<H")
+
+
+def too_large(size_bytes: int) -> ModelError:
+    return ModelError(
+        f"the model has {size_bytes} bytes; the format allows at most {MAX_FILE_BYTES}"
+    )
+
+
+class File:
+    """The bytes of a model, and how much of them may still be decoded.
+
+    A small file whose parts all point at the same bytes could otherwise grow without bound.
+    """
+
+    def __init__(self, view: memoryview) -> None:
+        self.view = view
+        self.size = len(view)
+        if self.size == 0:
+            raise ModelError("the model is empty")
+        if self.size > MAX_FILE_BYTES:
+            raise too_large(self.size)
+        found = bytes(view[4:8])
+        if found != schema.FILE_IDENTIFIER:
+            raise ModelError(
+                f"this is not a .tflite model: bytes 4..8 are {found!r}, "
+                f"not {schema.FILE_IDENTIFIER!r}"
+            )
+        self._bytes_left = 2 * self.size + 2**20  # writers may share equal vectors and strings
+        self._tables_left = _MAX_TABLES
+
+    def root(self) -> Table:
+        return Table(self, self.follow(0, "the model"), "Model", "the model")
+
+    def unpack(self, number: struct.Struct, position: int, where: str) -> Any:
+        self.check(position, number.size, where)
+        return number.unpack_from(self.view, position)[0]
+
+    def follow(self, position: int, where: str) -> int:
+        """Return the position that the offset stored at `position` points to."""
+        return position + int(self.unpack(_OFFSET, position, where))
+
+    def check(self, position: int, size_bytes: int, where: str) -> None:
+        if position < 0 or position + size_bytes > self.size:
+            raise ModelError(
+                f"{where} spans bytes {position}..{position + size_bytes} "
+                f"of a file of {self.size} bytes"
+            )
+
+    def spend(self, size_bytes: int, where: str) -> None:
+        self._bytes_left -= size_bytes
+        if self._bytes_left < 0:
+            raise ModelError(f"{where}: the parts of the file overlap too much to be a model")
+
+    def spend_table(self, where: str) -> None:
+        self._tables_left -= 1
+        if self._tables_left < 0:
+            raise ModelError(f"{where}: the model has more than {_MAX_TABLES} parts")
+
+
+class Table:
+    """One table of the file, its fields reached by their schema names."""
+
+    __slots__ = ("_fields", "_file", "_position", "_size", "_vtable", "_vtable_bytes", "where")
+
+    def __init__(self, file: File, position: int, kind: str, where: str) -> None:
+        file.spend_table(where)
+        self.where = where
+        self._file = file
+        self._position = position
+        self._fields = schema.fields(kind)
+        self._vtable = position - int(file.unpack(_SIGNED_OFFSET, position, where))
+        self._vtable_bytes = int(file.unpack(_SHORT, self._vtable, where))
+        self._size = int(file.unpack(_SHORT, self._vtable + 2, where))
+        if self._vtable_bytes < 4 or self._size < 4:
+            raise ModelError(f"{where} has a damaged table of fields at byte {self._vtable}")
+
+    def _find(self, field: schema.Field, width_bytes: int) -> int | None:
+        # Two sizes come first, then one 16-bit offset a slot; 0 = the field is left out.
+        entry = 4 + 2 * field.slot
+        if entry + 2 > self._vtable_bytes:
+            return None
+        offset = int(self._file.unpack(_SHORT, self._vtable + entry, self.where))
+        if offset == 0:
+            return None
+        if offset < 4 or offset + width_bytes > self._size:
+            raise ModelError(f"{self.where}: the field {field.name} lies outside its table")
+        return self._position + offset
+
+    def _find_vector(self, name: str, width_bytes: int) -> tuple[int, int]:
+        """Return where a vector's elements start and how many there are."""
+        at = self._find(self._fields[name], _OFFSET.size)
+        if at is None:
+            return 0, 0
+        where = f"{self.where}: the field {name}"
+        start = self._file.follow(at, where)
+        length = int(self._file.unpack(_OFFSET, start, where))
+        start += _OFFSET.size
+        self._file.check(start, length * width_bytes, where)
+        return start, length
+
+    def scalar(self, name: str) -> Any:
+        field = self._fields[name]
+        at = self._find(field, field.flags.bytewidth)
+        if at is None:
+            return field.default
+        value = self._file.unpack(field.flags.packer_type, at, self.where)
+        return bool(value) if isinstance(field.default, bool) else value
+
+    def string(self, name: str) -> str:
+        return self.copy(name).decode("utf-8", "replace")
+
+    def copy(self, name: str) -> bytes:
+        """Return a string's or a byte vector's bytes."""
+        start, length = self.span(name)
+        self._file.spend(length, f"{self.where}: the field {name}")
+        return bytes(self._file.view[start : start + length])
+
+    def span(self, name: str) -> tuple[int, int]:
+        """Return where a byte vector starts in the file, and its size."""
+        return self._find_vector(name, 1)
+
+    def numbers(self, name: str) -> tuple[Any, ...]:
+        flags = self._fields[name].flags
+        start, length = self._find_vector(name, flags.bytewidth)
+        if length == 0:
+            return ()
+        self._file.spend(length * flags.bytewidth, f"{self.where}: the field {name}")
+        dtype = np.dtype(number_types.to_numpy_type(flags)).newbyteorder("<")
+        return tuple(np.frombuffer(self._file.view, dtype, length, start).tolist())
+
+    def table(self, name: str, kind: str) -> Table | None:
+        at = self._find(self._fields[name], _OFFSET.size)
+        if at is None:
+            return None
+        where = f"{self.where}: the field {name}"
+        return Table(self._file, self._file.follow(at, where), kind, where)
+
+    def count(self, name: str) -> int:
+        return self._find_vector(name, _OFFSET.size)[1]
+
+    def tables(self, name: str, kind: str, label: str) -> Iterator[Table]:
+        """Yield the tables of a vector; `label` names one in messages ("tensor")."""
+        start, length = self._find_vector(name, _OFFSET.size)
+        for index in range(length):
+            where = f"{label} {index}"
+            at = self._file.follow(start + index * _OFFSET.size, where)
+            yield Table(self._file, at, kind, where)

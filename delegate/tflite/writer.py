@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turns a Graph into the bytes of a .tflite file: read_model's inverse.
+
+Knows no op, and does not check that TFLite can run what it writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import flatbuffers
+import numpy as np
+from flatbuffers import number_types
+
+from delegate.graph.ir import Graph, Node, Tensor
+from delegate.tflite import schema
+
+_BUFFER_ALIGNMENT = 16  # schema.fbs: `data:[ubyte] (force_align: 16)`
+
+
+class _Written(int):
+    """The offset of a vector that is in the file already."""
+
+
+def write_model(graph: Graph) -> bytes:
+    """Return the graph as a .tflite file; equal graphs give equal bytes.
+
+    Options left out of a node get the schema's defaults. What a Graph does not hold is not
+    written: intermediate tensors of LSTMs, metadata, signatures, other subgraphs.
+
+    Raises:
+        ValueError: an option, a type or a constant does not fit the schema; a tensor is not the
+            graph's own; the graph has sparse constants or several subgraphs.
+    """
+    if graph.subgraphs != 1:
+        raise ValueError(f"a graph of a model with {graph.subgraphs} subgraphs cannot be written")
+    constants_bytes = sum(tensor.data.nbytes for tensor in graph.tensors if tensor.data is not None)
+    builder = flatbuffers.Builder(constants_bytes + 4096)
+    codes = tuple(dict.fromkeys((node.op, node.is_custom, node.version) for node in graph.nodes))
+    # Buffer 0 is empty: the buffer of all computed tensors.
+    constants = [tensor for tensor in graph.tensors if tensor.data is not None]
+    buffers = {id(tensor): number for number, tensor in enumerate(constants, start=1)}
+    model = {
+        "version": schema.VERSION,
+        "operator_codes": [_code(builder, *code) for code in codes],
+        "subgraphs": [_subgraph(builder, graph, codes, buffers)],
+        "description": graph.description,
+        "buffers": [
+            _table(builder, "Buffer", {}),
+            *(_buffer(builder, tensor) for tensor in constants),
+        ],
+    }
+    builder.Finish(_table(builder, "Model", model), schema.FILE_IDENTIFIER)
+    return bytes(builder.Output())
+
+
+def _subgraph(
+    builder: Any,
+    graph: Graph,
+    codes: Sequence[tuple[str, bool, int]],
+    buffers: Mapping[int, int],
+) -> int:
+    return _table(
+        builder,
+        "SubGraph",
+        {
+            "tensors": [
+                _tensor(builder, tensor, buffers.get(id(tensor), 0)) for tensor in graph.tensors
+            ],
+            "inputs": [_index(graph, tensor, "the graph's inputs") for tensor in graph.inputs],
+            "outputs": [_index(graph, tensor, "the graph's outputs") for tensor in graph.outputs],
+            "operators": [
+                _operator(
+                    builder, graph, node, codes.index((node.op, node.is_custom, node.version))
+                )
+                for node in graph.nodes
+            ],
+        },
+    )
+
+
+def _index(graph: Graph, tensor: Tensor | None, where: str) -> int:
+    if tensor is None:
+        return -1
+    own = graph.tensors[tensor.index] if 0 <= tensor.index < len(graph.tensors) else None
+    if own is not tensor:
+        raise ValueError(f"{where}: tensor {tensor.index} {tensor.name!r} is not in graph.tensors")
+    return tensor.index
+
+
+def _tensor(builder: Any, tensor: Tensor, buffer: int) -> int:
+    where = f"tensor {tensor.index} {tensor.name!r}"
+    if tensor.is_sparse:
+        raise ValueError(f"{where} is sparse: its data is not in the graph")
+    quantization = tensor.quantization
+    values = {
+        "shape": tensor.shape,
+        "type": _number(schema.enum_values("TensorType"), tensor.dtype, "type_", where),
+        "buffer": buffer,
+        "name": tensor.name,
+        "quantization": quantization
+        and _table(
+            builder,
+            "QuantizationParameters",
+            {
+                "scale": quantization.scale,
+                "zero_point": quantization.zero_point,
+                "quantized_dimension": quantization.axis,
+            },
+        ),
+        "is_variable": tensor.is_variable,
+        "shape_signature": tensor.shape_signature or None,
+    }
+    return _table(builder, "Tensor", values)
+
+
+def _buffer(builder: Any, tensor: Tensor) -> int:
+    data = tensor.data
+    assert data is not None
+    dtype = schema.numpy_dtype(tensor.dtype)
+    if dtype is None:
+        fits = data.ndim == 1 and data.dtype == np.uint8
+    else:
+        fits = data.shape == tensor.shape and data.dtype == dtype
+    if not fits:
+        raise ValueError(
+            f"tensor {tensor.index} {tensor.name!r} is {tensor.dtype} of shape {tensor.shape}, "
+            f"but its data is {data.dtype} of shape {data.shape}"
+        )
+    content = data.astype(dtype or np.uint8, copy=False).tobytes()
+    # As Builder.CreateByteVector does, which knows no alignment.
+    builder.StartVector(1, len(content), _BUFFER_ALIGNMENT)
+    builder.head -= len(content)
+    builder.Bytes[builder.head : builder.head + len(content)] = content
+    return _table(builder, "Buffer", {"data": _Written(builder.EndVector())})
+
+
+def _code(builder: Any, op: str, is_custom: bool, version: int) -> int:
+    builtin = "CUSTOM" if is_custom else op
+    number = _number(schema.enum_values("BuiltinOperator"), builtin, "BUILTIN_", "an operator")
+    values = {
+        "deprecated_builtin_code": min(number, schema.LAST_SHORT_CODE),
+        "custom_code": op if is_custom else None,
+        "version": version,
+        "builtin_code": number,
+    }
+    return _table(builder, "OperatorCode", values)
+
+
+def _operator(builder: Any, graph: Graph, node: Node, code: int) -> int:
+    where = f"operator {node.index} ({node.op})"
+    values: dict[str, Any] = {
+        "opcode_index": code,
+        "inputs": [_index(graph, tensor, where) for tensor in node.inputs],
+        "outputs": [_index(graph, tensor, where) for tensor in node.outputs],
+    }
+    options_class = None if node.is_custom else schema.options_class(node.op)
+    if node.is_custom:
+        _check_names(node.options, ["custom_options"], where)
+        values["custom_options"] = node.options.get("custom_options")
+    elif options_class is None:
+        _check_names(node.options, [], where)
+    else:
+        kind, number, union = options_class
+        known = schema.fields(kind)
+        _check_names(node.options, known, where)
+        options = {
+            name: _numbers(value, known[name].enum, f"{where}: {name}")
+            for name, value in node.options.items()
+        }
+        values[f"{union}_type"] = number
+        values[union] = _table(builder, kind, options)
+    return _table(builder, "Operator", values)
+
+
+def _check_names(
+    options: Mapping[str, Any], known: Sequence[str] | Mapping[str, Any], where: str
+) -> None:
+    for name in options:
+        if name not in known:
+            raise ValueError(
+                f"{where} has no option {name!r}; it has: {', '.join(known) or 'none'}"
+            )
+
+
+def _numbers(value: Any, enum: str, where: str) -> Any:
+    """Return an option's value with the names of enum members replaced by their numbers."""
+    if not enum:
+        return value
+    values = schema.enum_values(enum)
+    if isinstance(value, str):
+        return _number(values, value, "", where)
+    if isinstance(value, Sequence):
+        return [_numbers(item, enum, where) for item in value]
+    return value
+
+
+def _number(values: Mapping[str, int], name: str, unknown_prefix: str, where: str) -> int:
+    """Return an enum member's number; of one the reader could not name, the number in its name."""
+    if name in values:
+        return values[name]
+    number = name.removeprefix(unknown_prefix)
+    if unknown_prefix and name != number and number.lstrip("-").isdecimal():
+        return int(number)
+    raise ValueError(f"{where}: {name!r} is none of {', '.join(values)}")
+
+
+def _table(builder: Any, kind: str, values: Mapping[str, Any]) -> int:
+    """Write one table and return its offset; a value of None leaves the field out.
+
+    Tables exist before what points to them: a child table is given as its offset, a vector of
+    tables as a list of offsets.
+    """
+    fields = [field for field in schema.fields(kind).values() if values.get(field.name) is not None]
+    ready = {field.name: _child(builder, field, values[field.name]) for field in fields}
+    builder.StartObject(max((field.slot + 1 for field in fields), default=0))
+    for field in fields:
+        if field.kind == "scalar":
+            builder.PrependSlot(field.flags, field.slot, ready[field.name], field.default)
+        else:
+            builder.PrependUOffsetTRelativeSlot(field.slot, ready[field.name], 0)
+    return int(builder.EndObject())
+
+
+def _child(builder: Any, field: schema.Field, value: Any) -> Any:
+    """Write what a field points to and return its offset; a scalar is returned as it is."""
+    if field.kind in ("scalar", "table") or isinstance(value, _Written):
+        return value
+    if field.kind == "string":
+        return builder.CreateString(value)
+    if isinstance(value, bytes):
+        return builder.CreateByteVector(value)
+    if field.flags is not None:
+        numbers = np.array(value, number_types.to_numpy_type(field.flags))
+        if numbers.ndim != 1:
+            raise ValueError(f"{field.name} is {value!r}, but must be a sequence of numbers")
+        return builder.CreateNumpyVector(numbers)
+    builder.StartVector(4, len(value), 4)
+    for offset in reversed(value):
+        builder.PrependUOffsetTRelative(offset)
+    return builder.EndVector()
