@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Label files and top results, with label_image's arithmetic and order.
+
+The output's own scale and zero point are ignored, as label_image ignores them.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+
+@dataclass(frozen=True)
+class Row:
+    """One class of the result."""
+
+    index: int  # position in the model's output
+    score: float  # a float32 value; 0..1 for quantised models
+
+
+def read_labels(path: str | os.PathLike[str]) -> list[str]:
+    """Return the file's lines without their ends; bytes that are not UTF-8 become U+FFFD.
+
+    Raises: OSError: the file is missing or cannot be read.
+    """
+    # newline="\n": a label may hold other characters that Python takes for line ends.
+    with open(path, encoding="utf-8-sig", errors="replace", newline="\n") as file:
+        return [line.removesuffix("\n").removesuffix("\r") for line in file]
+
+
+def top_results(
+    output: NDArray[Any], input_dtype: DTypeLike, count: int, threshold: float = 0.001
+) -> list[Row]:
+    """Return the best `count` classes, best first; scores below `threshold` and NaN are dropped.
+
+    Equal scores: the higher index comes first.
+    Shapes: output (..., classes); the first row of classes counts.
+    Raises: ValueError: an input type that label_image does not decode.
+    Source: tflite/examples/label_image/get_top_n_impl.h
+    """
+    output = np.atleast_1d(output)
+    values = output.reshape(-1)[: output.shape[-1]].astype(np.float32)
+    # NOTE: it is the input's type that says how label_image decodes the output.
+    input_dtype = np.dtype(input_dtype)
+    if input_dtype == np.uint8:
+        scores = values / np.float32(255)
+    elif input_dtype == np.int8:
+        scores = (values + np.float32(128)) / np.float32(256)
+    elif input_dtype == np.float32:
+        scores = values
+    else:
+        raise ValueError(f"input type {input_dtype} is not uint8, int8 or float32")
+    kept = np.flatnonzero(scores >= np.float32(threshold))
+    best_first = kept[np.lexsort((kept, scores[kept]))][::-1]
+    return [Row(int(index), float(scores[index])) for index in best_first[:count]]
+
+
+def format_score(score: float) -> str:
+    """Return the score as a C++ stream prints a float: 6 significant digits."""
+    return f"{score:g}"
+
+
+def format_row(row: Row, labels: Sequence[str]) -> str:
+    """Return `0.776471: 653 military uniform`, without a name where there is no label."""
+    text = f"{format_score(row.score)}: {row.index}"
+    return f"{text} {labels[row.index]}" if row.index < len(labels) else text
