@@ -1,19 +1,85 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixtures for the whole tree: fixed seeds, and every OpenCL device found."""
+"""Fixtures for the whole tree: fixed seeds, and every OpenCL device that works.
+
+NOTE: the environment is set before any driver loads, and is that of child processes too.
+"""
 
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Iterator
+from functools import lru_cache
 
-# Before any driver loads: rusticl shows llvmpipe only when asked to.
-os.environ.setdefault("RUSTICL_ENABLE", "llvmpipe")
-
+import pytest
 from hypothesis import HealthCheck, settings
+
+# rusticl shows llvmpipe only when asked to; tests never touch the user's own cache.
+os.environ.setdefault("RUSTICL_ENABLE", "llvmpipe")
+_cache = tempfile.TemporaryDirectory(prefix="tflite-opencl-tests-")
+os.environ["TFLITE_OPENCL_CACHE"] = _cache.name
+os.environ.pop("TFLITE_OPENCL_DEVICE", None)
+
+from delegate import DeviceInfo, NoDeviceError, list_devices  # noqa: E402
+from delegate.probe import examine  # noqa: E402
 
 settings.register_profile(
     "default",
     derandomize=True,
     deadline=None,
+    max_examples=25,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("default")
+
+
+@lru_cache(maxsize=1)
+def _devices() -> tuple[list[DeviceInfo], list[str]]:
+    """Return the devices that pass their self-test, and a line for each that does not."""
+    working, failing = [], []
+    try:
+        found = list_devices()
+    except NoDeviceError as error:
+        return [], [str(error)]
+    for info in found:
+        failure = examine(info).failure
+        if failure is None:
+            working.append(info)
+        else:
+            failing.append(f"skipped {info.name} ({info.driver}): {failure}")
+    return working, failing
+
+
+def device_id(info: DeviceInfo) -> str:
+    """Return a short readable name: "pocl-3.1", "rusticl-llvmpipe"."""
+    if "PoCL" in info.platform_version:
+        return f"pocl-{info.driver.split('+')[0]}"
+    return f"{info.platform}-{info.name.split()[0]}".lower().replace(" ", "-")
+
+
+def pytest_report_header() -> list[str]:
+    working, failing = _devices()
+    names = ", ".join(device_id(info) for info in working) or "none"
+    return [f"OpenCL devices: {names}", *failing]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "device" in metafunc.fixturenames:
+        working, failing = _devices()
+        why = "; ".join(failing)
+        parameters = [pytest.param(info, id=device_id(info)) for info in working] or [
+            pytest.param(None, id="none", marks=pytest.mark.skip(reason=f"no device: {why}"))
+        ]
+        metafunc.parametrize("device", parameters, scope="session")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "device" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.device)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _remove_cache() -> Iterator[None]:
+    yield
+    _cache.cleanup()
