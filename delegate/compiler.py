@@ -45,9 +45,7 @@ def _without_dynamic(graph: Graph, result: list[Verdict]) -> list[Verdict]:
         if not touching:
             return result
         why = "a tensor's shape is known only at run time"
-        result = [
-            (index, op, why if index in touching else reason) for index, op, reason in result
-        ]
+        result = [(index, op, why if index in touching else reason) for index, op, reason in result]
 
 
 def compile_partition(partition: Partition, target: Target, check: Check) -> Program:

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The exceptions this package raises.
 
-    DelegateError
-    |-- ModelError           the .tflite file is damaged, foreign or too large
-    |-- Unsupported          a node stays on the CPU, and why: the normal case, not a failure
-    |-- KernelBuildError     the driver refused a kernel: file, defines and build log
-    |-- DeviceError          an OpenCL call failed, or no usable device was found
-    |   `-- NoDeviceError    no device at all, or none that passes its self-test
-    `-- AbiMismatch          TFLite's nodes are not those of the parsed file
+DelegateError
+|-- ModelError           the .tflite file is damaged, foreign or too large
+|-- Unsupported          a node stays on the CPU, and why: the normal case, not a failure
+|-- KernelBuildError     the driver refused a kernel: file, defines and build log
+|-- DeviceError          an OpenCL call failed, or no usable device was found
+|   `-- NoDeviceError    no device at all, or none that passes its self-test
+`-- AbiMismatch          TFLite's nodes are not those of the parsed file
 """
 
 

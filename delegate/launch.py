@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from delegate.graph.ir import Tensor
 
 
-def _libm_free_expf(x: float) -> float:
+def _rounded_exp(x: float) -> float:
     return float(np.float32(math.exp(x)))
 
 
@@ -28,7 +28,7 @@ class Rules:
     runtime: str = "ai-edge-litert"  # whose reference kernels are the oracle
     version: str = ""  # "" = unknown, taken as the newest
     fully_connected_double_rounding: bool = False  # tflite-runtime's; ai-edge-litert rounds once
-    expf: Callable[[float], float] = _libm_free_expf  # the C library's, which TFLite's tables use
+    expf: Callable[[float], float] = _rounded_exp  # the C library's, which TFLite's tables use
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,8 @@ class Launch:
     kernel: str  # function in it
     tiles: int  # work-groups; a tile is what one work-group computes
     group_items: int  # work-items wanted a work-group; the kernel's own limit may lower it
-    params: Mapping[str, int | Tensor | Constant]  # ints; a tensor or constant gives its byte offset
+    # What kernels read as macros: ints, or a tensor or constant, which give their byte offset.
+    params: Mapping[str, int | Tensor | Constant]
     reads: tuple[Tensor, ...]
     writes: tuple[Tensor, ...]
     defines: Mapping[str, int | str] = field(default_factory=dict)  # compile-time macros

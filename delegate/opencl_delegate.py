@@ -314,8 +314,8 @@ def _match_plan(graph: Graph, plan: Sequence[PlannedNode]) -> set[int]:
         outputs = tuple(tensor.index for tensor in node.outputs)
         if (planned.op, planned.inputs, planned.outputs) != (node.op, inputs, outputs):
             raise AbiMismatch(
-                f"node {planned.index} is {planned.op} {planned.inputs} -> {planned.outputs} in the "
-                f"interpreter, {node.op} {inputs} -> {outputs} in the delegate's file: "
+                f"node {planned.index} is {planned.op} {planned.inputs} -> {planned.outputs} in "
+                f"the interpreter, {node.op} {inputs} -> {outputs} in the delegate's file: "
                 "give both the same model"
             )
         present.add(planned.index)

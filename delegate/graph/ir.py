@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 
@@ -48,7 +47,8 @@ class Node:
     version: int  # of the op, as the file asks for it
     inputs: tuple[Tensor | None, ...]
     outputs: tuple[Tensor, ...]
-    options: Mapping[str, Any] = field(default_factory=dict)  # schema names: "stride_w"; enum: "SAME"
+    # By the schema's names ("stride_w"); enum values by name ("SAME").
+    options: Mapping[str, Any] = field(default_factory=dict)
     is_custom: bool = False  # `op` is not one of TFLite's builtin names
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from delegate.graph.ir import Graph, Node, Tensor
 
 # Ops whose output shapes follow from the values they compute with, beyond a computed shape input.
-_SHAPE_FROM_DATA = frozenset({"WHERE", "UNIQUE", "NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5"})
+_SHAPE_FROM_DATA = frozenset({"WHERE", "UNIQUE"})
 _SUBGRAPH_CALLS = frozenset({"IF", "WHILE", "CALL", "CALL_ONCE"})
 
 

@@ -49,7 +49,7 @@ def window(
             f"shapes {shape_text(source)} -> {shape_text(result)}: only rank 4 (NHWC)"
         )
     if 0 in source.shape or 0 in result.shape:
-        raise Unsupported(f"shapes {shape_text(source)} -> {shape_text(result)}: nothing to compute")
+        raise Unsupported(f"shapes {shape_text(source)} -> {shape_text(result)}: they are empty")
     if source.shape[0] != result.shape[0]:
         raise Unsupported(f"batch {source.shape[0]} in, {result.shape[0]} out: they must be equal")
     strides = options.get("stride_h", 0), options.get("stride_w", 0)
@@ -66,9 +66,8 @@ def window(
         raise Unsupported(
             f"output {result.shape[1]}x{result.shape[2]}: the window gives {out_h}x{out_w}"
         )
-    return Window(
-        *source.shape[1:3], out_h, out_w, kernel_h, kernel_w, *strides, *dilations, pad_top, pad_left
-    )
+    sizes = (*source.shape[1:3], out_h, out_w, kernel_h, kernel_w)
+    return Window(*sizes, *strides, *dilations, pad_top, pad_left)
 
 
 def _along(size: int, kernel: int, stride: int, dilation: int, padding: Any) -> tuple[int, int]:

@@ -139,7 +139,8 @@ def convolution_multipliers(
     for _multiplier, shift in pairs:
         if shift > 30:
             raise Unsupported(f"a scale ratio of 2^{shift}: more than 2^30")
-    return np.array(pairs, np.int32).T.copy()
+    scaling: NDArray[np.int32] = np.array(pairs, np.int32).T.copy()
+    return scaling
 
 
 def activation_range(result: Tensor, activation: str) -> tuple[int, int]:
@@ -203,12 +204,16 @@ def require_constant(tensor: Tensor, what: str) -> NDArray[np.generic]:
     return tensor.data
 
 
-def inputs_of(inputs: Sequence[Tensor | None], least: int, most: int) -> list[Tensor | None]:
-    """Return the inputs padded with None to `most`.
+def inputs_of(
+    inputs: Sequence[Tensor | None], required: int, optional: int = 0
+) -> tuple[list[Tensor], list[Tensor | None]]:
+    """Return the required inputs, then the optional ones, None where one is left out.
 
     Raises:
-        Unsupported: fewer than `least` are there, or more than `most`.
+        Unsupported: a required one is missing, or there are too many.
     """
-    if len(inputs) > most or any(tensor is None for tensor in inputs[:least]) or len(inputs) < least:
-        raise Unsupported(f"{len(inputs)} inputs: {least} to {most} are expected")
-    return [*inputs, *[None] * (most - len(inputs))]
+    present = [tensor for tensor in inputs[:required] if tensor is not None]
+    rest = list(inputs[required:])
+    if len(present) < required or len(rest) > optional:
+        raise Unsupported(f"{len(inputs)} inputs: {required} to {required + optional} are expected")
+    return present, rest + [None] * (optional - len(rest))

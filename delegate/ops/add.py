@@ -23,8 +23,7 @@ def lower_add(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: broadcasting, types other than uint8 and int8.
     Source: tflite/kernels/add.cc PrepareGeneralQuantized, internal/reference/add.h
     """
-    left, right = _quantize.inputs_of(node.inputs, 2, 2)
-    assert left is not None and right is not None
+    (left, right), _ = _quantize.inputs_of(node.inputs, 2)
     result = node.outputs[0]
     if not left.dtype == right.dtype == result.dtype:
         raise Unsupported(f"{left.dtype} + {right.dtype} -> {result.dtype}: they must be equal")

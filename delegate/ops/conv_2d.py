@@ -29,8 +29,7 @@ def lower_conv_2d(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: computed weights, groups, types other than uint8 and int8.
     Source: tflite/kernels/internal/reference/conv.h, integer_ops/conv.h
     """
-    source, weights, bias = _quantize.inputs_of(node.inputs, 2, 3)
-    assert source is not None and weights is not None
+    (source, weights), (bias,) = _quantize.inputs_of(node.inputs, 2, 1)
     result = node.outputs[0]
     require_quant8_weights(source, weights, result)
     if len(weights.shape) != 4:
@@ -95,7 +94,7 @@ def alternatives(conv: Convolution, target: Target) -> tuple[Alternative, ...]:
     """Return the launches of a convolution: tiled where a block fits, then plain."""
     out_c, _, in_c = conv.weights.shape
     pixels = conv.batch * conv.area.out_h * conv.area.out_w
-    source_scale_zero = _quantize.per_tensor(conv.source)[1]
+    input_zero = _quantize.per_tensor(conv.source)[1]
     common: dict[str, int | Tensor | Constant] = {
         "input": conv.source,
         "output": conv.result,
@@ -107,7 +106,7 @@ def alternatives(conv: Convolution, target: Target) -> tuple[Alternative, ...]:
         "output_max": conv.clamp[1],
     }
     elem = _quantize.ELEM[conv.source.dtype]
-    rounding = {"SINGLE_ROUNDING": int(conv.single_rounding)}
+    rounding: dict[str, int | str] = {"SINGLE_ROUNDING": int(conv.single_rounding)}
 
     def plain() -> Launch:
         elements = pixels * out_c
@@ -120,14 +119,14 @@ def alternatives(conv: Convolution, target: Target) -> tuple[Alternative, ...]:
             | {
                 "weights": Constant(conv.weights.nbytes, lambda: conv.weights),
                 "channels": _channels(conv.bias, conv.scaling),
-                "input_zero": source_scale_zero,
+                "input_zero": input_zero,
                 "weight_zero": conv.weight_zero,
                 "elements": elements,
                 "tile_items": 64,
             },
             reads=(conv.source,),
             writes=(conv.result,),
-            defines={"ELEM": elem, "WEIGHT": elem} | rounding,
+            defines=rounding | {"ELEM": elem, "WEIGHT": elem},
         )
 
     def tiled(lanes: int, vectors: int) -> Launch:
@@ -144,8 +143,8 @@ def alternatives(conv: Convolution, target: Target) -> tuple[Alternative, ...]:
             params=common
             | {
                 "weights": _paired_weights(conv, block),
-                "channels": _channels(_folded_bias(conv, source_scale_zero), conv.scaling),
-                "zeros": zeros_row(in_c, source_scale_zero, conv.source.dtype),
+                "channels": _channels(_folded_bias(conv, input_zero), conv.scaling),
+                "zeros": zeros_row(in_c, input_zero, conv.source.dtype),
                 "pairs": -(-in_c // 2),
                 "pixels": pixels,
                 "pixel_blocks": pixel_blocks,
@@ -154,7 +153,7 @@ def alternatives(conv: Convolution, target: Target) -> tuple[Alternative, ...]:
             },
             reads=(conv.source,),
             writes=(conv.result,),
-            defines={"ELEM": elem, "LANES": lanes, "VECTORS": vectors, "TILE_W": tile_w} | rounding,
+            defines=rounding | {"ELEM": elem, "LANES": lanes, "VECTORS": vectors, "TILE_W": tile_w},
         )
 
     best = block_of(out_c, target)
@@ -174,9 +173,7 @@ def block_of(channels: int, target: Target) -> tuple[int, int] | None:
         sizes = [(width, 2), (width, 1), *((lanes, 1) for lanes in (8, 4) if lanes < width)]
     fitting = [(lanes, vectors) for lanes, vectors in sizes if lanes * vectors <= channels]
     # A block costs its vectors, and about half of one for what does not depend on their number.
-    return min(
-        fitting, default=None, key=lambda s: -(-channels // (s[0] * s[1])) * (s[1] + 0.5)
-    )
+    return min(fitting, default=None, key=lambda s: -(-channels // (s[0] * s[1])) * (s[1] + 0.5))
 
 
 def items_a_tile(items: int, most: int, target: Target) -> int:
@@ -198,11 +195,13 @@ def _channels(bias: NDArray[np.int64], scaling: NDArray[np.int32]) -> Constant:
 
 
 def _centred(conv: Convolution) -> NDArray[np.int64]:
-    return conv.weights.astype(np.int64) - conv.weight_zero
+    centred: NDArray[np.int64] = conv.weights.astype(np.int64) - conv.weight_zero
+    return centred
 
 
 def _folded_bias(conv: Convolution, zero_point: int) -> NDArray[np.int64]:
-    return conv.bias - zero_point * _centred(conv).sum((1, 2))
+    folded: NDArray[np.int64] = conv.bias - zero_point * _centred(conv).sum((1, 2))
+    return folded
 
 
 def _paired_weights(conv: Convolution, block: int) -> Constant:

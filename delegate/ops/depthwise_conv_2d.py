@@ -29,8 +29,7 @@ def lower_depthwise_conv_2d(node: Node, target: Target) -> tuple[Alternative, ..
     integer_ops/depthwise_conv.h; the multiplier is the shapes' quotient, as in
     tflite/kernels/depthwise_conv.cc
     """
-    source, weights, bias = _quantize.inputs_of(node.inputs, 2, 3)
-    assert source is not None and weights is not None
+    (source, weights), (bias,) = _quantize.inputs_of(node.inputs, 2, 1)
     result = node.outputs[0]
     require_quant8_weights(source, weights, result)
     if len(weights.shape) != 4 or weights.shape[0] != 1:

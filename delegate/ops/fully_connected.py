@@ -25,8 +25,7 @@ def lower_fully_connected(node: Node, target: Target) -> tuple[Alternative, ...]
     Source: tflite/kernels/internal/reference/fully_connected.h,
     integer_ops/fully_connected.h; ai-edge-litert rounds once, tflite-runtime twice
     """
-    source, weights, bias = _quantize.inputs_of(node.inputs, 2, 3)
-    assert source is not None and weights is not None
+    (source, weights), (bias,) = _quantize.inputs_of(node.inputs, 2, 1)
     result = node.outputs[0]
     require_quant8_weights(source, weights, result)
     if node.options.get("weights_format", "DEFAULT") != "DEFAULT":

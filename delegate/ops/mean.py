@@ -25,8 +25,7 @@ def lower_mean(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: other axes or ranks, types other than uint8 and int8.
     Source: tflite/kernels/internal/reference/reduce.h QuantizedMeanOrSum
     """
-    source, axes = _quantize.inputs_of(node.inputs, 2, 2)
-    assert source is not None and axes is not None
+    (source, axes), _ = _quantize.inputs_of(node.inputs, 2)
     result = node.outputs[0]
     if source.dtype != result.dtype:
         raise Unsupported(f"{source.dtype} in, {result.dtype} out: they must be equal")

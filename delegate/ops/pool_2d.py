@@ -23,8 +23,7 @@ def lower_pool_2d(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: types other than uint8 and int8, quantisation that differs across the op.
     Source: tflite/kernels/internal/reference/pooling.h, integer_ops/pooling.h
     """
-    (source,) = _quantize.inputs_of(node.inputs, 1, 1)
-    assert source is not None
+    (source,), _ = _quantize.inputs_of(node.inputs, 1)
     result = node.outputs[0]
     if source.dtype != result.dtype:
         raise Unsupported(f"{source.dtype} in, {result.dtype} out: they must be equal")
@@ -37,9 +36,7 @@ def lower_pool_2d(node: Node, target: Target) -> tuple[Alternative, ...]:
     depth = source.shape[3]
     if result.shape[3] != depth:
         raise Unsupported(f"{depth} channels in, {result.shape[3]} out: they must be equal")
-    low, high = _quantize.activation_range(
-        result, options.get("fused_activation_function", "NONE")
-    )
+    low, high = _quantize.activation_range(result, options.get("fused_activation_function", "NONE"))
     elements = math.prod(result.shape)
     launch = Launch(
         "pool_2d",

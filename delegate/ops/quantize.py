@@ -24,8 +24,7 @@ def lower_quantize(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: types other than uint8 and int8.
     Source: tflite/kernels/quantize.cc, internal/reference/requantize.h
     """
-    (source,) = _quantize.inputs_of(node.inputs, 1, 1)
-    assert source is not None
+    (source,), _ = _quantize.inputs_of(node.inputs, 1)
     result = node.outputs[0]
     in_scale, in_zero = _quantize.per_tensor(source)
     out_scale, out_zero = _quantize.per_tensor(result)
@@ -43,7 +42,8 @@ def lower_quantize(node: Node, target: Target) -> tuple[Alternative, ...]:
             _quantize.multiply_by_quantized_multiplier(int(v) - in_zero, multiplier, shift)
             for v in values
         ]
-        return np.clip(np.array(answers) + out_zero, limits.min, limits.max).astype(result.dtype)
+        clamped = np.clip(np.array(answers) + out_zero, limits.min, limits.max)
+        return np.asarray(clamped, result.dtype)
 
     elements = math.prod(source.shape)
     tile_items = 64 if target.group_items > 1 else 4096

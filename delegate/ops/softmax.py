@@ -27,8 +27,7 @@ def lower_softmax(node: Node, target: Target) -> tuple[Alternative, ...]:
             nearest even.
     Source: tflite/kernels/internal/optimized/optimized_ops.h Softmax, PopulateSoftmaxLookupTable
     """
-    (source,) = _quantize.inputs_of(node.inputs, 1, 1)
-    assert source is not None
+    (source,), _ = _quantize.inputs_of(node.inputs, 1)
     result = node.outputs[0]
     if source.dtype != result.dtype:
         raise Unsupported(f"{source.dtype} in, {result.dtype} out: they must be equal")
@@ -39,7 +38,7 @@ def lower_softmax(node: Node, target: Target) -> tuple[Alternative, ...]:
     in_scale, _ = _quantize.per_tensor(source)
     out_scale, out_zero = _quantize.per_tensor(result)
     beta = node.options.get("beta", 0.0)
-    if not (math.isfinite(beta) and 0 < beta * in_scale and 2.0**-64 < out_scale < 2.0**64):
+    if not (math.isfinite(beta) and beta * in_scale > 0 and 2.0**-64 < out_scale < 2.0**64):
         raise Unsupported(f"beta {beta} with scales {in_scale}, {out_scale}: out of range")
 
     def table() -> NDArray[np.float32]:

@@ -90,9 +90,7 @@ def _found() -> list[tuple[DeviceInfo, cl.Device]]:
         hint = ""
         if "rusticl" in names and not os.environ.get("RUSTICL_ENABLE"):
             hint = "rusticl shows devices only with RUSTICL_ENABLE=<driver>; "
-        raise NoDeviceError(
-            f"no OpenCL device: platform {names} has none; {hint}{INSTALL_HINT}"
-        )
+        raise NoDeviceError(f"no OpenCL device: platform {names} has none; {hint}{INSTALL_HINT}")
     found.sort(key=lambda entry: _ORDER.index(entry[0]))
     return [
         (

@@ -7,12 +7,12 @@ import hashlib
 import re
 import warnings
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 import pyopencl as cl
 
-from delegate import cache
+from delegate import cache as disk_cache
 from delegate.errors import DeviceError, KernelBuildError
 from delegate.launch import Launch
 from delegate.runtime.device import Device, opencl
@@ -21,7 +21,7 @@ OPTIONS = ["-cl-std=CL1.2"]
 _INCLUDE = re.compile(r'^#include "(\w+\.clh)"$', re.MULTILINE)
 
 
-@lru_cache(maxsize=1)
+@cache
 def folder() -> Path:
     """Return where the .cl files are: inside the installed package, else in the checkout."""
     package = Path(__file__).resolve().parents[1]
@@ -29,7 +29,7 @@ def folder() -> Path:
     return installed if installed.is_dir() else package.parent / "kernels"
 
 
-@lru_cache(maxsize=None)
+@cache
 def _text(file: str) -> str:
     # Includes are put in here: not every driver can open files, and the cache key sees them.
     text = (folder() / file).read_text()
@@ -44,7 +44,7 @@ def defines_of(launch: Launch) -> dict[str, str]:
 
 
 def source_of(file: str, defines: Mapping[str, str]) -> str:
-    """Return what the driver compiles: macros as lines, since each driver parses options its way."""
+    """Return what the driver compiles; macros are lines, as drivers parse options differently."""
     lines = "".join(f"#define {name} {value}\n" for name, value in defines.items())
     return f'{lines}#line 1 "{file}.cl"\n{_text(f"{file}.cl")}'
 
@@ -84,13 +84,11 @@ class Kernels:
     def _load_or_build(self, file: str, source: str) -> cl.Program:
         identity = "\0".join((self._device.info.identity, *OPTIONS, source))
         name = f"programs/{file}-{hashlib.sha256(identity.encode()).hexdigest()[:40]}.bin"
-        binary = cache.load(name)
+        binary = disk_cache.load(name)
         if binary is not None:
             try:
                 with opencl("clCreateProgramWithBinary"):
-                    program = cl.Program(
-                        self._device.context, [self._device.cl_device], [binary]
-                    )
+                    program = cl.Program(self._device.context, [self._device.cl_device], [binary])
                 return self._compile(program)
             except DeviceError:
                 pass  # a driver may refuse its own old binary: build it again
@@ -98,7 +96,7 @@ class Kernels:
         with opencl("clGetProgramInfo"):
             binaries = program.get_info(cl.program_info.BINARIES)
         if binaries and binaries[0]:
-            cache.store(name, binaries[0])
+            disk_cache.store(name, binaries[0])
         return program
 
     def _compile(self, program: cl.Program) -> cl.Program:
