@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One path's run of a model on one input: on the CPU, or through a delegate.
+
+A path logs label_image's own lines as it goes. It neither reads pictures nor decodes results.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate import DelegateError, Graph, NoDeviceError, OpenCLDelegate
+from label_image.runtime import Runtime
+from label_image.timing import Times, measure
+from label_image.verbose import interpreter_state, profile_lines
+
+log = logging.getLogger("label_image")
+# TFLite writes a few lines to stdout: their text is whole, "INFO: " included.
+stdout = logging.getLogger("label_image.stdout")
+
+
+class RunError(Exception):
+    """The run cannot go on; the text is label_image's own line for it, at that log level."""
+
+    def __init__(self, text: str, level: int = logging.ERROR) -> None:
+        super().__init__(text)
+        self.level = level
+
+
+class DelegateFailed(Exception):
+    """The delegate's path failed and the CPU can take over; the text is one line that says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What one path runs; all of it can cross to a child process."""
+
+    model: str | bytes  # path, or content
+    input: NDArray[Any]  # for the model's first input
+    count: int = 1
+    warmup_runs: int = 0
+    threads: int | None = None  # None: TFLite's own choice
+    cpu_kernels: str = "auto"  # what runs the CPU's part
+    opencl: Mapping[str, Any] | None = None  # OpenCLDelegate's keyword arguments; None: no OpenCL
+    external: tuple[str, Mapping[str, str]] | None = None  # a delegate library and its options
+    announce_xnnpack: bool = False  # say that XNNPACK runs
+    reference: bool = False  # also run once with the CPU's part on the reference kernels
+    profile_rows: int = 0  # most rows to log of the nodes' times; 0: no profiling
+    verbose: bool = False
+    quiet: bool = False  # log none of label_image's own lines
+
+
+@dataclass(frozen=True, slots=True)
+class Delegation:
+    """What the OpenCL delegate took."""
+
+    device: str
+    platform: str
+    driver: str
+    verdicts: Sequence[tuple[int, str, str | None]]  # node index, op, None or why the CPU has it
+    partitions: Sequence[Sequence[int]]  # node indices
+    # With what is left to the CPU on the reference kernels; None: not run, or not possible.
+    reference_outputs: tuple[NDArray[Any], ...] | None = None
+    reference_failure: str = ""  # why it was not possible
+
+    @property
+    def delegated(self) -> int:
+        """Count the nodes that ran on OpenCL."""
+        return sum(reason is None for _, _, reason in self.verdicts)
+
+
+@dataclass(frozen=True, slots=True)
+class PathRun:
+    """What one path gave."""
+
+    times: Times
+    load_ms: float  # from the file to allocated tensors, kernels built
+    outputs: tuple[NDArray[Any], ...] = field(repr=False)
+    delegation: Delegation | None = None  # of the OpenCL delegate
+
+
+def run_path(job: Job, runtime: Runtime, graph: Graph) -> PathRun:
+    """Return the job's times and outputs.
+
+    Raises:
+        RunError: TFLite cannot run the model, or the external delegate cannot be used.
+        NoDeviceError: there is no OpenCL device, or not the wanted one.
+        DelegateFailed: the OpenCL delegate, or a run with it, failed.
+    """
+    started_s = time.perf_counter()
+    try:
+        with _delegate(job, runtime) as delegate:
+            return _run(job, runtime, graph, delegate, started_s)
+    except NoDeviceError:
+        raise
+    except DelegateError as error:
+        raise DelegateFailed(str(error)) from error
+
+
+def run_once(job: Job, runtime: Runtime) -> tuple[NDArray[Any], ...]:
+    """Return the outputs of a single run, and log nothing.
+
+    Raises: as run_path.
+    """
+    with _delegate(job, runtime) as delegate:
+        interpreter = _open(job, runtime, delegate)
+        _allocate(job, interpreter, delegate)
+        with _step(delegate, "Failed to invoke tflite!"):
+            interpreter.invoke()
+        return _outputs(interpreter)
+
+
+def _run(job: Job, runtime: Runtime, graph: Graph, delegate: Any, started_s: float) -> PathRun:
+    name = "GPU" if job.opencl is not None else "EXTERNAL" if job.external else ""
+    names = [name] * bool(name) + ["XNNPACK"] * job.announce_xnnpack
+    speak = not job.quiet
+    if speak and names:
+        # Only the first delegate of the process is announced so.
+        stdout.info("INFO: %s delegate created.", names[0])
+    interpreter = _open(job, runtime, delegate)
+    if speak:
+        for name in names:
+            log.info("Applied %s delegate.", name)
+    _allocate(job, interpreter, delegate)
+    load_ms = (time.perf_counter() - started_s) * 1e3
+    opencl = delegate if job.opencl is not None else None
+    if speak and opencl and all(reason for _, _, reason in opencl.verdicts):
+        log.warning(
+            "the OpenCL delegate took none of the model's %d nodes: the CPU runs them all",
+            len(graph.nodes),
+        )
+    if speak and job.verbose:
+        reasons = {index: reason for index, _, reason in opencl.verdicts} if opencl else None
+        stdout.info("%s", interpreter_state(graph, reasons))
+
+    with _step(delegate, "Failed to invoke tflite!"):
+        times = measure(interpreter.invoke, job.count, job.warmup_runs)
+    if speak:
+        log.info("invoked")
+        log.info("average time: %g ms", times.average_ms)
+        if opencl and job.profile_rows:
+            for line in profile_lines(opencl.profile(), job.profile_rows):
+                log.info("%s", line)
+    outputs = _outputs(interpreter)
+    delegation = _delegation(job, runtime, opencl, outputs) if opencl else None
+    return PathRun(times, load_ms, outputs, delegation)
+
+
+def _delegation(
+    job: Job, runtime: Runtime, delegate: OpenCLDelegate, outputs: tuple[NDArray[Any], ...]
+) -> Delegation:
+    taken = Delegation(
+        device=delegate.device.name,
+        platform=delegate.device.platform,
+        driver=delegate.device.driver,
+        verdicts=tuple((index, op, reason) for index, op, reason in delegate.verdicts),
+        partitions=tuple(tuple(nodes) for nodes in delegate.partitions),
+    )
+    if not job.reference:
+        return taken
+    if taken.delegated == len(taken.verdicts) or job.cpu_kernels == "reference":
+        return replace(taken, reference_outputs=outputs)
+    try:
+        return replace(
+            taken, reference_outputs=run_once(replace(job, cpu_kernels="reference"), runtime)
+        )
+    except (RunError, DelegateFailed, DelegateError) as error:
+        return replace(taken, reference_failure=reason_of(error))
+
+
+@contextlib.contextmanager
+def _delegate(job: Job, runtime: Runtime) -> Iterator[Any]:
+    if job.opencl is not None:
+        delegate = OpenCLDelegate(job.model, profiling=job.profile_rows > 0, **job.opencl)
+        try:
+            yield delegate
+        finally:
+            delegate.close()
+    elif job.external is not None:
+        path, options = job.external
+        try:
+            loaded = runtime.load_delegate(path, options)
+        except (OSError, ValueError, AttributeError, RuntimeError) as error:
+            raise RunError(f"cannot load the delegate {path}: {_one_line(error)}") from error
+        yield loaded
+    else:
+        yield None
+
+
+def _open(job: Job, runtime: Runtime, delegate: Any) -> Any:
+    delegates = [] if delegate is None else [delegate]
+    external = job.external is not None
+    line = "Failed to apply EXTERNAL delegate." if external else "Failed to construct interpreter"
+    with _step(delegate, line):
+        return runtime.interpreter(job.model, job.threads, job.cpu_kernels, delegates)
+
+
+def _allocate(job: Job, interpreter: Any, delegate: Any) -> None:
+    with _step(delegate, "Failed to allocate tensors!"):
+        interpreter.allocate_tensors()
+        first, *others = interpreter.get_input_details()
+        interpreter.set_tensor(first["index"], job.input)
+        for details in others:  # else they hold whatever was in that memory
+            zeros = np.zeros(interpreter.get_tensor(details["index"]).shape, details["dtype"])
+            interpreter.set_tensor(details["index"], zeros)
+
+
+def _outputs(interpreter: Any) -> tuple[NDArray[Any], ...]:
+    return tuple(
+        interpreter.get_tensor(details["index"]) for details in interpreter.get_output_details()
+    )
+
+
+@contextlib.contextmanager
+def _step(delegate: Any, line: str) -> Iterator[None]:
+    """Turn TFLite's errors into label_image's line, or, with OpenCL, into one the CPU recovers."""
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        if isinstance(delegate, OpenCLDelegate):
+            raise DelegateFailed(delegate.failure or _one_line(error)) from error
+        raise RunError(line) from error
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the error and its cause as one line."""
+    text = _one_line(error)
+    if isinstance(error, RunError) and error.__cause__ is not None:
+        text = f"{text.rstrip('.!')}: {_one_line(error.__cause__)}"
+    return text

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run starts from: the model, labels and picture that the command line means.
+
+Files, fetched official models and the embedded default, in this order.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate import Graph, ModelError, Tensor, read_model
+from label_image import flags
+from label_image.cache import Progress
+from label_image.classify import RunError
+from label_image.default_model import default_labels, default_model, sample_picture
+from label_image.fetch import OFFICIAL, fetched
+from label_image.image import load_picture
+from label_image.labels import read_labels
+from label_image.runtime import TYPE_NUMBERS, builtin_op_numbers
+
+log = logging.getLogger("label_image")
+
+LABELS_NAME = "imagenet_labels"  # among the official files
+_INPUT_TYPES = ("uint8", "int8", "float32")
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The model to run."""
+
+    name: str  # as label_image's lines show it
+    source: str | bytes  # its file, or, where no file can be written, its content
+    labels: str | None  # its label file; None: the embedded default's class names
+
+
+def find_model(name: str | None, labels: str | None, progress: Progress) -> Model:
+    """Return the model and its labels; building the default may take a while.
+
+    Raises: DefaultModelError: the embedded default is meant and cannot be had.
+    """
+    if name is None and not os.path.exists(flags.DEFAULT_MODEL):
+        source = default_model(progress)
+        if isinstance(source, bytes):
+            return Model("the default model", source, labels)
+        return Model(str(source), str(source), labels)
+    path = name or flags.DEFAULT_MODEL
+    own_labels = flags.DEFAULT_LABELS
+    if not os.path.exists(path) and (official := fetched(path)) is not None:
+        path = str(official)
+        if not os.path.exists(own_labels):
+            own_labels = str(fetched(LABELS_NAME) or own_labels)
+    return Model(path, path, labels or own_labels)
+
+
+def read_graph(model: Model) -> Graph:
+    """Return the model's graph, which has something to run and an input for a picture.
+
+    Raises:
+        RunError: there is no such file, or no picture fits its input.
+        ModelError: the file is damaged or foreign.
+    """
+    try:
+        graph = read_model(model.source)
+    except ModelError:
+        raise
+    except OSError as error:
+        line = f"Failed to mmap model {model.name}"
+        if model.name in OFFICIAL:
+            line += f": it is not in the cache yet, label_image --fetch {model.name} downloads it"
+        elif not isinstance(error, FileNotFoundError):
+            line += f": {error.strerror or error}"
+        raise RunError(line) from error
+    for part, what in (
+        (graph.nodes, "operator"),
+        (graph.inputs, "input"),
+        (graph.outputs, "output"),
+    ):
+        if not part:
+            raise RunError(f"the model {model.name} has no {what}: there is nothing to run")
+    return graph
+
+
+def check_input(graph: Graph) -> Tensor:
+    """Return the model's first input, which takes the picture.
+
+    Raises: RunError: its type or its size is not one for a picture.
+    """
+    for tensor in graph.inputs:
+        if tensor is graph.inputs[0] and tensor.dtype not in _INPUT_TYPES:
+            raise RunError(f"cannot handle input type {TYPE_NUMBERS.get(tensor.dtype, 0)} yet")
+        if tensor.dtype == "string":
+            raise RunError(f"cannot handle input type {TYPE_NUMBERS['string']} yet")
+    first = graph.inputs[0]
+    # An unknown batch is 1, as the file's own shape says; an unknown height or width fits nothing.
+    sizes = (*first.shape[:1], *(first.shape_signature or first.shape)[1:])
+    if any(size < 1 for size in sizes):
+        shown = " x ".join(str(size) if size > 0 else "?" for size in sizes)
+        raise RunError(
+            f"the model's input {shown} has no fixed size: convert it with a fixed height and width"
+        )
+    if len(graph.inputs) > 1:
+        log.warning(
+            "the model has %d inputs: the picture goes to the first, the others are zeros",
+            len(graph.inputs),
+        )
+    return first
+
+
+def find_picture(name: str) -> str:
+    """Return the picture's path: the name itself, or the sample picture of that name.
+
+    Raises: DefaultModelError: the sample is meant and not installed.
+    """
+    if os.path.exists(name) or (sample := sample_picture(name)) is None:
+        return name
+    log.info("there is no file %s: using the sample picture %s", name, sample)
+    return str(sample)
+
+
+def read_picture(path: str) -> NDArray[np.uint8]:
+    """Return the picture's pixels.
+
+    Raises:
+        RunError: there is no such file.
+        PictureError: it cannot be used.
+    """
+    try:
+        return load_picture(path)
+    except FileNotFoundError as error:
+        raise RunError(f"input file {path} not found", logging.CRITICAL) from error
+
+
+def find_labels(path: str | None) -> Sequence[str]:
+    """Return the labels; position = class.
+
+    Raises: RunError: there is no such file. DefaultModelError: the default's are not installed.
+    """
+    if path is None:
+        return default_labels()
+    try:
+        return read_labels(path)
+    except FileNotFoundError as error:
+        raise RunError(f"Labels file {path} not found") from error
+    except OSError as error:
+        raise RunError(f"Labels file {path} cannot be read: {error.strerror or error}") from error
+
+
+def known_ops(names: Sequence[str], graph: Graph) -> list[str]:
+    """Return the ops of these names.
+
+    Raises: RunError: there is no such op; a misspelt one would silently exclude nothing.
+    """
+    if not names:
+        return []
+    known = {*builtin_op_numbers(), *(node.op for node in graph.nodes)}
+    ops = [name if name in known else name.upper() for name in names]
+    for op in ops:
+        if op not in known:
+            close = difflib.get_close_matches(op, known) or sorted({n.op for n in graph.nodes})
+            raise RunError(f"--exclude_ops: there is no op {op}; there are {', '.join(close)}")
+    return ops

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What follows label_image's own lines: the table of both paths, and the JSON document.
+
+Everything here returns text or writes the one file it is told to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console, RenderableType
+from rich.table import Table
+
+from delegate import DeviceInfo
+from label_image.classify import Delegation, PathRun
+from label_image.compare import Comparison, Difference
+from label_image.labels import Row
+
+# "cpu", "external" or "gpu" -> its run and its results
+Paths = dict[str, tuple[PathRun, Sequence[Row]]]
+
+
+def comparison_text(
+    gpu: PathRun, comparison: Comparison | None, kernels: str, width: int = 80
+) -> str:
+    """Return the table of both paths, then what was delegated, and what was not and why.
+
+    `kernels`: what the CPU ran, as Runtime.kernels names it.
+    """
+    assert gpu.delegation is not None
+    cpu = comparison.cpu if comparison else None
+    times = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    times.add_column("")
+    times.add_column("OpenCL", justify="right")
+    if cpu:
+        times.add_column(f"CPU, {kernels}", justify="right")
+    for name, texts in _time_rows([gpu, cpu] if cpu else [gpu]):
+        times.add_row(name, *texts)
+
+    facts = Table.grid(padding=(0, 2))
+    if cpu:
+        facts.add_row("speedup", f"{_speedup(gpu, cpu):.2f} (average of the CPU over OpenCL's)")
+    for name, text in _facts(gpu.delegation, comparison, kernels):
+        facts.add_row(name, text)
+    return _render(width, times, facts, *_left_to_cpu(gpu.delegation))
+
+
+def devices_text(devices: Sequence[DeviceInfo], width: int = 80) -> str:
+    """Return the OpenCL devices as a table; the first column is what --device takes."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("", justify="right")
+    for heading in ("device", "type", "platform", "OpenCL", "driver"):
+        table.add_column(heading, overflow="fold")
+    for info in devices:
+        table.add_row(
+            str(info.index), info.name, info.type, info.platform, _version(info), info.driver
+        )
+    return _render(width, table)
+
+
+def document(
+    about: Mapping[str, str],
+    paths: Paths,
+    labels: Sequence[str],
+    threads: int | None,
+    comparison: Comparison | None,
+) -> str:
+    """Return the run as JSON text; what is not known is null, with the reason beside it."""
+    entries: dict[str, Any] = dict(about)
+    for name, (run, rows) in paths.items():
+        device = _device_entry(run.delegation) if run.delegation else {}
+        own = {"threads": threads} if run.delegation is None else {}
+        verdicts = _verdict_entry(run.delegation) if run.delegation else {}
+        results = {"results": _result_entries(rows, labels)}
+        entries[name] = device | _times_entry(run) | own | results | verdicts
+    if "gpu" in paths:
+        entries |= _comparison_entry(paths["gpu"][0], comparison)
+    return json.dumps(entries, indent=2)
+
+
+def file_obstacle(path: str) -> str | None:
+    """Return why a file cannot be written there, as far as it can be told before; else None."""
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        return "it is a folder"
+    if not target.parent.is_dir():
+        return f"there is no folder {target.parent}"
+    if not os.access(target if target.exists() else target.parent, os.W_OK):
+        return "permission denied"
+    return None
+
+
+def write_file(path: str, text: str) -> None:
+    """Write the text: a reader sees the old file or the whole new one.
+
+    Raises: OSError: it cannot be written.
+    """
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():  # /dev/null or a pipe must stay what it is
+        target.write_text(text + "\n")
+        return
+    part = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        part.write_text(text + "\n")
+        os.replace(part, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
+
+
+def _result_entries(rows: Sequence[Row], labels: Sequence[str]) -> list[dict[str, Any]]:
+    return [
+        {
+            "index": row.index,
+            "label": labels[row.index] if row.index < len(labels) else None,
+            "score": row.score,
+        }
+        for row in rows
+    ]
+
+
+def _device_entry(taken: Delegation) -> dict[str, Any]:
+    return {"device": taken.device, "platform": taken.platform, "driver": taken.driver}
+
+
+def _verdict_entry(taken: Delegation) -> dict[str, Any]:
+    return {
+        "nodes": len(taken.verdicts),
+        "delegated": taken.delegated,
+        "partitions": len(taken.partitions),
+        "not_delegated": [
+            {"node": node, "op": op, "reason": reason}
+            for node, op, reason in taken.verdicts
+            if reason is not None
+        ],
+    }
+
+
+def _comparison_entry(gpu: PathRun, comparison: Comparison | None) -> dict[str, Any]:
+    if comparison is None:
+        to_reference = to_cpu = Difference(None, "--compare=false")
+    else:
+        to_reference, to_cpu = comparison.gpu_to_reference, comparison.gpu_to_cpu
+    cpu = comparison.cpu if comparison else None
+    entry: dict[str, Any] = {
+        "max_difference_quanta_reference": to_reference.quanta,
+        "max_difference_quanta_cpu": to_cpu.quanta,
+        "speedup": _speedup(gpu, cpu) if cpu else None,
+    }
+    reason = to_reference.reason or to_cpu.reason
+    return entry | {"not_compared": reason} if reason else entry
+
+
+def _version(info: DeviceInfo) -> str:
+    # "OpenCL 3.0 PoCL HSTR: pthread-x86_64-pc-linux-gnu-...": the second word is the version.
+    words = info.version.split()
+    return words[1] if len(words) > 1 else ""
+
+
+def _times_entry(run: PathRun) -> dict[str, float]:
+    return {
+        "average_ms": run.times.average_ms,
+        "min_ms": run.times.min_ms,
+        "median_ms": run.times.median_ms,
+        "load_ms": run.load_ms,
+        "cpu_load": run.times.cpu_load,
+    }
+
+
+def _time_rows(runs: Sequence[PathRun]) -> list[tuple[str, list[str]]]:
+    return [
+        ("average, ms", [f"{run.times.average_ms:.3f}" for run in runs]),
+        ("minimum, ms", [f"{run.times.min_ms:.3f}" for run in runs]),
+        ("median, ms", [f"{run.times.median_ms:.3f}" for run in runs]),
+        ("load, ms", [f"{run.load_ms:.1f}" for run in runs]),
+        ("CPU load", [f"{run.times.cpu_load:.2f} cores" for run in runs]),
+    ]
+
+
+def _facts(taken: Delegation, comparison: Comparison | None, kernels: str) -> list[tuple[str, str]]:
+    facts = [
+        ("device", f"{taken.device} ({taken.platform}, driver {taken.driver})"),
+        (
+            "nodes",
+            f"{taken.delegated} of {len(taken.verdicts)} on OpenCL, "
+            f"in {_count(len(taken.partitions), 'partition')}",
+        ),
+    ]
+    if comparison is None:
+        return facts
+    if comparison.cpu is None:
+        facts.append(("CPU", f"failed: {comparison.cpu_failure}"))
+    # What is left to the CPU would otherwise bring its own difference.
+    too = "" if taken.delegated == len(taken.verdicts) else ", which then run the CPU's part too"
+    ours, theirs = comparison.gpu_to_reference, comparison.cpu_to_reference
+    if ours.quanta is None:
+        facts.append(("outputs", f"not compared with the reference kernels: {ours.reason}"))
+    elif ours.quanta == 0:
+        facts.append(("outputs", f"equal to TFLite's reference kernels{too}: 0 quanta"))
+    else:
+        facts.append(
+            (
+                "outputs",
+                f"DIFFER from TFLite's reference kernels{too}: {_count_quanta(ours.quanta)}",
+            )
+        )
+    if theirs.quanta:
+        facts.append(
+            (
+                "",
+                f"TFLite's own paths differ: {_count_quanta(theirs.quanta)} between its "
+                f"{kernels} and its reference kernels",
+            )
+        )
+    return facts
+
+
+def _left_to_cpu(taken: Delegation) -> list[RenderableType]:
+    groups: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for node, op, reason in taken.verdicts:
+        if reason is not None:
+            groups[op, reason].append(node)
+    if not groups:
+        return []
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("left to the CPU", overflow="fold")
+    table.add_column("count", justify="right")
+    table.add_column("why", overflow="fold")
+    table.add_column("nodes", overflow="fold")
+    for (op, reason), nodes in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
+        table.add_row(op, str(len(nodes)), reason, ", ".join(map(str, nodes)))
+    return [table]
+
+
+def _speedup(gpu: PathRun, cpu: PathRun) -> float:
+    return cpu.times.average_ms / max(gpu.times.average_ms, 1e-9)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _count_quanta(number: int) -> str:
+    return "1 quantum" if number == 1 else f"{number} quanta"
+
+
+def _render(width: int, *parts: RenderableType) -> str:
+    console = Console(
+        file=io.StringIO(), width=width, color_system=None, markup=False, highlight=False,
+        emoji=False, legacy_windows=False, force_terminal=False,
+    )  # fmt: skip
+    with console.capture() as captured:
+        for part in parts:
+            console.print(part)
+    return "\n".join(line.rstrip() for line in captured.get().strip("\n").splitlines())

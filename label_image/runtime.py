@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The TFLite runtime: which one is installed, and what of it label_image uses.
+
+Also TFLite's numbers for types and ops, as its own label_image prints them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import os
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+ENVIRONMENT_VARIABLE = "LABEL_IMAGE_RUNTIME"
+
+# Distribution -> module, in the order they are looked for.
+_MODULES = {"ai-edge-litert": "ai_edge_litert", "tflite-runtime": "tflite_runtime"}
+_SHORT_NAMES = {"litert": "ai-edge-litert", "tflite": "tflite-runtime"}
+
+_RESOLVERS = {
+    "auto": "AUTO",
+    "builtin": "BUILTIN_WITHOUT_DEFAULT_DELEGATES",
+    "reference": "BUILTIN_REF",
+}
+
+# Source: TfLiteType in tflite/core/c/c_api_types.h
+TYPE_NUMBERS = {
+    "float32": 1, "int32": 2, "uint8": 3, "int64": 4, "string": 5, "bool": 6, "int16": 7,
+    "complex64": 8, "int8": 9, "float16": 10, "float64": 11, "complex128": 12, "uint64": 13,
+    "resource": 14, "variant": 15, "uint32": 16, "uint16": 17, "int4": 18, "bfloat16": 19,
+}  # fmt: skip
+
+
+class RuntimeMissing(Exception):
+    """No TFLite runtime works here; the text is one line that says what to install."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """An installed TFLite runtime."""
+
+    name: str  # of the distribution: "ai-edge-litert"
+    version: str
+    module: Any  # its `interpreter` module
+
+    def interpreter(
+        self,
+        model: str | bytes,
+        threads: int | None,
+        cpu_kernels: str,
+        delegates: Sequence[object] = (),
+    ) -> Any:
+        """Return a new interpreter of a model's file or content, its tensors not yet allocated.
+
+        Raises: ValueError, RuntimeError: TFLite refuses the model or a delegate.
+        """
+        return self.module.Interpreter(
+            **{"model_content" if isinstance(model, bytes) else "model_path": model},
+            num_threads=threads,
+            experimental_delegates=list(delegates) or None,
+            experimental_op_resolver_type=getattr(
+                self.module.OpResolverType, _RESOLVERS[cpu_kernels]
+            ),
+        )
+
+    def kernels(self, cpu_kernels: str) -> str:
+        """Return what these CPU kernels are called in this runtime."""
+        if cpu_kernels == "auto":
+            # NOTE: tflite-runtime's XNNPACK leaves quantised models to the built-in kernels.
+            return "XNNPACK" if self.name == "ai-edge-litert" else "default kernels"
+        return {"builtin": "built-in kernels", "reference": "reference kernels"}[cpu_kernels]
+
+    def load_delegate(self, path: str, options: Mapping[str, str]) -> Any:
+        """Return the delegate of a shared library.
+
+        Raises: OSError, ValueError, AttributeError, RuntimeError: it cannot be loaded, or refuses.
+        """
+        try:
+            return self.module.load_delegate(path, dict(options))
+        except (OSError, ValueError, AttributeError, RuntimeError) as error:
+            _discard_half_made(error)
+            raise
+
+
+def find_runtime() -> Runtime:
+    """Return the first runtime that works, or the one LABEL_IMAGE_RUNTIME names.
+
+    Raises: RuntimeMissing: none is installed, or what is installed cannot be loaded.
+    """
+    chosen = os.environ.get(ENVIRONMENT_VARIABLE, "")
+    chosen = _SHORT_NAMES.get(chosen, chosen).replace("_", "-")
+    if chosen and chosen not in _MODULES:
+        raise RuntimeMissing(
+            f"{ENVIRONMENT_VARIABLE}={chosen}: there are only {' and '.join(_MODULES)}"
+        )
+    reasons = []
+    for name in [chosen] if chosen else _MODULES:
+        try:
+            return _load(name)
+        except RuntimeMissing as error:
+            reasons.append(str(error))
+    raise RuntimeMissing("no TFLite runtime: " + "; ".join(reasons))
+
+
+def builtin_op_numbers() -> dict[str, int]:
+    """Return the number of every builtin op by its name."""
+    # Imported here because the whole schema takes 0.1 s, and only two flags need it.
+    from tflite.BuiltinOperator import BuiltinOperator
+
+    return {name: number for name, number in vars(BuiltinOperator).items() if name.isupper()}
+
+
+def _load(name: str) -> Runtime:
+    module_name = _MODULES[name]
+    try:
+        module = importlib.import_module(f"{module_name}.interpreter")
+    except ModuleNotFoundError as error:
+        if error.name != module_name:
+            raise RuntimeMissing(f"{name} lacks a module ({error})") from error
+        raise RuntimeMissing(f"{name} is not installed (pip install {name})") from None
+    except (ImportError, SystemError, AttributeError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise RuntimeMissing(f"{name} cannot be loaded ({reason})") from error
+    try:
+        version = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:  # a board's image may bring the bare module
+        version = str(getattr(module, "__version__", "of unknown version"))
+    # NOTE: it imports, says nothing, and breaks when the first interpreter is made.
+    if name == "tflite-runtime" and version.startswith("2.14.") and np.__version__[:2] != "1.":
+        raise RuntimeMissing(
+            f"{name} {version} does not work with numpy {np.__version__} "
+            "(pip install 'numpy<2', or pip install ai-edge-litert)"
+        )
+    return Runtime(name, version, module)
+
+
+def _discard_half_made(error: BaseException | None) -> None:
+    """Collect TFLite's half-made Delegate, whose `__del__` would print a traceback later."""
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda _: None
+    try:
+        while error is not None:
+            traceback.clear_frames(error.__traceback__)
+            error = error.__context__
+    finally:
+        sys.unraisablehook = hook

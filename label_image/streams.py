@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Log records as label_image's lines on stdout and stderr; a reader that has gone is no error."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.progress import Progress as ProgressBar
+
+from label_image.cache import Progress
+
+_WORDS = {"WARNING": "WARN", "CRITICAL": "FATAL"}
+
+
+def write(stream: TextIO, text: str) -> None:
+    """Write text and a line end at once; a closed pipe (`| head`) is not an error."""
+    try:
+        stream.write(text + "\n")
+        stream.flush()
+    except BrokenPipeError:
+        # What is left in the buffer must go somewhere, or Python complains when it exits.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+@contextlib.contextmanager
+def logging_to(out: TextIO, err: TextIO, verbose: bool) -> Iterator[None]:
+    """Send the records of `label_image` and `delegate` to `err` as "INFO: text", while inside.
+
+    Records of `label_image.stdout` go to `out` as they are. Debug records need `verbose`.
+    """
+    lines, plain = _Handler(err, _Formatter()), _Handler(out, logging.Formatter("%(message)s"))
+    level = logging.DEBUG if verbose else logging.INFO
+    loggers = [
+        (logging.getLogger("label_image"), lines, level),
+        (logging.getLogger("delegate"), lines, level),
+        (logging.getLogger("label_image.stdout"), plain, logging.INFO),
+    ]
+    for logger, handler, level in loggers:
+        logger.addHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = False
+    try:
+        yield
+    finally:
+        for logger, handler, _ in loggers:
+            logger.removeHandler(handler)
+            logger.setLevel(logging.NOTSET)
+            logger.propagate = True
+
+
+@contextlib.contextmanager
+def stdout_kept_apart() -> Iterator[TextIO]:
+    """Give a private stdout, while what others write there, drivers too, goes to stderr."""
+    sys.stdout.flush()
+    own = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with open(os.dup(own), "w", encoding="utf-8") as stream:
+            yield stream
+    finally:
+        sys.stdout.flush()
+        os.dup2(own, 1)
+        os.close(own)
+
+
+@contextlib.contextmanager
+def progress(what: str) -> Iterator[Progress]:
+    """Give a function that shows a progress bar on stderr from its first call on."""
+    with contextlib.ExitStack() as stack:
+        bar: ProgressBar | None = None
+        task: Any = None
+
+        def show(done: int, total: int) -> None:
+            nonlocal bar, task
+            if bar is None:
+                bar = stack.enter_context(ProgressBar(console=Console(stderr=True)))
+                task = bar.add_task(what)
+            bar.update(task, completed=done, total=total or None)
+
+        yield show
+
+
+class _Formatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        if record.levelno == logging.DEBUG:
+            return text  # tables
+        return f"{_WORDS.get(record.levelname, record.levelname)}: {text}"
+
+
+class _Handler(logging.Handler):
+    def __init__(self, stream: TextIO, formatter: logging.Formatter) -> None:
+        super().__init__()
+        self._stream = stream
+        self.setFormatter(formatter)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        write(self._stream, self.format(record))

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A path's run in a child process, so that a driver that hangs or dies takes only the child along.
+
+`python -m label_image.worker` is that child: a job as JSON on stdin, what came of it on stdout.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import io
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate import NoDeviceError, read_model
+from label_image import streams
+from label_image.classify import (
+    DelegateFailed,
+    Delegation,
+    Job,
+    PathRun,
+    RunError,
+    reason_of,
+    run_path,
+)
+from label_image.runtime import find_runtime
+from label_image.timing import Times
+
+stdout = logging.getLogger("label_image.stdout")
+
+# A process inside a hung driver may not even end by SIGKILL: it is not waited for longer.
+_LAST_WAIT_SECONDS = 5.0
+
+
+def run_in_child(job: Job, timeout_seconds: float, command: list[str] | None = None) -> PathRun:
+    """Return what run_path gives in a child process; the child's own lines go to stderr.
+
+    Raises:
+        DelegateFailed: the run failed, or the child took too long, died or made no sense.
+        NoDeviceError: there is no OpenCL device, or not the wanted one.
+    """
+    if isinstance(job.model, str):
+        job = replace(job, model=os.path.abspath(job.model))
+    request = json.dumps(_packed(asdict(job)))
+    child = subprocess.Popen(
+        command or [sys.executable, "-m", "label_image.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        # `-m` looks in the current folder first: there it must find this package and no other.
+        cwd=Path(__file__).resolve().parent.parent,
+        start_new_session=True,
+    )
+    try:
+        answer, _ = child.communicate(request.encode(), timeout_seconds)
+    except subprocess.TimeoutExpired:
+        raise DelegateFailed(
+            f"the OpenCL run was ended after {timeout_seconds:g} seconds (--device_timeout)"
+        ) from None
+    finally:
+        _end(child)
+    if child.returncode < 0:
+        name = signal.Signals(-child.returncode).name
+        raise DelegateFailed(f"the OpenCL run's process died ({name})")
+    try:
+        reply = json.loads(answer)
+        for text in reply["stdout"]:
+            stdout.info("%s", text)
+        kind, content = reply["kind"], reply["content"]
+        if kind == "run":
+            return _run_from(content)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DelegateFailed(
+            f"the OpenCL run's process ended with code {child.returncode} and without a result"
+        ) from error
+    raise NoDeviceError(content) if kind == "no_device" else DelegateFailed(content)
+
+
+def main() -> int:
+    """Run the job on stdin, and answer on stdout with what came of it."""
+    collected = io.StringIO()
+    with streams.stdout_kept_apart() as answer:
+        job = _job_from(json.loads(sys.stdin.read()))
+        with streams.logging_to(collected, sys.stderr, job.verbose):
+            kind, content = _outcome(job)
+        texts = collected.getvalue().splitlines()
+        json.dump({"stdout": texts, "kind": kind, "content": content}, answer)
+    return 0
+
+
+def _outcome(job: Job) -> tuple[str, Any]:
+    try:
+        run = run_path(job, find_runtime(), read_model(job.model))
+    except NoDeviceError as error:
+        return "no_device", str(error)
+    except (DelegateFailed, RunError) as error:
+        if job.verbose:
+            logging.getLogger("label_image").debug("", exc_info=True)
+        return "failed", reason_of(error)
+    return "run", _packed(asdict(run))
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """End the child and all that it started, a compiler for example."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(_LAST_WAIT_SECONDS)
+    for pipe in (child.stdin, child.stdout):
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+
+def _packed(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        data = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
+        return {"dtype": value.dtype.str, "shape": value.shape, "base64": data}
+    if isinstance(value, bytes):
+        return {"base64": base64.b64encode(value).decode()}
+    if isinstance(value, dict):
+        return {key: _packed(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_packed(item) for item in value]
+    return value
+
+
+def _array(packed: dict[str, Any]) -> NDArray[Any]:
+    data = base64.b64decode(packed["base64"])
+    array: NDArray[Any] = np.frombuffer(data, packed["dtype"]).reshape(packed["shape"])
+    return array
+
+
+def _job_from(packed: dict[str, Any]) -> Job:
+    model = packed["model"]
+    if not isinstance(model, str):
+        model = base64.b64decode(model["base64"])
+    return Job(**packed | {"model": model, "input": _array(packed["input"])})
+
+
+def _run_from(packed: dict[str, Any]) -> PathRun:
+    taken = packed["delegation"]
+    reference = taken["reference_outputs"]
+    delegation = Delegation(
+        **taken
+        | {
+            "verdicts": tuple((index, op, reason) for index, op, reason in taken["verdicts"]),
+            "partitions": tuple(tuple(nodes) for nodes in taken["partitions"]),
+            "reference_outputs": None if reference is None else tuple(map(_array, reference)),
+        }
+    )
+    return PathRun(
+        times=Times(**packed["times"]),
+        load_ms=packed["load_ms"],
+        outputs=tuple(map(_array, packed["outputs"])),
+        delegation=delegation,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: forms, prefixes, truth values, wrong values, and what does nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from label_image import flags
+from label_image.flags import UsageError, parse
+
+# Every flag of TFLite's label_image: name, short form, a value, what it means as a setting.
+LABEL_IMAGE_FLAGS = [
+    ("count", "c", "7", ("count", 7)),
+    ("image", "i", "a.bmp", ("image", "a.bmp")),
+    ("input_mean", "b", "1.5", ("input_mean", 1.5)),
+    ("input_std", "s", "-2", ("input_std", -2.0)),
+    ("labels", "l", "a.txt", ("labels", "a.txt")),
+    ("max_profiling_buffer_entries", "e", "9", ("max_profiling_buffer_entries", 9)),
+    ("num_results", "r", "3", ("num_results", 3)),
+    ("profiling", "p", "1", ("profiling", True)),
+    ("tflite_model", "m", "a.tflite", ("tflite_model", "a.tflite")),
+    ("threads", "t", "2", ("threads", 2)),
+    ("verbose", "v", "1", ("verbose", True)),
+    ("warmup_runs", "w", "0", ("warmup_runs", 0)),
+    ("xnnpack_delegate", "x", "1", ("announce_xnnpack", True)),
+]
+NOT_DONE = [
+    ("--accelerated=1", "NNAPI"),
+    ("--allow_fp16=1", "integer"),
+    ("--gl_backend=1", "OpenGL"),
+    ("--hexagon_delegate=1", "Hexagon"),
+    ("--gpu_backend=gl", "OpenGL"),
+    ("--gpu_experimental_enable_quant=false", "quantised"),
+    ("--gpu_invoke_loop_times=3", "--count"),
+    ("--delegate_serialize_dir=/tmp", "cached"),
+    ("--delegate_serialize_token=me", "cached"),
+    ("--first_delegate_node_index=1", "--exclude_ops"),
+    ("--last_delegate_node_index=1", "--exclude_ops"),
+    ("--xnnpack_force_fp16=true", "XNNPACK"),
+    ("--xnnpack_weight_cache_file_path=f", "XNNPACK"),
+    ("--xnnpack_runtime_flags=1", "XNNPACK"),
+    ("--stable_delegate_settings_file=f", "--external_delegate_path"),
+    ("--use_nnapi=true", "NNAPI"),
+    ("--nnapi_accelerator_name=npu", "NNAPI"),
+    ("--use_hexagon=true", "Hexagon"),
+    ("--use_coreml=true", "Core ML"),
+    ("--external_delegate_options=a:b", "--external_delegate_path"),
+    ("--device=gpu", "--use_gpu"),
+    ("--exclude_ops=ADD", "--use_gpu"),
+    ("--device_timeout=3", "--use_gpu"),
+]
+SILENT = [
+    "--use_gpu=true",
+    "--gpu_backend=cl",
+    "--gpu_precision_loss_allowed=false",
+    "--gpu_inference_for_sustained_speed=true",
+    "--max_delegated_partitions=1",
+    "--min_nodes_per_partition=2",
+    "--num_threads=3",
+    "--use_xnnpack=true",
+    "--external_delegate_path=f.so",
+]
+WRONG_VALUES = [
+    ("-c 0", "'0' is not a positive number"),
+    ("-c -1", "'-1' is not a positive number"),
+    ("--count=many", "'many' is not a whole number"),
+    ("--count=1.5", "'1.5' is not a whole number"),
+    ("-w -1", "'-1' is less than 0"),
+    ("-t 0", "'0' is neither a positive number nor -1"),
+    ("-r 0", "'0' is not a positive number"),
+    ("-e 0", "'0' is not a positive number"),
+    ("-s 0", "cannot be divided by 0"),
+    ("-b nan", "'nan' is not a number"),
+    ("--verbose=2", "'2' is not true, false, 1 or 0"),
+    ("--use_gpu=yes", "'yes' is not true, false, 1 or 0"),
+    ("--cpu_kernels fast", "'fast' is not auto, builtin or reference"),
+    ("--gpu_backend=vulkan", "'vulkan' is neither cl nor gl"),
+    ("--device_timeout -1", "'-1' is less than 0 seconds"),
+    ("--external_delegate_options=a:b:c", "'a:b:c' is not key:value"),
+    ("--external_delegate_options=a", "'a' is not key:value"),
+    ("--external_delegate_options=:b", "':b' is not key:value"),
+]
+WRONG_WORDS = [
+    ("--nosuch", "unknown option --nosuch"),
+    ("-z", "unknown option -z"),
+    ("-d 3", "unknown option -d"),
+    ("picture.bmp", "unexpected argument 'picture.bmp'"),
+    ("-", "unexpected argument '-'"),
+    ("--", "unexpected argument '--'"),
+    ("--count", "--count needs a value"),
+    ("-m", "-m needs a value"),
+    ("--in 1", "--in is ambiguous: --input_mean, --input_std"),
+    ("--dev 0", "unknown option --dev"),
+    ("--external_delegate_pat=f", "unknown option --external_delegate_pat"),
+    ("--help=1", "--help takes no value"),
+    ("--list_devices=1", "--list_devices takes no value"),
+]
+
+
+def words(line: str) -> list[str]:
+    return line.split()
+
+
+def test_the_command_line_of_a_gpu_test_means_what_it_says() -> None:
+    settings = parse(
+        words(
+            "--gpu_backend=cl --use_gpu=true --verbose 1 --tflite_model M --labels L --image I "
+            "--warmup_runs 1 -c 1"
+        )
+    )
+    assert settings.use_gpu
+    assert settings.verbose
+    assert (settings.tflite_model, settings.labels, settings.image) == ("M", "L", "I")
+    assert (settings.warmup_runs, settings.count) == (1, 1)
+    assert settings.warnings == ()
+
+
+def test_defaults_are_those_of_label_image() -> None:
+    settings = parse([])
+    assert (settings.image, settings.count, settings.warmup_runs) == ("./grace_hopper.bmp", 1, 2)
+    assert (settings.threads, settings.num_results) == (4, 5)
+    assert (settings.input_mean, settings.input_std) == (127.5, 127.5)
+    assert settings.max_profiling_buffer_entries == 1024
+    assert [settings.use_gpu, settings.verbose, settings.profiling] == [False] * 3
+    assert settings.compare
+    assert settings.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "short", "value", "meaning"), LABEL_IMAGE_FLAGS, ids=[f[0] for f in LABEL_IMAGE_FLAGS]
+)
+def test_every_form_of_a_flag_means_the_same(
+    name: str, short: str, value: str, meaning: tuple[str, Any]
+) -> None:
+    forms = [
+        [f"--{name}", value],
+        [f"--{name}={value}"],
+        [f"-{short}", value],
+        [f"-{short}{value}"],
+    ]
+    for form in forms:
+        assert getattr(parse(form), meaning[0]) == meaning[1], form
+
+
+@pytest.mark.parametrize("line", ["--verb 1", "--v=1", "-v 1", "-v1", "-v true", "--verbose"])
+def test_unique_prefixes_of_label_images_names_resolve(line: str) -> None:
+    assert parse(words(line)).verbose
+
+
+def test_our_own_names_make_no_prefix_ambiguous() -> None:
+    # --version, --compare and --list_devices begin as these do.
+    settings = parse(words("--ver 1 --co 3 --l L"))
+    assert (settings.verbose, settings.count, settings.labels) == (True, 3, "L")
+
+
+@pytest.mark.parametrize("text", ["true", "1", "TRUE"])
+@pytest.mark.parametrize("form", ["--use_gpu={}", "--use_gpu {}"])
+def test_a_boolean_is_true_in_every_spelling(form: str, text: str) -> None:
+    assert parse(words(form.format(text))).use_gpu
+
+
+@pytest.mark.parametrize("text", ["false", "0"])
+@pytest.mark.parametrize("form", ["--use_gpu={}", "--use_gpu {}"])
+def test_a_boolean_is_false_in_every_spelling(form: str, text: str) -> None:
+    assert not parse(words(form.format(text))).use_gpu
+
+
+def test_a_bare_boolean_takes_no_word_that_is_not_a_truth_value() -> None:
+    settings = parse(words("--use_gpu --image a.bmp -v -m b.tflite"))
+    assert settings.use_gpu
+    assert settings.verbose
+    assert (settings.image, settings.tflite_model) == ("a.bmp", "b.tflite")
+
+
+def test_the_last_of_two_values_counts() -> None:
+    assert parse(words("--count=2 -c 3")).count == 3
+
+
+@pytest.mark.parametrize(("line", "text"), WRONG_VALUES, ids=[line for line, _ in WRONG_VALUES])
+def test_a_wrong_value_is_one_line_that_names_the_flag(line: str, text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse(words(line))
+    assert text in str(caught.value)
+    assert line.split("=")[0].split()[0] in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not caught.value.show_usage
+
+
+@pytest.mark.parametrize(("line", "text"), WRONG_WORDS, ids=[line for line, _ in WRONG_WORDS])
+def test_a_word_that_is_no_flag_shows_the_usage(line: str, text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse(words(line))
+    assert str(caught.value) == text
+    assert caught.value.show_usage
+
+
+@pytest.mark.parametrize(("line", "reason"), NOT_DONE, ids=[line for line, _ in NOT_DONE])
+def test_what_does_nothing_says_so_in_one_line(line: str, reason: str) -> None:
+    (warning,) = parse([line]).warnings
+    assert "does nothing" in warning
+    assert line.split("=")[0] in warning
+    assert reason in warning
+
+
+@pytest.mark.parametrize("line", SILENT)
+def test_what_is_done_says_nothing(line: str) -> None:
+    assert parse([line]).warnings == ()
+
+
+def test_flags_of_missing_hardware_that_are_off_say_nothing() -> None:
+    assert parse(words("-a 0 -j 0 -g 0 --use_nnapi=false")).warnings == ()
+
+
+def test_threads_of_minus_one_leave_the_choice_to_tflite() -> None:
+    assert parse(words("-t -1")).threads is None
+
+
+def test_num_threads_is_xnnpacks_number_unless_x_asks_for_it() -> None:
+    assert parse(words("--num_threads=3")).threads == 3
+    assert parse(words("--num_threads=3 -x 1 -t 2")).threads == 2
+
+
+def test_xnnpack_asked_for_and_turned_off_is_not_announced() -> None:
+    settings = parse(words("-x 1 --cpu_kernels=builtin"))
+    assert not settings.announce_xnnpack
+    assert settings.warnings == ("--cpu_kernels=builtin turns XNNPACK off",)
+
+
+def test_external_delegate_options_become_pairs() -> None:
+    settings = parse(["--external_delegate_path=f.so", "--external_delegate_options=a:b;c:d;"])
+    assert settings.external_delegate_options == {"a": "b", "c": "d"}
+
+
+def test_the_external_delegate_goes_before_ours() -> None:
+    (warning,) = parse(words("--use_gpu --external_delegate_path=f.so")).warnings
+    assert warning == "--use_gpu does nothing: the external delegate is used instead"
+
+
+def test_excluded_ops_are_separated_by_commas() -> None:
+    assert parse(words("--use_gpu --exclude_ops SOFTMAX,,CONV_2D")).exclude_ops == (
+        "SOFTMAX",
+        "CONV_2D",
+    )
+
+
+def test_the_usage_shows_every_flag_once_in_its_group() -> None:
+    text = flags.usage()
+    before, _, ours = text.partition("\nOur own flags:")
+    ours, _, no_effect = ours.partition("\nTFLite's flags that are accepted and do nothing here:")
+    _, _, tflite = before.partition("\nTFLite's flags:")
+    for name, short, _, _ in LABEL_IMAGE_FLAGS:
+        assert f"-{short} " in tflite
+        assert f"--{name} " in tflite
+    for name in ("use_gpu", "gpu_backend", "external_delegate_path", "use_xnnpack", "help"):
+        assert f"--{name}" in tflite
+    for name in ("device", "list_devices", "json", "compare", "exclude_ops", "cpu_kernels"):
+        assert f"--{name} " in ours
+    for line, _ in NOT_DONE[:4]:
+        assert line.split("=")[0] in no_effect
+    assert max(map(len, text.splitlines())) <= 80

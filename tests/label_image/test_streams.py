@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Log records as lines, and streams whose reader has gone."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from label_image import streams
+
+
+def logged(verbose: bool) -> tuple[list[str], list[str]]:
+    out, err = io.StringIO(), io.StringIO()
+    with streams.logging_to(out, err, verbose):
+        logging.getLogger("label_image").info("invoked")
+        logging.getLogger("delegate").warning("a device is skipped")
+        logging.getLogger("delegate.runtime").error("gone")
+        logging.getLogger("label_image").critical("input file x not found")
+        logging.getLogger("delegate").debug("node  op")
+        logging.getLogger("label_image.stdout").info("INFO: GPU delegate created.")
+    return out.getvalue().splitlines(), err.getvalue().splitlines()
+
+
+def test_records_become_label_images_lines() -> None:
+    assert logged(verbose=False) == (
+        ["INFO: GPU delegate created."],
+        [
+            "INFO: invoked",
+            "WARN: a device is skipped",
+            "ERROR: gone",
+            "FATAL: input file x not found",
+        ],
+    )
+
+
+def test_verbose_adds_tables_without_a_prefix() -> None:
+    assert logged(verbose=True)[1][-1] == "node  op"
+
+
+def test_loggers_are_left_as_they_were() -> None:
+    logger = logging.getLogger("delegate")
+    before = logger.level, logger.propagate, list(logger.handlers)
+    logged(verbose=True)
+    assert (logger.level, logger.propagate, list(logger.handlers)) == before
+
+
+def test_writing_to_a_closed_pipe_is_no_error() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with open(write, "w") as stream:
+        streams.write(stream, "first")
+        streams.write(stream, "second")
+
+
+def test_stdout_kept_apart_takes_what_others_write_to_stderr(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with streams.stdout_kept_apart() as own:
+        streams.write(own, "{}")
+        os.write(1, b"a driver's chatter\n")
+    os.write(1, b"afterwards\n")
+    out, err = capfd.readouterr()
+    assert out == "{}\nafterwards\n"
+    assert err == "a driver's chatter\n"
+
+
+def test_a_progress_bar_shows_nothing_before_its_first_step(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with streams.progress("building"):
+        pass
+    assert capfd.readouterr().err == ""
+    with streams.progress("building") as show:
+        show(1, 2)
+        show(2, 2)
+    assert "building" in capfd.readouterr().err
+
+
+def test_a_progress_bar_of_unknown_length_runs(capfd: pytest.CaptureFixture[str]) -> None:
+    with streams.progress("fetching") as show:
+        show(100, 0)
+    assert "fetching" in capfd.readouterr().err
+
+
+def test_python_exits_quietly_after_a_closed_pipe() -> None:
+    code = "import sys; from label_image import streams; streams.write(sys.stdout, 'x' * 99999)"
+    script = f'sleep 0.3; {sys.executable} -c "{code}"; echo $? >&2'
+    done = subprocess.run(
+        ["bash", "-c", f"({script}) | true"],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        check=True,
+    )
+    assert done.stderr == "0\n"

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The OpenCL run in a child process: what crosses, and children that hang, die or talk nonsense."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from delegate import DeviceInfo, NoDeviceError, read_model
+from label_image.classify import DelegateFailed, Job, run_path
+from label_image.runtime import find_runtime
+from label_image.worker import run_in_child
+from tests.support.model import chain_model, op, t
+
+JOB = Job(model=b"not read by a fake child", input=np.arange(12, dtype=np.uint8), opencl={})
+
+
+def child(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+def answer(**reply: Any) -> list[str]:
+    return child(f"import sys; sys.stdin.read(); print({json.dumps(reply)!r})")
+
+
+@pytest.fixture
+def model() -> bytes:
+    pixels = t((1, 4, 4, 3), "uint8", 0.5, 128)
+    pooled = t((1, 1, 1, 3), "uint8", 0.5, 128)
+    flat = t((1, 3), "uint8", 0.5, 128)
+    pool = {"padding": "VALID", "stride_w": 4, "stride_h": 4, "filter_width": 4, "filter_height": 4}
+    return chain_model(
+        [
+            op("AVERAGE_POOL_2D", [pixels], [pooled], pool),
+            op("RESHAPE", [pooled], [flat], {"new_shape": [1, 3]}),
+        ]
+    )
+
+
+def test_a_child_that_dies_by_a_signal_is_named() -> None:
+    with pytest.raises(DelegateFailed, match=r"the OpenCL run's process died \(SIGSEGV\)"):
+        run_in_child(JOB, 60, child("import os; os.kill(os.getpid(), 11)"))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "",
+        "print('garbage')",
+        "print('[1]')",
+        "print('{}')",
+        "raise SystemExit(3)",
+        "import sys; sys.stdout.buffer.write(bytes(range(256)))",
+        """print('{"stdout": [], "kind": "run", "content": {"times": 3}}')""",
+        """print('{"stdout": [], "kind": "run", "content": null}')""",
+    ],
+    ids=["nothing", "garbage", "a-list", "empty", "exit-3", "bytes", "half-a-run", "no-run"],
+)
+def test_a_child_that_makes_no_sense_is_one_line(code: str) -> None:
+    with pytest.raises(DelegateFailed, match=r"ended with code \d+ and without a result") as caught:
+        run_in_child(JOB, 60, child(code))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_child_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    code = (
+        "import pathlib, subprocess, sys, time\n"
+        "grandchild = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        f"pathlib.Path({str(pid_file)!r}).write_text(str(grandchild.pid))\n"
+        "time.sleep(600)\n"
+    )
+    start_s = time.monotonic()
+    with pytest.raises(DelegateFailed, match=r"was ended after 1\.5 seconds \(--device_timeout\)"):
+        run_in_child(JOB, 1.5, child(code))
+    assert time.monotonic() - start_s < 60
+    grandchild = int(pid_file.read_text())
+    for _ in range(100):
+        if not is_running(grandchild):
+            return
+        time.sleep(0.1)
+    pytest.fail("the child's child is still there")
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_child_without_a_device_says_what_to_install() -> None:
+    with pytest.raises(NoDeviceError, match="no OpenCL platform"):
+        run_in_child(JOB, 60, answer(stdout=[], kind="no_device", content="no OpenCL platform"))
+
+
+def test_a_failure_in_the_child_is_told() -> None:
+    with pytest.raises(DelegateFailed, match="CL_OUT_OF_RESOURCES"):
+        run_in_child(JOB, 60, answer(stdout=[], kind="failed", content="CL_OUT_OF_RESOURCES"))
+
+
+def test_the_request_does_not_depend_on_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = (
+        "import json, os, sys; job = json.load(sys.stdin); print(json.dumps("
+        "{'stdout': [], 'kind': 'failed', 'content': job['model'] + ' in ' + os.getcwd()}))"
+    )
+    with pytest.raises(DelegateFailed) as caught:
+        run_in_child(replace(JOB, model="a.tflite"), 60, child(code))
+    package_folder = Path(__file__).parents[2]
+    assert str(caught.value) == f"{tmp_path / 'a.tflite'} in {package_folder}"
+
+
+def test_a_real_child_without_opencl_finds_no_device(
+    model: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path / "none"))
+    job = Job(model=model, input=np.zeros((1, 4, 4, 3), np.uint8), opencl={})
+    with pytest.raises(NoDeviceError, match="no OpenCL platform"):
+        run_in_child(job, 60)
+
+
+def test_a_child_gives_what_a_run_here_gives(device: DeviceInfo, model: bytes) -> None:
+    job = Job(
+        model=model,
+        input=np.arange(48, dtype=np.uint8).reshape(1, 4, 4, 3),
+        count=2,
+        opencl={"device": device.index, "exclude_ops": ["AVERAGE_POOL_2D"]},
+        reference=True,
+        quiet=True,
+    )
+    here = run_path(job, find_runtime(), read_model(model))
+    there = run_in_child(job, 300)
+    assert there.delegation is not None
+    assert here.delegation is not None
+    assert [output.tolist() for output in there.outputs] == [[[23, 24, 25]]]
+    assert [output.tolist() for output in here.outputs] == [[[23, 24, 25]]]
+    references = [run.delegation.reference_outputs for run in (here, there) if run.delegation]
+    assert [[o.tolist() for o in outputs or ()] for outputs in references] == [[[[23, 24, 25]]]] * 2
+    assert replace(there.delegation, reference_outputs=None) == replace(
+        here.delegation, reference_outputs=None
+    )
+    assert there.delegation.delegated == 1
+    assert there.delegation.device == device.name
+    assert there.times.average_ms > 0
+
+
+def test_a_child_logs_on_stderr_and_hands_stdout_over(
+    device: DeviceInfo,
+    model: bytes,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    caplog.set_level("INFO", "label_image.stdout")
+    job = Job(
+        model=model,
+        input=np.zeros((1, 4, 4, 3), np.uint8),
+        opencl={"device": device.index},
+        verbose=True,
+    )
+    run_in_child(job, 300)
+    assert caplog.messages[0] == "INFO: GPU delegate created."
+    assert "Node   0 Operator Builtin Code   1 AVERAGE_POOL_2D (delegated by OpenCL)" in (
+        caplog.messages
+    )
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "INFO: Applied GPU delegate.\n" in err
+    assert "INFO: invoked\n" in err
+    assert os.getcwd() not in err
