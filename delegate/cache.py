@@ -53,7 +53,7 @@ def write(path: Path, content: bytes) -> bool:
             Path(temporary).unlink(missing_ok=True)
             raise
     except OSError as error:
-        reason = f"{path.parent}: {error.strerror or error}"
+        reason = f"{folder()}: {error.strerror or error}"
         if reason not in _said:
             _said.add(reason)
             _log.warning("the cache is not used, so each start takes longer: %s", reason)

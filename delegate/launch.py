@@ -17,10 +17,6 @@ from numpy.typing import NDArray
 from delegate.graph.ir import Tensor
 
 
-def _rounded_exp(x: float) -> float:
-    return float(np.float32(math.exp(x)))
-
-
 @dataclass(frozen=True, slots=True)
 class Rules:
     """The arithmetic of the installed TFLite where its versions differ."""
@@ -28,7 +24,6 @@ class Rules:
     runtime: str = "ai-edge-litert"  # whose reference kernels are the oracle
     version: str = ""  # "" = unknown, taken as the newest
     fully_connected_double_rounding: bool = False  # tflite-runtime's; ai-edge-litert rounds once
-    expf: Callable[[float], float] = _rounded_exp  # the C library's, which TFLite's tables use
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +35,6 @@ class Target:
     compute_units: int = 1
     max_work_group_size: int = 64
     max_alloc_bytes: int = 1 << 26  # one buffer's limit; the arena and the constants are one each
-    has_exact_float: bool = True  # the self-test saw + and * of floats rounded to nearest even
     rules: Rules = field(default_factory=Rules)
 
     @property

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +17,10 @@ from delegate.errors import AbiMismatch, DelegateError, DeviceError, Unsupported
 from delegate.graph import dump
 from delegate.graph.edit import with_shapes
 from delegate.graph.ir import Graph
-from delegate.graph.partition import Partition, partitions
+from delegate.graph.partition import Partition, partition_of, partitions
 from delegate.launch import Alternative, Rules, Target
 from delegate.probe import open_device
-from delegate.runtime.device import DeviceInfo
+from delegate.runtime.device import Device, DeviceInfo
 from delegate.runtime.executor import Executor, LaunchTime
 from delegate.runtime.kernels import Kernels
 from delegate.tflite.callbacks import NativeDelegate, PlannedNode, Shapes
@@ -57,14 +59,18 @@ class OpenCLDelegate:
         `device`: an index of list_devices() or words of a name; None takes the first that works.
         `exclude_ops`: op names to leave to the CPU. `max_delegated_partitions`: 0 = no limit.
         """
+        if isinstance(exclude_ops, str):
+            raise TypeError(f"exclude_ops is a list of op names: ['{exclude_ops}']")
         self._graph = read_model(model)
-        self._exclude_ops = frozenset(exclude_ops)
-        self._min_nodes = min_nodes_per_partition
-        self._max_partitions = max_delegated_partitions
-        self._device, self._has_exact_float = open_device(device, profiling)
+        self._limits = _Limits(
+            frozenset(exclude_ops), min_nodes_per_partition, max_delegated_partitions
+        )
+        self._device = open_device(device, profiling)
         self._kernels = Kernels(self._device)
         self._target: Target | None = None
-        self._claims: dict[int, _Claim] = {}  # by TFLite context
+        # By TFLite context, until TFLite has formed all its groups; then their kernels hold it.
+        self._claims: dict[int, _Claim] = {}
+        self._starting: set[int] = set()  # threads
         self._profiling = profiling
         self._last_run: list[_PartitionKernel] = []
         self.verdicts: list[compiler.Verdict] = []
@@ -83,7 +89,9 @@ class OpenCLDelegate:
         return self._device.info.name
 
     def _get_native_delegate_pointer(self) -> int:
-        # The one method TFLite's Python interpreter asks of a delegate.
+        # The one method TFLite's Python interpreter asks of a delegate. Then, on the same thread,
+        # TFLite hands over each subgraph, the main one first.
+        self._starting.add(threading.get_ident())
         return self._native.address
 
     def profile(self) -> list[LaunchTime]:
@@ -107,17 +115,20 @@ class OpenCLDelegate:
 
     def claim(self, context: int, plan: Sequence[PlannedNode], shapes: Shapes) -> Sequence[int]:
         """Judge every node, and build and allocate what is to be claimed, before claiming it."""
-        if context in self._claims:
-            self._claims.pop(context).close()  # asked again: the shapes changed
-        elif self._graph.subgraphs > 1 and self._claims:
-            return ()  # another subgraph of the model, which was not read
+        is_main = threading.get_ident() in self._starting
+        self._starting.discard(threading.get_ident())
+        if self._graph.subgraphs > 1 and not is_main:
+            return ()  # a body of control flow, which was not read
+        present = _match_plan(self._graph, plan, shapes)
         if self._target is None:
             self._target = self._facts(rules_of_caller(context))
         graph = with_shapes(self._graph, _matching_shapes(self._graph, shapes))
-        present = _match_plan(graph, plan)
-        claim = _Claim(self, graph, self._target)
+        claim = _Claim(graph, self._target, self._device, self._kernels, self._limits)
         claim.judge(present)
-        self._claims[context] = claim
+        if context in self._claims:
+            self._claims.pop(context).close()  # its interpreter was given up half made
+        if not claim.is_taken:
+            self._claims[context] = claim
         self.verdicts, self.partitions = claim.verdicts, []
         if _log.isEnabledFor(logging.DEBUG):
             _log.debug("graph on %s\n%s", self.device_name, dump.table(graph, self.verdicts))
@@ -125,14 +136,17 @@ class OpenCLDelegate:
 
     def partition(self, context: int, nodes: tuple[int, ...]) -> _PartitionKernel:
         """Return the kernel TFLite's group of nodes runs as."""
-        kernel = self._claims[context].take(nodes)
+        claim = self._claims[context]
+        kernel = claim.take(nodes)
+        if claim.is_taken:
+            self._claims.pop(context).close()
         self.partitions.append(list(nodes))
         if len(self.partitions) == 1:
             self._last_run = []
         self._last_run.append(kernel)
         return kernel
 
-    def failed(self, error: Exception) -> None:
+    def failed(self, error: BaseException) -> None:
         """Keep the text of an error that TFLite will only call an error."""
         self.failure = str(error) or type(error).__name__
         _log.debug("in a TFLite callback", exc_info=error)
@@ -145,29 +159,46 @@ class OpenCLDelegate:
             compute_units=device.compute_units,
             max_work_group_size=device.max_work_group_size,
             max_alloc_bytes=device.max_alloc_bytes,
-            has_exact_float=self._has_exact_float,
             rules=rules,
         )
 
-    def _check(self, alternative: Alternative) -> str | None:
-        return self._kernels.check(alternative.launches)
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """What is left to the CPU by choice."""
+
+    exclude_ops: frozenset[str]
+    min_nodes: int  # a partition
+    max_partitions: int  # 0 = no limit
 
 
 class _Claim:
-    """What was judged and built for one interpreter's graph at its present shapes."""
+    """What was judged and built for one interpreter's graph at its present shapes.
 
-    def __init__(self, owner: OpenCLDelegate, graph: Graph, target: Target) -> None:
-        self._owner = owner
+    It does not know the delegate: C's callbacks reach it, and must not keep the delegate alive.
+    """
+
+    def __init__(
+        self, graph: Graph, target: Target, device: Device, kernels: Kernels, limits: _Limits
+    ) -> None:
         self._graph = graph
         self._target = target
+        self._device = device
+        self._kernels = kernels
+        self._limits = limits
         self._executors: dict[tuple[int, ...], Executor] = {}
+        self._taken: set[int] = set()
         self.verdicts: list[compiler.Verdict] = []
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether TFLite has put every claimed node into a group."""
+        return self._claimed() <= self._taken
 
     def judge(self, present: Collection[int]) -> None:
         """Fill `verdicts`, and an executor for each partition they lead to."""
-        owner = self._owner
         self.verdicts = compiler.verdicts(
-            self._graph, self._target, owner._check, owner._exclude_ops
+            self._graph, self._target, self._check, self._limits.exclude_ops
         )
         self._refuse(
             [index for index in range(len(self._graph.nodes)) if index not in present],
@@ -181,31 +212,29 @@ class _Claim:
 
     def take(self, nodes: tuple[int, ...]) -> _PartitionKernel:
         """Return the kernel of TFLite's group, whose executor is ready if it was foreseen."""
-        group = next(
-            (g for g in partitions(self._graph, nodes) if _indices(g) == tuple(sorted(nodes))), None
-        )
-        if group is None:
-            raise AbiMismatch(f"TFLite grouped nodes {nodes}, which cannot run as one")
+        group = partition_of(self._graph, nodes)
+        self._taken.update(nodes)
         executor = self._executors.pop(_indices(group), None)
         return _PartitionKernel(self, group, executor)
 
     def executor(self, partition: Partition) -> Executor:
         """Compile a partition and take its memory; raises Unsupported or DeviceError."""
-        owner = self._owner
-        program = compiler.compile_partition(partition, self._target, owner._check)
-        return Executor(owner._device, owner._kernels, program)
+        program = compiler.compile_partition(partition, self._target, self._check)
+        return Executor(self._device, self._kernels, program)
 
     def repartition(self, partition: Partition, shapes: Shapes) -> Partition:
         """Return the same nodes at other shapes."""
         graph = with_shapes(self._graph, _matching_shapes(self._graph, shapes))
-        wanted = _indices(partition)
-        return next(g for g in partitions(graph, wanted) if _indices(g) == wanted)
+        return partition_of(graph, _indices(partition))
 
     def close(self) -> None:
         """Release executors no kernel has taken over."""
         for executor in self._executors.values():
             executor.close()
         self._executors.clear()
+
+    def _check(self, alternative: Alternative) -> str | None:
+        return self._kernels.check(alternative.launches)
 
     def _claimed(self) -> set[int]:
         return {index for index, _, reason in self.verdicts if reason is None}
@@ -217,7 +246,7 @@ class _Claim:
         ]
 
     def _too_small_or_too_many(self, groups: Sequence[Partition]) -> bool:
-        least, most = self._owner._min_nodes, self._owner._max_partitions
+        least, most = self._limits.min_nodes, self._limits.max_partitions
         for group in groups:
             if len(group.nodes) < least:
                 why = f"a partition of {len(group.nodes)}: min_nodes_per_partition is {least}"
@@ -272,14 +301,14 @@ class _PartitionKernel:
         if self._executor is None or not same:
             if self._executor is not None:
                 self._executor.close()
-            self._partition = current
+            self._executor, self._partition = None, current
             self._executor = self._claim.executor(current)
 
     def invoke(
         self, inputs: Sequence[NDArray[np.uint8]], outputs: Sequence[NDArray[np.uint8]]
     ) -> None:
         """Run the partition once."""
-        if self._executor is None:
+        if self._executor is None:  # TFLite does not run what it could not prepare
             raise DeviceError("the delegate was closed")
         self._executor.run(inputs, outputs)
 
@@ -304,21 +333,32 @@ def _matching_shapes(graph: Graph, shapes: Shapes) -> Shapes:
     return {tensor.index: shapes.get(tensor.index, tensor.shape) for tensor in graph.tensors}
 
 
-def _match_plan(graph: Graph, plan: Sequence[PlannedNode]) -> set[int]:
+def _match_plan(graph: Graph, plan: Sequence[PlannedNode], shapes: Shapes) -> set[int]:
+    """Return the nodes of the file that no other delegate has taken yet."""
+    for tensor in graph.tensors:
+        if tensor.data is not None and shapes.get(tensor.index) != tensor.shape:
+            raise _mismatch(f"constant {tensor.index}", shapes.get(tensor.index), tensor.shape)
     present = set()
     for planned in plan:
+        if planned.op == "DELEGATE":
+            continue
+        given = f"{planned.op} {planned.inputs} -> {planned.outputs}"
         if planned.index >= len(graph.nodes):
-            continue  # another delegate's node
+            raise _mismatch(f"node {planned.index}", given, "nothing")
         node = graph.nodes[planned.index]
         inputs = tuple(-1 if tensor is None else tensor.index for tensor in node.inputs)
         outputs = tuple(tensor.index for tensor in node.outputs)
         if (planned.op, planned.inputs, planned.outputs) != (node.op, inputs, outputs):
-            raise AbiMismatch(
-                f"node {planned.index} is {planned.op} {planned.inputs} -> {planned.outputs} in "
-                f"the interpreter, {node.op} {inputs} -> {outputs} in the delegate's file: "
-                "give both the same model"
-            )
+            known = f"{node.op} {inputs} -> {outputs}"
+            raise _mismatch(f"node {planned.index}", given, known)
         present.add(planned.index)
-    if not present and graph.nodes and not any(p.index >= len(graph.nodes) for p in plan):
-        raise AbiMismatch("the interpreter's model has no node of the delegate's file")
+    if len(present) == len(plan) < len(graph.nodes):  # and no delegate has the rest
+        raise _mismatch("the model", f"{len(plan)} nodes", f"{len(graph.nodes)} nodes")
     return present
+
+
+def _mismatch(what: str, given: object, known: object) -> AbiMismatch:
+    return AbiMismatch(
+        f"{what} is {given} in the interpreter, {known} in the delegate's file: "
+        "give both the same model"
+    )

@@ -7,8 +7,8 @@ DEFINE_SINGLE_ROUNDING()
 DEFINE_ROUNDING(4)
 
 // What every kernel here relies on, on fixed vectors: the rounding rules on scalars and vectors,
-// vector loads at any byte, sums and products of floats.
-// Each case takes 4 ints of `CASES` (x, multiplier, shift, unused) and gives 4 of `ANSWERS`.
+// vector loads at any byte, division, remainder and leading zeros.
+// Each case takes 4 ints of `CASES` (x, multiplier, shift, divisor) and gives 4 of `ANSWERS`.
 static void runtime_self_test_tile(global uchar* arena, global const uchar* constants,
                                    global const int* params, int tile) {
   global const int* given = (global const int*)(constants + CASES);
@@ -23,10 +23,8 @@ static void runtime_self_test_tile(global uchar* arena, global const uchar* cons
   uchar4 unaligned = vload4(0, constants + CASES + 16 * tile + 1);
   int4 bytes = convert_int4(unaligned);
   answer[i + 2] = (lanes.x + lanes.y + lanes.z + lanes.w) ^ (bytes.x | bytes.y << 8 | bytes.z << 16);
-  float a = as_float(given[i]);
-  float b = as_float(given[i + 1]);
-  float product = a * b;
-  answer[i + 3] = as_int(product + as_float(given[i + 3]));
+  int divisor = given[i + 3];
+  answer[i + 3] = (x.x / divisor) ^ (x.x % divisor) ^ (int)clz((uint)x.x);
 }
 
 kernel void runtime_self_test(global uchar* arena, global const uchar* constants,

@@ -1,33 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 // Macros: ELEM, the tensors' type, uchar or char.
 #pragma OPENCL FP_CONTRACT OFF
+#include "quantize.clh"
+DEFINE_ROUNDING()
 
-// 1 / x rounded to nearest even, by long division of the mantissas: OpenCL's own division may be
-// off by 2.5 units in the last place. x is normal and positive, and so is the quotient.
-static float reciprocal(float x) {
-  uint mantissa = (as_uint(x) & 0x007fffffu) | 0x00800000u;
-  int exponent = (int)(as_uint(x) >> 23) - 127;
-  // 2^48 / mantissa lies in (2^24, 2^25]: 25 quotient bits, after the leading one of an exact power
-  uint remainder = 0x00800000u;
-  if (mantissa == remainder) return as_float((uint)(127 - exponent) << 23);
-  uint quotient = 0;
-  for (int bit = 0; bit < 25; bit++) {
-    remainder <<= 1;
-    quotient <<= 1;
-    if (remainder >= mantissa) {
-      remainder -= mantissa;
-      quotient |= 1u;
-    }
+// 1 / (1 + x) for x in [0, 1), both with 31 fractional bits: three Newton steps.
+// Source: gemmlowp fixedpoint.h one_over_one_plus_x_for_x_in_0_1
+static int one_over_one_plus(int x) {
+  // (x + 1) / 2 rounded; the 1 is 2^31 - 1, and the sum fits an unsigned word
+  int half_denominator = (int)(((uint)x + 0x7fffffffu + 1u) >> 1);
+  // 2 integer bits from here on: 48/17 - 32/17 * half_denominator
+  int y = 1515870810 + rounding_doubling_high_mul(half_denominator, -1010580540);
+  for (int step = 0; step < 3; step++) {
+    int error = (1 << 29) - rounding_doubling_high_mul(half_denominator, y);
+    // a product of 4 integer bits back to 2; it stays far from the ends
+    y += rounding_doubling_high_mul(y, error) * 4;
   }
-  // quotient has 25 bits, the last one the rounding bit: to nearest, and a tie cannot be
-  quotient = (quotient + 1u) >> 1;
-  return as_float(((uint)(126 - exponent) << 23) + (quotient - 0x00800000u));
+  // y / 2 with no integer bits: half of one more shift, saturated
+  return y > 0x3fffffff ? 0x7fffffff : y * 2;
 }
 
-// output[r,i] = round(e[i] / (sum of e * out_scale)) + zero, e[i] = table[255 - max + input[r,i]]
-// The sum runs in order and each step rounds, as the C code's does.
-// Source: optimized/optimized_ops.h Softmax with PopulateSoftmaxLookupTable, which the reference
-// resolver uses too
+// output[r,i] = e[i] / sum of e, in 256ths from the type's lowest value on, e[i] = exp of the scaled
+// distance to the row's maximum. Distances have 256 values: the host made exp's table, in 31
+// fractional bits, and kept the sums' 19 bits in a second one.
+// Source: reference/softmax.h Softmax
 // tile: TILE_ITEMS rows, one a work-item; tiles: ceil(rows / TILE_ITEMS)
 static void softmax_quant8_tile(global uchar* arena, global const uchar* constants,
                                 global const int* params, int tile) {
@@ -36,17 +32,20 @@ static void softmax_quant8_tile(global uchar* arena, global const uchar* constan
     if (row >= ROWS) break;
     global const ELEM* input = (global const ELEM*)(arena + INPUT) + row * DEPTH;
     global ELEM* output = (global ELEM*)(arena + OUTPUT) + row * DEPTH;
+    global const int* exponential = (global const int*)(constants + TABLE);
     int highest = input[0];
     for (int c = 1; c < DEPTH; c++) highest = max(highest, (int)input[c]);
-    global const float* table = (global const float*)(constants + TABLE) + (255 - highest);
-    float sum = 0.0f;
-    for (int c = 0; c < DEPTH; c++) sum += table[input[c]];
-    float inverse = reciprocal(sum * as_float(OUTPUT_SCALE_BITS));
+    int sum = 0;
+    for (int c = 0; c < DEPTH; c++) sum += exponential[256 + highest - input[c]];
+    int headroom = (int)clz((uint)sum);
+    int scale = one_over_one_plus((int)(((uint)sum << headroom) - 0x80000000u));
+    // 12 integer bits less the headroom, then 31 fractional bits down to 8
+    int exponent = 12 - headroom + 31 - 8;
     for (int c = 0; c < DEPTH; c++) {
-      float share = table[input[c]] * inverse;
-      int whole = (int)share;
-      int rounded = whole + (share - (float)whole >= 0.5f ? 1 : 0);
-      output[c] = (ELEM)clamp(rounded + OUTPUT_ZERO, OUTPUT_MIN, OUTPUT_MAX);
+      int share = rounding_doubling_high_mul(scale, exponential[highest - input[c]]);
+      // NOTE: at sums of 512 and more, where the exponent passes 31, TFLite's kernel aborts.
+      int quanta = exponent > 31 ? 0 : rounding_divide_by_pot(share, exponent);
+      output[c] = (ELEM)min(quanta + OUTPUT_MIN, OUTPUT_MAX);
     }
   }
 }

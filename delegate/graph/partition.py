@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from delegate.graph.ir import Graph, Node, Tensor
 
 # Ops whose output shapes follow from the values they compute with, beyond a computed shape input.
-_SHAPE_FROM_DATA = frozenset({"WHERE", "UNIQUE"})
+_SHAPE_FROM_DATA = frozenset({"READ_VARIABLE", "UNIQUE", "WHERE"})
 _SUBGRAPH_CALLS = frozenset({"IF", "WHILE", "CALL", "CALL_ONCE"})
 
 
@@ -32,7 +32,7 @@ def partitions(graph: Graph, claimed: Collection[int]) -> tuple[Partition, ...]:
     producer = {tensor: node for node in graph.nodes for tensor in node.outputs}
     ready = set(graph.tensors) - set(producer)
     waiting = list(graph.nodes)
-    groups: list[list[Node]] = []
+    groups: list[list[int]] = []
     while waiting:
         kind: bool | None = None
         group: list[Node] = []
@@ -50,14 +50,15 @@ def partitions(graph: Graph, claimed: Collection[int]) -> tuple[Partition, ...]:
         if not group:
             break  # a cycle: TFLite refuses such a model itself
         if kind:
-            groups.append(sorted(group, key=lambda node: node.index))
-    return tuple(_with_borders(graph, group) for group in groups)
+            groups.append([node.index for node in group])
+    return tuple(partition_of(graph, group) for group in groups)
 
 
-def _with_borders(graph: Graph, group: list[Node]) -> Partition:
+def partition_of(graph: Graph, members: Collection[int]) -> Partition:
+    """Return the partition of these node indices."""
+    group = [node for node in graph.nodes if node.index in members]
     inside = {tensor for node in group for tensor in node.outputs}
     read = {t for node in group for t in node.inputs if t is not None and t.data is None}
-    members = {node.index for node in group}
     wanted = set(graph.outputs)
     for node in graph.nodes:
         if node.index not in members:
@@ -66,6 +67,16 @@ def _with_borders(graph: Graph, group: list[Node]) -> Partition:
         tuple(group),
         tuple(sorted(read - inside, key=lambda tensor: tensor.index)),
         tuple(sorted(inside & wanted, key=lambda tensor: tensor.index)),
+    )
+
+
+def _may_be_sizes(tensor: Tensor | None) -> bool:
+    # A computed number or list of numbers (a shape, an axis), or PAD's list of pairs.
+    return (
+        tensor is not None
+        and tensor.data is None
+        and tensor.dtype in ("int32", "int64")
+        and tensor.shape[1:] in ((), (2,))
     )
 
 
@@ -82,16 +93,8 @@ def dynamic_tensors(graph: Graph, claimed: Collection[int]) -> frozenset[Tensor]
         if tensor.data is None and (min(tensor.shape, default=1) < 1)
     }
     for node in graph.nodes:
-        sizes = [
-            tensor
-            for tensor in node.inputs[1:]
-            if tensor is not None
-            and tensor.data is None
-            and tensor.dtype in ("int32", "int64")
-            and len(tensor.shape) <= 1
-        ]
         from_data = node.op in _SHAPE_FROM_DATA or node.op in _SUBGRAPH_CALLS or node.is_custom
-        if node.index not in claimed and (sizes or from_data):
+        if node.index not in claimed and (from_data or any(map(_may_be_sizes, node.inputs))):
             dynamic.update(node.outputs)
         if any(tensor in dynamic for tensor in node.inputs):
             dynamic.update(node.outputs)

@@ -52,12 +52,17 @@ def window(
         raise Unsupported(f"shapes {shape_text(source)} -> {shape_text(result)}: they are empty")
     if source.shape[0] != result.shape[0]:
         raise Unsupported(f"batch {source.shape[0]} in, {result.shape[0]} out: they must be equal")
-    strides = options.get("stride_h", 0), options.get("stride_w", 0)
-    dilations = options.get("dilation_h_factor", 1), options.get("dilation_w_factor", 1)
+    strides = integer(options, "stride_h", 0), integer(options, "stride_w", 0)
+    dilations = integer(options, "dilation_h_factor", 1), integer(options, "dilation_w_factor", 1)
     if min(*strides, *dilations, kernel_h, kernel_w) < 1:
         raise Unsupported(
             f"kernel {kernel_h}x{kernel_w}, stride {strides[0]}x{strides[1]}, dilation "
             f"{dilations[0]}x{dilations[1]}: each must be at least 1"
+        )
+    if max((kernel_h - 1) * dilations[0], (kernel_w - 1) * dilations[1]) >= 2**31 - 1:
+        raise Unsupported(
+            f"kernel {kernel_h}x{kernel_w}, dilation {dilations[0]}x{dilations[1]}: "
+            "wider than 2^31 pixels"
         )
     padding = options.get("padding")
     out_h, pad_top = _along(source.shape[1], kernel_h, strides[0], dilations[0], padding)
@@ -78,6 +83,18 @@ def _along(size: int, kernel: int, stride: int, dilation: int, padding: Any) -> 
     if padding == "VALID":
         return max(0, (size + stride - extent) // stride), 0
     raise Unsupported(f"padding {padding}: only SAME and VALID exist")
+
+
+def integer(options: Mapping[str, Any], name: str, absent: int) -> int:
+    """Return an option, or `absent` where the node has none of that name.
+
+    Raises:
+        Unsupported: it is no number of 32 bits.
+    """
+    value = options.get(name, absent)
+    if not isinstance(value, int) or not -(2**31) <= value < 2**31:
+        raise Unsupported(f"{name} is {value!r}: an int32 is needed")
+    return value
 
 
 def shape_text(tensor: Tensor) -> str:

@@ -36,27 +36,76 @@ def quantize_multiplier(real: float) -> tuple[int, int]:
     return (0, 0) if shift < -31 else (multiplier, shift)
 
 
+def rounding_doubling_high_mul(a: int, b: int) -> int:
+    """Return a * b / 2**31, rounded half up, as int32.
+
+    Source: gemmlowp fixedpoint.h SaturatingRoundingDoublingHighMul, whose nudge by sign and
+    truncation toward zero come to this floor
+    """
+    return min((a * b + (1 << 30)) >> 31, (1 << 31) - 1)
+
+
+def rounding_divide_by_pot(value: int, exponent: int) -> int:
+    """Return value / 2**exponent, ties away from zero.
+
+    Source: gemmlowp fixedpoint.h RoundingDivideByPOT
+    """
+    remainder = value & ((1 << exponent) - 1)
+    threshold = (((1 << exponent) - 1) >> 1) + (value < 0)
+    return (value >> exponent) + (remainder > threshold)
+
+
 def multiply_by_quantized_multiplier(value: int, multiplier: int, shift: int) -> int:
     """Scale one int32 as TFLite does, with its two roundings.
 
-    Source: tflite/kernels/internal/common.cc MultiplyByQuantizedMultiplier (double rounding),
-    gemmlowp fixedpoint.h SaturatingRoundingDoublingHighMul and RoundingDivideByPOT
+    Source: tflite/kernels/internal/common.cc MultiplyByQuantizedMultiplier (double rounding)
     """
-    value = _wrap_int32(value << max(shift, 0))
-    high = (value * multiplier + (1 << 30)) >> 31
-    right = max(-shift, 0)
-    remainder = high & ((1 << right) - 1)
-    threshold = (((1 << right) - 1) >> 1) + (high < 0)
-    return (high >> right) + (remainder > threshold)
+    shifted = _wrap_int32(value << max(shift, 0))
+    return rounding_divide_by_pot(rounding_doubling_high_mul(shifted, multiplier), max(-shift, 0))
 
 
 def multiply_by_quantized_multiplier_once(value: int, multiplier: int, shift: int) -> int:
-    """Scale one int32 with a single rounding, half up.
-
-    Source: tflite/kernels/internal/common.cc MultiplyByQuantizedMultiplier (single rounding)
-    """
+    """Scale one int32 with a single rounding, ties away from zero."""
     total = 31 - shift
-    return (value * multiplier + (1 << (total - 1))) >> total
+    size = (abs(value) * multiplier + (1 << (total - 1))) >> total
+    return size if value >= 0 else -size
+
+
+def exact_multiplier(real: float, largest: int) -> tuple[int, int]:
+    """Return (multiplier, shift) that give round(value * real) for |value| <= largest.
+
+    round() is C's, ties away from zero, of a double product; equal means up to 255, beyond which
+    every 8-bit result is clamped. Each answer begins at some value, which confines the multiplier.
+
+    Raises:
+        Unsupported: an answer beyond 32 bits, or no multiplier of 31 bits fits all answers.
+    """
+    if largest * real >= 2**31:
+        raise Unsupported(f"sums up to {largest} at a scale ratio of {real:g}: beyond 32 bits")
+    multiplier, shift = quantize_multiplier(real)
+    total = 31 - shift
+    half = 1 << (total - 1)
+    least, most = 0, (1 << 31) - 1
+    for answer in range(1, 256):
+        begin = min(int((answer - 0.5) / real), largest + 1)
+        while begin > 0 and _rounds_to(begin - 1, real, answer):
+            begin -= 1
+        while begin <= largest and not _rounds_to(begin, real, answer):
+            begin += 1
+        if begin > 1:
+            most = min(most, ((answer << total) - half - 1) // (begin - 1))
+        if begin > largest:
+            break
+        least = max(least, -(-((answer << total) - half) // begin))
+    if least > most:
+        raise Unsupported(f"a scale ratio of {real:g}: no 31-bit multiplier rounds as TFLite does")
+    return min(max(multiplier, least), most), shift
+
+
+def _rounds_to(value: int, real: float, answer: int) -> bool:
+    product = value * real
+    whole = math.floor(product)
+    return whole + (product - whole >= 0.5) >= answer
 
 
 def _wrap_int32(value: int) -> int:
@@ -134,7 +183,10 @@ def convolution_multipliers(
     if per_channel:
         pairs = [quantize_multiplier(in_scale * scale / out_scale) for scale in scales]
     else:
-        product = float(np.float32(in_scale) * np.float32(scales[0]))
+        with np.errstate(over="ignore"):
+            product = float(np.float32(in_scale) * np.float32(scales[0]))
+        if math.isinf(product):
+            raise Unsupported(f"scales {in_scale} * {scales[0]}: more than a float holds")
         pairs = [quantize_multiplier(product / out_scale)] * len(scales)
     for _multiplier, shift in pairs:
         if shift > 30:
@@ -143,7 +195,7 @@ def convolution_multipliers(
     return scaling
 
 
-def activation_range(result: Tensor, activation: str) -> tuple[int, int]:
+def activation_range(result: Tensor, activation: object) -> tuple[int, int]:
     """Return the smallest and largest value a fused activation lets through.
 
     Raises:
@@ -158,13 +210,14 @@ def activation_range(result: Tensor, activation: str) -> tuple[int, int]:
         "RELU6": (0.0, 6.0),
         "RELU_N1_TO_1": (-1.0, 1.0),
     }
-    if activation not in bounds:
+    if not isinstance(activation, str) or activation not in bounds:
         raise Unsupported(f"fused activation {activation}: only {', '.join(bounds)}")
 
     def quantized(real: float | None, otherwise: int) -> int:
         if real is None:
             return otherwise
-        steps = float(np.float32(real) / np.float32(scale))
+        with np.errstate(over="ignore"):
+            steps = float(np.float32(real) / np.float32(scale))
         if not abs(steps) < 2**30:
             raise Unsupported(f"activation bound {real} at scale {scale}: beyond 32 bits")
         return zero_point + int(math.copysign(math.floor(abs(steps) + 0.5), steps))
@@ -195,10 +248,8 @@ def require_constant(tensor: Tensor, what: str) -> NDArray[np.generic]:
     """Return a constant's values.
 
     Raises:
-        Unsupported: the tensor is computed or stored sparse.
+        Unsupported: the tensor is computed.
     """
-    if tensor.is_sparse:
-        raise Unsupported(f"{what} are sparse: only dense ones are implemented")
     if tensor.data is None:
         raise Unsupported(f"{what} are not constant")
     return tensor.data
@@ -210,10 +261,25 @@ def inputs_of(
     """Return the required inputs, then the optional ones, None where one is left out.
 
     Raises:
-        Unsupported: a required one is missing, or there are too many.
+        Unsupported: a required one is missing, there are too many, or one is sparse.
     """
     present = [tensor for tensor in inputs[:required] if tensor is not None]
     rest = list(inputs[required:])
     if len(present) < required or len(rest) > optional:
-        raise Unsupported(f"{len(inputs)} inputs: {required} to {required + optional} are expected")
+        most = f" to {required + optional}" if optional else ""
+        raise Unsupported(f"{len(inputs)} inputs: {required}{most} expected")
+    for position, tensor in enumerate(inputs):
+        if tensor is not None and tensor.is_sparse:
+            raise Unsupported(f"input {position} is sparse: only dense tensors are implemented")
     return present, rest + [None] * (optional - len(rest))
+
+
+def output_of(outputs: Sequence[Tensor]) -> Tensor:
+    """Return the one output.
+
+    Raises:
+        Unsupported: none is there, or several.
+    """
+    if len(outputs) != 1:
+        raise Unsupported(f"{len(outputs)} outputs: 1 is expected")
+    return outputs[0]

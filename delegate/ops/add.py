@@ -24,7 +24,7 @@ def lower_add(node: Node, target: Target) -> tuple[Alternative, ...]:
     Source: tflite/kernels/add.cc PrepareGeneralQuantized, internal/reference/add.h
     """
     (left, right), _ = _quantize.inputs_of(node.inputs, 2)
-    result = node.outputs[0]
+    result = _quantize.output_of(node.outputs)
     if not left.dtype == right.dtype == result.dtype:
         raise Unsupported(f"{left.dtype} + {right.dtype} -> {result.dtype}: they must be equal")
     if not left.shape == right.shape == result.shape:
@@ -47,7 +47,7 @@ def lower_add(node: Node, target: Target) -> tuple[Alternative, ...]:
     )
     elements = math.prod(result.shape)
     if elements == 0:
-        raise Unsupported(f"shape {shape_text(result)}: nothing to compute")
+        raise Unsupported(f"shape {shape_text(result)}: it is empty")
     tile_items = 64 if target.group_items > 1 else 1024
     launch = Launch(
         "add",

@@ -30,7 +30,7 @@ def lower_conv_2d(node: Node, target: Target) -> tuple[Alternative, ...]:
     Source: tflite/kernels/internal/reference/conv.h, integer_ops/conv.h
     """
     (source, weights), (bias,) = _quantize.inputs_of(node.inputs, 2, 1)
-    result = node.outputs[0]
+    result = _quantize.output_of(node.outputs)
     require_quant8_weights(source, weights, result)
     if len(weights.shape) != 4:
         raise Unsupported(f"weights {shape_text(weights)}: rank 4 (OHWI) is needed")

@@ -30,7 +30,7 @@ def lower_depthwise_conv_2d(node: Node, target: Target) -> tuple[Alternative, ..
     tflite/kernels/depthwise_conv.cc
     """
     (source, weights), (bias,) = _quantize.inputs_of(node.inputs, 2, 1)
-    result = node.outputs[0]
+    result = _quantize.output_of(node.outputs)
     require_quant8_weights(source, weights, result)
     if len(weights.shape) != 4 or weights.shape[0] != 1:
         raise Unsupported(f"weights {shape_text(weights)}: 1HWO is needed")

@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+from numpy.typing import NDArray
+
 from delegate.errors import Unsupported
-from delegate.graph.ir import Node
+from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Target
 from delegate.ops import _quantize
 from delegate.ops._geometry import Window, shape_text
@@ -23,10 +26,10 @@ def lower_fully_connected(node: Node, target: Target) -> tuple[Alternative, ...]
     Raises:
         Unsupported: computed or shuffled weights, per-channel scales, other types.
     Source: tflite/kernels/internal/reference/fully_connected.h,
-    integer_ops/fully_connected.h; ai-edge-litert rounds once, tflite-runtime twice
+    integer_ops/fully_connected.h; tflite-runtime rounds twice, ai-edge-litert a double product once
     """
     (source, weights), (bias,) = _quantize.inputs_of(node.inputs, 2, 1)
-    result = node.outputs[0]
+    result = _quantize.output_of(node.outputs)
     require_quant8_weights(source, weights, result)
     if node.options.get("weights_format", "DEFAULT") != "DEFAULT":
         raise Unsupported(f"weights format {node.options['weights_format']}: only DEFAULT")
@@ -41,12 +44,13 @@ def lower_fully_connected(node: Node, target: Target) -> tuple[Alternative, ...]
         raise Unsupported(f"output {shape_text(result)}: {rows} rows of {out_c} are computed")
     if weights.quantization is not None and len(weights.quantization.scale) > 1:
         raise Unsupported("per-channel weights: only one scale a tensor is implemented here")
+    bias_values = _quantize.int32_bias(bias, out_c)
     matrix = Convolution(
         source=source,
         weights=_quantize.require_constant(weights, "weights").reshape(out_c, 1, in_c),
         weight_zero=_quantize.weight_scales(weights, 0)[1],
-        bias=_quantize.int32_bias(bias, out_c),
-        scaling=_quantize.convolution_multipliers(source, weights, result, 0, per_channel=False),
+        bias=bias_values,
+        scaling=_scaling(source, weights, result, bias_values, target),
         clamp=_quantize.activation_range(
             result, node.options.get("fused_activation_function", "NONE")
         ),
@@ -56,3 +60,23 @@ def lower_fully_connected(node: Node, target: Target) -> tuple[Alternative, ...]
         single_rounding=not target.rules.fully_connected_double_rounding,
     )
     return alternatives(matrix, target)
+
+
+def _scaling(
+    source: Tensor, weights: Tensor, result: Tensor, bias: NDArray[np.int64], target: Target
+) -> NDArray[np.int32]:
+    if target.rules.fully_connected_double_rounding:
+        return _quantize.convolution_multipliers(source, weights, result, 0, per_channel=False)
+    (in_scale, in_zero), (out_scale, _) = _quantize.per_tensor(source), _quantize.per_tensor(result)
+    scales, weight_zero = _quantize.weight_scales(weights, 0)
+    farthest = _farthest(source, in_zero) * _farthest(weights, weight_zero)
+    largest = weights.shape[1] * farthest + int(np.abs(bias).max())
+    if largest >= 2**31:
+        raise Unsupported(f"sums up to {largest}: beyond 32 bits")
+    pair = _quantize.exact_multiplier(in_scale * scales[0] / out_scale, largest)
+    return np.repeat(np.array(pair, np.int32)[:, None], len(bias), 1)
+
+
+def _farthest(tensor: Tensor, zero_point: int) -> int:
+    limits = np.iinfo(tensor.dtype)
+    return max(zero_point - int(limits.min), int(limits.max) - zero_point)

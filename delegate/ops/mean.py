@@ -26,11 +26,15 @@ def lower_mean(node: Node, target: Target) -> tuple[Alternative, ...]:
     Source: tflite/kernels/internal/reference/reduce.h QuantizedMeanOrSum
     """
     (source, axes), _ = _quantize.inputs_of(node.inputs, 2)
-    result = node.outputs[0]
+    result = _quantize.output_of(node.outputs)
     if source.dtype != result.dtype:
         raise Unsupported(f"{source.dtype} in, {result.dtype} out: they must be equal")
-    if len(source.shape) != 4 or math.prod(source.shape) == 0:
+    if len(source.shape) != 4:
         raise Unsupported(f"input {shape_text(source)}: only rank 4 (NHWC)")
+    if 0 in source.shape:
+        raise Unsupported(f"input {shape_text(source)}: it is empty")
+    if axes.dtype != "int32":
+        raise Unsupported(f"{axes.dtype} axes: only int32")
     values = np.ravel(_quantize.require_constant(axes, "axes")).tolist()
     if any(not -4 <= axis < 4 for axis in values) or {axis % 4 for axis in values} != {1, 2}:
         raise Unsupported(f"axes {values}: only height and width, 1 and 2")
@@ -41,6 +45,8 @@ def lower_mean(node: Node, target: Target) -> tuple[Alternative, ...]:
     out_scale, out_zero = _quantize.per_tensor(result)
     pixels = height * width
     multiplier, shift = _quantize.quantize_multiplier(in_scale / out_scale)
+    if shift > 30:
+        raise Unsupported(f"a scale ratio of 2^{shift}: more than 2^30")
     # The division joins the multiplier, at as many more bits as that leaves it.
     extra = min(pixels.bit_length() - 1, 32, 31 + shift)
     multiplier = (multiplier << extra) // pixels

@@ -9,7 +9,7 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative, Launch, Target
 from delegate.ops import _quantize
-from delegate.ops._geometry import window
+from delegate.ops._geometry import integer, window
 from delegate.ops._registry import lowers
 
 
@@ -24,15 +24,14 @@ def lower_pool_2d(node: Node, target: Target) -> tuple[Alternative, ...]:
     Source: tflite/kernels/internal/reference/pooling.h, integer_ops/pooling.h
     """
     (source,), _ = _quantize.inputs_of(node.inputs, 1)
-    result = node.outputs[0]
+    result = _quantize.output_of(node.outputs)
     if source.dtype != result.dtype:
         raise Unsupported(f"{source.dtype} in, {result.dtype} out: they must be equal")
     if _quantize.per_tensor(source) != _quantize.per_tensor(result):
         raise Unsupported("the scale or zero point changes: TFLite's kernel would not rescale")
     options = node.options
-    area = window(
-        source, result, options.get("filter_height", 0), options.get("filter_width", 0), options
-    )
+    kernel_h, kernel_w = integer(options, "filter_height", 0), integer(options, "filter_width", 0)
+    area = window(source, result, kernel_h, kernel_w, options)
     depth = source.shape[3]
     if result.shape[3] != depth:
         raise Unsupported(f"{depth} channels in, {result.shape[3]} out: they must be equal")

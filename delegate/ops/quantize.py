@@ -25,11 +25,13 @@ def lower_quantize(node: Node, target: Target) -> tuple[Alternative, ...]:
     Source: tflite/kernels/quantize.cc, internal/reference/requantize.h
     """
     (source,), _ = _quantize.inputs_of(node.inputs, 1)
-    result = node.outputs[0]
+    result = _quantize.output_of(node.outputs)
     in_scale, in_zero = _quantize.per_tensor(source)
     out_scale, out_zero = _quantize.per_tensor(result)
-    if source.shape != result.shape or math.prod(source.shape) == 0:
+    if source.shape != result.shape:
         raise Unsupported(f"{shape_text(source)} -> {shape_text(result)}: the shape must stay")
+    if 0 in source.shape:
+        raise Unsupported(f"shape {shape_text(source)}: it is empty")
     multiplier, shift = _quantize.quantize_multiplier(in_scale / out_scale)
     if shift > 30:
         raise Unsupported(f"a scale ratio of 2^{shift}: more than 2^30")

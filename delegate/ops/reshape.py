@@ -8,6 +8,7 @@ import numpy as np
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative, Target, size_bytes
+from delegate.ops import _quantize
 from delegate.ops._geometry import shape_text
 from delegate.ops._registry import lowers
 
@@ -19,10 +20,8 @@ def lower_reshape(node: Node, target: Target) -> tuple[Alternative, ...]:
     Raises:
         Unsupported: the sizes differ, the new shape is computed, a type without a fixed size.
     """
-    if not 1 <= len(node.inputs) <= 2 or node.inputs[0] is None:
-        raise Unsupported(f"{len(node.inputs)} inputs: 1 or 2 are expected")
-    source, result = node.inputs[0], node.outputs[0]
-    shape = node.inputs[1] if len(node.inputs) == 2 else None
+    (source,), (shape,) = _quantize.inputs_of(node.inputs, 1, 1)
+    result = _quantize.output_of(node.outputs)
     if shape is not None and shape.data is None:
         raise Unsupported("the new shape is computed at run time")
     try:

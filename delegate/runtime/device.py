@@ -55,7 +55,7 @@ def opencl(call: str) -> Iterator[None]:
     try:
         yield
     except cl.Error as error:
-        status = cl.status_code.to_string(error.code, f"status {error.code}")
+        status = cl.status_code.to_string(error.code, "status %d")
         raise DeviceError(f"{call}: CL_{status}") from error
 
 
@@ -119,8 +119,8 @@ def matching(selector: str | int | None) -> tuple[DeviceInfo, ...]:
     devices = list_devices()
     if selector is None or selector == "":
         return devices
-    if isinstance(selector, int) or selector.isdigit():
-        chosen = devices[int(selector) :][:1]
+    if isinstance(selector, int) or selector.isdecimal():
+        chosen = tuple(info for info in devices if info.index == int(selector))
     else:
         chosen = tuple(info for info in devices if info.matches(selector))
     if not chosen:

@@ -135,6 +135,8 @@ class Executor:
 
     def profile(self) -> list[LaunchTime]:
         """Return the last run's launches; the device must have been opened for profiling."""
+        if not self._events:
+            return []  # it did not run yet
         rows = []
         steps = [(s, launch) for s in self.program.steps for launch in s.alternative.launches]
         for (step, launch), (_, global_size, _), event in zip(

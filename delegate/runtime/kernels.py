@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 import warnings
 from collections.abc import Iterable, Mapping
@@ -18,6 +19,7 @@ from delegate.launch import Launch
 from delegate.runtime.device import Device, opencl
 
 OPTIONS = ["-cl-std=CL1.2"]
+_log = logging.getLogger("delegate")
 _INCLUDE = re.compile(r'^#include "(\w+\.clh)"$', re.MULTILINE)
 
 
@@ -78,6 +80,7 @@ class Kernels:
                 chosen = {n: v for n, v in defines.items() if not v.startswith("(params")}
                 failure = KernelBuildError(f"{file}.cl", chosen, str(error))
                 self._failures[source] = failure
+                _log.warning("%s; the driver's log:\n%s", failure, failure.log)
                 raise failure from error
         return self._programs[source]
 
@@ -93,8 +96,11 @@ class Kernels:
             except DeviceError:
                 pass  # a driver may refuse its own old binary: build it again
         program = self._compile(cl.Program(self._device.context, source))
-        with opencl("clGetProgramInfo"):
-            binaries = program.get_info(cl.program_info.BINARIES)
+        try:
+            with opencl("clGetProgramInfo"):
+                binaries = program.get_info(cl.program_info.BINARIES)
+        except DeviceError:
+            return program  # a driver without binaries: it builds at each start
         if binaries and binaries[0]:
             disk_cache.store(name, binaries[0])
         return program
@@ -136,9 +142,7 @@ class Kernels:
         for launch in launches:
             try:
                 self.kernel(launch)
-            except DeviceError as error:
-                return str(error)
-            except KernelBuildError as error:
+            except (DeviceError, KernelBuildError) as error:
                 return str(error)
         return None
 

@@ -59,7 +59,7 @@ class Hooks(Protocol):
     def partition(self, context: int, nodes: tuple[int, ...]) -> Kernel:
         """Return the kernel of a group of claimed nodes."""
 
-    def failed(self, error: Exception) -> None:
+    def failed(self, error: BaseException) -> None:
         """Hear of an exception that is about to become a TFLite error."""
 
 
@@ -76,13 +76,14 @@ class NativeDelegate:
     """
 
     def __init__(self, name: str, hooks: Hooks) -> None:
-        for idle in [native for native in _in_use if not native._kernels]:
+        # A copy first: another thread may be adding its own.
+        for idle in [native for native in tuple(_in_use) if not native._kernels]:
             _in_use.discard(idle)
         # Weak: the delegate owns this object, and its device memory must go when it does.
         self._hooks_reference = weakref.ref(hooks)
         self._kernels: dict[int, Kernel] = {}
         self._handles = itertools.count(1)
-        self._failure: Exception | None = None  # init cannot report: the next prepare does
+        self._failure: BaseException | None = None  # init cannot report: the next prepare does
         self._registration = abi.Registration(
             init=abi.Init(self._init),
             free=abi.Free(self._free),
@@ -106,7 +107,7 @@ class NativeDelegate:
 
     def close(self) -> None:
         """Close every kernel; TFLite may still call, and gets errors."""
-        for kernel in self._kernels.values():
+        for kernel in tuple(self._kernels.values()):
             kernel.close()
 
     def _prepare_delegate(self, context: int, delegate: int) -> int:
@@ -120,14 +121,14 @@ class NativeDelegate:
                     context, self._registration, pointer, delegate
                 )
             )
-        except Exception as error:  # the C caller must get a status, whatever went wrong
+        except BaseException as error:  # C must get a status, also for Ctrl-C
             return self._report(context, error)
 
     def _init(self, context: int, buffer: int, length: int) -> int:
         try:
             params = abi.DelegateParams.from_address(buffer)
             kernel = self._hooks.partition(context, abi.ints(params.nodes_to_replace))
-        except Exception as error:  # C has no way to refuse here; prepare will
+        except BaseException as error:  # C has no way to refuse here; prepare will
             self._failure = error
             return 0
         handle = next(self._handles)
@@ -151,7 +152,7 @@ class NativeDelegate:
                 if view.tensors[index].allocation_type == abi.DYNAMIC:
                     raise AbiMismatch(f"tensor {index} of a delegated node turned out dynamic")
             kernel.prepare(_shapes(view))
-        except Exception as error:
+        except BaseException as error:
             return self._report(context, error)
         return abi.OK
 
@@ -164,7 +165,7 @@ class NativeDelegate:
                 [_bytes(tensors[index], index) for index in kernel.inputs],
                 [_bytes(tensors[index], index) for index in kernel.outputs],
             )
-        except Exception as error:
+        except BaseException as error:
             return self._report(context, error)
         return abi.OK
 
@@ -174,17 +175,18 @@ class NativeDelegate:
             raise self._failure or AbiMismatch("a delegated node without its kernel")
         return kernel
 
-    def _tell(self, error: Exception) -> None:
+    def _tell(self, error: BaseException) -> None:
         hooks = self._hooks_reference()
         if hooks is not None:
             hooks.failed(error)
 
-    def _report(self, context: int, error: Exception) -> int:
+    def _report(self, context: int, error: BaseException) -> int:
         self._tell(error)
         known = isinstance(error, DelegateError)
         text = str(error) if known else f"{type(error).__name__}: {error}"
         view = abi.Context.from_address(context)
-        view.ReportError(context, b"%s", f"OpenCL delegate: {text}".encode())
+        # A line of its own: TFLite appends its words to it.
+        view.ReportError(context, b"%s\n", f"OpenCL delegate: {text}".encode())
         return abi.ERROR
 
 

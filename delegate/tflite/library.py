@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which TFLite called us, and the C functions its kernels use: facts for lowering."""
+"""Which TFLite called us, and so which arithmetic rules hold."""
 
 from __future__ import annotations
 
 import ctypes as C
-import ctypes.util
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -46,12 +45,10 @@ def rules(package: str) -> Rules:
         version = metadata.version(name)
     except metadata.PackageNotFoundError:
         version = ""
-    libm = _libm()
     return Rules(
         runtime=name,
         version=version,
         fully_connected_double_rounding=package == "tflite_runtime",
-        **({} if libm is None else {"expf": libm.expf}),
     )
 
 
@@ -67,16 +64,3 @@ def _package_of(address: int) -> str:
             if package in parts:
                 return package
     return next((package for package in _PACKAGES if package in sys.modules), "")
-
-
-def _libm() -> C.CDLL | None:
-    name = ctypes.util.find_library("m")
-    if name is None:
-        return None
-    try:
-        libm = C.CDLL(name)
-        libm.expf.argtypes = [C.c_float]
-        libm.expf.restype = C.c_float
-    except (OSError, AttributeError):
-        return None
-    return libm

@@ -214,7 +214,7 @@ def _table(builder: Any, kind: str, values: Mapping[str, Any]) -> int:
     """
     fields = [field for field in schema.fields(kind).values() if values.get(field.name) is not None]
     ready = {field.name: _child(builder, field, values[field.name]) for field in fields}
-    # NOTE: flatbuffers' versions share vtables between tables differently; the bytes must not differ.
+    # NOTE: flatbuffers' versions share vtables differently; the bytes must not depend on that.
     builder.vtables.clear()
     builder.StartObject(max((field.slot + 1 for field in fields), default=0))
     for field in fields:

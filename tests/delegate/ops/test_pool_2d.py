@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""AVERAGE_POOL_2D and MAX_POOL_2D: their launch, what they refuse, and their numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delegate import DeviceInfo, Node, ops
+from tests.support.cases import (
+    DTYPES,
+    FUSED,
+    SEEDS,
+    SIMT,
+    assert_exact_or_refused,
+    assert_exact_way,
+    changed,
+    only_launch,
+    output_size,
+    quantization,
+    refusal,
+    scales,
+    zero_points,
+)
+from tests.support.model import chain_model, op, t
+
+OPS = ("AVERAGE_POOL_2D", "MAX_POOL_2D")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """One pooling by its parameters."""
+
+    op: str = "AVERAGE_POOL_2D"
+    size: tuple[int, int, int] = (7, 5, 3)  # h, w, c
+    window: tuple[int, int] = (3, 3)
+    batch: int = 1
+    stride: tuple[int, int] = (1, 1)  # h, w
+    padding: str = "SAME"
+    fused: str = "NONE"
+    dtype: str = "uint8"
+    scale: float = 0.04
+    zero: int | None = None
+
+    def __str__(self) -> str:
+        parts = {
+            self.op.split("_")[0].lower(): True,
+            "in" + "x".join(map(str, self.size)): True,
+            "k{}x{}".format(*self.window): True,
+            f"batch{self.batch}": self.batch > 1,
+            "stride{}x{}".format(*self.stride): self.stride != (1, 1),
+            self.padding.lower(): True,
+            self.fused.lower(): self.fused != "NONE",
+            f"zero{self.zero}": self.zero is not None,
+            self.dtype: True,
+        }
+        return "-".join(part for part, is_said in parts.items() if is_said)
+
+    def out_size(self) -> list[int]:
+        sizes = zip(self.size[:2], self.window, self.stride, strict=True)
+        return [output_size(*along, 1, self.padding) for along in sizes]
+
+    def node(self) -> Node:
+        zero = (128 if self.dtype == "uint8" else 0) if self.zero is None else self.zero
+        return op(
+            self.op,
+            [t((self.batch, *self.size), self.dtype, self.scale, zero)],
+            [t((self.batch, *self.out_size(), self.size[2]), self.dtype, self.scale, zero)],
+            {
+                "padding": self.padding,
+                "filter_height": self.window[0],
+                "filter_width": self.window[1],
+                "stride_h": self.stride[0],
+                "stride_w": self.stride[1],
+                "fused_activation_function": self.fused,
+            },
+            version=2,
+        )
+
+    def model(self) -> bytes:
+        return chain_model([self.node()])
+
+
+@pytest.mark.parametrize(("op", "takes_max"), [("AVERAGE_POOL_2D", 0), ("MAX_POOL_2D", 1)])
+def test_launch(op: str, takes_max: int) -> None:
+    node = Pool(op=op, stride=(2, 1), batch=2, dtype="int8", fused="RELU6", scale=0.05).node()
+    (plain,) = ops.lower(node, SIMT.target)
+    launch = only_launch(plain)
+    assert (plain.name, launch.file, launch.kernel) == ("plain", "pool_2d", "pool_2d_quant8")
+    assert (launch.tiles, launch.group_items) == (2, 64)  # 2 x 4 x 5 x 3 elements
+    assert launch.defines == {"ELEM": "char", "TAKES_MAX": takes_max}
+    assert launch.params == {
+        "input": node.inputs[0], "output": node.outputs[0], "in_h": 7, "in_w": 5, "out_h": 4,
+        "out_w": 5, "kernel_h": 3, "kernel_w": 3, "stride_h": 2, "stride_w": 1, "dilation_h": 1,
+        "dilation_w": 1, "pad_top": 1, "pad_left": 1, "depth": 3, "output_min": 0,
+        "output_max": 120, "elements": 120, "tile_items": 64,
+    }  # fmt: skip
+
+
+NODE = Pool().node()
+REFUSALS: dict[str, tuple[Node, str]] = {
+    "rank_3": (changed(NODE, 0, shape=(7, 5, 3)), "shapes 7x5x3 -> 1x7x5x3: only rank 4 (NHWC)"),
+    "empty": (
+        changed(NODE, 0, shape=(1, 7, 5, 0)),
+        "shapes 1x7x5x0 -> 1x7x5x3: they are empty",
+    ),
+    "absent_options_table": (
+        replace(
+            NODE, options=dict.fromkeys(NODE.options, 0) | {"fused_activation_function": "NONE"}
+        ),
+        "kernel 0x0, stride 0x0, dilation 1x1: each must be at least 1",
+    ),
+    "text_as_filter": (
+        changed(NODE, options={"filter_width": "3"}),
+        "filter_width is '3': an int32 is needed",
+    ),
+    "huge_filter": (
+        changed(NODE, options={"filter_width": 2**31}),
+        f"filter_width is {2**31}: an int32 is needed",
+    ),
+    "no_options": (
+        replace(NODE, options={}),
+        "kernel 0x0, stride 0x0, dilation 1x1: each must be at least 1",
+    ),
+    "padding": (changed(NODE, options={"padding": 2}), "padding 2: only SAME and VALID exist"),
+    "channels": (
+        changed(NODE, -1, shape=(1, 7, 5, 4)),
+        "3 channels in, 4 out: they must be equal",
+    ),
+    "batch": (
+        changed(NODE, -1, shape=(2, 7, 5, 3)),
+        "batch 1 in, 2 out: they must be equal",
+    ),
+    "output_size": (changed(NODE, -1, shape=(1, 6, 5, 3)), "output 6x5: the window gives 7x5"),
+    "window_too_large": (
+        changed(NODE, options={"padding": "VALID", "filter_height": 9}),
+        "output 7x5: the window gives 0x3",
+    ),
+    "float32": (
+        changed(changed(NODE, 0, dtype="float32"), -1, dtype="float32"),
+        "float32: only uint8 and int8 are implemented",
+    ),
+    "signedness_changes": (
+        changed(NODE, -1, dtype="int8"),
+        "uint8 in, int8 out: they must be equal",
+    ),
+    "scale_changes": (
+        changed(NODE, -1, quantization=quantization(0.5, 128)),
+        "the scale or zero point changes: TFLite's kernel would not rescale",
+    ),
+    "without_quantisation": (
+        changed(NODE, 0, quantization=None),
+        "uint8 without quantisation: scale and zero point are missing",
+    ),
+    "fused_tanh": (
+        changed(NODE, options={"fused_activation_function": "TANH"}),
+        "fused activation TANH: only NONE, RELU, RELU6, RELU_N1_TO_1",
+    ),
+    "no_input": (replace(NODE, inputs=()), "0 inputs: 1 expected"),
+    "two_inputs": (replace(NODE, inputs=NODE.inputs * 2), "2 inputs: 1 expected"),
+    "no_output": (replace(NODE, outputs=()), "0 outputs: 1 is expected"),
+}
+
+
+@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
+def test_refusal(node: Node, reason: str) -> None:
+    assert refusal(node) == reason
+
+
+GEOMETRY = [
+    Pool(size=size, window=window, stride=stride, padding=padding, batch=batch)
+    for size, window, stride, padding, batch in [
+        ((7, 5, 3), (3, 3), (1, 1), "SAME", 1),
+        ((7, 5, 3), (3, 3), (2, 2), "SAME", 2),
+        ((7, 5, 3), (2, 3), (1, 2), "VALID", 1),
+        ((7, 7, 11), (7, 7), (1, 1), "VALID", 1),
+        ((3, 2, 5), (7, 7), (1, 1), "SAME", 1),
+        ((13, 11, 1), (2, 2), (3, 5), "SAME", 3),
+        ((1, 1, 1), (1, 1), (1, 1), "SAME", 1),
+        ((1, 1, 64), (1, 1), (1, 1), "VALID", 1),
+        ((1, 1, 63), (1, 1), (1, 1), "VALID", 1),
+        ((1, 1, 65), (1, 1), (1, 1), "VALID", 2),
+    ]
+]
+UINT8 = [
+    *GEOMETRY,
+    *(Pool(fused=fused) for fused in FUSED[1:]),
+    *(Pool(zero=zero, fused=fused) for zero in (0, 255) for fused in ("RELU", "RELU_N1_TO_1")),
+]
+INT8 = [
+    *(replace(case, dtype="int8") for case in [*GEOMETRY, *UINT8[len(GEOMETRY) :][:3]]),
+    *(Pool(zero=zero, fused="RELU_N1_TO_1", dtype="int8") for zero in (-128, 127)),
+]
+CASES = [replace(case, op=op) for case in (*UINT8, *INT8) for op in OPS]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_pool_2d(case: Pool, device: DeviceInfo) -> None:
+    assert_exact_way(case.model(), device)
+
+
+@st.composite
+def pools(draw: st.DrawFn) -> Pool:
+    dtype = draw(DTYPES)
+    case = Pool(
+        op=draw(st.sampled_from(OPS)),
+        size=(draw(st.integers(1, 13)), draw(st.integers(1, 13)), draw(st.integers(1, 19))),
+        window=(draw(st.integers(1, 5)), draw(st.integers(1, 5))),
+        batch=draw(st.integers(1, 3)),
+        stride=(draw(st.integers(1, 6)), draw(st.integers(1, 6))),
+        padding="VALID",
+        fused=draw(st.sampled_from(FUSED)),
+        dtype=dtype,
+        scale=draw(scales()),
+        zero=draw(zero_points(dtype)),
+    )
+    fits = min(case.out_size()) > 0 and draw(st.booleans())
+    return case if fits else replace(case, padding="SAME")
+
+
+@given(case=pools(), seed=SEEDS)
+def test_drawn_pool_2d(device: DeviceInfo, case: Pool, seed: int) -> None:
+    assert_exact_or_refused(case.model(), device, SIMT, seed)

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RESHAPE: a view, what it refuses, and its values alone and between other ops."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delegate import DeviceInfo, Node, Tensor, ops
+from tests.support.cases import SIMT, assert_exact_way, changed, refusal
+from tests.support.model import chain_model, const, op, t
+
+
+def reshape(
+    before: tuple[int, ...], after: tuple[int, ...], dtype: str = "uint8", shape_input: bool = True
+) -> Node:
+    source, result = t(before, dtype, 0.5, 3), t(after, dtype, 0.5, 3)
+    shape = [const(np.array(after, np.int32))] if shape_input else []
+    return op("RESHAPE", [source, *shape], [result], {"new_shape": after})
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int32", "float32", "bool"])
+@pytest.mark.parametrize("shape_input", [False, True], ids=["option", "input"])
+def test_view(dtype: str, shape_input: bool) -> None:
+    node = reshape((2, 3, 5), (30,), dtype, shape_input)
+    (view,) = ops.lower(node, SIMT.target)
+    assert (view.name, view.launches) == ("view", ())
+    assert view.view == (node.inputs[0], node.outputs[0])
+
+
+NODE = reshape((2, 3, 5), (30,))
+REFUSALS: dict[str, tuple[Node, str]] = {
+    "computed_shape": (changed(NODE, 1, data=None), "the new shape is computed at run time"),
+    "size_changes": (
+        changed(NODE, -1, shape=(31,)),
+        "uint8 2x3x5 -> uint8 31: type and size must stay",
+    ),
+    "type_changes": (
+        changed(NODE, -1, dtype="int8"),
+        "uint8 2x3x5 -> int8 30: type and size must stay",
+    ),
+    "strings": (
+        changed(changed(NODE, 0, dtype="string"), -1, dtype="string"),
+        "string: only types of a fixed size",
+    ),
+    "int4": (
+        changed(changed(NODE, 0, dtype="int4"), -1, dtype="int4"),
+        "int4: only types of a fixed size",
+    ),
+    "sparse": (
+        changed(NODE, 0, is_sparse=True),
+        "input 0 is sparse: only dense tensors are implemented",
+    ),
+    "no_input": (replace(NODE, inputs=()), "0 inputs: 1 to 2 expected"),
+    "left_out_input": (replace(NODE, inputs=(None,)), "1 inputs: 1 to 2 expected"),
+    "no_output": (replace(NODE, outputs=()), "0 outputs: 1 is expected"),
+}
+
+
+@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
+def test_refusal(node: Node, reason: str) -> None:
+    assert refusal(node) == reason
+
+
+@pytest.mark.parametrize("shape_input", [False, True], ids=["option", "input"])
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int32"])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [((2, 3, 5), (30,)), ((1,), (1, 1, 1, 1)), ((17, 2), (2, 17)), ((), (1,))],
+    ids=["flatten", "unsqueeze", "swap", "from_scalar"],
+)
+def test_reshape(
+    before: tuple[int, ...],
+    after: tuple[int, ...],
+    dtype: str,
+    shape_input: bool,
+    device: DeviceInfo,
+) -> None:
+    model = chain_model([reshape(before, after, dtype, shape_input)])
+    assert assert_exact_way(model, device) == {"view"}
+
+
+def _add(left: Tensor, right: Tensor) -> tuple[Node, Tensor]:
+    result = t(left.shape, "uint8", 0.5, 3)
+    return op("ADD", [left, right], [result], {}, version=2), result
+
+
+def test_view_of_a_computed_tensor_that_is_read_again(device: DeviceInfo) -> None:
+    # The source outlives its view's last reader, and the other way round.
+    source = t((2, 3, 5), "uint8", 0.5, 3)
+    first, doubled = _add(source, source)
+    view = op("RESHAPE", [doubled, const(np.array([30], np.int32))], [t((30,), "uint8", 0.5, 3)])
+    second, flat = _add(view.outputs[0], view.outputs[0])
+    third, same = _add(doubled, doubled)
+    back = op(
+        "RESHAPE", [flat, const(np.array([2, 3, 5], np.int32))], [t((2, 3, 5), "uint8", 0.5, 3)]
+    )
+    last, result = _add(same, back.outputs[0])
+    model = chain_model([first, view, second, third, back, last], outputs=[result, flat])
+    assert assert_exact_way(model, device) == {"plain", "view"}
+
+
+@given(
+    sizes=st.lists(st.integers(1, 7), min_size=1, max_size=4),
+    order=st.randoms(use_true_random=False),
+    dtype=st.sampled_from(["uint8", "int8", "int16", "int32"]),
+)
+def test_drawn_reshape(
+    device: DeviceInfo, sizes: list[int], order: random.Random, dtype: str
+) -> None:
+    after = list(sizes)
+    order.shuffle(after)
+    assert_exact_way(chain_model([reshape(tuple(sizes), tuple(after), dtype)]), device)

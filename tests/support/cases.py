@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What op tests share: the ways an op can be made to run, a count of cases, drawn parameters.
+
+A way is forced by wrapping `ops.lower`, so that a device runs what another one would be given.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import reject
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from delegate import DeviceInfo, Node, Quantization, ops
+from delegate.errors import Unsupported
+from delegate.launch import Alternative, Launch, Target
+from delegate.tflite.reader import read_model
+from tests.support.compare import assert_exact, interpreter
+from tests.support.model import t
+
+RUN: Counter[str] = Counter()  # op -> cases compared with TFLite, printed at the end of the run
+
+FUSED = ("NONE", "RELU", "RELU6", "RELU_N1_TO_1")
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What lowering is told of the device, and which of its alternatives is taken."""
+
+    name: str
+    facts: Mapping[str, Any] = field(default_factory=dict)  # of Target
+    alternative: str = ""  # the first word of its name; "" takes the first
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def target(self) -> Target:
+        """A target with these facts, for calling lower() without a device."""
+        return replace(Target(), **self.facts)
+
+
+PLAIN = Way("plain", {"device_type": "gpu"}, "plain")
+SIMT = Way("simt", {"device_type": "gpu", "vector_width": 1})  # 64 work-items a group
+# One core, so that a work-group gets several items of even a small layer.
+LANES_2, LANES_4, LANES_8, LANES_16 = (
+    Way(f"lanes{lanes}", {"device_type": "cpu", "vector_width": lanes, "compute_units": 1})
+    for lanes in (2, 4, 8, 16)
+)
+WAYS = (PLAIN, SIMT, LANES_4, LANES_8, LANES_16)
+GROUPS = (SIMT, LANES_8)  # for ops that only know groups of 64 work-items and of one
+
+
+@contextmanager
+def forced(way: Way) -> Iterator[list[str]]:
+    """Make every node run this way; yields the names of the alternatives taken, filled as it goes.
+
+    A node without such an alternative stays on the CPU, which `assert_exact` does not let pass.
+    """
+    lower = ops.lower
+    taken: list[str] = []
+
+    def only(node: Node, target: Target) -> tuple[Alternative, ...]:
+        found = lower(node, replace(target, **way.facts))
+        chosen = [a for a in found if way.alternative in ("", a.name.split()[0])][:1]
+        taken.extend(alternative.name for alternative in chosen)
+        return tuple(chosen)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ops, "lower", only)
+        yield taken
+
+
+def assert_exact_way(model: bytes, device: DeviceInfo, way: Way = SIMT, seed: int = 0) -> set[str]:
+    """Assert as `assert_exact` does, each node run this way; return the alternatives' names."""
+    with forced(way) as taken:
+        assert_exact(model, device, seed)
+    RUN.update(node.op for node in read_model(model).nodes)
+    return set(taken)
+
+
+def assert_exact_or_refused(model: bytes, device: DeviceInfo, way: Way, seed: int) -> None:
+    """The same for a drawn model: one that TFLite itself does not take is no case."""
+    try:
+        interpreter(model)
+    except (RuntimeError, ValueError):
+        reject()
+    assert_exact_way(model, device, way, seed)
+
+
+def refusal(node: Node, target: Target = SIMT.target) -> str:
+    """Return why a node does not lower."""
+    with pytest.raises(Unsupported) as caught:
+        ops.lower(node, target)
+    return str(caught.value)
+
+
+def changed(
+    node: Node, position: int | None = None, options: dict[str, Any] | None = None, **fields: Any
+) -> Node:
+    """Return a node with one input (-1: its output) or its options changed."""
+    inputs, outputs = list(node.inputs), list(node.outputs)
+    if position == -1:
+        outputs[0] = replace(outputs[0], **fields)
+    elif position is not None:
+        tensor = inputs[position]
+        assert tensor is not None
+        inputs[position] = replace(tensor, **fields)
+    return replace(
+        node,
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
+        options=dict(node.options) | (options or {}),
+    )
+
+
+def quantization(scale: Any, zero_point: Any = 0, axis: int = 0) -> Quantization | None:
+    """Return a record of these numbers."""
+    return t((1,), "int8", scale, zero_point, axis=axis).quantization
+
+
+def only_launch(alternative: Alternative) -> Launch:
+    """Return the one launch of an alternative."""
+    (launch,) = alternative.launches
+    return launch
+
+
+def integers(shape: Sequence[int], dtype: str, seed: int = 0) -> NDArray[Any]:
+    """Return random values over the whole range of an 8-bit type."""
+    limits = np.iinfo(dtype)
+    rng = np.random.default_rng(seed)
+    return rng.integers(limits.min, limits.max, tuple(shape), endpoint=True).astype(dtype)
+
+
+def output_size(size: int, kernel: int, stride: int, dilation: int, padding: str) -> int:
+    """Return how many windows fit along one axis; the answer of a VALID one may be below 1."""
+    extent = (kernel - 1) * dilation + 1
+    return -(-(size if padding == "SAME" else size - extent + 1) // stride)
+
+
+def zero_points(dtype: str) -> st.SearchStrategy[int]:
+    """Draw zero points, the ends of the range most of all."""
+    limits = np.iinfo(dtype)
+    return st.sampled_from([int(limits.min), int(limits.max)]) | st.integers(
+        int(limits.min), int(limits.max)
+    )
+
+
+def multipliers(least: float, most: float) -> st.SearchStrategy[float]:
+    """Draw numbers between two powers of 2, small ones as often as large; simple ones give ties."""
+    simple = st.sampled_from([1.0, 1 / 3, 0.75, 1.25, 0.1])
+    power = st.integers(int(least) + 1, int(most) - 1).map(lambda exponent: 2.0**exponent)
+    return st.floats(least, most).map(lambda exponent: 2.0**exponent) | st.builds(
+        lambda a, b: a * b, simple, power
+    )
+
+
+def scales(least: float = -8, most: float = 2) -> st.SearchStrategy[float]:
+    """Draw scales that a tensor can have: `multipliers` as float32."""
+    return multipliers(least, most).map(lambda scale: float(np.float32(scale)))
+
+
+DTYPES = st.sampled_from(["uint8", "int8"])
+DRAWN_WAYS = st.sampled_from(WAYS)
+SEEDS = st.integers(0, 2**16)

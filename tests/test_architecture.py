@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The structure as ARCHITECTURE.md has it: who imports whom, which files belong together, names."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import delegate
+from delegate.runtime.kernels import folder
+
+ROOT = Path(__file__).resolve().parents[1]
+COMMANDS = ("label_image", "benchmarks")  # packages that use `delegate` as anybody would
+# Layer of `delegate` -> the layers it may import; a layer is a file or a folder, with its own.
+LAYERS = {
+    "errors": "",
+    "cache": "errors",
+    "graph": "errors",
+    "launch": "errors graph",
+    "ops": "errors graph launch",
+    "compiler": "errors graph launch ops",
+    "tflite": "errors graph launch",
+    "runtime": "cache errors graph launch",
+    "probe": "cache errors graph launch ops runtime",
+    "opencl_delegate": "compiler errors graph launch probe runtime tflite",
+    "__init__": "errors graph opencl_delegate runtime tflite",
+}
+# Module -> the folders that may import it.
+CONFINED = {
+    "pyopencl": ("delegate/runtime",),
+    "ctypes": ("delegate/tflite",),
+    "flatbuffers": ("delegate/tflite",),
+    "tflite": ("delegate/tflite", "label_image/runtime.py"),  # there: the names of ops
+    "ai_edge_litert": (),  # label_image finds the runtime by its name, at run time
+    "tflite_runtime": (),
+    "multiprocessing": (),  # a forked OpenCL is broken, a spawned script runs twice
+}
+# <op>[_<case>][_<isa>][_<family>], see kernels/README.md
+CASES = r"(?:_(?:\d+x\d+|row|tiled|vector))?"
+ISAS = r"(?:_(?:vnni|avx2|dp4a|mma|dot))?"
+FAMILIES = r"(?:_(?:quant8|quant16|int32|float))?"
+SIGNATURE = (
+    "(global uchar* arena, global const uchar* constants, global const int* params, int first)"
+)
+
+
+def _sources() -> list[Path]:
+    packages = [ROOT / "delegate", *(ROOT / name for name in COMMANDS)]
+    return sorted(path for package in packages for path in package.rglob("*.py"))
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+SOURCES = _sources()
+OPS = sorted(p for p in (ROOT / "delegate/ops").glob("*.py") if not p.name.startswith("_"))
+KERNELS = sorted(folder().glob("*.cl"))
+every_source = pytest.mark.parametrize("path", SOURCES, ids=_name)
+every_kernel = pytest.mark.parametrize("path", KERNELS, ids=lambda path: path.name)
+
+
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def _imports(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield each imported module and the names taken from it."""
+    for node in ast.walk(_tree(path)):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, ()) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{_name(path)}:{node.lineno}: imports are absolute"
+            yield node.module or "", tuple(alias.name for alias in node.names)
+
+
+def _layer(path: Path) -> str:
+    return path.relative_to(ROOT / "delegate").parts[0].removesuffix(".py")
+
+
+def test_every_layer_is_known() -> None:
+    assert {_layer(path) for path in SOURCES if path.is_relative_to(ROOT / "delegate")} == set(
+        LAYERS
+    )
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in SOURCES if p.is_relative_to(ROOT / "delegate")], ids=_name
+)
+def test_layers(path: Path) -> None:
+    allowed = {_layer(path), *LAYERS[_layer(path)].split()}
+    for module, names in _imports(path):
+        first, *rest = module.split(".")
+        if first == "delegate":
+            layers = {rest[0]} if rest else set(names)
+            assert layers <= allowed, f"imports {', '.join(sorted(layers - allowed))}"
+        assert first not in COMMANDS
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in SOURCES if not p.is_relative_to(ROOT / "delegate")], ids=_name
+)
+def test_commands_use_public_names(path: Path) -> None:
+    for module, names in _imports(path):
+        if module.split(".")[0] == "delegate":
+            assert module == "delegate"
+            assert set(names) <= set(delegate.__all__)
+
+
+@every_source
+def test_confined_modules(path: Path) -> None:
+    for module, _ in _imports(path):
+        places = CONFINED.get(module.split(".")[0])
+        assert places is None or _name(path).startswith(places), module
+
+
+@every_source
+def test_only_commands_print_and_exit(path: Path) -> None:
+    body = list(_tree(path).body)
+    if body and isinstance(body[-1], ast.If) and "__name__" in ast.unparse(body[-1].test):
+        del body[-1]  # what runs as `python -m`
+    called = {
+        ast.unparse(node.func)
+        for statement in body
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Call)
+    }
+    assert not called & {"os.fork", "os._exit", "exit", "quit"}
+    if path.name != "__main__.py":
+        assert not called & {"print", "sys.exit"}
+
+
+@every_source
+def test_an_import_inside_a_function_is_optional_or_says_why(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    optional = {
+        statement
+        for node in ast.walk(_tree(path))
+        if isinstance(node, ast.Try)
+        and any(h.type and ast.unparse(h.type) == "ImportError" for h in node.handlers)
+        for statement in node.body
+    }
+    for function in ast.walk(_tree(path)):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        for node in ast.walk(function):
+            if isinstance(node, ast.Import | ast.ImportFrom) and node not in optional:
+                assert lines[node.lineno - 2].strip().startswith("#"), f"line {node.lineno}"
+
+
+@every_source
+def test_loggers(path: Path) -> None:
+    package = path.relative_to(ROOT).parts[0]
+    for node in ast.walk(_tree(path)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "logging.getLogger":
+            (name,) = map(ast.literal_eval, node.args)
+            # A command may show what the library says, never the other way round.
+            assert name.split(".")[0] in {package, "delegate"}
+
+
+@every_source
+def test_module_says_its_job(path: Path) -> None:
+    text = path.read_text()
+    assert text.startswith("# SPDX-License-Identifier: Apache-2.0\n")
+    # A folder's marker may be bare.
+    has_code = any(line.strip() for line in text.splitlines()[1:])
+    assert ast.get_docstring(_tree(path)) or not has_code
+
+
+def _public_modules() -> list[str]:
+    return [name for name in ("delegate", *COMMANDS) if (ROOT / name / "__init__.py").exists()]
+
+
+@pytest.mark.parametrize("name", _public_modules())
+def test_all_is_sorted_and_complete(name: str) -> None:
+    module = importlib.import_module(name)
+    taken = [n for _, names in _imports(ROOT / name / "__init__.py") for n in names]
+    if taken:
+        assert module.__all__ == sorted(taken)
+        assert all(hasattr(module, public) for public in module.__all__)
+
+
+def test_every_op_has_a_test() -> None:
+    tests = {path.stem for path in (ROOT / "tests/delegate/ops").glob("test_*.py")}
+    assert {f"test_{path.stem}" for path in OPS} <= tests
+
+
+def test_every_op_file_registers_itself() -> None:
+    for path in OPS:
+        assert re.search(r"^@lowers\(\"[A-Z0-9_]+\"", path.read_text(), re.MULTILINE), path.name
+
+
+def test_every_kernel_file_has_an_op() -> None:
+    stems = {path.stem for path in OPS}
+    strangers = [p.name for p in KERNELS if p.stem not in stems and p.stem[:8] != "runtime_"]
+    assert strangers == []
+
+
+@every_kernel
+def test_kernel_names_and_signature(path: Path) -> None:
+    text = re.sub(r"\s+", " ", path.read_text().replace("(\n", "("))
+    kernels = re.findall(r"\bkernel void (\w+)(\([^)]*\))", text)
+    assert kernels
+    for name, signature in kernels:
+        grammar = rf"{path.stem}{CASES}{ISAS}{FAMILIES}"
+        assert re.fullmatch(grammar, name), f"{name} is not {grammar}"
+        assert signature == SIGNATURE
+        assert f"static void {name}_tile(" in text
+
+
+@every_kernel
+def test_kernel_file_begins(path: Path) -> None:
+    text = path.read_text()
+    assert text.startswith("// SPDX-License-Identifier: Apache-2.0\n")
+    assert "#pragma OPENCL FP_CONTRACT OFF\n" in text.split("#include")[0].split("{")[0]
+
+
+@every_kernel
+def test_every_kernel_says_what_a_tile_is(path: Path) -> None:
+    text = path.read_text()
+    if path.stem[:8] != "runtime_":
+        assert text.count("\n// tile: ") == len(re.findall(r"^kernel void", text, re.MULTILINE))
+
+
+def test_included_files_begin() -> None:
+    for path in folder().glob("*.clh"):
+        assert path.read_text().startswith("// SPDX-License-Identifier: Apache-2.0\n")
+
+
+def _tracked() -> list[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    return [ROOT / line for line in listed.stdout.splitlines() if (ROOT / line).is_file()]
+
+
+def test_no_absolute_paths_and_a_licence_everywhere() -> None:
+    absolute = re.compile(r"(?<![\w.~}/:])/(?:home|work|var|tmp|root|mnt|srv|Users)/\w")
+    for path in _tracked():
+        if path.suffix not in (".py", ".cl", ".clh", ".toml", ".md"):
+            continue
+        text = path.read_text()
+        for number, line in enumerate(text.splitlines(), 1):
+            assert not absolute.search(line), f"{_name(path)}:{number}: {line.strip()}"
+        if path.suffix == ".py":
+            assert text.startswith("# SPDX-License-Identifier: Apache-2.0\n"), _name(path)
