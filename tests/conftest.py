@@ -20,6 +20,8 @@ _cache = tempfile.TemporaryDirectory(prefix="tflite-opencl-tests-")
 os.environ["TFLITE_OPENCL_CACHE"] = _cache.name
 os.environ.pop("TFLITE_OPENCL_DEVICE", None)
 
+pytest.register_assert_rewrite("tests.support.compare", "tests.support.cases")
+
 from delegate import DeviceInfo, NoDeviceError, list_devices  # noqa: E402
 from delegate.probe import examine  # noqa: E402
 
@@ -42,7 +44,7 @@ def _devices() -> tuple[list[DeviceInfo], list[str]]:
     except NoDeviceError as error:
         return [], [str(error)]
     for info in found:
-        failure = examine(info).failure
+        failure = examine(info)
         if failure is None:
             working.append(info)
         else:

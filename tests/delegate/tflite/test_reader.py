@@ -17,12 +17,14 @@ import flatbuffers
 import numpy as np
 import pytest
 import tflite
-from ai_edge_litert.interpreter import Interpreter
 
 from delegate.errors import ModelError
 from delegate.tflite import schema, table
 from delegate.tflite.reader import read_model
+from label_image.runtime import find_runtime
 from tests.support.model import chain_model, const, graph_values, one_op_model, op, t
+
+Interpreter = find_runtime().module.Interpreter
 
 REAL_MODELS = sorted((Path(__file__).parents[4] / "shared" / "models").glob("*.tflite"))
 real_models = pytest.mark.skipif(

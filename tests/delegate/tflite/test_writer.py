@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import tflite
-from ai_edge_litert.interpreter import Interpreter
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +17,10 @@ from delegate.graph.ir import Graph, Node, Tensor
 from delegate.tflite import schema
 from delegate.tflite.reader import read_model
 from delegate.tflite.writer import write_model
+from label_image.runtime import find_runtime
 from tests.support.model import chain_model, const, graph_of, graph_values, one_op_model, op, t
+
+Interpreter = find_runtime().module.Interpreter
 
 REAL_MODELS = sorted((Path(__file__).parents[4] / "shared" / "models").glob("*.tflite"))
 each_real_model = pytest.mark.parametrize("path", REAL_MODELS, ids=lambda path: path.stem)

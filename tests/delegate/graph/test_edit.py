@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""with_shapes: new shapes reach every place a tensor is named in, and nothing else changes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from delegate.graph.edit import with_shapes
+from tests.support.model import const, graph_of, graph_values, op, t
+from tests.support.nets import conv_pool
+
+
+def test_a_new_shape_is_the_same_tensor_wherever_it_is_used() -> None:
+    graph = conv_pool()
+    source, middle, result = graph.nodes[0].inputs[0], graph.nodes[1].inputs[0], graph.outputs[0]
+    assert source is not None
+    assert middle is not None
+    new = with_shapes(graph, {source.index: (3, 7, 6, 2), middle.index: (3, 7, 6, 5)})
+    assert new.inputs[0] is new.nodes[0].inputs[0] is new.tensors[source.index]
+    assert new.nodes[0].outputs[0] is new.nodes[1].inputs[0] is new.tensors[middle.index]
+    assert new.inputs[0].shape == (3, 7, 6, 2)
+    assert new.nodes[0].outputs[0].shape == (3, 7, 6, 5)
+    assert new.outputs[0] is result  # whose shape was not named
+    assert graph.inputs[0].shape == (1, 7, 6, 2)
+
+
+def test_nothing_but_the_shape_changes() -> None:
+    graph = conv_pool()
+    before = graph_values(graph)
+    new = graph_values(with_shapes(graph, {graph.inputs[0].index: (3, 7, 6, 2)}))
+    assert new["tensors"][0].pop("shape") == (3, 7, 6, 2)
+    assert before["tensors"][0].pop("shape") == (1, 7, 6, 2)
+    assert new == before
+
+
+def test_a_graph_whose_shapes_are_right_is_returned_as_it_is() -> None:
+    graph = conv_pool()
+    assert with_shapes(graph, {}) is graph
+    assert with_shapes(graph, {t.index: t.shape for t in graph.tensors}) is graph
+
+
+def test_constants_keep_their_shape_and_missing_inputs_stay_missing() -> None:
+    weights = const(np.zeros((2, 2), np.int8))
+    node = op("FULLY_CONNECTED", [t((1, 2), "int8"), weights, None], [t((1, 2), "int8")])
+    graph = graph_of([node])
+    new = with_shapes(graph, {0: (5, 2), 1: (9, 9)})
+    assert new.nodes[0].inputs[0] is new.tensors[0]
+    assert new.tensors[0].shape == (5, 2)
+    assert new.nodes[0].inputs[1] is graph.tensors[1]
+    assert new.nodes[0].inputs[2] is None

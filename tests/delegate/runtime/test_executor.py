@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One program on a device: memory, runs and times."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyopencl as cl
+import pytest
+from numpy.typing import NDArray
+
+from delegate import DeviceError, DeviceInfo, Graph
+from delegate.compiler import compile_partition
+from delegate.graph.partition import partition_of
+from delegate.launch import Program, Target
+from delegate.runtime.device import Device
+from delegate.runtime.executor import Executor
+from delegate.runtime.kernels import Kernels
+from tests.support.model import const, graph_of, op
+from tests.support.nets import image, net
+from tests.support.opencl import opencl_error
+
+# 1 = 0 + 0, 2 = 1 + 0; both are outputs.
+SUMS = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2)], [1])
+
+
+def program_of(graph: Graph) -> Program:
+    partition = partition_of(graph, range(len(graph.nodes)))
+    return compile_partition(partition, Target(), lambda alternative: None)
+
+
+def executor_on(device: DeviceInfo, graph: Graph = SUMS, profiling: bool = False) -> Executor:
+    opened = Device(device, profiling)
+    return Executor(opened, Kernels(opened), program_of(graph))
+
+
+def run(executor: Executor, values: NDArray[np.uint8]) -> list[list[int]]:
+    outputs = [np.zeros(values.size, np.uint8) for _ in executor.program.outputs]
+    executor.run([values], outputs)
+    return [output.tolist() for output in outputs]
+
+
+def sums(values: NDArray[np.uint8]) -> list[list[int]]:
+    # One scale and zero point 128 for all: the quantised sum is the plain one.
+    real = values.astype(int) - 128
+    once = np.clip(2 * real, -128, 127)
+    return [(once + 128).tolist(), (np.clip(once + real, -128, 127) + 128).tolist()]
+
+
+def test_runs_follow_each_other_with_their_own_inputs(device: DeviceInfo) -> None:
+    executor = executor_on(device)
+    rng = np.random.default_rng(4)
+    for _ in range(4):
+        values = rng.integers(0, 256, 18).astype(np.uint8)
+        assert run(executor, values) == sums(values)
+
+
+def test_several_executors_share_a_device(device: DeviceInfo) -> None:
+    opened = Device(device)
+    kernels = Kernels(opened)
+    first, second = (Executor(opened, kernels, program_of(SUMS)) for _ in range(2))
+    low, high = np.full(18, 120, np.uint8), np.full(18, 150, np.uint8)
+    for _ in range(2):
+        assert run(first, low) == sums(low)
+        assert run(second, high) == sums(high)
+    first.close()
+    assert run(second, low) == sums(low)
+
+
+def test_constants_that_launches_read_are_uploaded_and_kept(device: DeviceInfo) -> None:
+    ramp = const(np.arange(18, dtype=np.uint8).reshape(1, 3, 3, 2) + 119, 0.5, 128)
+    source, middle, result = image(), image(), image()
+    graph = graph_of([op("ADD", [source, ramp], [middle]), op("ADD", [middle, ramp], [result])])
+    executor = executor_on(device, graph)
+    for value in (100, 128, 140):
+        expected = np.full(18, value) + 2 * (np.arange(18) + 119 - 128)
+        assert run(executor, np.full(18, value, np.uint8)) == [expected.tolist()]
+
+
+@pytest.mark.parametrize("wrong", [0, 17, 19])
+def test_a_wrong_size_is_refused_before_anything_runs(device: DeviceInfo, wrong: int) -> None:
+    executor = executor_on(device)
+    good = np.full(18, 7, np.uint8)
+    outputs = [np.zeros(18, np.uint8), np.zeros(18, np.uint8)]
+    with pytest.raises(DeviceError, match=f"{wrong} bytes given, 18 planned"):
+        executor.run([np.zeros(wrong, np.uint8)], outputs)
+    with pytest.raises(DeviceError, match=f"{wrong} bytes given, 18 planned"):
+        executor.run([good], [outputs[0], np.zeros(wrong, np.uint8)])
+    assert not outputs[0].any()
+
+
+def test_a_closed_executor_says_so_and_closes_twice(device: DeviceInfo) -> None:
+    executor = executor_on(device)
+    executor.close()
+    executor.close()
+    with pytest.raises(DeviceError, match="the delegate was closed"):
+        run(executor, np.zeros(18, np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("limit", "text"),
+    [
+        (191, "arena of 192 bytes: one buffer of this device holds at most 191"),
+        (63, "arena of 192 bytes: one buffer of this device holds at most 63"),
+    ],
+)
+def test_what_does_not_fit_in_one_buffer_is_refused(
+    device: DeviceInfo, limit: int, text: str
+) -> None:
+    opened = Device(device)
+    opened.max_alloc_bytes = limit
+    with pytest.raises(DeviceError, match=text):
+        Executor(opened, Kernels(opened), program_of(SUMS))
+    opened.max_alloc_bytes = 192
+    Executor(opened, Kernels(opened), program_of(SUMS)).close()
+
+
+def test_a_driver_that_refuses_memory_leaves_none_taken(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[cl.Buffer] = []
+    real = cl.Buffer
+
+    def second_fails(*arguments: object) -> cl.Buffer:
+        if made:
+            code = cl.status_code.MEM_OBJECT_ALLOCATION_FAILURE
+            raise opencl_error(cl.MemoryError, "clCreateBuffer", code)
+        made.append(real(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(cl, "Buffer", second_fails)
+    with pytest.raises(DeviceError, match=r"allocating 0 KiB: CL_MEM_OBJECT_ALLOCATION_FAILURE"):
+        executor_on(device)
+    with pytest.raises(cl.LogicError, match="double-unref"):
+        made[0].release()
+
+
+def test_times_are_of_the_last_run_and_none_before_it(device: DeviceInfo) -> None:
+    executor = executor_on(device, profiling=True)
+    assert executor.profile() == []
+    run(executor, np.zeros(18, np.uint8))
+    rows = executor.profile()
+    assert [(row.node, row.op, row.kernel) for row in rows] == [
+        (0, "ADD", "add_quant8"),
+        (1, "ADD", "add_quant8"),
+    ]
+    assert all(row.microseconds > 0 and row.global_size > 0 for row in rows)
+    executor.close()
+    assert executor.profile() == []

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verdicts and programs, with ops and devices that answer as told."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from delegate import compiler, ops
+from delegate.errors import Unsupported
+from delegate.graph.ir import Graph, Node, Tensor
+from delegate.graph.partition import partition_of
+from delegate.launch import Alternative, Target
+from tests.support.model import const, graph_of, op, t
+from tests.support.nets import net
+
+FIRST, SECOND = Alternative("first", ()), Alternative("second", ())
+TARGET = Target()
+
+
+@pytest.fixture(autouse=True)
+def _two_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lower(node: Node, target: Target) -> tuple[Alternative, ...]:
+        assert target is TARGET
+        if node.op == "MUL":
+            raise Unsupported("MUL is beyond us")
+        return () if node.op == "ABS" else (FIRST, SECOND)
+
+    monkeypatch.setattr(ops, "lower", lower)
+
+
+def works(alternative: Alternative) -> str | None:
+    return None
+
+
+def reasons(graph: Graph, check: compiler.Check = works, *exclude: str) -> list[str | None]:
+    found = compiler.verdicts(graph, TARGET, check, exclude)
+    assert [(index, name) for index, name, _ in found] == [(n.index, n.op) for n in graph.nodes]
+    return [reason for _, _, reason in found]
+
+
+def test_what_lowers_and_passes_the_check_runs() -> None:
+    graph = net([("ADD", [0, 0], 1), ("MUL", [1, 0], 2), ("ADD", [2, 1], 3)])
+    assert reasons(graph) == [None, "MUL is beyond us", None]
+
+
+def test_excluded_ops_are_not_even_lowered() -> None:
+    graph = net([("ADD", [0, 0], 1), ("MUL", [1, 0], 2)])
+    excluded = "excluded by exclude_ops"
+    assert reasons(graph, works, "MUL") == [None, excluded]
+    assert reasons(graph, works, "MUL", "ADD") == [excluded, excluded]
+
+
+def test_the_first_alternative_that_passes_is_used() -> None:
+    graph = net([("ADD", [0, 0], 1)])
+    partition = partition_of(graph, [0])
+
+    def only_second(alternative: Alternative) -> str | None:
+        return "too new" if alternative is FIRST else None
+
+    for check, expected in ((works, FIRST), (only_second, SECOND)):
+        assert reasons(graph, check) == [None]
+        program = compiler.compile_partition(partition, TARGET, check)
+        assert [step.alternative for step in program.steps] == [expected]
+        assert [(step.node_index, step.op) for step in program.steps] == [(0, "ADD")]
+        assert (program.inputs, program.outputs) == (partition.inputs, partition.outputs)
+
+
+def test_a_node_of_which_no_alternative_passes_says_the_last_reason() -> None:
+    graph = net([("ADD", [0, 0], 1)])
+
+    def none(alternative: Alternative) -> str | None:
+        return f"{alternative.name} does not build"
+
+    assert reasons(graph, none) == ["second does not build"]
+    with pytest.raises(Unsupported, match=r"node 0 \(ADD\): second does not build"):
+        compiler.compile_partition(partition_of(graph, [0]), TARGET, none)
+
+
+def test_state_no_output_and_no_alternative_are_refused() -> None:
+    state = t((4,), "int8", is_variable=True)
+    graph = graph_of(
+        [
+            op("ADD", [state, state], [t((4,), "int8")]),
+            op("ADD", [t((4,), "int8")], []),
+            op("ABS", [t((4,), "int8")], [t((4,), "int8")]),
+        ]
+    )
+    assert reasons(graph) == ["state in a variable tensor", "no output", "no way to run it"]
+
+
+def shaped(shape: Tensor, name: str) -> Graph:
+    made = [t((4,), "int8") for _ in range(3)]
+    return graph_of(
+        [
+            op(name, [t((4,), "int8"), shape], [made[0]]),
+            op("ADD", [made[0], made[0]], [made[1]]),
+            op("ADD", [made[1], made[1]], [made[2]]),
+        ]
+    )
+
+
+def test_all_that_follows_an_unknown_shape_is_refused() -> None:
+    why = "a tensor's shape is known only at run time"
+    computed, constant = t((1,), "int32"), const(np.array([4], np.int32))
+    assert reasons(shaped(computed, "MUL")) == ["MUL is beyond us", why, why]
+    assert reasons(shaped(constant, "MUL")) == ["MUL is beyond us", None, None]
+    assert reasons(shaped(computed, "ADD")) == [None, None, None]

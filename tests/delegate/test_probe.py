@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A device's self-test in a child: what each failure becomes, and that passing is remembered."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from delegate import DeviceInfo, NoDeviceError, cache, probe
+from delegate.probe import examine, open_device, self_test
+from delegate.runtime.device import Device
+from delegate.runtime.executor import Executor
+
+PYTHON = sys.executable  # before a test puts another in its place
+POCL = "Portable Computing Language"
+
+
+@pytest.fixture
+def _empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TFLITE_OPENCL_CACHE", str(tmp_path / "cache"))
+
+
+def info(index: int = 0, name: str = "Dev", platform: str = "Plat") -> DeviceInfo:
+    return DeviceInfo(index, platform, f"{platform} 1", name, "Maker", "OpenCL 3.0", "1", "gpu")
+
+
+def child_that(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: str) -> None:
+    """Make self-tests run this code in place of delegate.probe."""
+    script = tmp_path / "child"
+    script.write_text(f"#!{PYTHON}\nimport os, signal, sys, time\n{code}\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+
+
+GOOD = "self-test: passed"
+
+
+@pytest.mark.usefixtures("_empty_cache")
+@pytest.mark.parametrize(
+    ("code", "failure"),
+    [
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "its self-test died with SIGSEGV"),
+        (
+            "sys.stderr.write('one\\nld: not found\\n\\n'); sys.stderr.flush(); os.abort()",
+            "its self-test died with SIGABRT: ld: not found",
+        ),
+        ("sys.exit(3)", "its self-test ended with 3 and no answer"),
+        ("print('hello'); sys.exit('no')", "its self-test ended with 1 and no answer: no"),
+        ("print('{}')", "its self-test ended with 0 and no answer"),
+        ("time.sleep(60)", "its self-test did not end within 0.5 s"),
+        (
+            "print('self-test: it is wrong')",
+            "it is wrong",
+        ),
+    ],
+    ids=["signal", "abort-with-words", "status", "words", "json-of-others", "hang", "wrong"],
+)
+def test_a_failing_device_is_skipped_with_its_reason(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    code: str,
+    failure: str,
+) -> None:
+    child_that(monkeypatch, tmp_path, code)
+    monkeypatch.setattr(probe, "TIMEOUT_SECONDS", 0.5 if "sleep" in code else 30)
+    monkeypatch.setattr(probe, "matching", lambda selector: (info(), info(1, "Other")))
+    assert examine(info()) == failure
+    with (
+        caplog.at_level(logging.WARNING, "delegate"),
+        pytest.raises(NoDeviceError) as raised,
+    ):
+        open_device(None, profiling=False)
+    assert caplog.messages == [
+        f"device 0 is skipped: Dev (Plat 1): {failure}",
+        f"device 1 is skipped: Other (Plat 1): {failure}",
+    ]
+    assert str(raised.value) == (
+        f"no OpenCL device works: Dev (Plat 1): {failure}; Other (Plat 1): {failure}"
+    )
+
+
+@pytest.mark.usefixtures("_empty_cache")
+def test_an_answer_is_found_between_a_driver_s_own_words(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    child_that(monkeypatch, tmp_path, f"print('driver 1.0'); print('{GOOD}'); print('bye')")
+    assert examine(info()) is None
+
+
+@pytest.mark.usefixtures("_empty_cache")
+@pytest.mark.parametrize(
+    ("platform", "words", "advice"),
+    [
+        (POCL, "", "; PoCL from PyPI links kernels with gcc: install gcc and libc6-dev"),
+        (
+            POCL,
+            "unknown target CPU 'znver9'",
+            ": unknown target CPU 'znver9'; this PoCL's LLVM is older than the CPU: "
+            "install a newer PoCL, on Debian pocl-opencl-icd",
+        ),
+        ("Other", "", ""),
+    ],
+    ids=["pocl", "old-pocl", "other"],
+)
+def test_a_crash_of_pocl_comes_with_advice(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, platform: str, words: str, advice: str
+) -> None:
+    code = f'sys.stderr.write("{words}"); sys.stderr.flush(); os.abort()'
+    child_that(monkeypatch, tmp_path, code)
+    assert examine(info(platform=platform)) == f"its self-test died with SIGABRT{advice}"
+
+
+@pytest.mark.usefixtures("_empty_cache")
+def test_a_device_that_passed_is_remembered_until_its_driver_changes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    counter = tmp_path / "calls"
+    child_that(monkeypatch, tmp_path, f"open({str(counter)!r}, 'a').write('x'); print('{GOOD}')")
+    for _ in range(3):
+        assert examine(info()) is None
+    assert counter.read_text() == "x"
+    examine(info(name="Another"))
+    assert counter.read_text() == "xx"
+    for path in cache.folder().rglob("devices/*"):
+        path.write_bytes(path.read_bytes()[:-1])
+    examine(info())
+    assert counter.read_text() == "xxx"
+
+
+@pytest.mark.usefixtures("_empty_cache")
+def test_a_failure_is_not_remembered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    child_that(monkeypatch, tmp_path, "sys.exit(3)")
+    assert examine(info()) is not None
+    child_that(monkeypatch, tmp_path, f"print('{GOOD}')")
+    assert examine(info()) is None
+
+
+@pytest.mark.usefixtures("_empty_cache")
+def test_a_working_device_passes_in_a_child(device: DeviceInfo) -> None:
+    assert self_test(Device(device)) is None
+    assert examine(device) is None
+
+
+@pytest.mark.usefixtures("_empty_cache")
+def test_the_child_finds_the_very_device_or_says_so(device: DeviceInfo) -> None:
+    moved = DeviceInfo(device.index, *([""] * 7))
+    failure = examine(moved)
+    assert failure is not None
+    assert failure.startswith("its self-test ended with 1 and no answer: ")
+    assert failure.endswith(f"device {device.index} is now {device.identity}")
+
+
+@pytest.mark.parametrize(
+    ("column", "what"),
+    list(enumerate(("two roundings", "one rounding", "vectors", "division"))),
+)
+def test_a_device_that_computes_wrongly_fails(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, column: int, what: str
+) -> None:
+    run = Executor.run
+
+    def slightly_wrong(self: Executor, inputs: list[object], outputs: list[object]) -> None:
+        run(self, inputs, outputs)  # type: ignore[arg-type]
+        outputs[0].view(np.int32).reshape(-1, 4)[5, column] += 1  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(Executor, "run", slightly_wrong)
+    failure = self_test(Device(device))
+    assert failure is not None
+    assert failure.startswith(f"its self-test is wrong ({what}): [")
+
+
+def test_several_matches_take_the_first_and_name_it(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(probe, "matching", lambda selector: (device, info(9)))
+    with caplog.at_level(logging.INFO, "delegate"):
+        opened = open_device("words", profiling=False)
+        assert opened.info == device
+        assert caplog.messages == [f"device 'words' is {device.index}: {device.name}"]
+        open_device(None, profiling=False)
+    assert len(caplog.messages) == 1
+
+
+def test_a_failing_device_gives_way_to_the_next(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(probe, "matching", lambda selector: (info(9), device))
+    answers = {9: "broken", device.index: None}
+    monkeypatch.setattr(probe, "examine", lambda found: answers[found.index])
+    with caplog.at_level(logging.WARNING, "delegate"):
+        opened = open_device("words", profiling=False)
+    assert opened.info == device
+    assert caplog.messages == ["device 9 is skipped: Dev (Plat 1): broken"]

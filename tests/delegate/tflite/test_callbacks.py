@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TFLite's C calls against hooks in plain Python: no OpenCL here."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from delegate.errors import DeviceError
+from delegate.tflite import callbacks
+from delegate.tflite.callbacks import NativeDelegate, PlannedNode, Shapes
+from delegate.tflite.writer import write_model
+from tests.support.compare import interpreter, invoke
+from tests.support.model import chain_model, op, t
+from tests.support.nets import POOL, image, net
+
+MODEL = write_model(net([("MAX_POOL_2D", [0], 1), ("ADD", [0, 1], 2)]))
+
+
+class Inverter:
+    """A kernel whose one output is its first input with all bits turned over."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        self.hooks = hooks
+        self.inputs: Sequence[int] = hooks.inputs
+        self.outputs: Sequence[int] = hooks.outputs
+        self.prepared: list[Shapes] = []
+        self.closed = 0
+
+    def prepare(self, shapes: Shapes) -> None:
+        self.hooks.fail_in("prepare")
+        self.prepared.append(shapes)
+
+    def invoke(
+        self, inputs: Sequence[NDArray[np.uint8]], outputs: Sequence[NDArray[np.uint8]]
+    ) -> None:
+        self.hooks.fail_in("invoke")
+        outputs[0][:] = ~inputs[0]
+
+    def close(self) -> None:
+        self.closed += 1
+        self.hooks.fail_in("close")
+
+
+class Hooks:
+    """Claims the first node, or what it is told to; fails where it is told to."""
+
+    def __init__(self, failing: str = "", error: BaseException | None = None) -> None:
+        self.failing = failing
+        self.error = error or ValueError("as told")
+        self.inputs, self.outputs, self.claims = [0], [1], [0]
+        self.plans: list[Sequence[PlannedNode]] = []
+        self.groups: list[tuple[int, ...]] = []
+        self.kernels: list[Inverter] = []
+        self.failures: list[BaseException] = []
+        self.native = NativeDelegate("Inverter", self)
+
+    def _get_native_delegate_pointer(self) -> int:
+        return self.native.address
+
+    def fail_in(self, place: str) -> None:
+        if place == self.failing:
+            raise self.error
+
+    def claim(self, context: int, plan: Sequence[PlannedNode], shapes: Shapes) -> Sequence[int]:
+        self.fail_in("claim")
+        self.plans.append(plan)
+        self.shapes = shapes
+        return self.claims
+
+    def partition(self, context: int, nodes: tuple[int, ...]) -> Inverter:
+        self.fail_in("partition")
+        self.groups.append(nodes)
+        self.kernels.append(Inverter(self))
+        return self.kernels[-1]
+
+    def failed(self, error: BaseException) -> None:
+        self.failures.append(error)
+
+
+def picture() -> NDArray[np.uint8]:
+    return np.random.default_rng(1).integers(0, 256, (1, 3, 3, 2)).astype(np.uint8)
+
+
+def made(hooks: Any, model: bytes = MODEL) -> Any:
+    return interpreter(model, hooks)
+
+
+def test_the_plan_and_the_shapes_are_those_of_the_model() -> None:
+    hooks = Hooks()
+    made(hooks)
+    assert hooks.plans == [
+        [PlannedNode(0, "MAX_POOL_2D", (0,), (1,)), PlannedNode(1, "ADD", (0, 1), (2,))]
+    ]
+    assert {i: hooks.shapes[i] for i in range(3)} == dict.fromkeys(range(3), (1, 3, 3, 2))
+    assert hooks.groups == [(0,)]
+
+
+def test_a_custom_op_comes_by_its_own_name_and_a_missing_input_as_minus_one() -> None:
+    hooks = Hooks()
+    hooks.claims = [0]
+    node = op("my op", [t((2,), "uint8"), None], [t((2,), "uint8")], is_custom=True)
+    with pytest.raises(RuntimeError, match="unresolved custom op: my op"):
+        made(hooks, chain_model([node]))  # TFLite prepares it also where a delegate has it
+    assert hooks.plans == [[PlannedNode(0, "my op", (0, -1), (1,))]]
+
+
+def test_a_kernel_reads_and_writes_the_interpreter_s_tensors() -> None:
+    hooks = Hooks()
+    ours = made(hooks)
+    for _ in range(2):
+        (got,) = invoke(ours, [picture()])
+        left, right = picture().astype(int), (~picture()).astype(int)
+        # One scale and zero point: TFLite's sum is the plain one.
+        assert np.array_equal(got, np.clip(left + right - 128, 0, 255))
+
+
+def test_a_kernel_hears_of_every_new_shape() -> None:
+    hooks = Hooks()
+    ours = made(hooks)
+    ours.allocate_tensors()
+    assert {shapes[0] for shapes in hooks.kernels[0].prepared} == {(1, 3, 3, 2)}
+    ours.resize_tensor_input(0, (4, 3, 3, 2))
+    ours.allocate_tensors()
+    assert hooks.kernels[0].prepared[-1][0] == (4, 3, 3, 2)
+    assert hooks.kernels[0].prepared[-1][1] == (4, 3, 3, 2)
+    (got,) = invoke(ours, [np.repeat(picture(), 4, axis=0)])
+    assert got.shape == (4, 3, 3, 2)
+
+
+@pytest.mark.parametrize("place", ["claim", "partition", "prepare", "invoke"])
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (DeviceError("the device is on fire"), "OpenCL delegate: the device is on fire"),
+        (ValueError("a % sign"), "OpenCL delegate: ValueError: a % sign"),
+        (KeyboardInterrupt(), "OpenCL delegate: KeyboardInterrupt"),
+    ],
+    ids=["ours", "foreign", "ctrl-c"],
+)
+def test_an_exception_becomes_tflite_s_error_and_the_process_lives(
+    place: str, error: BaseException, text: str
+) -> None:
+    hooks = Hooks(place, error)
+    with pytest.raises(RuntimeError) as raised:
+        invoke(made(hooks), [picture()])
+    assert text in str(raised.value).splitlines()[0]
+    assert error in hooks.failures
+    assert made(Hooks()) is not None
+
+
+def test_an_exception_while_closing_is_told_and_harms_nothing() -> None:
+    hooks = Hooks("close")
+    ours = made(hooks)
+    del ours
+    assert hooks.kernels[0].closed == 1
+    assert hooks.failures == [hooks.error]
+
+
+def test_a_run_may_fail_and_the_next_one_work() -> None:
+    hooks = Hooks("invoke")
+    ours = made(hooks)
+    with pytest.raises(RuntimeError, match="as told"):
+        invoke(ours, [picture()])
+    hooks.failing = ""
+    assert len(invoke(ours, [picture()])) == 1
+
+
+def test_each_interpreter_frees_its_own_kernel() -> None:
+    hooks = Hooks()
+    first, second = made(hooks), made(hooks)
+    del first
+    assert [kernel.closed for kernel in hooks.kernels] == [1, 0]
+    del second
+    assert [kernel.closed for kernel in hooks.kernels] == [1, 1]
+
+
+def test_close_closes_every_kernel_once_more_harmlessly() -> None:
+    hooks = Hooks()
+    ours = made(hooks)
+    hooks.native.close()
+    assert hooks.kernels[0].closed == 1
+    del ours
+    assert hooks.kernels[0].closed == 2
+
+
+def test_a_dynamic_tensor_at_the_border_is_refused() -> None:
+    # PAD by computed sizes makes tensor 2 dynamic; the claimed pool reads it.
+    padded, pooled = image(1, 5, 5, 2), image(1, 5, 5, 2)
+    nodes = [
+        op("PAD", [image(), t((4, 2), "int32")], [padded]),
+        op("MAX_POOL_2D", [padded], [pooled], POOL),
+    ]
+    hooks = Hooks()
+    hooks.claims, hooks.inputs, hooks.outputs = [1], [2], [3]
+    with pytest.raises(RuntimeError, match="tensor 2 of a delegated node turned out dynamic"):
+        invoke(made(hooks, chain_model(nodes)), [picture(), np.zeros((4, 2), np.int32)])
+
+
+def test_hooks_that_are_gone_are_an_error_not_a_crash() -> None:
+    hooks = Hooks()
+    native, reference = hooks.native, weakref.ref(hooks)
+    del hooks
+    gc.collect()
+    assert reference() is None
+
+    class Pointer:
+        def _get_native_delegate_pointer(self) -> int:
+            return native.address
+
+    with pytest.raises(RuntimeError, match="the delegate object is gone"):
+        made(Pointer())
+
+
+def test_callbacks_outlive_their_delegate_while_an_interpreter_needs_them() -> None:
+    hooks = Hooks()
+    ours = made(hooks)
+    native = weakref.ref(hooks.native)
+    ours._delegates = None  # what TFLite's Python keeps it alive by
+    del hooks
+    gc.collect()
+    assert native() is not None
+    invoke(ours, [picture()])
+    del ours
+    NativeDelegate("next", Hooks())
+    gc.collect()
+    assert native() is None
+    assert all(native._kernels for native in callbacks._in_use)
+
+
+def test_a_model_without_claimed_nodes_runs_as_without_a_delegate() -> None:
+    hooks = Hooks()
+    hooks.claims = []
+    assert np.array_equal(
+        invoke(made(hooks), [picture()])[0], invoke(interpreter(MODEL), [picture()])[0]
+    )
+    assert hooks.groups == []

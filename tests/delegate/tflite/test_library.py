@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which runtime calls is found by the address of its functions, not by what is imported."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+
+import pytest
+
+from delegate.launch import Rules
+from delegate.tflite import library
+from delegate.tflite.callbacks import NativeDelegate
+from delegate.tflite.writer import write_model
+from tests.support.compare import RUNTIME, interpreter
+from tests.support.nets import net
+
+
+def rules_of_the_installed_runtime() -> Rules:
+    found: list[Rules] = []
+
+    class Hooks:
+        def __init__(self) -> None:
+            self.native = NativeDelegate("Asks", self)  # type: ignore[arg-type]
+
+        def _get_native_delegate_pointer(self) -> int:
+            return self.native.address
+
+        def claim(self, context: int, *_: object) -> list[int]:
+            found.append(library.rules_of_caller(context))
+            return []
+
+    interpreter(write_model(net([("ADD", [0, 0], 1)])), Hooks())  # type: ignore[arg-type]
+    return found[0]
+
+
+def test_the_caller_is_the_runtime_that_made_the_interpreter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # As if the other were imported, too, and first.
+    for package in ("ai_edge_litert", "tflite_runtime"):
+        monkeypatch.setitem(sys.modules, package, sys)
+    found = rules_of_the_installed_runtime()
+    assert (found.runtime, found.version) == (RUNTIME.name, RUNTIME.version)
+
+
+def test_an_address_outside_every_runtime_falls_back_to_what_is_imported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    libc = ctypes.CDLL(None)
+    address = ctypes.cast(libc.strlen, ctypes.c_void_p).value or 0
+    for package in ("ai_edge_litert", "tflite_runtime"):
+        monkeypatch.delitem(sys.modules, package, raising=False)
+    assert library._package_of(address) == library._package_of(0) == ""
+    monkeypatch.setitem(sys.modules, "tflite_runtime", sys)
+    assert library._package_of(address) == "tflite_runtime"
+
+
+@pytest.mark.parametrize(
+    ("package", "runtime", "rounds_twice"),
+    [
+        ("ai_edge_litert", "ai-edge-litert", False),
+        ("tflite_runtime", "tflite-runtime", True),
+        ("", "ai-edge-litert", False),
+        ("unknown", "ai-edge-litert", False),
+    ],
+    ids=["ai-edge-litert", "tflite-runtime", "none", "unknown"],
+)
+def test_rules_of_a_runtime(package: str, runtime: str, rounds_twice: bool) -> None:
+    rules = library.rules(package)
+    assert rules.runtime == runtime
+    assert rules.fully_connected_double_rounding is rounds_twice

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the installed package says it needs; what needs a network or a fresh venv is in .ci/run."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata as metadata
+import sys
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+import delegate
+import label_image
+from delegate.runtime.kernels import folder
+
+NAME = "tflite-opencl"
+PACKAGES = [Path(str(package.__file__)).parent for package in (delegate, label_image)]
+
+
+def _installed() -> bool:
+    return any(True for _ in metadata.distributions(name=NAME))
+
+
+pytestmark = pytest.mark.skipif(not _installed(), reason="not installed: pip install -e .")
+
+
+def _needs(machine: str, extra: str = "") -> set[str]:
+    """Return what pip would install with the package on Linux of that machine."""
+    environment = {"platform_machine": machine, "sys_platform": "linux", "extra": extra}
+    requirements = map(Requirement, metadata.requires(NAME) or [])
+    return {r.name for r in requirements if r.marker is None or r.marker.evaluate(environment)}
+
+
+def _imported() -> set[str]:
+    names: set[str] = set()
+    for package in PACKAGES:
+        for path in package.rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Import):
+                    names.update(alias.name.partition(".")[0] for alias in node.names)
+                elif isinstance(node, ast.ImportFrom) and not node.level:
+                    names.add(str(node.module).partition(".")[0])
+    return names - set(sys.stdlib_module_names) - {package.name for package in PACKAGES}
+
+
+def _provided(requirements: set[str]) -> set[str]:
+    return {
+        file.parts[0].removesuffix(".py")
+        for distribution in metadata.distributions()
+        if distribution.metadata["Name"].lower().replace("_", "-") in requirements
+        for file in distribution.files or ()
+    }
+
+
+def test_every_imported_module_is_a_dependency() -> None:
+    assert _imported() - _provided(_needs("x86_64", "demo")) == set()
+
+
+@pytest.mark.parametrize(
+    ("machine", "has_runtime", "has_pocl"),
+    [("x86_64", True, True), ("aarch64", True, False), ("armv7l", False, False)],
+)
+def test_wheels_are_asked_for_only_where_they_exist(
+    machine: str, has_runtime: bool, has_pocl: bool
+) -> None:
+    assert ("ai-edge-litert" in _needs(machine)) == has_runtime
+    assert ("pocl-binary-distribution" in _needs(machine, "demo")) == has_pocl
+    assert "tflite-runtime" in _needs(machine, "tflite-runtime")
+
+
+def test_kernels_are_found() -> None:
+    assert (folder() / "conv_2d.cl").is_file()
+
+
+def test_the_command_is_label_images_main() -> None:
+    (script,) = metadata.distribution(NAME).entry_points.select(group="console_scripts")
+    assert (script.name, script.value) == ("label_image", "label_image.__main__:main")
+    assert metadata.version(NAME) == label_image.__version__
