@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Times of the delegate against TFLite's own paths, all measured in one run; judges nothing."""
