@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A TFLite delegate whose ops run as OpenCL kernels: the public names."""
 
+from delegate.cache import cache_folder, write_cached
 from delegate.errors import (
     AbiMismatch,
+    CacheError,
     DelegateError,
     DeviceError,
     KernelBuildError,
@@ -19,6 +21,7 @@ from delegate.tflite.writer import write_model
 
 __all__ = [
     "AbiMismatch",
+    "CacheError",
     "DelegateError",
     "DeviceError",
     "DeviceInfo",
@@ -32,7 +35,9 @@ __all__ = [
     "Quantization",
     "Tensor",
     "Unsupported",
+    "cache_folder",
     "list_devices",
     "read_model",
+    "write_cached",
     "write_model",
 ]

@@ -5,6 +5,7 @@ DelegateError
 |-- ModelError           the .tflite file is damaged, foreign or too large
 |-- Unsupported          a node stays on the CPU, and why: the normal case, not a failure
 |-- KernelBuildError     the driver refused a kernel: file, defines and build log
+|-- CacheError           the user's cache folder takes no file
 |-- DeviceError          an OpenCL call failed, or no usable device was found
 |   `-- NoDeviceError    no device at all, or none that passes its self-test
 `-- AbiMismatch          TFLite's nodes are not those of the parsed file
@@ -40,6 +41,10 @@ class KernelBuildError(DelegateError):
             f"kernel {file} does not build ({macros or 'no defines'}): "
             f"{first_line.strip() or self.log[:200] or 'the driver gives no log'}"
         )
+
+
+class CacheError(DelegateError):
+    """The cache folder takes no file; the text says which, why, and how to choose another."""
 
 
 class DeviceError(DelegateError):

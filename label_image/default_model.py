@@ -14,9 +14,9 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from delegate import write_model
-from label_image.cache import CacheError, Progress, cache_folder, write_cached
+from delegate import CacheError, cache_folder, write_cached, write_model
 from label_image.efficientnet_lite0 import CLASSES, float_graph, quantize
+from label_image.streams import Progress
 from label_image.torch_file import read_torch_file
 
 MODEL_FILE = "efficientnet_lite0_int8.tflite"

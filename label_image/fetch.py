@@ -22,14 +22,8 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 from urllib.parse import urlsplit
 
-from label_image.cache import (
-    CacheError,
-    Progress,
-    cache_error,
-    cache_folder,
-    make_cache_folder,
-    write_cached,
-)
+from delegate import CacheError, cache_folder, write_cached
+from label_image.streams import Progress
 
 _CHUNK_BYTES = 1 << 16
 # Far above any of the files, and far below what fills a disk.
@@ -110,18 +104,20 @@ def fetch(
     if cached is not None:
         return cached
     wanted = known[name]
+    part = cache_folder() / f"{PurePosixPath(urlsplit(wanted.url).path).name}.part"
     try:
-        part = make_cache_folder() / f"{PurePosixPath(urlsplit(wanted.url).path).name}.part"
-        _download(wanted, part, progress, timeout_seconds)
-        try:
-            data = _checked_member(wanted, part)
-        except FetchError:
-            part.unlink(missing_ok=True)
-            raise
-        path = write_cached(wanted.file_name, data)
+        part.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _cannot_write(part.parent, error) from error
+    _download(wanted, part, progress, timeout_seconds)
+    try:
+        path = write_cached(wanted.file_name, _checked_member(wanted, part))
+    except FetchError:
         part.unlink(missing_ok=True)
+        raise
     except CacheError as error:
         raise FetchError(str(error)) from error
+    part.unlink(missing_ok=True)
     return path
 
 
@@ -199,7 +195,7 @@ def _receive(
         try:
             file = stack.enter_context(open(part, "ab" if present else "wb"))
         except OSError as error:
-            raise cache_error(part, error) from error
+            raise _cannot_write(part, error) from error
         while chunk := response.read(_CHUNK_BYTES):
             received += len(chunk)
             if received > _DOWNLOAD_LIMIT_BYTES:
@@ -208,7 +204,7 @@ def _receive(
                 file.write(chunk)
                 file.flush()
             except OSError as error:
-                raise cache_error(part, error) from error
+                raise _cannot_write(part, error) from error
             if progress is not None:
                 progress(received, total)
     if received < total:
@@ -216,6 +212,13 @@ def _receive(
             f"{wanted.url}: the connection ended after {received} of {total} bytes; "
             "run it again to go on from there"
         )
+
+
+def _cannot_write(path: Path, error: OSError) -> FetchError:
+    reason = error.strerror or error
+    return FetchError(
+        f"cannot write {path}: {reason} (TFLITE_OPENCL_CACHE can name another folder)"
+    )
 
 
 def _by_hand(wanted: OfficialFile) -> str:

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from delegate import Graph, ModelError, Tensor, read_model
 from label_image import flags
-from label_image.cache import Progress
 from label_image.classify import RunError
 from label_image.default_model import default_labels, default_model, sample_picture
 from label_image.fetch import OFFICIAL, fetched
 from label_image.image import load_picture
 from label_image.labels import read_labels
 from label_image.runtime import TYPE_NUMBERS, builtin_op_numbers
+from label_image.streams import Progress
 
 log = logging.getLogger("label_image")
 

@@ -7,13 +7,14 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
 from rich.console import Console
 from rich.progress import Progress as ProgressBar
 
-from label_image.cache import Progress
+# Told how much of a long job is done: (done, total); a total of 0 is not known.
+Progress = Callable[[int, int], None]
 
 _WORDS = {"WARNING": "WARN", "CRITICAL": "FATAL"}
 

@@ -30,7 +30,7 @@ LAYERS = {
     "runtime": "cache errors graph launch",
     "probe": "cache errors graph launch ops runtime",
     "opencl_delegate": "compiler errors graph launch probe runtime tflite",
-    "__init__": "errors graph opencl_delegate runtime tflite",
+    "__init__": "cache errors graph opencl_delegate runtime tflite",
 }
 # Module -> the folders that may import it.
 CONFINED = {

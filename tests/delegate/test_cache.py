@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delegate import cache
+from delegate import CacheError, cache
 
 
 @pytest.fixture
@@ -25,9 +26,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_folder_is_the_user_s_unless_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TFLITE_OPENCL_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-    assert cache.folder() == Path("/somewhere/tflite-opencl")
+    assert cache.cache_folder() == Path("/somewhere/tflite-opencl")
     monkeypatch.setenv("TFLITE_OPENCL_CACHE", "/elsewhere")
-    assert cache.folder() == Path("/elsewhere")
+    assert cache.cache_folder() == Path("/elsewhere")
 
 
 def test_what_was_stored_is_loaded(folder: Path) -> None:
@@ -71,7 +72,7 @@ def test_a_folder_that_cannot_be_made_is_said_once(
         assert not cache.store("devices/y", b"abc")
         assert cache.load("programs/x") is None
     (message,) = caplog.messages
-    assert message.startswith("the cache is not used, so each start takes longer: ")
+    assert message.startswith("each start takes longer without the cache: cannot write ")
     assert str(folder) in message
 
 
@@ -91,6 +92,41 @@ def test_a_full_disk_is_said_once_and_leaves_no_part(
         for name in ("x", "y"):
             assert not cache.store(name, b"new")
     (message,) = caplog.messages
-    assert message.endswith(os.strerror(28))
+    assert f"x: {os.strerror(28)}" in message
     assert cache.load("x") == b"old"
     assert [path.name for path in folder.iterdir()] == ["x"]
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_part(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache.write_cached("model.bin", b"old")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(CacheError, match=r"model\.bin: No space left on device"):
+        cache.write_cached("model.bin", b"new")
+    assert (folder / "model.bin").read_bytes() == b"old"
+    assert os.listdir(folder) == ["model.bin"]
+
+
+def test_an_interrupt_leaves_no_part(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        cache.write_cached("model.bin", b"new")
+    assert os.listdir(folder) == []
+
+
+def test_a_folder_that_cannot_be_made_is_one_clear_line(folder: Path) -> None:
+    folder.write_text("a file where the folder should be")
+    with pytest.raises(CacheError) as caught:
+        cache.write_cached("model.bin", b"new")
+    text = str(caught.value)
+    assert str(folder) in text
+    assert cache.ENVIRONMENT_VARIABLE in text
+    assert "\n" not in text

@@ -126,7 +126,7 @@ def test_a_device_that_passed_is_remembered_until_its_driver_changes(
     assert counter.read_text() == "x"
     examine(info(name="Another"))
     assert counter.read_text() == "xx"
-    for path in cache.folder().rglob("devices/*"):
+    for path in cache.cache_folder().rglob("devices/*"):
         path.write_bytes(path.read_bytes()[:-1])
     examine(info())
     assert counter.read_text() == "xxx"

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from label_image import cache, fetch
+from delegate import cache
+from label_image import fetch
 from label_image.fetch import FetchError, OfficialFile
 from tests.support.http_server import Page, Server
 
