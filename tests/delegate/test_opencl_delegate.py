@@ -879,7 +879,7 @@ def test_a_kernel_that_does_not_build_goes_to_the_cpu(
     text = kernels._text
 
     def with_a_slip(file: str) -> str:
-        return text(file) + ("\n#line 7777\nthis is a slip;\n" if file == "add.cl" else "")
+        return text(file) + ("\nthis is a slip;\n" if file == "add.cl" else "")
 
     monkeypatch.setattr(kernels, "_text", with_a_slip)
     model = write_model(THREE_PARTITIONS)
@@ -892,7 +892,7 @@ def test_a_kernel_that_does_not_build_goes_to_the_cpu(
     assert "error" in found[1]
     (warning,) = [message for message in caplog.messages if "does not build" in message]
     assert "the driver's log:" in warning
-    assert "7777" in warning
+    assert "this is a slip" in warning
     assert delegate.partitions == [[0], [4, 6]] or delegate.partitions == [[0], [4], [6]]
 
 

@@ -30,6 +30,9 @@ FORBIDDEN = {
     for word in ("image1d_t", "image2d_t", "image3d_t", "image2d_array_t", "sampler_t", "event_t")
 }
 
+# Of an attribute NVIDIA's compiler gives every kernel itself.
+NVIDIA_REMARK = re.compile(r"Function \w+ is a kernel, so overriding noinline attribute")
+
 
 def _nodes() -> Iterator[Node]:
     for dtype in ("uint8", "int8"):
@@ -80,7 +83,8 @@ def test_every_kernel_is_built() -> None:
 @pytest.mark.parametrize("name", _launches())
 def test_builds_without_warnings_or_forbidden_types(name: str, kernels: Kernels) -> None:
     launch = _launches()[name]
-    assert kernels.log(replace(launch, defines={**launch.defines, **FORBIDDEN})) == ""
+    log = kernels.log(replace(launch, defines={**launch.defines, **FORBIDDEN}))
+    assert [line for line in log.splitlines() if not NVIDIA_REMARK.search(line)] == []
 
 
 def test_a_warning_is_seen(kernels: Kernels) -> None:

@@ -162,7 +162,6 @@ def test_a_kernel_that_does_not_build_says_file_defines_and_log_once(
     assert raised.value.file == "add.cl"
     assert raised.value.defines == {"USES_ADD_QUANT8": "1", "ELEM": "no_such_type"}
     assert "no_such_type" in raised.value.log
-    assert "add.cl" in raised.value.log
     (message,) = caplog.messages
     assert message == f"{raised.value}; the driver's log:\n{raised.value.log}"
     assert kernels.check([ADD, slip("no_such_type")]) == str(raised.value)
