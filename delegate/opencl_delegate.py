@@ -23,7 +23,7 @@ from delegate.probe import open_device
 from delegate.runtime.device import Device, DeviceInfo
 from delegate.runtime.executor import Executor, LaunchTime
 from delegate.runtime.kernels import Kernels
-from delegate.tflite.callbacks import NativeDelegate, PlannedNode, Shapes
+from delegate.tflite.callbacks import Constants, NativeDelegate, PlannedNode, Shapes
 from delegate.tflite.library import rules_of_caller
 from delegate.tflite.reader import read_model
 
@@ -113,13 +113,15 @@ class OpenCLDelegate:
 
     # What follows are the hooks of delegate.tflite.callbacks.
 
-    def claim(self, context: int, plan: Sequence[PlannedNode], shapes: Shapes) -> Sequence[int]:
+    def claim(
+        self, context: int, plan: Sequence[PlannedNode], shapes: Shapes, constants: Constants
+    ) -> Sequence[int]:
         """Judge every node, and build and allocate what is to be claimed, before claiming it."""
         is_main = threading.get_ident() in self._starting
         self._starting.discard(threading.get_ident())
         if self._graph.subgraphs > 1 and not is_main:
             return ()  # a body of control flow, which was not read
-        present = _match_plan(self._graph, plan, shapes)
+        present = _match_plan(self._graph, plan, shapes, constants)
         if self._target is None:
             self._target = self._facts(rules_of_caller(context))
         graph = with_shapes(self._graph, _matching_shapes(self._graph, shapes))
@@ -333,11 +335,18 @@ def _matching_shapes(graph: Graph, shapes: Shapes) -> Shapes:
     return {tensor.index: shapes.get(tensor.index, tensor.shape) for tensor in graph.tensors}
 
 
-def _match_plan(graph: Graph, plan: Sequence[PlannedNode], shapes: Shapes) -> set[int]:
+def _match_plan(
+    graph: Graph, plan: Sequence[PlannedNode], shapes: Shapes, constants: Constants
+) -> set[int]:
     """Return the nodes of the file that no other delegate has taken yet."""
     for tensor in graph.tensors:
         if tensor.data is not None and shapes.get(tensor.index) != tensor.shape:
             raise _mismatch(f"constant {tensor.index}", shapes.get(tensor.index), tensor.shape)
+        given_bytes = constants.get(tensor.index)
+        if tensor.data is not None and given_bytes is not None:
+            own_bytes = tensor.data.reshape(-1).view(np.uint8)
+            if not np.array_equal(given_bytes, own_bytes):
+                raise _mismatch(f"constant {tensor.index}", "of other values", "another")
     present = set()
     for planned in plan:
         if planned.op == "DELEGATE":

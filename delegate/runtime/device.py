@@ -124,7 +124,9 @@ def matching(selector: str | int | None) -> tuple[DeviceInfo, ...]:
     else:
         chosen = tuple(info for info in devices if info.matches(selector))
     if not chosen:
-        table = "; ".join(f"{info.index}: {info.name} ({info.platform})" for info in devices)
+        table = "; ".join(
+            f"{info.index}: {info.name} ({info.platform}, {info.driver})" for info in devices
+        )
         raise NoDeviceError(f"no OpenCL device matches '{selector}'; there are {table}")
     return chosen
 

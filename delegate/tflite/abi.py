@@ -12,7 +12,8 @@ from typing import Any
 
 OK = 0  # kTfLiteOk
 ERROR = 1  # kTfLiteError
-DYNAMIC = 4  # kTfLiteDynamic, an allocation type
+READ_ONLY = 1  # kTfLiteMmapRo, an allocation type: a constant of the file
+DYNAMIC = 4  # kTfLiteDynamic, likewise
 BUILTIN_DELEGATE = 51  # kTfLiteBuiltinDelegate
 # kTfLiteDelegateFlagsAllowDynamicTensors | kTfLiteDelegateFlagsRequirePropagatedShapes: without
 # the first, one dynamic tensor anywhere in a model makes TFLite refuse the whole delegate; without

@@ -20,6 +20,7 @@ from delegate.errors import AbiMismatch, DelegateError
 from delegate.tflite import abi, schema
 
 Shapes = dict[int, tuple[int, ...]]  # tensor index -> sizes
+Constants = dict[int, NDArray[np.uint8]]  # tensor index -> TFLite's own bytes of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,9 @@ class Kernel(Protocol):
 class Hooks(Protocol):
     """What a delegate does, without C."""
 
-    def claim(self, context: int, plan: Sequence[PlannedNode], shapes: Shapes) -> Sequence[int]:
+    def claim(
+        self, context: int, plan: Sequence[PlannedNode], shapes: Shapes, constants: Constants
+    ) -> Sequence[int]:
         """Return the indices of the nodes to take."""
 
     def partition(self, context: int, nodes: tuple[int, ...]) -> Kernel:
@@ -113,7 +116,9 @@ class NativeDelegate:
     def _prepare_delegate(self, context: int, delegate: int) -> int:
         try:
             view = abi.Context.from_address(context)
-            claimed = tuple(self._hooks.claim(context, _plan(context, view), _shapes(view)))
+            claimed = tuple(
+                self._hooks.claim(context, _plan(context, view), _shapes(view), _constants(view))
+            )
             array = abi.int_array(claimed)
             pointer = C.cast(array, C.POINTER(abi.IntArray))
             return int(
@@ -218,6 +223,14 @@ def _plan(context: int, view: abi.Context) -> list[PlannedNode]:
 
 def _shapes(view: abi.Context) -> Shapes:
     return {i: abi.ints(view.tensors[i].dims) for i in range(view.tensors_size)}
+
+
+def _constants(view: abi.Context) -> Constants:
+    return {
+        i: _bytes(view.tensors[i], i)
+        for i in range(view.tensors_size)
+        if view.tensors[i].allocation_type == abi.READ_ONLY and view.tensors[i].data
+    }
 
 
 def _bytes(tensor: abi.Tensor, index: int) -> NDArray[np.uint8]:

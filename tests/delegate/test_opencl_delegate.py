@@ -789,6 +789,18 @@ def test_constants_of_another_shape_are_refused(device: DeviceInfo) -> None:
         interpreter(chain_model([conv, pool]), delegate_for(write_model(graph), device))
 
 
+def test_constants_of_other_values_are_refused(device: DeviceInfo) -> None:
+    model = bytearray(write_model(conv_pool()))
+    weights = read_model(bytes(model)).nodes[0].inputs[1]
+    assert weights is not None
+    assert weights.data is not None
+    model[bytes(model).index(weights.data.tobytes()) + 7] ^= 1
+    with pytest.raises(
+        RuntimeError, match=r"constant 1 is of other values in the interpreter, another in the"
+    ):
+        interpreter(bytes(model), delegate_for(write_model(conv_pool()), device))
+
+
 def test_a_run_that_fails_on_the_device_says_why(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:

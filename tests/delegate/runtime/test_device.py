@@ -100,8 +100,8 @@ def test_a_selector_that_means_none_is_told_what_there_is(selector: str | int) -
     with pytest.raises(NoDeviceError) as raised:
         matching(selector)
     assert str(raised.value) == (
-        f"no OpenCL device matches '{selector}'; there are 0: Alpha GC7000 (Fast); "
-        "1: Beta GC7000 (Fast); 2: Npu (Fast); 3: Core (Slow); 4: Odd (Slow)"
+        f"no OpenCL device matches '{selector}'; there are 0: Alpha GC7000 (Fast, 1.0); "
+        "1: Beta GC7000 (Fast, 1.0); 2: Npu (Fast, 1.0); 3: Core (Slow, 1.0); 4: Odd (Slow, 1.0)"
     )
 
 

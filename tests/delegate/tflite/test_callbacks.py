@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from delegate.errors import DeviceError
 from delegate.tflite import callbacks
-from delegate.tflite.callbacks import NativeDelegate, PlannedNode, Shapes
+from delegate.tflite.callbacks import Constants, NativeDelegate, PlannedNode, Shapes
 from delegate.tflite.writer import write_model
 from tests.support.compare import interpreter, invoke
 from tests.support.model import chain_model, op, t
@@ -68,7 +68,9 @@ class Hooks:
         if place == self.failing:
             raise self.error
 
-    def claim(self, context: int, plan: Sequence[PlannedNode], shapes: Shapes) -> Sequence[int]:
+    def claim(
+        self, context: int, plan: Sequence[PlannedNode], shapes: Shapes, constants: Constants
+    ) -> Sequence[int]:
         self.fail_in("claim")
         self.plans.append(plan)
         self.shapes = shapes
