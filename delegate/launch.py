@@ -33,8 +33,6 @@ class Target:
     device_type: str = "gpu"  # "gpu", "accelerator", "cpu" or "custom"
     vector_width: int = 1  # native lanes of a 32-bit integer vector; 1 = one lane a work-item
     compute_units: int = 1
-    max_work_group_size: int = 64
-    max_alloc_bytes: int = 1 << 26  # one buffer's limit; the arena and the constants are one each
     rules: Rules = field(default_factory=Rules)
 
     @property

@@ -133,7 +133,9 @@ class OpenCLDelegate:
             self._claims[context] = claim
         self.verdicts, self.partitions = claim.verdicts, []
         if _log.isEnabledFor(logging.DEBUG):
-            _log.debug("graph on %s\n%s", self.device_name, dump.table(graph, self.verdicts))
+            rules = self._target.rules
+            whose = f"{self.device_name}, for {rules.runtime} {rules.version}"
+            _log.debug("graph on %s\n%s", whose, dump.table(graph, self.verdicts))
         return [index for index, _, reason in claim.verdicts if reason is None]
 
     def partition(self, context: int, nodes: tuple[int, ...]) -> _PartitionKernel:
@@ -159,8 +161,6 @@ class OpenCLDelegate:
             device_type=device.info.type,
             vector_width=device.vector_width,
             compute_units=device.compute_units,
-            max_work_group_size=device.max_work_group_size,
-            max_alloc_bytes=device.max_alloc_bytes,
             rules=rules,
         )
 

@@ -136,7 +136,7 @@ class Device:
 
     Attributes:
         info, context, queue; cl_device: pyopencl's object; max_alloc_bytes, vector_width,
-        compute_units, max_work_group_size.
+        compute_units.
     Raises:
         DeviceError: the device is gone or refuses a context.
     """
@@ -155,4 +155,3 @@ class Device:
             self.max_alloc_bytes: int = self.cl_device.max_mem_alloc_size
             self.vector_width: int = self.cl_device.native_vector_width_int
             self.compute_units: int = self.cl_device.max_compute_units
-            self.max_work_group_size: int = self.cl_device.max_work_group_size
