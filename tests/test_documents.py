@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""README's commands and its Python, run as they stand in a folder that has the files they name."""
+"""The documents' commands and Python, run as they stand in a folder with the files they name."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -16,14 +17,20 @@ from delegate import NoDeviceError, list_devices
 from tests.support.model import chain_model, op, t
 
 ROOT = Path(__file__).resolve().parents[1]
-README = (ROOT / "README.md").read_text()
+DOCUMENTS = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    pattern = re.compile(rf"^```{language}\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+    return [block for path in DOCUMENTS for block in pattern.findall(path.read_text())]
 
 
-COMMANDS = [line for block in blocks("sh") for line in block.splitlines() if line]
+COMMANDS = [
+    line.partition("  #")[0].strip()
+    for block in blocks("sh")
+    for line in block.splitlines()
+    if line
+]
 SETTING_UP = [line for line in COMMANDS if "apt-get" in line]
 
 
@@ -67,17 +74,18 @@ def test_two_commands_set_everything_up() -> None:
 @pytest.mark.device
 @pytest.mark.parametrize("command", [line for line in COMMANDS if line not in SETTING_UP])
 def test_the_command_works(command: str, folder: Path) -> None:
-    program, *arguments = command.split()
-    assert program == "label_image"
+    words = shlex.split(command)
+    assert words[0] in ("label_image", "python")
+    arguments = ["-m", *words] if words[0] == "label_image" else words[1:]
     try:
         devices = list_devices()
     except NoDeviceError as error:
         pytest.skip(str(error))
     if "--device" in arguments:
-        words = arguments[arguments.index("--device") + 1]
-        if not any(info.matches(words) for info in devices):
-            pytest.skip(f"no device {words} here")
-    done = run([sys.executable, "-m", "label_image", *arguments], folder)
+        device = arguments[arguments.index("--device") + 1]
+        if not any(info.matches(device) for info in devices):
+            pytest.skip(f"no device {device} here")
+    done = run([sys.executable, *arguments], folder)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
 
