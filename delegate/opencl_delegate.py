@@ -124,7 +124,7 @@ class OpenCLDelegate:
         present = _match_plan(self._graph, plan, shapes, constants)
         if self._target is None:
             self._target = self._facts(rules_of_caller(context))
-        graph = with_shapes(self._graph, _matching_shapes(self._graph, shapes))
+        graph = with_shapes(self._graph, shapes)
         claim = _Claim(graph, self._target, self._device, self._kernels, self._limits)
         claim.judge(present)
         if context in self._claims:
@@ -226,7 +226,7 @@ class _Claim:
 
     def repartition(self, partition: Partition, shapes: Shapes) -> Partition:
         """Return the same nodes at other shapes."""
-        graph = with_shapes(self._graph, _matching_shapes(self._graph, shapes))
+        graph = with_shapes(self._graph, shapes)
         return partition_of(graph, _indices(partition))
 
     def close(self) -> None:
@@ -330,23 +330,18 @@ def _indices(partition: Partition) -> tuple[int, ...]:
     return tuple(node.index for node in partition.nodes)
 
 
-def _matching_shapes(graph: Graph, shapes: Shapes) -> Shapes:
-    # TFLite appends temporaries of its own after the file's tensors.
-    return {tensor.index: shapes.get(tensor.index, tensor.shape) for tensor in graph.tensors}
-
-
 def _match_plan(
     graph: Graph, plan: Sequence[PlannedNode], shapes: Shapes, constants: Constants
 ) -> set[int]:
     """Return the nodes of the file that no other delegate has taken yet."""
     for tensor in graph.tensors:
-        if tensor.data is not None and shapes.get(tensor.index) != tensor.shape:
+        if tensor.data is None:
+            continue
+        if shapes.get(tensor.index) != tensor.shape:
             raise _mismatch(f"constant {tensor.index}", shapes.get(tensor.index), tensor.shape)
-        given_bytes = constants.get(tensor.index)
-        if tensor.data is not None and given_bytes is not None:
-            own_bytes = tensor.data.reshape(-1).view(np.uint8)
-            if not np.array_equal(given_bytes, own_bytes):
-                raise _mismatch(f"constant {tensor.index}", "of other values", "another")
+        own_bytes = tensor.data.reshape(-1).view(np.uint8)
+        if not np.array_equal(constants.get(tensor.index, own_bytes), own_bytes):
+            raise _mismatch(f"constant {tensor.index}", "of other values", "another")
     present = set()
     for planned in plan:
         if planned.op == "DELEGATE":

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import Graph, ModelError, Tensor, read_model
+from delegate import Graph, Tensor, read_model
 from label_image import flags
 from label_image.classify import RunError
 from label_image.default_model import default_labels, default_model, sample_picture
@@ -68,8 +68,6 @@ def read_graph(model: Model) -> Graph:
     """
     try:
         graph = read_model(model.source)
-    except ModelError:
-        raise
     except OSError as error:
         line = f"Failed to mmap model {model.name}"
         if model.name in OFFICIAL:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -118,7 +118,7 @@ def alternatives(conv: Convolution, target: Target) -> tuple[Alternative, ...]:
             params=common
             | {
                 "weights": Constant(conv.weights.nbytes, lambda: conv.weights),
-                "channels": _channels(conv.bias, conv.scaling),
+                "channels": channel_rows(lambda: conv.bias, conv.scaling),
                 "input_zero": input_zero,
                 "weight_zero": conv.weight_zero,
                 "elements": elements,
@@ -128,6 +128,10 @@ def alternatives(conv: Convolution, target: Target) -> tuple[Alternative, ...]:
             writes=(conv.result,),
             defines=rounding | {"ELEM": elem, "WEIGHT": elem},
         )
+
+    def folded_bias() -> NDArray[np.int64]:
+        folded: NDArray[np.int64] = conv.bias - input_zero * _centred(conv).sum((1, 2))
+        return folded
 
     def tiled(lanes: int, vectors: int) -> Launch:
         block = lanes * vectors
@@ -143,7 +147,7 @@ def alternatives(conv: Convolution, target: Target) -> tuple[Alternative, ...]:
             params=common
             | {
                 "weights": _paired_weights(conv, block),
-                "channels": _channels(_folded_bias(conv, input_zero), conv.scaling),
+                "channels": channel_rows(folded_bias, conv.scaling),
                 "zeros": zeros_row(in_c, input_zero, conv.source.dtype),
                 "pairs": -(-in_c // 2),
                 "pixels": pixels,
@@ -165,7 +169,7 @@ def alternatives(conv: Convolution, target: Target) -> tuple[Alternative, ...]:
 
 
 def block_of(channels: int, target: Target) -> tuple[int, int] | None:
-    """Return (lanes, vectors) of the block that wastes least, or None below 4 channels."""
+    """Return (lanes, vectors) of the block that wastes least, or None where none fits."""
     if target.group_items > 1:
         sizes: Sequence[tuple[int, int]] = ((4, 1),)
     else:
@@ -188,20 +192,17 @@ def zeros_row(channels: int, zero_point: int, dtype: str) -> Constant:
     return Constant(channels + 16, lambda: np.full(channels + 16, zero_point, dtype))
 
 
-def _channels(bias: NDArray[np.int64], scaling: NDArray[np.int32]) -> Constant:
+def channel_rows(bias: Callable[[], NDArray[np.int64]], scaling: NDArray[np.int32]) -> Constant:
+    """Each output channel's bias, multiplier and shift: three rows of int32."""
     return Constant(
-        12 * len(bias), lambda: np.concatenate([_quantize.wrap_int32(bias)[None], scaling])
+        12 * scaling.shape[1],
+        lambda: np.concatenate([_quantize.wrap_int32(bias())[None], scaling]),
     )
 
 
 def _centred(conv: Convolution) -> NDArray[np.int64]:
     centred: NDArray[np.int64] = conv.weights.astype(np.int64) - conv.weight_zero
     return centred
-
-
-def _folded_bias(conv: Convolution, zero_point: int) -> NDArray[np.int64]:
-    folded: NDArray[np.int64] = conv.bias - zero_point * _centred(conv).sum((1, 2))
-    return folded
 
 
 def _paired_weights(conv: Convolution, block: int) -> Constant:

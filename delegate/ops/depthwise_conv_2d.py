@@ -12,7 +12,7 @@ from delegate.launch import Alternative, Constant, Launch, Target
 from delegate.ops import _quantize
 from delegate.ops._geometry import shape_text, window
 from delegate.ops._registry import lowers
-from delegate.ops.conv_2d import items_a_tile, require_quant8_weights, zeros_row
+from delegate.ops.conv_2d import channel_rows, items_a_tile, require_quant8_weights, zeros_row
 
 TILE_W = 4  # neighbouring output pixels a work-item, which share the weights they load
 
@@ -64,11 +64,6 @@ def lower_depthwise_conv_2d(node: Node, target: Target) -> tuple[Alternative, ..
         "output_max": high,
     }
 
-    def channels(first: NDArray[np.int64]) -> Constant:
-        return Constant(
-            12 * out_c, lambda: np.concatenate([_quantize.wrap_int32(first)[None], scaling])
-        )
-
     def centred() -> NDArray[np.int64]:
         return values.astype(np.int64) - weight_zero
 
@@ -81,7 +76,7 @@ def lower_depthwise_conv_2d(node: Node, target: Target) -> tuple[Alternative, ..
         params=common
         | {
             "weights": Constant(values.nbytes, lambda: values),
-            "channels": channels(bias_values),
+            "channels": channel_rows(lambda: bias_values, scaling),
             "depth_multiplier": out_c // in_c,
             "input_zero": input_zero,
             "weight_zero": weight_zero,
@@ -109,7 +104,7 @@ def lower_depthwise_conv_2d(node: Node, target: Target) -> tuple[Alternative, ..
         params=common
         | {
             "weights": Constant(2 * values.size, lambda: centred().astype(np.int16)),
-            "channels": channels(bias_values - input_zero * centred().sum(0)),
+            "channels": channel_rows(lambda: bias_values - input_zero * centred().sum(0), scaling),
             "zeros": zeros_row(in_c, input_zero, source.dtype),
             "items": items,
             "tile_items": tile_items,
