@@ -33,6 +33,8 @@ class Target:
     device_type: str = "gpu"  # "gpu", "accelerator", "cpu" or "custom"
     vector_width: int = 1  # native lanes of a 32-bit integer vector; 1 = one lane a work-item
     compute_units: int = 1
+    # Instructions beyond OpenCL C 1.2 that a numeric self-test proved: "vnni", "avx2", "dp4a", ...
+    isa: frozenset[str] = frozenset()
     rules: Rules = field(default_factory=Rules)
 
     @property

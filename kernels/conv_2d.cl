@@ -3,22 +3,22 @@
 // SINGLE_ROUNDING, 1 where the runtime's FULLY_CONNECTED rounds once; for the tiled kernel
 // LANES x VECTORS output channels and TILE_W output pixels a work-item.
 #pragma OPENCL FP_CONTRACT OFF
+#include "kernel.clh"
 #include "quantize.clh"
 
 #if USES_CONV_2D_QUANT8
 DEFINE_ROUNDING()
 #if SINGLE_ROUNDING
 DEFINE_SINGLE_ROUNDING()
-#define REQUANTIZE requantize_once
+#define REQUANTIZE LOCAL(requantize_once)
 #else
-#define REQUANTIZE requantize
+#define REQUANTIZE LOCAL(requantize)
 #endif
 
 // output[n,y,x,o] = sum over the in-bounds window of (input - zero) * (weights[o,ky,kx,i] - zero),
 // plus bias, requantised and clamped   NHWC, OHWI   Source: reference/conv.h, integer_ops/conv.h
 // tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(n*out_h*out_w*out_c / TILE_ITEMS)
-static void conv_2d_quant8_tile(global uchar* arena, global const uchar* constants,
-                                global const int* params, int tile) {
+TILE(conv_2d_quant8) {
   global const ELEM* input = (global const ELEM*)(arena + INPUT);
   global const WEIGHT* weights = (global const WEIGHT*)(constants + WEIGHTS);
   global const int* channel = (global const int*)(constants + CHANNELS);
@@ -49,19 +49,16 @@ static void conv_2d_quant8_tile(global uchar* arena, global const uchar* constan
   }
 }
 
-kernel void conv_2d_quant8(global uchar* arena, global const uchar* constants,
-                           global const int* params, int first) {
-  conv_2d_quant8_tile(arena, constants, params + first, get_group_id(0));
-}
+KERNEL(conv_2d_quant8)
 #endif
 
 #if USES_CONV_2D_TILED_QUANT8
 DEFINE_ROUNDING(LANES)
 #if SINGLE_ROUNDING
 DEFINE_SINGLE_ROUNDING(LANES)
-#define REQUANTIZE JOIN(requantize_once, LANES)
+#define REQUANTIZE LOCAL(JOIN(requantize_once, LANES))
 #else
-#define REQUANTIZE JOIN(requantize, LANES)
+#define REQUANTIZE LOCAL(JOIN(requantize, LANES))
 #endif
 #define INTS JOIN(int, LANES)
 #define LOAD_INTS JOIN(vload, LANES)
@@ -76,8 +73,7 @@ DEFINE_SINGLE_ROUNDING(LANES)
 // overlaps the one before it and writes the same values again: no short stores.
 // tile: TILE_ITEMS pixel blocks of one channel block; tiles: ceil(pixel blocks / TILE_ITEMS) *
 // channel blocks
-static void conv_2d_tiled_quant8_tile(global uchar* arena, global const uchar* constants,
-                                      global const int* params, int tile) {
+TILE(conv_2d_tiled_quant8) {
   int block = tile / BLOCK_TILES;
   int first_channel = min(block * BLOCK, OUT_C - BLOCK);
   global const int* channel = (global const int*)(constants + CHANNELS) + first_channel;
@@ -159,8 +155,5 @@ static void conv_2d_tiled_quant8_tile(global uchar* arena, global const uchar* c
   }
 }
 
-kernel void conv_2d_tiled_quant8(global uchar* arena, global const uchar* constants,
-                                 global const int* params, int first) {
-  conv_2d_tiled_quant8_tile(arena, constants, params + first, get_group_id(0));
-}
+KERNEL(conv_2d_tiled_quant8)
 #endif

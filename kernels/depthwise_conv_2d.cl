@@ -2,6 +2,7 @@
 // Macros: ELEM, the activations' type, uchar or char; WEIGHT, the stored weights' type; for the
 // vector kernel LANES channels and TILE_W output pixels of a row a work-item.
 #pragma OPENCL FP_CONTRACT OFF
+#include "kernel.clh"
 #include "quantize.clh"
 
 #if USES_DEPTHWISE_CONV_2D_QUANT8
@@ -11,8 +12,7 @@ DEFINE_ROUNDING()
 // (weights[ky,kx,o] - zero), plus bias, requantised and clamped   NHWC, 1HWO
 // Source: reference/depthwiseconv_uint8.h, integer_ops/depthwise_conv.h
 // tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(n*out_h*out_w*out_c / TILE_ITEMS)
-static void depthwise_conv_2d_quant8_tile(global uchar* arena, global const uchar* constants,
-                                          global const int* params, int tile) {
+TILE(depthwise_conv_2d_quant8) {
   global const ELEM* input = (global const ELEM*)(arena + INPUT);
   global const WEIGHT* weights = (global const WEIGHT*)(constants + WEIGHTS);
   global const int* channel = (global const int*)(constants + CHANNELS);
@@ -37,15 +37,12 @@ static void depthwise_conv_2d_quant8_tile(global uchar* arena, global const ucha
         sum += (source - INPUT_ZERO) * (weight - WEIGHT_ZERO);
       }
     }
-    int scaled = requantize(sum, channel[OUT_C + o], channel[2 * OUT_C + o]) + OUTPUT_ZERO;
+    int scaled = LOCAL(requantize)(sum, channel[OUT_C + o], channel[2 * OUT_C + o]) + OUTPUT_ZERO;
     output[element] = (ELEM)clamp(scaled, OUTPUT_MIN, OUTPUT_MAX);
   }
 }
 
-kernel void depthwise_conv_2d_quant8(global uchar* arena, global const uchar* constants,
-                                     global const int* params, int first) {
-  depthwise_conv_2d_quant8_tile(arena, constants, params + first, get_group_id(0));
-}
+KERNEL(depthwise_conv_2d_quant8)
 #endif
 
 #if USES_DEPTHWISE_CONV_2D_VECTOR_QUANT8
@@ -62,9 +59,7 @@ DEFINE_ROUNDING(LANES)
 // the one before it and writes the same values again: no short stores.
 // tile: TILE_ITEMS blocks of LANES channels x TILE_W pixels, channels first; tiles:
 // ceil(blocks / TILE_ITEMS)
-static void depthwise_conv_2d_vector_quant8_tile(global uchar* arena,
-                                                 global const uchar* constants,
-                                                 global const int* params, int tile) {
+TILE(depthwise_conv_2d_vector_quant8) {
   for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
     int item = tile * TILE_ITEMS + i;
     if (item >= ITEMS) break;
@@ -102,7 +97,7 @@ static void depthwise_conv_2d_vector_quant8_tile(global uchar* arena,
     INTS high = OUTPUT_MAX;
 #pragma unroll
     for (int p = 0; p < TILE_W; p++) {
-      INTS scaled = JOIN(requantize, LANES)(sum[p], multiplier, shift) + OUTPUT_ZERO;
+      INTS scaled = LOCAL(JOIN(requantize, LANES))(sum[p], multiplier, shift) + OUTPUT_ZERO;
       global ELEM* output =
           (global ELEM*)(arena + OUTPUT) + ((n * OUT_H + y) * OUT_W + x + p) * OUT_C + c;
       STORE_ELEMS(TO_ELEMS(clamp(scaled, low, high)), 0, output);
@@ -110,8 +105,5 @@ static void depthwise_conv_2d_vector_quant8_tile(global uchar* arena,
   }
 }
 
-kernel void depthwise_conv_2d_vector_quant8(global uchar* arena, global const uchar* constants,
-                                            global const int* params, int first) {
-  depthwise_conv_2d_vector_quant8_tile(arena, constants, params + first, get_group_id(0));
-}
+KERNEL(depthwise_conv_2d_vector_quant8)
 #endif

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Macros: ELEM, the tensors' type, uchar or char.
 #pragma OPENCL FP_CONTRACT OFF
+#include "kernel.clh"
 #include "quantize.clh"
 DEFINE_ROUNDING()
 
 // output[n,c] = rescale(sum over h and w of (input[n,h,w,c] - zero)) + zero; the division by h*w is
 // in the multiplier   NHWC   Source: reference/reduce.h QuantizedMeanOrSum
 // tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(n*c / TILE_ITEMS)
-static void mean_quant8_tile(global uchar* arena, global const int* params, int tile) {
+TILE(mean_quant8) {
   global const ELEM* input = (global const ELEM*)(arena + INPUT);
   global ELEM* output = (global ELEM*)(arena + OUTPUT);
   for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
@@ -22,7 +23,4 @@ static void mean_quant8_tile(global uchar* arena, global const int* params, int 
   }
 }
 
-kernel void mean_quant8(global uchar* arena, global const uchar* constants,
-                        global const int* params, int first) {
-  mean_quant8_tile(arena, params + first, get_group_id(0));
-}
+KERNEL(mean_quant8)

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Macros: ELEM, the activations' type, uchar or char; TAKES_MAX, 1 for the maximum, 0 the average.
 #pragma OPENCL FP_CONTRACT OFF
+#include "kernel.clh"
 
 // output[n,y,x,c] = average or maximum of the in-bounds window of input[n,y',x',c], clamped
 // NHWC   Source: reference/pooling.h, integer_ops/pooling.h
 // tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(n*out_h*out_w*c / TILE_ITEMS)
-static void pool_2d_quant8_tile(global uchar* arena, global const int* params, int tile) {
+TILE(pool_2d_quant8) {
   global const ELEM* input = (global const ELEM*)(arena + INPUT);
   global ELEM* output = (global ELEM*)(arena + OUTPUT);
   for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
@@ -36,7 +37,4 @@ static void pool_2d_quant8_tile(global uchar* arena, global const int* params, i
   }
 }
 
-kernel void pool_2d_quant8(global uchar* arena, global const uchar* constants,
-                           global const int* params, int first) {
-  pool_2d_quant8_tile(arena, params + first, get_group_id(0));
-}
+KERNEL(pool_2d_quant8)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma OPENCL FP_CONTRACT OFF
+#include "kernel.clh"
 
 // output[i] = table[input[i]]: an 8-bit value has 256 answers, and the host knows them all
 // tile: TILE_ITEMS elements, one a work-item; tiles: ceil(elements / TILE_ITEMS)
-static void quantize_quant8_tile(global uchar* arena, global const uchar* constants,
-                                 global const int* params, int tile) {
+TILE(quantize_quant8) {
   int start = tile * TILE_ITEMS;
   int count = min(TILE_ITEMS, ELEMENTS - start);
   global const uchar* input = arena + INPUT + start;
@@ -13,7 +13,4 @@ static void quantize_quant8_tile(global uchar* arena, global const uchar* consta
   for (int i = get_local_id(0); i < count; i += get_local_size(0)) output[i] = table[input[i]];
 }
 
-kernel void quantize_quant8(global uchar* arena, global const uchar* constants,
-                            global const int* params, int first) {
-  quantize_quant8_tile(arena, constants, params + first, get_group_id(0));
-}
+KERNEL(quantize_quant8)

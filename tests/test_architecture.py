@@ -45,9 +45,6 @@ CONFINED = {
 CASES = r"(?:_(?:\d+x\d+|row|tiled|vector))?"
 ISAS = r"(?:_(?:vnni|avx2|dp4a|mma|dot))?"
 FAMILIES = r"(?:_(?:quant8|quant16|int32|float))?"
-SIGNATURE = (
-    "(global uchar* arena, global const uchar* constants, global const int* params, int first)"
-)
 
 
 def _sources() -> list[Path]:
@@ -197,22 +194,33 @@ def test_every_op_file_registers_itself() -> None:
         assert re.search(r"^@lowers\(\"[A-Z0-9_]+\"", path.read_text(), re.MULTILINE), path.name
 
 
+def _op_of(stem: str) -> str | None:
+    """Return the op a kernel file belongs to: its name begins with the op's."""
+    owners = [op.stem for op in OPS if stem == op.stem or stem.startswith(op.stem + "_")]
+    return max(owners, key=len, default=None)
+
+
 def test_every_kernel_file_has_an_op() -> None:
-    stems = {path.stem for path in OPS}
-    strangers = [p.name for p in KERNELS if p.stem not in stems and p.stem[:8] != "runtime_"]
-    assert strangers == []
+    assert [p.name for p in KERNELS if not _op_of(p.stem) and p.stem[:8] != "runtime_"] == []
 
 
 @every_kernel
-def test_kernel_names_and_signature(path: Path) -> None:
-    text = re.sub(r"\s+", " ", path.read_text().replace("(\n", "("))
-    kernels = re.findall(r"\bkernel void (\w+)(\([^)]*\))", text)
+def test_kernel_names(path: Path) -> None:
+    text = path.read_text()
+    kernels = re.findall(r"^KERNEL\((\w+)\)$", text, re.MULTILINE)
     assert kernels
-    for name, signature in kernels:
-        grammar = rf"{path.stem}{CASES}{ISAS}{FAMILIES}"
+    for name in kernels:
+        grammar = rf"{_op_of(path.stem) or path.stem}{CASES}{ISAS}{FAMILIES}"
         assert re.fullmatch(grammar, name), f"{name} is not {grammar}"
-        assert signature == SIGNATURE
-        assert f"static void {name}_tile(" in text
+        assert f"\nTILE({name}) {{\n" in text
+        # what the file's name says beyond the op, each of its kernels says too
+        assert set(path.stem.split("_")) <= set(name.split("_"))
+
+
+@every_kernel
+def test_functions_may_stand_side_by_side(path: Path) -> None:
+    own = re.findall(r"^(?:static|kernel)\b.*", path.read_text(), re.MULTILINE)
+    assert [line for line in own if "LOCAL(" not in line] == []
 
 
 @every_kernel
@@ -226,7 +234,7 @@ def test_kernel_file_begins(path: Path) -> None:
 def test_every_kernel_says_what_a_tile_is(path: Path) -> None:
     text = path.read_text()
     if path.stem[:8] != "runtime_":
-        assert text.count("\n// tile: ") == len(re.findall(r"^kernel void", text, re.MULTILINE))
+        assert text.count("\n// tile: ") == len(re.findall(r"^KERNEL\(", text, re.MULTILINE))
 
 
 def test_included_files_begin() -> None:

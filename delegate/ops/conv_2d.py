@@ -3,17 +3,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
-from delegate.graph.ir import Node, Tensor
+from delegate.graph.ir import Node
 from delegate.launch import Alternative, Constant, Launch, Target
 from delegate.ops import _quantize
-from delegate.ops._geometry import Window, shape_text, window
+from delegate.ops._convolution import (
+    Convolution,
+    channel_rows,
+    items_a_tile,
+    require_quant8_weights,
+    zeros_row,
+)
+from delegate.ops._geometry import shape_text, window
 from delegate.ops._registry import lowers
 
 TILE_W = 4  # pixels a work-item; with 2 vectors of 16 lanes it fills 8 of AVX-512's 32 registers
@@ -60,51 +66,10 @@ def lower_conv_2d(node: Node, target: Target) -> tuple[Alternative, ...]:
     return alternatives(matrix, target)
 
 
-def require_quant8_weights(source: Tensor, weights: Tensor, result: Tensor) -> None:
-    """Check the types of a convolution-like node.
-
-    Raises:
-        Unsupported: activations that are not 8 bit or differ, weights of another type.
-    """
-    if source.dtype not in _quantize.QUANT8 or source.dtype != result.dtype:
-        raise Unsupported(
-            f"{source.dtype} in, {result.dtype} out: only uint8 or int8 in both are implemented"
-        )
-    if weights.dtype != source.dtype:
-        raise Unsupported(f"{weights.dtype} weights with {source.dtype} activations")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Convolution:
-    """A convolution as its kernels see it; FULLY_CONNECTED is one of a single tap."""
-
-    source: Tensor
-    weights: NDArray[np.generic]  # (out_c, taps, in_c) as stored
-    weight_zero: int
-    bias: NDArray[np.int64]  # (out_c,)
-    scaling: NDArray[np.int32]  # (2, out_c): multiplier, shift
-    clamp: tuple[int, int]
-    result: Tensor
-    batch: int
-    area: Window
-    single_rounding: bool = False
-
-
 def alternatives(conv: Convolution, target: Target) -> tuple[Alternative, ...]:
     """Return the launches of a convolution: tiled where a block fits, then plain."""
     out_c, _, in_c = conv.weights.shape
-    pixels = conv.batch * conv.area.out_h * conv.area.out_w
-    input_zero = _quantize.per_tensor(conv.source)[1]
-    common: dict[str, int | Tensor | Constant] = {
-        "input": conv.source,
-        "output": conv.result,
-        **conv.area.params(),
-        "in_c": in_c,
-        "out_c": out_c,
-        "output_zero": _quantize.per_tensor(conv.result)[1],
-        "output_min": conv.clamp[0],
-        "output_max": conv.clamp[1],
-    }
+    pixels, common = conv.pixels, conv.params()
     elem = _quantize.ELEM[conv.source.dtype]
     rounding: dict[str, int | str] = {"SINGLE_ROUNDING": int(conv.single_rounding)}
 
@@ -119,7 +84,7 @@ def alternatives(conv: Convolution, target: Target) -> tuple[Alternative, ...]:
             | {
                 "weights": Constant(conv.weights.nbytes, lambda: conv.weights),
                 "channels": channel_rows(lambda: conv.bias, conv.scaling),
-                "input_zero": input_zero,
+                "input_zero": conv.input_zero,
                 "weight_zero": conv.weight_zero,
                 "elements": elements,
                 "tile_items": 64,
@@ -128,10 +93,6 @@ def alternatives(conv: Convolution, target: Target) -> tuple[Alternative, ...]:
             writes=(conv.result,),
             defines=rounding | {"ELEM": elem, "WEIGHT": elem},
         )
-
-    def folded_bias() -> NDArray[np.int64]:
-        folded: NDArray[np.int64] = conv.bias - input_zero * _centred(conv).sum((1, 2))
-        return folded
 
     def tiled(lanes: int, vectors: int) -> Launch:
         block = lanes * vectors
@@ -147,8 +108,8 @@ def alternatives(conv: Convolution, target: Target) -> tuple[Alternative, ...]:
             params=common
             | {
                 "weights": _paired_weights(conv, block),
-                "channels": channel_rows(folded_bias, conv.scaling),
-                "zeros": zeros_row(in_c, input_zero, conv.source.dtype),
+                "channels": channel_rows(conv.folded_bias, conv.scaling),
+                "zeros": zeros_row(in_c, conv.input_zero, conv.source.dtype),
                 "pairs": -(-in_c // 2),
                 "pixels": pixels,
                 "pixel_blocks": pixel_blocks,
@@ -180,31 +141,6 @@ def block_of(channels: int, target: Target) -> tuple[int, int] | None:
     return min(fitting, default=None, key=lambda s: -(-channels // (s[0] * s[1])) * (s[1] + 0.5))
 
 
-def items_a_tile(items: int, most: int, target: Target) -> int:
-    """Return how many items a work-group takes: 64, or on one-item groups a sixteenth a core."""
-    if target.group_items > 1:
-        return target.group_items
-    return max(1, min(most, -(-items // (16 * target.compute_units))))
-
-
-def zeros_row(channels: int, zero_point: int, dtype: str) -> Constant:
-    """A pixel of zero points, which out-of-bounds taps read, and room for one vector more."""
-    return Constant(channels + 16, lambda: np.full(channels + 16, zero_point, dtype))
-
-
-def channel_rows(bias: Callable[[], NDArray[np.int64]], scaling: NDArray[np.int32]) -> Constant:
-    """Each output channel's bias, multiplier and shift: three rows of int32."""
-    return Constant(
-        12 * scaling.shape[1],
-        lambda: np.concatenate([_quantize.wrap_int32(bias())[None], scaling]),
-    )
-
-
-def _centred(conv: Convolution) -> NDArray[np.int64]:
-    centred: NDArray[np.int64] = conv.weights.astype(np.int64) - conv.weight_zero
-    return centred
-
-
 def _paired_weights(conv: Convolution, block: int) -> Constant:
     out_c, taps, in_c = conv.weights.shape
     blocks, pairs = -(-out_c // block), -(-in_c // 2)
@@ -214,7 +150,7 @@ def _paired_weights(conv: Convolution, block: int) -> Constant:
         starts = np.minimum(np.arange(blocks) * block, out_c - block)
         rows = (starts[:, None] + np.arange(block)).ravel()
         padded = np.zeros((blocks * block, taps, 2 * pairs), np.int16)
-        padded[:, :, :in_c] = _centred(conv)[rows]
+        padded[:, :, :in_c] = conv.centred()[rows]
         # (blocks, block, taps, pairs, 2) -> (blocks, taps, pairs, block, 2)
         return np.ascontiguousarray(
             padded.reshape(blocks, block, taps, pairs, 2).transpose(0, 2, 3, 1, 4)

@@ -10,9 +10,14 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch, Target
 from delegate.ops import _quantize
+from delegate.ops._convolution import (
+    channel_rows,
+    items_a_tile,
+    require_quant8_weights,
+    zeros_row,
+)
 from delegate.ops._geometry import shape_text, window
 from delegate.ops._registry import lowers
-from delegate.ops.conv_2d import channel_rows, items_a_tile, require_quant8_weights, zeros_row
 
 TILE_W = 4  # neighbouring output pixels a work-item, which share the weights they load
 

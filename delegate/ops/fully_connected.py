@@ -12,9 +12,10 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Target
 from delegate.ops import _quantize
+from delegate.ops._convolution import Convolution, require_quant8_weights
 from delegate.ops._geometry import Window, shape_text
 from delegate.ops._registry import lowers
-from delegate.ops.conv_2d import Convolution, alternatives, require_quant8_weights
+from delegate.ops.conv_2d import alternatives
 
 
 @lowers("FULLY_CONNECTED")

@@ -66,6 +66,7 @@ class Executor:
         blocks: list[int] = []
         firsts: list[int] = []
         for launch in program.launches:
+            blocks += [launch.tiles, arena.size_bytes]  # what KERNEL of kernel.clh reads
             firsts.append(len(blocks))
             blocks.extend(resolve(value) for value in launch.params.values())
         params = np.array(blocks or [0], np.int32)

@@ -10,8 +10,8 @@ from delegate.graph.ir import Tensor
 from delegate.launch import Constant, Program, size_bytes
 
 ALIGNMENT = 64  # bytes: a vector of 16 ints, and a cache line of most devices
-# Kernels may read a vector's length past a tensor's last element, never write there.
-SLACK_BYTES = 16
+# Kernels may read a vector of 16 ints past a tensor's last element, never write there.
+SLACK_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
