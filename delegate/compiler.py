@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from delegate import ops
 from delegate.errors import Unsupported
@@ -12,6 +12,7 @@ from delegate.graph.partition import Partition, dynamic_tensors
 from delegate.launch import Alternative, Program, Step, Target
 
 Check = Callable[[Alternative], str | None]
+Choose = Callable[[Node, Sequence[Alternative]], Alternative]  # or Unsupported
 Verdict = tuple[int, str, str | None]  # node index, op, None or why it stays on the CPU
 
 
@@ -24,7 +25,7 @@ def verdicts(
         reason = "excluded by exclude_ops" if node.op in exclude_ops else None
         if reason is None:
             try:
-                _choose(node, target, check)
+                _first(_lower(node, target), check)
             except Unsupported as refusal:
                 reason = str(refusal)
         result.append((node.index, node.op, reason))
@@ -48,7 +49,7 @@ def _without_dynamic(graph: Graph, result: list[Verdict]) -> list[Verdict]:
         result = [(index, op, why if index in touching else reason) for index, op, reason in result]
 
 
-def compile_partition(partition: Partition, target: Target, check: Check) -> Program:
+def compile_partition(partition: Partition, target: Target, choose: Choose) -> Program:
     """Return the program of a group of nodes.
 
     Raises:
@@ -57,19 +58,22 @@ def compile_partition(partition: Partition, target: Target, check: Check) -> Pro
     steps = []
     for node in partition.nodes:
         try:
-            steps.append(Step(node.index, node.op, _choose(node, target, check)))
+            steps.append(Step(node.index, node.op, choose(node, _lower(node, target))))
         except Unsupported as refusal:
             raise Unsupported(f"node {node.index} ({node.op}): {refusal}") from None
     return Program(tuple(steps), partition.inputs, partition.outputs)
 
 
-def _choose(node: Node, target: Target, check: Check) -> Alternative:
+def _lower(node: Node, target: Target) -> tuple[Alternative, ...]:
     if not node.outputs or any(t is not None and t.is_variable for t in node.inputs):
         raise Unsupported("no output" if not node.outputs else "state in a variable tensor")
+    return ops.lower(node, target)
+
+
+def _first(alternatives: Sequence[Alternative], check: Check) -> None:
     reason: str | None = None
-    for alternative in ops.lower(node, target):
-        why = check(alternative)
-        if why is None:
-            return alternative
-        reason = why
+    for alternative in alternatives:
+        reason = check(alternative)
+        if reason is None:
+            return
     raise Unsupported(reason or "no way to run it")

@@ -13,16 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate import compiler
+from delegate.engine import Engine
 from delegate.errors import AbiMismatch, DelegateError, DeviceError, Unsupported
 from delegate.graph import dump
 from delegate.graph.edit import with_shapes
 from delegate.graph.ir import Graph
 from delegate.graph.partition import Partition, partition_of, partitions
-from delegate.launch import Alternative, Rules, Target
-from delegate.probe import open_device
-from delegate.runtime.device import Device, DeviceInfo
+from delegate.launch import Target
+from delegate.runtime.device import DeviceInfo
 from delegate.runtime.executor import Executor, LaunchTime
-from delegate.runtime.kernels import Kernels
 from delegate.tflite.callbacks import Constants, NativeDelegate, PlannedNode, Shapes
 from delegate.tflite.library import rules_of_caller
 from delegate.tflite.reader import read_model
@@ -53,11 +52,16 @@ class OpenCLDelegate:
         min_nodes_per_partition: int = 0,
         max_delegated_partitions: int = 0,
         profiling: bool = False,
+        tune: str = "quick",
+        exclude_isa: Iterable[str] = (),
     ) -> None:
         """Read the model and open a device; nothing is built before TFLite asks.
 
         `device`: an index of list_devices() or words of a name; None takes the first that works.
         `exclude_ops`: op names to leave to the CPU. `max_delegated_partitions`: 0 = no limit.
+        `profiling`: keep launches apart and take their times. `tune`: "off" takes the first way
+        to run a node, "quick" measures for a few seconds, "full" to the end; what was found is
+        kept on disk. `exclude_isa`: instructions not to use, of Target.isa; "all" for every one.
         """
         if isinstance(exclude_ops, str):
             raise TypeError(f"exclude_ops is a list of op names: ['{exclude_ops}']")
@@ -65,8 +69,7 @@ class OpenCLDelegate:
         self._limits = _Limits(
             frozenset(exclude_ops), min_nodes_per_partition, max_delegated_partitions
         )
-        self._device = open_device(device, profiling)
-        self._kernels = Kernels(self._device)
+        self._engine = Engine(device, tune, exclude_isa, profiling)
         self._target: Target | None = None
         # By TFLite context, until TFLite has formed all its groups; then their kernels hold it.
         self._claims: dict[int, _Claim] = {}
@@ -81,12 +84,12 @@ class OpenCLDelegate:
     @property
     def device(self) -> DeviceInfo:
         """What the device says of itself."""
-        return self._device.info
+        return self._engine.device.info
 
     @property
     def device_name(self) -> str:
         """The device's name."""
-        return self._device.info.name
+        return self._engine.device.info.name
 
     def _get_native_delegate_pointer(self) -> int:
         # The one method TFLite's Python interpreter asks of a delegate. Then, on the same thread,
@@ -123,9 +126,9 @@ class OpenCLDelegate:
             return ()  # a body of control flow, which was not read
         present = _match_plan(self._graph, plan, shapes, constants)
         if self._target is None:
-            self._target = self._facts(rules_of_caller(context))
+            self._target = self._engine.target(rules_of_caller(context))
         graph = with_shapes(self._graph, shapes)
-        claim = _Claim(graph, self._target, self._device, self._kernels, self._limits)
+        claim = _Claim(graph, self._target, self._engine, self._limits)
         claim.judge(present)
         if context in self._claims:
             self._claims.pop(context).close()  # its interpreter was given up half made
@@ -155,15 +158,6 @@ class OpenCLDelegate:
         self.failure = str(error) or type(error).__name__
         _log.debug("in a TFLite callback", exc_info=error)
 
-    def _facts(self, rules: Rules) -> Target:
-        device = self._device
-        return Target(
-            device_type=device.info.type,
-            vector_width=device.vector_width,
-            compute_units=device.compute_units,
-            rules=rules,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
@@ -180,13 +174,10 @@ class _Claim:
     It does not know the delegate: C's callbacks reach it, and must not keep the delegate alive.
     """
 
-    def __init__(
-        self, graph: Graph, target: Target, device: Device, kernels: Kernels, limits: _Limits
-    ) -> None:
+    def __init__(self, graph: Graph, target: Target, engine: Engine, limits: _Limits) -> None:
         self._graph = graph
         self._target = target
-        self._device = device
-        self._kernels = kernels
+        self._engine = engine
         self._limits = limits
         self._executors: dict[tuple[int, ...], Executor] = {}
         self._taken: set[int] = set()
@@ -199,9 +190,7 @@ class _Claim:
 
     def judge(self, present: Collection[int]) -> None:
         """Fill `verdicts`, and an executor for each partition they lead to."""
-        self.verdicts = compiler.verdicts(
-            self._graph, self._target, self._check, self._limits.exclude_ops
-        )
+        self.verdicts = self._engine.verdicts(self._graph, self._target, self._limits.exclude_ops)
         self._refuse(
             [index for index in range(len(self._graph.nodes)) if index not in present],
             "another delegate took it",
@@ -221,8 +210,7 @@ class _Claim:
 
     def executor(self, partition: Partition) -> Executor:
         """Compile a partition and take its memory; raises Unsupported or DeviceError."""
-        program = compiler.compile_partition(partition, self._target, self._check)
-        return Executor(self._device, self._kernels, program)
+        return self._engine.executor(partition, self._target)
 
     def repartition(self, partition: Partition, shapes: Shapes) -> Partition:
         """Return the same nodes at other shapes."""
@@ -234,9 +222,6 @@ class _Claim:
         for executor in self._executors.values():
             executor.close()
         self._executors.clear()
-
-    def _check(self, alternative: Alternative) -> str | None:
-        return self._kernels.check(alternative.launches)
 
     def _claimed(self) -> set[int]:
         return {index for index, _, reason in self.verdicts if reason is None}

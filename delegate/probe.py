@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m delegate.probe`: a device's first build and self-test, in a child process.
+"""`python -m delegate.probe`: a device's first build and self-tests, in a child process.
 
-A driver that crashes, hangs or computes wrongly shows it there and costs a warning here.
+A driver that crashes, hangs or computes wrongly shows it there and costs a warning here. So do
+instructions the device lacks: what `Target.isa` holds was compiled, run and compared there.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -27,13 +31,22 @@ from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels, defines_of, source_of
 
 TIMEOUT_SECONDS = 120  # a cold start takes a second or two; a slow board's compiler far longer
+ISA_TIMEOUT_SECONDS = 30  # for what a device can do without
 # The child's line begins so: a driver may write to stdout, too.
 _ANSWER = "self-test: "
 _PASSED = "passed"
 _log = logging.getLogger("delegate")
 
 
-def open_device(selector: str | int | None, profiling: bool) -> Device:
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What a device's self-tests found."""
+
+    failure: str | None  # why it cannot be used
+    isa: frozenset[str] = frozenset()  # what it can do beyond OpenCL C 1.2
+
+
+def open_device(selector: str | int | None, profiling: bool = False) -> Device:
     """Open the first device meant that passes its self-test.
 
     Raises:
@@ -42,10 +55,11 @@ def open_device(selector: str | int | None, profiling: bool) -> Device:
     found = matching(selector)
     failures = []
     for info in found:
-        failure = examine(info)
+        proof = examine(info)
+        failure = proof.failure
         if failure is None:
             try:
-                device = Device(info, profiling)
+                device = Device(info, profiling, proof.isa)
             except DeviceError as error:
                 failure = str(error)
             else:
@@ -57,24 +71,51 @@ def open_device(selector: str | int | None, profiling: bool) -> Device:
     raise NoDeviceError("no OpenCL device works: " + "; ".join(failures))
 
 
-def examine(info: DeviceInfo) -> str | None:
-    """Return why a device cannot be used; one that passed with this driver version is not asked."""
-    launch, _ = _launch()
-    source = source_of(launch.file, defines_of(launch))
-    key = hashlib.sha256("\0".join((info.identity, source)).encode()).hexdigest()[:40]
-    if cache.load(f"devices/{key}") is not None:
-        return None
-    failure = _in_child(info)
-    if failure is None:
-        cache.store(f"devices/{key}", info.identity.encode())
-    return failure
+def examine(info: DeviceInfo) -> Proof:
+    """Return a device's proof; one that passed with this driver version is not asked again."""
+    launches = [_launch()[0], *(_isa_program(isa).launches[0] for isa in _isas(info))]
+    sources = [source_of(launch.file, defines_of(launch)) for launch in launches]
+    key = hashlib.sha256("\0".join((info.identity, *sources)).encode()).hexdigest()[:40]
+    known = cache.load(f"devices/{key}")
+    if known is not None:
+        return Proof(None, frozenset(known.decode().split()))
+    failure, said = _in_child(info, [])
+    if failure is not None:
+        return Proof(failure)
+    waiting, proven = _isas(info), set()
+    while waiting:
+        # A child that dies was at the first that has no answer; the others get a new one.
+        failure, said = _in_child(info, waiting)
+        answers = dict(line.split(" ", 1) for line in said)
+        proven |= {isa for isa, answer in answers.items() if answer == _PASSED}
+        for isa, answer in answers.items():
+            _log.debug("device %d, %s: %s", info.index, isa, answer)
+        without = [isa for isa in waiting if isa not in answers]
+        if without:
+            _log.debug("device %d, %s: %s", info.index, without[0], failure)
+        waiting = without[1:]
+    cache.store(f"devices/{key}", " ".join(sorted(proven)).encode())
+    return Proof(None, frozenset(proven))
 
 
-def _in_child(info: DeviceInfo) -> str | None:
+def _isas(info: DeviceInfo) -> list[str]:
+    """What is worth trying on a device of this type; order*: see runtime_persistent.cl."""
+    if info.type == "cpu":
+        return ["avx2", "vnni", "order_x86", "order"]
+    return ["dp4a", "mma", "order_ptx", "order"]
+
+
+def _in_child(info: DeviceInfo, isas: Sequence[str]) -> tuple[str | None, list[str]]:
+    """Return what is wrong with the device, or None, and the answers the child gave before.
+
+    Without `isas` the child runs the self-test, with them those instructions' tests.
+    """
     # From a checkout the package is on no path a child would have by itself.
     paths = [str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", "")]
+    timeout = ISA_TIMEOUT_SECONDS if isas else TIMEOUT_SECONDS
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    command = [sys.executable, "-m", "delegate.probe", str(info.index), info.identity]
+    command = [sys.executable, "-m", "delegate.probe", str(info.index), info.identity, *isas]
+    output = ""
     try:
         child = subprocess.run(
             command,
@@ -82,21 +123,30 @@ def _in_child(info: DeviceInfo) -> str | None:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=TIMEOUT_SECONDS,
+            timeout=timeout,
             env=environment,
         )
-    except subprocess.TimeoutExpired:
-        return f"its self-test did not end within {TIMEOUT_SECONDS} s"
+    except subprocess.TimeoutExpired as late:
+        output = late.stdout.decode(errors="replace") if isinstance(late.stdout, bytes) else ""
+        failure: str | None = f"its self-test did not end within {timeout} s"
+    else:
+        output = child.stdout
+        failure = _failure_of(info, child)
+    lines = [line.removeprefix(_ANSWER) for line in output.splitlines() if line.startswith(_ANSWER)]
+    if failure is None and lines[-1] != _PASSED:
+        failure = lines[-1]
+    return failure, [line for line in lines if line.split(" ")[0] in isas and " " in line]
+
+
+def _failure_of(info: DeviceInfo, child: subprocess.CompletedProcess[str]) -> str | None:
     lines = [line.strip() for line in child.stderr.splitlines() if line.strip()]
     told = f": {lines[-1]}" if lines else ""
     if child.returncode < 0:
         name = signal.Signals(-child.returncode).name
         return f"its self-test died with {name}{told}{_advice(info, child.stderr)}"
-    for line in child.stdout.splitlines():
-        if line.startswith(_ANSWER):
-            answer = line.removeprefix(_ANSWER)
-            return None if answer == _PASSED else answer
-    return f"its self-test ended with {child.returncode} and no answer{told}"
+    if not any(line.startswith(_ANSWER) for line in child.stdout.splitlines()):
+        return f"its self-test ended with {child.returncode} and no answer{told}"
+    return None
 
 
 def _advice(info: DeviceInfo, text: str) -> str:
@@ -169,16 +219,103 @@ def self_test(device: Device) -> str | None:
     return None
 
 
+_A = np.random.default_rng(1).integers(0, 256, (16, 32)).astype(np.uint8)
+_B = np.random.default_rng(2).integers(-128, 128, (8, 32)).astype(np.int8)
+# The ends of the range: the pairs' sums pass 16 bits, where some instructions saturate.
+_A[0], _A[1], _B[0], _B[1] = 255, 255, -128, 127
+_ORDER_STEPS = 40
+
+
+def _isa_program(isa: str) -> Program:
+    if isa.startswith("order"):
+        return _order_program()
+    answers = Tensor(0, "answers", (16, 8), "int32")
+    launch = Launch(
+        "runtime_isa",
+        f"runtime_isa_{isa}",
+        tiles=1,
+        group_items=1 if isa in ("avx2", "vnni") else 32,
+        params={
+            "a": Constant(_A.nbytes, lambda: _A),
+            "b": Constant(_B.nbytes, lambda: _B),
+            "answers": answers,
+        },
+        reads=(),
+        writes=(answers,),
+    )
+    return Program((Step(0, "", Alternative(isa, (launch,))),), (), (answers,))
+
+
+def _order_program() -> Program:
+    values = [Tensor(i, "", (64,), "int32") for i in range(_ORDER_STEPS + 1)]
+    launches = tuple(
+        Launch(
+            "runtime_isa",
+            "runtime_isa_order",
+            tiles=64,
+            group_items=1,
+            params={"from": source, "to": result},
+            reads=(source,),
+            writes=(result,),
+        )
+        for source, result in pairwise(values)
+    )
+    steps = tuple(Step(i, "", Alternative("order", (each,))) for i, each in enumerate(launches))
+    return Program(steps, (values[0],), (values[-1],))
+
+
+def _isa_test(device: Device, isa: str) -> str:
+    """Return "passed", or what went wrong."""
+    program = _isa_program(isa)
+    if isa.startswith("order"):
+        return _order_test(device, program)
+    executor = Executor(device, Kernels(device), program)
+    got = np.zeros((16, 8), np.int32)
+    executor.run([], [got.reshape(-1).view(np.uint8)])
+    expected = _A.astype(np.int32) @ _B.astype(np.int32).T
+    return _PASSED if np.array_equal(got, expected) else "other numbers than expected"
+
+
+def _order_test(device: Device, program: Program) -> str:
+    executor = Executor(device, Kernels(device), program, persistent=True)
+    if not executor.is_persistent:
+        return "the persistent kernel does not build"
+    tiles = np.arange(64)
+    for seed in range(200):
+        values = np.random.default_rng(seed).integers(0, 2**20, 64).astype(np.int32)
+        got = np.zeros(64, np.int32)
+        executor.run([values.view(np.uint8)], [got.view(np.uint8)])
+        for _ in range(_ORDER_STEPS):
+            mixed = values.astype(np.int64) * 3 + values[(tiles * 7 + 1) % 64].astype(np.int64) * 5
+            values = _quantize.wrap_int32(mixed + values[(tiles + 32) % 64] + tiles)
+        if not np.array_equal(got, values):
+            return "other numbers than expected"
+    return _PASSED
+
+
 def _main() -> int:
-    index, identity = int(sys.argv[1]), sys.argv[2]
+    index, identity, *isas = int(sys.argv[1]), *sys.argv[2:]
     info = matching(index)[0]
     if info.identity != identity:
         raise DeviceError(f"device {index} is now {info.identity}")
+
+    def answer(text: str) -> None:
+        sys.stdout.write(f"\n{_ANSWER}{text}\n")
+        sys.stdout.flush()  # what follows may end the process
+
+    failure: str | None = None
     try:
-        failure = self_test(Device(info))
+        if not isas:
+            failure = self_test(Device(info))
+        for isa in isas:
+            try:
+                said = _isa_test(Device(info, proven=[isa]), isa)
+            except DelegateError as error:
+                said = f"no: {' '.join(str(error).split())}"
+            answer(f"{isa} {said}")
     except DelegateError as error:
         failure = f"{error}{_advice(info, str(error))}"
-    sys.stdout.write(f"\n{_ANSWER}{failure or _PASSED}\n")
+    answer(failure or _PASSED)
     return 0
 
 

@@ -44,7 +44,7 @@ def _devices() -> tuple[list[DeviceInfo], list[str]]:
     except NoDeviceError as error:
         return [], [str(error)]
     for info in found:
-        failure = examine(info)
+        failure = examine(info).failure
         if failure is None:
             working.append(info)
         else:

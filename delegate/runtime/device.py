@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -136,22 +136,35 @@ class Device:
 
     Attributes:
         info, context, queue; cl_device: pyopencl's object; max_alloc_bytes, vector_width,
-        compute_units.
+        compute_units; proven: what self-tests found it can do beyond OpenCL C 1.2.
     Raises:
         DeviceError: the device is gone or refuses a context.
     """
 
-    def __init__(self, info: DeviceInfo, profiling: bool = False) -> None:
+    def __init__(
+        self, info: DeviceInfo, profiling: bool = False, proven: Collection[str] = ()
+    ) -> None:
         entry = next((e for e in _found() if e[0] == info), None)
         if entry is None:
             raise DeviceError(f"device {info.name} ({info.platform}) is no longer there")
         self.info, self.cl_device = entry
+        self.proven = frozenset(proven)
         flags = cl.command_queue_properties.PROFILING_ENABLE if profiling else 0
         with opencl("clCreateContext"):
             self.context = cl.Context([self.cl_device])
         with opencl("clCreateCommandQueue"):
             self.queue = cl.CommandQueue(self.context, properties=flags)
+        self._queue_properties = flags
         with opencl("clGetDeviceInfo"):
             self.max_alloc_bytes: int = self.cl_device.max_mem_alloc_size
             self.vector_width: int = self.cl_device.native_vector_width_int
             self.compute_units: int = self.cl_device.max_compute_units
+
+    def another_queue(self) -> cl.CommandQueue:
+        """Return one more in-order queue, for work that goes side by side.
+
+        Raises:
+            DeviceError: the driver has none left.
+        """
+        with opencl("clCreateCommandQueue"):
+            return cl.CommandQueue(self.context, properties=self._queue_properties)

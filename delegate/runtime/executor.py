@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from delegate.launch import Constant, Program, size_bytes
 from delegate.runtime.device import Device, opencl
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.memory import plan_arena, plan_constants
+from delegate.runtime.persistent import CONTROL_INTS, persistent_kernel
 
 Bytes = NDArray[np.uint8]
 
@@ -36,27 +38,42 @@ class LaunchTime:
 class Executor:
     """A program with its memory and kernels on a device.
 
+    Attributes:
+        program, batch; launches, up_bytes, down_bytes: what a run enqueues and copies.
     Raises:
         DeviceError: it does not fit, or the driver refuses memory.
         KernelBuildError: a kernel does not build.
     """
 
-    def __init__(self, device: Device, kernels: Kernels, program: Program) -> None:
+    def __init__(
+        self,
+        device: Device,
+        kernels: Kernels,
+        program: Program,
+        batch: int = 1,
+        persistent: bool = False,
+        sibling: Executor | None = None,
+    ) -> None:
+        """Take memory for `batch` pictures at once and upload what does not change.
+
+        `persistent`: all launches as one, where that can be built. `sibling`: an executor of the
+        same program and batch, whose constants this one shares; each has a queue of its own.
+        """
         self.program = program
-        self._device = device
+        self.batch = batch
         arena = plan_arena(program)
         constant_bytes, constant_offsets = plan_constants(program)
-        for what, needed in (("arena", arena.size_bytes), ("constants", constant_bytes)):
-            if needed > min(device.max_alloc_bytes, 2**31 - 1):
+        largest = min(device.max_alloc_bytes, 2**31 - 1)
+        for what, needed in (("arena", arena.size_bytes * batch), ("constants", constant_bytes)):
+            if needed > largest:
                 raise DeviceError(
-                    f"{what} of {needed} bytes: one buffer of this device holds at most "
-                    f"{min(device.max_alloc_bytes, 2**31 - 1)}"
+                    f"{what} of {needed} bytes: one buffer of this device holds at most {largest}"
                 )
+        self._slot_bytes = arena.size_bytes
         self._inputs = [(arena.offsets[t], size_bytes(t)) for t in program.inputs]
         self._outputs = [(arena.offsets[t], size_bytes(t)) for t in program.outputs]
-        constants = np.zeros(constant_bytes, np.uint8)
-        for constant, offset in constant_offsets.items():
-            constants[offset : offset + constant.size_bytes] = _as_bytes(constant.pack())
+        self.up_bytes = batch * sum(size for _, size in self._inputs)
+        self.down_bytes = batch * sum(size for _, size in self._outputs)
 
         def resolve(value: int | Tensor | Constant) -> int:
             if isinstance(value, Tensor):
@@ -69,70 +86,154 @@ class Executor:
             blocks += [launch.tiles, arena.size_bytes]  # what KERNEL of kernel.clh reads
             firsts.append(len(blocks))
             blocks.extend(resolve(value) for value in launch.params.values())
+        whole = None
+        if persistent and len(program.launches) > 1:
+            whole = persistent_kernel(device, kernels, program.launches, firsts, batch)
+        table_first = len(blocks)
+        if whole is not None:
+            blocks.extend(whole.table)
         params = np.array(blocks or [0], np.int32)
 
-        queue, flags = device.queue, cl.mem_flags
+        flags = cl.mem_flags
+        self._queue = device.queue if sibling is None else device.another_queue()
+        self._constants: cl.Buffer | None = None if sibling is None else sibling._constants
         self._buffers: list[cl.Buffer] = []
         self._kernels: list[tuple[cl.Kernel, tuple[int], tuple[int]]] = []
         try:
-            with opencl(f"allocating {(arena.size_bytes + constant_bytes) >> 10} KiB"):
-                for size, access in (
-                    (arena.size_bytes, flags.READ_WRITE),
-                    (constant_bytes, flags.READ_ONLY),
-                    (params.nbytes, flags.READ_ONLY),
-                ):
-                    self._buffers.append(cl.Buffer(device.context, access, size))
-                self._arena = self._buffers[0]
-                # Touching every byte makes a lazy driver allocate now, not in the middle of a run.
-                cl.enqueue_copy(queue, self._arena, np.zeros(arena.size_bytes, np.uint8))
-                cl.enqueue_copy(queue, self._buffers[1], constants)
-                cl.enqueue_copy(queue, self._buffers[2], params)
+            with opencl(f"allocating {(arena.size_bytes * batch + constant_bytes) >> 10} KiB"):
+
+                def buffer(access: int, values: Bytes) -> cl.Buffer:
+                    made = cl.Buffer(device.context, access, values.nbytes)
+                    # Touching every byte makes a lazy driver allocate now, not within a run.
+                    cl.enqueue_copy(self._queue, made, values)
+                    return made
+
+                def own(access: int, values: Bytes) -> cl.Buffer:
+                    self._buffers.append(buffer(access, values))
+                    return self._buffers[-1]
+
+                self._arena = own(flags.READ_WRITE, np.zeros(arena.size_bytes * batch, np.uint8))
+                if self._constants is None:
+                    constants = np.zeros(constant_bytes, np.uint8)
+                    for constant, offset in constant_offsets.items():
+                        packed = _as_bytes(constant.pack())
+                        constants[offset : offset + constant.size_bytes] = packed
+                    # Not among the buffers to release: siblings may still read it.
+                    self._constants = buffer(flags.READ_ONLY, constants)
+                block_buffer = own(flags.READ_ONLY, _as_bytes(params))
+                arguments = [self._arena, self._constants, block_buffer]
                 for tensor, offset in arena.offsets.items():
                     if tensor.data is not None:
                         data = _as_bytes(tensor.data)
-                        cl.enqueue_copy(queue, self._arena, data, dst_offset=offset)
-            for launch, first in zip(program.launches, firsts, strict=True):
-                kernel, group = kernels.kernel(launch)
-                with opencl(f"clSetKernelArg {launch.kernel}"):
-                    kernel.set_args(*self._buffers, np.int32(first))
-                self._kernels.append((kernel, (launch.tiles * group,), (group,)))
+                        for slot in range(batch):
+                            place = slot * arena.size_bytes + offset
+                            cl.enqueue_copy(self._queue, self._arena, data, dst_offset=place)
+                if whole is not None:
+                    control = _as_bytes(np.zeros(CONTROL_INTS, np.int32))
+                    arguments.append(own(flags.READ_WRITE, control))
+            if whole is not None:
+                with opencl("clSetKernelArg of the persistent kernel"):
+                    whole.kernel.set_args(*arguments, np.int32(table_first))
+                size = whole.groups * whole.group_items
+                self._kernels.append((whole.kernel, (size,), (whole.group_items,)))
+            else:
+                for launch, first in zip(program.launches, firsts, strict=True):
+                    kernel, group = kernels.kernel(launch)
+                    with opencl(f"clSetKernelArg {launch.kernel}"):
+                        kernel.set_args(*arguments, np.int32(first))
+                    size = launch.tiles * batch * group
+                    self._kernels.append((kernel, (size,), (group,)))
         except BaseException:
             self.close()
             raise
+        self.launches = len(self._kernels)
         self._events: list[cl.Event] = []
+        self._copies: list[object] = []
+
+    @property
+    def is_persistent(self) -> bool:
+        """Whether all launches run as one."""
+        return len(self._kernels) == 1 < len(self.program.launches)
 
     def run(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
         """Run once, from host bytes to host bytes.
 
         Shapes:
-            one uint8 array a program input or output, as long as the tensor's bytes
+            one uint8 array a program input or output, as long as the tensor's bytes times the
+            batch, picture after picture
         Raises:
             DeviceError: a size that does not fit, or a failed OpenCL call.
         """
+        self.submit(inputs, outputs)
+        self.wait()
+
+    def submit(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
+        """Enqueue a run; the arrays are the device's until `wait`. Raises as `run`."""
         if not self._buffers:
             raise DeviceError("the delegate was closed")
-        for given, planned in zip(
+        batch = self.batch
+        for given, (_, size) in zip(
             (*inputs, *outputs), (*self._inputs, *self._outputs), strict=True
         ):
-            if given.nbytes != planned[1]:
-                raise DeviceError(f"{given.nbytes} bytes given, {planned[1]} planned")
-        queue, arena = self._device.queue, self._arena
+            if given.nbytes != size * batch:
+                raise DeviceError(f"{given.nbytes} bytes given, {size * batch} planned")
+        queue, arena = self._queue, self._arena
         with opencl("running"):
             # NOTE: pyopencl waits for a copy whose event is dropped, so they are held to the end.
-            copies = [
-                cl.enqueue_copy(queue, arena, source, dst_offset=offset, is_blocking=False)
-                for source, (offset, _) in zip(inputs, self._inputs, strict=True)
+            copies: list[object] = [
+                cl.enqueue_copy(queue, arena, source, is_blocking=False, **self._place(place, True))
+                for source, place in zip(inputs, self._inputs, strict=True)
             ]
             events = [
                 cl.enqueue_nd_range_kernel(queue, kernel, global_size, local_size)
                 for kernel, global_size, local_size in self._kernels
             ]
             copies += [
-                cl.enqueue_copy(queue, result, arena, src_offset=offset, is_blocking=False)
-                for result, (offset, _) in zip(outputs, self._outputs, strict=True)
+                cl.enqueue_copy(
+                    queue, result, arena, is_blocking=False, **self._place(place, False)
+                )
+                for result, place in zip(outputs, self._outputs, strict=True)
             ]
-            queue.finish()
-        self._events = events
+            queue.flush()
+        self._copies, self._events = copies, events
+
+    def _place(self, place: tuple[int, int], is_input: bool) -> dict[str, Any]:
+        """The arguments that say where in the arena a tensor's bytes of all pictures lie."""
+        offset, size = place
+        if self.batch == 1:
+            return {"dst_offset" if is_input else "src_offset": offset}
+        return {
+            "buffer_origin": (offset, 0, 0),
+            "host_origin": (0, 0, 0),
+            "region": (size, self.batch, 1),
+            "buffer_pitches": (self._slot_bytes, 0),
+            "host_pitches": (size, 0),
+        }
+
+    def wait(self) -> None:
+        """Return when the submitted run's outputs are there.
+
+        Raises:
+            DeviceError: a failed OpenCL call.
+        """
+        with opencl("running"):
+            self._queue.finish()
+        self._copies = []
+
+    def repeat(self, count: int) -> float:
+        """Run the launches alone `count` times; return one time's seconds on this clock.
+
+        Raises:
+            DeviceError: a failed OpenCL call.
+        """
+        with opencl("running"):
+            self._queue.finish()
+            begin = time.perf_counter()
+            for _ in range(count):
+                for kernel, global_size, local_size in self._kernels:
+                    cl.enqueue_nd_range_kernel(self._queue, kernel, global_size, local_size)
+            self._queue.finish()
+        return (time.perf_counter() - begin) / count
 
     def profile(self) -> list[LaunchTime]:
         """Return the last run's launches; the device must have been opened for profiling."""
@@ -161,6 +262,8 @@ class Executor:
         """Give the device's memory back; a second call does nothing."""
         self._events = []
         self._kernels = []
+        self._copies = []
+        self._constants = None
         buffers, self._buffers = self._buffers, []
         for buffer in buffers:
             buffer.release()

@@ -69,15 +69,18 @@ class Kernels:
 
     def program(self, file: str, defines: Mapping[str, str]) -> cl.Program:
         """Return a built program by file and macros; raises as `build`."""
-        source = source_of(file, defines)
+        # The macros a person chose; the fields' places say nothing.
+        chosen = {n: v for n, v in defines.items() if not v.startswith("(params")}
+        return self.source(file, source_of(file, defines), chosen)
+
+    def source(self, file: str, source: str, chosen: dict[str, str]) -> cl.Program:
+        """Return a built program by its text; `chosen` tells people which; raises as `build`."""
         if source in self._failures:
             raise self._failures[source]
         if source not in self._programs:
             try:
                 self._programs[source] = self._load_or_build(file, source)
             except DeviceError as error:
-                # The macros a person chose; the fields' places say nothing.
-                chosen = {n: v for n, v in defines.items() if not v.startswith("(params")}
                 failure = KernelBuildError(f"{file}.cl", chosen, str(error))
                 self._failures[source] = failure
                 _log.warning("%s; the driver's log:\n%s", failure, failure.log)

@@ -10,7 +10,8 @@ from delegate.graph.ir import Tensor
 from delegate.launch import Constant, Program, size_bytes
 
 ALIGNMENT = 64  # bytes: a vector of 16 ints, and a cache line of most devices
-# Kernels may read a vector of 16 ints past a tensor's last element, never write there.
+# Kernels may read a vector of 16 ints past a tensor's last element, never write there: what they
+# find does not count, but it must be theirs to read behind the last tensor, too.
 SLACK_BYTES = 64
 
 
@@ -43,8 +44,8 @@ def plan_arena(program: Program) -> ArenaPlan:
     def touch(tensor: Tensor, step: int) -> None:
         tensor = root.get(tensor, tensor)
         if tensor not in blocks:
-            size = size_bytes(tensor) + SLACK_BYTES
-            blocks[tensor] = _Block(tensor, -(-size // ALIGNMENT) * ALIGNMENT, step, step)
+            size = max(-(-size_bytes(tensor) // ALIGNMENT), 1) * ALIGNMENT
+            blocks[tensor] = _Block(tensor, size, step, step)
         block = blocks[tensor]
         block.first, block.last = min(block.first, step), max(block.last, step)
 
@@ -75,8 +76,8 @@ def plan_arena(program: Program) -> ArenaPlan:
         placed.append(block)
     offsets = {tensor: block.offset for tensor, block in blocks.items()}
     offsets |= {tensor: offsets[source] for tensor, source in root.items()}
-    size = max((block.offset + block.size for block in placed), default=ALIGNMENT)
-    return ArenaPlan(size, offsets)
+    size = max((block.offset + block.size for block in placed), default=0)
+    return ArenaPlan(size + SLACK_BYTES, offsets)
 
 
 def plan_constants(program: Program) -> tuple[int, Mapping[Constant, int]]:
@@ -88,4 +89,4 @@ def plan_constants(program: Program) -> tuple[int, Mapping[Constant, int]]:
             if isinstance(value, Constant) and value not in offsets:
                 offsets[value] = size
                 size += -(-value.size_bytes // ALIGNMENT) * ALIGNMENT
-    return max(size, ALIGNMENT), offsets
+    return size + SLACK_BYTES, offsets

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -33,6 +35,14 @@ def works(alternative: Alternative) -> str | None:
     return None
 
 
+def takes(chosen: Alternative) -> compiler.Choose:
+    def choose(node: Node, alternatives: Sequence[Alternative]) -> Alternative:
+        assert alternatives == (FIRST, SECOND)
+        return chosen
+
+    return choose
+
+
 def reasons(graph: Graph, check: compiler.Check = works, *exclude: str) -> list[str | None]:
     found = compiler.verdicts(graph, TARGET, check, exclude)
     assert [(index, name) for index, name, _ in found] == [(n.index, n.op) for n in graph.nodes]
@@ -51,7 +61,7 @@ def test_excluded_ops_are_not_even_lowered() -> None:
     assert reasons(graph, works, "MUL", "ADD") == [excluded, excluded]
 
 
-def test_the_first_alternative_that_passes_is_used() -> None:
+def test_one_alternative_that_passes_is_enough_and_the_chosen_one_is_used() -> None:
     graph = net([("ADD", [0, 0], 1)])
     partition = partition_of(graph, [0])
 
@@ -60,7 +70,7 @@ def test_the_first_alternative_that_passes_is_used() -> None:
 
     for check, expected in ((works, FIRST), (only_second, SECOND)):
         assert reasons(graph, check) == [None]
-        program = compiler.compile_partition(partition, TARGET, check)
+        program = compiler.compile_partition(partition, TARGET, takes(expected))
         assert [step.alternative for step in program.steps] == [expected]
         assert [(step.node_index, step.op) for step in program.steps] == [(0, "ADD")]
         assert (program.inputs, program.outputs) == (partition.inputs, partition.outputs)
@@ -73,8 +83,12 @@ def test_a_node_of_which_no_alternative_passes_says_the_last_reason() -> None:
         return f"{alternative.name} does not build"
 
     assert reasons(graph, none) == ["second does not build"]
-    with pytest.raises(Unsupported, match=r"node 0 \(ADD\): second does not build"):
-        compiler.compile_partition(partition_of(graph, [0]), TARGET, none)
+
+    def choose(node: Node, alternatives: Sequence[Alternative]) -> Alternative:
+        raise Unsupported("none builds")
+
+    with pytest.raises(Unsupported, match=r"node 0 \(ADD\): none builds"):
+        compiler.compile_partition(partition_of(graph, [0]), TARGET, choose)
 
 
 def test_state_no_output_and_no_alternative_are_refused() -> None:

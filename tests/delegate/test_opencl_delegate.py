@@ -251,9 +251,9 @@ def test_the_predicted_executors_are_the_ones_that_run(
         made.append(Executor(*arguments))
         return made[-1]
 
-    monkeypatch.setattr("delegate.opencl_delegate.Executor", counted)
+    monkeypatch.setattr("delegate.engine.Executor", counted)
     model = write_model(THREE_PARTITIONS)
-    delegate = delegate_for(model, device)
+    delegate = delegate_for(model, device, tune="off")
     interpreter(model, delegate)
     assert len(made) == len(delegate.partitions) == 3
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from delegate import DeviceInfo, NoDeviceError, cache, probe
-from delegate.probe import examine, open_device, self_test
+from delegate.launch import Program
+from delegate.probe import Proof, examine, open_device, self_test
 from delegate.runtime.device import Device
 from delegate.runtime.executor import Executor
 
@@ -69,7 +70,7 @@ def test_a_failing_device_is_skipped_with_its_reason(
     child_that(monkeypatch, tmp_path, code)
     monkeypatch.setattr(probe, "TIMEOUT_SECONDS", 0.5 if "sleep" in code else 30)
     monkeypatch.setattr(probe, "matching", lambda selector: (info(), info(1, "Other")))
-    assert examine(info()) == failure
+    assert examine(info()).failure == failure
     with (
         caplog.at_level(logging.WARNING, "delegate"),
         pytest.raises(NoDeviceError) as raised,
@@ -89,7 +90,7 @@ def test_an_answer_is_found_between_a_driver_s_own_words(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     child_that(monkeypatch, tmp_path, f"print('driver 1.0'); print('{GOOD}'); print('bye')")
-    assert examine(info()) is None
+    assert examine(info()).failure is None
 
 
 @pytest.mark.usefixtures("_empty_cache")
@@ -112,7 +113,7 @@ def test_a_crash_of_pocl_comes_with_advice(
 ) -> None:
     code = f'sys.stderr.write("{words}"); sys.stderr.flush(); os.abort()'
     child_that(monkeypatch, tmp_path, code)
-    assert examine(info(platform=platform)) == f"its self-test died with SIGABRT{advice}"
+    assert examine(info(platform=platform)).failure == f"its self-test died with SIGABRT{advice}"
 
 
 @pytest.mark.usefixtures("_empty_cache")
@@ -121,8 +122,9 @@ def test_a_device_that_passed_is_remembered_until_its_driver_changes(
 ) -> None:
     counter = tmp_path / "calls"
     child_that(monkeypatch, tmp_path, f"open({str(counter)!r}, 'a').write('x'); print('{GOOD}')")
+    monkeypatch.setattr(probe, "_isas", lambda info: [])
     for _ in range(3):
-        assert examine(info()) is None
+        assert examine(info()).failure is None
     assert counter.read_text() == "x"
     examine(info(name="Another"))
     assert counter.read_text() == "xx"
@@ -133,23 +135,70 @@ def test_a_device_that_passed_is_remembered_until_its_driver_changes(
 
 
 @pytest.mark.usefixtures("_empty_cache")
+def test_instructions_are_proven_one_by_one_and_a_crash_costs_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked = tmp_path / "asked"
+    child_that(
+        monkeypatch,
+        tmp_path,
+        f"""
+open({str(asked)!r}, 'a').write(' '.join(sys.argv[5:]) + '\\n')
+for isa in sys.argv[5:]:
+    if isa == 'b': os.kill(os.getpid(), signal.SIGILL)
+    if isa == 'd': sys.exit(1)
+    print('self-test: ' + isa + (' other numbers' if isa == 'c' else ' passed'), flush=True)
+print('{GOOD}')
+""",
+    )
+    monkeypatch.setattr(probe, "_isas", lambda info: ["a", "b", "c", "d", "e"])
+    monkeypatch.setattr(probe, "_isa_program", lambda isa: Program((), (), ()))
+    monkeypatch.setattr(Program, "launches", [probe._launch()[0]])
+    proof = examine(info())
+    assert proof == Proof(None, frozenset({"a", "e"}))
+    assert asked.read_text().split("\n") == ["", "a b c d e", "c d e", "e", ""]
+    assert examine(info()) == proof
+    assert len(asked.read_text().split("\n")) == 5
+
+
+@pytest.mark.parametrize("isa", ["avx2", "vnni", "order", "order_x86", "dp4a", "mma", "order_ptx"])
+def test_what_a_device_computes_wrongly_is_not_proven(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, isa: str
+) -> None:
+    if isa not in examine(device).isa:
+        pytest.skip(f"{device.name} has no {isa}")
+    opened = Device(device, proven=[isa])
+    assert probe._isa_test(opened, isa) == "passed"
+    run = Executor.run
+
+    def slightly_wrong(self: Executor, inputs: list[object], outputs: list[object]) -> None:
+        run(self, inputs, outputs)  # type: ignore[arg-type]
+        outputs[0].view(np.int32).reshape(-1)[3] ^= 1  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(Executor, "run", slightly_wrong)
+    assert probe._isa_test(opened, isa) == "other numbers than expected"
+
+
+@pytest.mark.usefixtures("_empty_cache")
 def test_a_failure_is_not_remembered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     child_that(monkeypatch, tmp_path, "sys.exit(3)")
-    assert examine(info()) is not None
+    assert examine(info()).failure is not None
     child_that(monkeypatch, tmp_path, f"print('{GOOD}')")
-    assert examine(info()) is None
+    assert examine(info()).failure is None
 
 
 @pytest.mark.usefixtures("_empty_cache")
 def test_a_working_device_passes_in_a_child(device: DeviceInfo) -> None:
     assert self_test(Device(device)) is None
-    assert examine(device) is None
+    proof = examine(device)
+    assert proof.failure is None
+    assert examine(device) == proof  # from the cache, with all that was proven
 
 
 @pytest.mark.usefixtures("_empty_cache")
 def test_the_child_finds_the_very_device_or_says_so(device: DeviceInfo) -> None:
     moved = DeviceInfo(device.index, *([""] * 7))
-    failure = examine(moved)
+    failure = examine(moved).failure
     assert failure is not None
     assert failure.startswith("its self-test ended with 1 and no answer: ")
     assert failure.endswith(f"device {device.index} is now {device.identity}")
@@ -190,9 +239,10 @@ def test_a_failing_device_gives_way_to_the_next(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(probe, "matching", lambda selector: (info(9), device))
-    answers = {9: "broken", device.index: None}
+    answers = {9: Proof("broken"), device.index: Proof(None, frozenset({"dot"}))}
     monkeypatch.setattr(probe, "examine", lambda found: answers[found.index])
     with caplog.at_level(logging.WARNING, "delegate"):
         opened = open_device("words", profiling=False)
     assert opened.info == device
+    assert opened.proven == {"dot"}
     assert caplog.messages == ["device 9 is skipped: Dev (Plat 1): broken"]

@@ -25,7 +25,7 @@ SUMS = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2)], [1])
 
 def program_of(graph: Graph) -> Program:
     partition = partition_of(graph, range(len(graph.nodes)))
-    return compile_partition(partition, Target(), lambda alternative: None)
+    return compile_partition(partition, Target(), lambda node, alternatives: alternatives[-1])
 
 
 def executor_on(device: DeviceInfo, graph: Graph = SUMS, profiling: bool = False) -> Executor:
@@ -99,8 +99,8 @@ def test_a_closed_executor_says_so_and_closes_twice(device: DeviceInfo) -> None:
 @pytest.mark.parametrize(
     ("limit", "text"),
     [
-        (191, "arena of 192 bytes: one buffer of this device holds at most 191"),
-        (63, "arena of 192 bytes: one buffer of this device holds at most 63"),
+        (255, "arena of 256 bytes: one buffer of this device holds at most 255"),
+        (63, "arena of 256 bytes: one buffer of this device holds at most 63"),
     ],
 )
 def test_what_does_not_fit_in_one_buffer_is_refused(
@@ -110,7 +110,7 @@ def test_what_does_not_fit_in_one_buffer_is_refused(
     opened.max_alloc_bytes = limit
     with pytest.raises(DeviceError, match=text):
         Executor(opened, Kernels(opened), program_of(SUMS))
-    opened.max_alloc_bytes = 192
+    opened.max_alloc_bytes = 256
     Executor(opened, Kernels(opened), program_of(SUMS)).close()
 
 

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs single alternatives on a device: for their times, and against each other's outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.graph.ir import Tensor
+from delegate.launch import Alternative, Program, Step, size_bytes
+from delegate.runtime.device import Device
+from delegate.runtime.executor import Executor
+from delegate.runtime.kernels import Kernels
+
+_LEAST_SECONDS = 2e-4  # a timed stretch: what one launch takes is lost in the wait for it
+_MOST_LAUNCHES = 50
+
+
+class DeviceBench:
+    """An opened device to try alternatives on; see delegate.tune.Bench."""
+
+    def __init__(self, device: Device, kernels: Kernels) -> None:
+        self._device = device
+        self._kernels = kernels
+
+    def check(self, alternative: Alternative) -> str | None:
+        """Return why it cannot run here, or None."""
+        return self._kernels.check(alternative.launches)
+
+    def differ(self, alternatives: Sequence[Alternative], plain: Alternative) -> list[bool]:
+        """Return for each whether it gives other outputs than the plain one on random inputs."""
+        theirs = self._outputs(plain)
+        return [
+            not all(_same(a, b) for a, b in zip(self._outputs(each), theirs, strict=True))
+            for each in alternatives
+        ]
+
+    def times(self, alternatives: Sequence[Alternative], rounds: int) -> list[float]:
+        """Return each one's least time in seconds, taken in turns."""
+        if len(alternatives) == 1:
+            return [0.0]
+        made: list[Executor] = []
+        try:
+            made += [self._executor(alternative) for alternative in alternatives]
+            counts = []
+            for executor in made:
+                executor.repeat(1)
+                once = executor.repeat(1)
+                counts.append(max(1, min(_MOST_LAUNCHES, round(_LEAST_SECONDS / once))))
+            return [
+                min(times)
+                for times in zip(
+                    *(
+                        [e.repeat(count) for e, count in zip(made, counts, strict=True)]
+                        for _ in range(rounds)
+                    ),
+                    strict=True,
+                )
+            ]
+        finally:
+            for executor in made:
+                executor.close()
+
+    def _executor(self, alternative: Alternative) -> Executor:
+        launches = alternative.launches
+        written = {tensor for launch in launches for tensor in launch.writes}
+        read = {t for launch in launches for t in launch.reads if t.data is None} - written
+        program = Program((Step(0, "", alternative),), tuple(read), tuple(written))
+        return Executor(self._device, self._kernels, program)
+
+    def _outputs(self, alternative: Alternative) -> list[NDArray[Any]]:
+        executor = self._executor(alternative)
+        try:
+            program = executor.program
+            outputs = [np.zeros(size_bytes(t), np.uint8) for t in program.outputs]
+            executor.run([_random(t).view(np.uint8) for t in program.inputs], outputs)
+            by_index = zip(program.outputs, outputs, strict=True)
+            return [out.view(t.dtype) for t, out in sorted(by_index, key=lambda e: e[0].index)]
+        finally:
+            executor.close()
+
+
+def _random(tensor: Tensor) -> NDArray[Any]:
+    count = size_bytes(tensor) // np.dtype(tensor.dtype).itemsize
+    rng = np.random.default_rng(count)
+    if tensor.dtype in ("uint8", "int8"):
+        return rng.integers(0, 256, count).astype(np.uint8).view(tensor.dtype)
+    if tensor.dtype == "float32":
+        return rng.standard_normal(count).astype(np.float32)
+    return np.zeros(count, tensor.dtype)  # an index must be one
+
+
+def _same(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    if a.dtype != np.float32:
+        return bool(np.array_equal(a, b))
+    # Another order of additions; a wrong element is off by far more.
+    return bool(np.allclose(a, b, rtol=1e-3, atol=1e-4 * float(np.abs(b).max(initial=0))))

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All launches of a program as one kernel whose groups claim tiles in order. Knows no op."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyopencl as cl
+
+from delegate.errors import DeviceError, KernelBuildError
+from delegate.launch import Launch
+from delegate.runtime.device import Device, opencl
+from delegate.runtime.kernels import Kernels, defines_of, source_of
+
+ORDERS = {"order_x86", "order_ptx", "order"}  # what self-tests prove, in runtime_isa.cl
+CONTROL_INTS = 3  # counters, zero between runs
+_FILE, _KERNEL = "runtime_persistent", "runtime_persistent"
+_DEFINED = re.compile(r"^[ \t]*#define[ \t]+(\w+)", re.MULTILINE)
+_log = logging.getLogger("delegate")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Persistent:
+    """A program as one launch."""
+
+    kernel: cl.Kernel
+    groups: int
+    group_items: int
+    table: Sequence[int]  # a row a launch: body, first, end; see runtime_persistent.cl
+
+
+def persistent_kernel(
+    device: Device, kernels: Kernels, launches: Sequence[Launch], firsts: Sequence[int], batch: int
+) -> Persistent | None:
+    """Return the one kernel that runs all launches; None where the device was not proven to order
+    memory between groups as it needs, or does not build it.
+
+    `firsts`: where each launch's block of params begins.
+    """
+    if not device.proven & ORDERS:
+        return None
+    one_item = all(launch.group_items == 1 for launch in launches)
+    group_items = 1 if one_item else max(launch.group_items for launch in launches)
+    bodies: dict[str, int] = {}
+    table: list[int] = []
+    end = 0
+    names: list[str] = []
+    for launch, first in zip(launches, firsts, strict=True):
+        text = _body(launch)
+        if text not in bodies:
+            bodies[text] = len(bodies)
+            names.append(f"RUN({bodies[text]}, {launch.kernel}_tile_{bodies[text]})")
+        end += launch.tiles * batch
+        table += [bodies[text], first, end]
+    source = "".join(text.replace("@BODY@", f"_{number}") for text, number in bodies.items())
+    scratch = max((int(launch.defines.get("SCRATCH_INTS", 0)) for launch in launches), default=0)
+    defines = {
+        "BODIES": " ".join(names),
+        "TILES": str(end),
+        "ONE_ITEM": str(int(one_item)),
+        "ORDER_X86": str(int("order_x86" in device.proven)),
+        "ORDER_PTX": str(int("order_ptx" in device.proven)),
+        "SCRATCH_INTS": str(scratch),
+    }
+    try:
+        program = kernels.source(_FILE, source + source_of(_FILE, defines), defines)
+        with opencl("clCreateKernel of the persistent kernel"):
+            kernel = cl.Kernel(program, _KERNEL)
+            limit = kernel.get_work_group_info(
+                cl.kernel_work_group_info.WORK_GROUP_SIZE, device.cl_device
+            )
+    except (DeviceError, KernelBuildError) as error:
+        _log.info("launches run one by one: %s", error)
+        return None
+    return Persistent(kernel, device.compute_units, min(group_items, limit), table)
+
+
+def _body(launch: Launch) -> str:
+    """Return a build of a kernel file that can stand beside others; @BODY@ becomes its number."""
+    defines: Mapping[str, str] = {"IS_PERSISTENT": "1", "BODY": "@BODY@", **defines_of(launch)}
+    text = source_of(launch.file, defines)
+    macros = dict.fromkeys(_DEFINED.findall(text))
+    return text + "".join(f"\n#undef {macro}" for macro in macros) + "\n"

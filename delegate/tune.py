@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Alternatives -> the fastest on this device, measured once and remembered on disk.
+
+Nothing else chooses. What it measures is compared with the plain alternative first: a variant that
+a driver compiles wrongly is left out, and a warning says so. Touches no device: `Bench` does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from delegate import cache
+from delegate.errors import DeviceError, KernelBuildError, Unsupported
+from delegate.graph.ir import Node, Tensor
+from delegate.launch import Alternative, Constant, Launch
+
+MODES = ("off", "quick", "full")
+QUICK_SECONDS = 3.0  # a process; what is left over is measured at the next start
+_ROUNDS = {"quick": 3, "full": 12}
+_log = logging.getLogger("delegate")
+
+
+class Bench(Protocol):
+    """A device that alternatives are tried on."""
+
+    def check(self, alternative: Alternative) -> str | None:
+        """Return why it cannot run here, or None."""
+
+    def differ(self, alternatives: Sequence[Alternative], plain: Alternative) -> list[bool]:
+        """Return for each whether it gives other outputs than the plain one does."""
+
+    def times(self, alternatives: Sequence[Alternative], rounds: int) -> list[float]:
+        """Return each one's least time in seconds, taken in turns."""
+
+
+class Tuner:
+    """Chooses for the nodes of one device.
+
+    `source_of`: all that a launch's kernel is compiled from; `identity`: device and driver.
+    """
+
+    def __init__(
+        self, mode: str, identity: str, bench: Bench, source_of: Callable[[Launch], str]
+    ) -> None:
+        if mode not in MODES:
+            raise ValueError(f"tune='{mode}': one of {', '.join(MODES)}")
+        self._mode = mode
+        self._bench = bench
+        self._source_of = source_of
+        self._name = f"tune/{hashlib.sha256(identity.encode()).hexdigest()[:40]}"
+        self._chosen: dict[str, str] | None = None  # signature -> alternative's name
+        self._seconds_left = QUICK_SECONDS if mode == "quick" else float("inf")
+        self._is_new = False
+
+    def choose(self, node: Node, alternatives: Sequence[Alternative]) -> Alternative:
+        """Return the alternative to run; without measuring, the first that this device can.
+
+        Raises:
+            Unsupported: it can run none; the last reason, which is the plain one's.
+        """
+        if len(alternatives) > 1:
+            known = self.remembered(
+                self.signature(alternatives), lambda: self._measure(node, alternatives)
+            )
+            alternatives = sorted(alternatives, key=lambda each: each.name != known)
+        reason: str | None = None
+        for alternative in alternatives:
+            reason = self._bench.check(alternative)
+            if reason is None:
+                return alternative
+        raise Unsupported(reason or "no way to run it")
+
+    def remembered(self, signature: str, measure: Callable[[], str | None]) -> str | None:
+        """Return the name kept for a signature, else what `measure` finds, else None.
+
+        It is not asked to measure in mode "off", nor when the seconds for it are used up.
+        """
+        if self._mode == "off":
+            return None
+        known = self._known().get(signature)
+        if known is None and self._seconds_left > 0:
+            begin = time.perf_counter()
+            known = measure()
+            self._seconds_left -= time.perf_counter() - begin
+            if known is not None:
+                self._known()[signature] = known
+                self._is_new = True
+        return known
+
+    def fastest(self, repeat: Mapping[str, Callable[[int], float]]) -> str:
+        """Return the name of what runs faster; each is called with a count and gives seconds."""
+        times = {name: float("inf") for name in repeat}
+        for _ in range(2 * _ROUNDS[self._mode]):
+            for name, run in repeat.items():
+                times[name] = min(times[name], run(3))
+        return min(times, key=times.__getitem__)
+
+    def save(self) -> None:
+        """Keep what was measured since the last call; other processes' findings stay."""
+        if self._is_new:
+            mine, self._chosen = self._known(), None
+            self._chosen = self._known() | mine
+            cache.store(self._name, json.dumps(self._chosen).encode())
+            self._is_new = False
+
+    def signature(self, alternatives: Sequence[Alternative]) -> str:
+        """Return what two nodes must share to run equally fast: kernels, sizes and macros."""
+        digest = hashlib.sha256()
+        for alternative in alternatives:
+            digest.update(alternative.name.encode())
+            for launch in alternative.launches:
+                # Zero points, clamps and the like are numbers alike; sizes show in these.
+                sizes = [_size(v) for v in launch.params.values() if not isinstance(v, int)]
+                digest.update(repr((launch.kernel, launch.tiles, sizes)).encode())
+                digest.update(self._source_of(launch).encode())
+        return digest.hexdigest()[:24]
+
+    def _known(self) -> dict[str, str]:
+        if self._chosen is None:
+            content = cache.load(self._name)
+            self._chosen = {} if content is None else json.loads(content)
+        return self._chosen
+
+    def _measure(self, node: Node, alternatives: Sequence[Alternative]) -> str | None:
+        *others, plain = alternatives
+        able = [each for each in others if self._bench.check(each) is None]
+        try:
+            if self._bench.check(plain) is None:
+                able = self._truthful(node, able, plain) or [plain]
+            times = self._bench.times(able, _ROUNDS[self._mode])
+        except (DeviceError, KernelBuildError) as error:
+            _log.info("node %d (%s) was not tuned: %s", node.index, node.op, error)
+            return None
+        best = min(range(len(able)), key=times.__getitem__)
+        _log.debug(
+            "node %d (%s): %s", node.index, node.op,
+            ", ".join(f"{a.name} {t * 1e6:.0f} us" for a, t in zip(able, times, strict=True)),
+        )  # fmt: skip
+        return able[best].name
+
+    def _truthful(
+        self, node: Node, able: Sequence[Alternative], plain: Alternative
+    ) -> list[Alternative]:
+        truthful = []
+        for each, differs in zip(able, self._bench.differ(able, plain), strict=True):
+            if differs:
+                _log.warning(
+                    "node %d (%s): '%s' computes wrongly on this device and is not used",
+                    node.index, node.op, each.name,
+                )  # fmt: skip
+            else:
+                truthful.append(each)
+        return truthful
+
+
+def _size(value: Tensor | Constant) -> object:
+    return value.shape if isinstance(value, Tensor) else value.size_bytes

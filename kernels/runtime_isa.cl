@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// Macros: none of its own.
+#pragma OPENCL FP_CONTRACT OFF
+#include "kernel.clh"
+
+// answers[m][n] = sum over k of a[m][k] * b[n][k], 16 x 8 of 32 terms, by the instructions named:
+// does the compiler know them, the device run them, and are they what the kernels take them for?
+// Each is a kernel of its own, built and run in a child process.
+
+#if USES_RUNTIME_ISA_VNNI
+#define ISA __attribute__((target("avx512vnni,avx512vl,avx512f,avx512bw,avx512dq"), noinline))
+typedef int LOCAL(v16si) __attribute__((vector_size(64)));
+
+ISA static void LOCAL(rows)(global const int* a, global const int* b, global int* answers) {
+  for (int m = 0; m < 16; m++) {
+    LOCAL(v16si) sum;
+    for (int lane = 0; lane < 16; lane++) sum[lane] = 0;
+    for (int k = 0; k < 8; k++) {
+      LOCAL(v16si) left, right;
+      for (int lane = 0; lane < 16; lane++) {
+        left[lane] = a[m * 8 + k];
+        right[lane] = b[lane % 8 * 8 + k];
+      }
+      sum = (LOCAL(v16si))__builtin_ia32_vpdpbusd512(sum, left, right);
+    }
+    for (int n = 0; n < 8; n++) answers[m * 8 + n] = sum[n + 8];
+  }
+}
+
+TILE(runtime_isa_vnni) {
+  LOCAL(rows)((global const int*)(constants + A), (global const int*)(constants + B),
+              (global int*)(arena + ANSWERS));
+}
+KERNEL(runtime_isa_vnni)
+#endif
+
+#if USES_RUNTIME_ISA_AVX2
+#define ISA __attribute__((target("avx2,fma"), noinline))
+typedef int LOCAL(v8si) __attribute__((vector_size(32)));
+typedef short LOCAL(v16hi) __attribute__((vector_size(32)));
+
+ISA static void LOCAL(rows)(global const uchar* a, global const char* b, global int* answers) {
+  for (int m = 0; m < 16; m++) {
+    LOCAL(v8si) sum;
+    for (int lane = 0; lane < 8; lane++) sum[lane] = 0;
+    for (int k = 0; k < 32; k += 2) {
+      LOCAL(v16hi) left, right;
+      for (int n = 0; n < 8; n++) {
+        left[2 * n] = a[m * 32 + k];
+        left[2 * n + 1] = a[m * 32 + k + 1];
+        right[2 * n] = b[n * 32 + k];
+        right[2 * n + 1] = b[n * 32 + k + 1];
+      }
+      sum += (LOCAL(v8si))__builtin_ia32_pmaddwd256(left, right);
+    }
+    for (int n = 0; n < 8; n++) answers[m * 8 + n] = sum[n];
+  }
+}
+
+TILE(runtime_isa_avx2) {
+  LOCAL(rows)(constants + A, (global const char*)(constants + B), (global int*)(arena + ANSWERS));
+}
+KERNEL(runtime_isa_avx2)
+#endif
+
+#if USES_RUNTIME_ISA_DP4A
+TILE(runtime_isa_dp4a) {
+  global const int* a = (global const int*)(constants + A);
+  global const int* b = (global const int*)(constants + B);
+  for (int i = get_local_id(0); i < 128; i += get_local_size(0)) {
+    int sum = 0;
+    for (int k = 0; k < 8; k++)
+      asm volatile("dp4a.u32.s32 %0, %1, %2, %0;"
+                   : "+r"(sum)
+                   : "r"(a[i / 8 * 8 + k]), "r"(b[i % 8 * 8 + k]));
+    ((global int*)(arena + ANSWERS))[i] = sum;
+  }
+}
+KERNEL(runtime_isa_dp4a)
+#endif
+
+#if USES_RUNTIME_ISA_MMA
+TILE(runtime_isa_mma) {
+  // Fragments of m16n8k32, row by column: PTX ISA, "Matrix Fragments for mma.m16n8k32".
+  int item = get_local_id(0);
+  int row = item / 4;
+  int column = item % 4;
+  global const int* a = (global const int*)(constants + A);
+  global const int* b = (global const int*)(constants + B);
+  int a0 = a[row * 8 + column];
+  int a1 = a[(row + 8) * 8 + column];
+  int a2 = a[row * 8 + column + 4];
+  int a3 = a[(row + 8) * 8 + column + 4];
+  int b0 = b[row * 8 + column];
+  int b1 = b[row * 8 + column + 4];
+  int c0 = 0, c1 = 0, c2 = 0, c3 = 0;
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+r"(c0), "+r"(c1), "+r"(c2), "+r"(c3)
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+  global int* answer = (global int*)(arena + ANSWERS) + row * 8 + column * 2;
+  answer[0] = c0;
+  answer[1] = c1;
+  answer[64] = c2;
+  answer[65] = c3;
+}
+KERNEL(runtime_isa_mma)
+#endif
+
+#if USES_RUNTIME_ISA_ORDER
+// What one group writes must reach the others between two launches of the persistent kernel: each
+// of 64 tiles mixes three values that other tiles of the launch before wrote.
+// tile: one value
+TILE(runtime_isa_order) {
+  if (get_local_id(0) == 0) {
+    global const int* from = (global const int*)(arena + FROM);
+    ((global int*)(arena + TO))[tile] =
+        from[tile] * 3 + from[(tile * 7 + 1) % 64] * 5 + from[(tile + 32) % 64] + tile;
+  }
+}
+KERNEL(runtime_isa_order)
+#endif
