@@ -10,6 +10,7 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Graph, Node
 from delegate.graph.partition import Partition, dynamic_tensors
 from delegate.launch import Alternative, Program, Step, Target
+from delegate.passes import run_passes
 
 Check = Callable[[Alternative], str | None]
 Choose = Callable[[Node, Sequence[Alternative]], Alternative]  # or Unsupported
@@ -62,6 +63,21 @@ def compile_partition(partition: Partition, target: Target, choose: Choose) -> P
         except Unsupported as refusal:
             raise Unsupported(f"node {node.index} ({node.op}): {refusal}") from None
     return Program(tuple(steps), partition.inputs, partition.outputs)
+
+
+def rewritten(partition: Partition, target: Target, check: Check) -> Partition:
+    """Return the partition after the passes; one whose nodes do not run here is left out."""
+
+    def accepts(changed: Partition) -> bool:
+        try:
+            for node in changed.nodes:
+                if node not in partition.nodes:
+                    _first(_lower(node, target), check)
+        except Unsupported:
+            return False
+        return True
+
+    return run_passes(partition, accepts)
 
 
 def _lower(node: Node, target: Target) -> tuple[Alternative, ...]:

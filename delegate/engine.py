@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
 
 from delegate import compiler
 from delegate.errors import DeviceError
@@ -18,7 +19,10 @@ from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels, defines_of, source_of
 from delegate.tune import Tuner
 
-_ONE_BY_ONE, _AS_ONE = "one by one", "as one"
+
+class _Form(NamedTuple):
+    program: Program
+    as_one: bool  # all launches as one persistent launch
 
 
 class Engine:
@@ -81,9 +85,12 @@ class Engine:
             Unsupported: a node does not lower. DeviceError, KernelBuildError: it does not fit or
                 build.
         """
-        program = compiler.compile_partition(partition, target, self._tuner.choose)
+        programs = [compiler.compile_partition(partition, target, self._tuner.choose)]
+        fused = compiler.rewritten(partition, target, self._bench.check)
+        if fused is not partition:
+            programs.insert(0, compiler.compile_partition(fused, target, self._tuner.choose))
         try:
-            return self._in_faster_form(program, batch)
+            return self._fastest(programs, batch)
         finally:
             self._tuner.save()
 
@@ -91,26 +98,39 @@ class Engine:
         """Return a second executor of the same program, with a queue and an arena of its own."""
         return self._made(executor.program, executor.batch, executor.is_persistent, executor)
 
-    def _in_faster_form(self, program: Program, batch: int) -> Executor:
-        if self._profiling or len(program.launches) < 2:
-            return self._made(program, batch)
-        digest = hashlib.sha256(str(batch).encode())
-        for step in program.steps:
-            digest.update(self._tuner.signature([step.alternative]).encode())
+    def _fastest(self, programs: Sequence[Program], batch: int) -> Executor:
+        """The first of equivalent programs or the one that measures faster, in the faster form."""
+        forms = [
+            _Form(program, as_one)
+            for program in programs
+            for as_one in (False, True)
+            if not (as_one and (self._profiling or len(program.launches) < 2))
+        ]
+        names = [f"{programs.index(each.program)} {each.as_one}" for each in forms]
         made: dict[str, Executor] = {}
 
         def measure() -> str | None:
-            made[_ONE_BY_ONE] = self._made(program, batch)
-            try:
-                made[_AS_ONE] = self._made(program, batch, True, made[_ONE_BY_ONE])
-            except DeviceError:
-                return None  # two do not fit: it stays as it is
-            if not made[_AS_ONE].is_persistent:
-                return _ONE_BY_ONE
-            return self._tuner.fastest({form: each.repeat for form, each in made.items()})
+            for name, form in zip(names, forms, strict=True):
+                sibling = next((e for e in made.values() if e.program is form.program), None)
+                try:
+                    executor = self._made(form.program, batch, form.as_one, sibling)
+                except DeviceError:
+                    continue  # so many do not fit at once
+                if executor.is_persistent == form.as_one:
+                    made[name] = executor
+                else:
+                    executor.close()
+            return self._tuner.fastest({name: each.repeat for name, each in made.items()})
 
-        form = self._tuner.remembered(digest.hexdigest()[:24], measure) or _ONE_BY_ONE
-        chosen = made.pop(form, None) or self._made(program, batch, form == _AS_ONE)
+        known = None
+        if len(forms) > 1:
+            digest = hashlib.sha256(str(batch).encode())
+            for step in (step for program in programs for step in program.steps):
+                digest.update(self._tuner.signature([step.alternative]).encode())
+            known = self._tuner.remembered(digest.hexdigest()[:24], measure)
+        name = known if known in names else names[0]
+        form = forms[names.index(name)]
+        chosen = made.pop(name, None) or self._made(form.program, batch, form.as_one)
         for other in made.values():
             other.close()
         return chosen

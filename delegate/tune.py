@@ -92,12 +92,15 @@ class Tuner:
                 self._is_new = True
         return known
 
-    def fastest(self, repeat: Mapping[str, Callable[[int], float]]) -> str:
+    def fastest(self, repeat: Mapping[str, Callable[[int], float]]) -> str | None:
         """Return the name of what runs faster; each is called with a count and gives seconds."""
+        if not repeat:
+            return None
         times = {name: float("inf") for name in repeat}
         for _ in range(2 * _ROUNDS[self._mode]):
             for name, run in repeat.items():
                 times[name] = min(times[name], run(3))
+        _log.debug("whole: %s", ", ".join(f"{n} {t * 1e6:.0f} us" for n, t in times.items()))
         return min(times, key=times.__getitem__)
 
     def save(self) -> None:

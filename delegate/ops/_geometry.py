@@ -65,8 +65,14 @@ def window(
             "wider than 2^31 pixels"
         )
     padding = options.get("padding")
-    out_h, pad_top = _along(source.shape[1], kernel_h, strides[0], dilations[0], padding)
-    out_w, pad_left = _along(source.shape[2], kernel_w, strides[1], dilations[1], padding)
+    height, width = source.shape[1:3]
+    if padding == "EXPLICIT":  # no option of TFLite's: see passes/fuse_pad.py
+        height += options["pad_top"] + options["pad_bottom"]
+        width += options["pad_left"] + options["pad_right"]
+    out_h, pad_top = _along(height, kernel_h, strides[0], dilations[0], padding)
+    out_w, pad_left = _along(width, kernel_w, strides[1], dilations[1], padding)
+    if padding == "EXPLICIT":
+        pad_top, pad_left = options["pad_top"], options["pad_left"]
     if (out_h, out_w) != result.shape[1:3]:
         raise Unsupported(
             f"output {result.shape[1]}x{result.shape[2]}: the window gives {out_h}x{out_w}"
@@ -80,7 +86,7 @@ def _along(size: int, kernel: int, stride: int, dilation: int, padding: Any) -> 
     if padding == "SAME":
         out = -(-size // stride)
         return out, max(0, (out - 1) * stride + extent - size) // 2
-    if padding == "VALID":
+    if padding in ("VALID", "EXPLICIT"):
         return max(0, (size + stride - extent) // stride), 0
     raise Unsupported(f"padding {padding}: only SAME and VALID exist")
 

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PAD -> convolution becomes one convolution that pads by itself.
+
+    x -PAD-> y -CONV_2D, VALID-> z        becomes        x -CONV_2D, EXPLICIT-> z
+
+A pad's value is the zero point (0.0 in float), which is what a window finds outside its input.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from delegate.graph.ir import Node
+from delegate.graph.partition import Partition
+
+_CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D")
+
+
+def rewrite(partition: Partition) -> Partition:
+    """Return the partition without the PADs that only a convolution reads."""
+    made = {node.outputs[0]: node for node in partition.nodes if node.op == "PAD"}
+    readers = [t for node in partition.nodes for t in node.inputs if t in made]
+    gone: set[Node] = set()
+    nodes = []
+    for node in partition.nodes:
+        source = node.inputs[0] if node.inputs else None
+        pad = made.get(source) if source is not None else None
+        if (
+            pad is not None
+            and source is not None
+            and node.op in _CONVOLUTIONS
+            and node.options.get("padding") == "VALID"
+            and readers.count(source) == 1
+            and source not in partition.outputs
+            and (sizes := _spatial_padding(pad)) is not None
+        ):
+            gone.add(pad)
+            node = replace(
+                node,
+                inputs=(pad.inputs[0], *node.inputs[1:]),
+                options={**node.options, "padding": "EXPLICIT", **sizes},
+            )
+        nodes.append(node)
+    if not gone:
+        return partition
+    return replace(partition, nodes=tuple(node for node in nodes if node not in gone))
+
+
+def _spatial_padding(pad: Node) -> dict[str, int] | None:
+    """Return the rows and columns a PAD adds, None where it adds pictures or channels, too."""
+    amounts = pad.inputs[1]
+    if amounts is None or amounts.data is None or amounts.shape != (4, 2):
+        return None
+    rows = np.asarray(amounts.data).astype(np.int64)
+    if rows[0].any() or rows[3].any() or rows.min() < 0:
+        return None
+    names = ("pad_top", "pad_bottom", "pad_left", "pad_right")
+    return dict(zip(names, rows[1:3].ravel().tolist(), strict=True))
