@@ -135,6 +135,8 @@ class Tuner:
         try:
             if self._bench.check(plain) is None:
                 able = self._truthful(node, able, plain) or [plain]
+            if not able:
+                return None
             times = self._bench.times(able, _ROUNDS[self._mode])
         except (DeviceError, KernelBuildError) as error:
             _log.info("node %d (%s) was not tuned: %s", node.index, node.op, error)

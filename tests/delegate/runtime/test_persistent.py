@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All launches as one: the same outputs as one by one, again and again, and what it waits for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from delegate import DeviceInfo, Graph, read_model
+from delegate.compiler import compile_partition
+from delegate.graph.partition import partition_of
+from delegate.launch import Program, size_bytes
+from delegate.probe import open_device
+from delegate.runtime.device import Device
+from delegate.runtime.executor import Executor
+from delegate.runtime.kernels import Kernels
+from delegate.runtime.persistent import ORDERS
+from tests.support.cases import LANES_4, LANES_16, SIMT, Way
+from tests.support.nets import conv_pool, net
+from tests.support.shared import model_path
+
+CHAIN = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2), ("ADD", [2, 1], 3)], [1])
+
+
+def ordered(info: DeviceInfo) -> Device:
+    """Open a device that was proven to order memory between groups, or skip."""
+    device = open_device(info.index)
+    if not device.proven & ORDERS:
+        pytest.skip(f"{info.name} does not order memory between work-groups")
+    return device
+
+
+def program_of(graph: Graph, way: Way) -> Program:
+    partition = partition_of(graph, range(len(graph.nodes)))
+    return compile_partition(partition, way.target, lambda node, alternatives: alternatives[0])
+
+
+def assert_same(device: Device, program: Program, batch: int = 1, runs: int = 30) -> None:
+    kernels = Kernels(device)
+    apart = Executor(device, kernels, program, batch)
+    whole = Executor(device, kernels, program, batch, persistent=True)
+    assert whole.is_persistent
+    assert not apart.is_persistent
+    assert (whole.launches, apart.launches) == (1, len(program.launches))
+    rng = np.random.default_rng(1)
+    for _ in range(runs):
+        inputs = [
+            rng.integers(0, 256, batch * size_bytes(t)).astype(np.uint8) for t in program.inputs
+        ]
+        results = []
+        for executor in (apart, whole):
+            outputs = [np.zeros(batch * size_bytes(t), np.uint8) for t in program.outputs]
+            executor.run(inputs, outputs)
+            results.append(outputs)
+        for expected, got in zip(*results, strict=True):
+            np.testing.assert_array_equal(got, expected)
+    apart.close()
+    whole.close()
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("way", [SIMT, LANES_4, LANES_16], ids=str)
+@pytest.mark.parametrize("graph", [CHAIN, conv_pool()], ids=["chain", "conv_pool"])
+def test_the_same_outputs(device: DeviceInfo, graph: Graph, way: Way, batch: int) -> None:
+    assert_same(ordered(device), program_of(graph, way), batch)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 7])
+def test_any_number_of_groups_gets_through(device: DeviceInfo, groups: int) -> None:
+    opened = ordered(device)
+    opened.compute_units = groups
+    assert_same(opened, program_of(CHAIN, LANES_16))
+
+
+@pytest.mark.model
+def test_a_whole_model(device: DeviceInfo) -> None:
+    graph = read_model(model_path("mobilenet_v1_0.25_128_quant"))
+    assert_same(ordered(device), program_of(graph, LANES_16), runs=5)
+
+
+def test_a_device_that_was_not_proven_launches_one_by_one(device: DeviceInfo) -> None:
+    opened = Device(device)
+    executor = Executor(opened, Kernels(opened), program_of(CHAIN, SIMT), persistent=True)
+    assert not executor.is_persistent
+    assert executor.launches == 3
+
+
+def test_a_kernel_that_does_not_build_as_one_launches_one_by_one(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = ordered(device)
+    monkeypatch.setattr("delegate.runtime.persistent._KERNEL", "missing")
+    executor = Executor(opened, Kernels(opened), program_of(CHAIN, SIMT), persistent=True)
+    assert not executor.is_persistent

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Partitions -> executors: which form is taken, what is left out, what is remembered."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from delegate import DeviceInfo, Graph
+from delegate.engine import Engine
+from delegate.graph.partition import partition_of
+from delegate.launch import Rules
+from delegate.runtime.bench import DeviceBench
+from delegate.runtime.executor import Executor
+from delegate.runtime.persistent import ORDERS
+from delegate.tune import Tuner
+from tests.support.nets import conv_pool, net
+
+CHAIN = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2)])
+
+
+@pytest.fixture(autouse=True)
+def _empty_tune_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Only tune's: what the self-tests found is kept.
+    nowhere = SimpleNamespace(load=lambda name: None, store=lambda name, content: True)
+    monkeypatch.setattr("delegate.tune.cache", nowhere)
+
+
+def executor_of(engine: Engine, graph: Graph = CHAIN, batch: int = 1) -> Executor:
+    partition = partition_of(graph, range(len(graph.nodes)))
+    return engine.executor(partition, engine.target(Rules()), batch)
+
+
+@pytest.mark.parametrize("is_faster", [False, True])
+def test_the_faster_form_is_taken(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, is_faster: bool
+) -> None:
+    engine = Engine(device.index)
+    repeat = Executor.repeat
+
+    def told(self: Executor, count: int) -> float:
+        repeat(self, count)
+        return 1.0 if self.is_persistent == is_faster else 2.0
+
+    monkeypatch.setattr(Executor, "repeat", told)
+    executor = executor_of(engine)
+    assert executor.is_persistent == (is_faster and bool(engine.device.proven & ORDERS))
+    values = np.full(18, 130, np.uint8)
+    out = np.zeros(18, np.uint8)
+    executor.run([values], [out])  # the other form's memory is gone, not this one's
+    assert set(out.tolist()) == {134}
+
+
+def test_profiling_and_off_keep_launches_apart(device: DeviceInfo) -> None:
+    for engine in (Engine(device.index, profiling=True), Engine(device.index, tune="off")):
+        assert not executor_of(engine).is_persistent
+
+
+def test_excluded_instructions_are_not_seen_by_lowering(device: DeviceInfo) -> None:
+    proven = Engine(device.index).target(Rules()).isa
+    assert Engine(device.index, exclude_isa=["all"]).target(Rules()).isa == frozenset()
+    for isa in proven:
+        assert Engine(device.index, exclude_isa=[isa]).target(Rules()).isa == proven - {isa}
+    with pytest.raises(TypeError, match=r"exclude_isa is a list of names: \['vnni'\]"):
+        Engine(device.index, exclude_isa="vnni")
+
+
+def test_a_sibling_computes_beside_its_twin(device: DeviceInfo) -> None:
+    engine = Engine(device.index, tune="off")
+    one = executor_of(engine, batch=2)
+    two = engine.sibling(one)
+    low, high = np.full(36, 120, np.uint8), np.full(36, 130, np.uint8)
+    outputs = [np.zeros(36, np.uint8) for _ in range(2)]
+    one.submit([low], outputs[:1])
+    two.submit([high], outputs[1:])
+    two.wait()
+    one.wait()
+    assert [set(each.tolist()) for each in outputs] == [{104}, {134}]
+    one.close()
+    two.run([low], outputs[:1])
+    assert set(outputs[0].tolist()) == {104}
+
+
+def test_a_lying_alternative_is_found_on_the_device(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = Engine(device.index)
+    outputs = DeviceBench._outputs
+
+    def wrong(self: DeviceBench, alternative: object) -> list[np.ndarray]:  # type: ignore[type-arg]
+        found = outputs(self, alternative)  # type: ignore[arg-type]
+        if alternative.name != "plain":  # type: ignore[attr-defined]
+            found[0][0] ^= 1
+        return found
+
+    monkeypatch.setattr(DeviceBench, "_outputs", wrong)
+    with caplog.at_level(logging.WARNING, "delegate"):
+        executor = executor_of(engine, conv_pool())
+    assert {step.alternative.name for step in executor.program.steps} == {"plain"}
+    assert "computes wrongly on this device and is not used" in caplog.text
+
+
+def test_findings_are_saved_once_a_partition(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved: list[bool] = []
+    save = Tuner.save
+
+    def counted(self: Tuner) -> None:
+        saved.append(self._is_new)
+        save(self)
+
+    monkeypatch.setattr(Tuner, "save", counted)
+    engine = Engine(device.index)
+    executor_of(engine)
+    executor_of(engine)
+    assert saved == [True, False]

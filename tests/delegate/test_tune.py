@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The choice among alternatives: measured, checked against the plain one, remembered."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from delegate import DeviceError, Unsupported, cache
+from delegate.launch import Alternative, Launch
+from delegate.tune import Tuner
+from tests.support.model import op, t
+
+NODE = op("ADD", [t((4,))], [t((4,))])
+
+
+def launch(kernel: str, tiles: int = 1, **defines: int) -> Launch:
+    source = t((4,))
+    return Launch("file", kernel, tiles, 1, {"input": source, "zero": 3}, (source,), (), defines)
+
+
+FAST, MIDDLE, PLAIN = (Alternative(n, (launch(n),)) for n in ("fast", "middle", "plain"))
+ALL = (MIDDLE, FAST, PLAIN)
+
+
+@dataclass
+class FakeBench:
+    """A device that takes so many seconds, cannot run some and lies in others."""
+
+    seconds: dict[str, float]
+    unable: tuple[str, ...] = ()
+    lying: tuple[str, ...] = ()
+    fails: bool = False
+    measured: list[list[str]] = field(default_factory=list)
+
+    def check(self, alternative: Alternative) -> str | None:
+        return f"{alternative.name} does not build" if alternative.name in self.unable else None
+
+    def differ(self, alternatives: Sequence[Alternative], plain: Alternative) -> list[bool]:
+        assert plain is PLAIN
+        return [each.name in self.lying for each in alternatives]
+
+    def times(self, alternatives: Sequence[Alternative], rounds: int) -> list[float]:
+        if self.fails:
+            raise DeviceError("no memory")
+        self.measured.append([each.name for each in alternatives])
+        return [self.seconds[each.name] for each in alternatives]
+
+
+@pytest.fixture(autouse=True)
+def _empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TFLITE_OPENCL_CACHE", str(tmp_path))
+
+
+def bench(**facts: object) -> FakeBench:
+    return FakeBench({"fast": 1, "middle": 2, "plain": 3}, **facts)  # type: ignore[arg-type]
+
+
+def tuner(fake: FakeBench, mode: str = "quick", identity: str = "device 1") -> Tuner:
+    return Tuner(mode, identity, fake, lambda each: f"source of {each.kernel}")
+
+
+def test_the_fastest_is_taken_and_kept_on_disk() -> None:
+    fake = bench()
+    first = tuner(fake)
+    assert first.choose(NODE, ALL) is FAST
+    assert first.choose(NODE, ALL) is FAST
+    assert fake.measured == [["middle", "fast"]]  # plain is the oracle, and only then a candidate
+    first.save()
+    for mode in ("quick", "full"):
+        later = bench()
+        assert tuner(later, mode).choose(NODE, ALL) is FAST
+        assert later.measured == []
+    other = bench()
+    tuner(other, identity="device 2").choose(NODE, ALL)
+    assert other.measured != []
+
+
+def test_off_takes_the_first_that_runs_and_touches_no_disk(tmp_path: Path) -> None:
+    fake = bench(unable=("middle",))
+    off = tuner(fake, "off")
+    assert off.choose(NODE, ALL) is FAST
+    off.save()
+    assert (fake.measured, list(tmp_path.iterdir())) == ([], [])
+
+
+def test_what_lies_is_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "delegate"):
+        assert tuner(bench(lying=("fast",))).choose(NODE, ALL) is MIDDLE
+    assert caplog.messages == [
+        "node -1 (ADD): 'fast' computes wrongly on this device and is not used"
+    ]
+    assert tuner(bench(lying=("fast", "middle"))).choose(NODE, ALL) is PLAIN
+
+
+def test_what_does_not_build_is_no_candidate() -> None:
+    fake = bench(unable=("fast",))
+    assert tuner(fake).choose(NODE, ALL) is MIDDLE
+    assert tuner(bench(unable=("fast", "middle"))).choose(NODE, ALL) is PLAIN
+    with pytest.raises(Unsupported, match="plain does not build"):
+        tuner(bench(unable=("fast", "middle", "plain"))).choose(NODE, ALL)
+
+
+def test_a_device_that_fails_meanwhile_gets_the_first(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "delegate"):
+        assert tuner(bench(fails=True)).choose(NODE, ALL) is MIDDLE
+    assert caplog.messages == ["node -1 (ADD) was not tuned: no memory"]
+
+
+def test_quick_ends_when_its_seconds_are_used_up_and_full_does_not() -> None:
+    for mode, expected in (("quick", MIDDLE), ("full", FAST)):
+        chosen = tuner(bench(), mode)
+        if mode == "quick":
+            chosen._seconds_left = 0
+        assert chosen.choose(NODE, ALL) is expected
+
+
+def test_a_signature_is_of_kernels_and_sizes_not_of_values() -> None:
+    one = tuner(bench())
+
+    def of(**changes: object) -> str:
+        each = launch("fast")
+        fields = {name: getattr(each, name) for name in Launch.__slots__} | changes
+        return one.signature([Alternative("fast", (Launch(**fields),))])  # type: ignore[arg-type]
+
+    assert of() == of(params={"input": t((4,)), "zero": 7})
+    assert of() != of(params={"input": t((5,)), "zero": 3})
+    assert of() != of(tiles=2)
+    assert of() != of(kernel="other")
+
+
+def test_a_damaged_file_is_measured_anew() -> None:
+    first = tuner(bench())
+    first.choose(NODE, ALL)
+    first.save()
+    for path in cache.cache_folder().rglob("tune/*"):
+        path.write_bytes(path.read_bytes()[:-1])
+    fake = bench()
+    assert tuner(fake).choose(NODE, ALL) is FAST
+    assert fake.measured != []
+
+
+def test_two_processes_keep_each_other_s_findings() -> None:
+    one, two = tuner(bench()), tuner(bench())
+    one.remembered("first", lambda: "x")
+    two.remembered("second", lambda: "y")
+    one.save()
+    two.save()
+    fresh = tuner(bench())
+    assert fresh.remembered("first", lambda: None) == "x"
+    assert fresh.remembered("second", lambda: None) == "y"
+
+
+def test_a_wrong_mode_is_refused() -> None:
+    with pytest.raises(ValueError, match="tune='fast': one of off, quick, full"):
+        tuner(bench(), "fast")
