@@ -14,7 +14,7 @@ from delegate.graph.partition import Partition
 from delegate.launch import Program, Rules, Target
 from delegate.probe import open_device
 from delegate.runtime.bench import DeviceBench
-from delegate.runtime.device import Device
+from delegate.runtime.device import TRANSFERS, Device
 from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels, defines_of, source_of
 from delegate.tune import Tuner
@@ -51,7 +51,7 @@ class Engine:
             raise TypeError(f"exclude_isa is a list of names: ['{exclude_isa}']")
         self.device: Device = open_device(selector, profiling)
         excluded = frozenset(exclude_isa)
-        self._isa = frozenset() if "all" in excluded else self.device.proven - excluded
+        self.device.proven = frozenset() if "all" in excluded else self.device.proven - excluded
         self._profiling = profiling
         self._kernels = Kernels(self.device)
         self._bench = DeviceBench(self.device, self._kernels)
@@ -61,6 +61,10 @@ class Engine:
             self._bench,
             lambda launch: source_of(launch.file, defines_of(launch)),
         )
+        self.device.transfer = (
+            self._tuner.remembered("transfer", lambda: self._tuner.fastest(self._bench.transfers()))
+            or TRANSFERS[0]
+        )
 
     def target(self, rules: Rules) -> Target:
         """Return what lowering may know, with a runtime's arithmetic rules."""
@@ -68,7 +72,7 @@ class Engine:
             device_type=self.device.info.type,
             vector_width=self.device.vector_width,
             compute_units=self.device.compute_units,
-            isa=self._isa,
+            isa=self.device.proven,
             rules=rules,
         )
 

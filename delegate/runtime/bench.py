@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from delegate.graph.ir import Tensor
-from delegate.launch import Alternative, Program, Step, size_bytes
-from delegate.runtime.device import Device
+from delegate.launch import Alternative, Launch, Program, Step, size_bytes
+from delegate.runtime.device import TRANSFERS, Device
 from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
 
@@ -63,6 +64,42 @@ class DeviceBench:
         finally:
             for executor in made:
                 executor.close()
+
+    def transfers(self) -> dict[str, Callable[[int], float]]:
+        """Return for each way bytes can cross a function of a count that gives seconds a run.
+
+        A run is a picture of MobileNet up, a launch, and its scores down.
+        """
+        picture = Tensor(0, "", (224 * 224 * 3,), "uint8")
+        scores = Tensor(1, "", (1001,), "uint8")
+        launch = Launch(
+            "runtime_isa",
+            "runtime_isa_order",
+            tiles=1,
+            group_items=1,
+            params={"from": picture, "to": scores},
+            reads=(picture,),
+            writes=(scores,),
+        )
+        program = Program((Step(0, "", Alternative("", (launch,))),), (picture,), (scores,))
+        given, taken = np.zeros(size_bytes(picture), np.uint8), np.zeros(1001, np.uint8)
+        executor = Executor(self._device, self._kernels, program)
+
+        def timed(transfer: str) -> Callable[[int], float]:
+            def run(count: int) -> float:
+                before, self._device.transfer = self._device.transfer, transfer
+                try:
+                    executor.run([given], [taken])
+                    begin = time.perf_counter()
+                    for _ in range(count):
+                        executor.run([given], [taken])
+                    return (time.perf_counter() - begin) / count
+                finally:
+                    self._device.transfer = before
+
+            return run
+
+        return {transfer: timed(transfer) for transfer in TRANSFERS}
 
     def _executor(self, alternative: Alternative) -> Executor:
         launches = alternative.launches

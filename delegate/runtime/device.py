@@ -19,6 +19,9 @@ _TYPES = (
 )
 _ORDER = ("gpu", "accelerator", "cpu", "custom")
 
+# Copied by the driver from any memory; copied by the host into mapped memory; copied by the host
+# into pinned memory and from there by the device.
+TRANSFERS = ("copied", "mapped", "pinned")
 INSTALL_HINT = (
     "install one: on Debian pocl-opencl-icd (any CPU) or mesa-opencl-icd (with "
     "RUSTICL_ENABLE=<driver>: panfrost, v3d, freedreno, llvmpipe, ...), or the vendor's driver"
@@ -136,7 +139,8 @@ class Device:
 
     Attributes:
         info, context, queue; cl_device: pyopencl's object; max_alloc_bytes, vector_width,
-        compute_units; proven: what self-tests found it can do beyond OpenCL C 1.2.
+        compute_units; proven: what self-tests found it can do beyond OpenCL C 1.2; transfer: how
+        bytes cross best, one of TRANSFERS.
     Raises:
         DeviceError: the device is gone or refuses a context.
     """
@@ -149,6 +153,7 @@ class Device:
             raise DeviceError(f"device {info.name} ({info.platform}) is no longer there")
         self.info, self.cl_device = entry
         self.proven = frozenset(proven)
+        self.transfer = TRANSFERS[0]
         flags = cl.command_queue_properties.PROFILING_ENABLE if profiling else 0
         with opencl("clCreateContext"):
             self.context = cl.Context([self.cl_device])

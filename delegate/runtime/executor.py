@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,6 +62,8 @@ class Executor:
         """
         self.program = program
         self.batch = batch
+        self._device = device
+        self._staging: tuple[list[Bytes], list[Bytes]] | None = None
         arena = plan_arena(program)
         constant_bytes, constant_offsets = plan_constants(program)
         largest = min(device.max_alloc_bytes, 2**31 - 1)
@@ -156,7 +159,7 @@ class Executor:
         return len(self._kernels) == 1 < len(self.program.launches)
 
     def run(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
-        """Run once, from host bytes to host bytes.
+        """Run once, from host bytes to host bytes, by the device's best transfer.
 
         Shapes:
             one uint8 array a program input or output, as long as the tensor's bytes times the
@@ -164,19 +167,80 @@ class Executor:
         Raises:
             DeviceError: a size that does not fit, or a failed OpenCL call.
         """
-        self.submit(inputs, outputs)
-        self.wait()
+        if self._device.transfer == "mapped" and self.batch == 1:
+            self._run_mapped(inputs, outputs)
+        elif self._device.transfer == "pinned":
+            self._run_pinned(inputs, outputs)
+        else:
+            self.submit(inputs, outputs)
+            self.wait()
 
-    def submit(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
-        """Enqueue a run; the arrays are the device's until `wait`. Raises as `run`."""
+    def _run_mapped(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
+        self._check(inputs, outputs)
+        queue, flags = self._queue, cl.map_flags
+        with opencl("running"):
+            for source, (offset, size) in zip(inputs, self._inputs, strict=True):
+                with self._mapped(flags.WRITE_INVALIDATE_REGION, offset, size) as view:
+                    np.copyto(view, source)
+            self._events = [cl.enqueue_nd_range_kernel(queue, *each) for each in self._kernels]
+            for result, (offset, size) in zip(outputs, self._outputs, strict=True):
+                with self._mapped(flags.READ, offset, size) as view:
+                    np.copyto(result, view)
+
+    @contextmanager
+    def _mapped(self, access: int, offset: int, size: int) -> Iterator[Bytes]:
+        view, _ = cl.enqueue_map_buffer(
+            self._queue, self._arena, access, offset, (size,), np.uint8, is_blocking=True
+        )
+        try:
+            yield view
+        finally:
+            view.base.release(self._queue)
+
+    def _run_pinned(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
+        self._check(inputs, outputs)
+        if self._staging is None:
+            sizes = [self.batch * size for _, size in (*self._inputs, *self._outputs)]
+            made = [self.host_array(size) for size in sizes]
+            self._staging = made[: len(inputs)], made[len(inputs) :]
+        staged_inputs, staged_outputs = self._staging
+        for staged, source in zip(staged_inputs, inputs, strict=True):
+            np.copyto(staged, source)
+        self.submit(staged_inputs, staged_outputs)
+        self.wait()
+        for result, staged in zip(outputs, staged_outputs, strict=True):
+            np.copyto(result, staged)
+
+    def host_array(self, size: int) -> Bytes:
+        """Return host bytes that are fast for `submit` to copy from and to; undefined values.
+
+        Raises:
+            DeviceError: the driver refuses the memory.
+        """
+        if self._device.transfer != "pinned":
+            return np.zeros(size, np.uint8)
+        with opencl(f"allocating {size >> 10} KiB of pinned memory"):
+            pinned = cl.Buffer(
+                self._device.context, cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR, size
+            )
+            # The array keeps the mapping, and that the buffer.
+            array: Bytes = cl.enqueue_map_buffer(
+                self._queue, pinned, cl.map_flags.READ | cl.map_flags.WRITE, 0, (size,), np.uint8
+            )[0]
+        return array
+
+    def _check(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
         if not self._buffers:
             raise DeviceError("the delegate was closed")
-        batch = self.batch
         for given, (_, size) in zip(
             (*inputs, *outputs), (*self._inputs, *self._outputs), strict=True
         ):
-            if given.nbytes != size * batch:
-                raise DeviceError(f"{given.nbytes} bytes given, {size * batch} planned")
+            if given.nbytes != size * self.batch:
+                raise DeviceError(f"{given.nbytes} bytes given, {size * self.batch} planned")
+
+    def submit(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
+        """Enqueue a run; the arrays are the device's until `wait`. Raises as `run`."""
+        self._check(inputs, outputs)
         queue, arena = self._queue, self._arena
         with opencl("running"):
             # NOTE: pyopencl waits for a copy whose event is dropped, so they are held to the end.
@@ -184,10 +248,7 @@ class Executor:
                 cl.enqueue_copy(queue, arena, source, is_blocking=False, **self._place(place, True))
                 for source, place in zip(inputs, self._inputs, strict=True)
             ]
-            events = [
-                cl.enqueue_nd_range_kernel(queue, kernel, global_size, local_size)
-                for kernel, global_size, local_size in self._kernels
-            ]
+            events = [cl.enqueue_nd_range_kernel(queue, *each) for each in self._kernels]
             copies += [
                 cl.enqueue_copy(
                     queue, result, arena, is_blocking=False, **self._place(place, False)
@@ -230,8 +291,8 @@ class Executor:
             self._queue.finish()
             begin = time.perf_counter()
             for _ in range(count):
-                for kernel, global_size, local_size in self._kernels:
-                    cl.enqueue_nd_range_kernel(self._queue, kernel, global_size, local_size)
+                for each in self._kernels:
+                    cl.enqueue_nd_range_kernel(self._queue, *each)
             self._queue.finish()
         return (time.perf_counter() - begin) / count
 
@@ -263,6 +324,7 @@ class Executor:
         self._events = []
         self._kernels = []
         self._copies = []
+        self._staging = None
         self._constants = None
         buffers, self._buffers = self._buffers, []
         for buffer in buffers:

@@ -12,7 +12,7 @@ from delegate import DeviceError, DeviceInfo, Graph
 from delegate.compiler import compile_partition
 from delegate.graph.partition import partition_of
 from delegate.launch import Program, Target
-from delegate.runtime.device import Device
+from delegate.runtime.device import TRANSFERS, Device
 from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
 from tests.support.model import const, graph_of, op
@@ -52,6 +52,37 @@ def test_runs_follow_each_other_with_their_own_inputs(device: DeviceInfo) -> Non
     for _ in range(4):
         values = rng.integers(0, 256, 18).astype(np.uint8)
         assert run(executor, values) == sums(values)
+
+
+@pytest.mark.parametrize("transfer", TRANSFERS)
+@pytest.mark.parametrize("batch", [1, 3])
+def test_every_transfer_brings_the_same_bytes(
+    device: DeviceInfo, transfer: str, batch: int
+) -> None:
+    opened = Device(device)
+    opened.transfer = transfer
+    executor = Executor(opened, Kernels(opened), program_of(SUMS), batch)
+    rng = np.random.default_rng(4)
+    for _ in range(3):
+        values = rng.integers(0, 256, batch * 18).astype(np.uint8)
+        assert run(executor, values) == sums(values)
+    with pytest.raises(DeviceError, match=f"17 bytes given, {18 * batch} planned"):
+        executor.run([values[:17]], [values, values])
+    executor.close()
+    with pytest.raises(DeviceError, match="the delegate was closed"):
+        run(executor, values)
+
+
+def test_submitted_runs_read_host_arrays(device: DeviceInfo) -> None:
+    for transfer in TRANSFERS:
+        opened = Device(device)
+        opened.transfer = transfer
+        executor = Executor(opened, Kernels(opened), program_of(SUMS))
+        given, *taken = (executor.host_array(18) for _ in range(3))
+        given[:] = np.arange(18) + 120
+        executor.submit([given], taken)
+        executor.wait()
+        assert [array.tolist() for array in taken] == sums(given)
 
 
 def test_several_executors_share_a_device(device: DeviceInfo) -> None:
