@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 
 from delegate import compiler
 from delegate.errors import DeviceError
@@ -13,16 +14,13 @@ from delegate.graph.ir import Graph
 from delegate.graph.partition import Partition
 from delegate.launch import Program, Rules, Target
 from delegate.probe import open_device
-from delegate.runtime.bench import DeviceBench
+from delegate.runtime.bench import DeviceBench, same_outputs
 from delegate.runtime.device import TRANSFERS, Device
-from delegate.runtime.executor import Executor
+from delegate.runtime.executor import FORMS, ONE_BY_ONE, Executor
 from delegate.runtime.kernels import Kernels, defines_of, source_of
 from delegate.tune import Tuner
 
-
-class _Form(NamedTuple):
-    program: Program
-    as_one: bool  # all launches as one persistent launch
+_log = logging.getLogger("delegate")
 
 
 class Engine:
@@ -100,50 +98,61 @@ class Engine:
 
     def sibling(self, executor: Executor) -> Executor:
         """Return a second executor of the same program, with a queue and an arena of its own."""
-        return self._made(executor.program, executor.batch, executor.is_persistent, executor)
+        return self._made(executor.program, executor.form, executor.batch, executor)
 
     def _fastest(self, programs: Sequence[Program], batch: int) -> Executor:
-        """The first of equivalent programs or the one that measures faster, in the faster form."""
-        forms = [
-            _Form(program, as_one)
-            for program in programs
-            for as_one in (False, True)
-            if not (as_one and (self._profiling or len(program.launches) < 2))
-        ]
-        names = [f"{programs.index(each.program)} {each.as_one}" for each in forms]
+        """Return the first of equivalent programs, or what measures fastest in any form."""
+        ways = {
+            f"{number}, {form}": (program, form)
+            for number, program in enumerate(programs)
+            for form in FORMS
+            if form == ONE_BY_ONE or not (self._profiling or len(program.launches) < 2)
+        }
         made: dict[str, Executor] = {}
 
         def measure() -> str | None:
-            for name, form in zip(names, forms, strict=True):
-                sibling = next((e for e in made.values() if e.program is form.program), None)
+            for name, (program, form) in ways.items():
+                sibling = next((e for e in made.values() if e.program is program), None)
                 try:
-                    executor = self._made(form.program, batch, form.as_one, sibling)
+                    executor = self._made(program, form, batch, sibling)
                 except DeviceError:
                     continue  # so many do not fit at once
-                if executor.is_persistent == form.as_one:
+                if executor.form == form and self._agrees(executor, made):
                     made[name] = executor
                 else:
                     executor.close()
-            return self._tuner.fastest({name: each.repeat for name, each in made.items()})
+            repeats = {name: partial(each.repeat, wait=True) for name, each in made.items()}
+            return self._tuner.fastest(repeats)
 
-        known = None
-        if len(forms) > 1:
+        first = next(iter(ways))
+        name = first
+        if len(ways) > 1:
             digest = hashlib.sha256(str(batch).encode())
             for step in (step for program in programs for step in program.steps):
                 digest.update(self._tuner.signature([step.alternative]).encode())
-            known = self._tuner.remembered(digest.hexdigest()[:24], measure)
-        name = known if known in names else names[0]
-        form = forms[names.index(name)]
-        chosen = made.pop(name, None) or self._made(form.program, batch, form.as_one)
+            name = self._tuner.remembered(digest.hexdigest()[:24], measure) or first
+        chosen = made.pop(name, None) or self._made(*ways.get(name, ways[first]), batch=batch)
         for other in made.values():
             other.close()
         return chosen
 
+    def _agrees(self, executor: Executor, made: Mapping[str, Executor]) -> bool:
+        """Whether it computes what the first one made does, on random bytes."""
+        first = next(iter(made.values()), executor)
+        if first is executor or same_outputs(executor, first):
+            return True
+        _log.warning(
+            "%d nodes: '%s' computes wrongly on this device and is not used",
+            len(executor.program.steps),
+            executor.form,
+        )
+        return False
+
     def _made(
         self,
         program: Program,
-        batch: int,
-        persistent: bool = False,
+        form: str = ONE_BY_ONE,
+        batch: int = 1,
         sibling: Executor | None = None,
     ) -> Executor:
-        return Executor(self.device, self._kernels, program, batch, persistent, sibling)
+        return Executor(self.device, self._kernels, program, batch, form, sibling)

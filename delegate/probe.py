@@ -26,8 +26,9 @@ from delegate.errors import DelegateError, DeviceError, NoDeviceError
 from delegate.graph.ir import Tensor
 from delegate.launch import Alternative, Constant, Launch, Program, Step
 from delegate.ops import _quantize
+from delegate.runtime.command_buffer import PROVEN as COMMAND_BUFFER
 from delegate.runtime.device import Device, DeviceInfo, matching
-from delegate.runtime.executor import Executor
+from delegate.runtime.executor import PERSISTENT, RECORDED, Executor
 from delegate.runtime.kernels import Kernels, defines_of, source_of
 
 TIMEOUT_SECONDS = 120  # a cold start takes a second or two; a slow board's compiler far longer
@@ -100,9 +101,8 @@ def examine(info: DeviceInfo) -> Proof:
 
 def _isas(info: DeviceInfo) -> list[str]:
     """What is worth trying on a device of this type; order*: see runtime_persistent.cl."""
-    if info.type == "cpu":
-        return ["avx2", "vnni", "order_x86", "order"]
-    return ["dp4a", "mma", "order_ptx", "order"]
+    own = ("avx2", "vnni", "order_x86") if info.type == "cpu" else ("dp4a", "mma", "order_ptx")
+    return [*own, "order", COMMAND_BUFFER]
 
 
 def _in_child(info: DeviceInfo, isas: Sequence[str]) -> tuple[str | None, list[str]]:
@@ -227,7 +227,7 @@ _ORDER_STEPS = 40
 
 
 def _isa_program(isa: str) -> Program:
-    if isa.startswith("order"):
+    if isa.startswith("order") or isa == COMMAND_BUFFER:
         return _order_program()
     answers = Tensor(0, "answers", (16, 8), "int32")
     launch = Launch(
@@ -268,7 +268,9 @@ def _isa_test(device: Device, isa: str) -> str:
     """Return "passed", or what went wrong."""
     program = _isa_program(isa)
     if isa.startswith("order"):
-        return _order_test(device, program)
+        return _order_test(device, program, PERSISTENT)
+    if isa == COMMAND_BUFFER:
+        return _order_test(device, program, RECORDED)
     executor = Executor(device, Kernels(device), program)
     got = np.zeros((16, 8), np.int32)
     executor.run([], [got.reshape(-1).view(np.uint8)])
@@ -276,10 +278,10 @@ def _isa_test(device: Device, isa: str) -> str:
     return _PASSED if np.array_equal(got, expected) else "other numbers than expected"
 
 
-def _order_test(device: Device, program: Program) -> str:
-    executor = Executor(device, Kernels(device), program, persistent=True)
-    if not executor.is_persistent:
-        return "the persistent kernel does not build"
+def _order_test(device: Device, program: Program, form: str) -> str:
+    executor = Executor(device, Kernels(device), program, form=form)
+    if executor.form != form:
+        return f"no {form} launches"
     tiles = np.arange(64)
     for seed in range(200):
         values = np.random.default_rng(seed).integers(0, 2**20, 64).astype(np.int32)

@@ -38,7 +38,7 @@ LAYERS = {
 # Module -> the folders that may import it.
 CONFINED = {
     "pyopencl": ("delegate/runtime",),
-    "ctypes": ("delegate/tflite",),
+    "ctypes": ("delegate/tflite", "delegate/runtime/command_buffer.py"),
     "flatbuffers": ("delegate/tflite",),
     "tflite": ("delegate/tflite", "label_image/runtime.py"),  # there: the names of ops
     "ai_edge_litert": (),  # label_image finds the runtime by its name, at run time

@@ -111,17 +111,26 @@ class DeviceBench:
     def _outputs(self, alternative: Alternative) -> list[NDArray[Any]]:
         executor = self._executor(alternative)
         try:
-            program = executor.program
-            outputs = [np.zeros(size_bytes(t), np.uint8) for t in program.outputs]
-            executor.run([_random(t).view(np.uint8) for t in program.inputs], outputs)
-            by_index = zip(program.outputs, outputs, strict=True)
-            return [out.view(t.dtype) for t, out in sorted(by_index, key=lambda e: e[0].index)]
+            return _outputs(executor)
         finally:
             executor.close()
 
 
-def _random(tensor: Tensor) -> NDArray[Any]:
-    count = size_bytes(tensor) // np.dtype(tensor.dtype).itemsize
+def same_outputs(one: Executor, other: Executor) -> bool:
+    """Whether two executors of equivalent programs give the same on the same random inputs."""
+    return all(_same(a, b) for a, b in zip(_outputs(one), _outputs(other), strict=True))
+
+
+def _outputs(executor: Executor) -> list[NDArray[Any]]:
+    program, batch = executor.program, executor.batch
+    outputs = [np.zeros(batch * size_bytes(t), np.uint8) for t in program.outputs]
+    executor.run([_random(t, batch).view(np.uint8) for t in program.inputs], outputs)
+    by_index = zip(program.outputs, outputs, strict=True)
+    return [out.view(t.dtype) for t, out in sorted(by_index, key=lambda e: e[0].index)]
+
+
+def _random(tensor: Tensor, batch: int) -> NDArray[Any]:
+    count = batch * size_bytes(tensor) // np.dtype(tensor.dtype).itemsize
     rng = np.random.default_rng(count)
     if tensor.dtype in ("uint8", "int8"):
         return rng.integers(0, 256, count).astype(np.uint8).view(tensor.dtype)

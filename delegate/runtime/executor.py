@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,12 +17,17 @@ from numpy.typing import NDArray
 from delegate.errors import DeviceError
 from delegate.graph.ir import Tensor
 from delegate.launch import Constant, Program, size_bytes
+from delegate.runtime.command_buffer import CommandBuffer
 from delegate.runtime.device import Device, opencl
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.memory import plan_arena, plan_constants
 from delegate.runtime.persistent import CONTROL_INTS, persistent_kernel
 
 Bytes = NDArray[np.uint8]
+# How a program's launches reach the device: each by a call, recorded in a command buffer, or as the
+# tiles of one launch.
+ONE_BY_ONE, RECORDED, PERSISTENT = FORMS = ("one by one", "recorded", "persistent")
+_log = logging.getLogger("delegate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +46,8 @@ class Executor:
     """A program with its memory and kernels on a device.
 
     Attributes:
-        program, batch; launches, up_bytes, down_bytes: what a run enqueues and copies.
+        program, batch; form: one of FORMS.
+        launches, up_bytes, down_bytes: what a run enqueues and copies.
     Raises:
         DeviceError: it does not fit, or the driver refuses memory.
         KernelBuildError: a kernel does not build.
@@ -52,13 +59,14 @@ class Executor:
         kernels: Kernels,
         program: Program,
         batch: int = 1,
-        persistent: bool = False,
+        form: str = ONE_BY_ONE,
         sibling: Executor | None = None,
     ) -> None:
         """Take memory for `batch` pictures at once and upload what does not change.
 
-        `persistent`: all launches as one, where that can be built. `sibling`: an executor of the
-        same program and batch, whose constants this one shares; each has a queue of its own.
+        `form`: one of FORMS; where the device cannot do it, launches go one by one. `sibling`: an
+        executor of the same program and batch, whose constants this one shares; each has a queue
+        of its own.
         """
         self.program = program
         self.batch = batch
@@ -90,7 +98,7 @@ class Executor:
             firsts.append(len(blocks))
             blocks.extend(resolve(value) for value in launch.params.values())
         whole = None
-        if persistent and len(program.launches) > 1:
+        if form == PERSISTENT and len(program.launches) > 1:
             whole = persistent_kernel(device, kernels, program.launches, firsts, batch)
         table_first = len(blocks)
         if whole is not None:
@@ -102,6 +110,7 @@ class Executor:
         self._constants: cl.Buffer | None = None if sibling is None else sibling._constants
         self._buffers: list[cl.Buffer] = []
         self._kernels: list[tuple[cl.Kernel, tuple[int], tuple[int]]] = []
+        self._recorded: CommandBuffer | None = None
         try:
             with opencl(f"allocating {(arena.size_bytes * batch + constant_bytes) >> 10} KiB"):
 
@@ -149,14 +158,16 @@ class Executor:
         except BaseException:
             self.close()
             raise
+        self.form = PERSISTENT if whole is not None else ONE_BY_ONE
+        if form == RECORDED:
+            try:
+                self._recorded = CommandBuffer(device, self._queue, self._kernels)
+                self.form = RECORDED
+            except DeviceError as error:
+                _log.debug("launches are not recorded: %s", error)
         self.launches = len(self._kernels)
         self._events: list[cl.Event] = []
         self._copies: list[object] = []
-
-    @property
-    def is_persistent(self) -> bool:
-        """Whether all launches run as one."""
-        return len(self._kernels) == 1 < len(self.program.launches)
 
     def run(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
         """Run once, from host bytes to host bytes, by the device's best transfer.
@@ -177,15 +188,21 @@ class Executor:
 
     def _run_mapped(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
         self._check(inputs, outputs)
-        queue, flags = self._queue, cl.map_flags
+        flags = cl.map_flags
         with opencl("running"):
             for source, (offset, size) in zip(inputs, self._inputs, strict=True):
                 with self._mapped(flags.WRITE_INVALIDATE_REGION, offset, size) as view:
                     np.copyto(view, source)
-            self._events = [cl.enqueue_nd_range_kernel(queue, *each) for each in self._kernels]
+            self._events = self._enqueue()
             for result, (offset, size) in zip(outputs, self._outputs, strict=True):
                 with self._mapped(flags.READ, offset, size) as view:
                     np.copyto(result, view)
+
+    def _enqueue(self) -> list[cl.Event]:
+        if self._recorded is not None:
+            self._recorded.enqueue()
+            return []
+        return [cl.enqueue_nd_range_kernel(self._queue, *each) for each in self._kernels]
 
     @contextmanager
     def _mapped(self, access: int, offset: int, size: int) -> Iterator[Bytes]:
@@ -248,7 +265,7 @@ class Executor:
                 cl.enqueue_copy(queue, arena, source, is_blocking=False, **self._place(place, True))
                 for source, place in zip(inputs, self._inputs, strict=True)
             ]
-            events = [cl.enqueue_nd_range_kernel(queue, *each) for each in self._kernels]
+            events = self._enqueue()
             copies += [
                 cl.enqueue_copy(
                     queue, result, arena, is_blocking=False, **self._place(place, False)
@@ -281,8 +298,10 @@ class Executor:
             self._queue.finish()
         self._copies = []
 
-    def repeat(self, count: int) -> float:
+    def repeat(self, count: int, wait: bool = False) -> float:
         """Run the launches alone `count` times; return one time's seconds on this clock.
+
+        `wait`: for each time's end, as a run does; a command buffer needs it.
 
         Raises:
             DeviceError: a failed OpenCL call.
@@ -291,8 +310,9 @@ class Executor:
             self._queue.finish()
             begin = time.perf_counter()
             for _ in range(count):
-                for each in self._kernels:
-                    cl.enqueue_nd_range_kernel(self._queue, *each)
+                self._enqueue()
+                if wait or self._recorded is not None:
+                    self._queue.finish()
             self._queue.finish()
         return (time.perf_counter() - begin) / count
 
@@ -321,6 +341,9 @@ class Executor:
 
     def close(self) -> None:
         """Give the device's memory back; a second call does nothing."""
+        if self._recorded is not None:
+            self._recorded.close()
+        self._recorded = None
         self._events = []
         self._kernels = []
         self._copies = []

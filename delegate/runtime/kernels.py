@@ -55,9 +55,10 @@ class Kernels:
     """The programs of one opened device."""
 
     def __init__(self, device: Device) -> None:
-        self._device = device
+        # Before the device: PoCL 3.0 aborts where a context is let go before its programs.
         self._programs: dict[str, cl.Program] = {}
         self._failures: dict[str, KernelBuildError] = {}
+        self._device = device
 
     def build(self, launch: Launch) -> cl.Program:
         """Return the built program of a launch.

@@ -14,7 +14,8 @@ from delegate.engine import Engine
 from delegate.graph.partition import partition_of
 from delegate.launch import Rules
 from delegate.runtime.bench import DeviceBench
-from delegate.runtime.executor import Executor
+from delegate.runtime.command_buffer import PROVEN
+from delegate.runtime.executor import FORMS, ONE_BY_ONE, PERSISTENT, Executor
 from delegate.runtime.persistent import ORDERS
 from delegate.tune import Tuner
 from tests.support.nets import conv_pool, net
@@ -34,29 +35,35 @@ def executor_of(engine: Engine, graph: Graph = CHAIN, batch: int = 1) -> Executo
     return engine.executor(partition, engine.target(Rules()), batch)
 
 
-@pytest.mark.parametrize("is_faster", [False, True])
-def test_the_faster_form_is_taken(
-    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, is_faster: bool
+def offers(engine: Engine, form: str) -> bool:
+    if form == PERSISTENT:
+        return bool(engine.device.proven & ORDERS)
+    return form == ONE_BY_ONE or PROVEN in engine.device.proven
+
+
+@pytest.mark.parametrize("fastest", FORMS)
+def test_the_fastest_form_is_taken(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, fastest: str
 ) -> None:
     engine = Engine(device.index)
     repeat = Executor.repeat
 
-    def told(self: Executor, count: int) -> float:
-        repeat(self, count)
-        return 1.0 if self.is_persistent == is_faster else 2.0
+    def told(self: Executor, count: int, wait: bool = False) -> float:
+        repeat(self, count, wait)
+        return 1.0 if self.form == fastest else 2.0
 
     monkeypatch.setattr(Executor, "repeat", told)
     executor = executor_of(engine)
-    assert executor.is_persistent == (is_faster and bool(engine.device.proven & ORDERS))
+    assert executor.form == (fastest if offers(engine, fastest) else ONE_BY_ONE)
     values = np.full(18, 130, np.uint8)
     out = np.zeros(18, np.uint8)
-    executor.run([values], [out])  # the other form's memory is gone, not this one's
+    executor.run([values], [out])  # the other forms' memory is gone, not this one's
     assert set(out.tolist()) == {134}
 
 
 def test_profiling_and_off_keep_launches_apart(device: DeviceInfo) -> None:
     for engine in (Engine(device.index, profiling=True), Engine(device.index, tune="off")):
-        assert not executor_of(engine).is_persistent
+        assert executor_of(engine).form == ONE_BY_ONE
 
 
 def test_excluded_instructions_are_not_seen_by_lowering(device: DeviceInfo) -> None:
@@ -101,6 +108,19 @@ def test_a_lying_alternative_is_found_on_the_device(
         executor = executor_of(engine, conv_pool())
     assert {step.alternative.name for step in executor.program.steps} == {"plain"}
     assert "computes wrongly on this device and is not used" in caplog.text
+
+
+def test_a_form_that_computes_wrongly_is_not_taken(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = Engine(device.index)
+    monkeypatch.setattr("delegate.engine.same_outputs", lambda one, other: False)
+    with caplog.at_level(logging.WARNING, "delegate"):
+        assert executor_of(engine).form == ONE_BY_ONE
+    expected = [form for form in FORMS[1:] if offers(engine, form)]
+    assert caplog.messages == [
+        f"2 nodes: '{form}' computes wrongly on this device and is not used" for form in expected
+    ]
 
 
 def test_findings_are_saved_once_a_partition(

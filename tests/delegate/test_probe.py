@@ -161,7 +161,9 @@ print('{GOOD}')
     assert len(asked.read_text().split("\n")) == 5
 
 
-@pytest.mark.parametrize("isa", ["avx2", "vnni", "order", "order_x86", "dp4a", "mma", "order_ptx"])
+@pytest.mark.parametrize(
+    "isa", ["avx2", "vnni", "order_x86", "dp4a", "mma", "order_ptx", "order", "command_buffer"]
+)
 def test_what_a_device_computes_wrongly_is_not_proven(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, isa: str
 ) -> None:

@@ -12,7 +12,7 @@ from delegate.graph.partition import partition_of
 from delegate.launch import Program, size_bytes
 from delegate.probe import open_device
 from delegate.runtime.device import Device
-from delegate.runtime.executor import Executor
+from delegate.runtime.executor import ONE_BY_ONE, PERSISTENT, Executor
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.persistent import ORDERS
 from tests.support.cases import LANES_4, LANES_16, SIMT, Way
@@ -38,9 +38,8 @@ def program_of(graph: Graph, way: Way) -> Program:
 def assert_same(device: Device, program: Program, batch: int = 1, runs: int = 30) -> None:
     kernels = Kernels(device)
     apart = Executor(device, kernels, program, batch)
-    whole = Executor(device, kernels, program, batch, persistent=True)
-    assert whole.is_persistent
-    assert not apart.is_persistent
+    whole = Executor(device, kernels, program, batch, PERSISTENT)
+    assert (whole.form, apart.form) == (PERSISTENT, ONE_BY_ONE)
     assert (whole.launches, apart.launches) == (1, len(program.launches))
     rng = np.random.default_rng(1)
     for _ in range(runs):
@@ -80,8 +79,8 @@ def test_a_whole_model(device: DeviceInfo) -> None:
 
 def test_a_device_that_was_not_proven_launches_one_by_one(device: DeviceInfo) -> None:
     opened = Device(device)
-    executor = Executor(opened, Kernels(opened), program_of(CHAIN, SIMT), persistent=True)
-    assert not executor.is_persistent
+    executor = Executor(opened, Kernels(opened), program_of(CHAIN, SIMT), form=PERSISTENT)
+    assert executor.form == ONE_BY_ONE
     assert executor.launches == 3
 
 
@@ -90,5 +89,5 @@ def test_a_kernel_that_does_not_build_as_one_launches_one_by_one(
 ) -> None:
     opened = ordered(device)
     monkeypatch.setattr("delegate.runtime.persistent._KERNEL", "missing")
-    executor = Executor(opened, Kernels(opened), program_of(CHAIN, SIMT), persistent=True)
-    assert not executor.is_persistent
+    executor = Executor(opened, Kernels(opened), program_of(CHAIN, SIMT), form=PERSISTENT)
+    assert executor.form == ONE_BY_ONE
