@@ -36,6 +36,7 @@ ISA_TIMEOUT_SECONDS = 30  # for what a device can do without
 # The child's line begins so: a driver may write to stdout, too.
 _ANSWER = "self-test: "
 _PASSED = "passed"
+_DEVICE = "device"  # the name of the test without which a device is not used
 _log = logging.getLogger("delegate")
 
 
@@ -80,20 +81,17 @@ def examine(info: DeviceInfo) -> Proof:
     known = cache.load(f"devices/{key}")
     if known is not None:
         return Proof(None, frozenset(known.decode().split()))
-    failure, said = _in_child(info, [])
-    if failure is not None:
-        return Proof(failure)
-    waiting, proven = _isas(info), set()
+    waiting, proven = [_DEVICE, *_isas(info)], set()
     while waiting:
         # A child that dies was at the first that has no answer; the others get a new one.
-        failure, said = _in_child(info, waiting)
-        answers = dict(line.split(" ", 1) for line in said)
-        proven |= {isa for isa, answer in answers.items() if answer == _PASSED}
-        for isa, answer in answers.items():
-            _log.debug("device %d, %s: %s", info.index, isa, answer)
-        without = [isa for isa in waiting if isa not in answers]
-        if without:
-            _log.debug("device %d, %s: %s", info.index, without[0], failure)
+        failure, answers = _in_child(info, waiting)
+        passed = {name for name, answer in answers.items() if answer == _PASSED}
+        if waiting[0] == _DEVICE and _DEVICE not in passed:
+            return Proof(answers.get(_DEVICE, failure))
+        proven |= passed - {_DEVICE}
+        without = [name for name in waiting if name not in answers]
+        for name, answer in (answers | dict.fromkeys(without[:1], failure)).items():
+            _log.debug("device %d, %s: %s", info.index, name, answer)
         waiting = without[1:]
     cache.store(f"devices/{key}", " ".join(sorted(proven)).encode())
     return Proof(None, frozenset(proven))
@@ -105,17 +103,13 @@ def _isas(info: DeviceInfo) -> list[str]:
     return [*own, "order", COMMAND_BUFFER]
 
 
-def _in_child(info: DeviceInfo, isas: Sequence[str]) -> tuple[str | None, list[str]]:
-    """Return what is wrong with the device, or None, and the answers the child gave before.
-
-    Without `isas` the child runs the self-test, with them those instructions' tests.
-    """
+def _in_child(info: DeviceInfo, names: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """Return how the child that runs these tests ended, for people, and the answers it gave."""
     # From a checkout the package is on no path a child would have by itself.
     paths = [str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", "")]
-    timeout = ISA_TIMEOUT_SECONDS if isas else TIMEOUT_SECONDS
+    timeout = TIMEOUT_SECONDS if names[0] == _DEVICE else ISA_TIMEOUT_SECONDS
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    command = [sys.executable, "-m", "delegate.probe", str(info.index), info.identity, *isas]
-    output = ""
+    command = [sys.executable, "-m", "delegate.probe", str(info.index), info.identity, *names]
     try:
         child = subprocess.run(
             command,
@@ -128,25 +122,20 @@ def _in_child(info: DeviceInfo, isas: Sequence[str]) -> tuple[str | None, list[s
         )
     except subprocess.TimeoutExpired as late:
         output = late.stdout.decode(errors="replace") if isinstance(late.stdout, bytes) else ""
-        failure: str | None = f"its self-test did not end within {timeout} s"
+        ended = f"its self-test did not end within {timeout} s"
     else:
-        output = child.stdout
-        failure = _failure_of(info, child)
+        output, ended = child.stdout, _ended(info, child)
     lines = [line.removeprefix(_ANSWER) for line in output.splitlines() if line.startswith(_ANSWER)]
-    if failure is None and lines[-1] != _PASSED:
-        failure = lines[-1]
-    return failure, [line for line in lines if line.split(" ")[0] in isas and " " in line]
+    return ended, dict(line.split(" ", 1) for line in lines if " " in line)
 
 
-def _failure_of(info: DeviceInfo, child: subprocess.CompletedProcess[str]) -> str | None:
+def _ended(info: DeviceInfo, child: subprocess.CompletedProcess[str]) -> str:
     lines = [line.strip() for line in child.stderr.splitlines() if line.strip()]
     told = f": {lines[-1]}" if lines else ""
     if child.returncode < 0:
         name = signal.Signals(-child.returncode).name
         return f"its self-test died with {name}{told}{_advice(info, child.stderr)}"
-    if not any(line.startswith(_ANSWER) for line in child.stdout.splitlines()):
-        return f"its self-test ended with {child.returncode} and no answer{told}"
-    return None
+    return f"its self-test ended with {child.returncode} and no answer{told}"
 
 
 def _advice(info: DeviceInfo, text: str) -> str:
@@ -296,28 +285,20 @@ def _order_test(device: Device, program: Program, form: str) -> str:
 
 
 def _main() -> int:
-    index, identity, *isas = int(sys.argv[1]), *sys.argv[2:]
+    index, identity, *names = int(sys.argv[1]), *sys.argv[2:]
     info = matching(index)[0]
     if info.identity != identity:
         raise DeviceError(f"device {index} is now {info.identity}")
-
-    def answer(text: str) -> None:
-        sys.stdout.write(f"\n{_ANSWER}{text}\n")
-        sys.stdout.flush()  # what follows may end the process
-
-    failure: str | None = None
-    try:
-        if not isas:
-            failure = self_test(Device(info))
-        for isa in isas:
-            try:
-                said = _isa_test(Device(info, proven=[isa]), isa)
-            except DelegateError as error:
-                said = f"no: {' '.join(str(error).split())}"
-            answer(f"{isa} {said}")
-    except DelegateError as error:
-        failure = f"{error}{_advice(info, str(error))}"
-    answer(failure or _PASSED)
+    for name in names:
+        try:
+            if name == _DEVICE:
+                answer = self_test(Device(info)) or _PASSED
+            else:
+                answer = _isa_test(Device(info, proven=[name]), name)
+        except DelegateError as error:
+            answer = f"{' '.join(str(error).split())}{_advice(info, str(error))}"
+        sys.stdout.write(f"\n{_ANSWER}{name} {answer}\n")
+        sys.stdout.flush()  # the next one may end the process
     return 0
 
 

@@ -20,7 +20,7 @@ from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch
 
 MODES = ("off", "quick", "full")
-QUICK_SECONDS = 3.0  # a process; what is left over is measured at the next start
+QUICK_SECONDS = 2.0  # a process; what is left over is measured at the next start
 _ROUNDS = {"quick": 3, "full": 12}
 _log = logging.getLogger("delegate")
 

@@ -37,7 +37,7 @@ def child_that(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: str) -> No
     monkeypatch.setattr(sys, "executable", str(script))
 
 
-GOOD = "self-test: passed"
+GOOD = "self-test: device passed"
 
 
 @pytest.mark.usefixtures("_empty_cache")
@@ -54,7 +54,7 @@ GOOD = "self-test: passed"
         ("print('{}')", "its self-test ended with 0 and no answer"),
         ("time.sleep(60)", "its self-test did not end within 0.5 s"),
         (
-            "print('self-test: it is wrong')",
+            "print('self-test: device it is wrong')",
             "it is wrong",
         ),
     ],
@@ -145,10 +145,10 @@ def test_instructions_are_proven_one_by_one_and_a_crash_costs_one(
         f"""
 open({str(asked)!r}, 'a').write(' '.join(sys.argv[5:]) + '\\n')
 for isa in sys.argv[5:]:
+    if isa == 'device': print('{GOOD}')
     if isa == 'b': os.kill(os.getpid(), signal.SIGILL)
     if isa == 'd': sys.exit(1)
     print('self-test: ' + isa + (' other numbers' if isa == 'c' else ' passed'), flush=True)
-print('{GOOD}')
 """,
     )
     monkeypatch.setattr(probe, "_isas", lambda info: ["a", "b", "c", "d", "e"])
@@ -156,9 +156,9 @@ print('{GOOD}')
     monkeypatch.setattr(Program, "launches", [probe._launch()[0]])
     proof = examine(info())
     assert proof == Proof(None, frozenset({"a", "e"}))
-    assert asked.read_text().split("\n") == ["", "a b c d e", "c d e", "e", ""]
+    assert asked.read_text().split("\n") == ["device a b c d e", "c d e", "e", ""]
     assert examine(info()) == proof
-    assert len(asked.read_text().split("\n")) == 5
+    assert len(asked.read_text().split("\n")) == 4
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from delegate import DeviceInfo, Node, Tensor
 from delegate.graph.ir import Graph
 from delegate.graph.partition import Partition, partition_of
 from delegate.passes.fuse_pad import rewrite
-from tests.support.cases import WAYS, Way, forced
+from tests.support.cases import WAYS, Way, forced, require_isa
 from tests.support.compare import assert_exact
 from tests.support.convolution import Convolution
 from tests.support.model import const, graph_of, op, t
@@ -85,6 +85,7 @@ def test_what_is_left_alone() -> None:
 def test_fused_is_exact(device: DeviceInfo, way: Way, dtype: str, depth: int) -> None:
     graph, before = partition(padded(depth=depth, dtype=dtype))
     assert len(rewrite(before).nodes) == 1
+    require_isa(way, device)
     with forced(way) as taken:
         # Untuned, the first program is taken: the fused one.
         assert_exact(write(graph), device)
