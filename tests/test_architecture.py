@@ -221,10 +221,18 @@ def test_kernel_names(path: Path) -> None:
         assert set(path.stem.split("_")) <= set(name.split("_"))
 
 
-@every_kernel
+# What quantize.clh defines for several lane counts, by macros.
+_ROUNDING = ("requantize", "requantize_once", "rounding_doubling_high_mul", "rounding_divide_by_pot")
+
+
+@pytest.mark.parametrize("path", sorted(folder().glob("*.cl*")), ids=lambda path: path.name)
 def test_functions_may_stand_side_by_side(path: Path) -> None:
-    own = re.findall(r"^(?:static|kernel)\b.*", path.read_text(), re.MULTILINE)
-    assert [line for line in own if "LOCAL(" not in line] == []
+    text = re.sub(r"//.*|/\*.*?\*/", "", path.read_text())
+    own = re.findall(r"^(?:static|kernel)\b.*", text, re.MULTILINE)
+    allowed = ("LOCAL(", "kernel GROUP_SIZE void runtime_persistent(")
+    assert [line for line in own if not any(words in line for words in allowed)] == []
+    for name in {*re.findall(r"\bLOCAL\((\w+)\)\(", text), *_ROUNDING}:
+        assert not re.search(rf"(?<!\w){name}(?:2|4|8|16)?\(", text), f"{name} without LOCAL"
 
 
 @every_kernel

@@ -42,7 +42,8 @@ def persistent_kernel(
     """
     if not device.proven & ORDERS:
         return None
-    one_item = all(launch.group_items == 1 for launch in launches)
+    # Kernels for groups of one item do not look at their item; the others run at any group size.
+    one_item = any(launch.group_items == 1 for launch in launches)
     group_items = 1 if one_item else max(launch.group_items for launch in launches)
     bodies: dict[str, int] = {}
     table: list[int] = []

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,7 @@ from delegate.probe import open_device
 from delegate.runtime.device import Device
 from delegate.runtime.executor import ONE_BY_ONE, PERSISTENT, Executor
 from delegate.runtime.kernels import Kernels
-from delegate.runtime.persistent import ORDERS
+from delegate.runtime.persistent import ORDERS, persistent_kernel
 from tests.support.cases import LANES_4, LANES_16, SIMT, Way, require_isa
 from tests.support.nets import conv_pool, net
 from tests.support.shared import model_path
@@ -76,6 +78,17 @@ def test_any_number_of_groups_gets_through(device: DeviceInfo, groups: int) -> N
 def test_a_whole_model(device: DeviceInfo) -> None:
     graph = read_model(model_path("mobilenet_v1_0.25_128_quant"))
     assert_same(ordered(device, LANES_16), program_of(graph, LANES_16), runs=5)
+
+
+def test_kernels_of_one_item_and_of_many_run_in_groups_of_one(device: DeviceInfo) -> None:
+    opened = ordered(device, LANES_4)
+    one = program_of(CHAIN, LANES_4).launches
+    many = tuple(replace(launch, group_items=64) for launch in one)
+    kernels = Kernels(opened)
+    for launches, items in ((one, 1), (many, 64), ((*one, *many), 1)):
+        made = persistent_kernel(opened, kernels, launches, [2] * len(launches), 1)
+        assert made is not None
+        assert made.group_items == items
 
 
 def test_a_device_that_was_not_proven_launches_one_by_one(device: DeviceInfo) -> None:
