@@ -100,7 +100,8 @@ def examine(info: DeviceInfo) -> Proof:
 def _isas(info: DeviceInfo) -> list[str]:
     """What is worth trying on a device of this type; order*: see runtime_persistent.cl."""
     own = ("avx2", "vnni", "order_x86") if info.type == "cpu" else ("dp4a", "mma", "order_ptx")
-    return [*own, "order", COMMAND_BUFFER]
+    dots = () if info.type == "cpu" else tuple(_DOTS)
+    return [*own, *dots, "nearest", "order", COMMAND_BUFFER]
 
 
 def _in_child(info: DeviceInfo, names: Sequence[str]) -> tuple[str, dict[str, str]]:
@@ -212,25 +213,33 @@ _A = np.random.default_rng(1).integers(0, 256, (16, 32)).astype(np.uint8)
 _B = np.random.default_rng(2).integers(-128, 128, (8, 32)).astype(np.int8)
 # The ends of the range: the pairs' sums pass 16 bits, where some instructions saturate.
 _A[0], _A[1], _B[0], _B[1] = 255, 255, -128, 127
+# For "nearest": floats whose products and sums are rounded, and ties.
+_X = (np.random.default_rng(3).integers(-(2**24), 2**24, 64) / np.float32(2**20)).astype(np.float32)
+_Y = (np.random.default_rng(4).integers(-(2**24), 2**24, 64) / np.float32(2**21)).astype(np.float32)
+_X[:8], _Y[:8], _Y[-8:] = np.arange(8) * 2 + 1, 1, 0  # halves, once halved
 _ORDER_STEPS = 40
+# Name -> kernels/dot.clh's macro, and whether it takes both sides as signed bytes.
+_DOTS = {"dot": ("DOT_KHR", True), "arm_dot": ("DOT_ARM", True), "qcom_dot": ("DOT_QCOM", False)}
 
 
 def _isa_program(isa: str) -> Program:
     if isa.startswith("order") or isa == COMMAND_BUFFER:
         return _order_program()
     answers = Tensor(0, "answers", (16, 8), "int32")
+    a, b = (_X, _Y) if isa == "nearest" else (_A, _B)
     launch = Launch(
         "runtime_isa",
-        f"runtime_isa_{isa}",
+        f"runtime_isa_{'dot' if isa in _DOTS else isa}",
         tiles=1,
         group_items=1 if isa in ("avx2", "vnni") else 32,
         params={
-            "a": Constant(_A.nbytes, lambda: _A),
-            "b": Constant(_B.nbytes, lambda: _B),
+            "a": Constant(a.nbytes, lambda: a),
+            "b": Constant(b.nbytes, lambda: b),
             "answers": answers,
         },
         reads=(),
         writes=(answers,),
+        defines={_DOTS[isa][0]: 1} if isa in _DOTS else {},
     )
     return Program((Step(0, "", Alternative(isa, (launch,))),), (), (answers,))
 
@@ -263,8 +272,17 @@ def _isa_test(device: Device, isa: str) -> str:
     executor = Executor(device, Kernels(device), program)
     got = np.zeros((16, 8), np.int32)
     executor.run([], [got.reshape(-1).view(np.uint8)])
-    expected = _A.astype(np.int32) @ _B.astype(np.int32).T
-    return _PASSED if np.array_equal(got, expected) else "other numbers than expected"
+    return _PASSED if np.array_equal(got, _isa_answers(isa)) else "other numbers than expected"
+
+
+def _isa_answers(isa: str) -> NDArray[np.int32]:
+    if isa == "nearest":
+        sums = _X * _Y + _Y[::-1]
+        whole = np.rint(sums * np.float32(0.5)).astype(np.int32)
+        return np.concatenate([sums.view(np.int32), whole]).reshape(16, 8)
+    signed = isa in _DOTS and _DOTS[isa][1]
+    answers: NDArray[np.int32] = (_A.view(np.int8) if signed else _A).astype(np.int32) @ _B.T
+    return answers
 
 
 def _order_test(device: Device, program: Program, form: str) -> str:

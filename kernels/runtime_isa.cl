@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Macros: none of its own.
+// Macros: for the dot products one of those that dot.clh names.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 
@@ -106,6 +106,37 @@ TILE(runtime_isa_mma) {
   answer[65] = c3;
 }
 KERNEL(runtime_isa_mma)
+#endif
+
+#if USES_RUNTIME_ISA_DOT
+#include "dot.clh"
+// Where DOT_IS_SIGNED, `a` is taken as int8, and the host knows.
+TILE(runtime_isa_dot) {
+  global const uint* a = (global const uint*)(constants + A);
+  global const uint* b = (global const uint*)(constants + B);
+  for (int i = get_local_id(0); i < 128; i += get_local_size(0)) {
+    int sum = 0;
+    for (int k = 0; k < 8; k++) sum = DOT4(a[i / 8 * 8 + k], b[i % 8 * 8 + k], sum);
+    ((global int*)(arena + ANSWERS))[i] = sum;
+  }
+}
+KERNEL(runtime_isa_dot)
+#endif
+
+#if USES_RUNTIME_ISA_NEAREST
+// answers[i] = the bits of x * y + z, each rounded to the nearest float, ties to even; then whole
+// numbers by rint. Embedded profiles may round toward zero.
+TILE(runtime_isa_nearest) {
+  global const float* x = (global const float*)(constants + A);
+  global const float* y = (global const float*)(constants + B);
+  for (int i = get_local_id(0); i < 64; i += get_local_size(0)) {
+    float product = x[i] * y[i];
+    float sum = product + y[63 - i];
+    ((global int*)(arena + ANSWERS))[i] = as_int(sum);
+    ((global int*)(arena + ANSWERS))[i + 64] = convert_int(rint(sum * 0.5f));
+  }
+}
+KERNEL(runtime_isa_nearest)
 #endif
 
 #if USES_RUNTIME_ISA_ORDER
