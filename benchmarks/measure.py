@@ -1,166 +1,87 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One model on every path, in turns -> times, and what the delegate took. Prints nothing."""
+"""Callables that take turns -> their times, and how they compare. Knows no model."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Collection, Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
-from typing import Any
 
-import numpy as np
-
-from delegate import DeviceInfo, Graph, OpenCLDelegate, Tensor, read_model
-from label_image.runtime import Runtime
 from label_image.timing import Times, measure
 
 BLOCK_RUNS = 10
-OPENCL = "OpenCL"
-_CPU_KERNELS = ("auto", "builtin")  # the first is the peer all others are compared with
+# Runtimes' threads spin for a while after a run, in the hope of the next one. On as many cores as
+# threads they would slow whoever follows: each block waits until they have given up.
+_SETTLE_S = 0.012
+_WARM_UP_RUNS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """Something to time."""
+
+    name: str
+    run: Callable[[], object]
+    every: int = 1  # takes part in one of so many rounds: the slow ones that are shown, not judged
 
 
 @dataclass(frozen=True, slots=True)
 class PathTimes:
-    """What one path took."""
+    """What one contender took, and the leader's time over its time."""
 
+    runs: int
     min_ms: float
     median_ms: float  # of the blocks' medians
-    ratio: float  # its minimum over the peer's
-    ratio_quartiles: tuple[float, float]  # lower and upper, of each round's own ratio
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """One model's times, and what the delegate took of it."""
-
-    model: str
-    device: DeviceInfo
-    nodes: int
-    delegated: int
-    partitions: int
-    launches: int  # a run
-    up_bytes: int  # a run, to the device
-    down_bytes: int
-    peer: str  # the path all others are compared with: XNNPACK, where the runtime has it
-    paths: Mapping[str, PathTimes]
-
-
-def benchmark(
-    model: str, runtime: Runtime, device: str | int | None, threads: int, runs: int
-) -> Result:
-    """Return the times of the delegate, of TFLite's default kernels and of its built-in ones.
-
-    Raises:
-        OSError, ModelError: the model cannot be read. NoDeviceError: no such device works.
-        DelegateError, RuntimeError, ValueError: it cannot run.
-    """
-    graph = read_model(model)
-    counter = OpenCLDelegate(model, device, profiling=True)
-    counted = _ready(runtime, graph, model, threads, "auto", [counter])
-    launches = len(counter.profile())
-    del counted  # and its interpreter, which must outlive the profile
-
-    delegate = OpenCLDelegate(model, device)
-    contenders = {OPENCL: _ready(runtime, graph, model, threads, "auto", [delegate])}
-    for kernels in _CPU_KERNELS:
-        name = runtime.kernels(kernels)
-        contenders[name] = _ready(runtime, graph, model, threads, kernels, [])
-    peer = runtime.kernels(_CPU_KERNELS[0])
-    up_bytes, down_bytes = _transfers(graph, delegate.partitions)
-    return Result(
-        model=model,
-        device=delegate.device,
-        nodes=len(delegate.verdicts),
-        delegated=sum(reason is None for _, _, reason in delegate.verdicts),
-        partitions=len(delegate.partitions),
-        launches=launches,
-        up_bytes=up_bytes,
-        down_bytes=down_bytes,
-        peer=peer,
-        paths=_summary(in_turns(contenders, runs), peer),
-    )
+    ratio: float  # of the minima: the leader's over this one's
+    ratio_of_medians: float
+    ratio_quartiles: tuple[float, float]  # lower and upper, of the medians of each common round
 
 
 def in_turns(
-    contenders: Mapping[str, Callable[[], object]], runs: int
-) -> Mapping[str, Sequence[Times]]:
-    """Return each contender's times, block by block, of at least `runs` runs in at least 2 blocks.
+    contenders: Sequence[Contender], runs: int, settle_s: float = _SETTLE_S
+) -> Mapping[str, Mapping[int, Times]]:
+    """Return each contender's times by round, of at least `runs` runs in at least 2 rounds.
 
-    Whatever slows the machine for a while then slows all of them. A block's first run is not timed:
-    it finds the other contenders' data in the caches, and their threads still spinning.
+    Whatever slows the machine for a while then slows all of them. A block's first runs are not
+    timed: they find the other contenders' data in the caches.
     """
-    blocks: dict[str, list[Times]] = {name: [] for name in contenders}
-    for round_ in range(max(2, -(-runs // BLOCK_RUNS))):
+    blocks: dict[str, dict[int, Times]] = {contender.name: {} for contender in contenders}
+    rounds = max(2, -(-runs // BLOCK_RUNS))
+    for round_ in range(rounds):
         # Every other round backwards, so that nobody always follows the same one.
-        for name in list(contenders)[:: -1 if round_ % 2 else 1]:
-            blocks[name].append(measure(contenders[name], BLOCK_RUNS, warmup=1))
+        for contender in contenders[:: -1 if round_ % 2 else 1]:
+            if round_ % contender.every == 0 or rounds <= 2:
+                time.sleep(settle_s)
+                blocks[contender.name][round_] = measure(contender.run, BLOCK_RUNS, _WARM_UP_RUNS)
     return blocks
 
 
-def _ready(
-    runtime: Runtime,
-    graph: Graph,
-    model: str,
-    threads: int,
-    kernels: str,
-    delegates: Sequence[OpenCLDelegate],
-) -> Callable[[], None]:
-    """Return the invoke of a new interpreter that has run once on random inputs."""
-    interpreter: Any = runtime.interpreter(model, threads, kernels, delegates)
-    interpreter.allocate_tensors()
-    rng = np.random.default_rng(0)
-    for tensor in graph.inputs:
-        values = rng.integers(0, 256, tensor.shape, np.uint8)
-        if tensor.dtype in ("uint8", "int8"):
-            interpreter.set_tensor(tensor.index, values.view(tensor.dtype))
-        elif tensor.dtype == "float32":
-            interpreter.set_tensor(tensor.index, np.float32(values / 127.5 - 1))
-        else:
-            raise ValueError(f"{model}: an input of {tensor.dtype}, only 8-bit and float32 are run")
+def compared(
+    blocks: Mapping[str, Mapping[int, Times]], leader: str, block_runs: int = BLOCK_RUNS
+) -> Mapping[str, PathTimes]:
+    """Return the summary of each contender, compared with the leader."""
 
-    def invoke() -> None:
-        interpreter.invoke()
+    def least(name: str) -> float:
+        return min(block.min_ms for block in blocks[name].values())
 
-    invoke()
-    return invoke
-
-
-def _transfers(graph: Graph, partitions: Collection[Collection[int]]) -> tuple[int, int]:
-    """Return the bytes of all tensors that cross into and out of these groups of nodes."""
-    up_bytes = down_bytes = 0
-    for members in partitions:
-        inside = [node for node in graph.nodes if node.index in members]
-        outside = [node for node in graph.nodes if node.index not in members]
-        made = {tensor for node in inside for tensor in node.outputs}
-        read = {tensor for node in inside for tensor in node.inputs}
-        wanted = {tensor for node in outside for tensor in node.inputs} | set(graph.outputs)
-        up_bytes += sum(map(_computed_bytes, read - made))
-        down_bytes += sum(map(_computed_bytes, made & wanted))
-    return up_bytes, down_bytes
-
-
-def _computed_bytes(tensor: Tensor | None) -> int:
-    if tensor is None or tensor.data is not None:
-        return 0
-    return prod(tensor.shape) * np.dtype(tensor.dtype).itemsize
-
-
-def _summary(blocks: Mapping[str, Sequence[Times]], peer: str) -> Mapping[str, PathTimes]:
-    def least(path: str) -> float:
-        return min(block.min_ms for block in blocks[path])
+    def median(name: str) -> float:
+        return statistics.median(block.median_ms for block in blocks[name].values())
 
     summary = {}
-    for path, own in blocks.items():
+    for name, own in blocks.items():
         ratios = [
-            ours.median_ms / theirs.median_ms
-            for ours, theirs in zip(own, blocks[peer], strict=True)
+            theirs.median_ms / own[round_].median_ms
+            for round_, theirs in blocks[leader].items()
+            if round_ in own
         ]
-        lower, _, upper = statistics.quantiles(ratios, n=4, method="inclusive")
-        summary[path] = PathTimes(
-            min_ms=least(path),
-            median_ms=statistics.median(block.median_ms for block in own),
-            ratio=least(path) / least(peer),
-            ratio_quartiles=(lower, upper),
+        quartiles = statistics.quantiles(ratios, n=4, method="inclusive") if ratios[1:] else ratios
+        summary[name] = PathTimes(
+            runs=block_runs * len(own),
+            min_ms=least(name),
+            median_ms=median(name),
+            ratio=least(leader) / least(name),
+            ratio_of_medians=median(leader) / median(name),
+            ratio_quartiles=(quartiles[0], quartiles[-1]),
         )
     return summary

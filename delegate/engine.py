@@ -87,10 +87,11 @@ class Engine:
             Unsupported: a node does not lower. DeviceError, KernelBuildError: it does not fit or
                 build.
         """
-        programs = [compiler.compile_partition(partition, target, self._tuner.choose)]
+        choose = partial(self._tuner.choose, batch=batch)
+        programs = [compiler.compile_partition(partition, target, choose)]
         fused = compiler.rewritten(partition, target, self._bench.check)
         if fused is not partition:
-            programs.insert(0, compiler.compile_partition(fused, target, self._tuner.choose))
+            programs.insert(0, compiler.compile_partition(fused, target, choose))
         try:
             return self._fastest(programs, batch)
         finally:
@@ -106,7 +107,8 @@ class Engine:
             f"{number}, {form}": (program, form)
             for number, program in enumerate(programs)
             for form in FORMS
-            if form == ONE_BY_ONE or not (self._profiling or len(program.launches) < 2)
+            # A batch fills the device by itself: what a launch costs is lost in it.
+            if form == ONE_BY_ONE or not (self._profiling or batch > 1 or len(program.launches) < 2)
         }
         made: dict[str, Executor] = {}
 

@@ -34,7 +34,7 @@ class Bench(Protocol):
     def differ(self, alternatives: Sequence[Alternative], plain: Alternative) -> list[bool]:
         """Return for each whether it gives other outputs than the plain one does."""
 
-    def times(self, alternatives: Sequence[Alternative], rounds: int) -> list[float]:
+    def times(self, alternatives: Sequence[Alternative], rounds: int, batch: int) -> list[float]:
         """Return each one's least time in seconds, taken in turns."""
 
 
@@ -57,7 +57,9 @@ class Tuner:
         self._seconds_left = QUICK_SECONDS if mode == "quick" else float("inf")
         self._is_new = False
 
-    def choose(self, node: Node, alternatives: Sequence[Alternative]) -> Alternative:
+    def choose(
+        self, node: Node, alternatives: Sequence[Alternative], batch: int = 1
+    ) -> Alternative:
         """Return the alternative to run; without measuring, the first that this device can.
 
         Raises:
@@ -65,7 +67,8 @@ class Tuner:
         """
         if len(alternatives) > 1:
             known = self.remembered(
-                self.signature(alternatives), lambda: self._measure(node, alternatives)
+                f"{self.signature(alternatives)}x{batch}",
+                lambda: self._measure(node, alternatives, batch),
             )
             alternatives = sorted(alternatives, key=lambda each: each.name != known)
         reason: str | None = None
@@ -129,7 +132,7 @@ class Tuner:
             self._chosen = {} if content is None else json.loads(content)
         return self._chosen
 
-    def _measure(self, node: Node, alternatives: Sequence[Alternative]) -> str | None:
+    def _measure(self, node: Node, alternatives: Sequence[Alternative], batch: int) -> str | None:
         *others, plain = alternatives
         able = [each for each in others if self._bench.check(each) is None]
         try:
@@ -137,7 +140,7 @@ class Tuner:
                 able = self._truthful(node, able, plain) or [plain]
             if not able:
                 return None
-            times = self._bench.times(able, _ROUNDS[self._mode])
+            times = self._bench.times(able, _ROUNDS[self._mode], batch)
         except (DeviceError, KernelBuildError) as error:
             _log.info("node %d (%s) was not tuned: %s", node.index, node.op, error)
             return None

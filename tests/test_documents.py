@@ -92,10 +92,18 @@ def test_the_command_works(command: str, folder: Path) -> None:
 
 @pytest.mark.device
 def test_the_python_works(folder: Path) -> None:
-    (code,) = blocks("python")
+    code, _ = blocks("python")
     pytest.importorskip("ai_edge_litert", reason="README's Python is for ai-edge-litert")
     done = run([sys.executable, "-c", code], folder)
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(
         r"0 AVERAGE_POOL_2D on .+\n1 RESHAPE on .+\n2 SOFTMAX on .+\n", done.stdout
     ), done.stdout
+
+
+@pytest.mark.device
+def test_the_python_without_tflite_works(folder: Path) -> None:
+    _, code = blocks("python")
+    done = run([sys.executable, "-c", code], folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "(32, 3) True\n"

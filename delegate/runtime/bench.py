@@ -39,13 +39,14 @@ class DeviceBench:
             for each in alternatives
         ]
 
-    def times(self, alternatives: Sequence[Alternative], rounds: int) -> list[float]:
-        """Return each one's least time in seconds, taken in turns."""
+    def times(self, alternatives: Sequence[Alternative], rounds: int, batch: int) -> list[float]:
+        """Return each one's least time in seconds for a batch, taken in turns."""
         if len(alternatives) == 1:
             return [0.0]
         made: list[Executor] = []
         try:
-            made += [self._executor(alternative) for alternative in alternatives]
+            for alternative in alternatives:
+                made.append(self._executor(alternative, batch))
             counts = []
             for executor in made:
                 executor.repeat(1)
@@ -101,12 +102,12 @@ class DeviceBench:
 
         return {transfer: timed(transfer) for transfer in TRANSFERS}
 
-    def _executor(self, alternative: Alternative) -> Executor:
+    def _executor(self, alternative: Alternative, batch: int = 1) -> Executor:
         launches = alternative.launches
         written = {tensor for launch in launches for tensor in launch.writes}
         read = {t for launch in launches for t in launch.reads if t.data is None} - written
         program = Program((Step(0, "", alternative),), tuple(read), tuple(written))
-        return Executor(self._device, self._kernels, program)
+        return Executor(self._device, self._kernels, program, batch)
 
     def _outputs(self, alternative: Alternative) -> list[NDArray[Any]]:
         executor = self._executor(alternative)

@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from benchmarks import rows
 from benchmarks.__main__ import main
-from benchmarks.measure import BLOCK_RUNS, in_turns
+from benchmarks.results import load, save
 from delegate import DeviceInfo
 from tests.support.model import chain_model, op, t
+from tests.support.report import report
 
 POOL = {
     "padding": "VALID", "stride_w": 2, "stride_h": 2, "filter_width": 2, "filter_height": 2
@@ -41,30 +44,80 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def saved(tmp_path: Path) -> str:
+    """What --json wrote on a machine that never was."""
+    path = tmp_path / "made_up.json"
+    save(report(), path)
+    return str(path)
+
+
 def test_a_model_of_two_partitions(
     model: Path, device: DeviceInfo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    written = tmp_path / "times.json"
-    arguments = [str(model), "--device", str(device.index), "--runs", "1", "--json", str(written)]
+    written, drawn = tmp_path / "times.json", tmp_path / "times.svg"
+    arguments = [
+        str(model),
+        "--device",
+        str(device.index),
+        "--runs",
+        "1",
+        "--tune",
+        "off",
+        "--check",
+    ]
 
-    assert main(arguments) == 0
+    assert main([*arguments, "--json", str(written), "--chart", str(drawn)]) == 0
 
-    (result,) = json.loads(written.read_text())["models"]
-    assert result["device"]["name"] == device.name
-    counts = {name: result[name] for name in ("nodes", "delegated", "partitions", "launches")}
-    assert counts == {"nodes": 5, "delegated": 2, "partitions": 2, "launches": 2}
-    assert result["up_bytes"] == 8 * 8 * 3 + 4 * 4 * 3
-    assert result["down_bytes"] == 4 * 4 * 3 + 2 * 2 * 3
-    paths = result["paths"]
-    assert list(paths) == ["OpenCL", result["peer"], "built-in kernels"]
-    for times in paths.values():
-        assert 0 < times["min_ms"] <= times["median_ms"]
-        assert times["ratio"] == times["min_ms"] / paths[result["peer"]]["min_ms"]
-        assert times["ratio_quartiles"] == sorted(times["ratio_quartiles"])
+    (row,) = load(written).rows
+    assert (row.row, row.failed, row.skipped) == ("pools", "", "")
+    assert device.name in row.device
+    taken = row.delegation
+    assert taken is not None
+    assert (taken.nodes, taken.delegated, taken.partitions, taken.launches) == (5, 2, 2, 2)
+    assert taken.up_bytes == 8 * 8 * 3 + 4 * 4 * 3
+    assert taken.down_bytes == 4 * 4 * 3 + 2 * 2 * 3
+    assert row.exact == "equal to the reference kernels"
+    assert next(iter(row.paths)) == "OpenCL"
+    assert "built-in kernels" in row.paths
+    ours = row.paths["OpenCL"]
+    for times in row.paths.values():
+        assert 0 < times.min_ms <= times.median_ms
+        assert times.ratio == ours.min_ms / times.min_ms
+        assert times.ratio_quartiles == tuple(sorted(times.ratio_quartiles))
+    assert drawn.read_text().startswith("<?xml")
     said = capsys.readouterr().out
     assert device.name in said
     assert "| pools " in said
     assert "2 of 5" in said
+
+
+def test_every_launch(
+    model: Path, device: DeviceInfo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = tmp_path / "layers.json"
+    arguments = [
+        str(model),
+        "--device",
+        str(device.index),
+        "--runs",
+        "1",
+        "--tune",
+        "off",
+        "--layers",
+    ]
+
+    assert main([*arguments, "--json", str(written)]) == 0
+
+    (layers,) = load(written).layers
+    assert [(layer.node, layer.op) for layer in layers.layers] == [
+        (0, "AVERAGE_POOL_2D"), (4, "MAX_POOL_2D")
+    ]  # fmt: skip
+    assert [layer.bytes_moved for layer in layers.layers] == [192 + 48, 48 + 12]
+    assert layers.peak_multiply_adds > 0
+    fractions = [layers.roofline_fraction(layer) for layer in layers.layers]
+    assert all(0 < fraction <= 1 for fraction in fractions)
+    assert "Roofline: " in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("device")
@@ -85,12 +138,80 @@ def test_what_cannot_be_run_is_one_line(
     assert line in said
 
 
-def test_contenders_take_turns_in_blocks() -> None:
-    calls: list[str] = []
-    contenders = {name: lambda name=name: calls.append(name) for name in ("a", "b")}
+def test_the_rows_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in said] == list(rows.ROWS)
 
-    times = in_turns(contenders, runs=2 * BLOCK_RUNS + 1)
 
-    blocks = [set(calls[i : i + BLOCK_RUNS + 1]) for i in range(0, len(calls), BLOCK_RUNS + 1)]
-    assert blocks == [{"a"}, {"b"}, {"b"}, {"a"}, {"a"}, {"b"}]
-    assert {name: len(blocks) for name, blocks in times.items()} == {"a": 3, "b": 3}
+@pytest.mark.parametrize(
+    "arguments", [["--rows", "v1,v17"], ["--runs", "0"], ["--threads", "0"]], ids=" ".join
+)
+def test_a_wrong_argument(
+    arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("benchmarks.__main__._measured", lambda _: report())
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert arguments[0] in capsys.readouterr().err
+
+
+def test_a_row_that_cannot_run_here_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--rows", "v2", "--models", str(tmp_path), "--device", "0", "--check"]
+    assert main(arguments) == 0
+    assert re.search(
+        r"^v2: skipped: there is no mobilenet_v2_1.0_224_quant.tflite ",
+        capsys.readouterr().out,
+        re.MULTILINE,
+    )
+
+
+def test_a_figure_that_is_missed(saved: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--from", saved, "--check"]) == 1
+    said = capsys.readouterr()
+    assert said.err.splitlines() == [
+        "MISSED: bad: of XNNPACK's time: 0.60, not at most 0.5",
+        "ERROR: broken: it broke",
+    ]
+    assert "CPU: a CPU with units" in said.out
+
+
+def test_without_check_only_what_broke_is_an_error(tmp_path: Path) -> None:
+    whole = report()
+    path = tmp_path / "report.json"
+    save(type(whole)(whole.machine, [row for row in whole.rows if not row.failed]), path)
+    assert main(["--from", str(path)]) == 0
+    assert main(["--from", str(path), "--check"]) == 1
+    assert json.loads(path.read_text())["series"] == []
+
+
+def test_documents_of_two_machines(saved: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    document = tmp_path / "performance.md"
+    document.write_text("Before\n<!-- measured: begin -->\nold\n<!-- measured: end -->\nAfter\n")
+    for _ in range(2):  # what was written once can be written again
+        main(["--from", saved, saved, "--docs", str(tmp_path)])
+    text = document.read_text()
+    assert text.startswith("Before\n<!-- measured: begin -->\n### a GPU and a CPU with units\n")
+    assert text.endswith("<!-- measured: end -->\nAfter\n")
+    assert "old" not in text
+    assert text.count("### a GPU and a CPU with units\n") == 2
+    pictures = re.findall(r"!\[.+\]\((.+)\)", text)
+    assert pictures == [
+        f"performance_{number}_{what}.svg"
+        for number in (1, 2)
+        for what in ("figures", "times", "threads")
+    ]
+    for picture in pictures:
+        assert (tmp_path / picture).stat().st_size < 100_000
+
+
+def test_a_document_without_a_measured_part(
+    saved: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "performance.md").write_text("text\n")
+    assert main(["--from", saved, "--docs", str(tmp_path)]) == 1
+    assert "has no part between" in capsys.readouterr().err

@@ -44,11 +44,12 @@ class FakeBench:
         assert plain is PLAIN
         return [each.name in self.lying for each in alternatives]
 
-    def times(self, alternatives: Sequence[Alternative], rounds: int) -> list[float]:
+    def times(self, alternatives: Sequence[Alternative], rounds: int, batch: int) -> list[float]:
         if self.fails:
             raise DeviceError("no memory")
         self.measured.append([each.name for each in alternatives])
-        return [self.seconds[each.name] for each in alternatives]
+        # In a batch, the slow one for one picture is the fast one.
+        return [self.seconds[each.name] * (1 if batch == 1 else -1) for each in alternatives]
 
 
 @pytest.fixture(autouse=True)
@@ -78,6 +79,13 @@ def test_the_fastest_is_taken_and_kept_on_disk() -> None:
     other = bench()
     tuner(other, identity="device 2").choose(NODE, ALL)
     assert other.measured != []
+
+
+def test_a_batch_is_measured_by_itself() -> None:
+    fake = bench()
+    one = tuner(fake)
+    assert [one.choose(NODE, ALL, batch) for batch in (1, 8, 1, 8)] == [FAST, MIDDLE, FAST, MIDDLE]
+    assert len(fake.measured) == 2
 
 
 def test_off_takes_the_first_that_runs_and_touches_no_disk(tmp_path: Path) -> None:

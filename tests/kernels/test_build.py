@@ -9,15 +9,31 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from delegate import DeviceError, DeviceInfo, KernelBuildError, Node, ops
 from delegate.launch import Launch, Rules
+from delegate.probe import _isa_program
 from delegate.probe import _launch as self_test_launch
 from delegate.runtime import kernels as runtime_kernels
 from delegate.runtime.device import Device
 from delegate.runtime.kernels import OPTIONS, Kernels, defines_of, folder
-from tests.support.cases import LANES_2, WAYS
+from tests.support.cases import (
+    DOTS,
+    FLOAT4,
+    LANES_2,
+    NEAREST,
+    NVIDIA,
+    STAGED,
+    WAYS,
+    X86,
+    Way,
+    emulated,
+    require_isa,
+)
+from tests.support.floats import FloatConvolution
+from tests.support.model import const, op, t
 from tests.support.nodes import valid_nodes
 
 # A device need not have these types; the builtin functions' headers are read before our macros.
@@ -38,27 +54,55 @@ REMARK = re.compile(
 )
 
 
+WAYS_BUILT = (*WAYS, LANES_2, *X86, *NVIDIA, FLOAT4, NEAREST, STAGED, *DOTS)
+
+
 def _nodes() -> Iterator[Node]:
-    for dtype in ("uint8", "int8"):
-        for channels in (1, 2, 4, 8, 16, 32):
-            for size in (1, 5):  # one pixel, and enough for a tile
+    for channels in (1, 2, 4, 8, 16, 32):
+        for size in (1, 5):  # one pixel, and enough for a tile
+            for dtype in ("uint8", "int8"):
                 yield from valid_nodes(dtype, channels, size).values()
+            for depth in (0, 1):
+                conv = FloatConvolution(
+                    size=(size, size, channels), out_c=channels, depth_multiplier=depth
+                )
+                yield conv.node()
+                yield replace(conv, kernel=(1, 1)).node()
+            image = t((1, size, size, channels), "float32")
+            pool = {"filter_width": 2, "filter_height": 2, "stride_w": 1, "stride_h": 1}
+            for op_name in ("AVERAGE_POOL_2D", "MAX_POOL_2D"):
+                options = {**pool, "padding": "SAME", "fused_activation_function": "NONE"}
+                yield op(op_name, [image], [image], options)
+            yield op("SOFTMAX", [image], [image], {"beta": 1.0})
+            paddings = const(np.zeros((4, 2), np.int32))
+            yield op("PAD", [image, paddings], [image])
+            bytes_ = t((1, size, size, channels), "uint8", 0.5, 3)
+            yield op("PAD", [bytes_, paddings], [bytes_])
 
 
 @cache
-def _launches() -> dict[str, Launch]:
-    """Return a launch for each set of macros there is, by a name for people."""
-    launches = [self_test_launch()[0]]
-    for way in (*WAYS, LANES_2):
+def _launches() -> dict[str, tuple[Launch, Way]]:
+    """Return a launch for each set of macros there is and a way to it, by a name for people."""
+    found = [(self_test_launch()[0], WAYS[0])]
+    for isa in ("avx2", "vnni", "dp4a", "mma", "order", "nearest"):
+        way = Way(isa, {"isa": frozenset({isa})})
+        found += [(launch, way) for launch in _isa_program(isa).launches[:1]]
+    dot = replace(_isa_program("dot").launches[0], defines={"DOT_EMULATED": 1})
+    found.append((dot, WAYS[0]))
+    for way in WAYS_BUILT:
         for twice in (False, True):
             rules = Rules(fully_connected_double_rounding=twice)
             for node in _nodes():
                 for alternative in ops.lower(node, replace(way.target, rules=rules)):
-                    launches.extend(alternative.launches)
-    named = {}
-    for launch in launches:
-        chosen = [f"{name}={value}" for name, value in launch.defines.items()]
-        named["-".join([launch.kernel, *chosen]).lower()] = launch
+                    chosen = emulated(alternative) if way.is_emulated else alternative
+                    found += [(launch, way) for launch in chosen.launches]
+    named: dict[str, tuple[Launch, Way]] = {}
+    for launch, way in found:
+        chosen_macros = [f"{name}={value}" for name, value in launch.defines.items()]
+        name = "-".join([launch.kernel, *chosen_macros]).lower()
+        # The way that asks least of a device.
+        if name not in named or len(way.isa) < len(named[name][1].isa):
+            named[name] = launch, way
     return named
 
 
@@ -75,34 +119,39 @@ def _opened(device: DeviceInfo) -> Device:
 
 
 def test_every_kernel_is_built() -> None:
-    stems = {launch.kernel for launch in _launches().values()}
+    stems = {launch.kernel for launch, _ in _launches().values()}
     written = {
         name
         for path in folder().glob("*.cl")
-        for name in re.findall(r"^KERNEL\((\w+)\)", path.read_text(), re.MULTILINE)
+        for name in re.findall(r"^KERNEL\((\w+)\)$", path.read_text(), re.MULTILINE)
     }
     assert stems == written
 
 
 @pytest.mark.parametrize("name", _launches())
-def test_builds_without_warnings_or_forbidden_types(name: str, kernels: Kernels) -> None:
-    launch = _launches()[name]
+def test_builds_without_warnings_or_forbidden_types(
+    name: str, kernels: Kernels, device: DeviceInfo
+) -> None:
+    launch, way = _launches()[name]
+    require_isa(way, device)
+    # What needs instructions of its own runs only where they are: such a device has the types too.
+    forbidden = {} if way.isa else FORBIDDEN
     try:
-        log = kernels.log(replace(launch, defines={**launch.defines, **FORBIDDEN}))
+        log = kernels.log(replace(launch, defines={**launch.defines, **forbidden}))
     except DeviceError as error:
         log = str(error)
     assert [line for line in log.splitlines() if not REMARK.search(line)] == []
 
 
 def test_a_warning_is_seen(kernels: Kernels) -> None:
-    launch = next(launch for launch in _launches().values() if launch.file == "pool_2d")
+    launch = next(each for each, _ in _launches().values() if each.kernel == "pool_2d_quant8")
     with pytest.raises(DeviceError, match="division by zero"):
         kernels.log(replace(launch, defines={**launch.defines, "TAKES_MAX": "(1 / 0)"}))
 
 
 @pytest.mark.parametrize("word", ["long", "ulong", "double", "half", "long4"])
 def test_a_forbidden_type_is_seen(word: str, kernels: Kernels) -> None:
-    launch = next(launch for launch in _launches().values() if launch.file == "add")
+    launch = next(each for each, _ in _launches().values() if each.kernel == "add_quant8")
     with pytest.raises(KernelBuildError):
         kernels.program("add", {**defines_of(launch), **FORBIDDEN, "ELEM": word})
 

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reports -> pictures: legible on light and on dark paper, so the background is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.missing import imported
+from benchmarks.results import Report, RowResult, Series
+
+_INK = "#808080"  # of equal contrast on white and on near-black
+_COLOURS = ("#3b82c4", "#d9772b", "#3a9d62", "#b15fb8", "#c4a000", "#8a8a8a", "#c94f4f", "#4fb0b0")
+_VERDICTS = {
+    "aim reached": "#3a9d62", "reached": "#3b82c4", "missed": "#c94f4f", "not judged": "#8a8a8a",
+}  # fmt: skip
+_LINES = ("-", "--", "-.", ":")
+_MARKERS = "osD^vPX*"
+_WIDEST = 2.0  # of a figure over its limit; beyond, the bar is cut
+_STYLE = {
+    "text.color": _INK,
+    "axes.edgecolor": _INK,
+    "axes.labelcolor": _INK,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+    "grid.color": _INK,
+    "grid.alpha": 0.3,
+    "font.size": 9,
+    "svg.hashsalt": "tflite-opencl",  # equal figures give equal files
+}
+
+
+def write_report(report: Report, path: str | Path) -> None:
+    """Draw the figures against their limits, or the times where no row has a figure.
+
+    Raises: Skipped: matplotlib is not there. OSError, ValueError: the file cannot be written.
+    """
+    if any(row.figures for row in report.rows):
+        write_figures(report, path)
+    else:
+        write_times(report.rows, path)
+
+
+def write_figures(report: Report, path: str | Path) -> None:
+    """Draw each figure over its limit: up to 1 it is reached. Raises: as write_report."""
+    entries = [(row, figure) for row in report.rows for figure in row.figures]
+    with _page(path, len(entries) * 0.34 + 1.3) as axes:
+        labels = []
+        for place, (row, figure) in enumerate(entries):
+            goal = figure.goal
+            share, aim = figure.value / goal.limit, (goal.aim or goal.limit) / goal.limit
+            if goal.is_least:
+                share, aim = 1 / share if share else 0.0, 1 / aim
+            axes.barh(place, max(share, 0.0), 0.6, color=_VERDICTS[figure.verdict])
+            if goal.aim is not None:
+                axes.plot([aim, aim], [place - 0.42, place + 0.42], color=_INK, linewidth=2)
+            axes.text(
+                1.01,
+                place,
+                figure.text,
+                va="center",
+                fontsize=8,
+                transform=axes.get_yaxis_transform(),
+            )
+            labels.append(f"{row.row}\n{goal.what}")
+        axes.axvline(1, color=_INK, linewidth=1.4, linestyle="--")
+        axes.set_yticks(range(len(labels)), labels, fontsize=7)
+        axes.set_xlim(0, _WIDEST)
+        axes.set_xlabel("figure over its limit (dashed); tick: the aim; at the right: the figure")
+        axes.invert_yaxis()
+        _legend(axes, [_patch(colour, name) for name, colour in _VERDICTS.items()])
+
+
+def write_times(rows: Sequence[RowResult], path: str | Path) -> None:
+    """Draw the minimum of every path of a model, and its median as a whisker.
+
+    Raises: as write_report.
+    """
+    rows = [row for row in rows if row.has_model]
+    names = list(dict.fromkeys(name for row in rows for name in row.paths))
+    height = sum(len(row.paths) for row in rows) * 0.22 + len(rows) * 0.2 + 1
+    with _page(path, height) as axes:
+        place, ticks, labels = 0.0, [], []
+        for row in rows:
+            first = place
+            for name, times in row.paths.items():
+                colour = _COLOURS[names.index(name) % len(_COLOURS)]
+                whisker = [[0], [max(0.0, times.median_ms - times.min_ms)]]
+                axes.barh(place, times.min_ms, 0.8, color=colour, xerr=whisker, ecolor=_INK)
+                axes.text(times.median_ms * 1.05, place, f"{times.min_ms:.3g}", va="center",
+                          fontsize=7)  # fmt: skip
+                place += 1
+            ticks.append((first + place - 1) / 2)
+            labels.append(row.row)
+            place += 0.8
+        axes.set_xscale("log")
+        axes.margins(x=0.08, y=0.01)
+        ticker = imported("matplotlib.ticker", "matplotlib")
+        axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 3)))
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_locator(ticker.NullLocator())
+        axes.set_yticks(ticks, labels)
+        axes.set_xlabel("minimum, ms; whisker: median")
+        axes.invert_yaxis()
+        _legend(
+            axes,
+            [_patch(_COLOURS[number % len(_COLOURS)], name) for number, name in enumerate(names)],
+        )
+
+
+def write_series(series: Series, path: str | Path) -> None:
+    """Draw every line of a series. Raises: as write_report."""
+    groups: Mapping[str, list[str]] = _groups(series)
+    with _page(path, 3.6) as axes:
+        for number, (name, line) in enumerate(series.lines.items()):
+            group, _, variant = name.partition(", ")
+            colour = list(groups).index(group)
+            dash = groups[group].index(variant)
+            axes.plot(
+                [x for x, _ in line],
+                [y for _, y in line],
+                color=_COLOURS[colour % len(_COLOURS)],
+                linestyle=_LINES[dash % len(_LINES)],
+                marker=_MARKERS[number % len(_MARKERS)],
+                markersize=4,
+                label=name,
+            )
+        places = sorted({x for line in series.lines.values() for x, _ in line})
+        if series.name != "width":
+            axes.set_xscale("log", base=2)
+        axes.set_xticks(places, [f"{place:g}" for place in places])
+        axes.minorticks_off()
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel(series.x_label)
+        axes.set_ylabel(series.y_label)
+        axes.grid(True)
+        axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+
+
+def _groups(series: Series) -> dict[str, list[str]]:
+    groups: dict[str, list[str]] = {}
+    for name in series.lines:
+        group, _, variant = name.partition(", ")
+        groups.setdefault(group, []).append(variant)
+    return groups
+
+
+def _legend(axes: Any, handles: Sequence[Any]) -> None:
+    axes.legend(
+        handles=handles,
+        frameon=False,
+        fontsize=8,
+        ncols=min(4, len(handles)),
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+    )
+
+
+def _patch(colour: str, label: str) -> Any:
+    return imported("matplotlib.patches").Patch(color=colour, label=label)
+
+
+class _page:
+    """Axes to draw on; the file is written at the end, unless something was raised."""
+
+    def __init__(self, path: str | Path, height: float) -> None:
+        matplotlib = imported("matplotlib")
+        figures = imported("matplotlib.figure", "matplotlib")
+        self._path = Path(path)
+        self._style = matplotlib.rc_context(_STYLE)
+        self._style.__enter__()
+        self._figure = figures.Figure(figsize=(7.5, height), layout="constrained")
+
+    def __enter__(self) -> Any:
+        axes = self._figure.add_subplot()
+        axes.set_facecolor("none")
+        axes.spines[["top", "right"]].set_visible(False)
+        return axes
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                # The date would make every file differ from the last.
+                metadata = {"Date": None} if self._path.suffix == ".svg" else None
+                self._figure.savefig(self._path, dpi=110, transparent=True, metadata=metadata)
+        finally:
+            self._style.__exit__(None, None, None)

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m benchmarks.peak WHAT MODEL THREADS [DEVICE]`: run a model, write the peak memory.
+
+A process of its own, which loads nothing that its path would not: "cpu" is TFLite alone, "opencl"
+the delegate on a device, "modules" TFLite alone with the delegate's modules loaded.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from label_image.runtime import find_runtime
+
+_RUNS = 10
+
+
+def peak_bytes() -> int:
+    """Return the most memory this process had resident.
+
+    Raises: OSError, RuntimeError: the system does not tell.
+    """
+    # NOTE: getrusage's figure may be that of the process this one was started from.
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError("/proc/self/status has no VmHWM")
+
+
+def _main(what: str, model: str, threads: str, device: str = "") -> int:
+    delegates = []
+    if what != "cpu":
+        delegate = importlib.import_module("delegate")
+        if what == "opencl":
+            delegates.append(delegate.OpenCLDelegate(model, int(device)))
+    interpreter = find_runtime().interpreter(model, int(threads), "auto", delegates)
+    interpreter.allocate_tensors()
+    (details,) = interpreter.get_input_details()
+    interpreter.set_tensor(details["index"], np.zeros(details["shape"], details["dtype"]))
+    for _ in range(_RUNS):
+        interpreter.invoke()
+    sys.stdout.write(f"{peak_bytes()}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main(*sys.argv[1:]))

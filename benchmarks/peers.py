@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who else runs a model, or the same network: each as a callable, or the reason why not.
+
+Only what is asked for is imported; nothing is timed here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.measure import Contender
+from benchmarks.missing import Skipped, imported
+from benchmarks.onnx_model import onnx_model
+from delegate import Graph, read_model
+from label_image.runtime import Runtime
+
+ONNX_RUNTIME = "ONNX Runtime"
+OPENVINO = "OpenVINO"
+TINYGRAD = "tinygrad"
+# Slow paths, shown for comparison and never judged, run in one round of so many.
+_SLOW = 4
+
+
+class Workload:
+    """One model as every peer wants it."""
+
+    def __init__(self, model: str, runtime: Runtime, threads: int) -> None:
+        self.model, self.runtime, self.threads = model, runtime, threads
+        self.graph: Graph = read_model(model)
+        self.inputs: list[NDArray[Any]] = [
+            _values(model, tensor.shape, tensor.dtype) for tensor in self.graph.inputs
+        ]
+
+    def interpreter(
+        self, kernels: str, delegates: Sequence[object] = (), threads: int | None = None
+    ) -> Interpreter:
+        """Return the model in TFLite's interpreter, after its first run."""
+        made = self.runtime.interpreter(self.model, threads or self.threads, kernels, delegates)
+        return Interpreter(made, self.graph, self.inputs)
+
+    @cached_property
+    def picture(self) -> NDArray[Any]:
+        """The first input as ONNX has it: (1, c, h, w), uint8."""
+        if len(self.inputs) != 1 or self.inputs[0].ndim != 4:
+            raise Skipped("the model's input is not one picture")
+        planes = self.inputs[0].transpose(0, 3, 1, 2)
+        if planes.dtype == np.float32:
+            planes = np.rint((planes + 1) * 127.5)
+        return np.ascontiguousarray(planes.astype(np.uint8))
+
+    @cached_property
+    def onnx(self) -> bytes:
+        """The same network as int8 ONNX with random weights."""
+        return onnx_model(self.graph)
+
+
+class Interpreter:
+    """A TFLite interpreter that has run once; called, it runs again."""
+
+    def __init__(self, interpreter: Any, graph: Graph, inputs: Sequence[NDArray[Any]]) -> None:
+        interpreter.allocate_tensors()
+        for tensor, values in zip(graph.inputs, inputs, strict=True):
+            interpreter.set_tensor(tensor.index, values)
+        self._interpreter, self._graph = interpreter, graph
+        self()
+
+    def __call__(self) -> None:
+        self._interpreter.invoke()
+
+    def outputs(self) -> list[NDArray[Any]]:
+        """Return the last run's outputs."""
+        return [self._interpreter.get_tensor(tensor.index) for tensor in self._graph.outputs]
+
+
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """Those that are here, and why the others are not."""
+
+    contenders: list[Contender] = field(default_factory=list)
+    missing: dict[str, str] = field(default_factory=dict)
+
+    def add(self, name: str, make: Callable[[], Callable[[], object]], every: int = 1) -> None:
+        """Make a contender, run it once, and keep it or the reason why it is not there."""
+        try:
+            run = make()
+            run()
+        except Skipped as reason:
+            self.missing[name] = str(reason)
+        else:
+            self.contenders.append(Contender(name, run, every))
+
+
+def peers(workload: Workload, with_tinygrad: bool = False) -> Peers:
+    """Return every other way to run the model that there is on this machine's CPU."""
+    found = Peers()
+    runtime = workload.runtime
+    found.add(runtime.kernels("auto"), lambda: workload.interpreter("auto"))
+    found.add(runtime.kernels("builtin"), lambda: workload.interpreter("builtin"), _SLOW)
+    found.add(ONNX_RUNTIME, lambda: onnx_runtime(workload.onnx, workload.picture, workload.threads))
+    found.add(OPENVINO, lambda: openvino(workload.onnx, [workload.picture], workload.threads))
+    found.add(
+        f"{OPENVINO} on the .tflite",
+        lambda: openvino(workload.model, workload.inputs, workload.threads),
+        _SLOW,
+    )
+    if runtime.name != "tflite-runtime":
+        found.add("tflite-runtime", lambda: _tflite_runtime(workload), _SLOW)
+    if with_tinygrad:
+        found.add(TINYGRAD, lambda: _tinygrad(workload), _SLOW)
+    return found
+
+
+def onnx_runtime(model: bytes, picture: NDArray[Any], threads: int) -> Callable[[], object]:
+    """Return a run of an ONNX model."""
+    module = imported("onnxruntime")
+    options = module.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    try:
+        session = module.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its own have no base but this
+        raise Skipped(f"refuses the model: {_last_line(error)}") from error
+    return lambda: session.run(None, {"input": picture})
+
+
+def openvino(
+    model: bytes | str, inputs: Sequence[NDArray[Any]], threads: int
+) -> Callable[[], object]:
+    """Return a run of a model in any format OpenVINO reads."""
+    module = imported("openvino")
+    core = module.Core()
+    options = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
+    try:
+        compiled = core.compile_model(core.read_model(model), "CPU", options)
+        request = compiled.create_infer_request()
+        for index, values in enumerate(inputs):
+            request.set_input_tensor(index, module.Tensor(values, shared_memory=True))
+        request.infer()
+    except RuntimeError as error:
+        raise Skipped(f"refuses the model: {_last_line(error)}") from error
+
+    def run() -> object:
+        request.infer()
+        return request
+
+    return run
+
+
+def _tflite_runtime(workload: Workload) -> Callable[[], object]:
+    module = imported("tflite_runtime.interpreter", "tflite-runtime")
+    try:
+        made = module.Interpreter(workload.model, num_threads=workload.threads)
+        return Interpreter(made, workload.graph, workload.inputs)
+    except (AttributeError, ImportError, RuntimeError, SystemError, ValueError) as error:
+        raise Skipped(f"does not run: {_last_line(error)}") from error
+
+
+def _tinygrad(workload: Workload) -> Callable[[], object]:
+    """Return the network in float32 on tinygrad's OpenCL: it has no fast 8-bit form."""
+    tinygrad, onnx = imported("tinygrad"), imported("tinygrad.nn.onnx", "tinygrad")
+    model = onnx_model(workload.graph, is_quantized=False)
+    picture = workload.picture.astype(np.float32) / 255
+    with tempfile.TemporaryDirectory() as folder, tinygrad.Context(DEV="CL"):
+        path = Path(folder, "network.onnx")
+        path.write_bytes(model)
+        try:
+            runner = onnx.OnnxRunner(str(path))
+
+            @tinygrad.TinyJit  # type: ignore[untyped-decorator]
+            def step(values: Any) -> Any:
+                return runner({"input": values})["output"].realize()
+
+            def run() -> object:
+                with tinygrad.Context(DEV="CL"):
+                    return step(tinygrad.Tensor(picture)).numpy()
+
+            for _ in range(3):  # it records in the second run, and plays from the third on
+                run()
+        except (AttributeError, OSError, RuntimeError) as error:
+            raise Skipped(f"does not run: {_last_line(error)}") from error
+    return run
+
+
+def _values(model: str, shape: Sequence[int], dtype: str) -> NDArray[Any]:
+    values = np.random.default_rng(0).integers(0, 256, tuple(shape), np.uint8)
+    if dtype in ("uint8", "int8"):
+        return values.view(dtype)
+    if dtype == "float32":
+        return (values / 127.5 - 1).astype(np.float32)
+    raise ValueError(f"{model}: an input of {dtype}, only 8-bit and float32 are run")
+
+
+def _last_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
+
+def versions(runtime: Runtime) -> Mapping[str, str]:
+    """Return the version of each peer's package that is installed."""
+    found = {runtime.name: runtime.version}
+    for package in ("onnxruntime", "openvino", "tinygrad", "torch"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    return found

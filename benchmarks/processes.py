@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole processes: how long label_image takes from start to end, how much memory a run needs."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from benchmarks.family import Network
+from benchmarks.measure import compared
+from benchmarks.results import Figure, RowResult
+from benchmarks.setup import Row, Setup
+from benchmarks.versus import named, not_judged, too_few
+from delegate import Quantization, write_model
+from label_image.timing import Times
+
+_WARM_ROUNDS, _COLD_RUNS, _MEMORY_RUNS = 15, 3, 3
+_MOST_SETTLING_RUNS = 12
+_CHECKOUT = Path(__file__).resolve().parents[1]
+_COLD, _WARM, _CPU = "first time ever", "warm cache", "CPU alone"
+
+
+def wall_times(row: Row, setup: Setup) -> RowResult:
+    """Time `label_image` on the model with and without --use_gpu, each in a new process.
+
+    First time ever: no cache of ours, nor of the driver's, holds anything yet.
+    """
+    info = setup.find(row.device)
+    model, note = setup.model(row.model)
+    picture, labels = setup.folder / "picture.bmp", setup.folder / "labels.txt"
+    values = np.random.default_rng(0).integers(0, 256, (600, 512, 3), np.uint8)
+    Image.fromarray(values).save(picture)
+    labels.write_text("".join(f"class {number}\n" for number in range(1001)))
+    cpu = [
+        *("-m", "label_image", "--tflite_model", model, "--image", str(picture)),
+        *("--labels", str(labels), "-c", "1", "-t", str(setup.threads)),
+    ]
+    opencl = [*cpu, "--use_gpu", "--compare=false", "--device", str(info.index)]
+
+    blocks: dict[str, dict[int, Times]] = {_WARM: {}, _CPU: {}, _COLD: {}}
+    for round_ in range(min(_COLD_RUNS, setup.runs)):
+        with tempfile.TemporaryDirectory(dir=setup.folder) as cache:
+            blocks[_COLD][round_] = _one(_seconds(opencl, _caches(cache)))
+    rounds = min(_WARM_ROUNDS, setup.runs)
+    with tempfile.TemporaryDirectory(dir=setup.folder) as cache:
+        _settle(opencl, cache)
+        for round_ in range(rounds):
+            commands = [(_WARM, opencl), (_CPU, cpu)]
+            for name, command in commands[:: -1 if round_ % 2 else 1]:
+                blocks[name][round_] = _one(_seconds(command, _caches(cache)))
+    paths = compared(blocks, _WARM, block_runs=1)
+    more_s = (paths[_WARM].min_ms - paths[_CPU].min_ms) / 1e3
+    reason = not_judged(setup, info) or too_few(rounds, _WARM_ROUNDS)
+    return RowResult(
+        row.name,
+        row.case,
+        device=named(info),
+        paths=paths,
+        figures=[
+            Figure(row.goals[0], paths[_COLD].min_ms / 1e3, reason),
+            Figure(row.goals[1], more_s, reason),
+        ],
+        notes=[note] if note else [],
+    )
+
+
+def memory(row: Row, setup: Setup) -> RowResult:
+    """Compare the peak memory of processes that run the model, each in a new process.
+
+    The driver's own part is what a process that opens the device and builds one small kernel needs
+    beyond one that does all the same without a device.
+    """
+    info = setup.find(row.device)
+    model, note = setup.model(row.model)
+    small = setup.folder / "small.tflite"
+    small.write_bytes(small_model())
+    with tempfile.TemporaryDirectory(dir=setup.folder) as cache:
+
+        def command(what: str, path: str | Path) -> list[str]:
+            words = ["-m", "benchmarks.peak", what, str(path), str(setup.threads)]
+            return [*words, str(info.index)] if what == "opencl" else words
+
+        def once(what: str, path: str | Path) -> float:
+            return float(_output(command(what, path), _caches(cache))) / 1e6
+
+        def peak(what: str, path: str | Path) -> float:
+            return statistics.median(once(what, path) for _ in range(_MEMORY_RUNS))
+
+        first = once("opencl", model)
+        for path in (model, small):
+            _settle(command("opencl", path), cache)
+        with_delegate, cpu = peak("opencl", model), peak("cpu", model)
+        driver = peak("opencl", small) - peak("modules", small)
+    more = with_delegate - cpu - driver
+    return RowResult(
+        row.name,
+        row.case,
+        device=named(info),
+        figures=[Figure(row.goals[0], more, not_judged(setup, info))],
+        notes=[
+            *([note] if note else []),
+            f"peak: CPU {cpu:.0f} MB, with the delegate {with_delegate:.0f} MB, of which the "
+            f"driver's own {driver:.0f} MB; medians of {_MEMORY_RUNS} processes each",
+            f"the first time, while the driver compiles: {first:.0f} MB",
+        ],
+    )
+
+
+def _caches(folder: str) -> Mapping[str, str]:
+    """Return the environment that puts every cache into this folder."""
+    places = ("TFLITE_OPENCL_CACHE", "POCL_CACHE_DIR", "XDG_CACHE_HOME")
+    return {name: str(Path(folder, name.lower())) for name in places}
+
+
+def _settle(command: Sequence[str], cache: str) -> None:
+    """Run a command until it leaves our cache as it found it: nothing is left to build or tune."""
+    ours = Path(_caches(cache)["TFLITE_OPENCL_CACHE"])
+    found: object = None
+    for _ in range(_MOST_SETTLING_RUNS):
+        _seconds(command, _caches(cache))
+        left = {path: path.stat().st_mtime_ns for path in ours.rglob("*")}
+        if left == found:
+            return
+        found = left
+
+
+def _seconds(command: Sequence[str], environment: Mapping[str, str]) -> float:
+    begin_s = time.perf_counter()
+    _output(command, environment)
+    return time.perf_counter() - begin_s
+
+
+def _output(command: Sequence[str], environment: Mapping[str, str]) -> str:
+    paths = os.pathsep.join(filter(None, (str(_CHECKOUT), os.environ.get("PYTHONPATH", ""))))
+    child = subprocess.run(
+        [sys.executable, *command],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        env={**os.environ, "PYTHONPATH": paths, **environment},
+        check=False,
+    )
+    if child.returncode != 0:
+        lines = [line for line in child.stderr.splitlines() if line.strip()]
+        telling = [line for line in lines if "Error" in line or line.startswith("WARNING")]
+        said = (telling or lines or ["nothing was said"])[-1]
+        raise RuntimeError(f"{' '.join(command[:2])} ended with {child.returncode}: {said}")
+    return child.stdout
+
+
+def _one(seconds: float) -> Times:
+    ms = seconds * 1e3
+    return Times(average_ms=ms, min_ms=ms, median_ms=ms, total_ms=ms, cpu_load=0)
+
+
+def small_model() -> bytes:
+    """Return a model of one node, whose kernel is small."""
+    network = Network("one pool")
+    quantization = Quantization((0.5,), (0,))
+    picture = network.tensor((1, 4, 4, 4), quantization)
+    pooled = network.tensor((1, 2, 2, 4), quantization)
+    window = {"stride_w": 2, "stride_h": 2, "filter_width": 2, "filter_height": 2}
+    network.node("AVERAGE_POOL_2D", [picture], pooled, {"padding": "VALID", **window})
+    return write_model(network.graph(picture, pooled))

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The records of a benchmark: what was measured, what it should be, and whether it is.
+
+They cross to JSON and back unchanged; nothing is measured or printed here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import PathTimes
+
+OPENCL = "OpenCL"  # how the names of our own paths begin
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A figure to reach."""
+
+    what: str  # "of XNNPACK's time"
+    limit: float
+    aim: float | None = None
+    unit: str = ""  # "" is a ratio
+    is_least: bool = False  # the figure must be at least the limit, not at most
+    against: tuple[str, ...] = ()  # a ratio's paths: the fastest of these
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A measured figure and its goal."""
+
+    goal: Goal
+    value: float
+    not_judged: str = ""  # why the goal does not hold for this run
+
+    @property
+    def verdict(self) -> str:
+        """Return "aim reached", "reached", "missed" or "not judged"."""
+        if self.not_judged:
+            return "not judged"
+        sign = -1 if self.goal.is_least else 1
+        if self.goal.aim is not None and sign * self.value <= sign * self.goal.aim:
+            return "aim reached"
+        return "reached" if sign * self.value <= sign * self.goal.limit else "missed"
+
+    @property
+    def text(self) -> str:
+        """Return the value with its unit."""
+        places = 0 if self.value >= 1000 else 3 if self.goal.unit == "ms" else 2
+        return f"{self.value:,.{places}f} {self.goal.unit}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Delegation:
+    """What the delegate took of a model, and what a run costs."""
+
+    nodes: int
+    delegated: int
+    partitions: int
+    launches: int  # a run
+    up_bytes: int  # a run, to the device
+    down_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowResult:
+    """One row of the table."""
+
+    row: str
+    case: str
+    device: str = ""
+    skipped: str = ""  # why it was not run here
+    failed: str = ""  # what broke
+    paths: Mapping[str, PathTimes] = field(default_factory=dict)  # the first is ours
+    figures: Sequence[Figure] = ()
+    delegation: Delegation | None = None
+    exact: str = ""  # how the outputs compare with the reference kernels'
+    missing: Mapping[str, str] = field(default_factory=dict)  # peers that are not here
+    notes: Sequence[str] = ()
+
+    @property
+    def has_model(self) -> bool:
+        """Return whether its paths are ways to run one model."""
+        return any(name.startswith(OPENCL) for name in self.paths)
+
+    @property
+    def misses(self) -> list[str]:
+        """Return what is wrong with this row, a line each."""
+        lines = [self.exact] if self.exact.startswith("NOT") else []
+        for figure in self.figures:
+            if figure.verdict == "missed":
+                goal = figure.goal
+                bound = "at least" if goal.is_least else "at most"
+                lines.append(f"{goal.what}: {figure.text}, not {bound} {goal.limit:,g}")
+        return lines
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A cost against one quantity: lines of (x, y), y in the unit of the axis."""
+
+    name: str  # "threads"
+    title: str
+    x_label: str
+    y_label: str
+    lines: Mapping[str, Sequence[tuple[float, float]]]
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One launch of a profiled run."""
+
+    node: int
+    op: str
+    shape: str  # of its output
+    alternative: str
+    microseconds: float
+    multiply_adds: int
+    bytes_moved: int  # inputs, constants and outputs, each once
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """A model, launch by launch, and the most the device was seen to do."""
+
+    model: str
+    device: str
+    peak_multiply_adds: float  # a second
+    peak_bytes: float  # a second
+    peak_source: str  # where those two come from
+    layers: Sequence[Layer]
+
+    @property
+    def total_us(self) -> float:
+        """Return the sum of all launches."""
+        return sum(layer.microseconds for layer in self.layers)
+
+    def roofline_fraction(self, layer: Layer) -> float:
+        """Return the least time the two peaks allow a layer over the time it took."""
+        least_s = max(
+            layer.multiply_adds / self.peak_multiply_adds, layer.bytes_moved / self.peak_bytes
+        )
+        return least_s * 1e6 / layer.microseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All that one run of the command measured."""
+
+    machine: Mapping[str, str]
+    rows: Sequence[RowResult] = ()
+    series: Sequence[Series] = ()
+    layers: Sequence[Layers] = ()
+
+
+def save(report: Report, path: str | Path) -> None:
+    """Write a report as JSON. Raises: OSError."""
+    document = dataclasses.asdict(report)
+    for row, source in zip(document["rows"], report.rows, strict=True):
+        for entry, figure in zip(row["figures"], source.figures, strict=True):
+            entry["verdict"] = figure.verdict
+    Path(path).write_text(json.dumps(document, indent=2) + "\n")
+
+
+def load(path: str | Path) -> Report:
+    """Return a report that `save` wrote. Raises: OSError; ValueError: it is no such file."""
+    try:
+        document = json.loads(Path(path).read_text())
+        return Report(
+            machine=document["machine"],
+            rows=[_row(row) for row in document["rows"]],
+            series=[_series(entry) for entry in document["series"]],
+            layers=[
+                Layers(**{**entry, "layers": [Layer(**layer) for layer in entry["layers"]]})
+                for entry in document["layers"]
+            ],
+        )
+    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path} is not what --json writes: {error!r}") from error
+
+
+def _row(row: dict[str, Any]) -> RowResult:
+    delegation = row["delegation"]
+    changed = {
+        "paths": {
+            name: PathTimes(**{**times, "ratio_quartiles": tuple(times["ratio_quartiles"])})
+            for name, times in row["paths"].items()
+        },
+        "figures": [
+            Figure(_goal(figure["goal"]), figure["value"], figure["not_judged"])
+            for figure in row["figures"]
+        ],
+        "delegation": delegation and Delegation(**delegation),
+    }
+    return RowResult(**{**row, **changed})
+
+
+def _goal(entry: dict[str, Any]) -> Goal:
+    return Goal(**{**entry, "against": tuple(entry["against"])})
+
+
+def _series(entry: dict[str, Any]) -> Series:
+    lines = {name: [(x, y) for x, y in points] for name, points in entry["lines"].items()}
+    return Series(**{**entry, "lines": lines})

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table: what is measured by default, and the figure each row is to reach. Prints nothing."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Mapping
+from pathlib import Path
+
+from benchmarks import nvidia, processes, versus
+from benchmarks.missing import Skipped
+from benchmarks.peers import ONNX_RUNTIME, OPENVINO
+from benchmarks.results import Goal, RowResult
+from benchmarks.setup import DEFAULT, NVIDIA, RUSTICL, V1, Row, Setup
+from delegate import DelegateError
+
+
+def run(row: Row, setup: Setup) -> RowResult:
+    """Return what a row measured, or why it was not, or what broke."""
+    try:
+        return row.measure(row, setup)
+    except Skipped as reason:
+        return RowResult(row.name, row.case, skipped=str(reason))
+    except (DelegateError, OSError, RuntimeError, ValueError) as error:
+        text = " ".join(str(error).split()) or type(error).__name__
+        return RowResult(row.name, row.case, failed=text)
+    finally:
+        gc.collect()  # a peer's threads go with it
+
+
+def model_row(model: str) -> Row:
+    """Return the row of a model of one's own: it has no figures to reach."""
+    return Row(Path(model).stem, model, (), versus.own_model, model, device="")
+
+
+def _of_xnnpack(limit: float, aim: float | None = None) -> Goal:
+    return Goal("of XNNPACK's time", limit, aim, against=("XNNPACK",))
+
+
+_OF_ONNX = Goal(
+    "of the faster of OpenVINO's and ONNX Runtime's", 0.95, 0.77, against=(OPENVINO, ONNX_RUNTIME)
+)
+# Name, model and figures of the rows on PoCL.
+_MODELS = (
+    ("v1", V1, (_of_xnnpack(0.42, 0.34), _OF_ONNX)),
+    ("v2", "mobilenet_v2_1.0_224_quant", (_of_xnnpack(0.50, 0.40),)),
+    ("tf2-v2", "tf2_mobilenet_v2_1.0_224_ptq", (_of_xnnpack(0.80, 0.65),)),
+    ("default", DEFAULT, (_of_xnnpack(0.85),)),
+    ("deeplabv3", "deeplabv3_mnv2_pascal_quant", (_of_xnnpack(0.85),)),
+    ("resnet", "pretrainedResnet_quant", (_of_xnnpack(0.85),)),
+    ("float", "mobilenet_v1_0.25_128", (_of_xnnpack(1.5),)),
+)
+
+ROWS: Mapping[str, Row] = {
+    row.name: row
+    for row in (
+        *(
+            Row(
+                name,
+                f"{model}, PoCL",
+                goals,
+                versus.against_peers,
+                model,
+                is_slow=name == "deeplabv3",
+                has_tinygrad=name == "v1",
+            )
+            for name, model, goals in _MODELS
+        ),
+        Row(
+            "v1-avx2",
+            f"{V1}, PoCL without VNNI",
+            (_of_xnnpack(0.60),),
+            versus.against_peers,
+            V1,
+            exclude_isa=("vnni",),
+        ),
+        Row(
+            "v1-rusticl",
+            f"{V1}, rusticl on llvmpipe",
+            (Goal("of our portable kernels' time on PoCL", 2.5, against=(versus.PORTABLE,)),),
+            versus.against_pocl,
+            V1,
+            RUSTICL,
+            is_slow=True,
+        ),
+        Row(
+            "nvidia-1",
+            f"{V1}, one H200, tensor in, scores out",
+            (Goal("wall time", 0.13, 0.10, "ms"),),
+            nvidia.one_picture,
+            V1,
+            NVIDIA,
+        ),
+        Row(
+            "nvidia-256",
+            f"{V1}, one H200, batches of {nvidia.BATCH}, host memory in and out",
+            (Goal("throughput", 100_000, 150_000, "pictures/s", is_least=True),),
+            nvidia.many_pictures,
+            V1,
+            NVIDIA,
+        ),
+        Row(
+            "process",
+            f"label_image --use_gpu -c 1 --compare=false, {V1}, PoCL",
+            (
+                Goal("first time ever", 6, unit="s"),
+                Goal("more than the CPU's run, with a warm cache", 0.8, unit="s"),
+            ),
+            processes.wall_times,
+            V1,
+        ),
+        Row(
+            "memory",
+            f"memory of a process, {V1}, PoCL",
+            (Goal("more than the CPU's run, without the driver's own", 40, unit="MB"),),
+            processes.memory,
+            V1,
+        ),
+    )
+}

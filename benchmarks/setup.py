@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run of the benchmark has at hand: models, devices, threads; and the machine's name."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.family import mobilenet_v1
+from benchmarks.missing import Skipped
+from benchmarks.peers import versions
+from benchmarks.results import Goal, RowResult
+from delegate import DeviceInfo, NoDeviceError, list_devices, write_model
+from label_image import __version__
+from label_image.default_model import DefaultModelError, default_model
+from label_image.fetch import fetched
+from label_image.runtime import Runtime
+
+# Looked for beside the checkout.
+MODELS = Path(__file__).resolve().parents[2] / "shared" / "models"
+V1 = "mobilenet_v1_1.0_224_quant"
+DEFAULT = "the default model"
+POCL, RUSTICL, NVIDIA = "pocl", "rusticl", "nvidia"  # words of their platforms' names
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The choices of one run."""
+
+    runtime: Runtime
+    folder: Path  # for files made on the way
+    device: str | None = None  # instead of the one a row names
+    threads: int = 1
+    runs: int = 200
+    tune: str = "full"  # the steady state is what is timed
+    models: Path = MODELS
+
+    def model(self, name: str) -> tuple[str, str]:
+        """Return the file of a model, and a note where it is a stand-in of equal structure.
+
+        Raises: Skipped: it is not there.
+        """
+        if name == DEFAULT:
+            return self._default(), ""
+        path = self.models / f"{name}.tflite"
+        if path.is_file():
+            return str(path), ""
+        if (cached := fetched(name)) is not None:
+            return str(cached), ""
+        if name != V1:
+            raise Skipped(f"there is no {name}.tflite in {self.models.name}/ (--models)")
+        path = self.folder / f"{name}.tflite"
+        if not path.is_file():
+            path.write_bytes(write_model(mobilenet_v1(1.0, 224)))
+        return str(path), "random weights: the official file is not here"
+
+    def _default(self) -> str:
+        try:
+            model = default_model()
+        except DefaultModelError as error:
+            raise Skipped(str(error)) from error
+        if not isinstance(model, bytes):
+            return str(model)
+        path = self.folder / "default.tflite"
+        path.write_bytes(model)
+        return str(path)
+
+    def runs_of(self, row: Row) -> int:
+        """Return how often a row's contenders are timed."""
+        return min(self.runs, 100) if row.is_slow else self.runs
+
+    def find(self, words: str) -> DeviceInfo:
+        """Return the device a row wants, or the one chosen for all rows.
+
+        Raises: Skipped: there is none; NoDeviceError: the chosen one is not there.
+        """
+        try:
+            devices = list_devices()
+        except NoDeviceError as error:
+            raise Skipped(str(error)) from error
+        wanted = words if self.device is None else self.device
+        for info in devices:
+            if str(info.index) == wanted if wanted.isdecimal() else info.matches(wanted):
+                return info
+        if self.device is None:
+            raise Skipped(f"there is no OpenCL device '{words}' here (--device chooses another)")
+        raise NoDeviceError(f"no OpenCL device matches '{wanted}'")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of the table."""
+
+    name: str
+    case: str
+    goals: tuple[Goal, ...]
+    measure: Callable[[Row, Setup], RowResult]
+    model: str = ""
+    device: str = POCL
+    exclude_isa: tuple[str, ...] = ()
+    is_slow: bool = False  # timed as often as a figure needs, and no more
+    has_tinygrad: bool = False  # which takes long to start
+
+
+def machine(runtime: Runtime, threads: int, load: float) -> Mapping[str, str]:
+    """Return what a reader must know of this machine; its name is not part of it."""
+    facts = {
+        "CPU": cpu_name(),
+        "threads": f"{threads}, load {load:.2f} before",
+        "versions": ", ".join(
+            f"{name} {version}"
+            for name, version in {
+                "tflite-opencl": __version__,
+                "Python": platform.python_version(),
+                "numpy": np.__version__,
+                **versions(runtime),
+            }.items()
+        ),
+        "POCL_AFFINITY": os.environ.get("POCL_AFFINITY", "unset"),
+    }
+    try:
+        devices = list_devices()
+        if gpus := [info.name for info in devices if info.type == "gpu"]:
+            facts["GPU"] = ", ".join(gpus)
+        for info in devices:
+            facts[f"OpenCL {info.index}"] = f"{info.name}: {info.platform}, driver {info.driver}"
+    except NoDeviceError as error:
+        facts["OpenCL"] = str(error)
+    return facts
+
+
+def cpu_name() -> str:
+    """Return the CPU's model, and what of its vector units matters here."""
+    values = _cpu_facts()
+    name = values.get("model name", platform.machine())
+    if "cpu family" in values:
+        name += f" (family {values['cpu family']}, model {values.get('model', '?')})"
+    flags = values.get("flags", "").split() or values.get("Features", "").split()
+    known = {"avx2": "AVX2", "avx512f": "AVX-512", "avx512_vnni": "VNNI", "asimddp": "dot product"}
+    units = [label for flag, label in known.items() if flag in flags]
+    return f"{name} with {', '.join(units)}" if units else name
+
+
+def has_vnni() -> bool:
+    """Return whether this CPU has AVX-512 VNNI."""
+    return "avx512_vnni" in _cpu_facts().get("flags", "").split()
+
+
+def _cpu_facts() -> Mapping[str, str]:
+    facts: dict[str, str] = {}
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        name, _, value = line.partition(":")
+        facts.setdefault(name.strip(), value.strip())
+    return facts

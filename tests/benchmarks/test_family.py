@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Generated networks have the structure of the official ones, and run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.family import RESOLUTIONS, WIDTHS, Network, mobilenet_v1
+from benchmarks.layers import multiply_adds
+from delegate import Graph, read_model, write_model
+from tests.support.compare import interpreter
+from tests.support.shared import model_path
+
+
+def structure(graph: Graph) -> Iterator[Any]:
+    for node in graph.nodes:
+        weights = node.inputs[1] if node.op.endswith("CONV_2D") else None
+        options = {
+            name: node.options.get(name)
+            for name in ("padding", "stride_w", "stride_h", "fused_activation_function")
+        }
+        shapes = node.outputs[0].shape, weights and weights.shape
+        yield node.op, shapes, options, node.outputs[0].dtype
+
+
+@pytest.mark.model
+@pytest.mark.parametrize(("width", "resolution"), [(0.25, 128), (0.75, 192), (1.0, 224)])
+def test_structure_of_the_official_networks(width: float, resolution: int) -> None:
+    official = read_model(model_path(f"mobilenet_v1_{width}_{resolution}_quant"))
+    made = read_model(write_model(mobilenet_v1(width, resolution)))
+    assert list(structure(made)) == list(structure(official))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_cost_grows_with_the_area(width: float) -> None:
+    small, large = (
+        sum(map(multiply_adds, mobilenet_v1(width, side).nodes)) for side in RESOLUTIONS[::3]
+    )
+    assert 2.8 < large / small < 3.1  # (224 / 128) ** 2, but for the last layer
+
+
+def test_multiply_adds_of_the_paper() -> None:
+    # MobileNets (arXiv 1704.04861), table 8: 569 million multiply-adds; 1000 classes there.
+    work = sum(map(multiply_adds, mobilenet_v1(1.0, 224).nodes))
+    assert round(work / 1e6) == 569
+
+
+@pytest.mark.model
+def test_it_runs_and_uses_its_range() -> None:
+    graph = mobilenet_v1(0.25, 128)
+    invoke = interpreter(write_model(graph))
+    invoke.allocate_tensors()
+    picture = np.random.default_rng(0).integers(0, 256, graph.inputs[0].shape).astype(np.uint8)
+    invoke.set_tensor(graph.inputs[0].index, picture)
+    invoke.invoke()
+    assert 0 < invoke.get_tensor(graph.outputs[0].index).sum() < 300  # shares of 1/256
+
+
+def test_a_fully_connected_layer() -> None:
+    network = Network("one layer")
+    source = network.tensor((1, 8), mobilenet_v1(0.25, 32).inputs[0].quantization)
+    graph = network.graph(source, network.fully_connected(source, 5))
+    (node,) = read_model(write_model(graph)).nodes
+    assert (node.op, node.outputs[0].shape, multiply_adds(node)) == ("FULLY_CONNECTED", (1, 5), 40)
+
+
+def test_a_resolution_that_does_not_halve() -> None:
+    with pytest.raises(ValueError, match="resolution 100"):
+        mobilenet_v1(1.0, 100)

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Peers: those that are here run the same network, the others say why they do not."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import peers
+from benchmarks.family import mobilenet_v1
+from benchmarks.missing import Skipped, imported
+from benchmarks.onnx_model import onnx_model
+from benchmarks.peers import Peers, Workload
+from delegate import write_model
+from label_image.runtime import find_runtime
+from tests.support.model import chain_model, op, t
+
+
+@pytest.fixture(scope="module")
+def workload(tmp_path_factory: pytest.TempPathFactory) -> Workload:
+    """The smallest of the family, on one thread."""
+    path = tmp_path_factory.mktemp("peers") / "v1.tflite"
+    path.write_bytes(write_model(mobilenet_v1(0.25, 32)))
+    return Workload(str(path), find_runtime(), 1)
+
+
+def test_a_peer_that_is_not_there_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("onnx", "onnxruntime", "openvino", "tflite_runtime", "tinygrad"):
+        monkeypatch.setitem(sys.modules, module, None)
+        with pytest.raises(Skipped, match=rf"^{module} (does not load|is not installed)"):
+            imported(module)
+
+
+def test_a_module_that_is_not_installed() -> None:
+    with pytest.raises(
+        Skipped, match=r"^its-package is not installed \(pip install its-package\)$"
+    ):
+        imported("no_such_module", "its-package")
+
+
+def test_tflite_is_always_a_peer(workload: Workload) -> None:
+    found = peers.peers(workload, with_tinygrad=False)
+    names = [contender.name for contender in found.contenders]
+    assert names[0] == workload.runtime.kernels("auto")
+    assert "built-in kernels" in names
+    # One is either run or said to be missing.
+    rest = {"ONNX Runtime", "OpenVINO", "OpenVINO on the .tflite", "tflite-runtime"}
+    assert rest <= {*names, *found.missing, workload.runtime.name}
+    assert not set(names) & set(found.missing)
+
+
+def test_only_reasons_are_caught() -> None:
+    found = Peers()
+
+    def broken() -> None:
+        raise KeyError("a mistake of ours")
+
+    with pytest.raises(KeyError):
+        found.add("broken", lambda: broken)
+
+
+def test_the_picture_in_planes(workload: Workload) -> None:
+    (values,) = workload.inputs
+    assert workload.picture.shape == (1, 3, 32, 32)
+    assert np.array_equal(workload.picture[0, 2], values[0, :, :, 2])
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("is_quantized", [True, False], ids=["int8", "float"])
+def test_the_same_network_as_onnx(workload: Workload, batch: int, is_quantized: bool) -> None:
+    onnx = pytest.importorskip("onnx", reason="the extra bench is not installed")
+    model = onnx.load_model_from_string(onnx_model(workload.graph, batch, is_quantized))
+    onnx.checker.check_model(model, full_check=True)
+    shapes = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+    convolutions = [node for node in model.graph.node if node.op_type == "Conv"]
+    found = {
+        value.name: [size.dim_value for size in value.type.tensor_type.shape.dim]
+        for value in shapes.graph.value_info
+    }
+    expected = [n.outputs[0].shape for n in workload.graph.nodes if n.op.endswith("CONV_2D")]
+    assert [found[node.output[0]] for node in convolutions] == [
+        [batch, shape[3], shape[1], shape[2]] for shape in expected
+    ]
+
+
+def test_onnx_runtimes_agree(workload: Workload) -> None:
+    pytest.importorskip("onnx", reason="the extra bench is not installed")
+    runtime = pytest.importorskip("onnxruntime", reason="the extra bench is not installed")
+    assert runtime
+    ours = peers.onnx_runtime(workload.onnx, workload.picture, 1)()
+    assert isinstance(ours, list)
+    (scores,) = ours
+    assert scores.shape == (1, 1001)
+    assert scores.sum() == pytest.approx(1, abs=1e-3)
+    # Not all alike: the network is no constant.
+    assert scores.std() > 0
+
+
+def test_an_op_without_a_translation(tmp_path: Path) -> None:
+    pytest.importorskip("onnx", reason="the extra bench is not installed")
+    path = tmp_path / "tanh.tflite"
+    path.write_bytes(chain_model([op("TANH", [t((1, 2, 2, 1))], [t((1, 2, 2, 1))])]))
+    with pytest.raises(Skipped, match="op TANH has no ONNX translation"):
+        onnx_model(Workload(str(path), find_runtime(), 1).graph)

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures from times, and when they count; on made-up numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.results import Goal
+from benchmarks.versus import difference, ratios, too_few
+from tests.support.report import times
+
+GOAL = Goal("of the faster one's time", 0.95, against=("A", "B"))
+
+
+def test_the_fastest_of_several_counts() -> None:
+    paths = {"OpenCL": times(1.0, 1.0), "A": times(2.0, 1.0), "B": times(1.25, 1.0)}
+    (figure,) = ratios([GOAL], paths, "", {})
+    assert (figure.value, figure.verdict) == (0.8, "reached")
+
+
+def test_without_one_of_them_nothing_is_judged() -> None:
+    paths = {"OpenCL": times(1.0, 1.0), "A": times(2.0, 1.0)}
+    (figure,) = ratios([GOAL], paths, "", {"B": "not installed"})
+    assert (figure.value, figure.not_judged) == (0.5, "without B")
+
+
+def test_without_any_there_is_no_figure() -> None:
+    assert ratios([GOAL], {"OpenCL": times(1, 1)}, "", {"A": "", "B": ""}) == []
+
+
+def test_few_runs_make_no_figure() -> None:
+    assert too_few(100) == ""
+    assert too_few(99) == "99 runs: a figure needs 100"
+
+
+@pytest.mark.parametrize(
+    ("ours", "words"),
+    [
+        (np.array([1, 2, 255], np.uint8), "equal to the reference kernels"),
+        (np.array([1, 2, 0], np.uint8), "NOT equal to the reference kernels: 255 apart"),
+    ],
+    ids=["equal", "not equal"],
+)
+def test_integers_must_be_equal(ours: np.ndarray, words: str) -> None:
+    assert difference([ours], [np.array([1, 2, 255], np.uint8)]) == words
+
+
+def test_floats_may_differ() -> None:
+    reference = [np.array([1, 2], np.float32)]
+    assert difference([np.array([1, 2], np.float32)], reference).startswith("equal")
+    said = difference([np.array([1, 2.25], np.float32)], reference)
+    assert said == "within 0.2 of the reference kernels"

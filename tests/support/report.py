@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A benchmark's report with a bit of everything, none of it measured."""
+
+from __future__ import annotations
+
+from benchmarks.measure import PathTimes
+from benchmarks.results import Delegation, Figure, Goal, Layer, Layers, Report, RowResult, Series
+
+OF_XNNPACK = Goal("of XNNPACK's time", 0.5, 0.25, against=("XNNPACK",))
+RATE = Goal("throughput", 1000, 2000, "pictures/s", is_least=True)
+
+
+def times(min_ms: float, ours_ms: float) -> PathTimes:
+    """Return a path of 100 runs whose median is a tenth more than its minimum."""
+    ratio = ours_ms / min_ms
+    return PathTimes(100, min_ms, min_ms * 1.1, ratio, ratio * 1.1, (ratio * 0.9, ratio * 1.2))
+
+
+def row(name: str, ratio: float, not_judged: str = "") -> RowResult:
+    """Return a row that compares 1 ms with XNNPACK's time."""
+    return RowResult(
+        name,
+        f"case of {name}",
+        device="a device (a platform, 1.0)",
+        paths={"OpenCL": times(1.0, 1.0), "XNNPACK": times(1 / ratio, 1.0)},
+        figures=[Figure(OF_XNNPACK, ratio, not_judged)],
+        delegation=Delegation(31, 30, 1, 29, 150528, 1001),
+        exact="equal to the reference kernels",
+        missing={"tinygrad": "not installed"},
+        notes=["a note"],
+    )
+
+
+def report() -> Report:
+    """Return rows of every verdict, a series and a profiled model."""
+    return Report(
+        machine={"GPU": "a GPU", "CPU": "a CPU with units", "OpenCL 0": "a device"},
+        rows=[
+            row("best", 0.2),
+            row("good", 0.4),
+            row("bad", 0.6),
+            row("elsewhere", 3.0, "the figure is for another machine"),
+            RowResult("rate", "pictures", figures=[Figure(RATE, 1500)]),
+            RowResult("absent", "a case", skipped="there is no such device"),
+            RowResult("broken", "a case", failed="it broke"),
+        ],
+        series=[
+            Series(
+                "threads",
+                "Cost against threads",
+                "threads",
+                "ms a picture",
+                {"OpenCL": [(1, 3.0), (2, 1.6)], "XNNPACK": [(1, 9.5), (2, 5.0)]},
+                ["a model"],
+            ),
+            Series("batch", "Cost against batch", "", "", {}, ["skipped: there is no such device"]),
+        ],
+        layers=[
+            Layers(
+                "a_model",
+                "a device",
+                peak_multiply_adds=4e11,
+                peak_bytes=1e11,
+                peak_source="made up",
+                layers=[
+                    Layer(0, "CONV_2D", "1x4x4x8", "vnni 14x32", 100.0, 20_000_000, 1_000_000),
+                    Layer(1, "CONV_2D", "1x4x4x8", "plain", 50.0, 1_000_000, 4_000_000),
+                    Layer(2, "SOFTMAX", "1x1001", "plain", 50.0, 0, 2002),
+                ],
+            )
+        ],
+    )
