@@ -13,6 +13,7 @@ from delegate.errors import (
     Unsupported,
 )
 from delegate.graph.ir import Graph, Node, Quantization, Tensor
+from delegate.model import Model, Pending, TensorDetails
 from delegate.opencl_delegate import OpenCLDelegate
 from delegate.runtime.device import DeviceInfo, list_devices
 from delegate.runtime.executor import LaunchTime
@@ -28,12 +29,15 @@ __all__ = [
     "Graph",
     "KernelBuildError",
     "LaunchTime",
+    "Model",
     "ModelError",
     "NoDeviceError",
     "Node",
     "OpenCLDelegate",
+    "Pending",
     "Quantization",
     "Tensor",
+    "TensorDetails",
     "Unsupported",
     "cache_folder",
     "list_devices",

@@ -4,6 +4,7 @@
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
+#include "store.clh"
 
 #if USES_DEPTHWISE_CONV_2D_QUANT8
 DEFINE_ROUNDING()
@@ -50,7 +51,8 @@ DEFINE_ROUNDING(LANES)
 #define INTS JOIN(int, LANES)
 #define TO_INTS JOIN(convert_int, LANES)
 #define LOAD JOIN(vload, LANES)
-#define STORE_ELEMS JOIN(vstore, LANES)
+#define ELEMS JOIN(ELEM, LANES)
+DEFINE_STORE(ELEMS)
 #define TO_ELEMS JOIN(JOIN(convert_, ELEM), LANES)
 
 // The same for a depth multiplier of 1, LANES channels and TILE_W neighbouring pixels at a time:
@@ -100,7 +102,7 @@ TILE(depthwise_conv_2d_vector_quant8) {
       INTS scaled = LOCAL(JOIN(requantize, LANES))(sum[p], multiplier, shift) + OUTPUT_ZERO;
       global ELEM* output =
           (global ELEM*)(arena + OUTPUT) + ((n * OUT_H + y) * OUT_W + x + p) * OUT_C + c;
-      STORE_ELEMS(TO_ELEMS(clamp(scaled, low, high)), 0, output);
+      STORE(ELEMS, TO_ELEMS(clamp(scaled, low, high)), output);
     }
   }
 }

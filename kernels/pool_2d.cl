@@ -1,8 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Macros: ELEM, the activations' type, uchar or char; TAKES_MAX, 1 for the maximum, 0 the average.
+// Macros: TAKES_MAX, 1 for the maximum, 0 the average; for 8 bits ELEM, the activations' type, uchar
+// or char; for the vector kernels LANES channels a work-item.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
+#include "float.clh"
+#include "store.clh"
 
+// The part of an output pixel's window that is in bounds.
+#define WINDOW(pixel)                                  \
+  int left = pixel % OUT_W * STRIDE_W - PAD_LEFT;      \
+  int top = pixel / OUT_W % OUT_H * STRIDE_H - PAD_TOP; \
+  int n = pixel / OUT_W / OUT_H;                       \
+  int x_begin = max(left, 0);                          \
+  int x_end = min(left + KERNEL_W, IN_W);              \
+  int y_begin = max(top, 0);                           \
+  int y_end = min(top + KERNEL_H, IN_H)
+
+#if USES_POOL_2D_QUANT8
 // output[n,y,x,c] = average or maximum of the in-bounds window of input[n,y',x',c], clamped
 // NHWC   Source: reference/pooling.h, integer_ops/pooling.h
 // tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(n*out_h*out_w*c / TILE_ITEMS)
@@ -14,13 +28,7 @@ TILE(pool_2d_quant8) {
     if (element >= ELEMENTS) break;
     int c = element % DEPTH;
     int pixel = element / DEPTH;
-    int left = pixel % OUT_W * STRIDE_W - PAD_LEFT;
-    int top = pixel / OUT_W % OUT_H * STRIDE_H - PAD_TOP;
-    int n = pixel / OUT_W / OUT_H;
-    int x_begin = max(left, 0);
-    int x_end = min(left + KERNEL_W, IN_W);
-    int y_begin = max(top, 0);
-    int y_end = min(top + KERNEL_H, IN_H);
+    WINDOW(pixel);
     int value = TAKES_MAX ? OUTPUT_MIN : 0;
     for (int y = y_begin; y < y_end; y++) {
       for (int x = x_begin; x < x_end; x++) {
@@ -38,3 +46,122 @@ TILE(pool_2d_quant8) {
 }
 
 KERNEL(pool_2d_quant8)
+#endif
+
+#if USES_POOL_2D_VECTOR_QUANT8
+#define INTS JOIN(int, LANES)
+#define FLOATS JOIN(float, LANES)
+#define TO_INTS JOIN(convert_int, LANES)
+#define TO_FLOATS JOIN(convert_float, LANES)
+#define ELEMS JOIN(ELEM, LANES)
+#define TO_ELEMS JOIN(convert_, ELEMS)
+#define LOAD_ELEMS JOIN(vload, LANES)
+DEFINE_STORE(ELEMS)
+
+// The same for LANES channels at a time. The last block of channels overlaps the one before it and
+// writes the same values again: no short stores.
+// tile: TILE_ITEMS blocks of LANES channels, channels first; tiles: ceil(blocks / TILE_ITEMS)
+TILE(pool_2d_vector_quant8) {
+  INTS low = OUTPUT_MIN;
+  INTS high = OUTPUT_MAX;
+  int depth = DEPTH;
+  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
+    int item = tile * TILE_ITEMS + i;
+    if (item >= ITEMS) break;
+    int c = min(item % CHANNEL_BLOCKS * LANES, depth - LANES);
+    int pixel = item / CHANNEL_BLOCKS;
+    WINDOW(pixel);
+    INTS value = TAKES_MAX ? OUTPUT_MIN : 0;
+    for (int y = y_begin; y < y_end; y++) {
+      global const ELEM* source =
+          (global const ELEM*)(arena + INPUT) + ((n * IN_H + y) * IN_W + x_begin) * depth + c;
+      for (int x = x_begin; x < x_end; x++) {
+        INTS found = TO_INTS(LOAD_ELEMS(0, source));
+        value = TAKES_MAX ? max(value, found) : value + found;
+        source += depth;
+      }
+    }
+    if (!TAKES_MAX) {
+      // Half away from zero. The float quotient, below 257, is off by less than one; what it leaves
+      // of the dividend says by how much.
+      int count = (y_end - y_begin) * (x_end - x_begin);
+      INTS sign = value >> 31;
+      INTS dividend = ((value ^ sign) - sign) + count / 2;
+      INTS quotient = TO_INTS(TO_FLOATS(dividend) * (1.0f / (float)count));
+      INTS rest = dividend - quotient * count;
+      quotient += (rest < 0) - (rest >= count); /* true is -1 */
+      value = (quotient ^ sign) - sign;
+    }
+    global ELEM* output = (global ELEM*)(arena + OUTPUT) + pixel * depth + c;
+    STORE(ELEMS, TO_ELEMS(clamp(value, low, high)), output);
+  }
+}
+
+KERNEL(pool_2d_vector_quant8)
+#endif
+
+#if USES_POOL_2D_FLOAT
+// The same as the first for floats, without rounding.
+// Source: reference/pooling.h
+// tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(n*out_h*out_w*c / TILE_ITEMS)
+TILE(pool_2d_float) {
+  global const float* input = (global const float*)(arena + INPUT);
+  global float* output = (global float*)(arena + OUTPUT);
+  float low = as_float(OUTPUT_MIN);
+  float high = as_float(OUTPUT_MAX);
+  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
+    int element = tile * TILE_ITEMS + i;
+    if (element >= ELEMENTS) break;
+    int c = element % DEPTH;
+    int pixel = element / DEPTH;
+    WINDOW(pixel);
+    float value = TAKES_MAX ? low : 0.0f;
+    for (int y = y_begin; y < y_end; y++) {
+      for (int x = x_begin; x < x_end; x++) {
+        float source = input[((n * IN_H + y) * IN_W + x) * DEPTH + c];
+        value = TAKES_MAX ? (value < source ? source : value) : value + source;
+      }
+    }
+    if (!TAKES_MAX) value /= (float)((y_end - y_begin) * (x_end - x_begin));
+    output[element] = ACTIVATE(value, low, high);
+  }
+}
+
+KERNEL(pool_2d_float)
+#endif
+
+#if USES_POOL_2D_VECTOR_FLOAT
+#define FLOATS JOIN(float, LANES)
+
+// The same for LANES channels at a time. The last block of channels overlaps the one before it and
+// writes the same values again: no short stores.
+// tile: TILE_ITEMS blocks of LANES channels, channels first; tiles: ceil(blocks / TILE_ITEMS)
+TILE(pool_2d_vector_float) {
+  FLOATS low = as_float(OUTPUT_MIN);
+  FLOATS high = as_float(OUTPUT_MAX);
+  FLOATS zero = 0.0f;
+  int depth = DEPTH;
+  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
+    int item = tile * TILE_ITEMS + i;
+    if (item >= ITEMS) break;
+    int c = min(item % CHANNEL_BLOCKS * LANES, depth - LANES);
+    int pixel = item / CHANNEL_BLOCKS;
+    WINDOW(pixel);
+    FLOATS value = TAKES_MAX ? low : zero;
+    for (int y = y_begin; y < y_end; y++) {
+      global const float* source =
+          (global const float*)(arena + INPUT) + ((n * IN_H + y) * IN_W + x_begin) * depth + c;
+      for (int x = x_begin; x < x_end; x++) {
+        FLOATS found = LOAD_FLOATS(0, source);
+        value = TAKES_MAX ? AT_LEAST(value, found) : value + found;
+        source += depth;
+      }
+    }
+    if (!TAKES_MAX) value /= (float)((y_end - y_begin) * (x_end - x_begin));
+    global float* output = (global float*)(arena + OUTPUT) + pixel * depth + c;
+    STORE_FLOATS(ACTIVATE(value, low, high), 0, output);
+  }
+}
+
+KERNEL(pool_2d_vector_float)
+#endif

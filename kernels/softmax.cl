@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Macros: ELEM, the tensors' type, uchar or char.
+// Macros: ELEM, the tensors' type, uchar or char, for 8 bits; for the row kernels LANES values a
+// load, and ALONE, 1 where a work-group is one work-item.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
+#include "float.clh"
+
+#if USES_SOFTMAX_QUANT8 || USES_SOFTMAX_ROW_QUANT8
 DEFINE_ROUNDING()
 
 // 1 / (1 + x) for x in [0, 1), both with 31 fractional bits: three Newton steps.
@@ -20,7 +24,9 @@ static int LOCAL(one_over_one_plus)(int x) {
   // y / 2 with no integer bits: half of one more shift, saturated
   return y > 0x3fffffff ? 0x7fffffff : y * 2;
 }
+#endif
 
+#if USES_SOFTMAX_QUANT8
 // output[r,i] = e[i] / sum of e, in 256ths from the type's lowest value on, e[i] = exp of the scaled
 // distance to the row's maximum. Distances have 256 values: the host made exp's table, in 31
 // fractional bits, and kept the sums' 19 bits in a second one.
@@ -51,3 +57,204 @@ TILE(softmax_quant8) {
 }
 
 KERNEL(softmax_quant8)
+#endif
+
+// Kernels whose work-group shares a row. A lone work-item needs neither local memory nor barriers.
+#if ALONE
+#define FIRST 0
+#define STRIDE 1
+#define MEET()
+#else
+#define FIRST ((int)get_local_id(0))
+#define STRIDE ((int)get_local_size(0))
+#define MEET() barrier(CLK_LOCAL_MEM_FENCE)
+#endif
+
+#if USES_SOFTMAX_ROW_QUANT8
+DEFINE_ROUNDING(LANES)
+#define INTS JOIN(int, LANES)
+#define ELEMS JOIN(ELEM, LANES)
+#define LOAD_ELEMS JOIN(vload, LANES)
+#define STORE_ELEMS JOIN(vstore, LANES)
+#define LOAD_INTS JOIN(vload, LANES)
+#define STORE_INTS JOIN(vstore, LANES)
+
+// The same for one row: the shares of all 256 distances make a table, which the values then index.
+// SCRATCH_INTS: 256 of that table, one a work-item for what it found.
+// tile: one row; tiles: rows
+TILE(softmax_row_quant8) {
+#if ALONE
+  int shares[256];
+  int found[1];
+#else
+  local int* shares = scratch;
+  local int* found = scratch + 256;
+#endif
+  int depth = DEPTH;
+  int whole = depth / LANES;
+  int items = STRIDE;
+  global const ELEM* input = (global const ELEM*)(arena + INPUT) + tile * depth;
+  global ELEM* output = (global ELEM*)(arena + OUTPUT) + tile * depth;
+  global const int* exponential = (global const int*)(constants + TABLE);
+
+  ELEMS highest_lanes = input[0];
+  for (int i = FIRST; i < whole; i += items)
+    highest_lanes = max(highest_lanes, LOAD_ELEMS(i, input));
+  ELEM lane[LANES];
+  STORE_ELEMS(highest_lanes, 0, lane);
+  int highest = lane[0];
+#pragma unroll
+  for (int i = 1; i < LANES; i++) highest = max(highest, (int)lane[i]);
+  for (int c = whole * LANES + FIRST; c < depth; c += items) highest = max(highest, (int)input[c]);
+  found[FIRST] = highest;
+  MEET();
+  for (int i = 0; i < items; i++) highest = max(highest, found[i]);
+  MEET();
+
+  int sums[4] = {0, 0, 0, 0};
+  for (int i = FIRST; i < whole; i += items) {
+#pragma unroll
+    for (int l = 0; l < LANES; l++)
+      sums[l % 4] += exponential[256 + highest - input[i * LANES + l]];
+  }
+  for (int c = whole * LANES + FIRST; c < depth; c += items)
+    sums[0] += exponential[256 + highest - input[c]];
+  found[FIRST] = sums[0] + sums[1] + sums[2] + sums[3];
+  MEET();
+  int sum = 0;
+  for (int i = 0; i < items; i++) sum += found[i];
+
+  int headroom = (int)clz((uint)sum);
+  int scale = LOCAL(one_over_one_plus)((int)(((uint)sum << headroom) - 0x80000000u));
+  int exponent = 12 - headroom + 31 - 8;
+  INTS scale_lanes = scale;
+  INTS exponent_lanes = min(exponent, 31);
+  INTS most = OUTPUT_MAX - OUTPUT_MIN;
+  for (int i = FIRST; i < 256 / LANES; i += items) {
+    INTS e = LOAD_INTS(i, exponential);
+    INTS share = LOCAL(JOIN(rounding_doubling_high_mul, LANES))(scale_lanes, e);
+    INTS quanta = LOCAL(JOIN(rounding_divide_by_pot, LANES))(share, exponent_lanes);
+    if (exponent > 31) quanta = 0; /* as above */
+    STORE_INTS(min(quanta, most) + OUTPUT_MIN, i, shares);
+  }
+  MEET();
+  for (int i = FIRST; i < whole; i += items) {
+#pragma unroll
+    for (int l = 0; l < LANES; l++)
+      output[i * LANES + l] = (ELEM)shares[highest - input[i * LANES + l]];
+  }
+  for (int c = whole * LANES + FIRST; c < depth; c += items)
+    output[c] = (ELEM)shares[highest - input[c]];
+}
+
+KERNEL(softmax_row_quant8)
+#endif
+
+// exp(x), x <= 0, to 2^-22 of its value: 2^n * exp(r), |r| <= ln(2) / 2; 0 below the least normal
+// float. n times the first part of ln(2), of 9 bits, is exact. Source of the constants: Cephes expf
+#define DEFINE_EXP(SUFFIX)                                                                        \
+  static JOIN(float, SUFFIX) LOCAL(JOIN(exp_below_0, SUFFIX))(JOIN(float, SUFFIX) x) {            \
+    JOIN(float, SUFFIX) nothing = 0.0f;                                                           \
+    JOIN(float, SUFFIX) rounded = x * 1.44269504f + 12582912.0f; /* ulp 1: n in the low bits */   \
+    JOIN(float, SUFFIX) n = rounded - 12582912.0f;                                                \
+    JOIN(float, SUFFIX) r = (x - n * 0.693359375f) + n * 2.12194440e-4f;                          \
+    JOIN(float, SUFFIX) p = r * 1.9875691500e-4f + 1.3981999507e-3f;                              \
+    p = p * r + 8.3334519073e-3f;                                                                 \
+    p = p * r + 4.1665795894e-2f;                                                                 \
+    p = p * r + 1.6666665459e-1f;                                                                 \
+    p = p * r + 5.0000001201e-1f;                                                                 \
+    p = p * (r * r) + r + 1.0f;                                                                   \
+    JOIN(int, SUFFIX) power = (JOIN(as_int, SUFFIX)(rounded) - 0x4b400000 + 127) << 23;           \
+    return x < -87.0f ? nothing : p * JOIN(as_float, SUFFIX)(power);                              \
+  }
+
+#if USES_SOFTMAX_FLOAT
+DEFINE_EXP()
+
+// output[r,i] = e[i] / sum of e, e[i] = exp(beta * (input[r,i] - the row's maximum))
+// Source: reference/softmax.h Softmax
+// tile: TILE_ITEMS rows, one a work-item; tiles: ceil(rows / TILE_ITEMS)
+TILE(softmax_float) {
+  float beta = as_float(BETA);
+  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
+    int row = tile * TILE_ITEMS + i;
+    if (row >= ROWS) break;
+    global const float* input = (global const float*)(arena + INPUT) + row * DEPTH;
+    global float* output = (global float*)(arena + OUTPUT) + row * DEPTH;
+    float highest = input[0];
+    for (int c = 1; c < DEPTH; c++) highest = AT_LEAST(highest, input[c]);
+    float sum = 0.0f;
+    for (int c = 0; c < DEPTH; c++) {
+      float e = LOCAL(exp_below_0)((input[c] - highest) * beta);
+      output[c] = e;
+      sum += e;
+    }
+    for (int c = 0; c < DEPTH; c++) output[c] /= sum;
+  }
+}
+
+KERNEL(softmax_float)
+#endif
+
+#if USES_SOFTMAX_ROW_FLOAT
+DEFINE_EXP()
+DEFINE_EXP(LANES)
+#define FLOATS JOIN(float, LANES)
+
+// The same for one row; the sum is one of the lanes' sums.
+// SCRATCH_INTS: one a work-item for what it found.
+// tile: one row; tiles: rows
+TILE(softmax_row_float) {
+#if ALONE
+  float found[1];
+#else
+  local float* found = (local float*)scratch;
+#endif
+  float beta = as_float(BETA);
+  int depth = DEPTH;
+  int whole = depth / LANES;
+  int items = STRIDE;
+  global const float* input = (global const float*)(arena + INPUT) + tile * depth;
+  global float* output = (global float*)(arena + OUTPUT) + tile * depth;
+
+  FLOATS highest_lanes = input[0];
+  for (int i = FIRST; i < whole; i += items) {
+    FLOATS values = LOAD_FLOATS(i, input);
+    highest_lanes = AT_LEAST(highest_lanes, values);
+  }
+  float lane[LANES];
+  STORE_FLOATS_TO(private, highest_lanes, 0, lane);
+  float highest = lane[0];
+#pragma unroll
+  for (int i = 1; i < LANES; i++) highest = AT_LEAST(highest, lane[i]);
+  for (int c = whole * LANES + FIRST; c < depth; c += items) highest = AT_LEAST(highest, input[c]);
+  found[FIRST] = highest;
+  MEET();
+  for (int i = 0; i < items; i++) highest = AT_LEAST(highest, found[i]);
+  MEET();
+
+  FLOATS sum_lanes = 0.0f;
+  for (int i = FIRST; i < whole; i += items) {
+    FLOATS e = LOCAL(JOIN(exp_below_0, LANES))((LOAD_FLOATS(i, input) - highest) * beta);
+    STORE_FLOATS(e, i, output);
+    sum_lanes += e;
+  }
+  STORE_FLOATS_TO(private, sum_lanes, 0, lane);
+  float sum = lane[0];
+#pragma unroll
+  for (int i = 1; i < LANES; i++) sum += lane[i];
+  for (int c = whole * LANES + FIRST; c < depth; c += items) {
+    float e = LOCAL(exp_below_0)((input[c] - highest) * beta);
+    output[c] = e;
+    sum += e;
+  }
+  found[FIRST] = sum;
+  MEET();
+  sum = 0.0f;
+  for (int i = 0; i < items; i++) sum += found[i];
+  for (int i = FIRST; i < whole; i += items) STORE_FLOATS(LOAD_FLOATS(i, output) / sum, i, output);
+  for (int c = whole * LANES + FIRST; c < depth; c += items) output[c] /= sum;
+}
+
+KERNEL(softmax_row_float)
+#endif

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import logging
 import os
@@ -12,23 +13,26 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from types import FrameType
 from typing import Any, TextIO
 
+import numpy as np
 from numpy.typing import NDArray
 
 from delegate import DelegateError, Graph, NoDeviceError, list_devices
-from label_image import __version__, flags, inputs, report, streams
+from label_image import __version__, flags, inputs, report, several_report, streams
 from label_image.classify import DelegateFailed, Job, PathRun, RunError, reason_of, run_path
 from label_image.compare import compare
+from label_image.decoder import DecoderFailed, Format
 from label_image.default_model import DefaultModelError
 from label_image.fetch import OFFICIAL, FetchError, fetch
 from label_image.flags import Settings, UsageError
 from label_image.image import PictureError, to_input
 from label_image.labels import Row, format_row, top_results
-from label_image.runtime import TYPE_NUMBERS, RuntimeMissing, find_runtime
+from label_image.runtime import TYPE_NUMBERS, Runtime, RuntimeMissing, find_runtime
+from label_image.several import Series
 from label_image.verbose import model_lines
 from label_image.worker import run_in_child
 
@@ -104,6 +108,8 @@ def _classify(settings: Settings, out: TextIO, interrupted: threading.Event) -> 
     if settings.verbose:
         for line in model_lines(graph):
             log.info("%s", line)
+    if settings.pictures or settings.batch or os.path.isdir(settings.image):
+        return _classify_several(settings, out, interrupted, runtime, model, graph)
     picture_path = inputs.find_picture(settings.image)
     picture = inputs.read_picture(picture_path)
     first = inputs.check_input(graph)
@@ -134,7 +140,7 @@ def _classify(settings: Settings, out: TextIO, interrupted: threading.Event) -> 
     run = gpu or run_path(replace(job, opencl=None), runtime, graph)
 
     def results(of: PathRun) -> list[Row]:
-        return _results(of, graph, settings.num_results)
+        return _top_rows(of.outputs, graph, settings.num_results)
 
     comparison = None
     if gpu is not None and settings.compare:
@@ -174,11 +180,97 @@ def _classify(settings: Settings, out: TextIO, interrupted: threading.Event) -> 
         if settings.json == "-":
             streams.write(out, document)
         else:
-            try:
+            with _writing(settings.json):
                 report.write_file(settings.json, document)
-            except OSError as error:
-                raise RunError(f"cannot write {settings.json}: {error.strerror}") from error
     return NO_DEVICE if failure else SUCCESS
+
+
+def _classify_several(
+    settings: Settings,
+    out: TextIO,
+    interrupted: threading.Event,
+    runtime: Runtime,
+    model: inputs.Model,
+    graph: Graph,
+) -> int:
+    for name, asked in (
+        ("count", settings.count > 1),
+        ("profiling", settings.profiling),
+        ("device_timeout", settings.device_timeout),
+    ):
+        if asked:
+            log.warning("--%s does nothing with several pictures", name)
+    found = inputs.find_pictures(settings.pictures or [settings.image])
+    first = inputs.check_input(graph)
+    labels = inputs.find_labels(model.labels)
+    format = Format(first.shape, first.dtype, settings.input_mean, settings.input_std)
+    nothing = np.zeros((16, 16, 3), np.uint8)
+    # Refuses what is no picture's tensor, before anything is built.
+    pixels = to_input(nothing, first.shape, first.dtype, settings.input_mean, settings.input_std)
+    job = _job(replace(settings, profiling=False), model.source, pixels, graph)
+    about = {"model": model.name, "runtime": f"{runtime.name} {runtime.version}"}
+    other = "external" if job.external else "cpu"
+
+    with contextlib.ExitStack() as stack:
+        document, is_read = None, True
+        if settings.json == "-":
+            document = several_report.Document(functools.partial(streams.write, out), about)
+        elif settings.json is not None:
+            write = stack.enter_context(_json_lines(settings.json))
+            document = several_report.Document(write, about)
+        series = stack.enter_context(Series(job, runtime, graph, settings.batch, interrupted))
+        step = stack.enter_context(
+            streams.bar("classifying", lambda: sum(1 for _ in inputs.picture_paths(found)))
+        )
+        outcomes = series.outcomes(inputs.picture_paths(found), format)
+        stack.enter_context(contextlib.closing(outcomes))
+        for outcome in outcomes:
+            rows: list[Row] = []
+            if outcome.error:
+                log.error("%s", outcome.error)
+            else:
+                rows = _top_rows(outcome.outputs, graph, settings.num_results_of_several)
+            if settings.json != "-" and not outcome.error:
+                is_read = streams.write(out, several_report.row_text(outcome.path, rows, labels))
+            if document:
+                document.add(outcome, rows, labels)
+            step()
+            if not is_read and document is None:
+                break  # `| head` has seen enough
+        if document:
+            document.end(series, settings.threads, other)
+    kernels = runtime.kernels(settings.cpu_kernels)
+    text = several_report.summary_text(
+        series, kernels, "CPU" if other == "cpu" else "EXTERNAL", _width(sys.stderr)
+    )
+    streams.write(sys.stderr, text)
+    if series.totals.unreadable:
+        return ERROR
+    return NO_DEVICE if series.failure else SUCCESS
+
+
+@contextlib.contextmanager
+def _json_lines(path: str) -> Iterator[Callable[[str], object]]:
+    """Give a function that writes a line; the file is there when all lines are."""
+    with contextlib.ExitStack() as stack:
+        with _writing(path):
+            file = stack.enter_context(report.replaced_file(path))
+
+        def write(line: str) -> None:
+            with _writing(path):
+                file.write(line + "\n")
+
+        yield write
+        with _writing(path):
+            stack.close()
+
+
+@contextlib.contextmanager
+def _writing(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RunError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _job(settings: Settings, model: str | bytes, pixels: NDArray[Any], graph: Graph) -> Job:
@@ -190,6 +282,7 @@ def _job(settings: Settings, model: str | bytes, pixels: NDArray[Any], graph: Gr
             "exclude_ops": inputs.known_ops(settings.exclude_ops, graph),
             "min_nodes_per_partition": settings.min_nodes_per_partition,
             "max_delegated_partitions": settings.max_delegated_partitions,
+            "tune": settings.tune,
         }
     if settings.profiling:
         log.warning("TFLite's Python runtime times no nodes on the CPU: only OpenCL's are shown")
@@ -210,11 +303,11 @@ def _job(settings: Settings, model: str | bytes, pixels: NDArray[Any], graph: Gr
     )
 
 
-def _results(run: PathRun, graph: Graph, count: int) -> list[Row]:
+def _top_rows(outputs: Sequence[NDArray[Any]], graph: Graph, count: int) -> list[Row]:
     output = graph.outputs[0]
     if output.dtype not in ("uint8", "int8", "float32"):
         raise RunError(f"cannot handle output type {TYPE_NUMBERS.get(output.dtype, 0)} yet")
-    return top_results(run.outputs[0], graph.inputs[0].dtype, count)
+    return top_results(outputs[0], graph.inputs[0].dtype, count)
 
 
 def _fetch(name: str) -> None:
@@ -250,6 +343,7 @@ def _log_error(error: Exception, verbose: bool) -> None:
     elif isinstance(
         error,
         (
+            DecoderFailed,
             DefaultModelError,
             DelegateError,
             DelegateFailed,

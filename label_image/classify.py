@@ -96,7 +96,7 @@ def run_path(job: Job, runtime: Runtime, graph: Graph) -> PathRun:
     """
     started_s = time.perf_counter()
     try:
-        with _delegate(job, runtime) as delegate:
+        with delegate_for(job, runtime) as delegate:
             return _run(job, runtime, graph, delegate, started_s)
     except NoDeviceError:
         raise
@@ -109,12 +109,12 @@ def run_once(job: Job, runtime: Runtime) -> tuple[NDArray[Any], ...]:
 
     Raises: as run_path.
     """
-    with _delegate(job, runtime) as delegate:
-        interpreter = _open(job, runtime, delegate)
-        _allocate(job, interpreter, delegate)
-        with _step(delegate, "Failed to invoke tflite!"):
+    with delegate_for(job, runtime) as delegate:
+        interpreter = interpreter_for(job, runtime, delegate)
+        allocate(job, interpreter, delegate)
+        with step(delegate, "Failed to invoke tflite!"):
             interpreter.invoke()
-        return _outputs(interpreter)
+        return outputs_of(interpreter)
 
 
 def _run(job: Job, runtime: Runtime, graph: Graph, delegate: Any, started_s: float) -> PathRun:
@@ -124,11 +124,11 @@ def _run(job: Job, runtime: Runtime, graph: Graph, delegate: Any, started_s: flo
     if speak and names:
         # Only the first delegate of the process is announced so.
         stdout.info("INFO: %s delegate created.", names[0])
-    interpreter = _open(job, runtime, delegate)
+    interpreter = interpreter_for(job, runtime, delegate)
     if speak:
         for name in names:
             log.info("Applied %s delegate.", name)
-    _allocate(job, interpreter, delegate)
+    allocate(job, interpreter, delegate)
     load_ms = (time.perf_counter() - started_s) * 1e3
     opencl = delegate if job.opencl is not None else None
     if speak and opencl and all(reason for _, _, reason in opencl.verdicts):
@@ -140,7 +140,7 @@ def _run(job: Job, runtime: Runtime, graph: Graph, delegate: Any, started_s: flo
         reasons = {index: reason for index, _, reason in opencl.verdicts} if opencl else None
         stdout.info("%s", interpreter_state(graph, reasons))
 
-    with _step(delegate, "Failed to invoke tflite!"):
+    with step(delegate, "Failed to invoke tflite!"):
         times = measure(interpreter.invoke, job.count, job.warmup_runs)
     if speak:
         log.info("invoked")
@@ -148,21 +148,26 @@ def _run(job: Job, runtime: Runtime, graph: Graph, delegate: Any, started_s: flo
         if opencl and job.profile_rows:
             for line in profile_lines(opencl.profile(), job.profile_rows):
                 log.info("%s", line)
-    outputs = _outputs(interpreter)
-    delegation = _delegation(job, runtime, opencl, outputs) if opencl else None
+    outputs = outputs_of(interpreter)
+    delegation = _with_reference(job, runtime, opencl, outputs) if opencl else None
     return PathRun(times, load_ms, outputs, delegation)
 
 
-def _delegation(
-    job: Job, runtime: Runtime, delegate: OpenCLDelegate, outputs: tuple[NDArray[Any], ...]
-) -> Delegation:
-    taken = Delegation(
+def delegation_of(delegate: OpenCLDelegate) -> Delegation:
+    """Return what the delegate of an allocated interpreter took."""
+    return Delegation(
         device=delegate.device.name,
         platform=delegate.device.platform,
         driver=delegate.device.driver,
         verdicts=tuple((index, op, reason) for index, op, reason in delegate.verdicts),
         partitions=tuple(tuple(nodes) for nodes in delegate.partitions),
     )
+
+
+def _with_reference(
+    job: Job, runtime: Runtime, delegate: OpenCLDelegate, outputs: tuple[NDArray[Any], ...]
+) -> Delegation:
+    taken = delegation_of(delegate)
     if not job.reference:
         return taken
     if taken.delegated == len(taken.verdicts) or job.cpu_kernels == "reference":
@@ -176,7 +181,11 @@ def _delegation(
 
 
 @contextlib.contextmanager
-def _delegate(job: Job, runtime: Runtime) -> Iterator[Any]:
+def delegate_for(job: Job, runtime: Runtime) -> Iterator[Any]:
+    """Give the job's delegate, ours or an external one, and close it in the end; None: the CPU.
+
+    Raises: RunError: the external delegate cannot be used. DelegateError: ours cannot.
+    """
     if job.opencl is not None:
         delegate = OpenCLDelegate(job.model, profiling=job.profile_rows > 0, **job.opencl)
         try:
@@ -188,22 +197,24 @@ def _delegate(job: Job, runtime: Runtime) -> Iterator[Any]:
         try:
             loaded = runtime.load_delegate(path, options)
         except (OSError, ValueError, AttributeError, RuntimeError) as error:
-            raise RunError(f"cannot load the delegate {path}: {_one_line(error)}") from error
+            raise RunError(f"cannot load the delegate {path}: {one_line(error)}") from error
         yield loaded
     else:
         yield None
 
 
-def _open(job: Job, runtime: Runtime, delegate: Any) -> Any:
+def interpreter_for(job: Job, runtime: Runtime, delegate: Any) -> Any:
+    """Return the job's interpreter; its tensors are not yet allocated. Raises as `step`."""
     delegates = [] if delegate is None else [delegate]
     external = job.external is not None
     line = "Failed to apply EXTERNAL delegate." if external else "Failed to construct interpreter"
-    with _step(delegate, line):
+    with step(delegate, line):
         return runtime.interpreter(job.model, job.threads, job.cpu_kernels, delegates)
 
 
-def _allocate(job: Job, interpreter: Any, delegate: Any) -> None:
-    with _step(delegate, "Failed to allocate tensors!"):
+def allocate(job: Job, interpreter: Any, delegate: Any) -> None:
+    """Allocate tensors; set the first input to the job's, others to zeros. Raises as `step`."""
+    with step(delegate, "Failed to allocate tensors!"):
         interpreter.allocate_tensors()
         first, *others = interpreter.get_input_details()
         interpreter.set_tensor(first["index"], job.input)
@@ -212,30 +223,35 @@ def _allocate(job: Job, interpreter: Any, delegate: Any) -> None:
             interpreter.set_tensor(details["index"], zeros)
 
 
-def _outputs(interpreter: Any) -> tuple[NDArray[Any], ...]:
+def outputs_of(interpreter: Any) -> tuple[NDArray[Any], ...]:
+    """Return copies of all outputs."""
     return tuple(
         interpreter.get_tensor(details["index"]) for details in interpreter.get_output_details()
     )
 
 
 @contextlib.contextmanager
-def _step(delegate: Any, line: str) -> Iterator[None]:
-    """Turn TFLite's errors into label_image's line, or, with OpenCL, into one the CPU recovers."""
+def step(delegate: Any, line: str) -> Iterator[None]:
+    """Turn TFLite's errors into label_image's line, or, with OpenCL, into one the CPU recovers.
+
+    Raises: RunError, or with our delegate DelegateFailed.
+    """
     try:
         yield
     except (RuntimeError, ValueError) as error:
         if isinstance(delegate, OpenCLDelegate):
-            raise DelegateFailed(delegate.failure or _one_line(error)) from error
+            raise DelegateFailed(delegate.failure or one_line(error)) from error
         raise RunError(line) from error
 
 
-def _one_line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
+    """Return the error's text as one line."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
 def reason_of(error: BaseException) -> str:
     """Return the error and its cause as one line."""
-    text = _one_line(error)
+    text = one_line(error)
     if isinstance(error, RunError) and error.__cause__ is not None:
-        text = f"{text.rstrip('.!')}: {_one_line(error.__cause__)}"
+        text = f"{text.rstrip('.!')}: {one_line(error.__cause__)}"
     return text

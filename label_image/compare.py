@@ -60,20 +60,20 @@ def compare(job: Job, gpu: PathRun, runtime: Runtime, graph: Graph) -> Compariso
     return Comparison(
         cpu=cpu,
         cpu_failure=cpu_failure,
-        gpu_to_reference=_difference(
+        gpu_to_reference=difference(
             delegation.reference_outputs,
             reference,
             reference_failure or delegation.reference_failure,
         ),
-        cpu_to_reference=_difference(cpu_outputs, reference, reference_failure or cpu_failure),
-        gpu_to_cpu=_difference(gpu.outputs, cpu_outputs, cpu_failure),
+        cpu_to_reference=difference(cpu_outputs, reference, reference_failure or cpu_failure),
+        gpu_to_cpu=difference(gpu.outputs, cpu_outputs, cpu_failure),
     )
 
 
 def _reference(
     cpu_job: Job, cpu: PathRun | None, gpu: PathRun, runtime: Runtime
 ) -> tuple[Outputs | None, str]:
-    if not any(_is_quantised(output) for output in gpu.outputs):
+    if not any(is_quantised(output) for output in gpu.outputs):
         return None, "the outputs are not quantised"
     if cpu_job.cpu_kernels == "reference" and cpu is not None:
         return cpu.outputs, ""
@@ -83,7 +83,8 @@ def _reference(
         return None, f"the reference kernels cannot run this model: {reason_of(error)}"
 
 
-def _difference(ours: Outputs | None, theirs: Outputs | None, reason: str) -> Difference:
+def difference(ours: Outputs | None, theirs: Outputs | None, reason: str) -> Difference:
+    """Return how far two outputs are apart; `reason`: why one of them is not there."""
     if ours is None or theirs is None:
         return Difference(None, reason)
     if [output.shape for output in ours] != [output.shape for output in theirs]:
@@ -91,12 +92,13 @@ def _difference(ours: Outputs | None, theirs: Outputs | None, reason: str) -> Di
     distances = [
         int(np.abs(one.astype(np.int64) - other.astype(np.int64)).max(initial=0))
         for one, other in zip(ours, theirs, strict=True)
-        if _is_quantised(one)
+        if is_quantised(one)
     ]
     if not distances:
         return Difference(None, "the outputs are not quantised")
     return Difference(max(distances))
 
 
-def _is_quantised(output: NDArray[Any]) -> bool:
+def is_quantised(output: NDArray[Any]) -> bool:
+    """Whether differences of this output are counted in quanta."""
     return output.dtype.kind in "iu"

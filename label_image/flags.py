@@ -38,12 +38,15 @@ class Settings:
     tflite_model: str | None  # None: label_image's default file, or the embedded model
     labels: str | None  # None: the default file, or the embedded model's labels
     image: str
+    pictures: tuple[str, ...]  # files and folders to classify one after the other; () = `image`
+    batch: int | None  # pictures at once; None: not asked for
     input_mean: float  # for float inputs only
     input_std: float
     count: int  # timed runs
     warmup_runs: int  # runs before them
     threads: int | None  # None: TFLite's own choice
     num_results: int
+    num_results_of_several: int  # a picture, where there are several
     profiling: bool
     max_profiling_buffer_entries: int
     verbose: bool
@@ -57,6 +60,7 @@ class Settings:
     list_devices: bool
     compare: bool
     exclude_ops: tuple[str, ...]
+    tune: str  # "off", "quick" or "full"
     cpu_kernels: str  # "auto", "builtin" or "reference"
     device_timeout: float  # seconds; 0: no child process
     json: str | None  # a path, or "-" for stdout
@@ -73,7 +77,13 @@ def parse(arguments: Sequence[str]) -> Settings:
         UsageError: an unknown flag, a missing or a wrong value.
     """
     parser = _parser()
-    given = vars(parser.parse_args(_normalise(arguments)))
+    words, pictures = _normalise(arguments)
+    given = vars(parser.parse_args(words))
+    asked = {word.partition("=")[0] for word in words}
+    if pictures and "--image" in asked:
+        pictures.insert(0, given["image"])
+    given["pictures"] = tuple(pictures)
+    given["num_results_of_several"] = given["num_results"] if "--num_results" in asked else 1
     # As in label_image, XNNPACK asked for by -x takes -t; else --num_threads is its number.
     if given["num_threads"] != -1 and not given["xnnpack_delegate"]:
         given["threads"] = given["num_threads"]
@@ -179,6 +189,12 @@ def _backend(text: str) -> str:
     return text
 
 
+def _tune(text: str) -> str:
+    if text not in ("off", "quick", "full"):
+        raise argparse.ArgumentTypeError(f"'{text}' is not off, quick or full")
+    return text
+
+
 def _cpu_kernels(text: str) -> str:
     if text not in ("auto", "builtin", "reference"):
         raise argparse.ArgumentTypeError(f"'{text}' is not auto, builtin or reference")
@@ -242,8 +258,8 @@ _FLAGS = (
                  str, None, metavar="FILE"),
     _label_image("labels", "l", f"one label a line (default: {DEFAULT_LABELS}, or the embedded "
                  "model's own)", str, None, metavar="FILE"),
-    _label_image("image", "i", "the picture: BMP, or whatever Pillow reads", str, DEFAULT_IMAGE,
-                 metavar="FILE"),
+    _label_image("image", "i", "the picture: BMP, or whatever Pillow reads; or a folder of them",
+                 str, DEFAULT_IMAGE, metavar="FILE"),
     _label_image("count", "c", "timed runs", _positive, 1),
     _label_image("warmup_runs", "w", "runs before the timed ones", _not_negative, 2),
     _label_image("threads", "t", "CPU threads; -1: TFLite's own choice", _thread_count, 4),
@@ -318,9 +334,13 @@ _FLAGS = (
     _own("device", "run on this device: its index in --list_devices, or words of its platform's "
          "or its own name (or set TFLITE_OPENCL_DEVICE)", str, None, metavar="DEVICE"),
     _own("list_devices", "show the OpenCL devices and exit", None),
+    _own("batch", "several pictures, N at once where OpenCL runs the whole model", _positive,
+         None, metavar="N"),
     _own("compare", "with --use_gpu: run the CPU and the reference kernels too (default: true)",
          _truth, True, metavar="BOOL"),
     _own("exclude_ops", "leave these ops to the CPU", _names, (), metavar="A,B"),
+    _own("tune", "measure which kernels are fastest on this device: off, quick (2 seconds a start, "
+         "until all is known) or full; what was found is kept", _tune, "quick", metavar="MODE"),
     _own("cpu_kernels", "what runs the CPU's part: auto (TFLite's default, XNNPACK), builtin (no "
          "XNNPACK) or reference", _cpu_kernels, "auto", metavar="KERNELS"),
     _own("device_timeout", "run OpenCL in a child process and end it after so many seconds; "
@@ -345,8 +365,10 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="label_image",
-        usage="label_image [flags]      --name value, --name=value, -x value",
-        description="Classify a picture with a .tflite model; with --use_gpu through OpenCL.",
+        usage="label_image [flags] [pictures]      --name value, --name=value, -x value",
+        description="Classify a picture with a .tflite model; with --use_gpu through OpenCL. "
+        "Of several pictures (as further arguments, of a folder, with --batch) each gets a row on "
+        "stdout: the file and its best result, or as many as --num_results says.",
         add_help=False,
         allow_abbrev=False,
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=32, width=80),
@@ -370,12 +392,19 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _normalise(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments as `--whole_name=value` words: nothing is left to guess."""
+def _normalise(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the flags as `--whole_name=value` words, nothing left to guess, and the pictures."""
     words: list[str] = []
+    pictures: list[str] = []
     waiting = list(arguments)
     while waiting:
         word = waiting.pop(0)
+        if word == "--":  # what follows are pictures, whatever they begin with
+            pictures += waiting
+            break
+        if word and not word.startswith("-"):
+            pictures.append(word)
+            continue
         flag, value = _split(word)
         if flag.convert is None:
             if value is not None:
@@ -390,14 +419,14 @@ def _normalise(arguments: Sequence[str]) -> list[str]:
                 raise UsageError(f"{word} needs a value", show_usage=True)
             value = waiting.pop(0)
         words.append(f"--{flag.name}={value}")
-    return words
+    return words, pictures
 
 
 def _split(word: str) -> tuple[_Flag, str | None]:
     if word.startswith("--") and len(word) > 2:
         name, equals, value = word[2:].partition("=")
         return _resolve(name), value if equals else None
-    if word.startswith("-") and len(word) > 1 and word != "--":
+    if word.startswith("-") and len(word) > 1:
         if word[1] not in _BY_SHORT:
             raise UsageError(f"unknown option {word[:2]}", show_usage=True)
         return _BY_SHORT[word[1]], word[2:] or None

@@ -17,6 +17,12 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 log = logging.getLogger("label_image")
 
+# What counts as a picture in a folder; a file named by itself may end as it likes.
+ENDINGS = (
+    ".apng", ".avif", ".bmp", ".dib", ".gif", ".j2k", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg",
+    ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".qoi", ".tga", ".tif", ".tiff", ".webp",
+)  # fmt: skip
+
 # Pillow's own limit, a quarter of a GiB as RGB, for the BMPs decoded here as well.
 MAX_PIXELS = 1024**3 // 4 // 3
 TOO_MANY_PIXELS = f"it has more than {MAX_PIXELS} pixels: make it smaller first"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,7 @@ from label_image import flags
 from label_image.classify import RunError
 from label_image.default_model import default_labels, default_model, sample_picture
 from label_image.fetch import OFFICIAL, fetched
-from label_image.image import load_picture
+from label_image.image import ENDINGS, load_picture
 from label_image.labels import read_labels
 from label_image.runtime import TYPE_NUMBERS, builtin_op_numbers
 from label_image.streams import Progress
@@ -120,6 +120,36 @@ def find_picture(name: str) -> str:
         return name
     log.info("there is no file %s: using the sample picture %s", name, sample)
     return str(sample)
+
+
+def find_pictures(names: Sequence[str]) -> list[str]:
+    """Return the files and folders meant, each folder with a picture inside.
+
+    Raises:
+        RunError: a folder holds no picture. DefaultModelError: as find_picture.
+    """
+    for name in names:
+        if os.path.isdir(name) and next(picture_paths([name]), None) is None:
+            raise RunError(f"there is no picture in the folder {name}")
+    return [name if os.path.isdir(name) else find_picture(name) for name in names]
+
+
+def picture_paths(found: Sequence[str]) -> Iterator[str]:
+    """Yield each file, and of each folder every picture inside, in the order of the file names.
+
+    Sub-folders come after a folder's files; one that cannot be read is yielded itself.
+    """
+    for name in found:
+        if not os.path.isdir(name):
+            yield name
+            continue
+        errors: list[OSError] = []
+        for parent, folders, files in os.walk(name, onerror=errors.append):
+            folders.sort()
+            for file in sorted(files):
+                if not file.startswith(".") and file.lower().endswith(ENDINGS):
+                    yield os.path.join(parent, file)
+        yield from (error.filename for error in errors)
 
 
 def read_picture(path: str) -> NDArray[np.uint8]:

@@ -11,9 +11,9 @@ import io
 import json
 import os
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from rich import box
 from rich.console import Console, RenderableType
@@ -50,7 +50,7 @@ def comparison_text(
         facts.add_row("speedup", f"{_speedup(gpu, cpu):.2f} (average of the CPU over OpenCL's)")
     for name, text in _facts(gpu.delegation, comparison, kernels):
         facts.add_row(name, text)
-    return _render(width, times, facts, *_left_to_cpu(gpu.delegation))
+    return render(width, times, facts, *left_to_cpu(gpu.delegation))
 
 
 def devices_text(devices: Sequence[DeviceInfo], width: int = 80) -> str:
@@ -63,7 +63,7 @@ def devices_text(devices: Sequence[DeviceInfo], width: int = 80) -> str:
         table.add_row(
             str(info.index), info.name, info.type, info.platform, _version(info), info.driver
         )
-    return _render(width, table)
+    return render(width, table)
 
 
 def document(
@@ -76,10 +76,10 @@ def document(
     """Return the run as JSON text; what is not known is null, with the reason beside it."""
     entries: dict[str, Any] = dict(about)
     for name, (run, rows) in paths.items():
-        device = _device_entry(run.delegation) if run.delegation else {}
+        device = device_entry(run.delegation) if run.delegation else {}
         own = {"threads": threads} if run.delegation is None else {}
-        verdicts = _verdict_entry(run.delegation) if run.delegation else {}
-        results = {"results": _result_entries(rows, labels)}
+        verdicts = verdict_entry(run.delegation) if run.delegation else {}
+        results = {"results": result_entries(rows, labels)}
         entries[name] = device | _times_entry(run) | own | results | verdicts
     if "gpu" in paths:
         entries |= _comparison_entry(paths["gpu"][0], comparison)
@@ -103,13 +103,25 @@ def write_file(path: str, text: str) -> None:
 
     Raises: OSError: it cannot be written.
     """
+    with replaced_file(path) as file:
+        file.write(text + "\n")
+
+
+@contextlib.contextmanager
+def replaced_file(path: str) -> Iterator[TextIO]:
+    """Give a file to write: a reader sees the old one or the whole new one.
+
+    Raises: OSError: it cannot be written.
+    """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():  # /dev/null or a pipe must stay what it is
-        target.write_text(text + "\n")
+        with target.open("w") as file:
+            yield file
         return
     part = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        part.write_text(text + "\n")
+        with part.open("w") as file:
+            yield file
         os.replace(part, target)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -117,7 +129,8 @@ def write_file(path: str, text: str) -> None:
         raise
 
 
-def _result_entries(rows: Sequence[Row], labels: Sequence[str]) -> list[dict[str, Any]]:
+def result_entries(rows: Sequence[Row], labels: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the rows for JSON."""
     return [
         {
             "index": row.index,
@@ -128,11 +141,13 @@ def _result_entries(rows: Sequence[Row], labels: Sequence[str]) -> list[dict[str
     ]
 
 
-def _device_entry(taken: Delegation) -> dict[str, Any]:
+def device_entry(taken: Delegation) -> dict[str, Any]:
+    """Return the device for JSON."""
     return {"device": taken.device, "platform": taken.platform, "driver": taken.driver}
 
 
-def _verdict_entry(taken: Delegation) -> dict[str, Any]:
+def verdict_entry(taken: Delegation) -> dict[str, Any]:
+    """Return for JSON what was delegated, and what was not and why."""
     return {
         "nodes": len(taken.verdicts),
         "delegated": taken.delegated,
@@ -187,7 +202,18 @@ def _time_rows(runs: Sequence[PathRun]) -> list[tuple[str, list[str]]]:
 
 
 def _facts(taken: Delegation, comparison: Comparison | None, kernels: str) -> list[tuple[str, str]]:
-    facts = [
+    facts = delegation_facts(taken)
+    if comparison is None:
+        return facts
+    if comparison.cpu is None:
+        facts.append(("CPU", f"failed: {comparison.cpu_failure}"))
+    ours, theirs = comparison.gpu_to_reference, comparison.cpu_to_reference
+    return facts + output_facts(taken, ours, theirs, kernels)
+
+
+def delegation_facts(taken: Delegation) -> list[tuple[str, str]]:
+    """Return the device's name and how much it took, as (word, text)."""
+    return [
         ("device", f"{taken.device} ({taken.platform}, driver {taken.driver})"),
         (
             "nodes",
@@ -195,13 +221,15 @@ def _facts(taken: Delegation, comparison: Comparison | None, kernels: str) -> li
             f"in {_count(len(taken.partitions), 'partition')}",
         ),
     ]
-    if comparison is None:
-        return facts
-    if comparison.cpu is None:
-        facts.append(("CPU", f"failed: {comparison.cpu_failure}"))
+
+
+def output_facts(
+    taken: Delegation, ours: Difference, theirs: Difference, kernels: str, where: str = ""
+) -> list[tuple[str, str]]:
+    """Return how far OpenCL and the CPU are from the reference kernels, as (word, text)."""
+    facts = []
     # What is left to the CPU would otherwise bring its own difference.
     too = "" if taken.delegated == len(taken.verdicts) else ", which then run the CPU's part too"
-    ours, theirs = comparison.gpu_to_reference, comparison.cpu_to_reference
     if ours.quanta is None:
         facts.append(("outputs", f"not compared with the reference kernels: {ours.reason}"))
     elif ours.quanta == 0:
@@ -210,7 +238,7 @@ def _facts(taken: Delegation, comparison: Comparison | None, kernels: str) -> li
         facts.append(
             (
                 "outputs",
-                f"DIFFER from TFLite's reference kernels{too}: {_count_quanta(ours.quanta)}",
+                f"DIFFER from TFLite's reference kernels{too}: {_count_quanta(ours.quanta)}{where}",
             )
         )
     if theirs.quanta:
@@ -224,7 +252,8 @@ def _facts(taken: Delegation, comparison: Comparison | None, kernels: str) -> li
     return facts
 
 
-def _left_to_cpu(taken: Delegation) -> list[RenderableType]:
+def left_to_cpu(taken: Delegation) -> list[RenderableType]:
+    """Return a table of the ops that were not delegated; nothing where there are none."""
     groups: dict[tuple[str, str], list[int]] = defaultdict(list)
     for node, op, reason in taken.verdicts:
         if reason is not None:
@@ -253,7 +282,8 @@ def _count_quanta(number: int) -> str:
     return "1 quantum" if number == 1 else f"{number} quanta"
 
 
-def _render(width: int, *parts: RenderableType) -> str:
+def render(width: int, *parts: RenderableType) -> str:
+    """Return tables as plain text."""
     console = Console(
         file=io.StringIO(), width=width, color_system=None, markup=False, highlight=False,
         emoji=False, legacy_windows=False, force_terminal=False,

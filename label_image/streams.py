@@ -11,7 +11,16 @@ from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
 from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.progress import Progress as ProgressBar
+from rich.text import Text
 
 # Told how much of a long job is done: (done, total); a total of 0 is not known.
 Progress = Callable[[int, int], None]
@@ -19,8 +28,18 @@ Progress = Callable[[int, int], None]
 _WORDS = {"WARNING": "WARN", "CRITICAL": "FATAL"}
 
 
-def write(stream: TextIO, text: str) -> None:
-    """Write text and a line end at once; a closed pipe (`| head`) is not an error."""
+# Consoles of progress bars that are on the terminal now: lines go above the bar.
+_bars: list[Console] = []
+
+
+def write(stream: TextIO, text: str) -> bool:
+    """Write text and a line end at once; a closed pipe (`| head`) is not an error.
+
+    Returns whether somebody still reads it.
+    """
+    if _bars and stream.isatty():
+        _bars[-1].print(Text(text), soft_wrap=True)
+        return True
     try:
         stream.write(text + "\n")
         stream.flush()
@@ -29,6 +48,8 @@ def write(stream: TextIO, text: str) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
+        return False
+    return True
 
 
 @contextlib.contextmanager
@@ -87,6 +108,34 @@ def progress(what: str) -> Iterator[Progress]:
             bar.update(task, completed=done, total=total or None)
 
         yield show
+
+
+@contextlib.contextmanager
+def bar(what: str, count: Callable[[], int]) -> Iterator[Callable[[], None]]:
+    """Give a function to call after each step; on a terminal it moves a bar on stderr.
+
+    `count`: how many steps there will be; asked only for a bar.
+    """
+    if not sys.stderr.isatty():
+        yield lambda: None
+        return
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(),
+        TimeRemainingColumn(),
+    )  # fmt: skip
+    with ProgressBar(*columns, console=console, transient=True) as shown:
+        task = shown.add_task(what, total=count())
+        _bars.append(console)
+        try:
+            yield lambda: shown.advance(task)
+        finally:
+            _bars.remove(console)
+
+
+class _Rate(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        return Text("" if task.speed is None else f"{task.speed:.1f}/s")
 
 
 class _Formatter(logging.Formatter):

@@ -222,7 +222,7 @@ def test_kernel_names(path: Path) -> None:
 
 
 # What quantize.clh defines for several lane counts, by macros.
-_ROUNDING = ("requantize", "requantize_once", "rounding_doubling_high_mul", "rounding_divide_by_pot")
+_ROUNDING = ("requantize", "requantize_once", "rounding_doubling_high_mul")
 
 
 @pytest.mark.parametrize("path", sorted(folder().glob("*.cl*")), ids=lambda path: path.name)

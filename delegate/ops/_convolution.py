@@ -66,6 +66,59 @@ class Convolution:
         }
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class DepthwiseConvolution:
+    """A depthwise convolution as its kernels see it."""
+
+    source: Tensor
+    weights: NDArray[np.generic]  # (taps, out_c) as stored
+    weight_zero: int
+    bias: NDArray[np.int64]  # (out_c,)
+    scaling: NDArray[np.int32]  # (2, out_c): multiplier, shift
+    clamp: tuple[int, int]
+    result: Tensor
+    batch: int
+    area: Window
+
+    @property
+    def out_c(self) -> int:
+        """Output channels."""
+        return self.result.shape[3]
+
+    @property
+    def depth_multiplier(self) -> int:
+        """Output channels an input channel."""
+        return self.out_c // self.source.shape[3]
+
+    @property
+    def input_zero(self) -> int:
+        """The input's zero point."""
+        return _quantize.per_tensor(self.source)[1]
+
+    def centred(self) -> NDArray[np.int64]:
+        """The weights less their zero point, as stored otherwise."""
+        centred: NDArray[np.int64] = self.weights.astype(np.int64) - self.weight_zero
+        return centred
+
+    def folded_bias(self) -> NDArray[np.int64]:
+        """The bias less the input zero point's part, for kernels that take inputs as stored."""
+        folded: NDArray[np.int64] = self.bias - self.input_zero * self.centred().sum(0)
+        return folded
+
+    def params(self) -> dict[str, int | Tensor | Constant]:
+        """The fields every kernel of a depthwise convolution reads."""
+        return {
+            "input": self.source,
+            "output": self.result,
+            **self.area.params(),
+            "in_c": self.source.shape[3],
+            "out_c": self.out_c,
+            "output_zero": _quantize.per_tensor(self.result)[1],
+            "output_min": self.clamp[0],
+            "output_max": self.clamp[1],
+        }
+
+
 def require_quant8_weights(source: Tensor, weights: Tensor, result: Tensor) -> None:
     """Check the types of a convolution-like node.
 

@@ -3,15 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative, Constant, Launch, Target
-from delegate.ops import _quantize
+from delegate.ops import _conv_2d_float, _conv_2d_gpu, _conv_2d_x86, _quantize
+from delegate.ops._conv_2d_nvidia import mma_alternatives
 from delegate.ops._convolution import (
     Convolution,
     channel_rows,
@@ -37,6 +36,8 @@ def lower_conv_2d(node: Node, target: Target) -> tuple[Alternative, ...]:
     """
     (source, weights), (bias,) = _quantize.inputs_of(node.inputs, 2, 1)
     result = _quantize.output_of(node.outputs)
+    if source.dtype == result.dtype == "float32":
+        return _conv_2d_float.lower(node, target)
     require_quant8_weights(source, weights, result)
     if len(weights.shape) != 4:
         raise Unsupported(f"weights {shape_text(weights)}: rank 4 (OHWI) is needed")
@@ -122,20 +123,24 @@ def alternatives(conv: Convolution, target: Target) -> tuple[Alternative, ...]:
         )
 
     best = block_of(out_c, target)
+    first = (
+        *_conv_2d_x86.alternatives(conv, target),
+        *mma_alternatives(conv, target),
+        *_conv_2d_gpu.alternatives(conv, target),
+    )
     plain_last = (Alternative("plain", (plain(),)),)
     if best is None:
-        return plain_last
+        return (*first, *plain_last)
     lanes, vectors = best
-    return (Alternative(f"tiled {lanes}x{vectors}", (tiled(lanes, vectors),)), *plain_last)
+    return (*first, Alternative(f"tiled {lanes}x{vectors}", (tiled(lanes, vectors),)), *plain_last)
 
 
 def block_of(channels: int, target: Target) -> tuple[int, int] | None:
     """Return (lanes, vectors) of the block that wastes least, or None where none fits."""
     if target.group_items > 1:
-        sizes: Sequence[tuple[int, int]] = ((4, 1),)
-    else:
-        width = min(target.vector_width, 16)
-        sizes = [(width, 2), (width, 1), *((lanes, 1) for lanes in (8, 4) if lanes < width)]
+        return None  # these have blocks of their own
+    width = min(target.vector_width, 16)
+    sizes = [(width, 2), (width, 1), *((lanes, 1) for lanes in (8, 4) if lanes < width)]
     fitting = [(lanes, vectors) for lanes, vectors in sizes if lanes * vectors <= channels]
     # A block costs its vectors, and about half of one for what does not depend on their number.
     return min(fitting, default=None, key=lambda s: -(-channels // (s[0] * s[1])) * (s[1] + 0.5))

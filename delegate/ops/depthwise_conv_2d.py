@@ -4,18 +4,20 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
-from delegate.graph.ir import Node, Tensor
+from delegate.graph.ir import Node
 from delegate.launch import Alternative, Constant, Launch, Target
-from delegate.ops import _quantize
+from delegate.ops import _depthwise_conv_2d_float, _depthwise_conv_2d_x86, _quantize
 from delegate.ops._convolution import (
+    DepthwiseConvolution,
     channel_rows,
     items_a_tile,
     require_quant8_weights,
     zeros_row,
 )
+from delegate.ops._depthwise_conv_2d_gpu import float4_alternatives
+from delegate.ops._depthwise_conv_2d_nvidia import dp4a_alternatives
 from delegate.ops._geometry import shape_text, window
 from delegate.ops._registry import lowers
 
@@ -36,88 +38,92 @@ def lower_depthwise_conv_2d(node: Node, target: Target) -> tuple[Alternative, ..
     """
     (source, weights), (bias,) = _quantize.inputs_of(node.inputs, 2, 1)
     result = _quantize.output_of(node.outputs)
+    if source.dtype == result.dtype == "float32":
+        return _depthwise_conv_2d_float.lower(node, target)
     require_quant8_weights(source, weights, result)
     if len(weights.shape) != 4 or weights.shape[0] != 1:
         raise Unsupported(f"weights {shape_text(weights)}: 1HWO is needed")
     _, kernel_h, kernel_w, out_c = weights.shape
     area = window(source, result, kernel_h, kernel_w, node.options)
-    in_c, batch = source.shape[3], source.shape[0]
+    in_c = source.shape[3]
     if result.shape[3] != out_c or out_c % in_c:
         raise Unsupported(
             f"{in_c} input, {out_c} weight and {result.shape[3]} output channels: "
             "the last two must be equal and a multiple of the first"
         )
-    values = _quantize.require_constant(weights, "weights").reshape(-1, out_c)
-    weight_zero = _quantize.weight_scales(weights, 3)[1]
-    bias_values = _quantize.int32_bias(bias, out_c)
-    scaling = _quantize.convolution_multipliers(
-        source, weights, result, 3, per_channel=source.dtype == "int8"
+    conv = DepthwiseConvolution(
+        source=source,
+        weights=_quantize.require_constant(weights, "weights").reshape(-1, out_c),
+        weight_zero=_quantize.weight_scales(weights, 3)[1],
+        bias=_quantize.int32_bias(bias, out_c),
+        scaling=_quantize.convolution_multipliers(
+            source, weights, result, 3, per_channel=source.dtype == "int8"
+        ),
+        clamp=_quantize.activation_range(
+            result, node.options.get("fused_activation_function", "NONE")
+        ),
+        result=result,
+        batch=source.shape[0],
+        area=area,
     )
-    low, high = _quantize.activation_range(
-        result, node.options.get("fused_activation_function", "NONE")
+    return (
+        *_depthwise_conv_2d_x86.alternatives(conv, target),
+        *dp4a_alternatives(conv, target),
+        *float4_alternatives(conv, target),
+        *alternatives(conv, target),
     )
-    input_zero = _quantize.per_tensor(source)[1]
-    elem = _quantize.ELEM[source.dtype]
-    common: dict[str, int | Tensor | Constant] = {
-        "input": source,
-        "output": result,
-        **area.params(),
-        "in_c": in_c,
-        "out_c": out_c,
-        "output_zero": _quantize.per_tensor(result)[1],
-        "output_min": low,
-        "output_max": high,
-    }
 
-    def centred() -> NDArray[np.int64]:
-        return values.astype(np.int64) - weight_zero
 
-    elements = batch * area.out_h * area.out_w * out_c
+def alternatives(conv: DepthwiseConvolution, target: Target) -> tuple[Alternative, ...]:
+    """Return the portable launches: over vectors of channels where they fit, then plain."""
+    out_c, area = conv.out_c, conv.area
+    elem = _quantize.ELEM[conv.source.dtype]
+    elements = conv.batch * area.out_h * area.out_w * out_c
     plain = Launch(
         "depthwise_conv_2d",
         "depthwise_conv_2d_quant8",
         tiles=-(-elements // 64),
         group_items=64,
-        params=common
+        params=conv.params()
         | {
-            "weights": Constant(values.nbytes, lambda: values),
-            "channels": channel_rows(lambda: bias_values, scaling),
-            "depth_multiplier": out_c // in_c,
-            "input_zero": input_zero,
-            "weight_zero": weight_zero,
+            "weights": Constant(conv.weights.nbytes, lambda: conv.weights),
+            "channels": channel_rows(lambda: conv.bias, conv.scaling),
+            "depth_multiplier": conv.depth_multiplier,
+            "input_zero": conv.input_zero,
+            "weight_zero": conv.weight_zero,
             "elements": elements,
             "tile_items": 64,
         },
-        reads=(source,),
-        writes=(result,),
+        reads=(conv.source,),
+        writes=(conv.result,),
         defines={"ELEM": elem, "WEIGHT": elem},
     )
     plain_last = (Alternative("plain", (plain,)),)
     lanes = _lanes(out_c, target)
-    if lanes == 0 or out_c != in_c:
+    if lanes == 0 or conv.depth_multiplier > 1:
         return plain_last
 
     tile_w = TILE_W if area.out_w >= TILE_W else 1
     channel_blocks, row_blocks = -(-out_c // lanes), -(-area.out_w // tile_w)
-    items = batch * area.out_h * row_blocks * channel_blocks
+    items = conv.batch * area.out_h * row_blocks * channel_blocks
     tile_items = items_a_tile(items, items, target)
     vector = Launch(
         "depthwise_conv_2d",
         "depthwise_conv_2d_vector_quant8",
         tiles=-(-items // tile_items),
         group_items=target.group_items,
-        params=common
+        params=conv.params()
         | {
-            "weights": Constant(2 * values.size, lambda: centred().astype(np.int16)),
-            "channels": channel_rows(lambda: bias_values - input_zero * centred().sum(0), scaling),
-            "zeros": zeros_row(in_c, input_zero, source.dtype),
+            "weights": Constant(2 * conv.weights.size, lambda: conv.centred().astype(np.int16)),
+            "channels": channel_rows(conv.folded_bias, conv.scaling),
+            "zeros": zeros_row(out_c, conv.input_zero, conv.source.dtype),
             "items": items,
             "tile_items": tile_items,
             "channel_blocks": channel_blocks,
             "row_blocks": row_blocks,
         },
-        reads=(source,),
-        writes=(result,),
+        reads=(conv.source,),
+        writes=(conv.result,),
         defines={"ELEM": elem, "LANES": lanes, "TILE_W": tile_w},
     )
     return (Alternative(f"vector {lanes}x{tile_w}", (vector,)), *plain_last)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Target
-from delegate.ops import _quantize
+from delegate.ops import _conv_2d_float, _quantize
 from delegate.ops._convolution import Convolution, require_quant8_weights
 from delegate.ops._geometry import Window, shape_text
 from delegate.ops._registry import lowers
@@ -31,6 +31,8 @@ def lower_fully_connected(node: Node, target: Target) -> tuple[Alternative, ...]
     """
     (source, weights), (bias,) = _quantize.inputs_of(node.inputs, 2, 1)
     result = _quantize.output_of(node.outputs)
+    if source.dtype == result.dtype == "float32":
+        return _conv_2d_float.lower_fully_connected(node, target)
     require_quant8_weights(source, weights, result)
     if node.options.get("weights_format", "DEFAULT") != "DEFAULT":
         raise Unsupported(f"weights format {node.options['weights_format']}: only DEFAULT")

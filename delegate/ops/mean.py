@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MEAN over height and width, 8 bit."""
+"""MEAN over height and width, 8 bit: plain, and over vectors of channels."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ import math
 import numpy as np
 
 from delegate.errors import Unsupported
-from delegate.graph.ir import Node
-from delegate.launch import Alternative, Launch, Target
+from delegate.graph.ir import Node, Tensor
+from delegate.launch import Alternative, Constant, Launch, Target
 from delegate.ops import _quantize
+from delegate.ops._convolution import items_a_tile
+from delegate.ops._float import lanes_of
 from delegate.ops._geometry import shape_text
 from delegate.ops._registry import lowers
+
+LEAST_BYTES = 8192  # a tile of one-item groups, so that claiming it costs less than its work
 
 
 @lowers("MEAN")
@@ -51,27 +55,46 @@ def lower_mean(node: Node, target: Target) -> tuple[Alternative, ...]:
     extra = min(pixels.bit_length() - 1, 32, 31 + shift)
     multiplier = (multiplier << extra) // pixels
     limits = np.iinfo(result.dtype)
-    launch = Launch(
+    common: dict[str, int | Tensor | Constant] = {
+        "input": source,
+        "output": result,
+        "pixels": pixels,
+        "depth": depth,
+        "input_zero": in_zero,
+        "output_zero": out_zero,
+        "output_min": int(limits.min),
+        "output_max": int(limits.max),
+        "multiplier": multiplier,
+        "shift": shift - extra,
+    }
+    elem = _quantize.ELEM[source.dtype]
+    plain = Launch(
         "mean",
         "mean_quant8",
         tiles=-(-batch * depth // 64),
         group_items=64,
-        params={
-            "input": source,
-            "output": result,
-            "pixels": pixels,
-            "depth": depth,
-            "input_zero": in_zero,
-            "output_zero": out_zero,
-            "output_min": int(limits.min),
-            "output_max": int(limits.max),
-            "multiplier": multiplier,
-            "shift": shift - extra,
-            "elements": batch * depth,
-            "tile_items": 64,
-        },
+        params=common | {"elements": batch * depth, "tile_items": 64},
         reads=(source,),
         writes=(result,),
-        defines={"ELEM": _quantize.ELEM[source.dtype]},
+        defines={"ELEM": elem},
     )
-    return (Alternative("plain", (launch,)),)
+    plain_last = (Alternative("plain", (plain,)),)
+    lanes = lanes_of(depth, target)
+    if not lanes:
+        return plain_last
+    blocks = -(-depth // lanes)
+    items = batch * blocks
+    tile_items = items_a_tile(items, items, target)
+    if target.group_items == 1:
+        tile_items = max(tile_items, min(items, LEAST_BYTES // (pixels * lanes)))
+    vector = Launch(
+        "mean",
+        "mean_vector_quant8",
+        tiles=-(-items // tile_items),
+        group_items=target.group_items,
+        params=common | {"blocks": blocks, "items": items, "tile_items": tile_items},
+        reads=(source,),
+        writes=(result,),
+        defines={"ELEM": elem, "LANES": lanes},
+    )
+    return (Alternative(f"vector {lanes}", (vector,)), *plain_last)

@@ -34,6 +34,23 @@ def rules_of_caller(context: int) -> Rules:
     return rules(_package_of(function or 0))
 
 
+def installed_rules() -> Rules:
+    """Return the arithmetic rules of the TFLite runtime that is imported, else of one installed.
+
+    Of two it is ai-edge-litert; without any the rules are the newest known.
+    """
+    imported = [package for package in _PACKAGES if package in sys.modules]
+    found = imported or [package for package in _PACKAGES if _is_installed(package)]
+    return rules(found[0]) if found else Rules()
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return bool(metadata.version(_PACKAGES[package]))
+    except metadata.PackageNotFoundError:
+        return False
+
+
 def rules(package: str) -> Rules:
     """Return the arithmetic rules of a runtime's import name; unknown ones as the newest.
 

@@ -32,6 +32,7 @@ from tests.support.cases import (
     emulated,
     require_isa,
 )
+from tests.support.convolution import Convolution
 from tests.support.floats import FloatConvolution
 from tests.support.model import const, op, t
 from tests.support.nodes import valid_nodes
@@ -58,6 +59,9 @@ WAYS_BUILT = (*WAYS, LANES_2, *X86, *NVIDIA, FLOAT4, NEAREST, STAGED, *DOTS)
 
 
 def _nodes() -> Iterator[Node]:
+    for dtype in ("uint8", "int8"):
+        for kernel in ((1, 1), (3, 3)):  # more channels than one group of some kernels takes
+            yield Convolution(size=(5, 5, 8), kernel=kernel, out_c=40, dtype=dtype).node()
     for channels in (1, 2, 4, 8, 16, 32):
         for size in (1, 5):  # one pixel, and enough for a tile
             for dtype in ("uint8", "int8"):

@@ -72,9 +72,11 @@ WRONG_VALUES = [
     ("-r 0", "'0' is not a positive number"),
     ("-e 0", "'0' is not a positive number"),
     ("-s 0", "cannot be divided by 0"),
+    ("--batch 0", "'0' is not a positive number"),
     ("-b nan", "'nan' is not a number"),
     ("--verbose=2", "'2' is not true, false, 1 or 0"),
     ("--use_gpu=yes", "'yes' is not true, false, 1 or 0"),
+    ("--tune fast", "'fast' is not off, quick or full"),
     ("--cpu_kernels fast", "'fast' is not auto, builtin or reference"),
     ("--gpu_backend=vulkan", "'vulkan' is neither cl nor gl"),
     ("--device_timeout -1", "'-1' is less than 0 seconds"),
@@ -86,9 +88,7 @@ WRONG_WORDS = [
     ("--nosuch", "unknown option --nosuch"),
     ("-z", "unknown option -z"),
     ("-d 3", "unknown option -d"),
-    ("picture.bmp", "unexpected argument 'picture.bmp'"),
     ("-", "unexpected argument '-'"),
-    ("--", "unexpected argument '--'"),
     ("--count", "--count needs a value"),
     ("-m", "-m needs a value"),
     ("--in 1", "--in is ambiguous: --input_mean, --input_std"),
@@ -174,6 +174,33 @@ def test_a_bare_boolean_takes_no_word_that_is_not_a_truth_value() -> None:
     assert (settings.image, settings.tflite_model) == ("a.bmp", "b.tflite")
 
 
+@pytest.mark.parametrize(
+    ("line", "pictures"),
+    [
+        ("", ()),
+        ("-i a.bmp", ()),
+        ("a.bmp", ("a.bmp",)),
+        ("a.bmp --use_gpu b.bmp -c 2 c", ("a.bmp", "b.bmp", "c")),
+        ("b.bmp -i a.bmp c.bmp", ("a.bmp", "b.bmp", "c.bmp")),
+        ("--verbose -- -i --use_gpu", ("-i", "--use_gpu")),
+        ("-i a.bmp --", ()),
+    ],
+)
+def test_words_that_are_no_flags_are_pictures(line: str, pictures: tuple[str, ...]) -> None:
+    assert parse(words(line)).pictures == pictures
+
+
+def test_several_pictures_get_one_result_each_unless_more_are_asked_for() -> None:
+    assert parse([]).num_results_of_several == 1
+    assert parse(words("-r 5")).num_results_of_several == 5
+    assert (parse([]).batch, parse(words("--batch 8")).batch) == (None, 8)
+
+
+def test_an_empty_word_is_no_picture() -> None:
+    with pytest.raises(UsageError, match="unexpected argument ''"):
+        parse([""])
+
+
 def test_the_last_of_two_values_counts() -> None:
     assert parse(words("--count=2 -c 3")).count == 3
 
@@ -255,7 +282,7 @@ def test_the_usage_shows_every_flag_once_in_its_group() -> None:
         assert f"--{name} " in tflite
     for name in ("use_gpu", "gpu_backend", "external_delegate_path", "use_xnnpack", "help"):
         assert f"--{name}" in tflite
-    for name in ("device", "list_devices", "json", "compare", "exclude_ops", "cpu_kernels"):
+    for name in ("batch", "device", "list_devices", "json", "compare", "cpu_kernels", "tune"):
         assert f"--{name} " in ours
     for line, _ in NOT_DONE[:4]:
         assert line.split("=")[0] in no_effect

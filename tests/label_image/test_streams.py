@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
 import os
+import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +61,14 @@ def test_writing_to_a_closed_pipe_is_no_error() -> None:
         streams.write(stream, "second")
 
 
+def test_writing_says_whether_somebody_reads() -> None:
+    read, write = os.pipe()
+    with open(write, "w") as stream:
+        assert streams.write(stream, "first")
+        os.close(read)
+        assert not streams.write(stream, "second")
+
+
 def test_stdout_kept_apart_takes_what_others_write_to_stderr(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -99,3 +110,44 @@ def test_python_exits_quietly_after_a_closed_pipe() -> None:
         check=True,
     )
     assert done.stderr == "0\n"
+
+
+def test_a_bar_is_only_for_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    with streams.bar("classifying", lambda: pytest.fail("counted for nothing")) as step:
+        step()
+    assert capfd.readouterr().err == ""
+
+
+def test_lines_go_above_a_bar_on_a_terminal() -> None:
+    code = (
+        "import sys, time\n"
+        "from label_image import streams\n"
+        "with streams.bar('classifying', lambda: 3) as step:\n"
+        "    for number in range(3):\n"
+        "        step()\n"
+        "        streams.write(sys.stdout, f'[b]row[/b] {number} ' + 'long ' * 30 + 'end')\n"
+        "        time.sleep(0.2)\n"
+        "streams.write(sys.stdout, 'afterwards')\n"
+    )
+    own, terminal = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.DEVNULL,
+        stdout=terminal,
+        stderr=terminal,
+        cwd=Path(__file__).parents[2],
+        env=os.environ | {"TERM": "xterm", "COLUMNS": "60"},
+    ) as child:
+        os.close(terminal)
+        shown = b""
+        with contextlib.suppress(OSError):  # the terminal is gone when the child is
+            while part := os.read(own, 4096):
+                shown += part
+    os.close(own)
+    assert child.returncode == 0
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
+    assert "classifying" in text
+    assert "3/3" in text
+    lines = [line for line in re.split(r"[\r\n]+", text) if "row" in line]
+    assert lines == [f"[b]row[/b] {number} {'long ' * 30}end" for number in range(3)]
+    assert text.rstrip().endswith("afterwards")

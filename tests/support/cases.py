@@ -10,17 +10,22 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
+import pyopencl as cl
 import pytest
 from hypothesis import reject
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from delegate import DeviceInfo, Node, Quantization, ops
+from delegate import DelegateError, DeviceInfo, Node, Quantization, ops
 from delegate.errors import Unsupported
 from delegate.launch import Alternative, Launch, Target
+from delegate.probe import examine
+from delegate.runtime.device import Device
+from delegate.runtime.kernels import Kernels
 from delegate.tflite.reader import read_model
 from tests.support.compare import assert_exact, interpreter
 from tests.support.model import t
@@ -36,7 +41,8 @@ class Way:
 
     name: str
     facts: Mapping[str, Any] = field(default_factory=dict)  # of Target
-    alternative: str = ""  # the first word of its name; "" takes the first
+    alternative: str = ""  # its name or that name's first word; "" takes the first
+    is_emulated: bool = False  # NVIDIA's instructions by kernels/ptx.clh's stand-ins, anywhere
 
     def __str__(self) -> str:
         return self.name
@@ -45,6 +51,11 @@ class Way:
     def target(self) -> Target:
         """A target with these facts, for calling lower() without a device."""
         return replace(Target(), **self.facts)
+
+    @property
+    def isa(self) -> frozenset[str]:
+        """The instructions a device must have for this way."""
+        return frozenset() if self.is_emulated else frozenset(self.facts.get("isa", ())) - ANYWHERE
 
 
 PLAIN = Way("plain", {"device_type": "gpu"}, "plain")
@@ -56,6 +67,68 @@ LANES_2, LANES_4, LANES_8, LANES_16 = (
 )
 WAYS = (PLAIN, SIMT, LANES_4, LANES_8, LANES_16)
 GROUPS = (SIMT, LANES_8)  # for ops that only know groups of 64 work-items and of one
+VNNI, AVX2 = (
+    Way(
+        isa,
+        {
+            "device_type": "cpu",
+            "vector_width": 8,
+            "compute_units": 1,
+            "isa": frozenset({isa}),
+        },
+    )
+    for isa in ("vnni", "avx2")
+)
+X86 = (VNNI, AVX2)  # for ops with kernels of their own for these; skipped where not proven
+# With NVIDIA's instructions, skipped where not proven, and with stand-ins for them.
+NVIDIA = NATIVE, EMULATED = tuple(
+    Way(
+        name,
+        {"device_type": "gpu", "compute_units": 132, "isa": frozenset({"mma", "dp4a"})},
+        is_emulated=name == "emulated",
+    )
+    for name in ("native", "emulated")
+)
+# Four terms of a sum in a word; NEAREST scales results as floats, where they are rounded so.
+FLOAT4 = Way("float4", {"device_type": "gpu"}, "float4")
+NEAREST = Way("nearest", {"device_type": "gpu", "isa": frozenset({"nearest"})}, "float4")
+STAGED = Way("staged", {"device_type": "cpu", "vector_width": 1, "compute_units": 2}, "staged")
+DOTS = tuple(
+    Way(isa, {"device_type": "gpu", "isa": frozenset({isa})}, isa)
+    for isa in ("emulated_dot", "emulated_mixed_dot")
+)
+# Needs no proof: what kernels/dot.clh computes itself, and roundings that wrong numbers would show.
+ANYWHERE = frozenset({"nearest", "emulated_dot", "emulated_mixed_dot"})
+
+
+def require_isa(way: Way, device: DeviceInfo) -> None:
+    """Skip the test where a way needs what this device has not proven, or its compiler loses."""
+    missing = way.isa - _proven(device)
+    if missing:
+        pytest.skip(f"{device.name} has not proven {', '.join(sorted(missing))}")
+    lanes = way.facts.get("vector_width", 1)
+    if lanes > 8 and not _compiles_vectors(device, lanes):
+        pytest.skip(f"the compiler of {device.name} loses kernels with vectors of {lanes}")
+
+
+@cache
+def _proven(device: DeviceInfo) -> frozenset[str]:
+    return examine(device).isa
+
+
+@cache
+def _compiles_vectors(device: DeviceInfo, lanes: int) -> bool:
+    # PoCL 3.0 on a CPU it takes for one without AVX-512 warns of the ABI, and has no kernel left.
+    opened = Device(device)
+    source = (
+        f"kernel void wide(global int* a) {{ int{lanes} x = vload{lanes}(0, a); "
+        f"vstore{lanes}(clamp(x, x >> 1, x + 1), 0, a); }}"
+    )
+    try:
+        program = Kernels(opened).source("wide", source, {})
+        return program.get_info(cl.program_info.NUM_KERNELS) == 1
+    except DelegateError:
+        return False
 
 
 @contextmanager
@@ -68,8 +141,11 @@ def forced(way: Way) -> Iterator[list[str]]:
     taken: list[str] = []
 
     def only(node: Node, target: Target) -> tuple[Alternative, ...]:
-        found = lower(node, replace(target, **way.facts))
-        chosen = [a for a in found if way.alternative in ("", a.name.split()[0])][:1]
+        # A way without instructions runs without those that the device has.
+        found = lower(node, replace(target, **{"isa": frozenset(), **way.facts}))
+        chosen = [a for a in found if way.alternative in ("", a.name, a.name.split()[0])][:1]
+        if way.is_emulated:
+            chosen = [emulated(alternative) for alternative in chosen]
         taken.extend(alternative.name for alternative in chosen)
         return tuple(chosen)
 
@@ -78,8 +154,23 @@ def forced(way: Way) -> Iterator[list[str]]:
         yield taken
 
 
+def emulated(alternative: Alternative) -> Alternative:
+    """Return the same with kernels/ptx.clh's instructions computed, which needs local memory."""
+
+    def of(launch: Launch) -> Launch:
+        if not {"mma", "dp4a"} & set(launch.kernel.split("_")):
+            return launch
+        own = int(launch.defines.get("SCRATCH_INTS", 0))
+        room = 6 * launch.group_items  # what kernels/ptx.clh needs
+        defines = {"EMULATE_PTX": own, "SCRATCH_INTS": own + room}
+        return replace(launch, defines={**launch.defines, **defines})
+
+    return replace(alternative, launches=tuple(map(of, alternative.launches)))
+
+
 def assert_exact_way(model: bytes, device: DeviceInfo, way: Way = SIMT, seed: int = 0) -> set[str]:
     """Assert as `assert_exact` does, each node run this way; return the alternatives' names."""
+    require_isa(way, device)
     with forced(way) as taken:
         assert_exact(model, device, seed)
     RUN.update(node.op for node in read_model(model).nodes)

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reference CPU kernels against the delegate: 8-bit outputs are equal, bit for bit."""
+"""Reference CPU kernels against the delegate.
+
+8-bit outputs are equal, bit for bit; floats are within a bound that the test computes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +17,7 @@ from label_image.runtime import find_runtime
 
 RUNTIME = find_runtime()
 Arrays = list[NDArray[Any]]
+Bounds = list[NDArray[np.float64]]
 
 
 def interpreter(model: bytes | str, delegate: OpenCLDelegate | None = None) -> Any:
@@ -37,12 +41,23 @@ def invoke(made: Any, inputs: Sequence[NDArray[Any]]) -> Arrays:
 
 
 def inputs_for(graph: Graph, seed: int = 0) -> list[Arrays]:
-    """Return input sets: random ones, the ends of the range, and the zero points."""
+    """Return input sets: random ones, the ends of the range, and the zero points.
+
+    Floats: random ones, ones of every magnitude, and zeros.
+    """
     rng = np.random.default_rng(seed)
 
     def of(kind: str) -> Arrays:
         arrays = []
         for tensor in graph.inputs:
+            if tensor.dtype == "float32":
+                values = rng.standard_normal(tensor.shape)
+                if kind == "ends":
+                    values = values * 10 ** rng.uniform(-6, 6, tensor.shape)
+                elif kind == "zero points":
+                    values = np.zeros(tensor.shape)
+                arrays.append(values.astype(np.float32))
+                continue
             limits = np.iinfo(tensor.dtype)
             if kind == "random":
                 values = rng.integers(limits.min, limits.max, tensor.shape, endpoint=True)
@@ -69,7 +84,8 @@ def assert_exact(model: bytes | str, device: DeviceInfo, seed: int = 0, **option
         AssertionError: a node stayed on the CPU (a silent fallback would compare the CPU with
             itself), or an element differs; says which and by how much.
     """
-    delegate = OpenCLDelegate(model, device=device.index, **options)
+    # Without measuring: a run is the same each time. What tune may take has tests of its own.
+    delegate = OpenCLDelegate(model, device=device.index, **{"tune": "off", **options})
     ours, reference = interpreter(model, delegate), interpreter(model)
     assert refusals(delegate) == {}
     assert delegate.device == device
@@ -90,4 +106,54 @@ def assert_same(got: NDArray[Any], expected: NDArray[Any], where: str) -> None:
         raise AssertionError(
             f"{where}: {len(wrong)} of {difference.size} differ, by up to {difference.max()}; "
             f"first at {first}: {got[first]} instead of {expected[first]}"
+        )
+
+
+def sum_bound(magnitudes: NDArray[np.float64], terms: int) -> NDArray[np.float64]:
+    """Return how far two float32 sums of the same terms may lie apart.
+
+    `magnitudes`: the sum of the terms' absolute values. Cancellation makes a bound on the sum
+    itself fail between TFLite's own kernels. A device may take the least floats for zeros.
+    """
+    places = np.spacing(magnitudes.astype(np.float32)).astype(np.float64)
+    return 2 * np.sqrt(terms) * places + terms * float(np.finfo(np.float32).tiny)
+
+
+def assert_within(
+    model: bytes | str,
+    device: DeviceInfo,
+    bounds: Callable[[Arrays], Bounds],
+    seed: int = 0,
+    **options: Any,
+) -> None:
+    """Assert that every node is delegated, every output within `bounds` of the reference kernels'.
+
+    `bounds`: from a set of inputs, for each element of each output.
+    """
+    delegate = OpenCLDelegate(model, device=device.index, **{"tune": "off", **options})
+    ours, reference = interpreter(model, delegate), interpreter(model)
+    assert refusals(delegate) == {}
+    assert delegate.device == device
+    for number, inputs in enumerate(inputs_for(read_model(model), seed)):
+        triples = zip(invoke(ours, inputs), invoke(reference, inputs), bounds(inputs), strict=True)
+        for output, (got, expected, bound) in enumerate(triples):
+            assert_close(got, expected, bound, f"input set {number}, output {output}")
+
+
+def assert_close(
+    got: NDArray[Any], expected: NDArray[Any], bound: NDArray[np.float64] | float, where: str
+) -> None:
+    """Assert that floats differ by no more than `bound`; NaN equals NaN, infinity itself."""
+    assert got.dtype == np.float32, where
+    assert got.shape == expected.shape, where
+    allowed = np.broadcast_to(bound, got.shape)
+    with np.errstate(invalid="ignore"):
+        difference = np.abs(got.astype(np.float64) - expected.astype(np.float64))
+        same = (got == expected) | (np.isnan(got) & np.isnan(expected))
+        wrong = np.argwhere(~same & ~(difference <= allowed))
+    if len(wrong):
+        first = tuple(int(i) for i in wrong[0])
+        raise AssertionError(
+            f"{where}: {len(wrong)} of {got.size} differ too much; first at {first}: {got[first]} "
+            f"instead of {expected[first]}, {allowed[first]} allowed"
         )

@@ -10,6 +10,7 @@ import numpy as np
 
 from delegate import Node
 from tests.support.convolution import Convolution
+from tests.support.floats import FloatConvolution
 from tests.support.model import const, op, t
 
 _POOL: dict[str, Any] = {
@@ -62,5 +63,24 @@ def valid_nodes(dtype: str, channels: int = 8, size: int = 5) -> dict[str, Node]
             [t((size, channels), dtype, 0.5, 3)],
             {"fused_activation_function": "NONE", "weights_format": "DEFAULT"},
         ),
+    ]
+    return {node.op: node for node in nodes}
+
+
+def valid_float_nodes(channels: int = 8, size: int = 5) -> dict[str, Node]:
+    """Return the same for ops on floats; their windows are 1x1 where the picture is one pixel."""
+    shape, rows = (1, size, size, channels), (size, channels)
+    kernel = (1, 1) if size == 1 else (3, 3)
+    conv = FloatConvolution(size=shape[1:], kernel=kernel, out_c=channels)
+    weights = const(np.ones((channels, channels), np.float32))
+    bias = const(np.zeros(channels, np.float32))
+    options = {"fused_activation_function": "NONE", "weights_format": "DEFAULT"}
+    nodes = [
+        conv.node(),
+        replace(conv, depth_multiplier=1).node(),
+        op("AVERAGE_POOL_2D", [t(shape)], [t(shape)], _POOL),
+        op("MAX_POOL_2D", [t(shape)], [t(shape)], _POOL),
+        op("SOFTMAX", [t(rows)], [t(rows)], {"beta": 1.0}),
+        op("FULLY_CONNECTED", [t(rows), weights, bias], [t(rows)], options),
     ]
     return {node.op: node for node in nodes}

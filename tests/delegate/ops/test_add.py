@@ -5,22 +5,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delegate import DeviceInfo, Node, ops
+from delegate import DeviceInfo, Node, OpenCLDelegate, ops
+from delegate.launch import Launch
 from tests.support.cases import (
+    DRAWN_WAYS,
     DTYPES,
     FUSED,
-    GROUPS,
+    LANES_2,
+    LANES_4,
     LANES_8,
+    LANES_16,
     SEEDS,
     SIMT,
     Way,
     assert_exact_or_refused,
     assert_exact_way,
     changed,
+    forced,
     integers,
     only_launch,
     quantization,
@@ -28,6 +34,7 @@ from tests.support.cases import (
     scales,
     zero_points,
 )
+from tests.support.compare import assert_same, interpreter, invoke, refusals
 from tests.support.model import chain_model, const, op, t
 
 
@@ -73,27 +80,69 @@ class Sum:
         return chain_model([self.node()])
 
 
+def launches(case: Sum, way: Way) -> dict[str, Launch]:
+    """Return the launch of each alternative, by name, in order."""
+    found = ops.lower(case.node(), way.target)
+    return {alternative.name: only_launch(alternative) for alternative in found}
+
+
+@pytest.mark.parametrize(
+    ("way", "elements", "names"),
+    [
+        (SIMT, 3, ["plain"]),
+        (SIMT, 4, ["float 4", "vector 4", "plain"]),
+        (LANES_2, 99, ["plain"]),
+        (LANES_8, 7, ["float 4", "vector 4", "plain"]),
+        (LANES_16, 16, ["float 16", "vector 16", "plain"]),
+    ],
+    ids=str,
+)
+def test_floats_then_vectors_then_plain(way: Way, elements: int, names: list[str]) -> None:
+    assert list(launches(Sum(shape=(elements,)), way)) == names
+
+
+def test_no_floats_where_none_are_exact() -> None:
+    # Half of the sum of two integers is a tie for every odd one, away from 0 in TFLite.
+    case = Sum(shape=(16,), scales=(0.5, 0.5, 1.0), zeros=(0, 0, 0), dtype="int8")
+    assert list(launches(case, SIMT)) == ["vector 4", "plain"]
+
+
 @pytest.mark.parametrize(
     ("way", "tiles", "group_items", "tile_items"),
     [(SIMT, 33, 64, 64), (LANES_8, 3, 1, 1024)],
     ids=str,
 )
-def test_launch(way: Way, tiles: int, group_items: int, tile_items: int) -> None:
-    node = Sum(shape=(3, 683), scales=(0.5, 0.25, 0.5), dtype="int8", fused="RELU").node()
-    (plain,) = ops.lower(node, way.target)
-    launch = only_launch(plain)
-    assert (plain.name, launch.file, launch.kernel) == ("plain", "add", "add_quant8")
+def test_plain_launch(way: Way, tiles: int, group_items: int, tile_items: int) -> None:
+    case = Sum(shape=(3, 683), scales=(0.5, 0.25, 0.5), dtype="int8", fused="RELU")
+    launch = launches(case, way)["plain"]
+    assert (launch.file, launch.kernel) == ("add", "add_quant8")
     assert (launch.tiles, launch.group_items) == (tiles, group_items)  # of 2049 elements
     assert launch.defines == {"ELEM": "char"}
+    left, right, result = launch.reads + launch.writes
     assert launch.params == {
-        "left": node.inputs[0], "right": node.inputs[1], "output": node.outputs[0],
+        "left": left, "right": right, "output": result,
         "left_zero": 3, "right_zero": -8, "output_zero": -3,
         # The scales over twice the widest: 0.5 and 0.25; 1 / 0.5 over 2^20.
         "left_multiplier": 2**30, "right_multiplier": 2**30, "output_multiplier": 2**30,
         "left_shift": 0, "right_shift": -1, "output_shift": -18,
         "output_min": -3, "output_max": 127, "elements": 2049, "tile_items": tile_items,
     }  # fmt: skip
-    assert (launch.reads, launch.writes) == (node.inputs, node.outputs)
+
+
+def test_vector_launches() -> None:
+    case = Sum(shape=(3, 683))
+    floats, vectors = list(launches(case, SIMT).values())[:2]
+    assert floats.kernel == vectors.kernel == "add_vector_quant8"
+    assert (floats.tiles, floats.group_items) == (vectors.tiles, vectors.group_items) == (9, 64)
+    assert floats.defines == {"ELEM": "uchar", "LANES": 4, "IS_FLOAT": 1}
+    assert vectors.defines == {"ELEM": "uchar", "LANES": 4, "IS_FLOAT": 0}
+    assert {"left_factor", "right_factor", "offset"} <= set(floats.params)
+    assert {"left_multiplier", "left_zero"} <= set(vectors.params)
+    one_item = launches(case, LANES_16)["float 16"]
+    # 129 vectors, in tiles that are worth claiming
+    assert (one_item.tiles, one_item.params["tile_items"]) == (1, 129)
+    large = launches(Sum(shape=(1 << 20,)), LANES_16)["float 16"]
+    assert (large.tiles, large.params["tile_items"]) == (16, 4096)
 
 
 NODE = Sum().node()
@@ -178,10 +227,52 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
-@pytest.mark.parametrize("case", CASES, ids=str)
+FORCED = [
+    replace(way, name=f"{way.name}-{alternative}", alternative=alternative)
+    for way in (SIMT, LANES_4, LANES_8, LANES_16)
+    for alternative in ("float", "vector", "plain")
+]
+
+
+def names_of(case: Sum, way: Way) -> set[str]:
+    """Return the first words of the alternatives there are."""
+    return {name.split()[0] for name in launches(case, way)}
+
+
+@pytest.mark.parametrize(
+    ("case", "way"),
+    [
+        pytest.param(case, way, id=f"{case}-{way}")
+        for case in CASES
+        for way in FORCED
+        if way.alternative in names_of(case, way)
+    ],
+)
 def test_add(case: Sum, way: Way, device: DeviceInfo) -> None:
-    assert_exact_way(case.model(), device, way)
+    (name,) = assert_exact_way(case.model(), device, way)
+    assert name.split()[0] == way.alternative
+
+
+EVERY = [
+    Sum(shape=(256, 256)),
+    Sum(shape=(256, 256), dtype="int8", fused="RELU"),
+    Sum(shape=(256, 256), scales=(0.4015, 0.2758, 0.4322), zeros=(136, 119, 133)),
+    Sum(shape=(256, 256), scales=(0.19, 0.17, 0.05), dtype="int8"),
+]
+
+
+@pytest.mark.parametrize("way", FORCED, ids=str)
+@pytest.mark.parametrize("case", EVERY, ids=str)
+def test_every_pair_of_inputs(case: Sum, way: Way, device: DeviceInfo) -> None:
+    limits = np.iinfo(case.dtype)
+    values = np.arange(limits.min, limits.max + 1).astype(case.dtype)
+    inputs = [np.repeat(values, 256).reshape(256, 256), np.tile(values, (256, 1))]
+    with forced(way):
+        delegate = OpenCLDelegate(case.model(), device.index, tune="off")
+        (got,) = invoke(interpreter(case.model(), delegate), inputs)
+    (expected,) = invoke(interpreter(case.model()), inputs)
+    assert refusals(delegate) == {}
+    assert_same(got, expected, str(case))
 
 
 @st.composite
@@ -197,6 +288,6 @@ def sums(draw: st.DrawFn) -> Sum:
     )
 
 
-@given(case=sums(), way=st.sampled_from(GROUPS), seed=SEEDS)
+@given(case=sums(), way=DRAWN_WAYS, seed=SEEDS)
 def test_drawn_add(device: DeviceInfo, case: Sum, way: Way, seed: int) -> None:
     assert_exact_or_refused(case.model(), device, way, seed)

@@ -40,8 +40,8 @@ from tests.support.convolution import ABSENT_OPTIONS, Convolution, convolutions
     [
         (SIMT, 1, ["plain"]),
         (SIMT, 3, ["plain"]),
-        (SIMT, 4, ["tiled 4x1", "plain"]),
-        (SIMT, 61, ["tiled 4x1", "plain"]),
+        (SIMT, 4, ["float4 4x4", "plain"]),
+        (SIMT, 61, ["float4 4x8", "plain"]),
         (LANES_2, 1, ["plain"]),
         (LANES_2, 5, ["tiled 2x1", "plain"]),
         (LANES_4, 3, ["plain"]),
@@ -93,7 +93,7 @@ def test_plain_launch() -> None:
 @pytest.mark.parametrize(
     ("way", "tiles", "group_items", "tile_items"),
     [
-        (SIMT, 7, 64, 64),  # 7 blocks of 4 channels, the 9 blocks of 4 pixels in one tile
+        (LANES_16, 10, 1, 2),  # 2 blocks of 16 channels x ceil(9 / 2)
         (LANES_8, 10, 1, 2),  # 2 blocks of 2 x 8 channels x ceil(9 / 2)
     ],
     ids=str,
@@ -368,8 +368,9 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_conv_2d(case: Convolution, way: Way, device: DeviceInfo) -> None:
     taken = assert_exact_way(case.model(), device, way)
+    blocked = "float4" if way is SIMT else "tiled"
     assert {name.split()[0] for name in taken} == {
-        "tiled" if way is not PLAIN and case.out_c >= 4 else "plain"
+        blocked if way is not PLAIN and case.out_c >= 4 else "plain"
     }
 
 

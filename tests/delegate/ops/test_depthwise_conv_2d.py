@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Node, Tensor, ops
 from delegate.launch import Constant
 from tests.support.cases import (
+    AVX2,
     DRAWN_WAYS,
     FUSED,
     LANES_2,
@@ -20,7 +23,9 @@ from tests.support.cases import (
     PLAIN,
     SEEDS,
     SIMT,
+    VNNI,
     WAYS,
+    X86,
     Way,
     assert_exact_or_refused,
     assert_exact_way,
@@ -45,8 +50,8 @@ def depthwise(
     ("way", "channels", "multiplier", "names"),
     [
         (SIMT, 3, 1, ["plain"]),
-        (SIMT, 4, 1, ["vector 4x4", "plain"]),
-        (SIMT, 61, 1, ["vector 4x4", "plain"]),
+        (SIMT, 4, 1, ["float4 3x3 step 1", "vector 4x4", "plain"]),
+        (SIMT, 61, 1, ["float4 3x3 step 1", "vector 4x4", "plain"]),
         (LANES_2, 8, 1, ["plain"]),
         (LANES_4, 3, 1, ["plain"]),
         (LANES_4, 16, 1, ["vector 4x4", "plain"]),
@@ -97,7 +102,7 @@ def test_plain_launch() -> None:
     ids=str,
 )
 def test_vector_launch(way: Way, tiles: int, group_items: int, tile_items: int) -> None:
-    launch = only_launch(ops.lower(depthwise(7, 5, 37).node(), way.target)[0])
+    launch = only_launch(ops.lower(depthwise(7, 5, 37).node(), way.target)[-2])
     assert launch.kernel == "depthwise_conv_2d_vector_quant8"
     assert launch.params["row_blocks"] == 2
     assert launch.params["tile_items"] == tile_items
@@ -105,6 +110,98 @@ def test_vector_launch(way: Way, tiles: int, group_items: int, tile_items: int) 
     for value in launch.params.values():
         if isinstance(value, Constant):
             assert value.pack().nbytes == value.size_bytes
+
+
+def vnni(channels: int, way: Way = VNNI, **fields: Any) -> list[str]:
+    """Return the names of a 14 x 14 layer's alternatives by x86 instructions."""
+    case = replace(depthwise(14, 14, channels), **fields)
+    names = [alternative.name for alternative in ops.lower(case.node(), way.target)]
+    return [name for name in names if name.split()[0] in ("vnni", "avx2")]
+
+
+@pytest.mark.parametrize(
+    ("channels", "names"),
+    [
+        (31, []),
+        (32, ["vnni 32x7"]),
+        (63, ["vnni 32x7"]),
+        (64, ["vnni 64x7"]),
+        (96, ["vnni 32x7", "vnni 64x7"]),  # 64 channels at once would do a third of them twice
+        (112, ["vnni 64x7"]),
+        (224, ["vnni 64x7", "vnni 32x7"]),
+        (480, ["vnni 64x7"]),
+    ],
+)
+def test_vnni_blocks_of_least_work_first(channels: int, names: list[str]) -> None:
+    assert vnni(channels) == names
+
+
+def test_x86_needs_its_instructions_and_groups_of_one() -> None:
+    assert vnni(64, LANES_16) == []
+    assert vnni(64, AVX2) == ["avx2 16x7"]
+    both = Way("both", {**VNNI.facts, "isa": frozenset({"vnni", "avx2"})})
+    assert vnni(64, both) == ["vnni 64x7"]
+    assert vnni(31, both) == ["avx2 16x7"]
+    assert vnni(64, Way("gpu", {**both.facts, "device_type": "gpu"})) == []
+    assert vnni(15, AVX2) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"depth_multiplier": 2}, ""),
+        ({"kernel": (3, 9)}, "vnni 64x7"),
+        ({"kernel": (3, 10)}, ""),
+        ({"dilation": (40, 31)}, "vnni 64x2"),  # 64 columns of one group hold 2 windows of 63
+        ({"dilation": (1, 32)}, ""),
+        ({"kernel": (5, 3), "dilation": (1, 15)}, "vnni 64x2"),  # 32 of two
+        ({"kernel": (5, 3), "dilation": (1, 16)}, ""),
+    ],
+)
+def test_x86_takes_windows_that_fit_the_gathered_columns(fields: dict[str, Any], name: str) -> None:
+    assert name in ["", *vnni(64, **fields)][:2]
+    assert bool(name) == ("vnni 64" in " ".join(vnni(64, **fields)))
+
+
+def numbers_of(case: Convolution, way: Way = VNNI, **facts: Any) -> dict[str, int]:
+    way = replace(way, facts={**way.facts, **facts})
+    launch = only_launch(ops.lower(case.node(), way.target)[0])
+    for value in launch.params.values():
+        if isinstance(value, Constant):
+            assert value.pack().nbytes == value.size_bytes
+    names = ("groups", "rows", "row_chunks", "chunks", "chunk_w", "blocks", "items", "tile_items")
+    numbers = {name: launch.params[name] for name in names}
+    assert all(isinstance(number, int) for number in numbers.values())
+    return {"tiles": launch.tiles, **numbers}  # type: ignore[dict-item]
+
+
+def test_vnni_launch() -> None:
+    case = replace(depthwise(14, 14, 180), batch=2)
+    # 3 rows of taps in one group of 4, which hold the windows of 2 output rows.
+    assert numbers_of(case, compute_units=2) == {
+        "groups": 1, "rows": 2, "row_chunks": 7, "chunks": 1, "chunk_w": 14, "blocks": 3,
+        "items": 42, "tile_items": 2, "tiles": 21,
+    }  # fmt: skip
+    wide = replace(case, size=(14, 140, 64), kernel=(5, 5), stride=(2, 2), batch=1)
+    # 2 groups of 4 hold 2 output rows at a stride of 2; 64 columns hold 14 windows of 5 twice.
+    assert numbers_of(wide, compute_units=1) == {
+        "groups": 2, "rows": 2, "row_chunks": 4, "chunks": 5, "chunk_w": 14, "blocks": 1,
+        "items": 20, "tile_items": 2, "tiles": 10,
+    }  # fmt: skip
+    dilated = replace(case, dilation=(2, 1))
+    assert numbers_of(dilated)["rows"] == 1
+    # However many cores there are, a tile has some work.
+    tiny = replace(depthwise(7, 7, 64), stride=(2, 2))
+    assert numbers_of(tiny, compute_units=64)["tile_items"] == 1
+    assert numbers_of(tiny, compute_units=1)["tile_items"] == 4
+
+
+def test_avx2_launch() -> None:
+    # 3 rows of taps in 2 groups of 2, which hold the windows of 2 output rows.
+    assert numbers_of(depthwise(9, 21, 40), AVX2) == {
+        "groups": 2, "rows": 2, "row_chunks": 5, "chunks": 1, "chunk_w": 21, "blocks": 3,
+        "items": 15, "tile_items": 1, "tiles": 15,
+    }  # fmt: skip
 
 
 # What it refuses.
@@ -247,13 +344,126 @@ CASES = [
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_depthwise_conv_2d(case: Convolution, way: Way, device: DeviceInfo) -> None:
-    taken = assert_exact_way(case.model(), device, way)
     is_vector = way is not PLAIN and case.size[2] >= 4 and case.depth_multiplier == 1
-    assert {name.split()[0] for name in taken} == {"vector" if is_vector else "plain"}
+    forced = replace(way, alternative="vector" if is_vector else "plain")
+    (name,) = assert_exact_way(case.model(), device, forced)
+    assert name.split()[0] == forced.alternative
+
+
+# Around the blocks of 64, 32 and 16 channels, the rows that a group of taps holds, the 7 pixels of
+# a tile, and the columns that may be gathered.
+def of_channels(case: Convolution) -> list[Convolution]:
+    height, width, _ = case.size
+    return [replace(case, size=(height, width, c)) for c in (16, 32, 64)]
+
+
+X86_CHANNELS = [depthwise(5, 9, c) for c in (16, 17, 31, 32, 33, 63, 64, 65, 95, 96, 127, 128, 145)]
+X86_PIXELS = [
+    replace(depthwise(h, w, 64, (3, 3)), batch=n)
+    for n, h, w in [(1, 1, 1), (1, 2, 6), (3, 3, 7), (2, 4, 8), (1, 5, 13), (1, 7, 14), (1, 3, 131)]
+]
+X86_KERNELS = [
+    replace(depthwise(11, 13, 33, kernel), stride=stride, padding=padding)
+    for kernel, stride, padding in [
+        ((1, 1), (1, 1), "SAME"),
+        ((2, 3), (1, 1), "VALID"),
+        ((3, 3), (2, 2), "SAME"),
+        ((3, 3), (3, 1), "VALID"),
+        ((4, 2), (1, 2), "SAME"),
+        ((5, 5), (1, 1), "SAME"),
+        ((5, 5), (2, 2), "SAME"),
+        ((5, 5), (2, 2), "VALID"),
+        ((7, 7), (1, 1), "SAME"),
+        ((9, 9), (3, 3), "SAME"),
+        ((3, 1), (4, 4), "SAME"),
+        ((1, 9), (1, 1), "SAME"),
+    ]
+]
+X86_GEOMETRY = [
+    *(replace(case, size=(*case.size[:2], 33)) for case in GEOMETRY),
+    replace(depthwise(7, 9, 64), dilation=(3, 4)),
+    replace(depthwise(9, 70, 64), dilation=(1, 31)),
+]
+X86_NUMBERS = [
+    replace(case, dtype=dtype, per_channel=per_channel, fused=fused)
+    for case in of_channels(depthwise(5, 9, 0))
+    for dtype, per_channel in [("uint8", False), ("int8", False), ("int8", True)]
+    for fused in FUSED
+]
+# Weights of 9 bits, all ranges of outputs, scales without a float form.
+X86_ZEROS = [
+    *(
+        replace(case, zeros=(i, w, o))
+        for case in of_channels(depthwise(5, 9, 0))
+        for i, w, o in [(0, 0, 0), (255, 255, 0), (0, 255, 255), (255, 0, 255), (9, 100, 3)]
+    ),
+    *(
+        replace(case, zeros=(i, 0, o), dtype="int8")
+        for case in of_channels(depthwise(5, 9, 0))
+        for i in (-128, 127)
+        for o in (-128, 127)
+    ),
+    *(
+        replace(case, zeros=(3, 0, -128), multiplier=2.0**-11, fused="RELU", dtype="int8")
+        for case in of_channels(depthwise(5, 9, 0))
+    ),
+    *(
+        replace(case, multiplier=multiplier, dtype=dtype)
+        for case in of_channels(depthwise(5, 9, 0))
+        for multiplier in (1.0, 1.7, 300.0, 2.0**-20, 1e-9, 1e-12)
+        for dtype in ("uint8", "int8")
+    ),
+]
+
+
+X86_CASES = [
+    pytest.param(case, way, id=f"{case}-{way}")
+    for case in [
+        *X86_CHANNELS,
+        *X86_PIXELS,
+        *X86_KERNELS,
+        *X86_GEOMETRY,
+        *X86_NUMBERS,
+        *X86_ZEROS,
+    ]
+    for way, block in ((VNNI, 32), (AVX2, 16))
+    if case.size[2] >= block
+]
+
+
+@pytest.mark.parametrize(("case", "way"), X86_CASES)
+def test_x86(case: Convolution, way: Way, device: DeviceInfo) -> None:
+    taken = assert_exact_way(case.model(), device, way)
+    assert {name.split()[0] for name in taken} == {way.name}
+
+
+@pytest.mark.parametrize("name", ["vnni 64x7", "vnni 32x7"])
+@pytest.mark.parametrize("case", [depthwise(5, 14, c) for c in (65, 96, 130)], ids=str)
+def test_blocks_that_are_not_the_first(case: Convolution, name: str, device: DeviceInfo) -> None:
+    assert assert_exact_way(case.model(), device, replace(VNNI, alternative=name)) == {name}
 
 
 @given(case=convolutions(is_depthwise=True), way=DRAWN_WAYS, seed=SEEDS)
 def test_drawn_depthwise_conv_2d(
     device: DeviceInfo, case: Convolution, way: Way, seed: int
 ) -> None:
+    assert_exact_or_refused(case.model(seed), device, way, seed)
+
+
+@st.composite
+def wide_convolutions(draw: st.DrawFn) -> Convolution:
+    """Draw one whose channels fill at least the narrowest block."""
+    case = draw(convolutions(is_depthwise=True))
+    height, width, _ = case.size
+    return replace(
+        case,
+        size=(height, draw(st.sampled_from([width, 29, 61])), draw(st.integers(32, 150))),
+        depth_multiplier=1,
+        kernel=draw(st.sampled_from([case.kernel, (3, 3), (5, 5), (7, 3)])),
+        padding="SAME",
+    )
+
+
+@given(case=wide_convolutions(), way=st.sampled_from(X86), seed=SEEDS)
+def test_drawn_x86(device: DeviceInfo, case: Convolution, way: Way, seed: int) -> None:
     assert_exact_or_refused(case.model(seed), device, way, seed)

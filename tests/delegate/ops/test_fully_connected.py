@@ -96,7 +96,7 @@ class Product:
     ("way", "out_c", "names"),
     [
         (SIMT, 3, ["plain"]),
-        (SIMT, 11, ["tiled 4x1", "plain"]),
+        (SIMT, 11, ["float4 1x8", "plain"]),
         (LANES_8, 8, ["tiled 8x1", "plain"]),
         (LANES_8, 16, ["tiled 8x2", "plain"]),
     ],
@@ -105,7 +105,7 @@ class Product:
 def test_alternatives_of_the_convolution(way: Way, out_c: int, names: list[str]) -> None:
     found = ops.lower(Product(out_c=out_c).node(), way.target)
     assert [alternative.name for alternative in found] == names
-    assert {only_launch(alternative).file for alternative in found} == {"conv_2d"}
+    assert all(only_launch(alternative).file.startswith("conv_2d") for alternative in found)
 
 
 @pytest.mark.parametrize("twice", [False, True], ids=["ai-edge-litert", "tflite-runtime"])
@@ -217,6 +217,7 @@ SHAPES = [
 ] + [
     Product(shape=(2, 3, 7), out_c=9, keeps_dims=True),
     Product(shape=(2, 3, 4), in_c=12, out_c=5),
+    Product(shape=(2, 3, 4), in_c=6, out_c=9),
 ]
 CASES = [
     *SHAPES,
@@ -237,8 +238,9 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_fully_connected(case: Product, way: Way, device: DeviceInfo) -> None:
     taken = assert_exact_way(case.model(), device, way)
+    blocked = "float4" if way is SIMT else "tiled"
     assert {name.split()[0] for name in taken} == {
-        "tiled" if way is not PLAIN and case.out_c >= 4 else "plain"
+        blocked if way is not PLAIN and case.out_c >= 4 else "plain"
     }
 
 

@@ -12,9 +12,16 @@ from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Node, ops
 from tests.support.cases import (
+    DRAWN_WAYS,
     DTYPES,
+    LANES_2,
+    LANES_8,
+    LANES_16,
+    PLAIN,
     SEEDS,
     SIMT,
+    WAYS,
+    Way,
     assert_exact_or_refused,
     assert_exact_way,
     changed,
@@ -74,9 +81,44 @@ class Mean:
         return chain_model([self.node()])
 
 
-def test_launch() -> None:
+@pytest.mark.parametrize(
+    ("way", "depth", "names"),
+    [
+        (SIMT, 3, ["plain"]),
+        (SIMT, 4, ["vector 4", "plain"]),
+        (LANES_2, 99, ["plain"]),
+        (LANES_8, 7, ["vector 4", "plain"]),
+        (LANES_16, 17, ["vector 16", "plain"]),
+    ],
+    ids=str,
+)
+def test_vectors_then_plain(way: Way, depth: int, names: list[str]) -> None:
+    found = ops.lower(Mean(shape=(1, 3, 2, depth)).node(), way.target)
+    assert [alternative.name for alternative in found] == names
+
+
+@pytest.mark.parametrize(
+    ("way", "shape", "tiles", "group_items", "tile_items"),
+    [
+        (SIMT, (5, 3, 2, 13), 1, 64, 64),  # 5 x 4 blocks
+        (LANES_8, (5, 3, 2, 13), 1, 1, 10),
+        (LANES_16, (1, 7, 7, 1280), 8, 1, 10),
+        (LANES_16, (1, 64, 65, 512), 16, 1, 2),
+    ],
+    ids=str,
+)
+def test_vector_launch(
+    way: Way, shape: tuple[int, int, int, int], tiles: int, group_items: int, tile_items: int
+) -> None:
+    launch = only_launch(ops.lower(Mean(shape=shape).node(), way.target)[0])
+    assert launch.kernel == "mean_vector_quant8"
+    assert (launch.tiles, launch.group_items) == (tiles, group_items)
+    assert launch.params["tile_items"] == tile_items
+
+
+def test_plain_launch() -> None:
     node = Mean(shape=(5, 3, 2, 13), scales=(0.5, 0.25), dtype="uint8").node()
-    (plain,) = ops.lower(node, SIMT.target)
+    plain = ops.lower(node, SIMT.target)[-1]
     launch = only_launch(plain)
     assert (plain.name, launch.file, launch.kernel) == ("plain", "mean", "mean_quant8")
     assert (launch.tiles, launch.group_items) == (2, 64)  # 5 x 13 elements
@@ -142,6 +184,12 @@ BASIC = [
             (1, 1, 1, 17),
             (1, 13, 19, 5),
             (1, 64, 65, 2),
+            (1, 64, 65, 16),
+            (2, 3, 5, 4),
+            (1, 2, 3, 7),
+            (3, 2, 3, 8),
+            (1, 2, 3, 15),
+            (2, 2, 3, 33),
         ]
     ),
     *(Mean(axes=axes) for axes in [(2, 1), (-3, -2), (1, -2), (1, 2, 1)]),
@@ -166,9 +214,12 @@ CASES = [
 ]
 
 
+@pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_mean(case: Mean, device: DeviceInfo) -> None:
-    assert_exact_way(case.model(), device)
+def test_mean(case: Mean, way: Way, device: DeviceInfo) -> None:
+    (name,) = assert_exact_way(case.model(), device, way)
+    is_vector = way is not PLAIN and case.shape[3] >= 4
+    assert name.split()[0] == ("vector" if is_vector else "plain")
 
 
 @st.composite
@@ -187,6 +238,6 @@ def means(draw: st.DrawFn) -> Mean:
     )
 
 
-@given(case=means(), seed=SEEDS)
-def test_drawn_mean(device: DeviceInfo, case: Mean, seed: int) -> None:
-    assert_exact_or_refused(case.model(), device, SIMT, seed)
+@given(case=means(), way=DRAWN_WAYS, seed=SEEDS)
+def test_drawn_mean(device: DeviceInfo, case: Mean, way: Way, seed: int) -> None:
+    assert_exact_or_refused(case.model(), device, way, seed)

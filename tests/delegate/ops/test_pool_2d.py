@@ -5,19 +5,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delegate import DeviceInfo, Node, ops
+from delegate import DeviceInfo, Node, OpenCLDelegate, ops
 from tests.support.cases import (
+    DRAWN_WAYS,
     DTYPES,
     FUSED,
+    LANES_4,
+    LANES_8,
+    LANES_16,
+    PLAIN,
     SEEDS,
     SIMT,
+    Way,
     assert_exact_or_refused,
     assert_exact_way,
     changed,
+    forced,
     only_launch,
     output_size,
     quantization,
@@ -25,6 +33,8 @@ from tests.support.cases import (
     scales,
     zero_points,
 )
+from tests.support.compare import assert_close, interpreter, invoke, refusals
+from tests.support.floats import assert_float_or_refused, assert_float_ways
 from tests.support.model import chain_model, op, t
 
 OPS = ("AVERAGE_POOL_2D", "MAX_POOL_2D")
@@ -64,11 +74,12 @@ class Pool:
         return [output_size(*along, 1, self.padding) for along in sizes]
 
     def node(self) -> Node:
+        scale = None if self.dtype == "float32" else self.scale
         zero = (128 if self.dtype == "uint8" else 0) if self.zero is None else self.zero
         return op(
             self.op,
-            [t((self.batch, *self.size), self.dtype, self.scale, zero)],
-            [t((self.batch, *self.out_size(), self.size[2]), self.dtype, self.scale, zero)],
+            [t((self.batch, *self.size), self.dtype, scale, zero)],
+            [t((self.batch, *self.out_size(), self.size[2]), self.dtype, scale, zero)],
             {
                 "padding": self.padding,
                 "filter_height": self.window[0],
@@ -100,7 +111,43 @@ def test_launch(op: str, takes_max: int) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("way", "depth", "dtype", "names"),
+    [
+        (SIMT, 3, "int8", ["plain"]),
+        (SIMT, 64, "int8", ["vector 4", "plain"]),
+        (LANES_4, 5, "uint8", ["vector 4", "plain"]),
+        (LANES_16, 7, "float32", ["vector 4", "plain"]),
+        (LANES_16, 64, "uint8", ["vector 8", "plain"]),
+        (LANES_16, 64, "float32", ["vector 16", "plain"]),
+    ],
+    ids=str,
+)
+def test_alternatives(way: Way, depth: int, dtype: str, names: list[str]) -> None:
+    node = Pool(size=(7, 5, depth), dtype=dtype).node()
+    assert [alternative.name for alternative in ops.lower(node, way.target)] == names
+
+
+def test_a_window_of_too_large_sums_is_left_to_the_plain_kernel() -> None:
+    for size, names in ((2048, ["vector 4", "plain"]), (2049, ["plain"])):
+        node = Pool(size=(size, size, 4), window=(size, size), padding="VALID").node()
+        assert [alternative.name for alternative in ops.lower(node, LANES_4.target)] == names
+
+
+def test_float_launch() -> None:
+    node = Pool(op="MAX_POOL_2D", size=(7, 5, 9), dtype="float32", fused="RELU6").node()
+    vector, plain = (only_launch(found) for found in ops.lower(node, LANES_8.target))
+    assert (vector.file, vector.kernel) == ("pool_2d", "pool_2d_vector_float")
+    assert (plain.file, plain.kernel) == ("pool_2d", "pool_2d_float")
+    assert vector.defines == {"TAKES_MAX": 1, "LANES": 8}
+    assert plain.defines == {"TAKES_MAX": 1}
+    assert (vector.params["output_min"], vector.params["output_max"]) == (0, 0x40C00000)
+    assert (vector.params["items"], vector.params["channel_blocks"]) == (7 * 5 * 2, 2)
+    assert vector.group_items == 1
+
+
 NODE = Pool().node()
+FLOAT_NODE = Pool(dtype="float32").node()
 REFUSALS: dict[str, tuple[Node, str]] = {
     "rank_3": (changed(NODE, 0, shape=(7, 5, 3)), "shapes 7x5x3 -> 1x7x5x3: only rank 4 (NHWC)"),
     "empty": (
@@ -139,9 +186,17 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         changed(NODE, options={"padding": "VALID", "filter_height": 9}),
         "output 7x5: the window gives 0x3",
     ),
-    "float32": (
-        changed(changed(NODE, 0, dtype="float32"), -1, dtype="float32"),
-        "float32: only uint8 and int8 are implemented",
+    "int16": (
+        changed(changed(NODE, 0, dtype="int16"), -1, dtype="int16"),
+        "int16: only uint8 and int8 are implemented",
+    ),
+    "from_float32": (
+        changed(NODE, 0, dtype="float32"),
+        "float32 in, uint8 out: they must be equal",
+    ),
+    "float_fused_tanh": (
+        changed(FLOAT_NODE, options={"fused_activation_function": "TANH"}),
+        "fused activation TANH: only NONE, RELU, RELU6, RELU_N1_TO_1",
     ),
     "signedness_changes": (
         changed(NODE, -1, dtype="int8"),
@@ -197,9 +252,61 @@ INT8 = [
 CASES = [replace(case, op=op) for case in (*UINT8, *INT8) for op in OPS]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_pool_2d(case: Pool, device: DeviceInfo) -> None:
-    assert_exact_way(case.model(), device)
+WIDE = [
+    Pool(op=op, size=(5, 3, depth), dtype=dtype, zero=zero, batch=2)
+    for op in OPS
+    for dtype, zero in (("uint8", 0), ("int8", 127))
+    for depth in (4, 8, 17)
+]
+
+
+@pytest.mark.parametrize("way", [PLAIN, SIMT, LANES_4, LANES_16], ids=str)
+@pytest.mark.parametrize("case", [*CASES, *WIDE], ids=str)
+def test_pool_2d(case: Pool, way: Way, device: DeviceInfo) -> None:
+    taken = assert_exact_way(case.model(), device, way)
+    has_vector = way is not PLAIN and case.size[2] >= 4
+    assert {name.split()[0] for name in taken} == {"vector" if has_vector else "plain"}
+
+
+def test_every_average(device: DeviceInfo) -> None:
+    # Every sum of windows of 1 to 15 pixels a side, as far as one picture has them; ties, too.
+    for dtype in ("uint8", "int8"):
+        for side in range(1, 16):
+            size = (15 + side, 64, 8)
+            model = Pool(size=size, window=(side, side), padding="VALID", dtype=dtype).model()
+            for way in (LANES_4, LANES_16):
+                assert_exact_way(model, device, way, seed=side)
+
+
+FLOATS = [
+    replace(case, op=op, dtype="float32", size=(*case.size[:2], depth))
+    for op in OPS
+    for case in (*GEOMETRY, *(Pool(fused=fused) for fused in FUSED[1:]))
+    for depth in {case.size[2], 19}
+]
+
+
+@pytest.mark.parametrize("way", [SIMT, LANES_4, LANES_8, LANES_16], ids=str)
+@pytest.mark.parametrize("case", FLOATS, ids=str)
+def test_pool_2d_float(case: Pool, way: Way, device: DeviceInfo) -> None:
+    assert_float_ways(case.node(), device, way)
+
+
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("alternative", ["vector", "plain"])
+def test_nan_and_infinity(op: str, alternative: str, device: DeviceInfo) -> None:
+    # NaN is no maximum, but makes an average NaN.
+    node = Pool(op=op, size=(7, 9, 8), dtype="float32").node()
+    values = np.ones((1, 7, 9, 8), np.float32)
+    values[0, 1, 1], values[0, 5, 5], values[0, 1, 7] = np.nan, np.inf, -np.inf
+    model = chain_model([node])
+    with forced(replace(LANES_8, alternative=alternative)):
+        delegate = OpenCLDelegate(model, device.index, tune="off")
+        ours, reference = interpreter(model, delegate), interpreter(model)
+    assert refusals(delegate) == {}
+    got, expected = invoke(ours, [values])[0], invoke(reference, [values])[0]
+    assert np.isnan(expected).any() == (op == "AVERAGE_POOL_2D")
+    assert_close(got, expected, 1e-6, op)
 
 
 @st.composite
@@ -221,6 +328,11 @@ def pools(draw: st.DrawFn) -> Pool:
     return case if fits else replace(case, padding="SAME")
 
 
-@given(case=pools(), seed=SEEDS)
-def test_drawn_pool_2d(device: DeviceInfo, case: Pool, seed: int) -> None:
-    assert_exact_or_refused(case.model(), device, SIMT, seed)
+@given(case=pools(), way=DRAWN_WAYS, seed=SEEDS)
+def test_drawn_pool_2d(device: DeviceInfo, case: Pool, way: Way, seed: int) -> None:
+    assert_exact_or_refused(case.model(), device, way, seed)
+
+
+@given(case=pools(), way=DRAWN_WAYS)
+def test_drawn_pool_2d_float(device: DeviceInfo, case: Pool, way: Way) -> None:
+    assert_float_or_refused(replace(case, dtype="float32").node(), device, way)

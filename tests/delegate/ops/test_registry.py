@@ -17,9 +17,10 @@ from delegate.launch import Constant, size_bytes
 from delegate.ops import _registry
 from tests.support.cases import PLAIN, WAYS, Way, refusal
 from tests.support.model import op, t
-from tests.support.nodes import valid_nodes
+from tests.support.nodes import valid_float_nodes, valid_nodes
 
 VALID = valid_nodes("uint8")
+NODES = {**VALID, **{f"{name}_float": node for name, node in valid_float_nodes().items()}}
 
 
 def test_ops_are_sorted_and_known() -> None:
@@ -40,10 +41,10 @@ def test_one_function_an_op() -> None:
         _registry.lowers("ADD")(_registry.lower)
 
 
-@pytest.mark.parametrize("name", sorted(VALID))
+@pytest.mark.parametrize("name", sorted(NODES))
 def test_the_plain_alternative_is_last(name: str) -> None:
     for way in WAYS:
-        *others, last = ops.lower(VALID[name], way.target)
+        *others, last = ops.lower(NODES[name], way.target)
         assert last.name == ("view" if name == "RESHAPE" else "plain")
         assert all(alternative.name != "plain" for alternative in others)
 
@@ -122,7 +123,7 @@ def tensors(draw: st.DrawFn, like: Tensor | None = None) -> Tensor:
 
 
 @st.composite
-def malformed(draw: st.DrawFn, name: str) -> Node:
+def malformed(draw: st.DrawFn, node: Node) -> Node:
     """Draw a node of an op: made of anything, or a valid one with a few things changed."""
     if draw(st.booleans()):
         inputs = draw(st.lists(st.none() | tensors(), max_size=4))
@@ -132,8 +133,7 @@ def malformed(draw: st.DrawFn, name: str) -> Node:
                 st.sampled_from([key for node in VALID.values() for key in node.options]), OPTIONS
             )
         )
-        return op(name, inputs, outputs, options)
-    node = VALID[name]
+        return op(node.op, inputs, outputs, options)
     inputs = [
         draw(st.just(tensor) | st.just(tensor) | st.none() | tensors(tensor))
         for tensor in node.inputs
@@ -142,14 +142,14 @@ def malformed(draw: st.DrawFn, name: str) -> Node:
     options = dict(node.options)
     for key in draw(st.sets(st.sampled_from([*node.options, "new_shape"]), max_size=2)):
         options[key] = draw(OPTIONS)
-    return op(name, inputs, outputs * draw(st.sampled_from([1, 1, 1, 0, 2])), options)
+    return op(node.op, inputs, outputs * draw(st.sampled_from([1, 1, 1, 0, 2])), options)
 
 
-@pytest.mark.parametrize("name", sorted(VALID))
+@pytest.mark.parametrize("name", sorted(NODES))
 @given(data=st.data(), way=st.sampled_from([way for way in WAYS if way is not PLAIN]))
 @settings(max_examples=200)
 def test_a_malformed_node_is_refused_or_lowers(name: str, data: st.DataObject, way: Way) -> None:
-    node = data.draw(malformed(name))
+    node = data.draw(malformed(NODES[name]))
     try:
         alternatives = ops.lower(node, way.target)
     except Unsupported:

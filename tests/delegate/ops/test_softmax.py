@@ -4,25 +4,32 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from delegate import DeviceInfo, Node, OpenCLDelegate, ops
 from delegate.launch import Constant, Target
 from tests.support.cases import (
+    DRAWN_WAYS,
     DTYPES,
     GROUPS,
+    LANES_4,
     LANES_8,
+    LANES_16,
     SEEDS,
     SIMT,
     Way,
     assert_exact_or_refused,
     assert_exact_way,
     changed,
+    forced,
     integers,
     only_launch,
     quantization,
@@ -30,7 +37,16 @@ from tests.support.cases import (
     scales,
     zero_points,
 )
-from tests.support.compare import assert_same, interpreter, invoke, refusals
+from tests.support.compare import (
+    Arrays,
+    Bounds,
+    assert_close,
+    assert_same,
+    interpreter,
+    invoke,
+    refusals,
+)
+from tests.support.floats import assert_float_or_refused, assert_float_ways
 from tests.support.model import chain_model, op, t
 
 
@@ -54,10 +70,12 @@ class Softmax:
         return "-".join(part for part, is_said in parts.items() if is_said)
 
     def node(self) -> Node:
+        is_float = self.dtype == "float32"
+        lowest = 0 if self.dtype == "uint8" else -128
         return op(
             "SOFTMAX",
-            [t(self.shape, self.dtype, self.scale, self.zero)],
-            [t(self.shape, self.dtype, 1 / 256, 0 if self.dtype == "uint8" else -128)],
+            [t(self.shape, self.dtype, None if is_float else self.scale, self.zero)],
+            [t(self.shape, self.dtype, None if is_float else 1 / 256, lowest)],
             {"beta": self.beta},
             version=2,
         )
@@ -81,6 +99,31 @@ def test_launch(way: Way, tiles: int, group_items: int) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("way", "dtype", "name", "defines"),
+    [
+        (SIMT, "uint8", "row 4", {"ELEM": "uchar", "LANES": 4, "ALONE": 0, "SCRATCH_INTS": 320}),
+        (SIMT, "float32", "row 4", {"LANES": 4, "ALONE": 0, "SCRATCH_INTS": 64}),
+        (LANES_16, "int8", "row 8", {"ELEM": "char", "LANES": 8, "ALONE": 1}),
+        (LANES_16, "float32", "row 16", {"LANES": 16, "ALONE": 1}),
+    ],
+    ids=str,
+)
+def test_row_launch(way: Way, dtype: str, name: str, defines: dict[str, int | str]) -> None:
+    row, plain = ops.lower(Softmax(shape=(5, 32), dtype=dtype).node(), way.target)
+    launch = only_launch(row)
+    assert (row.name, plain.name) == (name, "plain")
+    assert launch.kernel == f"softmax_row_{'float' if dtype == 'float32' else 'quant8'}"
+    assert (launch.tiles, launch.group_items) == (5, way.target.group_items)
+    assert launch.defines == defines
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_a_short_row_is_one_work_item_s(dtype: str) -> None:
+    (plain,) = ops.lower(Softmax(shape=(5, 31), dtype=dtype).node(), SIMT.target)
+    assert plain.name == "plain"
+
+
 def test_exponentials_end_where_the_reference_s_range_does() -> None:
     # Distances are scaled to 5 integer bits: at a scale of 1, those of 32 and more count nothing.
     table = only_launch(ops.lower(Softmax(scale=1.0).node(), Target())[0]).params["table"]
@@ -97,6 +140,7 @@ def test_exponentials_end_where_the_reference_s_range_does() -> None:
 
 
 NODE = Softmax().node()
+FLOAT_NODE = Softmax(dtype="float32").node()
 REFUSALS: dict[str, tuple[Node, str]] = {
     "shape_changes": (changed(NODE, -1, shape=(33,)), "3x11 -> 33: the shape must stay"),
     "scalar": (
@@ -105,9 +149,21 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     ),
     "empty": (changed(changed(NODE, 0, shape=(0, 3)), -1, shape=(0, 3)), "shape 0x3: it is empty"),
     "to_int16": (changed(NODE, -1, dtype="int16"), "uint8 in, int16 out: they must be equal"),
-    "float32": (
-        changed(changed(NODE, 0, dtype="float32"), -1, dtype="float32"),
-        "float32: only uint8 and int8 are implemented",
+    "int16": (
+        changed(changed(NODE, 0, dtype="int16"), -1, dtype="int16"),
+        "int16: only uint8 and int8 are implemented",
+    ),
+    "from_float32": (
+        changed(NODE, 0, dtype="float32"),
+        "float32 in, uint8 out: they must be equal",
+    ),
+    "float_beta_negative": (
+        changed(FLOAT_NODE, options={"beta": -1.0}),
+        "beta -1.0: it must be finite and not negative",
+    ),
+    "float_beta_nan": (
+        changed(FLOAT_NODE, options={"beta": math.nan}),
+        "beta nan: it must be finite and not negative",
     ),
     "without_quantisation": (
         changed(NODE, 0, quantization=None),
@@ -163,16 +219,49 @@ def test_softmax(case: Softmax, way: Way, device: DeviceInfo) -> None:
     assert_exact_way(case.model(), device, way)
 
 
-def test_1001_classes(device: DeviceInfo) -> None:
+ROWS = [
+    *(
+        Softmax(shape=shape, dtype=dtype)
+        for shape in [(1, 32), (3, 33), (2, 47), (1, 255), (2, 256), (1, 257), (3, 509)]
+        for dtype in ("uint8", "int8")
+    ),
+    *(Softmax(shape=(3, 100), scale=scale, beta=0.5) for scale in (1e-4, 0.01, 1.0, 8.0)),
+]
+
+
+@pytest.mark.parametrize("alternative", ["row", "plain"])
+@pytest.mark.parametrize("way", [SIMT, LANES_4, LANES_8], ids=str)
+@pytest.mark.parametrize("case", ROWS, ids=str)
+def test_row(case: Softmax, way: Way, alternative: str, device: DeviceInfo) -> None:
+    forced_way = replace(way, alternative=alternative)
+    (name,) = assert_exact_way(case.model(), device, forced_way)
+    assert name.split()[0] == alternative
+
+
+@pytest.mark.parametrize("alternative", ["row", "plain"])
+@pytest.mark.parametrize("way", [SIMT, LANES_8], ids=str)
+def test_1001_classes(way: Way, alternative: str, device: DeviceInfo) -> None:
     # NOTE: TFLite's kernel aborts the process where a row's exponentials add up to 512, so values
     # are drawn by hand: the other tests' rows of equal values are too many here.
     model = Softmax(shape=(2, 1001)).model()
-    delegate = OpenCLDelegate(model, device=device.index)
-    ours, reference = interpreter(model, delegate), interpreter(model)
+    with forced(replace(way, alternative=alternative)):
+        delegate = OpenCLDelegate(model, device.index, tune="off")
+        ours, reference = interpreter(model, delegate), interpreter(model)
     assert refusals(delegate) == {}
     for seed in range(3):
         values = integers((2, 1001), "uint8", seed)
         assert_same(invoke(ours, [values])[0], invoke(reference, [values])[0], f"seed {seed}")
+
+
+@pytest.mark.parametrize("alternative", ["row", "plain"])
+@pytest.mark.parametrize("way", [SIMT, LANES_8], ids=str)
+def test_where_the_reference_aborts_shares_are_nothing(
+    way: Way, alternative: str, device: DeviceInfo
+) -> None:
+    model = Softmax(shape=(1, 600)).model()
+    with forced(replace(way, alternative=alternative)):
+        ours = interpreter(model, OpenCLDelegate(model, device.index, tune="off"))
+    assert not invoke(ours, [np.full((1, 600), 7, np.uint8)])[0].any()
 
 
 @pytest.mark.parametrize(("scale", "depth"), [(0.05, 10), (0.2, 5), (0.06, 256)])
@@ -200,6 +289,90 @@ def softmaxes(draw: st.DrawFn) -> Softmax:
     )
 
 
-@given(case=softmaxes(), way=st.sampled_from(GROUPS), seed=SEEDS)
+@given(case=softmaxes(), way=DRAWN_WAYS, seed=SEEDS)
 def test_drawn_softmax(device: DeviceInfo, case: Softmax, way: Way, seed: int) -> None:
     assert_exact_or_refused(case.model(), device, way, seed)
+
+
+# Floats.
+
+
+def float_bounds(case: Softmax) -> Callable[[Arrays], Bounds]:
+    """Return what ours and TFLite's may differ by.
+
+    In halves of a place, of c values: exp() 4 of ours and 2 of theirs, in the numerator and in the
+    sum; c - 1 for the additions of each; 5 and 1 for the divisions. Exponentials below the least
+    normal float may be 0.
+    """
+    depth = case.shape[-1]
+
+    def bounds(inputs: Arrays) -> Bounds:
+        shares = _float_softmax(case, inputs[0])
+        return [shares * (2 * depth + 16) * 2.0**-24 + 2e-38]
+
+    return bounds
+
+
+def _float_softmax(case: Softmax, values: NDArray[Any]) -> NDArray[np.float64]:
+    distances = (values - values.max(-1, keepdims=True)) * np.float32(case.beta)
+    exponentials = np.exp(distances.astype(np.float64))
+    shares: NDArray[np.float64] = exponentials / exponentials.sum(-1, keepdims=True)
+    return shares
+
+
+FLOAT_SHAPES = [
+    *((1, depth) for depth in (1, 2, 31, 32)),
+    *((2, depth) for depth in (63, 1001)),
+    *((17,), (3, 33), (5, 64), (65, 3), (2, 3, 5, 7)),
+]
+FLOATS = [
+    *(Softmax(shape=shape, dtype="float32") for shape in FLOAT_SHAPES),
+    *(Softmax(shape=(3, 40), beta=beta, dtype="float32") for beta in (0.0, 0.1, 3.0, 30.0)),
+]
+
+
+@pytest.mark.parametrize("way", [SIMT, LANES_4, LANES_8, LANES_16], ids=str)
+@pytest.mark.parametrize("case", FLOATS, ids=str)
+def test_softmax_float(case: Softmax, way: Way, device: DeviceInfo) -> None:
+    names = assert_float_ways(case.node(), device, way, float_bounds(case))
+    assert {name.split()[0] for name in names} == (
+        {"row", "plain"} if case.shape[-1] >= 32 else {"plain"}
+    )
+
+
+@pytest.mark.parametrize("alternative", ["row", "plain"])
+@pytest.mark.parametrize("way", [SIMT, LANES_4, LANES_8, LANES_16], ids=str)
+def test_exponential(way: Way, alternative: str, device: DeviceInfo) -> None:
+    # Beside a 0, values this low leave the sum at 1, so that a share is an exponential.
+    values = np.zeros((4096, 33), np.float32)
+    values[:, 1:] = np.linspace(-87, -25, 4096 * 32, dtype=np.float32).reshape(4096, 32)
+    case = Softmax(shape=values.shape, dtype="float32")
+    model = case.model()
+    with forced(replace(way, alternative=alternative)):
+        ours = interpreter(model, OpenCLDelegate(model, device.index, tune="off"))
+    got = invoke(ours, [values])[0][:, 1:]
+    exact = np.exp(values[:, 1:].astype(np.float64))
+    assert (np.abs(got / exact - 1) < 2.0**-22 + 2.0**-24).all()
+
+
+@pytest.mark.parametrize("alternative", ["row", "plain"])
+@pytest.mark.parametrize("way", [SIMT, LANES_8], ids=str)
+def test_nan_and_infinity(way: Way, alternative: str, device: DeviceInfo) -> None:
+    values = np.ones((5, 40), np.float32)
+    values[0, 7], values[1, 39] = np.nan, -np.inf
+    values[2, 5], values[3, :] = np.inf, -np.inf
+    values[4, :20] = -1e30
+    model = Softmax(shape=values.shape, dtype="float32").model()
+    with forced(replace(way, alternative=alternative)):
+        delegate = OpenCLDelegate(model, device.index, tune="off")
+        ours, reference = interpreter(model, delegate), interpreter(model)
+    assert refusals(delegate) == {}
+    got, expected = invoke(ours, [values])[0], invoke(reference, [values])[0]
+    assert np.isnan(expected).all(1).tolist() == [True, False, True, True, False]
+    assert_close(got, expected, 1e-6, alternative)
+
+
+@given(case=softmaxes(), way=DRAWN_WAYS)
+def test_drawn_softmax_float(device: DeviceInfo, case: Softmax, way: Way) -> None:
+    case = replace(case, dtype="float32")
+    assert_float_or_refused(case.node(), device, way, float_bounds(case))

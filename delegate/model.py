@@ -1,0 +1,353 @@
+# SPDX-License-Identifier: Apache-2.0
+"""class Model: a whole .tflite graph on one device without TFLite, many pictures at once.
+
+There is no CPU to fall back to: a graph with a node that is not supported is refused.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import weakref
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.engine import Engine
+from delegate.errors import DelegateError, DeviceError, Unsupported
+from delegate.graph.ir import Graph, Tensor
+from delegate.graph.partition import Partition, partition_of
+from delegate.launch import Target
+from delegate.runtime.device import DeviceInfo
+from delegate.runtime.executor import Executor
+from delegate.tflite.library import installed_rules
+from delegate.tflite.reader import read_model
+
+Array = NDArray[Any]
+# While one slot computes, the other's input goes up and its output comes down.
+_SLOTS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class TensorDetails:
+    """An input or output of a Model, under the names of TFLite's interpreter."""
+
+    name: str
+    index: int  # of the tensor in the file
+    shape: tuple[int, ...]  # of a whole batch
+    dtype: np.dtype[Any]
+    scale: float  # real = scale * (value - zero_point); 0.0: not quantised, or by channel
+    zero_point: int
+
+    @property
+    def quantization(self) -> tuple[float, int]:
+        """The scale and the zero point."""
+        return self.scale, self.zero_point
+
+
+class Model:
+    """A .tflite model for batches of pictures, bit-equal to TFLite's reference kernels.
+
+    A batch is the model run for each of its pictures: where a tensor's first dimension is 1, it
+    becomes the batch; other tensors get the batch as a dimension before their own.
+
+    Attributes:
+        batch: pictures at once; device: what the device says of itself.
+        input_details, output_details: a TensorDetails each.
+    Raises:
+        Unsupported: a node does not run on OpenCL; names it, its op and the reason.
+        ModelError: the model cannot be read. OSError: nor can its file.
+        NoDeviceError: no device, none that matches `device`, or none that passes its self-test.
+        DeviceError: the batch does not fit into the device's memory.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | bytes,
+        device: str | int | None = None,
+        batch: int = 1,
+        tune: str = "quick",
+        exclude_isa: Iterable[str] = (),
+    ) -> None:
+        """Read the model, open a device, build and upload everything.
+
+        `device`, `tune` and `exclude_isa` mean what they mean to OpenCLDelegate. Where TFLite's
+        runtimes round differently, the arithmetic is that of the one installed.
+        """
+        if batch < 1:
+            raise ValueError(f"a batch of {batch}: at least one picture must be run")
+        graph = read_model(model)
+        self._engine = Engine(device, tune, exclude_isa)
+        target = self._engine.target(installed_rules())
+        executor = self._engine.executor(self._partition(graph, target), target, batch)
+        self._graph = graph
+        self.batch = batch
+        self.input_details = tuple(_details(tensor, batch) for tensor in graph.inputs)
+        self.output_details = tuple(_details(tensor, batch) for tensor in graph.outputs)
+        self._lock = threading.Lock()  # of the three below
+        self._slots = [_Slot(executor, graph, batch)]
+        self._next = 0
+        self._is_closed = False
+        self._given: set[int] = set()  # addresses of what empty_input gave and somebody holds
+
+    @property
+    def device(self) -> DeviceInfo:
+        """What the device says of itself."""
+        return self._engine.device.info
+
+    def run(self, inputs: Array | Sequence[Array]) -> list[Array]:
+        """Return the outputs, an array each.
+
+        Shapes:
+            (n, ...) -> (n, ...) with n up to the batch; several inputs as a list of arrays
+        Raises:
+            ValueError: a wrong number of arrays, dtype or shape. DeviceError: the run failed.
+        """
+        arrays, count = self._checked(inputs)
+        if count == self.batch and not self._are_given(arrays):
+            return self._slot(0).run(arrays)
+        return self._slot(0).start(arrays, count, copy=False).result()
+
+    def run_async(self, inputs: Array | Sequence[Array]) -> Pending:
+        """Start a run and return before it ends; `result()` of what is returned gives its outputs.
+
+        Two runs may be under way; a third call waits for the first of them. Arrays of
+        `empty_input` may be filled again after `result()`, all others at once: they are copied.
+
+        Shapes, Raises: as `run`.
+        """
+        arrays, count = self._checked(inputs)
+        with self._lock:
+            number, self._next = self._next, (self._next + 1) % _SLOTS
+        return self._slot(number).start(arrays, count, copy=not self._are_given(arrays))
+
+    def empty_input(self) -> Array | list[Array]:
+        """Return memory for a whole batch that the device reads without another copy.
+
+        Its values are undefined. An array, or a list of them where the model has several inputs.
+        """
+        arrays = []
+        for details in self.input_details:
+            array = self._slot(0).host_array(details.shape, details.dtype)
+            self._given.add(_address(array))
+            weakref.finalize(array, self._given.discard, _address(array))
+            arrays.append(array)
+        return arrays[0] if len(arrays) == 1 else arrays
+
+    def close(self) -> None:
+        """Wait for what runs, then give the device's memory back; a second call does nothing."""
+        with self._lock:
+            self._is_closed = True
+            slots, self._slots = self._slots, []
+        for slot in reversed(slots):  # the first one has the constants
+            slot.close()
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _partition(self, graph: Graph, target: Target) -> Partition:
+        """Return the whole graph as a partition, or raise Unsupported."""
+        refused = [row for row in self._engine.verdicts(graph, target) if row[2] is not None]
+        if refused:
+            index, op, reason = refused[0]
+            all_of_them = f" ({len(refused)} of {len(graph.nodes)} nodes are not supported)"
+            raise Unsupported(f"node {index} ({op}): {reason}{all_of_them if refused[1:] else ''}")
+        partition = partition_of(graph, range(len(graph.nodes)))
+        for wanted, found, why in (
+            (partition.inputs, graph.inputs, "is read, and neither computed nor an input"),
+            (graph.outputs, partition.outputs, "is an output, and no node computes it"),
+        ):
+            for tensor in wanted:
+                if tensor not in found:
+                    raise Unsupported(f"tensor {tensor.index} ({tensor.name}) {why}")
+        return partition
+
+    def _slot(self, number: int) -> _Slot:
+        with self._lock:
+            if self._is_closed:
+                raise DeviceError("the model was closed")
+            while len(self._slots) <= number:
+                executor = self._engine.sibling(self._slots[0].executor)
+                self._slots.append(_Slot(executor, self._graph, self.batch))
+            return self._slots[number]
+
+    def _are_given(self, arrays: Sequence[Array]) -> bool:
+        return all(_address(array) in self._given for array in arrays)
+
+    def _checked(self, inputs: Array | Sequence[Array]) -> tuple[list[Array], int]:
+        """Return the arrays in one piece each, and how many pictures they are."""
+        given = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
+        if len(given) != len(self.input_details):
+            raise ValueError(
+                f"{len(given)} arrays are given, and the model has {len(self.input_details)} inputs"
+            )
+        for number, (array, details) in enumerate(zip(given, self.input_details, strict=True)):
+            if not isinstance(array, np.ndarray):
+                found = f"a {type(array).__name__}"
+            elif (
+                array.dtype == details.dtype
+                and array.ndim == len(details.shape)
+                and array.shape[1:] == details.shape[1:]
+                and 0 < len(array) <= self.batch
+            ):
+                continue
+            else:
+                found = f"{array.dtype} of shape {_shown(array.shape)}"
+            counts = "1" if self.batch == 1 else f"1..{self.batch}"
+            raise ValueError(
+                f"input {number} ({details.name}) is {found}, not {details.dtype} of shape "
+                f"{_shown((counts, *details.shape[1:]))}"
+            )
+        counts_given = [len(array) for array in given]
+        if len(set(counts_given)) > 1:
+            raise ValueError(f"the inputs are of {_shown(counts_given)} pictures: one number each")
+        return [np.ascontiguousarray(array) for array in given], counts_given[0]
+
+
+class Pending:
+    """A run under way, or its outcome."""
+
+    def __init__(self, slot: _Slot, held: object, count: int) -> None:
+        self._slot = slot
+        self._held: object = held  # what the device reads until the end
+        self._count = count
+        self._outcome: list[Array] | DelegateError | None = None
+
+    def result(self) -> list[Array]:
+        """Wait for the end of the run and return its outputs, the same arrays at each call.
+
+        Raises:
+            DeviceError: the run failed.
+        """
+        with self._slot.lock:
+            self.finish()
+        if isinstance(self._outcome, list):
+            return self._outcome
+        assert self._outcome is not None
+        raise self._outcome
+
+    def finish(self) -> None:
+        """Wait for the end of the run and keep its outcome; the slot's lock is held."""
+        if self._outcome is None:
+            try:
+                self._outcome = self._slot.outputs(self._count)
+            except DelegateError as error:
+                self._outcome = error
+            self._held = None
+
+
+class _Slot:
+    """An executor, what it copies from and to, and its last run."""
+
+    def __init__(self, executor: Executor, graph: Graph, batch: int) -> None:
+        self.executor = executor
+        self.lock = threading.Lock()
+        self._graph = graph
+        self._batch = batch
+        self._last: Pending | None = None
+        self._staged: dict[Tensor, Array] = {}
+        self._results = {
+            tensor: self.host_array(_batch_shape(tensor, batch), np.dtype(tensor.dtype))
+            for tensor in executor.program.outputs
+        }
+
+    def run(self, arrays: Sequence[Array]) -> list[Array]:
+        """Return the outputs of a whole batch, by the device's best way for a run alone."""
+        with self.lock:
+            self._finish_last()
+            program = self.executor.program
+            inputs = dict(zip(self._graph.inputs, arrays, strict=True))
+            results = {tensor: np.empty_like(array) for tensor, array in self._results.items()}
+            self.executor.run(
+                [_as_bytes(inputs[tensor]) for tensor in program.inputs],
+                [_as_bytes(results[tensor]) for tensor in program.outputs],
+            )
+            return [results[tensor] for tensor in self._graph.outputs]
+
+    def start(self, arrays: Sequence[Array], count: int, copy: bool) -> Pending:
+        """Submit a run of the first `count` pictures after the one before has ended."""
+        with self.lock:
+            self._finish_last()
+            inputs = dict(zip(self._graph.inputs, arrays, strict=True))
+            if copy or count < self._batch:
+                inputs = {tensor: self._stage(tensor, array) for tensor, array in inputs.items()}
+            program = self.executor.program
+            read = [_as_bytes(inputs[tensor]) for tensor in program.inputs]
+            written = [_as_bytes(self._results[tensor]) for tensor in program.outputs]
+            self.executor.submit(read, written)
+            self._last = Pending(self, read, count)
+            return self._last
+
+    def outputs(self, count: int) -> list[Array]:
+        """Wait for the run and return copies of the first pictures' outputs."""
+        self.executor.wait()
+        return [self._results[tensor][:count].copy() for tensor in self._graph.outputs]
+
+    def host_array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """Return memory that is fast to copy from and to the device."""
+        size = math.prod(shape) * dtype.itemsize
+        return self.executor.host_array(size).view(dtype).reshape(shape)
+
+    def close(self) -> None:
+        """End the last run and close the executor."""
+        with self.lock:
+            self._finish_last()
+            self.executor.close()
+
+    def _finish_last(self) -> None:
+        if self._last is not None:
+            self._last.finish()
+            self._last = None
+
+    def _stage(self, tensor: Tensor, array: Array) -> Array:
+        if tensor not in self._staged:
+            shape = _batch_shape(tensor, self._batch)
+            self._staged[tensor] = self.host_array(shape, array.dtype)
+        # What follows the pictures given is of an earlier batch: its outputs are left out.
+        self._staged[tensor][: len(array)] = array
+        return self._staged[tensor]
+
+
+def _details(tensor: Tensor, batch: int) -> TensorDetails:
+    quantization = tensor.quantization
+    scale, zero_point = 0.0, 0
+    if quantization is not None and len(quantization.scale) == 1:
+        scale, zero_point = quantization.scale[0], quantization.zero_point[0]
+    return TensorDetails(
+        name=tensor.name,
+        index=tensor.index,
+        shape=_batch_shape(tensor, batch),
+        dtype=np.dtype(tensor.dtype),
+        scale=scale,
+        zero_point=zero_point,
+    )
+
+
+def _batch_shape(tensor: Tensor, batch: int) -> tuple[int, ...]:
+    own = tensor.shape[1:] if tensor.shape[:1] == (1,) else tensor.shape
+    return (batch, *own)
+
+
+def _as_bytes(array: Array) -> NDArray[np.uint8]:
+    return array.reshape(-1).view(np.uint8)
+
+
+def _address(array: Array) -> int:
+    return int(array.ctypes.data)
+
+
+def _shown(sizes: Sequence[object]) -> str:
+    return f"({', '.join(map(str, sizes))})"

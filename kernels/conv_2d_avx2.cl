@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// Macros: IS_SIGNED, 1 for int8 activations, 0 for uint8; WEIGHT_BITS, 8 or 16; TILE_W pixels x
+// VECTORS vectors of 8 channels are a block; PANEL_BYTES for a block's windows.
+#pragma OPENCL FP_CONTRACT OFF
+#include "kernel.clh"
+#define X86_LANES 8
+#include "requantize_x86.clh"
+
+#define HAS_SUMS 0
+#define ALWAYS_GATHERS (IS_SIGNED || WEIGHT_BITS == 16)
+#define VALUE_BYTES (WEIGHT_BITS / 8)
+#define QUADS(pairs, weight) ((INTS)X86(pmaddwd)((SHORTS)(pairs), (SHORTS)(weight)))
+
+#define EACH_PRODUCT(statement)                                      \
+  _Pragma("unroll") for (int p = 0; p < TILE_W; p++) {               \
+    INTS input = LOCAL(spread)(*(const ANY_INT*)(rows + p * pitch)); \
+    _Pragma("unroll") for (int v = 0; v < VECTORS; v++) {            \
+      statement;                                                     \
+    }                                                                \
+  }
+
+#if WEIGHT_BITS == 16
+typedef char LOCAL(chars16) __attribute__((vector_size(16)));
+typedef char LOCAL(near_chars16) __attribute__((vector_size(16), aligned(1)));
+typedef uchar LOCAL(uchars16) __attribute__((vector_size(16)));
+typedef short LOCAL(near_shorts) __attribute__((vector_size(32), aligned(1)));
+
+// Bytes as shorts. What is copied beyond the end is overwritten by what follows, or has weights of
+// 0.
+INLINE void LOCAL(copy)(const uchar* from, uchar* to, int size) {
+  for (int i = 0; i < size; i += 16) {
+    LOCAL(chars16) bytes = *(const LOCAL(near_chars16)*)(from + i);
+#if IS_SIGNED
+    *(LOCAL(near_shorts)*)(to + 2 * i) = __builtin_convertvector(bytes, SHORTS);
+#else
+    *(LOCAL(near_shorts)*)(to + 2 * i) =
+        (SHORTS)__builtin_convertvector((LOCAL(uchars16))bytes, SHORTS);
+#endif
+  }
+}
+
+// sum[p][v] += a window's shorts times weights, two of each a step.
+INLINE void LOCAL(add_products)(INTS (*sum)[VECTORS], const uchar* rows, int pitch, int jump,
+                                global const uchar* constants, global const int* params, int c) {
+  int steps = ROWS * ROW_STEPS;
+  const INTS* weight = PLAIN_POINTER(const INTS, constants + WEIGHTS) + c * steps * VECTORS;
+  for (int k = 0; k < steps; k++) {
+    EACH_PRODUCT(sum[p][v] += QUADS(input, weight[v]))
+    weight += VECTORS;
+    rows += 4;
+  }
+}
+#else
+#define PAIRS(input, weight) ((SHORTS)X86(pmaddubsw)((CHARS)(input), (CHARS)(weight)))
+
+// int8 + 128 is uint8. What is copied beyond the end is overwritten by what follows, or has weights
+// of 0.
+INLINE void LOCAL(copy)(const uchar* from, uchar* to, int size) {
+  INTS flip = LOCAL(spread)(IS_SIGNED ? 0x80808080 : 0);
+  for (int i = 0; i < size; i += 32) *(NEAR_INTS*)(to + i) = *(const NEAR_INTS*)(from + i) ^ flip;
+}
+
+// sum[p][v] += a window's bytes times weights, added in 16 bits over as many steps of a row as these
+// weights cannot overflow, whatever the bytes are. What weights are too large for that comes after:
+// an extra step is the rest of one step's weights.
+INLINE void LOCAL(add_products)(INTS (*sum)[VECTORS], const uchar* rows, int pitch, int jump,
+                                global const uchar* constants, global const int* params, int c) {
+  int row_steps = ROW_STEPS;
+  const uchar* first = rows;
+  const uchar* packed = PLAIN_POINTER(const uchar, constants + WEIGHTS);
+  const INTS* weight = (const INTS*)packed + c * ROWS * row_steps * VECTORS;
+  const int* table = (const int*)(packed + TABLE_AT);
+  INTS ones = LOCAL(spread)(0x00010001);
+  for (int row = 0; row < ROWS; row++) {
+    for (int left = row_steps; left > 0;) {
+      int count = EACH_LEAST(table[2 * c], left);
+      SHORTS part[TILE_W][VECTORS];
+      left -= count;
+      EACH_PRODUCT(part[p][v] = PAIRS(input, weight[v]))
+      while (--count) {
+        weight += VECTORS;
+        rows += 4;
+        EACH_PRODUCT(part[p][v] += PAIRS(input, weight[v]))
+      }
+      weight += VECTORS;
+      rows += 4;
+#pragma unroll
+      for (int p = 0; p < TILE_W; p++) {
+#pragma unroll
+        for (int v = 0; v < VECTORS; v++) sum[p][v] += QUADS(part[p][v], ones);
+      }
+    }
+    rows += jump;
+  }
+  const int* at = (const int*)(packed + STEPS_AT);
+  const INTS* extra = (const INTS*)(packed + EXTRA_AT);
+  for (int e = table[2 * c + 1]; e < table[2 * c + 3]; e++) {
+    rows = first + 4 * at[2 * e] + at[2 * e + 1] * jump;
+    EACH_PRODUCT(sum[p][v] += QUADS(PAIRS(input, extra[e * VECTORS + v]), ones))
+  }
+}
+#endif
+
+typedef int LOCAL(int2s) __attribute__((vector_size(8), aligned(1)));
+typedef int LOCAL(int4s) __attribute__((vector_size(16), aligned(1)));
+typedef int LOCAL(int8s) __attribute__((vector_size(32), aligned(1)));
+
+INLINE void LOCAL(store_some)(const uchar* from, uchar* to, int size) {
+  for (; size >= 8; size -= 8, from += 8, to += 8)
+    *(LOCAL(int2s)*)to = *(const LOCAL(int2s)*)from;
+  for (int i = 0; i < size; i++) to[i] = from[i];
+}
+
+// The first `size` of a vector's bytes.
+#define STORE(type, bytes, to, size)                   \
+  do {                                                 \
+    type all = bytes;                                  \
+    if (size >= (int)sizeof(type)) {                   \
+      *(type*)(to) = all;                              \
+    } else {                                           \
+      type held = all;                                 \
+      LOCAL(store_some)((const uchar*)&held, to, size); \
+    }                                                  \
+  } while (0)
+
+// A block's results as bytes: `size` channels a pixel, or all, at `to`, `pitch` bytes a pixel.
+#define PIXEL(p) ((p) < TILE_W ? (p) : TILE_W - 1)
+#define BYTES_OF(a, b, c, d)                                   \
+  (is_centred ? LOCAL(bytes_of_centred)(a, b, c, d, low, high) \
+              : LOCAL(bytes_of)(a, b, c, d, zero, low, high, 0))
+#define QUARTER(i) __builtin_shufflevector(bytes, bytes, i, 4 + (i))
+#define HALF(i) \
+  __builtin_shufflevector(bytes, bytes, 2 * (i), 2 * (i) + 1, 2 * (i) + 4, 2 * (i) + 5)
+INLINE void LOCAL(store)(INTS (*sum)[VECTORS], uchar* to, int pitch, int size, int zero, int low,
+                         int high, int is_centred) {
+#pragma unroll
+#if VECTORS == 1
+  for (int p = 0; p < TILE_W; p += 4, to += 4 * pitch) {
+    INTS bytes = BYTES_OF(sum[p][0], sum[PIXEL(p + 1)][0], sum[PIXEL(p + 2)][0],
+                          sum[PIXEL(p + 3)][0]);
+    STORE(LOCAL(int2s), QUARTER(0), to, size);
+    if (p + 1 < TILE_W) STORE(LOCAL(int2s), QUARTER(1), to + pitch, size);
+    if (p + 2 < TILE_W) STORE(LOCAL(int2s), QUARTER(2), to + 2 * pitch, size);
+    if (p + 3 < TILE_W) STORE(LOCAL(int2s), QUARTER(3), to + 3 * pitch, size);
+  }
+#elif VECTORS == 2
+  for (int p = 0; p < TILE_W; p += 2, to += 2 * pitch) {
+    INTS bytes =
+        BYTES_OF(sum[p][0], sum[p][1], sum[PIXEL(p + 1)][0], sum[PIXEL(p + 1)][1]);
+    STORE(LOCAL(int4s), HALF(0), to, size);
+    if (p + 1 < TILE_W) STORE(LOCAL(int4s), HALF(1), to + pitch, size);
+  }
+#elif VECTORS == 4
+  for (int p = 0; p < TILE_W; p++, to += pitch) {
+    INTS bytes = BYTES_OF(sum[p][0], sum[p][1], sum[p][2], sum[p][3]);
+    STORE(LOCAL(int8s), bytes, to, size);
+  }
+#endif
+}
+
+#include "conv_2d_x86.clh"
+
+// output[n,y,x,o] = sum over the window of (input - zero) * (weights[o,ky,kx,i] - zero), plus bias,
+// requantised and clamped   NHWC, OHWI   Source: reference/conv.h, integer_ops/conv.h
+// tile: a group of pixel blocks x a group of channel blocks; tiles: PIXEL_GROUPS * CHANNEL_GROUPS
+TILE(conv_2d_avx2_quant8) { LOCAL(run)(arena, constants, params, tile); }
+
+KERNEL(conv_2d_avx2_quant8)

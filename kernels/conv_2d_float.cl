@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// Macros: for the tiled kernels LANES x VECTORS output channels and TILE_W output pixels a
+// work-item.
+#pragma OPENCL FP_CONTRACT OFF
+#include "kernel.clh"
+#include "float.clh"
+
+#if USES_CONV_2D_FLOAT
+// output[n,y,x,o] = sum over the in-bounds window of input * weights[o,ky,kx,i], plus bias, clamped
+// NHWC, OHWI   Source: reference/conv.h
+// tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(n*out_h*out_w*out_c / TILE_ITEMS)
+TILE(conv_2d_float) {
+  global const float* input = (global const float*)(arena + INPUT);
+  global const float* weights = (global const float*)(constants + WEIGHTS);
+  global const float* bias = (global const float*)(constants + BIAS);
+  global float* output = (global float*)(arena + OUTPUT);
+  float low = as_float(OUTPUT_MIN);
+  float high = as_float(OUTPUT_MAX);
+  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
+    int element = tile * TILE_ITEMS + i;
+    if (element >= ELEMENTS) break;
+    int o = element % OUT_C;
+    int pixel = element / OUT_C;
+    int x = pixel % OUT_W;
+    int y = pixel / OUT_W % OUT_H;
+    int n = pixel / OUT_W / OUT_H;
+    float sum = bias[o];
+    for (int ky = 0; ky < KERNEL_H; ky++) {
+      int in_y = y * STRIDE_H - PAD_TOP + ky * DILATION_H;
+      if (in_y < 0 || in_y >= IN_H) continue;
+      for (int kx = 0; kx < KERNEL_W; kx++) {
+        int in_x = x * STRIDE_W - PAD_LEFT + kx * DILATION_W;
+        if (in_x < 0 || in_x >= IN_W) continue;
+        global const float* source = input + ((n * IN_H + in_y) * IN_W + in_x) * IN_C;
+        global const float* weight = weights + ((o * KERNEL_H + ky) * KERNEL_W + kx) * IN_C;
+        for (int c = 0; c < IN_C; c++) sum = MULTIPLY_ADD(source[c], weight[c], sum);
+      }
+    }
+    output[element] = ACTIVATE(sum, low, high);
+  }
+}
+
+KERNEL(conv_2d_float)
+#endif
+
+#define FLOATS JOIN(float, LANES)
+#define BLOCK (LANES * VECTORS)
+
+#if USES_CONV_2D_TILED_FLOAT
+#if IS_LITERAL
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL
+#endif
+
+// The same for TILE_W neighbouring pixels x BLOCK channels at a time. A window's pixels of a row are
+// one run of inputs, as its weights are, unless it is dilated. Where a window leaves its row, each
+// pixel is asked for, and one out of bounds reads zeros kept among the constants. The last block of
+// pixels or channels overlaps the one before it and writes the same values again: no short stores.
+// IS_LITERAL says that sizes are literals and windows small enough to be unrolled.
+// tile: TILE_ITEMS pixel blocks of one channel block; tiles: ceil(pixel blocks / TILE_ITEMS) *
+// channel blocks
+TILE(conv_2d_tiled_float) {
+  int block = tile / BLOCK_TILES;
+  int first_channel = min(block * BLOCK, OUT_C - BLOCK);
+  global const float* bias = (global const float*)(constants + BIAS) + first_channel;
+  FLOATS low = as_float(OUTPUT_MIN);
+  FLOATS high = as_float(OUTPUT_MAX);
+  int in_c = IN_C;
+  int step = STRIDE_W * in_c;
+  int runs = DILATION_W == 1 ? 1 : KERNEL_W;
+  int length = DILATION_W == 1 ? KERNEL_W * in_c : in_c;
+  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
+    int item = tile % BLOCK_TILES * TILE_ITEMS + i;
+    if (item >= PIXEL_BLOCKS) break;
+    int x = min(item % ROW_BLOCKS * TILE_W, OUT_W - TILE_W);
+    int rest = item / ROW_BLOCKS;
+    int y = rest % OUT_H;
+    int n = rest / OUT_H;
+    int in_x = x * STRIDE_W - PAD_LEFT;
+    int last_x = in_x + (TILE_W - 1) * STRIDE_W + (KERNEL_W - 1) * DILATION_W;
+    int is_inside = in_x >= 0 && last_x < IN_W;
+    FLOATS sum[TILE_W][VECTORS];
+#pragma unroll
+    for (int p = 0; p < TILE_W; p++)
+#pragma unroll
+      for (int v = 0; v < VECTORS; v++) sum[p][v] = LOAD_FLOATS(v, bias);
+    for (int ky = 0; ky < KERNEL_H; ky++) {
+      int in_y = y * STRIDE_H - PAD_TOP + ky * DILATION_H;
+      if (in_y < 0 || in_y >= IN_H) continue;
+      global const float* weight = (global const float*)(constants + WEIGHTS) +
+                                   (block * KERNEL_H + ky) * (KERNEL_W * in_c * BLOCK);
+      global const float* row =
+          (global const float*)(arena + INPUT) + ((n * IN_H + in_y) * IN_W + in_x) * in_c;
+      if (is_inside) {
+        for (int r = 0; r < runs; r++) {
+          UNROLL
+          for (int k = 0; k < length; k++) {
+            FLOATS factor[VECTORS];
+#pragma unroll
+            for (int v = 0; v < VECTORS; v++) factor[v] = LOAD_FLOATS(v, weight);
+            weight += BLOCK;
+#pragma unroll
+            for (int p = 0; p < TILE_W; p++) {
+              FLOATS a = row[p * step + k];
+#pragma unroll
+              for (int v = 0; v < VECTORS; v++) sum[p][v] = MULTIPLY_ADD(factor[v], a, sum[p][v]);
+            }
+          }
+          row += DILATION_W * in_c;
+        }
+      } else {
+        UNROLL
+        for (int kx = 0; kx < KERNEL_W; kx++) {
+          global const float* source[TILE_W];
+#pragma unroll
+          for (int p = 0; p < TILE_W; p++) {
+            int at_x = in_x + p * STRIDE_W + kx * DILATION_W;
+            source[p] = at_x >= 0 && at_x < IN_W
+                            ? row + (p * STRIDE_W + kx * DILATION_W) * in_c
+                            : (global const float*)(constants + ZEROS);
+          }
+          UNROLL
+          for (int k = 0; k < in_c; k++) {
+            FLOATS factor[VECTORS];
+#pragma unroll
+            for (int v = 0; v < VECTORS; v++) factor[v] = LOAD_FLOATS(v, weight);
+            weight += BLOCK;
+#pragma unroll
+            for (int p = 0; p < TILE_W; p++) {
+              FLOATS a = source[p][k];
+#pragma unroll
+              for (int v = 0; v < VECTORS; v++) sum[p][v] = MULTIPLY_ADD(factor[v], a, sum[p][v]);
+            }
+          }
+        }
+      }
+    }
+    global float* output =
+        (global float*)(arena + OUTPUT) + ((n * OUT_H + y) * OUT_W + x) * OUT_C + first_channel;
+#pragma unroll
+    for (int p = 0; p < TILE_W; p++)
+#pragma unroll
+      for (int v = 0; v < VECTORS; v++)
+        STORE_FLOATS(ACTIVATE(sum[p][v], low, high), v, output + p * OUT_C);
+  }
+}
+
+KERNEL(conv_2d_tiled_float)
+#endif
+
+#if USES_CONV_2D_1X1_FLOAT
+// The same for windows of one pixel and strides of 1: input and output pixels are alike, and the
+// inputs of a block lie side by side.
+// tile: TILE_ITEMS pixel blocks of one channel block; tiles: ceil(pixel blocks / TILE_ITEMS) *
+// channel blocks
+TILE(conv_2d_1x1_float) {
+  int block = tile / BLOCK_TILES;
+  int first_channel = min(block * BLOCK, OUT_C - BLOCK);
+  global const float* bias = (global const float*)(constants + BIAS) + first_channel;
+  global const float* weights =
+      (global const float*)(constants + WEIGHTS) + block * (IN_C * BLOCK);
+  FLOATS low = as_float(OUTPUT_MIN);
+  FLOATS high = as_float(OUTPUT_MAX);
+  int in_c = IN_C;
+  int out_c = OUT_C;
+  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
+    int item = tile % BLOCK_TILES * TILE_ITEMS + i;
+    if (item >= PIXEL_BLOCKS) break;
+    int pixel = min(item * TILE_W, PIXELS - TILE_W);
+    global const float* input = (global const float*)(arena + INPUT) + pixel * in_c;
+    FLOATS sum[TILE_W][VECTORS];
+#pragma unroll
+    for (int p = 0; p < TILE_W; p++)
+#pragma unroll
+      for (int v = 0; v < VECTORS; v++) sum[p][v] = LOAD_FLOATS(v, bias);
+    global const float* weight = weights;
+    for (int k = 0; k < in_c; k++) {
+      FLOATS factor[VECTORS];
+#pragma unroll
+      for (int v = 0; v < VECTORS; v++) factor[v] = LOAD_FLOATS(v, weight);
+      weight += BLOCK;
+#pragma unroll
+      for (int p = 0; p < TILE_W; p++) {
+        FLOATS a = input[p * in_c + k];
+#pragma unroll
+        for (int v = 0; v < VECTORS; v++) sum[p][v] = MULTIPLY_ADD(factor[v], a, sum[p][v]);
+      }
+    }
+    global float* output = (global float*)(arena + OUTPUT) + pixel * out_c + first_channel;
+#pragma unroll
+    for (int p = 0; p < TILE_W; p++)
+#pragma unroll
+      for (int v = 0; v < VECTORS; v++)
+        STORE_FLOATS(ACTIVATE(sum[p][v], low, high), v, output + p * out_c);
+  }
+}
+
+KERNEL(conv_2d_1x1_float)
+#endif

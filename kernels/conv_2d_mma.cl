@@ -1,0 +1,422 @@
+// SPDX-License-Identifier: Apache-2.0
+// Macros: ELEM, the activations' type, uchar or char, and IS_SIGNED; C_BLOCKS and P_BLOCKS, how many
+// times 16 output channels and 8 output pixels a warp computes at once; SUMS_PIXELS, 1 where weights
+// have a zero point; AHEAD, 1 where weights are loaded a step ahead, as pixels always are, for few
+// results a warp; SPLITS, 1 where several warps share a sum's terms, through SCRATCH_INTS; for any
+// window ALIGNED, 1 where pixels are multiples of 16 bytes; those of requantize_word.clh.
+#pragma OPENCL FP_CONTRACT OFF
+#include "kernel.clh"
+#include "quantize.clh"
+#include "ptx.clh"
+#include "requantize_word.clh"
+
+#define BLOCK_C (16 * C_BLOCKS)
+#define BLOCK_PIXELS (8 * P_BLOCKS)
+#define LANE_C (2 * C_BLOCKS)
+
+// The weights are the left matrix, a pixel's terms a column of the right one. A lane takes a chunk of
+// 16 neighbouring bytes of its pixel a step, the warp 4 times as many: the order of a sum's terms is
+// free, and weights are packed in the order that this gives. Their order also spreads the channels so
+// that a lane ends with LANE_C neighbours of its two pixels.
+#define CHUNK 16
+#define WORDS 4
+#define PAIRS 2  // of words, which one instruction multiplies
+#define STEP_VECTORS (C_BLOCKS * PAIRS * 32)
+#define ONES 0x01010101u
+
+#if USES_CONV_2D_1X1_MMA_QUANT8
+#define PLACE_INTS 1
+
+static void LOCAL(locate)(int* place, int pixel, int input, int3 size, global const int* params) {
+  place[0] = input + pixel * size.z;
+}
+
+// Loads the chunk's words of each pixel; `ones` has a one for each byte that is a term.
+// NOTE: 16 bytes at once need an address that is a multiple of 16, as tensors and IN_C are.
+static void LOCAL(load_terms)(uint terms[P_BLOCKS][WORDS], uint ones[WORDS],
+                              int place[P_BLOCKS][PLACE_INTS], int chunk, int3 size,
+                              global const uchar* arena, global const int4* table, uint zeros) {
+  int is_term = chunk * CHUNK < size.z;
+  int offset = is_term ? chunk * CHUNK : 0;
+  ones[0] = ones[1] = ones[2] = ones[3] = is_term ? ONES : 0u;
+#pragma unroll
+  for (int p = 0; p < P_BLOCKS; p++)
+    vstore4(*(global const uint4*)(arena + place[p][0] + offset), 0, terms[p]);
+}
+
+#else
+#define PLACE_INTS 3
+
+// A window's first row, its first byte in the row, and that byte's place.
+static void LOCAL(locate)(int* place, int pixel, int input, int3 size, global const int* params) {
+  int row = pixel / OUT_W;
+  int n = row / OUT_H;
+  place[0] = (row - n * OUT_H) * STRIDE_H - PAD_TOP;
+  place[1] = ((pixel - row * OUT_W) * STRIDE_W - PAD_LEFT) * size.z;
+  place[2] = input + (n * size.x + place[0]) * size.y + place[1];
+}
+
+// The same by a table: a chunk's row and byte from the window's first, and how many bytes are terms;
+// then its ones. Bytes that are no terms may be anything, as they have no weight.
+static void LOCAL(load_terms)(uint terms[P_BLOCKS][WORDS], uint ones[WORDS],
+                              int place[P_BLOCKS][PLACE_INTS], int chunk, int3 size,
+                              global const uchar* arena, global const int4* table, uint zeros) {
+  int4 entry = table[2 * chunk];
+#if SUMS_PIXELS
+  vstore4(as_uint4(table[2 * chunk + 1]), 0, ones);
+#endif
+#pragma unroll
+  for (int p = 0; p < P_BLOCKS; p++) {
+    int first = place[p][1] + entry.y;
+    int is_row = (uint)(place[p][0] + entry.x) < (uint)size.x;
+    global const uchar* source = arena + place[p][2] + entry.x * size.y + entry.y;
+    vstore4((uint4)zeros, 0, terms[p]);
+#if ALIGNED
+    if (is_row && (uint)first < (uint)size.y)
+      vstore4(*(global const uint4*)source, 0, terms[p]);
+#else
+    if (is_row && first >= 0 && first + entry.z <= size.y) {
+      int odd = (int)((uintptr_t)source & 3);
+      global const uint* from = (global const uint*)(source - odd);
+      uint word = from[0];
+#pragma unroll
+      for (int w = 0; w < WORDS; w++) {
+        uint next = from[w + 1];
+        terms[p][w] = LOCAL(funnel)(word, next, odd * 8);
+        word = next;
+      }
+    } else if (is_row) {
+#pragma unroll
+      for (int w = 0; w < WORDS; w++) {
+#pragma unroll 1
+        for (int b = 4 * w; b < 4 * w + 4; b++) {
+          uint byte = (uint)(first + b) < (uint)size.y ? source[b] : zeros & 255u;
+          terms[p][w] = terms[p][w] >> 8 | byte << 24;
+        }
+      }
+    }
+#endif
+  }
+}
+#endif
+
+static void LOCAL(load_weights)(uint weights[C_BLOCKS][PAIRS][4], global const uint4* from) {
+#pragma unroll
+  for (int u = 0; u < C_BLOCKS; u++) {
+#pragma unroll
+    for (int pair = 0; pair < PAIRS; pair++)
+      vstore4(from[(u * PAIRS + pair) * 32], 0, weights[u][pair]);
+  }
+}
+
+static void LOCAL(take)(uint terms[P_BLOCKS][WORDS], uint ones[WORDS],
+                        uint next_terms[P_BLOCKS][WORDS], uint next_ones[WORDS]) {
+#pragma unroll
+  for (int w = 0; w < WORDS; w++) {
+    ones[w] = next_ones[w];
+#pragma unroll
+    for (int p = 0; p < P_BLOCKS; p++) terms[p][w] = next_terms[p][w];
+  }
+}
+
+// Adds a step's products, and the pixels' terms where the weights' zero point needs their sum.
+static void LOCAL(add_products)(int sum[P_BLOCKS][C_BLOCKS][4], int pixel_sum[P_BLOCKS][4],
+                                uint weights[C_BLOCKS][PAIRS][4], uint terms[P_BLOCKS][WORDS],
+                                uint ones[WORDS], local int* scratch) {
+#pragma unroll
+  for (int w = 0; w < WORDS; w += 2) {
+#pragma unroll
+    for (int p = 0; p < P_BLOCKS; p++) {
+#pragma unroll
+      for (int u = 0; u < C_BLOCKS; u++)
+        LOCAL(mma)(sum[p][u], weights[u][w / 2], terms[p][w], terms[p][w + 1], scratch);
+#if SUMS_PIXELS
+      uint rows_of_ones[4] = {ones[w], ones[w], ones[w + 1], ones[w + 1]};
+      LOCAL(mma)(pixel_sum[p], rows_of_ones, terms[p][w], terms[p][w + 1], scratch);
+#endif
+    }
+  }
+}
+
+// Stores a word's four channels; the last ones of all may be fewer.
+static void LOCAL(store)(uint word, int c, int out_c, global uchar* output) {
+  if ((out_c & 3) == 0) {
+    if (c < out_c) *(global uint*)(output + c) = word;
+  } else {
+#pragma unroll 1
+    for (int i = 0; i < 4 && c + i < out_c; i++) output[c + i] = (uchar)(word >> (8 * i));
+  }
+}
+
+#if SPLITS
+// The four channels that an item finishes, counted from the tile's first: from an item's lowest bits
+// on it is a lane, which of its two pixels, which four of its channels, which 8 pixels, which block.
+static int LOCAL(c_of_item)(int item, int block_n_bits) {
+  int block_n = item / (C_BLOCKS * P_BLOCKS * 32) & ((1 << block_n_bits) - 1);
+  return block_n * BLOCK_C + (item >> 2 & 7) * LANE_C + (item >> 6) % (C_BLOCKS / 2) * 4;
+}
+#else
+static void LOCAL(load_all_scaling)(LOCAL(scaling) by[C_BLOCKS / 2], global const int* channel,
+                                    int padded_c) {
+#pragma unroll
+  for (int u = 0; u < C_BLOCKS; u += 2)
+    by[u / 2] = LOCAL(load_scaling)(channel + u * 2, padded_c);
+}
+
+// A lane's results: LANE_C channels of two pixels of every 8. It is called with a literal `is_float`.
+static void LOCAL(store_block)(int sum[P_BLOCKS][C_BLOCKS][4], LOCAL(scaling) by[C_BLOCKS / 2],
+                               int is_float, int3 range, int pixel, int pixels, int c, int out_c,
+                               global uchar* output) {
+#pragma unroll
+  for (int p = 0; p < P_BLOCKS; p++) {
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      uint words[C_BLOCKS / 2];
+#pragma unroll
+      for (int u = 0; u < C_BLOCKS; u += 2) {
+        int4 four =
+            (int4)(sum[p][u][i], sum[p][u][i + 2], sum[p][u + 1][i], sum[p][u + 1][i + 2]);
+        words[u / 2] = is_float ? LOCAL(to_word_float)(four, by[u / 2], range)
+                                : LOCAL(to_word_fixed)(four, by[u / 2], range);
+      }
+      if (pixel + p * 8 + i < pixels) {
+        global uchar* to = output + (pixel + p * 8 + i) * out_c;
+#if C_BLOCKS == 4
+        if ((out_c & 7) == 0) {
+          if (c < out_c) *(global uint2*)(to + c) = (uint2)(words[0], words[1]);
+        } else {
+          LOCAL(store)(words[0], c, out_c, to);
+          LOCAL(store)(words[1], c + 4, out_c, to);
+        }
+#else
+        LOCAL(store)(words[0], c, out_c, to);
+#endif
+      }
+    }
+  }
+}
+#endif
+
+// A job is some turns of BLOCK_PIXELS x BLOCK_C sums over one part of their terms, and a warp's work.
+// A tile has JOBS of them: its blocks, as often as there are parts, both powers of 2.
+static void LOCAL(compute)(global uchar* arena, global const uchar* constants,
+                           global const int* params, int tile, local int* scratch) {
+  int lane = get_local_id(0) & 31;
+  int row = lane >> 2;
+  int column = lane & 3;
+  int jobs = JOBS;
+  int block_bits = BLOCK_BITS;
+  int block_n_bits = BLOCK_N_BITS;
+  int tiles_n = TILES_N;
+#if AHEAD
+  int turns = 1;
+#else
+  int turns = TURNS;
+#endif
+  int input = INPUT;
+  int pixels = PIXELS;
+  int out_c = OUT_C;
+  int padded_c = PADDED_C;
+  int steps = STEPS;
+  int part_steps = PART_STEPS;
+#if USES_CONV_2D_1X1_MMA_QUANT8
+  int3 size = (int3)(0, 0, IN_C);
+  uint zeros = 0;
+  global const int4* table = 0;
+#else
+  int3 size = (int3)(IN_H, IN_W * IN_C, IN_C);
+  uint zeros = (uint)INPUT_ZEROS;
+  global const int4* table = (global const int4*)(constants + CHUNKS);
+#endif
+  int3 range = (int3)(OUTPUT_ZERO, OUTPUT_MIN, OUTPUT_MAX);
+  global uchar* output = arena + OUTPUT;
+  global const int* channels = (global const int*)(constants + CHANNELS);
+  global const uint4* all_weights = (global const uint4*)(constants + WEIGHTS) + lane;
+#if SUMS_PIXELS
+  int weight_zero = WEIGHT_ZERO;
+#endif
+  int tile_m = tile / tiles_n;
+  int turn_pixels = BLOCK_PIXELS << (block_bits - block_n_bits);
+  int first_pixel = tile_m * turns * turn_pixels;
+  int first_c = (tile - tile_m * tiles_n) * (BLOCK_C << block_n_bits);
+#if SPLITS
+  int parts = PARTS;
+  int items = (P_BLOCKS * C_BLOCKS * 32) << block_bits;
+  // The first item's scaling is there when its sums are.
+  int item_c = first_c + LOCAL(c_of_item)(min((int)get_local_id(0), items - 1), block_n_bits);
+  LOCAL(scaling) by = LOCAL(load_scaling)(channels + item_c, padded_c);
+#endif
+
+  for (int first_job = 0; first_job < jobs; first_job += get_local_size(0) >> 5) {
+    int job = first_job + (get_local_id(0) >> 5);
+    int is_mine = job < jobs;
+    if (MAY_SKIP(!is_mine)) break;
+    job = min(job, jobs - 1);
+    int part = job >> block_bits;
+    int block = job & ((1 << block_bits) - 1);
+    int pixel = first_pixel + (block >> block_n_bits) * BLOCK_PIXELS;
+    int c = first_c + (block & ((1 << block_n_bits) - 1)) * BLOCK_C;
+    if (MAY_SKIP(c >= out_c)) continue;
+
+    int step = part * part_steps;
+    int first_chunk = step * 4 + column;
+    int chunk = first_chunk;
+    global const uint4* first_weight = all_weights + (c / BLOCK_C * steps + step) * STEP_VECTORS;
+    global const uint4* weight = first_weight;
+    int place[P_BLOCKS][PLACE_INTS];
+    uint next_terms[P_BLOCKS][WORDS];
+    uint next_ones[WORDS];
+#pragma unroll
+    for (int p = 0; p < P_BLOCKS; p++)
+      LOCAL(locate)(place[p], min(pixel + p * 8 + row, pixels - 1), input, size, params);
+    LOCAL(load_terms)(next_terms, next_ones, place, chunk, size, arena, table, zeros);
+    uint weights[C_BLOCKS][PAIRS][4];
+    uint terms[P_BLOCKS][WORDS];
+    uint ones[WORDS];
+#if AHEAD
+    LOCAL(load_weights)(weights, weight);
+    LOCAL(take)(terms, ones, next_terms, next_ones);
+#endif
+#if !SPLITS
+    int lane_c = c + row * LANE_C;
+    LOCAL(scaling) by[C_BLOCKS / 2];
+    LOCAL(load_all_scaling)(by, channels + lane_c, padded_c);
+#endif
+
+    for (int turn = 0; turn < turns; turn++) {
+      if (MAY_SKIP(pixel >= pixels)) break;
+      int sum[P_BLOCKS][C_BLOCKS][4];
+      int pixel_sum[P_BLOCKS][4];
+#pragma unroll
+      for (int p = 0; p < P_BLOCKS; p++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+          pixel_sum[p][i] = 0;
+#pragma unroll
+          for (int u = 0; u < C_BLOCKS; u += 2) {
+#if SPLITS
+            sum[p][u][i] = sum[p][u + 1][i] = 0;
+#else
+            sum[p][u][i] = i < 2 ? by[u / 2].bias.x : by[u / 2].bias.y;
+            sum[p][u + 1][i] = i < 2 ? by[u / 2].bias.z : by[u / 2].bias.w;
+#endif
+          }
+        }
+      }
+      int i = 0;
+      do {
+        // A copy waits for what it copies: where few warps hide that, it comes last.
+#if AHEAD
+        uint next_weights[C_BLOCKS][PAIRS][4];
+#else
+        LOCAL(take)(terms, ones, next_terms, next_ones);
+        LOCAL(load_weights)(weights, weight);
+#endif
+        // The next step, or the next turn's first.
+        weight += STEP_VECTORS;
+        chunk += 4;
+        i++;
+        if (i == part_steps) {
+          weight = first_weight;
+          chunk = first_chunk;
+#pragma unroll
+          for (int p = 0; p < P_BLOCKS; p++)
+            LOCAL(locate)(place[p], min(pixel + turn_pixels + p * 8 + row, pixels - 1), input,
+                          size, params);
+        }
+        int is_next = i < part_steps || turn + 1 < turns;
+        if (is_next) {
+          LOCAL(load_terms)(next_terms, next_ones, place, chunk, size, arena, table, zeros);
+#if AHEAD
+          LOCAL(load_weights)(next_weights, weight);
+#endif
+        }
+        LOCAL(add_products)(sum, pixel_sum, weights, terms, ones, scratch);
+#if AHEAD
+        if (is_next) {
+          LOCAL(take)(terms, ones, next_terms, next_ones);
+#pragma unroll
+          for (int k = 0; k < C_BLOCKS * PAIRS * 4; k++)
+            weights[k / 4 / PAIRS][k / 4 % PAIRS][k % 4] =
+                next_weights[k / 4 / PAIRS][k / 4 % PAIRS][k % 4];
+        }
+#endif
+      } while (i < part_steps);
+#if SUMS_PIXELS
+#pragma unroll
+      for (int p = 0; p < P_BLOCKS; p++) {
+#pragma unroll
+        for (int u = 0; u < C_BLOCKS; u++) {
+#pragma unroll
+          for (int i = 0; i < 4; i++) sum[p][u][i] -= weight_zero * pixel_sum[p][i & 1];
+        }
+      }
+#endif
+#if SPLITS
+#pragma unroll
+      for (int p = 0; p < P_BLOCKS; p++) {
+#pragma unroll
+        for (int u = 0; u < C_BLOCKS; u++) {
+#pragma unroll
+          for (int i = 0; i < 4; i++)
+            if (is_mine)
+              scratch[(((job * P_BLOCKS + p) * C_BLOCKS + u) * 4 + i) * 32 + lane] = sum[p][u][i];
+        }
+      }
+#else
+      int lane_pixel = pixel + column * 2;
+#if !AHEAD
+      // Once more, rather than have its registers taken all the time.
+      LOCAL(load_all_scaling)(by, channels + lane_c, padded_c);
+#endif
+      int end = is_mine ? pixels : 0;
+      if (LOCAL(is_float)(by[0]))
+        LOCAL(store_block)(sum, by, 1, range, lane_pixel, end, lane_c, out_c, output);
+      else
+        LOCAL(store_block)(sum, by, 0, range, lane_pixel, end, lane_c, out_c, output);
+#endif
+      pixel += turn_pixels;
+    }
+  }
+
+#if SPLITS
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (int item = get_local_id(0); item < items; item += get_local_size(0)) {
+    int i = item >> 5 & 1;
+    int p = item / (C_BLOCKS * 32) % P_BLOCKS;
+    int block = item / (C_BLOCKS * P_BLOCKS * 32);
+    int pixel = first_pixel + (block >> block_n_bits) * BLOCK_PIXELS + p * 8 + column * 2 + i;
+    local const int* from = scratch + ((item >> 6) * 8 + i) * 32 + lane;
+    int4 sum = by.bias;
+    for (int part = 0; part < parts; part++) {
+      sum += (int4)(from[0], from[64], from[128], from[192]);
+      from += items * 4;
+    }
+    uint word = LOCAL(is_float)(by) ? LOCAL(to_word_float)(sum, by, range)
+                                    : LOCAL(to_word_fixed)(sum, by, range);
+    if (pixel < pixels) LOCAL(store)(word, item_c, out_c, output + pixel * out_c);
+    int next = item + get_local_size(0);
+    if (next < items) {
+      item_c = first_c + LOCAL(c_of_item)(next, block_n_bits);
+      by = LOCAL(load_scaling)(channels + item_c, padded_c);
+    }
+  }
+#endif
+}
+
+#if USES_CONV_2D_1X1_MMA_QUANT8
+// output = requantised input * weights as in conv_2d.cl, for windows of one pixel. Of input * (weight
+// - zero) the zero point's part is summed by a matrix of ones; the input's zero point is in the bias.
+// tile: TURNS times some blocks of pixels x some of channels, TILES_N along the channels
+TILE(conv_2d_1x1_mma_quant8) { LOCAL(compute)(arena, constants, params, tile, scratch); }
+
+KERNEL(conv_2d_1x1_mma_quant8)
+#endif
+
+#if USES_CONV_2D_MMA_QUANT8
+// The same for any window.
+// tile: TURNS times some blocks of pixels x some of channels, TILES_N along the channels
+TILE(conv_2d_mma_quant8) { LOCAL(compute)(arena, constants, params, tile, scratch); }
+
+KERNEL(conv_2d_mma_quant8)
+#endif

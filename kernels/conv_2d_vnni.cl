@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// Macros: IS_SIGNED, 1 for int8 activations, 0 for uint8; TILE_W pixels x VECTORS vectors of 16
+// channels are a block; PANEL_BYTES for a block's windows.
+#pragma OPENCL FP_CONTRACT OFF
+#include "kernel.clh"
+#define X86_LANES 16
+#include "requantize_x86.clh"
+
+#define HAS_SUMS !IS_SIGNED
+#define ALWAYS_GATHERS 0
+#define VALUE_BYTES 1
+#define DOT(sum, input, weight) ((INTS)__builtin_ia32_vpdpbusd512(sum, input, weight))
+
+// sum[p][v] += a window's bytes times weights: 4 bytes of one pixel, the same for all lanes, times
+// 4 weights of each lane's channel.
+INLINE void LOCAL(add_products)(INTS (*sum)[VECTORS], const uchar* rows, int pitch, int jump,
+                                global const uchar* constants, global const int* params, int c) {
+  int steps = ROWS * ROW_STEPS, row_steps = ROW_STEPS, left = row_steps;
+  const INTS* weight = PLAIN_POINTER(const INTS, constants + WEIGHTS) + c * steps * VECTORS;
+#if IS_SIGNED
+  INTS flip = LOCAL(spread)(0x80808080);
+#endif
+  for (int k = 0; k < steps; k++) {
+#pragma unroll
+    for (int p = 0; p < TILE_W; p++) {
+      const ANY_INT* bytes = (const ANY_INT*)(rows + p * pitch);
+#if IS_SIGNED
+      // int8 + 128 is uint8. The compiler would flip a scalar's bits and spread it after that.
+      INTS input;
+      __asm__("vpxord %2%{1to16%}, %1, %0" : "=v"(input) : "v"(flip), "m"(*bytes));
+#else
+      INTS input = LOCAL(spread)(*bytes);
+#endif
+#pragma unroll
+      for (int v = 0; v < VECTORS; v++) sum[p][v] = DOT(sum[p][v], input, weight[v]);
+    }
+    weight += VECTORS;
+    rows += 4;
+    if (--left == 0) {
+      left = row_steps;
+      rows += jump;
+    }
+  }
+}
+
+#if HAS_SUMS
+// In each 4 lanes the sum of 4 lanes of a, of b, of c and of d.
+INLINE INTS LOCAL(added)(INTS a, INTS b, INTS c, INTS d) {
+#define EVEN 0, 2, 16, 18, 4, 6, 20, 22, 8, 10, 24, 26, 12, 14, 28, 30
+#define ODD 1, 3, 17, 19, 5, 7, 21, 23, 9, 11, 25, 27, 13, 15, 29, 31
+  INTS ab = __builtin_shufflevector(a, b, EVEN) + __builtin_shufflevector(a, b, ODD);
+  INTS cd = __builtin_shufflevector(c, d, EVEN) + __builtin_shufflevector(c, d, ODD);
+  return __builtin_shufflevector(ab, cd, EVEN) + __builtin_shufflevector(ab, cd, ODD);
+}
+
+// corrections[p] = the sum of a window's bytes times what the weights' zero point is above 128,
+// which is what int8 weights, 128 less than as stored, make too much. RAMP has 64 bytes of that
+// factor, then 64 of 0.
+INLINE void LOCAL(correct)(const uchar* rows, int pitch, int jump, global const uchar* constants,
+                           global const int* params, int* corrections) {
+  const uchar* ramp = PLAIN_POINTER(const uchar, constants + RAMP);
+  int size = ROW_BYTES;
+  INTS sum[16];
+#pragma unroll
+  for (int p = 0; p < 16; p++) sum[p] = LOCAL(spread)(0);
+  if (IS_CORRECTED) {
+    for (int row = 0; row < ROWS; row++) {
+      for (int k = 0; k < size; k += 64) {
+        INTS factor = *(const NEAR_INTS*)(ramp + EACH_MOST(0, 64 - (size - k)));
+#pragma unroll
+        for (int p = 0; p < TILE_W; p++)
+          sum[p] = DOT(sum[p], *(const NEAR_INTS*)(rows + p * pitch + k), factor);
+      }
+      rows += 4 * ROW_STEPS + jump;
+    }
+  }
+  INTS part[4];
+#pragma unroll
+  for (int i = 0; i < 4; i++)
+    part[i] = LOCAL(added)(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]);
+#define LOW_PIECES 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27
+#define HIGH_PIECES 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31
+#define LOW_HALVES 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23
+#define HIGH_HALVES 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31
+  INTS first = __builtin_shufflevector(part[0], part[1], LOW_PIECES) +
+               __builtin_shufflevector(part[0], part[1], HIGH_PIECES);
+  INTS last = __builtin_shufflevector(part[2], part[3], LOW_PIECES) +
+              __builtin_shufflevector(part[2], part[3], HIGH_PIECES);
+  *(INTS*)corrections = __builtin_shufflevector(first, last, LOW_HALVES) +
+                        __builtin_shufflevector(first, last, HIGH_HALVES);
+}
+#endif
+
+// What is copied beyond the end is overwritten by what follows, or has weights of 0.
+INLINE void LOCAL(copy)(const uchar* from, uchar* to, int size) {
+  for (int i = 0; i < size; i += 64) *(NEAR_INTS*)(to + i) = *(const NEAR_INTS*)(from + i);
+}
+
+typedef int LOCAL(int4s) __attribute__((vector_size(16), aligned(1)));
+typedef int LOCAL(int8s) __attribute__((vector_size(32), aligned(1)));
+typedef char LOCAL(chars16) __attribute__((vector_size(16)));
+typedef char LOCAL(chars32) __attribute__((vector_size(32)));
+#define INT4S LOCAL(int4s)
+#define INT8S LOCAL(int8s)
+
+// The first `size` of 16 or 32 bytes; none where it is negative.
+INLINE void LOCAL(store4)(INT4S bytes, uchar* to, int size) {
+  if (size >= 16)
+    *(INT4S*)to = bytes;
+  else
+    __builtin_ia32_storedquqi128_mask((LOCAL(chars16)*)to, (LOCAL(chars16))bytes,
+                                      (1 << EACH_MOST(size, 0)) - 1);
+}
+
+INLINE void LOCAL(store8)(INT8S bytes, uchar* to, int size) {
+  if (size >= 32)
+    *(INT8S*)to = bytes;
+  else
+    __builtin_ia32_storedquqi256_mask((LOCAL(chars32)*)to, (LOCAL(chars32))bytes,
+                                      (1u << EACH_MOST(size, 0)) - 1);
+}
+
+// A block's results as bytes: `size` channels a pixel, or all, at `to`, `pitch` bytes a pixel.
+#define PIXEL(p) ((p) < TILE_W ? (p) : TILE_W - 1)
+#define BYTES_OF(a, b, c, d)                                   \
+  (is_centred ? LOCAL(bytes_of_centred)(a, b, c, d, low, high) \
+              : LOCAL(bytes_of)(a, b, c, d, zero, low, high, 0))
+#define QUARTER(i) __builtin_shufflevector(bytes, bytes, i, 4 + (i), 8 + (i), 12 + (i))
+INLINE void LOCAL(store)(INTS (*sum)[VECTORS], uchar* to, int pitch, int size, int zero, int low,
+                         int high, int is_centred) {
+#pragma unroll
+#if VECTORS == 1
+  for (int p = 0; p < TILE_W; p += 4, to += 4 * pitch) {
+    INTS bytes = BYTES_OF(sum[p][0], sum[PIXEL(p + 1)][0], sum[PIXEL(p + 2)][0],
+                          sum[PIXEL(p + 3)][0]);
+    LOCAL(store4)(QUARTER(0), to, size);
+    if (p + 1 < TILE_W) LOCAL(store4)(QUARTER(1), to + pitch, size);
+    if (p + 2 < TILE_W) LOCAL(store4)(QUARTER(2), to + 2 * pitch, size);
+    if (p + 3 < TILE_W) LOCAL(store4)(QUARTER(3), to + 3 * pitch, size);
+  }
+#elif VECTORS == 2
+  for (int p = 0; p < TILE_W; p += 2, to += 2 * pitch) {
+    INTS bytes =
+        BYTES_OF(sum[p][0], sum[p][1], sum[PIXEL(p + 1)][0], sum[PIXEL(p + 1)][1]);
+    bytes = __builtin_shufflevector(bytes, bytes, 0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14,
+                                    15);
+    LOCAL(store8)(__builtin_shufflevector(bytes, bytes, 0, 1, 2, 3, 4, 5, 6, 7), to, size);
+    if (p + 1 < TILE_W)
+      LOCAL(store8)(__builtin_shufflevector(bytes, bytes, 8, 9, 10, 11, 12, 13, 14, 15), to + pitch,
+                    size);
+  }
+#elif VECTORS == 4
+  for (int p = 0; p < TILE_W; p++, to += pitch) {
+    INTS bytes = BYTES_OF(sum[p][0], sum[p][1], sum[p][2], sum[p][3]);
+    LOCAL(store8)(__builtin_shufflevector(bytes, bytes, 0, 1, 2, 3, 4, 5, 6, 7), to, size);
+    LOCAL(store8)(__builtin_shufflevector(bytes, bytes, 8, 9, 10, 11, 12, 13, 14, 15), to + 32,
+                  size - 32);
+  }
+#endif
+}
+
+#include "conv_2d_x86.clh"
+
+// output[n,y,x,o] = sum over the window of (input - zero) * (weights[o,ky,kx,i] - zero), plus bias,
+// requantised and clamped   NHWC, OHWI   Source: reference/conv.h, integer_ops/conv.h
+// tile: a group of pixel blocks x a group of channel blocks; tiles: PIXEL_GROUPS * CHANNEL_GROUPS
+TILE(conv_2d_vnni_quant8) { LOCAL(run)(arena, constants, params, tile); }
+
+KERNEL(conv_2d_vnni_quant8)

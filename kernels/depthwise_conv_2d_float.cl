@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// Macros: for the vector and the 3x3 kernel LANES channels and TILE_W output pixels of a row a
+// work-item; for the 3x3 kernel HOP, the stride along a row.
+#pragma OPENCL FP_CONTRACT OFF
+#include "kernel.clh"
+#include "float.clh"
+
+#if USES_DEPTHWISE_CONV_2D_FLOAT
+// output[n,y,x,o] = sum over the in-bounds window of input[..,o / depth_multiplier] *
+// weights[ky,kx,o], plus bias, clamped   NHWC, 1HWO
+// Source: reference/depthwiseconv_float.h
+// tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(n*out_h*out_w*out_c / TILE_ITEMS)
+TILE(depthwise_conv_2d_float) {
+  global const float* input = (global const float*)(arena + INPUT);
+  global const float* weights = (global const float*)(constants + WEIGHTS);
+  global const float* bias = (global const float*)(constants + BIAS);
+  global float* output = (global float*)(arena + OUTPUT);
+  float low = as_float(OUTPUT_MIN);
+  float high = as_float(OUTPUT_MAX);
+  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
+    int element = tile * TILE_ITEMS + i;
+    if (element >= ELEMENTS) break;
+    int o = element % OUT_C;
+    int pixel = element / OUT_C;
+    int x = pixel % OUT_W;
+    int y = pixel / OUT_W % OUT_H;
+    int n = pixel / OUT_W / OUT_H;
+    float sum = bias[o];
+    for (int ky = 0; ky < KERNEL_H; ky++) {
+      int in_y = y * STRIDE_H - PAD_TOP + ky * DILATION_H;
+      if (in_y < 0 || in_y >= IN_H) continue;
+      for (int kx = 0; kx < KERNEL_W; kx++) {
+        int in_x = x * STRIDE_W - PAD_LEFT + kx * DILATION_W;
+        if (in_x < 0 || in_x >= IN_W) continue;
+        float source = input[((n * IN_H + in_y) * IN_W + in_x) * IN_C + o / DEPTH_MULTIPLIER];
+        sum = MULTIPLY_ADD(source, weights[(ky * KERNEL_W + kx) * OUT_C + o], sum);
+      }
+    }
+    output[element] = ACTIVATE(sum, low, high);
+  }
+}
+
+KERNEL(depthwise_conv_2d_float)
+#endif
+
+#define FLOATS JOIN(float, LANES)
+
+#if USES_DEPTHWISE_CONV_2D_VECTOR_FLOAT
+// The same for a depth multiplier of 1, LANES channels and TILE_W neighbouring pixels at a time. A
+// pixel out of bounds reads zeros kept among the constants. The last block of pixels or channels
+// overlaps the one before it and writes the same values again: no short stores.
+// tile: TILE_ITEMS blocks of LANES channels x TILE_W pixels, channels first; tiles:
+// ceil(blocks / TILE_ITEMS)
+TILE(depthwise_conv_2d_vector_float) {
+  int out_c = OUT_C;
+  FLOATS low = as_float(OUTPUT_MIN);
+  FLOATS high = as_float(OUTPUT_MAX);
+  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
+    int item = tile * TILE_ITEMS + i;
+    if (item >= ITEMS) break;
+    int c = min(item % CHANNEL_BLOCKS * LANES, out_c - LANES);
+    int rest = item / CHANNEL_BLOCKS;
+    int x = min(rest % ROW_BLOCKS * TILE_W, OUT_W - TILE_W);
+    int y = rest / ROW_BLOCKS % OUT_H;
+    int n = rest / ROW_BLOCKS / OUT_H;
+    FLOATS bias = LOAD_FLOATS(0, (global const float*)(constants + BIAS) + c);
+    FLOATS sum[TILE_W];
+#pragma unroll
+    for (int p = 0; p < TILE_W; p++) sum[p] = bias;
+    for (int ky = 0; ky < KERNEL_H; ky++) {
+      int in_y = y * STRIDE_H - PAD_TOP + ky * DILATION_H;
+      if (in_y < 0 || in_y >= IN_H) continue;
+      global const float* row =
+          (global const float*)(arena + INPUT) + (n * IN_H + in_y) * IN_W * out_c + c;
+      global const float* weight =
+          (global const float*)(constants + WEIGHTS) + ky * KERNEL_W * out_c + c;
+      for (int kx = 0; kx < KERNEL_W; kx++) {
+        FLOATS factor = LOAD_FLOATS(0, weight);
+        weight += out_c;
+#pragma unroll
+        for (int p = 0; p < TILE_W; p++) {
+          int in_x = (x + p) * STRIDE_W - PAD_LEFT + kx * DILATION_W;
+          global const float* source = in_x >= 0 && in_x < IN_W
+                                           ? row + in_x * out_c
+                                           : (global const float*)(constants + ZEROS);
+          sum[p] = MULTIPLY_ADD(LOAD_FLOATS(0, source), factor, sum[p]);
+        }
+      }
+    }
+    global float* output =
+        (global float*)(arena + OUTPUT) + ((n * OUT_H + y) * OUT_W + x) * out_c + c;
+#pragma unroll
+    for (int p = 0; p < TILE_W; p++)
+      STORE_FLOATS(ACTIVATE(sum[p], low, high), 0, output + p * out_c);
+  }
+}
+
+KERNEL(depthwise_conv_2d_vector_float)
+#endif
+
+#if USES_DEPTHWISE_CONV_2D_3X3_FLOAT
+// The same for windows of 3x3 that leave a row by one pixel at most: of all pixels of a block, only
+// its first and its last can be out of bounds.
+// tile: TILE_ITEMS blocks of LANES channels x TILE_W pixels, channels first; tiles:
+// ceil(blocks / TILE_ITEMS)
+TILE(depthwise_conv_2d_3x3_float) {
+  int out_c = OUT_C;
+  FLOATS low = as_float(OUTPUT_MIN);
+  FLOATS high = as_float(OUTPUT_MAX);
+  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
+    int item = tile * TILE_ITEMS + i;
+    if (item >= ITEMS) break;
+    int c = min(item % CHANNEL_BLOCKS * LANES, out_c - LANES);
+    int rest = item / CHANNEL_BLOCKS;
+    int x = min(rest % ROW_BLOCKS * TILE_W, OUT_W - TILE_W);
+    int y = rest / ROW_BLOCKS % OUT_H;
+    int n = rest / ROW_BLOCKS / OUT_H;
+    int in_x = x * HOP - PAD_LEFT;
+    int is_first_inside = in_x >= 0;
+    int is_last_inside = in_x + (TILE_W - 1) * HOP + 2 < IN_W;
+    global const float* zeros = (global const float*)(constants + ZEROS);
+    FLOATS bias = LOAD_FLOATS(0, (global const float*)(constants + BIAS) + c);
+    FLOATS sum[TILE_W];
+#pragma unroll
+    for (int p = 0; p < TILE_W; p++) sum[p] = bias;
+    for (int ky = 0; ky < 3; ky++) {
+      int in_y = y * STRIDE_H - PAD_TOP + ky * DILATION_H;
+      if (in_y < 0 || in_y >= IN_H) continue;
+      global const float* row =
+          (global const float*)(arena + INPUT) + ((n * IN_H + in_y) * IN_W + in_x) * out_c + c;
+      global const float* first = is_first_inside ? row : zeros;
+      global const float* last =
+          is_last_inside ? row + ((TILE_W - 1) * HOP + 2) * out_c : zeros;
+      global const float* weight =
+          (global const float*)(constants + WEIGHTS) + ky * 3 * out_c + c;
+#pragma unroll
+      for (int kx = 0; kx < 3; kx++) {
+        FLOATS factor = LOAD_FLOATS(0, weight + kx * out_c);
+#pragma unroll
+        for (int p = 0; p < TILE_W; p++) {
+          global const float* source = row + (p * HOP + kx) * out_c;
+          if (p == 0 && kx == 0) source = first;
+          if (p == TILE_W - 1 && kx == 2) source = last;
+          sum[p] = MULTIPLY_ADD(LOAD_FLOATS(0, source), factor, sum[p]);
+        }
+      }
+    }
+    global float* output =
+        (global float*)(arena + OUTPUT) + ((n * OUT_H + y) * OUT_W + x) * out_c + c;
+#pragma unroll
+    for (int p = 0; p < TILE_W; p++)
+      STORE_FLOATS(ACTIVATE(sum[p], low, high), 0, output + p * out_c);
+  }
+}
+
+KERNEL(depthwise_conv_2d_3x3_float)
+#endif

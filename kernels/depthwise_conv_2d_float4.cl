@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Macros: those of words.clh and requantize4.clh; TAPS_H and TAPS_W, the window's size, and STEP, by
+// how many pixels it moves along a row.
+#pragma OPENCL FP_CONTRACT OFF
+#include "kernel.clh"
+#include "quantize.clh"
+#include "words.clh"
+#include "requantize4.clh"
+
+#define KEPT (TAPS_W > STEP ? TAPS_W - STEP : 0)
+
+// The sums of depthwise_conv_2d_quant8 for a depth multiplier of 1, four channels of RUN neighbouring
+// pixels one after the other: what two windows share is loaded once. Products and their sums are
+// whole numbers below 2^24, which floats hold exactly, so neither the order of additions nor fused
+// ones nor the mode of rounding matters. A pixel out of bounds reads zero points kept among the
+// constants. The last run or block of channels overlaps the one before it and writes the same values
+// again.
+// tile: TILE_ITEMS runs of four channels, channels first; tiles: ceil(ITEMS / TILE_ITEMS)
+TILE(depthwise_conv_2d_float4_quant8) {
+  int items = ITEMS;
+  int tile_items = TILE_ITEMS;
+  int channel_blocks = CHANNEL_BLOCKS;
+  int row_blocks = ROW_BLOCKS;
+  int run = RUN;
+  int in_h = IN_H;
+  int in_w = IN_W;
+  int in_c = IN_C;
+  int out_h = OUT_H;
+  int out_w = OUT_W;
+  float4 weight_zero = WEIGHT_ZERO;
+  int4 low = OUTPUT_MIN;
+  int4 high = OUTPUT_MAX;
+  int4 output_zero = OUTPUT_ZERO;
+  for (int i = get_local_id(0); i < tile_items; i += get_local_size(0)) {
+    int item = tile * tile_items + i;
+    if (item >= items) break;
+    int rest = item / channel_blocks;
+    int block = item - rest * channel_blocks;
+    int c = min(block * 4, in_c - 4);
+    int row = rest / row_blocks;
+    int n = row / out_h;
+    int y = (row - n * out_h) * STRIDE_H - PAD_TOP;
+    int out_x = min((rest - row * row_blocks) * run, out_w - run);
+    int x = out_x * STEP - PAD_LEFT;
+    global const uint* weight = (global const uint*)(constants + WEIGHTS) + block * (TAPS_H * TAPS_W);
+    global const uchar* zeros = constants + ZEROS + c;
+    global const uchar* line[TAPS_H];
+    int bounds[TAPS_H];  // the line's pixels, none where it is out of bounds itself
+    float4 factor[TAPS_H][TAPS_W];
+    float4 column[TAPS_W][TAPS_H];
+#pragma unroll
+    for (int ky = 0; ky < TAPS_H; ky++) {
+      int at = y + ky * DILATION_H;
+      line[ky] = arena + INPUT + (n * in_h + at) * in_w * in_c + c;
+      bounds[ky] = at >= 0 && at < in_h ? in_w : 0;
+#pragma unroll
+      for (int kx = 0; kx < TAPS_W; kx++)
+        factor[ky][kx] = FLOATS_OF(weight[ky * TAPS_W + kx]) - weight_zero;
+#pragma unroll
+      for (int kx = 0; kx < KEPT; kx++) {
+        int inside = x + kx >= 0 && x + kx < bounds[ky];
+        column[STEP + kx][ky] = FLOATS_OF(WORD_AT(inside ? line[ky] + (x + kx) * in_c : zeros));
+      }
+    }
+    global const int* channel = (global const int*)(constants + CHANNELS) + c;
+    int4 bias = vload4(0, channel);
+    int4 multiplier = vload4(0, channel + in_c);
+    int4 shift = vload4(0, channel + 2 * in_c);
+    global uchar* output = arena + OUTPUT + (row * out_w + out_x) * in_c + c;
+    x += KEPT;
+    for (int pixel = 0; pixel < run; pixel++) {
+      float4 sum = 0.0f;
+#pragma unroll
+      for (int kx = 0; kx < TAPS_W; kx++) {
+#pragma unroll
+        for (int ky = 0; ky < TAPS_H; ky++) {
+          if (kx < KEPT) {
+            column[kx][ky] = column[kx + STEP][ky];
+          } else {
+            int at = x + kx - KEPT;
+            int inside = at >= 0 && at < bounds[ky];
+            column[kx][ky] = FLOATS_OF(WORD_AT(inside ? line[ky] + at * in_c : zeros));
+          }
+          sum += column[kx][ky] * factor[ky][kx];
+        }
+      }
+      x += STEP;
+      int4 total = convert_int4(sum) + bias;
+      int4 scaled = REQUANTIZE4(total, multiplier, shift) + output_zero;
+      STORE_BYTES(clamp(scaled, low, high), output);
+      output += in_c;
+    }
+  }
+}
+
+KERNEL(depthwise_conv_2d_float4_quant8)

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A path that stays open for many pictures: a batch of tensors in, outputs out, the time between.
+
+A path logs what it is made of when it opens. It neither reads pictures nor decodes results.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate import DelegateError, Graph, Model, NoDeviceError, Tensor, Unsupported
+from label_image.classify import (
+    DelegateFailed,
+    Delegation,
+    Job,
+    RunError,
+    allocate,
+    delegate_for,
+    delegation_of,
+    interpreter_for,
+    outputs_of,
+    step,
+)
+from label_image.runtime import Runtime
+
+log = logging.getLogger("label_image")
+
+Array = NDArray[Any]
+Outputs = tuple[Array, ...]  # of one picture, in the model's own shapes
+# OpenCLDelegate's limits: what they leave to the CPU, class Model cannot.
+_LIMITS = ("exclude_ops", "min_nodes_per_partition", "max_delegated_partitions")
+
+
+class OpenPath:
+    """A model ready to run.
+
+    Attributes:
+        load_ms: from the file to allocated tensors, kernels built; batch: pictures at once.
+        delegation: what the OpenCL delegate took, if it is one.
+        empty_batch: gives memory for a batch that this path reads faster than other memory.
+        pictures, seconds, cpu_seconds: what `run` was given, and the time from tensors to outputs
+            that took, by the clock and of all threads of this process.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[Array], list[Outputs]],
+        load_ms: float,
+        batch: int = 1,
+        delegation: Delegation | None = None,
+        empty_batch: Callable[[], Array] | None = None,
+    ) -> None:
+        self._run = run
+        self.load_ms = load_ms
+        self.batch = batch
+        self.delegation = delegation
+        self.empty_batch = empty_batch
+        self.pictures = 0
+        self.seconds = self.cpu_seconds = 0.0
+
+    def warm_up(self, pixels: Array, runs: int) -> None:
+        """Run so many times, and count none of them. Raises as `run`."""
+        for _ in range(runs):
+            self._run(pixels)
+
+    def run(self, pixels: Array) -> list[Outputs]:
+        """Return each picture's outputs.
+
+        Shapes: (n, h, w, c), n up to the batch
+        Raises:
+            RunError: TFLite fails. DelegateFailed: the OpenCL delegate, or a run with it, failed.
+        """
+        begin_s, cpu_begin_s = time.perf_counter(), time.process_time()
+        outputs = self._run(pixels)
+        self.seconds += time.perf_counter() - begin_s
+        self.cpu_seconds += time.process_time() - cpu_begin_s
+        self.pictures += len(pixels)
+        return outputs
+
+
+@contextlib.contextmanager
+def open_path(
+    job: Job, runtime: Runtime, graph: Graph, batch: int | None = None
+) -> Iterator[OpenPath]:
+    """Give the job's path: its `input` is not run. With a batch, at once what can be at once.
+
+    Raises:
+        RunError: TFLite cannot run the model, or the external delegate cannot be used.
+        NoDeviceError: there is no OpenCL device, or not the wanted one.
+        DelegateFailed: the OpenCL delegate failed.
+    """
+    begin_s = time.perf_counter()
+    with contextlib.ExitStack() as stack:
+        try:
+            path = None
+            if job.opencl is not None and batch is not None:
+                path = _whole_model(stack, job, graph, batch, begin_s)
+            if path is None:
+                delegate = stack.enter_context(delegate_for(job, runtime))
+                path = _interpreter(job, runtime, graph, delegate, batch or 1, begin_s)
+        except NoDeviceError:
+            raise
+        except DelegateError as error:
+            raise DelegateFailed(str(error)) from error
+        yield path
+
+
+def _whole_model(
+    stack: contextlib.ExitStack, job: Job, graph: Graph, batch: int, begin_s: float
+) -> OpenPath | None:
+    assert job.opencl is not None
+    limits = [name for name in _LIMITS if job.opencl.get(name)]
+    options = {name: value for name, value in job.opencl.items() if name not in _LIMITS}
+    try:
+        if limits:
+            raise Unsupported(f"--{limits[0]} leaves nodes to the CPU")
+        model = stack.enter_context(Model(job.model, batch=batch, **options))
+    except Unsupported as refusal:
+        log.warning("--batch: OpenCL runs the pictures one by one through TFLite: %s", refusal)
+        return None
+    rest = [np.zeros(details.shape, details.dtype) for details in model.input_details[1:]]
+
+    def run(pixels: Array) -> list[Outputs]:
+        try:
+            outputs = model.run([pixels, *(zeros[: len(pixels)] for zeros in rest)])
+        except DelegateError as error:
+            raise DelegateFailed(str(error)) from error
+        return _of_each(outputs, graph.outputs)
+
+    taken = Delegation(
+        device=model.device.name,
+        platform=model.device.platform,
+        driver=model.device.driver,
+        verdicts=tuple((node.index, node.op, None) for node in graph.nodes),
+        partitions=(tuple(node.index for node in graph.nodes),),
+    )
+
+    def empty_batch() -> Array:
+        arrays = model.empty_input()
+        return arrays[0] if isinstance(arrays, list) else arrays
+
+    return OpenPath(run, _ms_since(begin_s), batch, taken, empty_batch)
+
+
+def _interpreter(
+    job: Job, runtime: Runtime, graph: Graph, delegate: Any, batch: int, begin_s: float
+) -> OpenPath:
+    interpreter = interpreter_for(job, runtime, delegate)
+    allocate(job, interpreter, delegate)
+    load_ms = _ms_since(begin_s)
+    first = interpreter.get_input_details()[0]["index"]
+
+    def run(pixels: Array) -> list[Outputs]:
+        outputs = []
+        with step(delegate, "Failed to invoke tflite!"):
+            for number in range(len(pixels)):
+                interpreter.set_tensor(first, pixels[number : number + 1])
+                interpreter.invoke()
+                outputs.append(outputs_of(interpreter))
+        return outputs
+
+    if delegate is None and batch > 1:
+        begin_s = time.perf_counter()
+        sample = _sample(job.input, batch)
+        with contextlib.suppress(RunError, RuntimeError, ValueError):  # as of a fixed RESHAPE
+            at_once = _resized(job, runtime, graph, batch)
+            at_once_load_ms = _ms_since(begin_s)
+            if _are_equal(at_once(sample), run(sample)):
+                # The last pictures, fewer than a batch, are not worth another resizing.
+                return OpenPath(
+                    lambda pixels: at_once(pixels) if len(pixels) == batch else run(pixels),
+                    at_once_load_ms,
+                    batch,
+                )
+    opencl = delegation_of(delegate) if job.opencl is not None else None
+    return OpenPath(run, load_ms, delegation=opencl)
+
+
+def _resized(
+    job: Job, runtime: Runtime, graph: Graph, batch: int
+) -> Callable[[Array], list[Outputs]]:
+    """Return what runs a whole batch at once; raises where the model is not made for that."""
+    interpreter = interpreter_for(job, runtime, None)
+    first, *others = interpreter.get_input_details()
+    for details in (first, *others):
+        interpreter.resize_tensor_input(details["index"], [batch, *details["shape"][1:]])
+    interpreter.allocate_tensors()
+    for details in others:
+        zeros = np.zeros((batch, *details["shape"][1:]), details["dtype"])
+        interpreter.set_tensor(details["index"], zeros)
+
+    def run(pixels: Array) -> list[Outputs]:
+        with step(None, "Failed to invoke tflite!"):
+            interpreter.set_tensor(first["index"], pixels)
+            interpreter.invoke()
+            return _of_each(outputs_of(interpreter), graph.outputs)
+
+    return run
+
+
+def _of_each(outputs: Sequence[Array], tensors: Sequence[Tensor]) -> list[Outputs]:
+    """Split the outputs of a batch.
+
+    Raises: ValueError: they are not as many as pictures.
+    """
+    return [
+        tuple(
+            output[number].reshape(tensor.shape)
+            for output, tensor in zip(outputs, tensors, strict=True)
+        )
+        for number in range(len(outputs[0]))
+    ]
+
+
+def _sample(like: Array, batch: int) -> Array:
+    rng = np.random.default_rng(1)
+    values = rng.integers(0, 128, (batch, *like.shape[1:]))
+    return values.astype(like.dtype)
+
+
+def _are_equal(one: Sequence[Outputs], other: Sequence[Outputs]) -> bool:
+    return len(one) == len(other) and all(
+        np.array_equal(ours, theirs)
+        for pair in zip(one, other, strict=True)
+        for ours, theirs in zip(*pair, strict=True)
+    )
+
+
+def _ms_since(begin_s: float) -> float:
+    return (time.perf_counter() - begin_s) * 1e3

@@ -1,0 +1,362 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many pictures through the paths of one run: decoded in child processes, classified in batches.
+
+All of it streams: memory does not grow with the number of pictures. Nothing is printed here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import threading
+import traceback
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate import Graph, NoDeviceError
+from label_image.classify import DelegateFailed, Job, RunError, reason_of
+from label_image.compare import Difference, difference
+from label_image.decoder import Decoded, Decoders, Format
+from label_image.open_path import OpenPath, Outputs, open_path
+from label_image.runtime import Runtime
+
+log = logging.getLogger("label_image")
+
+_BUFFERS = 2  # batches: one is filled while another runs
+_CPU, _REFERENCE, _GPU_ON_REFERENCE = "cpu", "reference", "gpu on reference"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one picture."""
+
+    path: str
+    error: str = ""  # why it could not be read; "" = it was classified
+    # The OpenCL path's; the CPU's where there is none, or where it computes wrongly.
+    outputs: Outputs = ()
+    gpu_to_reference: Difference | None = None  # None: not compared
+    cpu_to_reference: Difference | None = None
+    gpu_to_cpu: Difference | None = None
+
+
+@dataclass(slots=True)
+class Totals:
+    """What all pictures together came to."""
+
+    classified: int = 0
+    unreadable: int = 0
+    wrong: int = 0  # pictures whose OpenCL outputs are not the reference kernels'
+    decoding_seconds: float = 0.0  # of all processes together
+    processes: int = 0  # that decoded
+    gpu_to_reference: Difference | None = None  # the largest of all pictures; None: not compared
+    cpu_to_reference: Difference | None = None
+    gpu_to_cpu: Difference | None = None
+
+    def add(self, outcome: Outcome) -> None:
+        """Count one picture more."""
+        if outcome.error:
+            self.unreadable += 1
+            return
+        self.classified += 1
+        self.wrong += _is_wrong(outcome)
+        self.gpu_to_reference = _larger(self.gpu_to_reference, outcome.gpu_to_reference)
+        self.cpu_to_reference = _larger(self.cpu_to_reference, outcome.cpu_to_reference)
+        self.gpu_to_cpu = _larger(self.gpu_to_cpu, outcome.gpu_to_cpu)
+
+
+class Series:
+    """The paths of a run over many pictures, as a context.
+
+    Attributes:
+        gpu: the OpenCL path; None: there is none, or it failed. totals: of all pictures so far.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        runtime: Runtime,
+        graph: Graph,
+        batch: int | None = None,
+        interrupted: threading.Event | None = None,
+    ) -> None:
+        """`job.input`: what the paths are warmed up with; `job.reference`: compare all paths."""
+        self._job = job
+        self._runtime = runtime
+        self._graph = graph
+        self._batch = batch
+        self._interrupted = interrupted or threading.Event()
+        self._stack = contextlib.ExitStack()
+        self._gpu_stack = contextlib.ExitStack()
+        # What OpenCL is compared with, or what runs without it: the path, or why it is not there.
+        self._others: dict[str, OpenPath] = {}
+        self._reasons: dict[str, str] = {}
+        self._gave_up = ""
+        self.gpu: OpenPath | None = None
+        self.totals = Totals()
+
+    @property
+    def cpu(self) -> OpenPath | None:
+        """The CPU's path, or an external delegate's."""
+        return self._others.get(_CPU)
+
+    @property
+    def cpu_failure(self) -> str:
+        """Why there is no CPU path to compare with."""
+        return self._reasons.get(_CPU, "")
+
+    @property
+    def failure(self) -> str:
+        """Why OpenCL did not do it, or did it wrongly; "" = nothing to complain of."""
+        totals = self.totals
+        if self._gave_up or not totals.wrong or totals.gpu_to_reference is None:
+            return self._gave_up
+        return (
+            f"{self._device_name} computes wrongly: its outputs are up to "
+            f"{totals.gpu_to_reference.quanta} quanta from TFLite's reference kernels, in "
+            f"{totals.wrong} of {totals.classified} pictures"
+        )
+
+    @property
+    def _device_name(self) -> str:
+        return self.gpu.delegation.device if self.gpu and self.gpu.delegation else "the device"
+
+    def __enter__(self) -> Series:
+        """Open the paths; raises as open_path, where the CPU cannot take over."""
+        with contextlib.ExitStack() as undo:
+            undo.push(self._stack)
+            self._stack.push(self._gpu_stack)
+            if self._job.opencl is not None:
+                try:
+                    self.gpu = self._opened(self._job, self._gpu_stack, self._batch)
+                except (DelegateFailed, NoDeviceError) as error:
+                    self._give_up(error)
+            if self.gpu is None:
+                self._open_cpu()
+            elif self._job.reference:
+                self._open_others(self.gpu)
+            undo.pop_all()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._stack.close()
+
+    def outcomes(self, paths: Iterable[str], format: Format) -> Generator[Outcome, None, None]:
+        """Yield what comes of each picture, in order.
+
+        Raises:
+            RunError: the CPU cannot run the model. DecoderFailed: nothing can be decoded.
+        """
+        decoders = Decoders(paths, format)
+        like = self._job.input
+        empty = self.gpu.empty_batch if self.gpu is not None else None
+        if empty is None:
+            empty = partial(np.empty, (self._batch or 1, *like.shape[1:]), like.dtype)
+        buffers = [empty() for _ in range(_BUFFERS)]
+        with contextlib.closing(_Batches(decoders, buffers)) as batches:
+            for entries, pixels in batches:
+                classified = iter(self._classify(pixels) if len(pixels) else ())
+                for entry in entries:
+                    for warning in entry.warnings:
+                        log.warning("%s: %s", entry.path, warning)
+                    outcome = Outcome(entry.path, entry.error)
+                    if not entry.error:
+                        outcome = replace(next(classified), path=entry.path)
+                    self.totals.decoding_seconds += entry.seconds
+                    self.totals.processes = decoders.processes
+                    self.totals.add(outcome)
+                    if self.totals.wrong == 1 and _is_wrong(outcome):
+                        self._complain(outcome)
+                    yield outcome
+
+    def _opened(self, job: Job, stack: contextlib.ExitStack, batch: int | None) -> OpenPath:
+        path = stack.enter_context(open_path(job, self._runtime, self._graph, batch))
+        if not job.quiet:
+            names = ["GPU"] * (job.opencl is not None) + ["EXTERNAL"] * (job.external is not None)
+            for name in [*names, *(["XNNPACK"] * job.announce_xnnpack)]:
+                log.info("Applied %s delegate.", name)
+            if path.delegation is not None and path.delegation.delegated == 0:
+                log.warning(
+                    "the OpenCL delegate took none of the model's %d nodes: the CPU runs them all",
+                    len(self._graph.nodes),
+                )
+        path.warm_up(np.repeat(job.input, batch or 1, axis=0), job.warmup_runs)
+        return path
+
+    def _open_cpu(self) -> OpenPath:
+        job = replace(self._job, opencl=None)
+        self._others[_CPU] = self._opened(job, self._stack, self._batch)
+        return self._others[_CPU]
+
+    def _open_others(self, gpu: OpenPath) -> None:
+        """Open what OpenCL is compared with; of what cannot be opened the reason is kept."""
+        assert gpu.delegation is not None
+        on_reference = self._job.cpu_kernels == "reference"
+        own = replace(self._job, quiet=True)
+        cpu = replace(own, opencl=None)
+        once: dict[str, Any] = {"cpu_kernels": "reference", "warmup_runs": 0}
+        jobs = {_CPU: cpu}
+        if not any(np.dtype(tensor.dtype).kind in "iu" for tensor in self._graph.outputs):
+            self._reasons[_REFERENCE] = "the outputs are not quantised"
+        else:
+            if not on_reference:
+                jobs[_REFERENCE] = replace(cpu, **once)
+            # What is left to the CPU would otherwise bring its own difference.
+            if not on_reference and gpu.delegation.delegated < len(gpu.delegation.verdicts):
+                jobs[_GPU_ON_REFERENCE] = replace(own, **once)
+            else:
+                self._others[_GPU_ON_REFERENCE] = gpu
+        for name, job in jobs.items():
+            batch = self._batch if name == _CPU else None
+            try:
+                self._others[name] = self._opened(job, self._stack, batch)
+            except (RunError, DelegateFailed, NoDeviceError) as error:
+                self._lose(name, error)
+        if on_reference and _REFERENCE not in self._reasons and self.cpu is not None:
+            self._others[_REFERENCE] = self.cpu
+
+    def _classify(self, pixels: NDArray[Any]) -> list[Outcome]:
+        gpu = None
+        if self.gpu is not None:
+            try:
+                gpu = self.gpu.run(pixels)
+            except DelegateFailed as error:
+                self._give_up(error)
+        if gpu is None or self.gpu is None:
+            cpu_path = self.cpu or self._open_cpu()
+            return [Outcome("", outputs=outputs) for outputs in cpu_path.run(pixels)]
+        if not self._job.reference:
+            return [Outcome("", outputs=outputs) for outputs in gpu]
+        others = self._run_others(pixels, {self.gpu: gpu})
+        return [self._compared(outputs, others, number) for number, outputs in enumerate(gpu)]
+
+    def _run_others(
+        self, pixels: NDArray[Any], done: dict[OpenPath, list[Outputs]]
+    ) -> dict[str, list[Outputs]]:
+        outputs = {}
+        for name, path in list(self._others.items()):
+            try:
+                if path not in done:
+                    done[path] = path.run(pixels)
+                outputs[name] = done[path]
+            except (RunError, DelegateFailed) as error:
+                del self._others[name]
+                self._lose(name, error)
+        return outputs
+
+    def _compared(self, outputs: Outputs, others: dict[str, list[Outputs]], number: int) -> Outcome:
+        def apart(ours: Outputs | None, names: Sequence[str]) -> Difference:
+            # The last name is what they are compared with, and its reason is the telling one.
+            theirs = others[names[-1]][number] if names[-1] in others else None
+            reasons = (self._reasons.get(name, "") for name in reversed(names))
+            return difference(ours, theirs, next(filter(None, reasons), ""))
+
+        cpu, on_reference = (
+            others[name][number] if name in others else None for name in (_CPU, _GPU_ON_REFERENCE)
+        )
+        outcome = Outcome(
+            "",
+            outputs=outputs,
+            gpu_to_reference=apart(on_reference, (_GPU_ON_REFERENCE, _REFERENCE)),
+            cpu_to_reference=apart(cpu, (_CPU, _REFERENCE)),
+            gpu_to_cpu=apart(outputs, (_CPU,)),
+        )
+        return replace(outcome, outputs=cpu) if _is_wrong(outcome) and cpu else outcome
+
+    def _complain(self, outcome: Outcome) -> None:
+        assert outcome.gpu_to_reference is not None
+        log.error(
+            "%s computes wrongly: its outputs for %s are up to %d quanta from TFLite's reference "
+            "kernels",
+            self._device_name, outcome.path, outcome.gpu_to_reference.quanta,
+        )  # fmt: skip
+        if self.cpu is not None:
+            log.warning("the results of such pictures are the CPU's")
+
+    def _lose(self, name: str, error: Exception) -> None:
+        why = reason_of(error)
+        if name == _REFERENCE:
+            why = f"the reference kernels cannot run this model: {why}"
+        self._reasons[name] = why
+
+    def _give_up(self, error: DelegateFailed | NoDeviceError) -> None:
+        """Go on without OpenCL."""
+        if self._interrupted.is_set():  # TFLite made an error of a callback's KeyboardInterrupt
+            raise KeyboardInterrupt from error
+        log.error("%s", error, exc_info=error if self._job.verbose else None)
+        log.warning("the CPU runs the model instead")
+        self._gave_up, self.gpu = reason_of(error), None
+        # What the failed run held in memory must not slow down the next one.
+        traceback.clear_frames(error.__traceback__)
+        self._gpu_stack.close()
+
+
+class _Batches:
+    """Decoded pictures in batches, filled by a thread of their own.
+
+    Yields what came of each picture and the tensors of those that could be read. The tensors are
+    there until the next batch is asked for.
+    """
+
+    def __init__(self, decoders: Decoders, buffers: Sequence[NDArray[Any]]) -> None:
+        self._decoders = decoders
+        self._free: queue.SimpleQueue[NDArray[Any] | None] = queue.SimpleQueue()
+        self._ready: queue.SimpleQueue[_Batch | BaseException | None] = queue.SimpleQueue()
+        for buffer in buffers:
+            self._free.put(buffer)
+        self._thread = threading.Thread(target=self._fill, name="decoding", daemon=True)
+        self._thread.start()
+
+    def __iter__(self) -> Iterator[tuple[Sequence[Decoded], NDArray[Any]]]:
+        while (batch := self._ready.get()) is not None:
+            if isinstance(batch, BaseException):
+                raise batch
+            yield batch.entries, batch.buffer[: batch.count]
+            self._free.put(batch.buffer)
+
+    def close(self) -> None:
+        """End the thread and the processes."""
+        self._free.put(None)
+        self._decoders.close()
+        self._thread.join()
+
+    def _fill(self) -> None:
+        try:
+            while (buffer := self._free.get()) is not None and not self._decoders.is_closed:
+                batch = _Batch([], buffer)
+                # A row of unreadable pictures must not gather here.
+                while batch.count < len(buffer) and len(batch.entries) < 2 * len(buffer):
+                    decoded = self._decoders.next_into(buffer[batch.count : batch.count + 1])
+                    if decoded is None:
+                        self._ready.put(batch)
+                        self._ready.put(None)
+                        return
+                    batch.entries.append(decoded)
+                    batch.count += not decoded.error
+                self._ready.put(batch)
+        except BaseException as error:
+            self._ready.put(error)
+
+
+@dataclass(slots=True)
+class _Batch:
+    entries: list[Decoded]
+    buffer: NDArray[Any]
+    count: int = 0  # tensors in the buffer
+
+
+def _is_wrong(outcome: Outcome) -> bool:
+    return outcome.gpu_to_reference is not None and bool(outcome.gpu_to_reference.quanta)
+
+
+def _larger(one: Difference | None, other: Difference | None) -> Difference | None:
+    if one is None or other is None:
+        return one or other
+    if one.quanta is None or other.quanta is None:
+        return one if one.quanta is None else other
+    return max(one, other, key=lambda difference: difference.quanta or 0)

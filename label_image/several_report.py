@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is shown of many pictures: a row each, the table at the end, the JSON document.
+
+Returns text, or hands it on piece by piece: nothing here grows with the number of pictures.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from label_image.compare import Difference
+from label_image.labels import Row, format_row
+from label_image.open_path import OpenPath
+from label_image.report import (
+    delegation_facts,
+    device_entry,
+    left_to_cpu,
+    output_facts,
+    render,
+    result_entries,
+    verdict_entry,
+)
+from label_image.several import Outcome, Series
+
+_NOT_COMPARED = Difference(None, "--compare=false")
+_ESCAPES = str.maketrans({"\t": r"\t", "\n": r"\n", "\r": r"\r"})
+
+
+def row_text(path: str, rows: Sequence[Row], labels: Sequence[str]) -> str:
+    """Return a picture's row: its file and its results, a tab between any two."""
+    return "\t".join([path.translate(_ESCAPES), *(format_row(row, labels) for row in rows)])
+
+
+def summary_text(series: Series, kernels: str, other: str = "CPU", width: int = 80) -> str:
+    """Return the table of the paths, then what was read, delegated and compared.
+
+    `kernels`: what the CPU ran, as Runtime.kernels names it; `other`: what runs beside OpenCL.
+    """
+    gpu, cpu, totals = series.gpu, series.cpu, series.totals
+    paths = {"OpenCL": gpu, f"{other}, {kernels}" if other == "CPU" else other: cpu}
+    shown = {name: path for name, path in paths.items() if path is not None}
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("")
+    for name, path in shown.items():
+        how = f"{path.batch} at once" if path.batch > 1 else "one by one"
+        table.add_column(f"{name}, {how}", justify="right")
+    for word, texts in _rows(list(shown.values())):
+        table.add_row(word, *texts)
+
+    facts: list[tuple[str, str]] = []
+    if gpu and cpu and cpu.pictures and gpu.pictures:
+        facts.append(("speedup", f"{_speedup(gpu, cpu):.2f} (OpenCL's pictures/s over the CPU's)"))
+    unreadable = f", {totals.unreadable} not readable" if totals.unreadable else ""
+    facts.append(("pictures", f"{totals.classified} classified{unreadable}"))
+    if totals.processes:
+        per_picture_ms = 1e3 * totals.decoding_seconds / (totals.classified + totals.unreadable)
+        children = "1 process" if totals.processes == 1 else f"{totals.processes} processes"
+        facts.append(
+            ("decoding", f"{per_picture_ms:.2f} ms a picture, in {children}; not counted above")
+        )
+    if gpu is None or gpu.delegation is None:
+        return render(width, table, _grid(facts))
+    facts += delegation_facts(gpu.delegation)
+    if series.cpu_failure:
+        facts.append(("CPU", f"failed: {series.cpu_failure}"))
+    if totals.gpu_to_reference is not None and totals.cpu_to_reference is not None:
+        where = f", in {totals.wrong} of {totals.classified} pictures"
+        ours, theirs = totals.gpu_to_reference, totals.cpu_to_reference
+        facts += output_facts(gpu.delegation, ours, theirs, kernels, where)
+    return render(width, table, _grid(facts), *left_to_cpu(gpu.delegation))
+
+
+class Document:
+    """The run as JSON, written as it goes: what is known before, a line a picture, the rest."""
+
+    def __init__(self, write: Callable[[str], object], about: Mapping[str, Any]) -> None:
+        """`write` is given whole lines, without their ends."""
+        self._write = write
+        self._waiting: str | None = None  # the last picture's line: will a comma follow?
+        self._write(json.dumps(about, indent=2).removesuffix("\n}") + ",")
+        self._write('  "pictures": [')
+
+    def add(self, outcome: Outcome, rows: Sequence[Row], labels: Sequence[str]) -> None:
+        """Write a picture's object."""
+        entry: dict[str, Any] = {"image": outcome.path}
+        if outcome.error:
+            entry["error"] = outcome.error
+        else:
+            entry["results"] = result_entries(rows, labels)
+            entry |= _difference_entry(outcome.gpu_to_reference, outcome.gpu_to_cpu)
+        if self._waiting is not None:
+            self._write(self._waiting + ",")
+        self._waiting = f"    {json.dumps(entry)}"
+
+    def end(self, series: Series, threads: int | None, other: str = "cpu") -> None:
+        """Write what all pictures together came to."""
+        if self._waiting is not None:
+            self._write(self._waiting)
+        self._write("  ],")
+        text = json.dumps(_summary_entry(series, threads, other), indent=2)
+        self._write(text.removeprefix("{\n"))
+
+
+def _rows(paths: Sequence[OpenPath]) -> list[tuple[str, list[str]]]:
+    return [
+        ("pictures/s", [f"{_per_second(path):.1f}" for path in paths]),
+        ("a picture, ms", [f"{_picture_ms(path):.3f}" for path in paths]),
+        ("load, ms", [f"{path.load_ms:.1f}" for path in paths]),
+        ("CPU load", [f"{_cpu_load(path):.2f} cores" for path in paths]),
+    ]
+
+
+def _summary_entry(series: Series, threads: int | None, other: str) -> dict[str, Any]:
+    gpu, cpu, totals = series.gpu, series.cpu, series.totals
+    entries: dict[str, Any] = {
+        "classified": totals.classified,
+        "unreadable": totals.unreadable,
+        "decoding": {
+            "average_ms": 1e3 * totals.decoding_seconds
+            / max(1, totals.classified + totals.unreadable),
+            "processes": totals.processes,
+        },
+    }  # fmt: skip
+    if series.failure:
+        entries["failure"] = series.failure
+    if cpu is not None:
+        entries[other] = _path_entry(cpu) | {"threads": threads}
+    if gpu is None or gpu.delegation is None:
+        return entries
+    entries["gpu"] = device_entry(gpu.delegation) | _path_entry(gpu)
+    entries["gpu"] |= verdict_entry(gpu.delegation)
+    to_reference = totals.gpu_to_reference or _NOT_COMPARED
+    to_cpu = totals.gpu_to_cpu or _NOT_COMPARED
+    entries |= _difference_entry(to_reference, to_cpu)
+    entries["speedup"] = _speedup(gpu, cpu) if cpu and cpu.pictures and gpu.pictures else None
+    reason = to_reference.reason or to_cpu.reason
+    return entries | ({"not_compared": reason} if reason else {})
+
+
+def _difference_entry(to_reference: Difference | None, to_cpu: Difference | None) -> dict[str, Any]:
+    if to_reference is None or to_cpu is None:
+        return {}
+    return {
+        "max_difference_quanta_reference": to_reference.quanta,
+        "max_difference_quanta_cpu": to_cpu.quanta,
+    }
+
+
+def _path_entry(path: OpenPath) -> dict[str, Any]:
+    return {
+        "pictures_per_second": _per_second(path),
+        "average_ms": _picture_ms(path),
+        "load_ms": path.load_ms,
+        "cpu_load": _cpu_load(path),
+        "batch": path.batch,
+    }
+
+
+def _per_second(path: OpenPath) -> float:
+    return path.pictures / path.seconds if path.seconds else 0.0
+
+
+def _picture_ms(path: OpenPath) -> float:
+    return 1e3 * path.seconds / path.pictures if path.pictures else 0.0
+
+
+def _cpu_load(path: OpenPath) -> float:
+    return path.cpu_seconds / path.seconds if path.seconds else 0.0
+
+
+def _speedup(gpu: OpenPath, cpu: OpenPath) -> float:
+    return _picture_ms(cpu) / max(_picture_ms(gpu), 1e-9)
+
+
+def _grid(facts: Sequence[tuple[str, str]]) -> Table:
+    grid = Table.grid(padding=(0, 2))
+    for word, text in facts:
+        grid.add_row(word, text)
+    return grid

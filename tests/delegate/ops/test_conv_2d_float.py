@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CONV_2D and FULLY_CONNECTED on floats: what they lower to and refuse, and their numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from delegate import DeviceInfo, Node, OpenCLDelegate, ops
+from delegate.launch import Constant
+from tests.support.cases import (
+    DRAWN_WAYS,
+    FUSED,
+    LANES_4,
+    LANES_8,
+    LANES_16,
+    PLAIN,
+    SIMT,
+    WAYS,
+    Way,
+    changed,
+    only_launch,
+    refusal,
+)
+from tests.support.compare import assert_close, interpreter, invoke, refusals, sum_bound
+from tests.support.floats import (
+    FloatConvolution,
+    assert_float_or_refused,
+    assert_float_ways,
+    exact,
+    float_convolutions,
+)
+from tests.support.model import chain_model, const, op, t
+
+
+def product(
+    shape: tuple[int, ...] = (3, 11), out_c: int = 8, fused: str = "NONE", has_bias: bool = True
+) -> Node:
+    """Return a FULLY_CONNECTED node."""
+    rng = np.random.default_rng(1)
+    rows = int(np.prod(shape[:-1]))
+    weights = const(rng.standard_normal((out_c, shape[-1])).astype(np.float32))
+    bias = const(rng.standard_normal(out_c).astype(np.float32)) if has_bias else None
+    return op(
+        "FULLY_CONNECTED",
+        [t(shape), weights, bias],
+        [t((rows, out_c))],
+        {"fused_activation_function": fused, "weights_format": "DEFAULT"},
+    )
+
+
+# What lower() returns.
+
+
+DEEP = FloatConvolution(size=(1, 1, 9), kernel=(1, 1), out_c=99)
+WIDE = FloatConvolution(size=(9, 32, 3), out_c=33)
+STRIDED = FloatConvolution(kernel=(1, 1), stride=(2, 2))
+
+
+@pytest.mark.parametrize(
+    ("way", "case", "names"),
+    [
+        (SIMT, FloatConvolution(out_c=3), ["plain"]),
+        (SIMT, FloatConvolution(out_c=61), ["tiled 4x4", "plain"]),
+        (SIMT, FloatConvolution(kernel=(1, 1)), ["1x1 4x4", "plain"]),
+        (LANES_4, FloatConvolution(), ["tiled 4x8", "tiled 4x4", "plain"]),
+        (LANES_8, FloatConvolution(size=(8, 8, 3)), ["tiled 8x8", "tiled 8x4", "plain"]),
+        (LANES_16, FloatConvolution(size=(8, 8, 3)), ["tiled 8x8", "tiled 8x4", "plain"]),
+        (LANES_16, WIDE, ["tiled 16x16", "tiled 8x8", "plain"]),
+        (LANES_16, replace(WIDE, kernel=(1, 1)), ["1x1 16x16", "1x1 8x8", "plain"]),
+        (LANES_16, DEEP, ["1x1 1x64", "1x1 1x32", "plain"]),
+        (LANES_16, STRIDED, ["tiled 2x8", "tiled 2x4", "plain"]),
+    ],
+    ids=str,
+)
+def test_tiles_that_waste_least_then_plain(
+    way: Way, case: FloatConvolution, names: list[str]
+) -> None:
+    assert [alternative.name for alternative in ops.lower(case.node(), way.target)] == names
+
+
+def test_plain_launch() -> None:
+    node = FloatConvolution(out_c=3, stride=(2, 1), fused="RELU6").node()
+    launch = only_launch(ops.lower(node, SIMT.target)[-1])
+    assert (launch.file, launch.kernel) == ("conv_2d_float", "conv_2d_float")
+    assert (launch.tiles, launch.group_items, launch.defines) == (1, 64, {})  # 4 x 5 x 3 elements
+    assert {n: v for n, v in launch.params.items() if isinstance(v, int)} == {
+        "in_h": 7, "in_w": 5, "out_h": 4, "out_w": 5, "kernel_h": 3, "kernel_w": 3,
+        "stride_h": 2, "stride_w": 1, "dilation_h": 1, "dilation_w": 1, "pad_top": 1,
+        "pad_left": 1, "in_c": 3, "out_c": 3, "output_min": 0, "output_max": 0x40C00000,
+        "elements": 60, "tile_items": 64,
+    }  # fmt: skip
+
+
+def test_short_sums_have_literal_sizes() -> None:
+    short, long = (
+        only_launch(ops.lower(FloatConvolution(size=(7, 5, c)).node(), LANES_8.target)[0])
+        for c in (7, 8)  # 63 and 72 terms
+    )
+    assert short.defines["IS_LITERAL"] == 1
+    assert short.defines["IN_C"] == 7
+    assert "in_c" not in short.params
+    assert long.defines["IS_LITERAL"] == 0
+    assert long.params["in_c"] == 8
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_constants_are_as_long_as_they_say(way: Way) -> None:
+    for case in (FloatConvolution(out_c=37), FloatConvolution(kernel=(1, 1), out_c=37)):
+        for alternative in ops.lower(case.node(), way.target):
+            for value in only_launch(alternative).params.values():
+                if isinstance(value, Constant):
+                    assert value.pack().nbytes == value.size_bytes
+
+
+def test_no_bias_is_zeros() -> None:
+    node = FloatConvolution().node()
+    without = replace(node, inputs=(*node.inputs[:2], None))
+    bias = only_launch(ops.lower(without, SIMT.target)[0]).params["bias"]
+    assert isinstance(bias, Constant)
+    assert not bias.pack().any()
+
+
+# What it refuses.
+
+CONV = FloatConvolution().node()
+PRODUCT = product()
+REFUSALS = {
+    "hybrid": (
+        changed(CONV, 1, dtype="int8"),
+        "hybrid: int8 weights with float32 activations",
+    ),
+    "computed_weights": (changed(CONV, 1, data=None), "weights are not constant"),
+    "computed_bias": (changed(CONV, 2, data=None), "the bias is not a constant"),
+    "bias_of_7": (
+        changed(CONV, 2, shape=(7,)),
+        "bias float32 of (7,): float32 of (8,) is needed",
+    ),
+    "int32_bias": (
+        changed(CONV, 2, dtype="int32"),
+        "bias int32 of (8,): float32 of (8,) is needed",
+    ),
+    "to_uint8": (
+        changed(CONV, -1, dtype="uint8"),
+        "float32 in, uint8 out: only uint8 or int8 in both are implemented",
+    ),
+    "fused_tanh": (
+        changed(CONV, options={"fused_activation_function": "TANH"}),
+        "fused activation TANH: only NONE, RELU, RELU6, RELU_N1_TO_1",
+    ),
+    "groups": (
+        changed(CONV, 0, shape=(1, 7, 5, 6)),
+        "groups: 3 input channels in the weights, 6 in the input",
+    ),
+    "output_channels": (
+        changed(CONV, -1, shape=(1, 7, 5, 9)),
+        "8 channels of weights, 9 of output",
+    ),
+    "rank_2_weights": (
+        changed(CONV, 1, shape=(8, 27)),
+        "weights 8x27: rank 4 (OHWI) is needed",
+    ),
+    "product_hybrid": (
+        changed(PRODUCT, 1, dtype="int8"),
+        "hybrid: int8 weights with float32 activations",
+    ),
+    "product_computed_weights": (changed(PRODUCT, 1, data=None), "weights are not constant"),
+    "product_shuffled": (
+        changed(PRODUCT, options={"weights_format": "SHUFFLED4x16INT8"}),
+        "weights format SHUFFLED4x16INT8: only DEFAULT",
+    ),
+    "product_rank_4": (
+        changed(PRODUCT, 1, shape=(8, 1, 1, 11)),
+        "weights 8x1x1x11: rank 2 (OI) is needed",
+    ),
+    "product_rows": (changed(PRODUCT, 0, shape=(3, 10)), "input 3x10: no rows of 11"),
+    "product_output": (
+        changed(PRODUCT, -1, shape=(3, 9)),
+        "output 3x9: 3 rows of 8 are computed",
+    ),
+}
+
+
+@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
+def test_refusal(node: Node, reason: str) -> None:
+    assert refusal(node) == reason
+
+
+# Its numbers.
+
+CASES = [
+    *(
+        FloatConvolution(
+            size=size, kernel=kernel, stride=stride, dilation=dilation, padding=padding
+        )
+        for size, kernel, stride, dilation, padding in [
+            ((7, 5, 3), (3, 3), (1, 1), (1, 1), "SAME"),
+            ((7, 19, 3), (3, 3), (2, 2), (1, 1), "SAME"),
+            ((7, 5, 3), (3, 3), (2, 2), (1, 1), "VALID"),
+            ((7, 5, 11), (3, 3), (1, 1), (1, 1), "SAME"),
+            ((7, 37, 8), (3, 3), (1, 1), (1, 1), "SAME"),
+            ((7, 5, 2), (1, 1), (3, 2), (1, 1), "SAME"),
+            ((11, 13, 1), (5, 2), (1, 3), (1, 1), "SAME"),
+            ((13, 11, 2), (3, 3), (1, 1), (2, 3), "SAME"),
+            ((13, 11, 17), (2, 3), (1, 1), (1, 2), "VALID"),
+            ((3, 2, 5), (7, 7), (1, 1), (1, 1), "SAME"),
+            ((1, 1, 1), (1, 1), (1, 1), (1, 1), "SAME"),
+            ((5, 7, 9), (5, 7), (1, 1), (1, 1), "VALID"),
+        ]
+    ),
+    *(
+        FloatConvolution(size=(height, 1, 13), kernel=(1, 1), out_c=out_c)
+        for height in (1, 3, 7, 16, 29)
+        for out_c in (1, 4, 17, 64)
+    ),
+    *(FloatConvolution(out_c=out_c) for out_c in (3, 5, 15, 16, 31, 33)),
+    *(FloatConvolution(fused=fused, batch=2) for fused in FUSED[1:]),
+    FloatConvolution(batch=3, kernel=(1, 1), size=(5, 3, 7)),
+    FloatConvolution(size=(4, 4, 61), out_c=19),
+]
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way is not PLAIN], ids=str)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_conv_2d_float(case: FloatConvolution, way: Way, device: DeviceInfo) -> None:
+    names = assert_float_ways(case.node(), device, way)
+    kind = "1x1" if case.kernel == case.stride == (1, 1) else "tiled"
+    assert {name.split()[0] for name in names} == {"plain"} | ({kind} if case.out_c >= 4 else set())
+
+
+PRODUCTS = [
+    product(),
+    product(out_c=1),
+    product(shape=(1, 256), out_c=67, fused="RELU"),
+    product(shape=(2, 3, 7), out_c=33, has_bias=False),
+    product(shape=(19, 5), out_c=16, fused="RELU_N1_TO_1"),
+]
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way is not PLAIN], ids=str)
+@pytest.mark.parametrize("number", range(len(PRODUCTS)))
+def test_fully_connected_float(number: int, way: Way, device: DeviceInfo) -> None:
+    assert_float_ways(PRODUCTS[number], device, way)
+
+
+@given(case=float_convolutions(), way=DRAWN_WAYS, seed=st.integers(0, 99))
+def test_drawn_conv_2d_float(
+    device: DeviceInfo, case: FloatConvolution, way: Way, seed: int
+) -> None:
+    assert_float_or_refused(case.node(seed), device, way)
+
+
+@given(
+    rows=st.integers(1, 20),
+    in_c=st.integers(1, 70),
+    out_c=st.integers(1, 70),
+    fused=st.sampled_from(FUSED),
+    way=DRAWN_WAYS,
+)
+def test_drawn_fully_connected_float(
+    device: DeviceInfo, rows: int, in_c: int, out_c: int, fused: str, way: Way
+) -> None:
+    assert_float_or_refused(product((rows, in_c), out_c, fused), device, way)
+
+
+def _outputs(node: Node, device: DeviceInfo, values: NDArray[Any]) -> list[NDArray[Any]]:
+    """Return ours and the reference's output."""
+    model = chain_model([node])
+    delegate = OpenCLDelegate(model, device.index, tune="off")
+    made = [interpreter(model, delegate), interpreter(model)]
+    assert refusals(delegate) == {}
+    return [invoke(each, [values])[0] for each in made]
+
+
+@pytest.mark.parametrize("kernel", [(1, 1), (3, 3)], ids=str)
+@pytest.mark.parametrize("fused", FUSED)
+def test_infinite_sums(fused: str, kernel: tuple[int, int], device: DeviceInfo) -> None:
+    # TFLite clamps to the largest float where there is no activation.
+    node = FloatConvolution(fused=fused, kernel=kernel).node()
+    weights = node.inputs[1]
+    assert weights is not None
+    assert weights.data is not None
+    node = changed(node, 1, data=np.where(weights.data > 0, 3e38, -3e38).astype(np.float32))
+    rows = np.linspace(-9, 9, 7, dtype=np.float32)[None, :, None, None]
+    values = np.broadcast_to(rows, (1, 7, 5, 3)).copy()
+    values[0, 3] = 0
+    got, expected = _outputs(node, device, values)
+    assert np.isfinite(got[~np.isnan(expected)]).all()
+    assert_close(got, expected, 0.0 if kernel == (1, 1) else np.inf, fused)
+
+
+@pytest.mark.parametrize("fused", FUSED)
+def test_nan_stays_nan(fused: str, device: DeviceInfo) -> None:
+    values = np.ones((1, 7, 5, 3), np.float32)
+    values[0, 3, 2, 1] = np.nan
+    node = FloatConvolution(fused=fused).node()
+    got, expected = _outputs(node, device, values)
+    assert np.isnan(expected).sum() == 9 * 8
+    assert_close(got, expected, exact(node, np.nan_to_num(values))[1], fused)
+
+
+# The comparison itself.
+
+
+def test_a_wrong_sum_is_seen() -> None:
+    node = FloatConvolution().node()
+    values = np.random.default_rng(0).standard_normal((1, 7, 5, 3)).astype(np.float32)
+    result, bound = exact(node, values)
+    rounded = result.astype(np.float32)
+    assert_close(rounded, rounded, 0.0, "itself")
+    assert_close(rounded, result, bound, "rounded")
+    off = rounded.copy()
+    off[0, 3, 2, 1] += 2 * bound[0, 3, 2, 1]
+    with pytest.raises(AssertionError, match=r"1 of 280 differ .* first at \(0, 3, 2, 1\)"):
+        assert_close(off, rounded, bound, "off")
+    off[0, 3, 2, 1] = np.nan
+    with pytest.raises(AssertionError, match="1 of 280 differ"):
+        assert_close(off, rounded, bound, "off")
+
+
+def test_sum_bound() -> None:
+    assert sum_bound(np.array([1.0, 1.5, 2.0]), 4) == pytest.approx([2**-21, 2**-21, 2**-20])

@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CONV_2D and FULLY_CONNECTED in words of four terms: what is offered, and its numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delegate import DeviceInfo, Node, ops
+from delegate.launch import Constant, Launch
+from tests.support.cases import (
+    DOTS,
+    FLOAT4,
+    FUSED,
+    LANES_8,
+    NEAREST,
+    SEEDS,
+    STAGED,
+    Way,
+    assert_exact_or_refused,
+    assert_exact_way,
+    integers,
+    only_launch,
+)
+from tests.support.convolution import Convolution, convolutions
+from tests.support.model import chain_model, const, op, t
+
+WAYS = (FLOAT4, NEAREST, STAGED, DOTS[1], DOTS[0])
+
+# What lower() returns.
+
+
+def _names(case: Convolution, way: Way, **facts: Any) -> list[str]:
+    way = replace(way, facts={**way.facts, **facts})
+    return [alternative.name for alternative in ops.lower(case.node(), way.target)]
+
+
+def _launch(case: Convolution, way: Way) -> Launch:
+    found = [a for a in ops.lower(case.node(), way.target) if a.name.startswith(way.alternative)]
+    launch = only_launch(found[0])
+    for value in launch.params.values():
+        if isinstance(value, Constant):
+            assert value.pack().nbytes == value.size_bytes
+    return launch
+
+
+@pytest.mark.parametrize(
+    ("case", "names"),
+    [
+        (Convolution(out_c=3), []),
+        (Convolution(out_c=4), ["float4 4x4"]),
+        (Convolution(out_c=7), ["float4 4x4"]),
+        (Convolution(out_c=8), ["float4 4x8"]),
+        (Convolution(size=(1, 3, 8), out_c=8), ["float4 1x8"]),
+    ],
+    ids=str,
+)
+def test_blocks_that_fit(case: Convolution, names: list[str]) -> None:
+    assert _names(case, FLOAT4) == [*names, "plain"]
+    dots = [name.replace("float4", "emulated_dot") for name in names]
+    assert _names(case, DOTS[0]) == [*dots, *names, "plain"]
+    assert not {"float4", "staged"} & {name.split()[0] for name in _names(case, LANES_8)}
+
+
+@pytest.mark.parametrize(
+    ("case", "name"),
+    [
+        (Convolution(out_c=8), "staged 16x4"),
+        (Convolution(out_c=32), "staged 16x4"),
+        (Convolution(out_c=33), "staged 16x8"),
+        (Convolution(size=(3, 5, 3)), "staged 8x4"),
+        (Convolution(size=(1, 7, 3)), "staged 4x4"),
+        (Convolution(size=(1, 3, 3)), ""),
+        # 7168 words of local memory: 448 for each of 16 pixels, and one a tap says where it is
+        (Convolution(size=(4, 4, 4 * 448), kernel=(1, 1)), "staged 16x4"),
+        (Convolution(size=(4, 4, 4 * 448 + 1), kernel=(1, 1)), "staged 8x4"),
+        (Convolution(size=(4, 4, 4 * 63), kernel=(7, 1)), "staged 16x4"),
+        (Convolution(size=(4, 4, 4 * 64), kernel=(7, 1)), "staged 8x4"),
+        (Convolution(size=(4, 4, 4 * 1793), kernel=(1, 1)), ""),
+    ],
+    ids=str,
+)
+def test_staged_where_the_windows_fit_local_memory(case: Convolution, name: str) -> None:
+    assert _names(case, STAGED)[:-2] == [name] * bool(name)
+    assert not any(n.startswith("staged") for n in _names(case, FLOAT4))
+
+
+def test_staged_launch() -> None:
+    # 25 pixels are 2 tiles of 16; 37 blocks of 8 channels are 2 groups of 19.
+    launch = _launch(Convolution(size=(5, 5, 6), out_c=290), STAGED)
+    assert (launch.tiles, launch.group_items) == (4, 19)
+    assert (launch.params["words"], launch.params["steps"]) == (2, 18)
+    assert launch.defines["IS_MATRIX"] == launch.defines["IS_PACKED"] == 0
+    # With some tiles a core a group has more of the channels.
+    wide = Convolution(size=(16, 16, 8), out_c=290, kernel=(1, 1))
+    launch = _launch(wide, STAGED)
+    assert (launch.tiles, launch.group_items) == (16, 37)
+    assert launch.defines["IS_MATRIX"] == launch.defines["IS_PACKED"] == 1
+    for moved in (
+        replace(wide, stride=(1, 2)),
+        replace(wide, stride=(2, 1)),
+        replace(wide, kernel=(1, 2)),
+    ):
+        assert _launch(moved, STAGED).defines["IS_MATRIX"] == 0
+
+
+def test_blocks_are_items_pixels_first() -> None:
+    launch = _launch(Convolution(size=(5, 5, 6), out_c=90), FLOAT4)  # 7 blocks x 12
+    assert (launch.params["pixel_blocks"], launch.params["items"]) == (7, 84)
+    assert (launch.tiles, launch.group_items) == (2, 64)
+
+
+def test_sums_are_moved_to_integers_where_floats_end() -> None:
+    short = Convolution(size=(4, 4, 64), kernel=(1, 1), zeros=(0, 255, 0))
+    assert _launch(short, FLOAT4).defines["HAS_CHUNKS"] == 0
+    long = _launch(replace(short, size=(4, 4, 999)), FLOAT4)
+    assert (long.defines["HAS_CHUNKS"], long.params["chunk_words"]) == (1, 64)  # 258 products
+    taps = _launch(replace(short, kernel=(3, 3), size=(4, 4, 99)), FLOAT4)
+    assert (taps.defines["HAS_CHUNKS"], taps.params["chunk_words"]) == (1, 25)  # each tap is one
+
+
+def test_floats_scale_only_where_rounding_was_proven() -> None:
+    assert _launch(Convolution(), FLOAT4).defines["IS_NEAREST"] == 0
+    assert _launch(Convolution(), NEAREST).defines["IS_NEAREST"] == 1
+    cpu = Way("cpu", {**STAGED.facts, "isa": NEAREST.facts["isa"]}, "float4")
+    assert _launch(Convolution(), cpu).defines["IS_NEAREST"] == 0
+
+
+@pytest.mark.parametrize(
+    ("isa", "macro"),
+    [
+        ("dot", {"DOT_KHR": 1}),
+        ("arm_dot", {"DOT_ARM": 1}),
+        ("qcom_dot", {"DOT_QCOM": 0}),
+        ("emulated_dot", {"DOT_EMULATED": 1}),
+        ("emulated_mixed_dot", {"DOT_EMULATED": 0}),
+    ],
+)
+def test_dot_products_by_what_was_proven(isa: str, macro: dict[str, int]) -> None:
+    way = Way(isa, {"device_type": "gpu", "isa": frozenset({isa})}, isa)
+    defines = _launch(Convolution(), way).defines
+    assert {n: v for n, v in defines.items() if n.startswith("DOT")} == macro
+
+
+def test_one_kind_of_dot_product_is_offered() -> None:
+    way = Way("all", {"device_type": "gpu", "isa": frozenset({"qcom_dot", "arm_dot", "dot"})})
+    assert _names(Convolution(), way) == ["dot 4x8", "float4 4x8", "plain"]
+
+
+@pytest.mark.parametrize("way", DOTS, ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "zero", "least", "most", "difference"),
+    [
+        ("uint8", 120, 0, 247, 0),
+        ("uint8", 120, 0, 248, 8),
+        ("uint8", 130, 1, 255, -2),
+        ("uint8", 130, 2, 255, 0),
+        ("int8", 0, -128, 127, 0),
+    ],
+)
+def test_weights_beyond_int8_need_the_pixels_sums(
+    way: Way, dtype: str, zero: int, least: int, most: int, difference: int
+) -> None:
+    launch = _launch_of(_weighted(dtype, zero, least, most), way)
+    assert launch.params["difference"] == difference
+    assert launch.defines["HAS_PIXEL_SUMS"] == (difference != 0)
+
+
+def _weighted(dtype: str, zero: int, least: int, most: int, in_c: int = 7) -> Node:
+    """A convolution whose weights have these ends of their range."""
+    case = Convolution(size=(5, 5, in_c), dtype=dtype, zeros=(11, zero, 7), multiplier=2.0**-11)
+    node = case.node()
+    source, weights, *rest = node.inputs
+    assert weights is not None
+    assert weights.data is not None
+    values = np.clip(weights.data.astype(np.int16), least, most)
+    values.flat[:2] = least, most
+    data = values.astype(dtype)
+    return replace(node, inputs=(source, replace(weights, data=data), *rest))
+
+
+def _launch_of(node: Node, way: Way) -> Launch:
+    found = [a for a in ops.lower(node, way.target) if a.name.startswith(way.alternative)]
+    return only_launch(found[0])
+
+
+# Its numbers.
+
+CASES = [
+    # around a work-item's pixels, those of several rows and pictures
+    *(
+        Convolution(size=(h, w, 8), kernel=(1, 1), batch=n, out_c=12)
+        for n, h, w in [
+            (1, 1, 1), (1, 1, 3), (1, 2, 2), (1, 1, 5), (1, 1, 7), (1, 2, 4), (3, 1, 3), (1, 3, 5),
+            (1, 4, 4), (1, 1, 17), (2, 4, 4), (3, 3, 5), (1, 9, 15),
+        ]
+    ),
+    # around a work-item's channels, and a group of staged ones
+    *(
+        Convolution(size=(3, 6, 8), kernel=(1, 2), out_c=out_c)
+        for out_c in (4, 5, 7, 8, 9, 15, 16, 31, 32, 33, 36, 40, 61, 257, 300)
+    ),
+    # around a word
+    *(Convolution(size=(4, 5, in_c), kernel=(3, 2)) for in_c in (1, 2, 3, 4, 5, 7, 8, 9, 61)),
+    *(
+        Convolution(size=(11, 13, in_c), kernel=k, stride=s, dilation=d, padding=p, batch=2)
+        for in_c in (4, 5)
+        for k, s, d, p in [
+            ((3, 3), (2, 2), (1, 1), "SAME"),
+            ((3, 3), (1, 2), (2, 3), "VALID"),
+            ((5, 2), (3, 1), (1, 1), "SAME"),
+            ((1, 1), (2, 2), (1, 1), "SAME"),
+            ((7, 7), (1, 1), (1, 2), "SAME"),
+        ]
+    ),
+    *(Convolution(zeros=(i, w, o)) for i in (0, 255) for w in (0, 255) for o in (0, 255)),
+    *(Convolution(fused=fused, multiplier=2.0**-11) for fused in FUSED[1:]),
+    *(Convolution(multiplier=m) for m in (1.0, 1.7, 300.0, 2.0**-20, 1e-12)),
+]  # fmt: skip
+
+
+def _is_offered(case: Convolution, way: Way) -> bool:
+    height, width = case.out_size()
+    return case.out_c >= 4 and (way is not STAGED or case.batch * height * width >= 4)
+
+
+@pytest.mark.parametrize(
+    ("case", "way"), [(c, w) for c in CASES for w in WAYS[::2] if _is_offered(c, w)], ids=str
+)
+def test_conv_2d(case: Convolution, way: Way, device: DeviceInfo) -> None:
+    assert assert_exact_way(case.model(), device, way)
+
+
+@pytest.mark.parametrize(
+    ("case", "way"), [(c, w) for c in CASES[::2] for w in WAYS if _is_offered(c, w)], ids=str
+)
+def test_int8_per_channel(case: Convolution, way: Way, device: DeviceInfo) -> None:
+    if case.zeros is not None:
+        case = replace(case, zeros=(case.zeros[0] - 128, 0, case.zeros[2] - 128))
+    case = replace(case, dtype="int8", per_channel=True)
+    assert assert_exact_way(case.model(), device, way)
+
+
+@pytest.mark.parametrize("way", [FLOAT4, NEAREST], ids=str)
+@pytest.mark.parametrize(("in_c", "kernel"), [(6000, (1, 1)), (1000, (2, 3))])
+def test_sums_beyond_a_float(
+    in_c: int, kernel: tuple[int, int], way: Way, device: DeviceInfo
+) -> None:
+    # The first terms come to some 5 * 10^7 and the others back, where a result's step is 512.
+    case = Convolution(
+        size=(10, 11, in_c), kernel=kernel, zeros=(0, 128, 128), multiplier=2.0**-9, padding="VALID"
+    )
+    node = case.node()
+    source, weights, *rest = node.inputs
+    assert weights is not None
+    assert weights.data is not None
+    data = np.full_like(weights.data, 1)
+    data.reshape(len(data), 6000)[:, :3000] = 255
+    model = chain_model([replace(node, inputs=(source, replace(weights, data=data), *rest))])
+    assert assert_exact_way(model, device, way) == {"float4 4x8"}
+
+
+@pytest.mark.parametrize("way", DOTS, ids=str)
+@pytest.mark.parametrize("in_c", [5, 6, 7, 8])
+@pytest.mark.parametrize(
+    ("dtype", "zero", "least", "most"),
+    [("uint8", 0, 0, 255), ("uint8", 255, 0, 255), ("uint8", 151, 0, 255), ("int8", 0, -128, 127)],
+)
+def test_whole_range_of_weights(
+    dtype: str, zero: int, least: int, most: int, in_c: int, way: Way, device: DeviceInfo
+) -> None:
+    model = chain_model([_weighted(dtype, zero, least, most, in_c)])
+    assert assert_exact_way(model, device, way) == {f"{way.alternative} 4x8"}
+
+
+@given(case=convolutions(), way=st.sampled_from(WAYS), seed=SEEDS)
+def test_drawn_conv_2d(device: DeviceInfo, case: Convolution, way: Way, seed: int) -> None:
+    if _is_offered(case, way):
+        assert_exact_or_refused(case.model(seed), device, way, seed)
+
+
+def _rows(in_c: int, out_c: int, rows: int, dtype: str) -> Node:
+    weights = integers((out_c, in_c), dtype)
+    if dtype == "int8":
+        weights = np.maximum(weights, -127)
+    zeros = (131, 120, 117) if dtype == "uint8" else (3, 0, -11)
+    return op(
+        "FULLY_CONNECTED",
+        [
+            t((rows, in_c), dtype, 0.0625, zeros[0]),
+            const(weights, 0.03, zeros[1]),
+            const(integers((out_c,), "int8").astype(np.int32), 0.0625 * 0.03),
+        ],
+        [t((rows, out_c), dtype, 0.7, zeros[2])],
+        {"fused_activation_function": "NONE", "weights_format": "DEFAULT"},
+    )
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize(("in_c", "out_c", "rows"), [(61, 33, 1), (16, 8, 5), (5, 40, 17)])
+def test_fully_connected(
+    in_c: int, out_c: int, rows: int, dtype: str, way: Way, device: DeviceInfo
+) -> None:
+    if way is STAGED and rows < 4:
+        return
+    assert assert_exact_way(chain_model([_rows(in_c, out_c, rows, dtype)]), device, way)

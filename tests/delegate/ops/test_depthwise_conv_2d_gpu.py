@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DEPTHWISE_CONV_2D in floats, a window sliding along rows: what is offered, and its numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delegate import DeviceInfo, ops
+from delegate.launch import Constant, Launch
+from tests.support.cases import (
+    FLOAT4,
+    FUSED,
+    LANES_8,
+    NEAREST,
+    SEEDS,
+    Way,
+    assert_exact_or_refused,
+    assert_exact_way,
+    only_launch,
+)
+from tests.support.convolution import Convolution, convolutions
+
+# One core: a run is all of a row. Sixteen: it is four pixels.
+LONG = Way("long", {**FLOAT4.facts, "compute_units": 1}, "float4")
+SHORT = Way("short", {**FLOAT4.facts, "compute_units": 16}, "float4")
+WAYS = (LONG, SHORT, NEAREST)
+
+
+def _case(**fields: Any) -> Convolution:
+    return replace(Convolution(size=(9, 14, 8), depth_multiplier=1), **fields)
+
+
+def _launch(case: Convolution, way: Way = LONG) -> Launch:
+    launch = only_launch(ops.lower(case.node(), way.target)[0])
+    for value in launch.params.values():
+        if isinstance(value, Constant):
+            assert value.pack().nbytes == value.size_bytes
+    return launch
+
+
+# What lower() returns.
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"size": (9, 14, 3)},
+        {"depth_multiplier": 2},
+        {"dilation": (1, 2)},
+        {"kernel": (2, 13)},
+        {"stride": (1, 4)},
+    ],
+    ids=str,
+)
+def test_is_not_offered(fields: dict[str, Any]) -> None:
+    names = [a.name for a in ops.lower(_case(**fields).node(), LONG.target)]
+    assert names[-1] == "plain"
+    assert not any(name.startswith("float4") for name in names)
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({}, "float4 3x3 step 1"),
+        ({"kernel": (5, 5), "stride": (1, 2)}, "float4 5x5 step 2"),
+        ({"kernel": (2, 4), "stride": (3, 4)}, "float4 2x4 step 4"),
+        ({"dilation": (3, 1)}, "float4 3x3 step 1"),
+    ],
+    ids=str,
+)
+def test_is_offered_first(fields: dict[str, Any], name: str) -> None:
+    assert ops.lower(_case(**fields).node(), LONG.target)[0].name == name
+    assert not ops.lower(_case(**fields).node(), LANES_8.target)[0].name.startswith("float4")
+
+
+def test_rows_are_cut_until_there_are_enough_runs() -> None:
+    small = _launch(_case())  # no run is shorter than 4 pixels but for the division
+    assert (small.params["run"], small.params["row_blocks"]) == (5, 3)
+    large = _launch(_case(size=(64, 64, 64)))  # 1024 lines
+    assert (large.params["run"], large.params["row_blocks"]) == (64, 1)
+    assert (large.params["items"], large.tiles) == (1024, 16)
+    large = _launch(_case(size=(64, 64, 64)), SHORT)
+    assert (large.params["run"], large.params["row_blocks"]) == (16, 4)
+
+
+# Its numbers.
+
+CASES = [
+    *(_case(size=(3, w, 8)) for w in (1, 2, 3, 4, 5, 7, 8, 9, 17)),
+    *(_case(size=(5, 6, c)) for c in (4, 5, 6, 7, 9, 12, 61)),
+    *(
+        _case(kernel=k, stride=s, dilation=d, padding=p, batch=2)
+        for k, s, d, p in [
+            ((3, 3), (2, 2), (1, 1), "SAME"),
+            ((3, 3), (2, 2), (1, 1), "VALID"),
+            ((3, 3), (1, 1), (1, 1), "VALID"),
+            ((5, 5), (1, 2), (1, 1), "SAME"),
+            ((5, 5), (3, 5), (1, 1), "SAME"),
+            ((1, 1), (1, 1), (1, 1), "SAME"),
+            ((2, 7), (1, 3), (1, 1), "SAME"),
+            ((3, 2), (2, 2), (4, 1), "SAME"),
+            ((7, 1), (1, 1), (1, 1), "SAME"),
+        ]
+    ),
+    *(_case(zeros=(i, w, o)) for i in (0, 255) for w in (0, 255) for o in (0, 255)),
+    *(_case(fused=fused, multiplier=2.0**-11) for fused in FUSED[1:]),
+    *(_case(multiplier=m) for m in (1.0, 1.7, 300.0, 2.0**-20, 1e-12)),
+]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_depthwise_conv_2d(case: Convolution, way: Way, device: DeviceInfo) -> None:
+    (name,) = assert_exact_way(case.model(), device, way)
+    assert name.startswith("float4")
+
+
+@pytest.mark.parametrize("case", CASES[::2], ids=str)
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_int8(case: Convolution, per_channel: bool, device: DeviceInfo) -> None:
+    if case.zeros is not None:
+        case = replace(case, zeros=(case.zeros[0] - 128, 0, case.zeros[2] - 128))
+    case = replace(case, dtype="int8", per_channel=per_channel)
+    assert assert_exact_way(case.model(), device, NEAREST if per_channel else SHORT)
+
+
+@given(case=convolutions(is_depthwise=True), way=st.sampled_from(WAYS), seed=SEEDS)
+def test_drawn(device: DeviceInfo, case: Convolution, way: Way, seed: int) -> None:
+    case = replace(case, depth_multiplier=1, dilation=(case.dilation[0], 1))
+    if case.size[2] >= 4 and case.stride[1] <= case.kernel[1] and min(case.out_size()) > 0:
+        assert_exact_or_refused(case.model(seed), device, way, seed)

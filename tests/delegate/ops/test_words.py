@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What kernels in words share: how far floats reach, and the constants that scale results."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from delegate.launch import Target
+from delegate.ops import _quantize
+from delegate.ops._convolution import Convolution, DepthwiseConvolution
+from delegate.ops._geometry import Window
+from delegate.ops._words import exact_terms, may_use_floats, scaling_rows, word_defines
+from tests.support.model import t
+
+AREA = Window(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0)
+MULTIPLIER = 1518500250
+
+
+def _convolution(weights: list[list[int]], zero: int, dtype: str = "uint8") -> Convolution:
+    values = np.array(weights, dtype)[:, None]
+    out_c, _, in_c = values.shape
+    return Convolution(
+        source=t((1, 1, 1, in_c), dtype, 0.5, 3),
+        weights=values,
+        weight_zero=zero,
+        bias=np.zeros(out_c, np.int64),
+        scaling=np.full((2, out_c), [[MULTIPLIER], [-7]], np.int32),
+        clamp=(0, 255),
+        result=t((1, 1, 1, out_c), dtype, 0.5, 3),
+        batch=1,
+        area=AREA,
+    )
+
+
+@pytest.mark.parametrize(
+    ("weights", "zero", "dtype", "terms"),
+    [
+        ([[1] * 1000, [2] * 1000], 0, "uint8", 1000),
+        # 255 * 65793 is 2^24 - 1: the first sum that may reach it
+        ([[255] * 258], 0, "uint8", 258),
+        ([[255] * 259], 0, "uint8", 258),
+        ([[0] * 259], 255, "uint8", 258),
+        ([[0] * 65793 + [1] * 65793], 0, "uint8", 2 * 65793),
+        ([[0] * 65793 + [1] * 65794], 0, "uint8", 65793),
+        ([[-128] * 1024], 0, "int8", 1023),
+        ([[-128] * 1023, [0] * 1023], 0, "int8", 1023),
+        ([[0] * 5000], 0, "int8", 5000),
+    ],
+    ids=[str(i) for i in range(9)],
+)
+def test_products_a_float_may_add_up(
+    weights: list[list[int]], zero: int, dtype: str, terms: int
+) -> None:
+    conv = _convolution(weights, zero, dtype)
+    assert exact_terms(conv) == terms
+    farthest = int(np.abs(conv.centred()).max()) * (255 if dtype == "uint8" else 128)
+    if terms < conv.weights[0].size:
+        assert farthest * terms < 1 << 24 <= farthest * (terms + 1)
+
+
+def test_a_depthwise_window_is_short() -> None:
+    conv = DepthwiseConvolution(
+        source=t((1, 1, 1, 2), "uint8", 0.5, 3),
+        weights=np.full((300, 2), 255, np.uint8),
+        weight_zero=0,
+        bias=np.zeros(2, np.int64),
+        scaling=np.zeros((2, 2), np.int32),
+        clamp=(0, 255),
+        result=t((1, 1, 1, 2), "uint8", 0.5, 3),
+        batch=1,
+        area=AREA,
+    )
+    assert exact_terms(conv) == 258
+    assert exact_terms(replace(conv, weights=conv.weights[:258])) == 258
+
+
+def test_words_lie_as_the_weights_rows_do() -> None:
+    # FULLY_CONNECTED may take rows of 6 from a tensor whose last dimension is 4.
+    conv = replace(_convolution([[1] * 6] * 8, 0), source=t((3, 4), "uint8", 0.5, 3))
+    defines = word_defines(conv)
+    assert (defines["IS_PACKED"], defines["IS_PACKED_OUT"]) == (0, 1)
+
+
+def test_floats_need_a_proof_and_no_cpu() -> None:
+    target = Target(device_type="gpu", isa=frozenset({"nearest"}))
+    assert may_use_floats(target)
+    assert not may_use_floats(replace(target, isa=frozenset()))
+    assert not may_use_floats(replace(target, device_type="cpu"))
+
+
+def test_rows_of_one_form() -> None:
+    conv = _convolution([[1, 2], [3, 4]], 0)
+    bias = np.array([5, -6])
+    integers = scaling_rows(conv, lambda: bias, uses_floats=False).pack()
+    assert integers.tolist() == [[5, -6], [MULTIPLIER] * 2, [-7] * 2]
+    floats = scaling_rows(conv, lambda: bias, uses_floats=True).pack()
+    assert floats[0].tolist() == [5, -6]
+    assert (floats[2] > 30).all()
+    factor, offset = floats[1:].view(np.float32)
+    sums = np.arange(-40_000, 40_000)
+    scaled = np.rint(
+        sums.astype(np.float32) * factor[0] + np.copysign(offset[0], sums).astype(np.float32)
+    )
+    expected = [_quantize.multiply_by_quantized_multiplier(int(x), MULTIPLIER, -7) for x in sums]
+    low, high = -3, 252
+    assert np.array_equal(np.clip(scaled, low, high), np.clip(expected, low, high))
+
+
+def test_one_channel_without_a_proof_keeps_all_from_floats() -> None:
+    conv = _convolution([[1, 2], [3, 4]], 0)
+    scaling = conv.scaling.copy()
+    scaling[1, 1] = 3  # to the left: no such form is looked for
+    kept = scaling_rows(replace(conv, scaling=scaling), lambda: conv.bias, uses_floats=True)
+    assert kept.pack()[1:].tolist() == scaling.tolist()

@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many pictures through all paths: what comes of each, and paths that fail or lie in the middle."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from delegate import DeviceError, DeviceInfo, read_model
+from delegate.runtime.executor import Executor
+from label_image.classify import Job, RunError
+from label_image.compare import Difference
+from label_image.decoder import Format
+from label_image.image import load_picture, to_input
+from label_image.open_path import OpenPath
+from label_image.several import Outcome, Series, Totals
+from tests.support.compare import RUNTIME, interpreter, invoke
+from tests.support.model import chain_model, op, t
+
+SIZE = (1, 4, 4, 3)
+
+
+def pooling_model(dtype: str = "uint8") -> bytes:
+    """Return a model that gives each channel's average."""
+    scale = None if dtype == "float32" else 0.5
+    pixels, pooled = t(SIZE, dtype, scale), t((1, 1, 1, 3), dtype, scale)
+    window = {"stride_w": 4, "stride_h": 4, "filter_width": 4, "filter_height": 4}
+    return chain_model(
+        [
+            op("AVERAGE_POOL_2D", [pixels], [pooled], {"padding": "VALID", **window}),
+            op("RESHAPE", [pooled], [t((1, 3), dtype, scale)], {"new_shape": [1, 3]}),
+        ]
+    )
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> list[str]:
+    """Return seven pictures of different colours."""
+    rng = np.random.default_rng(2)
+    names = [str(tmp_path / f"{number}.png") for number in range(7)]
+    for name in names:
+        Image.fromarray(rng.integers(0, 256, (6, 5, 3)).astype(np.uint8)).save(name)
+    return names
+
+
+@contextmanager
+def series(
+    device: DeviceInfo | None = None,
+    batch: int | None = None,
+    model: bytes = b"",
+    options: dict[str, Any] | None = None,
+    **job: Any,
+) -> Iterator[Series]:
+    model = model or pooling_model()
+    graph = read_model(model)
+    opencl = None if device is None else {"device": device.index, **(options or {})}
+    nothing = np.zeros(SIZE, graph.inputs[0].dtype)
+    full = Job(model=model, input=nothing, opencl=opencl, reference=True, warmup_runs=1, **job)
+    with Series(full, RUNTIME, graph, batch) as opened:
+        yield opened
+
+
+def outcomes_of(made: Series, paths: Sequence[str], dtype: str = "uint8") -> list[Outcome]:
+    return list(made.outcomes(paths, Format(SIZE, dtype)))
+
+
+def expected(paths: Sequence[str], model: bytes = b"", dtype: str = "uint8") -> list[list[Any]]:
+    """Return the reference kernels' outputs for each picture, as lists."""
+    made = interpreter(model or pooling_model())
+    return [
+        [output.tolist() for output in invoke(made, [to_input(load_picture(path), SIZE, dtype)])]
+        for path in paths
+    ]
+
+
+def got(outcomes: Sequence[Outcome]) -> list[list[Any]]:
+    return [[output.tolist() for output in outcome.outputs] for outcome in outcomes]
+
+
+def messages(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno == level]
+
+
+@pytest.mark.parametrize("batch", [None, 1, 3, 7, 8])
+def test_the_cpu_classifies_every_picture_in_order(paths: list[str], batch: int | None) -> None:
+    with series(batch=batch) as made:
+        outcomes = outcomes_of(made, paths)
+        assert [outcome.path for outcome in outcomes] == paths
+        assert got(outcomes) == expected(paths)
+        assert made.gpu is None
+        assert made.cpu is not None
+        assert made.cpu.pictures == made.totals.classified == 7
+        assert made.failure == ""
+        assert made.totals.decoding_seconds > 0
+        assert 1 <= made.totals.processes <= 7
+    assert outcomes[0].gpu_to_reference is None
+
+
+@pytest.mark.parametrize("batch", [None, 2, 3])
+def test_unreadable_pictures_leave_the_others_alone(
+    paths: list[str], tmp_path: Path, batch: int | None
+) -> None:
+    bad = str(tmp_path / "bad.png")
+    Path(bad).write_bytes(b"no picture")
+    mixed = [bad, paths[0], bad, bad, bad, bad, bad, bad, bad, paths[1], paths[2], bad]
+    with series(batch=batch) as made:
+        outcomes = outcomes_of(made, mixed)
+        assert [outcome.path for outcome in outcomes] == mixed
+        assert [bool(outcome.error) for outcome in outcomes] == [path == bad for path in mixed]
+        assert got([each for each in outcomes if not each.error]) == expected(paths[:3])
+        assert (made.totals.classified, made.totals.unreadable) == (3, 9)
+
+
+def test_no_picture_at_all_is_fine() -> None:
+    with series() as made:
+        assert outcomes_of(made, []) == []
+
+
+def test_a_model_that_tflite_cannot_run_is_an_error() -> None:
+    pixels, result = t(SIZE, "uint8", 0.5), t(SIZE, "uint8", 0.5)
+    model = chain_model([op("fake-op", [pixels], [result], is_custom=True)])
+    with pytest.raises(RunError, match="Failed to allocate tensors!"), series(model=model):
+        pass
+
+
+def test_without_a_device_the_cpu_runs_them_all(
+    paths: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    graph = read_model(pooling_model())
+    job = Job(pooling_model(), np.zeros(SIZE, np.uint8), opencl={"device": "no such device"})
+    with Series(job, RUNTIME, graph, 2) as made:
+        assert got(outcomes_of(made, paths)) == expected(paths)
+        assert "no such device" in made.failure
+    assert messages(caplog, logging.WARNING) == ["the CPU runs the model instead"]
+
+
+@pytest.mark.parametrize("batch", [None, 1, 3])
+def test_every_picture_is_compared_with_cpu_and_reference(
+    device: DeviceInfo, paths: list[str], batch: int | None
+) -> None:
+    with series(device, batch) as made:
+        outcomes = outcomes_of(made, paths)
+        assert got(outcomes) == expected(paths)
+        for outcome in outcomes:
+            assert outcome.gpu_to_reference == outcome.gpu_to_cpu == Difference(0)
+        totals = made.totals
+        assert totals.gpu_to_reference == totals.cpu_to_reference == Difference(0)
+        assert made.gpu is not None
+        assert made.cpu is not None
+        assert made.gpu.pictures == made.cpu.pictures == 7
+        assert made.gpu.batch == (batch or 1)
+        assert (made.failure, totals.wrong) == ("", 0)
+
+
+def test_without_comparison_only_opencl_runs(device: DeviceInfo, paths: list[str]) -> None:
+    graph = read_model(pooling_model())
+    job = Job(pooling_model(), np.zeros(SIZE, np.uint8), opencl={"device": device.index})
+    with Series(job, RUNTIME, graph, 2) as made:
+        outcomes = outcomes_of(made, paths)
+        assert got(outcomes) == expected(paths)
+        assert made.cpu is None
+        assert {outcome.gpu_to_reference for outcome in outcomes} == {None}
+
+
+def test_a_part_left_to_the_cpu_is_compared_on_reference_kernels(
+    device: DeviceInfo, paths: list[str]
+) -> None:
+    with series(device, 2, options={"exclude_ops": ["RESHAPE"]}) as made:
+        outcomes = outcomes_of(made, paths)
+        assert got(outcomes) == expected(paths)
+        assert made.totals.gpu_to_reference == Difference(0)
+        assert made.gpu is not None
+        assert made.gpu.delegation is not None
+        assert made.gpu.delegation.delegated == 1
+
+
+def test_the_reference_kernels_may_be_the_cpu_s_own(device: DeviceInfo, paths: list[str]) -> None:
+    with series(device, 2, cpu_kernels="reference") as made:
+        assert got(outcomes_of(made, paths)) == expected(paths)
+        assert made.totals.gpu_to_reference == made.totals.cpu_to_reference == Difference(0)
+
+
+def test_floats_are_not_compared_in_quanta(device: DeviceInfo, paths: list[str]) -> None:
+    with series(device, 2, pooling_model("float32")) as made:
+        outcomes = outcomes_of(made, paths, "float32")
+        assert np.allclose(
+            np.array(got(outcomes)), np.array(expected(paths, pooling_model("float32"), "float32"))
+        )
+        why = Difference(None, "the outputs are not quantised")
+        assert made.totals.gpu_to_reference == made.totals.cpu_to_reference == why
+
+
+def lie(monkeypatch: pytest.MonkeyPatch, pictures: set[int]) -> None:
+    """Make OpenCL wrong by 5 for these pictures, counted as they run one by one."""
+    honest = OpenPath.run
+    seen = 0
+
+    def run(self: OpenPath, pixels: Any) -> Any:
+        nonlocal seen
+        outputs = honest(self, pixels)
+        if self.delegation is not None:
+            for number in range(len(outputs)):
+                if seen + number in pictures:
+                    outputs[number][0][0, 1] ^= 4
+            seen += len(outputs)
+        return outputs
+
+    monkeypatch.setattr(OpenPath, "run", run)
+
+
+def test_a_device_that_computes_wrongly_loses_those_pictures_to_the_cpu(
+    device: DeviceInfo,
+    paths: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    lie(monkeypatch, {2, 5})
+    with series(device, 3) as made:
+        outcomes = outcomes_of(made, paths)
+        assert got(outcomes) == expected(paths)
+        wrong = [number for number, each in enumerate(outcomes) if each.gpu_to_reference.quanta]
+        assert wrong == [2, 5]
+        assert made.totals.wrong == 2
+        assert made.failure == (
+            f"{device.name} computes wrongly: its outputs are up to 4 quanta from TFLite's "
+            "reference kernels, in 2 of 7 pictures"
+        )
+    (error,) = messages(caplog, logging.ERROR)
+    assert error == (
+        f"{device.name} computes wrongly: its outputs for {paths[2]} are up to 4 quanta from "
+        "TFLite's reference kernels"
+    )
+    assert messages(caplog, logging.WARNING) == ["the results of such pictures are the CPU's"]
+
+
+@pytest.mark.parametrize("batch", [None, 2])
+def test_a_device_that_fails_in_the_middle_leaves_the_rest_to_the_cpu(
+    device: DeviceInfo,
+    paths: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    batch: int | None,
+) -> None:
+    honest = Executor.submit
+    runs = 0
+
+    def fails(self: Executor, inputs: Any, outputs: Any) -> None:
+        nonlocal runs
+        runs += 1
+        if runs > 3:
+            raise DeviceError("running: CL_DEVICE_NOT_AVAILABLE")
+        honest(self, inputs, outputs)
+
+    with series(device, batch) as made:
+        monkeypatch.setattr(Executor, "submit", fails)
+        outcomes = outcomes_of(made, paths)
+        assert got(outcomes) == expected(paths)
+        assert made.gpu is None
+        assert made.failure == "running: CL_DEVICE_NOT_AVAILABLE"
+        done = 3 * (batch or 1)
+        compared = [outcome.gpu_to_reference is not None for outcome in outcomes]
+        assert compared == [True] * done + [False] * (7 - done)
+    assert messages(caplog, logging.ERROR) == ["running: CL_DEVICE_NOT_AVAILABLE"]
+    assert messages(caplog, logging.WARNING) == ["the CPU runs the model instead"]
+
+
+def test_a_cpu_that_fails_is_left_out_of_the_comparison(
+    device: DeviceInfo, paths: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = OpenPath.run
+
+    def fails(self: OpenPath, pixels: Any) -> Any:
+        if self is made.cpu:
+            raise RunError("Failed to invoke tflite!")
+        return honest(self, pixels)
+
+    with series(device, 2) as made:
+        monkeypatch.setattr(OpenPath, "run", fails)
+        outcomes = outcomes_of(made, paths)
+        assert got(outcomes) == expected(paths)
+        assert made.cpu is None
+        assert made.cpu_failure == "Failed to invoke tflite!"
+        assert made.totals.gpu_to_reference == Difference(0)
+        assert made.totals.gpu_to_cpu == Difference(None, "Failed to invoke tflite!")
+
+
+def test_leaving_in_the_middle_ends_the_processes(paths: list[str]) -> None:
+    before = set(os.listdir("/proc"))
+    with series() as made:
+        outcomes = made.outcomes(paths * 50, Format(SIZE, "uint8"))
+        next(outcomes)
+        outcomes.close()
+    children = [
+        pid
+        for pid in set(os.listdir("/proc")) - before
+        if pid.isdecimal() and _parent(pid) == os.getpid()
+    ]
+    assert children == []
+
+
+def _parent(pid: str) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def test_the_largest_difference_of_all_pictures_counts() -> None:
+    totals = Totals()
+    for quanta in (0, 3, 1):
+        ours = Difference(quanta)
+        totals.add(Outcome("a", "", (), ours, Difference(2), Difference(None, "why")))
+    totals.add(Outcome("b", "not there"))
+    assert totals.gpu_to_reference == Difference(3)
+    assert totals.cpu_to_reference == Difference(2)
+    assert totals.gpu_to_cpu == Difference(None, "why")
+    assert (totals.classified, totals.unreadable, totals.wrong) == (3, 1, 2)

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows, the table and the JSON document of many pictures."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from label_image import several_report
+from label_image.classify import Delegation, Job
+from label_image.compare import Difference
+from label_image.labels import Row
+from label_image.open_path import OpenPath
+from label_image.several import Outcome, Series, Totals
+from tests.support.compare import RUNTIME
+from tests.support.model import graph_of, op
+from tests.support.nets import image
+
+GRAPH = graph_of([op("ADD", [image(), image()], [image()])])
+TAKEN = Delegation(
+    device="Vivante GC7000",
+    platform="rusticl",
+    driver="24.3",
+    verdicts=((0, "CONV_2D", None), (1, "SOFTMAX", None)),
+    partitions=((0, 1),),
+)
+ROWS = [Row(1, 0.5), Row(0, 0.25)]
+
+
+def path(
+    pictures: int, seconds: float, batch: int = 1, taken: Delegation | None = None
+) -> OpenPath:
+    made = OpenPath(lambda pixels: [], 12.5, batch, taken)
+    made.pictures, made.seconds, made.cpu_seconds = pictures, seconds, 1.5 * seconds
+    return made
+
+
+@pytest.fixture
+def series() -> Series:
+    """A run of 32 pictures, 2 of them unreadable, on OpenCL and the CPU."""
+    made = Series(Job(b"", np.zeros(1)), RUNTIME, GRAPH)
+    made.gpu, made._others["cpu"] = path(30, 0.125, 8, TAKEN), path(30, 0.25)
+    same, apart = Difference(0), Difference(5)
+    made.totals = Totals(30, 2, 0, 1.0, 4, same, apart, apart)
+    return made
+
+
+def lines(series: Series, *arguments: str) -> list[str]:
+    """Return the lines that are not empty, with single blanks."""
+    text = several_report.summary_text(series, "XNNPACK", *arguments)
+    return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+
+
+def test_the_table_has_a_column_a_path(series: Series) -> None:
+    shown = lines(series)
+    assert shown[0] == "OpenCL, 8 at once CPU, XNNPACK, one by one"
+    assert "pictures/s 240.0 120.0" in shown
+    assert "a picture, ms 4.167 8.333" in shown
+    assert "load, ms 12.5 12.5" in shown
+    assert "CPU load 1.50 cores 1.50 cores" in shown
+    text = "\n".join(shown)
+    assert "speedup 2.00 (OpenCL's pictures/s over the CPU's)" in text
+    assert "pictures 30 classified, 2 not readable\n" in text
+    assert "decoding 31.25 ms a picture, in 4 processes; not counted above\n" in text
+    assert "nodes 2 of 2 on OpenCL, in 1 partition" in text
+    assert "outputs equal to TFLite's reference kernels: 0 quanta" in text
+    assert "TFLite's own paths differ: 5 quanta between its XNNPACK and its" in text
+
+
+def test_pictures_that_differ_are_counted(series: Series) -> None:
+    series.totals.gpu_to_reference, series.totals.wrong = Difference(3), 7
+    text = " ".join(several_report.summary_text(series, "XNNPACK").split())
+    assert "outputs DIFFER from TFLite's reference kernels: 3 quanta, in 7 of 30 pictures" in text
+
+
+def test_the_cpu_alone_has_one_column(series: Series) -> None:
+    series.gpu, series.totals = None, Totals(3, 0, 0, 0.03, 1)
+    shown = lines(series)
+    assert shown[0] == "CPU, XNNPACK, one by one"
+    assert shown[-2:] == [
+        "pictures 3 classified",
+        "decoding 10.00 ms a picture, in 1 process; not counted above",
+    ]
+
+
+def test_an_external_delegate_has_its_own_name(series: Series) -> None:
+    series.gpu = None
+    assert lines(series, "EXTERNAL")[0] == "EXTERNAL, one by one"
+
+
+def test_a_cpu_that_failed_says_why(series: Series) -> None:
+    del series._others["cpu"]
+    series._reasons["cpu"] = "no kernel"
+    shown = lines(series)
+    assert shown[0] == "OpenCL, 8 at once"
+    assert "CPU failed: no kernel" in shown
+    assert not [line for line in shown if line.startswith("speedup")]
+
+
+def test_what_opencl_left_to_the_cpu_is_listed(series: Series) -> None:
+    assert series.gpu is not None
+    series.gpu.delegation = replace(TAKEN, verdicts=((0, "PAD", "no such op"), *TAKEN.verdicts[1:]))
+    assert "PAD 1 no such op 0" in lines(series)
+
+
+def test_nothing_read_at_all_is_still_a_table(series: Series) -> None:
+    series.gpu, series._others["cpu"] = path(0, 0.0, 2, TAKEN), path(0, 0.0)
+    series.totals = Totals(0, 2, 0, 0.0, 1)
+    text = "\n".join(lines(series))
+    assert "pictures/s 0.0 0.0" in text
+    assert "pictures 0 classified, 2 not readable" in text
+    assert "speedup" not in text
+
+
+def test_a_row_is_one_line_whatever_the_file_is_called() -> None:
+    row = several_report.row_text("a\tb\nc\rd é.jpg", ROWS, ["cat", "dog"])
+    assert row == "a\\tb\\nc\\rd é.jpg\t0.5: 1 dog\t0.25: 0 cat"
+    assert several_report.row_text("a.jpg", [], []) == "a.jpg"
+
+
+OUTCOMES = [
+    (Outcome("a.jpg", "", (), Difference(0), None, Difference(2)), ROWS),
+    (Outcome("b.jpg", "input file b.jpg not found"), []),
+    (Outcome("c.jpg"), ROWS[:1]),
+]
+
+
+def document(series: Series, count: int) -> tuple[dict, list[str]]:
+    written: list[str] = []
+    made = several_report.Document(written.append, {"model": "m", "runtime": "r"})
+    for outcome, rows in OUTCOMES[:count]:
+        made.add(outcome, rows, ["cat"])
+    made.end(series, 4)
+    return json.loads("\n".join(written)), written
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_the_document_has_an_object_a_picture(series: Series, count: int) -> None:
+    entry, _ = document(series, count)
+    results = [
+        {"index": 1, "label": None, "score": 0.5},
+        {"index": 0, "label": "cat", "score": 0.25},
+    ]
+    assert (
+        entry["pictures"]
+        == [
+            {
+                "image": "a.jpg",
+                "results": results,
+                "max_difference_quanta_reference": 0,
+                "max_difference_quanta_cpu": 2,
+            },
+            {"image": "b.jpg", "error": "input file b.jpg not found"},
+            {"image": "c.jpg", "results": results[:1]},
+        ][:count]
+    )
+
+
+def test_the_document_ends_with_what_all_came_to(series: Series) -> None:
+    entry, _ = document(series, 3)
+    assert list(entry) == [
+        "model", "runtime", "pictures", "classified", "unreadable", "decoding", "cpu", "gpu",
+        "max_difference_quanta_reference", "max_difference_quanta_cpu", "speedup",
+    ]  # fmt: skip
+    assert (entry["classified"], entry["unreadable"]) == (30, 2)
+    assert entry["decoding"] == {"average_ms": 31.25, "processes": 4}
+    assert entry["cpu"] == {
+        "pictures_per_second": 120.0,
+        "average_ms": pytest.approx(25 / 3),
+        "load_ms": 12.5,
+        "cpu_load": 1.5,
+        "batch": 1,
+        "threads": 4,
+    }
+    assert entry["gpu"]["device"] == "Vivante GC7000"
+    assert (entry["gpu"]["pictures_per_second"], entry["gpu"]["batch"]) == (240.0, 8)
+    assert (entry["gpu"]["delegated"], entry["gpu"]["not_delegated"]) == (2, [])
+    assert (entry["max_difference_quanta_reference"], entry["speedup"]) == (0, 2.0)
+
+
+def test_what_was_not_compared_is_null_with_a_reason(series: Series) -> None:
+    series.totals = Totals(30, 0, 0, 1.0, 4)
+    del series._others["cpu"]
+    entry, _ = document(series, 1)
+    assert entry["max_difference_quanta_reference"] is None
+    assert entry["speedup"] is None
+    assert entry["not_compared"] == "--compare=false"
+    assert "cpu" not in entry
+
+
+def test_a_failure_is_told(series: Series) -> None:
+    series.gpu, series._gave_up = None, "CL_OUT_OF_RESOURCES"
+    entry, _ = document(series, 1)
+    assert entry["failure"] == "CL_OUT_OF_RESOURCES"
+    assert "gpu" not in entry
+
+
+def test_a_picture_is_written_before_the_next_but_one(series: Series) -> None:
+    written: list[str] = []
+    made = several_report.Document(written.append, {"model": "m"})
+    for number, (outcome, rows) in enumerate(OUTCOMES * 5):
+        made.add(outcome, rows, [])
+        assert sum("image" in line for line in written) == number

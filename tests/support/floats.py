@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Float ops: nodes from parameters, exact results in float64, and what rounding may change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from hypothesis import reject
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from delegate import DeviceInfo, Node, ops
+from delegate.tflite.reader import read_model
+from tests.support.cases import FUSED, RUN, Way, forced, output_size
+from tests.support.compare import Arrays, Bounds, assert_within, interpreter, sum_bound
+from tests.support.model import chain_model, const, op, t
+
+Doubles = NDArray[np.float64]
+LIMITS = {
+    "NONE": (-np.inf, np.inf),
+    "RELU": (0.0, np.inf),
+    "RELU6": (0.0, 6.0),
+    "RELU_N1_TO_1": (-1.0, 1.0),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FloatConvolution:
+    """One float convolution; with a depth multiplier a depthwise one, and out_c says nothing."""
+
+    size: tuple[int, int, int] = (7, 5, 3)  # h, w, c
+    kernel: tuple[int, int] = (3, 3)
+    out_c: int = 8
+    depth_multiplier: int = 0
+    batch: int = 1
+    stride: tuple[int, int] = (1, 1)  # h, w
+    dilation: tuple[int, int] = (1, 1)
+    padding: str = "SAME"
+    fused: str = "NONE"
+
+    def __str__(self) -> str:
+        depthwise = self.depth_multiplier
+        parts = {
+            "in" + "x".join(map(str, self.size)): True,
+            "k{}x{}".format(*self.kernel): True,
+            f"out{self.out_c}": not depthwise,
+            f"depth{depthwise}": depthwise > 1,
+            f"batch{self.batch}": self.batch > 1,
+            "stride{}x{}".format(*self.stride): self.stride != (1, 1),
+            "dilation{}x{}".format(*self.dilation): self.dilation != (1, 1),
+            self.padding.lower(): True,
+            self.fused.lower(): self.fused != "NONE",
+        }
+        return "-".join(part for part, is_said in parts.items() if is_said)
+
+    def node(self, seed: int = 0) -> Node:
+        """Return the node, its weights and bias drawn from the seed."""
+        height, width, in_c = self.size
+        out_c = in_c * self.depth_multiplier or self.out_c
+        shape = (1, *self.kernel, out_c) if self.depth_multiplier else (out_c, *self.kernel, in_c)
+        rng = np.random.default_rng(seed)
+        return op(
+            "DEPTHWISE_CONV_2D" if self.depth_multiplier else "CONV_2D",
+            [
+                t((self.batch, height, width, in_c)),
+                const(rng.standard_normal(shape).astype(np.float32)),
+                const(rng.standard_normal(out_c).astype(np.float32)),
+            ],
+            [t((self.batch, *self.out_size(), out_c))],
+            {
+                "padding": self.padding,
+                "stride_h": self.stride[0],
+                "stride_w": self.stride[1],
+                "dilation_h_factor": self.dilation[0],
+                "dilation_w_factor": self.dilation[1],
+                "fused_activation_function": self.fused,
+                **({"depth_multiplier": self.depth_multiplier} if self.depth_multiplier else {}),
+            },
+        )
+
+    def out_size(self) -> tuple[int, int]:
+        """Return the output's height and width."""
+        height, width = (
+            output_size(
+                self.size[i], self.kernel[i], self.stride[i], self.dilation[i], self.padding
+            )
+            for i in (0, 1)
+        )
+        return height, width
+
+
+@st.composite
+def float_convolutions(draw: st.DrawFn, is_depthwise: bool = False) -> FloatConvolution:
+    """Draw a convolution whose output is not empty."""
+    small = st.integers(1, 4)
+    case = FloatConvolution(
+        size=(draw(st.integers(1, 13)), draw(st.integers(1, 19)), draw(st.integers(1, 40))),
+        kernel=(3, 3) if draw(st.booleans()) else (draw(small), draw(small)),
+        out_c=draw(st.integers(1, 40)),
+        depth_multiplier=draw(st.sampled_from([1, 1, 2, 3])) if is_depthwise else 0,
+        batch=draw(st.integers(1, 3)),
+        stride=(draw(small), draw(small)),
+        dilation=(1, 1) if draw(st.booleans()) else (draw(small), draw(small)),
+        padding="VALID",
+        fused=draw(st.sampled_from(FUSED)),
+    )
+    fits = min(case.out_size()) > 0 and draw(st.booleans())
+    return case if fits else replace(case, padding="SAME")
+
+
+def exact(node: Node, source: NDArray[Any]) -> tuple[Doubles, Doubles]:
+    """Return a float node's result in float64, and the bound for a float32 one.
+
+    Covers CONV_2D, DEPTHWISE_CONV_2D, FULLY_CONNECTED and the two poolings.
+    """
+    low, high = LIMITS[node.options.get("fused_activation_function", "NONE")]
+    values, magnitudes, terms = _sums(node, source.astype(np.float64))
+    return np.clip(values, low, high), sum_bound(magnitudes, terms)
+
+
+def _sums(node: Node, source: Doubles) -> tuple[Doubles, Doubles, int]:
+    constants = [tensor.data for tensor in node.inputs[1:] if tensor is not None]
+    if node.op in ("AVERAGE_POOL_2D", "MAX_POOL_2D"):
+        taps, inside = _windows(node, source, node.options["filter_height"], "filter_width")
+        if node.op == "MAX_POOL_2D":
+            values = np.where(inside, taps, -np.inf).max(3)
+            return values, np.zeros_like(values), 0  # a maximum is exact
+        count = inside.sum(3)
+        return taps.sum(3) / count, np.abs(taps).sum(3) / count, taps.shape[3]
+    weights = np.asarray(constants[0], np.float64)
+    bias = np.asarray(constants[1], np.float64) if len(constants) > 1 else np.zeros(1)
+    if node.op == "FULLY_CONNECTED":
+        rows = source.reshape(-1, weights.shape[1])
+        shape = node.outputs[0].shape
+        return (
+            (rows @ weights.T + bias).reshape(shape),
+            (np.abs(rows) @ np.abs(weights).T + np.abs(bias)).reshape(shape),
+            weights.shape[1] + 1,
+        )
+    taps, _ = _windows(node, source, weights.shape[1], weights.shape[2])
+    if node.op == "CONV_2D":
+        kernel, how = weights.reshape(len(weights), -1, weights.shape[3]), "nhwtc,otc->nhwo"
+        terms = kernel[0].size + 1
+    else:
+        kernel, how = weights.reshape(-1, weights.shape[3]), "nhwtc,tc->nhwc"
+        taps = np.repeat(taps, weights.shape[3] // source.shape[3], 4)
+        terms = len(kernel) + 1
+    values = np.einsum(how, taps, kernel, optimize=True) + bias
+    magnitudes = np.einsum(how, np.abs(taps), np.abs(kernel), optimize=True) + np.abs(bias)
+    return values, magnitudes, terms
+
+
+def _windows(
+    node: Node, source: Doubles, kernel_h: int, kernel_w: int | str
+) -> tuple[Doubles, NDArray[np.bool_]]:
+    """Return each output pixel's taps (n, oh, ow, taps, c), and which are in bounds."""
+    options = node.options
+    width = options[kernel_w] if isinstance(kernel_w, str) else kernel_w
+    rows, row_inside = _places(node, 1, kernel_h, options["stride_h"], "dilation_h_factor")
+    columns, column_inside = _places(node, 2, width, options["stride_w"], "dilation_w_factor")
+    inside = row_inside[:, None, :, None] & column_inside[None, :, None, :]
+    taps = source[:, rows[:, None, :, None], columns[None, :, None, :]]
+    taps = np.where(inside[None, ..., None], taps, 0)
+    n, oh, ow, kh, kw, c = taps.shape
+    shape = (1, oh, ow, kh * kw, 1)
+    return taps.reshape(n, oh, ow, kh * kw, c), np.broadcast_to(
+        inside.reshape(shape), (n, oh, ow, kh * kw, c)
+    )
+
+
+def _places(
+    node: Node, axis: int, kernel: int, stride: int, dilation_name: str
+) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """Return (outputs, taps) places along an axis, and which of them are in bounds."""
+    (source, *_), (result,) = node.inputs, node.outputs
+    assert source is not None
+    size, count = source.shape[axis], result.shape[axis]
+    dilation = node.options.get(dilation_name, 1)
+    extent = (kernel - 1) * dilation + 1
+    before = max(0, (count - 1) * stride + extent - size) // 2
+    before = before if node.options["padding"] == "SAME" else 0
+    places = np.arange(count)[:, None] * stride - before + np.arange(kernel) * dilation
+    inside = (places >= 0) & (places < size)
+    return np.where(inside, places, 0), inside
+
+
+def assert_float_ways(
+    node: Node, device: DeviceInfo, way: Way, bounds: Callable[[Arrays], Bounds] | None = None
+) -> list[str]:
+    """Assert that each alternative of a node is within its bound; return their names.
+
+    A way that names an alternative has that one only. `bounds`: as `assert_within` takes it, for
+    ops that `exact` does not cover.
+    """
+    model = chain_model([node])
+    names = [alternative.name for alternative in ops.lower(node, way.target)]
+    if way.alternative:
+        names = [name for name in names if way.alternative in (name, name.split()[0])]
+    for name in names:
+        with forced(replace(way, alternative=name)) as taken:
+            assert_within(model, device, bounds or (lambda inputs: [exact(node, inputs[0])[1]]))
+        assert set(taken) == {name}
+    RUN.update(node.op for node in read_model(model).nodes)
+    return names
+
+
+def assert_float_or_refused(
+    node: Node, device: DeviceInfo, way: Way, bounds: Callable[[Arrays], Bounds] | None = None
+) -> None:
+    """The same for a drawn node: one that TFLite itself does not take is no case."""
+    try:
+        interpreter(chain_model([node]))
+    except (RuntimeError, ValueError):
+        reject()
+    assert_float_ways(node, device, way, bounds)
