@@ -23,6 +23,9 @@ TILE(conv_2d_quant8) {
   global const WEIGHT* weights = (global const WEIGHT*)(constants + WEIGHTS);
   global const int* channel = (global const int*)(constants + CHANNELS);
   global ELEM* output = (global ELEM*)(arena + OUTPUT);
+  int in_c = IN_C;
+  int input_zero = INPUT_ZERO;
+  int weight_zero = WEIGHT_ZERO;
   for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
     int element = tile * TILE_ITEMS + i;
     if (element >= ELEMENTS) break;
@@ -38,10 +41,16 @@ TILE(conv_2d_quant8) {
       for (int kx = 0; kx < KERNEL_W; kx++) {
         int in_x = x * STRIDE_W - PAD_LEFT + kx * DILATION_W;
         if (in_x < 0 || in_x >= IN_W) continue;
-        global const ELEM* source = input + ((n * IN_H + in_y) * IN_W + in_x) * IN_C;
-        global const WEIGHT* weight = weights + ((o * KERNEL_H + ky) * KERNEL_W + kx) * IN_C;
-        for (int c = 0; c < IN_C; c++)
-          sum += ((int)source[c] - INPUT_ZERO) * ((int)weight[c] - WEIGHT_ZERO);
+        global const ELEM* source = input + ((n * IN_H + in_y) * IN_W + in_x) * in_c;
+        global const WEIGHT* weight = weights + ((o * KERNEL_H + ky) * KERNEL_W + kx) * in_c;
+        int c = 0;
+        // NOTE: llvmpipe leaves every loop after 65535 rounds, so there are fewer than terms.
+        for (; c <= in_c - 8; c += 8) {
+#pragma unroll
+          for (int j = 0; j < 8; j++)
+            sum += ((int)source[c + j] - input_zero) * ((int)weight[c + j] - weight_zero);
+        }
+        for (; c < in_c; c++) sum += ((int)source[c] - input_zero) * ((int)weight[c] - weight_zero);
       }
     }
     int scaled = REQUANTIZE(sum, channel[OUT_C + o], channel[2 * OUT_C + o]) + OUTPUT_ZERO;

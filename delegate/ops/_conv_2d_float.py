@@ -18,7 +18,7 @@ from delegate.ops._geometry import Window, shape_text, window
 
 # Terms of a sum so short, a first layer's say, that what its loops cost is more than what they do:
 # their sizes are literals then, and each such layer is a build of its own.
-_SHORT = 64
+_SHORT = 48
 
 
 @dataclass(frozen=True, slots=True, eq=False)

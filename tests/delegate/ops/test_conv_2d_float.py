@@ -101,13 +101,13 @@ def test_plain_launch() -> None:
 def test_short_sums_have_literal_sizes() -> None:
     short, long = (
         only_launch(ops.lower(FloatConvolution(size=(7, 5, c)).node(), LANES_8.target)[0])
-        for c in (7, 8)  # 63 and 72 terms
+        for c in (5, 6)  # 45 and 54 terms
     )
     assert short.defines["IS_LITERAL"] == 1
-    assert short.defines["IN_C"] == 7
+    assert short.defines["IN_C"] == 5
     assert "in_c" not in short.params
     assert long.defines["IS_LITERAL"] == 0
-    assert long.params["in_c"] == 8
+    assert long.params["in_c"] == 6
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
@@ -216,10 +216,10 @@ CASES = [
     ),
     *(
         FloatConvolution(size=(height, 1, 13), kernel=(1, 1), out_c=out_c)
-        for height in (1, 3, 7, 16, 29)
-        for out_c in (1, 4, 17, 64)
+        for height, out_c in [(1, 1), (1, 17), (1, 64), (3, 4), (3, 65), (7, 17), (7, 64), (16, 33)]
     ),
-    *(FloatConvolution(out_c=out_c) for out_c in (3, 5, 15, 16, 31, 33)),
+    *(FloatConvolution(out_c=out_c) for out_c in (3, 5, 16, 33)),
+    FloatConvolution(size=(29, 1, 13), kernel=(1, 1), out_c=16),
     *(FloatConvolution(fused=fused, batch=2) for fused in FUSED[1:]),
     FloatConvolution(batch=3, kernel=(1, 1), size=(5, 3, 7)),
     FloatConvolution(size=(4, 4, 61), out_c=19),

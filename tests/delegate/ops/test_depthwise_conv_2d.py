@@ -350,13 +350,14 @@ def test_depthwise_conv_2d(case: Convolution, way: Way, device: DeviceInfo) -> N
     assert name.split()[0] == forced.alternative
 
 
-# Around the blocks of 64, 32 and 16 channels, the rows that a group of taps holds, the 7 pixels of
-# a tile, and the columns that may be gathered.
 def of_channels(case: Convolution) -> list[Convolution]:
+    """Return the same for a block of each size."""
     height, width, _ = case.size
     return [replace(case, size=(height, width, c)) for c in (16, 32, 64)]
 
 
+# Around the blocks of 64, 32 and 16 channels, the rows that a group of taps holds, the 7 pixels of
+# a tile, and the columns that may be gathered.
 X86_CHANNELS = [depthwise(5, 9, c) for c in (16, 17, 31, 32, 33, 63, 64, 65, 95, 96, 127, 128, 145)]
 X86_PIXELS = [
     replace(depthwise(h, w, 64, (3, 3)), batch=n)

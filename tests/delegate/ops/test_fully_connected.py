@@ -244,6 +244,13 @@ def test_fully_connected(case: Product, way: Way, device: DeviceInfo) -> None:
     }
 
 
+@pytest.mark.parametrize("way", [PLAIN, SIMT, LANES_8], ids=str)
+def test_more_terms_than_a_driver_counts(way: Way, device: DeviceInfo) -> None:
+    # llvmpipe leaves a loop after 65535 rounds; 2048 channels of 7 x 7 pixels are more terms.
+    case = Product(shape=(1, 7 * 7 * 2048), out_c=8, multiplier=2.0**-14)
+    assert assert_exact_way(case.model(), device, way)
+
+
 @st.composite
 def products(draw: st.DrawFn) -> Product:
     dtype = draw(DTYPES)
