@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A convolution on NVIDIA's tensor cores: shapes of tiles, packed weights. Lowers nothing itself."""
+"""A convolution on NVIDIA's tensor cores: tiles and packed weights. Lowers nothing itself."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _for_many(conv: Convolution) -> _Shape:
 
 
 def _launch(conv: Convolution, shape: _Shape) -> Launch:
-    out_c, _, in_c = conv.weights.shape
+    in_c = conv.weights.shape[2]
     along_m, along_n = shape.tiles(conv)
     padded_c = along_n * shape.channels
     part_steps = -(-_steps(conv) // shape.parts)
@@ -217,9 +217,8 @@ def _chunk_table(conv: Convolution, steps: int) -> Constant:
         table = np.zeros((entries, 8), np.int32)
         table[:, 0] = _FAR
         row, byte = (
-            axis.ravel() for axis in np.meshgrid(
-                np.arange(rows), np.arange(0, row_bytes, _CHUNK), indexing="ij"
-            )
+            axis.ravel()
+            for axis in np.meshgrid(np.arange(rows), np.arange(0, row_bytes, _CHUNK), indexing="ij")
         )
         y, x = row // (rows // area.kernel_h), row % (rows // area.kernel_h)
         length = np.minimum(_CHUNK, row_bytes - byte)

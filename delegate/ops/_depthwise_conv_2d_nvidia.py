@@ -57,7 +57,8 @@ def _registers(conv: DepthwiseConvolution, tile_w: int) -> int:
 def _items(conv: DepthwiseConvolution, tile_w: int, tile_h: int) -> int:
     area = conv.area
     blocks = -(-area.out_w // tile_w) * -(-area.out_h // tile_h)
-    return conv.batch * blocks * (conv.weights.shape[1] // 4)
+    items: int = conv.batch * blocks * (conv.weights.shape[1] // 4)
+    return items
 
 
 def _launch(conv: DepthwiseConvolution, tile_w: int, tile_h: int, target: Target) -> Launch:

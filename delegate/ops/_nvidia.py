@@ -19,8 +19,10 @@ def saturates(conv: Convolution | DepthwiseConvolution) -> bool:
     limits = np.iinfo(conv.result.dtype)
     if conv.clamp != (limits.min, limits.max):
         return False
-    terms = conv.weights[..., 0].size if isinstance(conv, DepthwiseConvolution) else (
-        conv.weights[0].size
+    terms = (
+        conv.weights[..., 0].size
+        if isinstance(conv, DepthwiseConvolution)
+        else (conv.weights[0].size)
     )
     largest = terms * 255 * 255 + np.abs(conv.bias).astype(np.float64)
     multiplier, shift = conv.scaling.astype(np.float64)

@@ -225,10 +225,14 @@ def test_models_on_several_threads_and_devices_do_not_mix(device: DeviceInfo) ->
         except BaseException as error:
             wrong.append(error)
 
-    with opened(model, device, 2) as one, opened(model, device, 2) as other:
+    with (
+        opened(model, device, 2) as one,
+        opened(model, device, 2) as other,
+        Model(model, None, 2, tune="off") as first_device,
+    ):
         threads = [
             threading.Thread(target=use, args=(ours, asynchronously))
-            for ours in (one, one, other)
+            for ours in (one, one, other, first_device)
             for asynchronously in (False, True)
         ]
         for thread in threads:
@@ -476,7 +480,7 @@ def test_a_real_model_is_exact_in_batches(device: DeviceInfo, name: str) -> None
         for picture in [picture_path("grace_hopper_517x606.bmp"), *picture_paths(3)]
     ]
     expected = references(path, given)
-    with Model(path, device.index, batch=3) as ours:
+    with Model(path, device.index, batch=3, tune="off") as ours:
         whole = ours.run_async(stacked(given[:3]))
         part = ours.run_async(stacked(given[3:]))
         assert_equal(part.result(), [each[3:] for each in expected], "the last picture")

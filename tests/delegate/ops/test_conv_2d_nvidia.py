@@ -61,9 +61,9 @@ def launches(case: Convolution) -> list[Alternative]:
     ("case", "names"),
     [
         # Mobilenet V1's: tiles for 132 units, K split where pixels are few; then many turns.
-        (pointwise((112, 112), 32, 64), ["mma 128x64 of 32x32", "mma_turns 1024x64 of 16x64, 8 turns"]),
-        (pointwise((14, 14), 512, 512), ["mma_split 16x64 of 16x32 in 4", "mma_turns 256x256 of 16x64, 8 turns"]),
-        (pointwise((7, 7), 1024, 1024), ["mma_split 16x32 of 16x32 in 8", "mma_turns 64x256 of 16x64, 2 turns"]),
+        (pointwise((112, 112), 32, 64), ["mma 128x64 of 32x32", "mma_turns 1024x64 of 16x64, 8 turns"]),  # noqa: E501
+        (pointwise((14, 14), 512, 512), ["mma_split 16x64 of 16x32 in 4", "mma_turns 256x256 of 16x64, 8 turns"]),  # noqa: E501
+        (pointwise((7, 7), 1024, 1024), ["mma_split 16x32 of 16x32 in 8", "mma_turns 64x256 of 16x64, 2 turns"]),  # noqa: E501
         (pointwise((1, 1), 1024, 1001), ["mma_split 8x32 of 8x32 in 8", "mma 16x512 of 16x64"]),
         (pointwise((1, 1), 3, 1), ["mma 8x256 of 8x32", "mma 256x32 of 32x32"]),
     ],
@@ -113,10 +113,8 @@ def test_window_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     assert chunks.pack().view(np.int8)[:, 16:].sum(1).tolist() == [9, 9, 9, 0]
 
 
-@pytest.mark.parametrize("shape", [*FOR_ONE, *FOR_MANY], ids=str)
-def test_constants_are_as_long_as_they_say(
-    shape: _Shape, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("shape", [*FOR_ONE, *FOR_MANY], ids=_conv_2d_nvidia._name)
+def test_constants_are_as_long_as_they_say(shape: _Shape, monkeypatch: pytest.MonkeyPatch) -> None:
     for case in (pointwise((3, 3), 48, 33), Convolution(size=(4, 4, 5)), Convolution(dtype="int8")):
         launch = _launch(case, shape, monkeypatch)
         for value in launch.params.values():
@@ -172,11 +170,15 @@ NUMBERS = [
 ]
 
 
+def _skip_long_builds(way: Way, device: DeviceInfo) -> None:
+    if way.is_emulated and "Portable Computing Language" in device.platform:
+        pytest.skip("its compiler takes 10 s and more for each of these kernels with barriers")
+
+
 def _assert_exact(
     case: Convolution, shape: _Shape, way: Way, device: DeviceInfo, seed: int | None = None
 ) -> None:
-    if way.is_emulated and "Portable Computing Language" in device.platform:
-        pytest.skip("its compiler takes 10 s and more for each of these kernels with barriers")
+    _skip_long_builds(way, device)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_conv_2d_nvidia, "_for_one_picture", lambda conv, target: shape)
         name = _conv_2d_nvidia._name(shape)
@@ -188,14 +190,19 @@ def _assert_exact(
 
 
 @pytest.mark.parametrize("way", NVIDIA, ids=str)
-@pytest.mark.parametrize("shape", [FOR_ONE[4], FOR_MANY[1]], ids=str)
 @pytest.mark.parametrize("case", [*POINTWISE, *WINDOWS, *NUMBERS], ids=str)
-def test_cases(case: Convolution, shape: _Shape, way: Way, device: DeviceInfo) -> None:
-    _assert_exact(case, shape, way, device)
+def test_split_sums(case: Convolution, way: Way, device: DeviceInfo) -> None:
+    _assert_exact(case, FOR_ONE[4], way, device)
 
 
 @pytest.mark.parametrize("way", NVIDIA, ids=str)
-@pytest.mark.parametrize("shape", [*FOR_ONE, *FOR_MANY], ids=str)
+@pytest.mark.parametrize("case", [*POINTWISE, *WINDOWS], ids=str)
+def test_turns(case: Convolution, way: Way, device: DeviceInfo) -> None:
+    _assert_exact(case, FOR_MANY[1], way, device)
+
+
+@pytest.mark.parametrize("way", NVIDIA, ids=str)
+@pytest.mark.parametrize("shape", [*FOR_ONE, *FOR_MANY], ids=_conv_2d_nvidia._name)
 @pytest.mark.parametrize(
     "case", [pointwise((13, 11), 208, 72), pointwise((5, 7), 112, 61), WINDOWS[1]], ids=str
 )
@@ -212,11 +219,12 @@ def test_drawn(device: DeviceInfo, way: Way, case: Convolution, shape: _Shape, s
 @pytest.mark.parametrize("way", NVIDIA, ids=str)
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 def test_fully_connected(dtype: str, way: Way, device: DeviceInfo) -> None:
-    if way.is_emulated and "Portable Computing Language" in device.platform:
-        pytest.skip("its compiler takes 10 s and more for each of these kernels with barriers")
+    _skip_long_builds(way, device)
     rng = np.random.default_rng(0)
     limits = np.iinfo(dtype)
-    weights = rng.integers(-127, 127, (61, 80)) if dtype == "int8" else rng.integers(0, 255, (61, 80))
+    weights = (
+        rng.integers(-127, 127, (61, 80)) if dtype == "int8" else rng.integers(0, 255, (61, 80))
+    )
     model = one_op_model(
         "FULLY_CONNECTED",
         [

@@ -391,7 +391,7 @@ X86_NUMBERS = [
     for dtype, per_channel in [("uint8", False), ("int8", False), ("int8", True)]
     for fused in FUSED
 ]
-# Weights of 9 bits, all ranges of outputs, scales without a float form.
+# Weights of 9 bits, all ranges of outputs, scales with a float form and without.
 X86_ZEROS = [
     *(
         replace(case, zeros=(i, w, o))
@@ -411,7 +411,7 @@ X86_ZEROS = [
     *(
         replace(case, multiplier=multiplier, dtype=dtype)
         for case in of_channels(depthwise(5, 9, 0))
-        for multiplier in (1.0, 1.7, 300.0, 2.0**-20, 1e-9, 1e-12)
+        for multiplier in (0.0019, 0.00037, 1.0, 1.7, 300.0, 2.0**-20, 1e-9, 1e-12)
         for dtype in ("uint8", "int8")
     ),
 ]
