@@ -22,6 +22,7 @@ from delegate.launch import Alternative, Constant, Launch
 MODES = ("off", "quick", "full")
 QUICK_SECONDS = 2.0  # a process; what is left over is measured at the next start
 _ROUNDS = {"quick": 3, "full": 12}
+_FORM_SECONDS = {"quick": 0.5, "full": 5.0}  # for all forms of a partition; each runs once at least
 _log = logging.getLogger("delegate")
 
 
@@ -99,8 +100,11 @@ class Tuner:
         """Return the name of what runs faster; each is called with a count and gives seconds."""
         if not repeat:
             return None
-        times = {name: float("inf") for name in repeat}
+        times = {name: run(1) for name, run in repeat.items()}
+        end = time.perf_counter() + _FORM_SECONDS[self._mode]
         for _ in range(2 * _ROUNDS[self._mode]):
+            if time.perf_counter() > end:
+                break
             for name, run in repeat.items():
                 times[name] = min(times[name], run(3))
         _log.debug("whole: %s", ", ".join(f"{n} {t * 1e6:.0f} us" for n, t in times.items()))

@@ -357,14 +357,14 @@ def test_a_size_that_does_not_fit_is_an_error_each_time_and_no_other_size_suffer
     graph = conv_pool()
     model = write_model(graph)
     delegate = delegate_for(model, device)
-    delegate._device.max_alloc_bytes = 10_000
+    delegate._engine.device.max_alloc_bytes = 10_000
     ours, inputs = interpreter(model, delegate), inputs_for(graph)[0]
     expected = invoke(interpreter(model), inputs)
     assert refusals(delegate) == {}
     assert_equal_outputs(invoke(ours, inputs), expected)
     ours.resize_tensor_input(0, (50, 7, 6, 2))
     for _ in range(2):
-        with pytest.raises(RuntimeError, match="arena of 21120 bytes: one buffer of this device"):
+        with pytest.raises(RuntimeError, match="arena of 21184 bytes: one buffer of this device"):
             ours.allocate_tensors()
     ours.resize_tensor_input(0, (1, 7, 6, 2))
     ours.allocate_tensors()
@@ -414,7 +414,7 @@ def test_nothing_is_left_whatever_goes_first(device: DeviceInfo, order: Sequence
     }
     invoke(alive["drop interpreter"], inputs_for(THREE_PARTITIONS)[0])
     executors = [weakref.ref(kernel._executor) for kernel in delegate._last_run]
-    references: list[Any] = [weakref.ref(delegate), weakref.ref(delegate._device)]
+    references: list[Any] = [weakref.ref(delegate), weakref.ref(delegate._engine.device)]
     del delegate
     gc.disable()  # reference counts alone must do it
     try:
@@ -444,7 +444,7 @@ for turn in range(5):
     made = interpreter(model, delegate)
     invoke(made, inputs_for(graph)[0])
     delegate.mine, made.its = made, delegate
-    references = weakref.ref(made), weakref.ref(delegate), weakref.ref(delegate._device)
+    references = weakref.ref(made), weakref.ref(delegate), weakref.ref(delegate._engine.device)
     if sys.argv[2] == "True":
         delegate.close()
     del delegate, made
@@ -833,10 +833,10 @@ def test_a_partition_that_does_not_fit_goes_to_the_cpu(
     )
     model = write_model(big)
     delegate = delegate_for(model, device)
-    delegate._device.max_alloc_bytes = 4096
+    delegate._engine.device.max_alloc_bytes = 4096
     with caplog.at_level(logging.WARNING, "delegate"):
         assert_runs_exactly(model, big, delegate)
-    why = "arena of 6528 bytes: one buffer of this device holds at most 4096"
+    why = "arena of 6464 bytes: one buffer of this device holds at most 4096"
     assert refusals(delegate) == {0: why, 1: "excluded by exclude_ops"}
     assert delegate.partitions == [[2]]
     assert f"1 nodes go to the CPU: {why}" in caplog.messages
@@ -881,7 +881,7 @@ print(small.verdicts[0][2], small.partitions)
 """
     # Both nodes are one partition, which goes as a whole.
     assert run_python(code, device.index, POCL_MEMORY_LIMIT="1") == (
-        "arena of 282240192 bytes: one buffer of this device holds at most 268435456 []\n"
+        "arena of 282240128 bytes: one buffer of this device holds at most 268435456 []\n"
     )
 
 
@@ -902,9 +902,12 @@ def test_a_kernel_that_does_not_build_goes_to_the_cpu(
     assert set(found) == {1, 2, 3, 5, 7}
     assert "kernel add.cl does not build (USES_ADD_QUANT8=1 ELEM=uchar)" in found[1]
     assert "error" in found[1]
-    (warning,) = [message for message in caplog.messages if "does not build" in message]
-    assert "the driver's log:" in warning
-    assert "unknown type name 'this'" in warning
+    warnings = [message for message in caplog.messages if "does not build" in message]
+    assert warnings
+    assert len(set(warnings)) == len(warnings)  # each build once
+    for warning in warnings:
+        assert "the driver's log:" in warning
+        assert "unknown type name 'this'" in warning
     assert delegate.partitions == [[0], [4, 6]] or delegate.partitions == [[0], [4], [6]]
 
 
@@ -923,7 +926,7 @@ def test_a_profile_has_a_row_for_each_launch(device: DeviceInfo) -> None:
     rows = delegate.profile()
     assert [(row.node, row.op) for row in rows][-1] == (1, "AVERAGE_POOL_2D")
     assert {row.node for row in rows} == {0, 1}
-    assert rows[-1].kernel == "pool_2d_quant8"
+    assert rows[-1].kernel in ("pool_2d_quant8", "pool_2d_vector_quant8")
     for row in rows:
         assert row.kernel.startswith(("conv_2d", "pool_2d"))
         assert row.alternative

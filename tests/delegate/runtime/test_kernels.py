@@ -19,7 +19,7 @@ from delegate.runtime.kernels import Kernels, defines_of, source_of
 from tests.support.nets import net
 from tests.support.opencl import opencl_error
 
-ADD = lower(net([("ADD", [0, 0], 1)]).nodes[0], Target())[0].launches[0]
+ADD = lower(net([("ADD", [0, 0], 1)]).nodes[0], Target())[-1].launches[0]
 
 
 @pytest.fixture
