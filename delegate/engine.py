@@ -49,6 +49,8 @@ class Engine:
             raise TypeError(f"exclude_isa is a list of names: ['{exclude_isa}']")
         self.device: Device = open_device(selector, profiling)
         excluded = frozenset(exclude_isa)
+        # What a compiler makes of wider vectors is proven, whatever width the device names.
+        self._lanes = 16 if "lanes16" in self.device.proven else 8
         self.device.proven = frozenset() if "all" in excluded else self.device.proven - excluded
         self._profiling = profiling
         self._kernels = Kernels(self.device)
@@ -68,7 +70,7 @@ class Engine:
         """Return what lowering may know, with a runtime's arithmetic rules."""
         return Target(
             device_type=self.device.info.type,
-            vector_width=self.device.vector_width,
+            vector_width=min(self.device.vector_width, self._lanes),
             compute_units=self.device.compute_units,
             isa=self.device.proven,
             rules=rules,

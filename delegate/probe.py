@@ -101,7 +101,7 @@ def _isas(info: DeviceInfo) -> list[str]:
     """What is worth trying on a device of this type; order*: see runtime_persistent.cl."""
     own = ("avx2", "vnni", "order_x86") if info.type == "cpu" else ("dp4a", "mma", "order_ptx")
     dots = () if info.type == "cpu" else tuple(_DOTS)
-    return [*own, *dots, "nearest", "order", COMMAND_BUFFER]
+    return [*own, *dots, "nearest", "lanes16", "order", COMMAND_BUFFER]
 
 
 def _in_child(info: DeviceInfo, names: Sequence[str]) -> tuple[str, dict[str, str]]:
@@ -231,7 +231,7 @@ def _isa_program(isa: str) -> Program:
         "runtime_isa",
         f"runtime_isa_{'dot' if isa in _DOTS else isa}",
         tiles=1,
-        group_items=1 if isa in ("avx2", "vnni") else 32,
+        group_items=1 if isa in ("avx2", "vnni", "lanes16") else 32,
         params={
             "a": Constant(a.nbytes, lambda: a),
             "b": Constant(b.nbytes, lambda: b),

@@ -139,6 +139,29 @@ TILE(runtime_isa_nearest) {
 KERNEL(runtime_isa_nearest)
 #endif
 
+#if USES_RUNTIME_ISA_LANES16
+// The same sums by vectors of 16, which pass through built-in functions, as the portable kernels'
+// do: a compiler that takes a CPU for one with shorter vectors may lose such a kernel, or itself.
+TILE(runtime_isa_lanes16) {
+  global const uchar* a = constants + A;
+  global const char* b = (global const char*)(constants + B);
+  for (int m = get_local_id(0); m < 16; m += get_local_size(0)) {
+    for (int n = 0; n < 8; n++) {
+      int16 sum = 0;
+      for (int k = 0; k < 32; k += 16)
+        sum += convert_int16(vload16(0, a + m * 32 + k)) * convert_int16(vload16(0, b + n * 32 + k));
+      int16 low = -0x40000000;
+      int16 high = 0x40000000;
+      sum = clamp(sum + mul_hi(sum, low) - mul_hi(sum, low), low, high);
+      int8 eight = sum.lo + sum.hi;
+      int4 four = eight.lo + eight.hi;
+      ((global int*)(arena + ANSWERS))[m * 8 + n] = four.x + four.y + four.z + four.w;
+    }
+  }
+}
+KERNEL(runtime_isa_lanes16)
+#endif
+
 #if USES_RUNTIME_ISA_ORDER
 // What one group writes must reach the others between two launches of the persistent kernel: each
 // of 64 tiles mixes three values that other tiles of the launch before wrote.

@@ -47,7 +47,7 @@ CONFINED = {
 }
 # <op>[_<case>][_<isa>][_<family>], see kernels/README.md
 CASES = r"(?:_(?:\d+x\d+|row|tiled|vector|staged))?"
-ISAS = r"(?:_(?:vnni|avx2|dp4a|mma|dot|float4|order|nearest))?"
+ISAS = r"(?:_(?:vnni|avx2|dp4a|mma|dot|float4|order|nearest|lanes16))?"
 FAMILIES = r"(?:_(?:quant8|quant16|int32|float))?"
 
 

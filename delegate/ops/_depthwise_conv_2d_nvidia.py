@@ -95,7 +95,8 @@ def _launch(conv: DepthwiseConvolution, tile_w: int, tile_h: int, target: Target
             "STEP_W": area.stride_w,
             "TILE_W": tile_w,
             "SINGLE_ROUNDING": 0,
-            "SATURATES": int(saturates(conv)),
+            # Its instruction came after dp4a, and before those for matrices.
+            "SATURATES": int("mma" in target.isa and saturates(conv)),
         },
     )
 

@@ -88,7 +88,7 @@ def _nodes() -> Iterator[Node]:
 def _launches() -> dict[str, tuple[Launch, Way]]:
     """Return a launch for each set of macros there is and a way to it, by a name for people."""
     found = [(self_test_launch()[0], WAYS[0])]
-    for isa in ("avx2", "vnni", "dp4a", "mma", "order", "nearest"):
+    for isa in ("avx2", "vnni", "dp4a", "mma", "order", "nearest", "lanes16"):
         way = Way(isa, {"isa": frozenset({isa})})
         found += [(launch, way) for launch in _isa_program(isa).launches[:1]]
     dot = replace(_isa_program("dot").launches[0], defines={"DOT_EMULATED": 1})
