@@ -19,11 +19,7 @@ def saturates(conv: Convolution | DepthwiseConvolution) -> bool:
     limits = np.iinfo(conv.result.dtype)
     if conv.clamp != (limits.min, limits.max):
         return False
-    terms = (
-        conv.weights[..., 0].size
-        if isinstance(conv, DepthwiseConvolution)
-        else (conv.weights[0].size)
-    )
+    terms = conv.weights.size // len(conv.bias)
     largest = terms * 255 * 255 + np.abs(conv.bias).astype(np.float64)
     multiplier, shift = conv.scaling.astype(np.float64)
     return bool((largest * np.ldexp(multiplier, shift.astype(np.int64) - 31)).max() < 2**21)
