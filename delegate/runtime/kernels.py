@@ -89,17 +89,19 @@ class Kernels:
         return self._programs[source]
 
     def _load_or_build(self, file: str, source: str) -> cl.Program:
-        identity = "\0".join((self._device.info.identity, *OPTIONS, source))
+        identity = "\0".join(
+            (self._device.info.identity, *OPTIONS, *self._own_options(file), source)
+        )
         name = f"programs/{file}-{hashlib.sha256(identity.encode()).hexdigest()[:40]}.bin"
         binary = disk_cache.load(name)
         if binary is not None:
             try:
                 with opencl("clCreateProgramWithBinary"):
                     program = cl.Program(self._device.context, [self._device.cl_device], [binary])
-                return self._compile(program)
+                return self._compile(program, file)
             except DeviceError:
                 pass  # a driver may refuse its own old binary: build it again
-        program = self._compile(cl.Program(self._device.context, source))
+        program = self._compile(cl.Program(self._device.context, source), file)
         try:
             with opencl("clGetProgramInfo"):
                 binaries = program.get_info(cl.program_info.BINARIES)
@@ -109,20 +111,26 @@ class Kernels:
             disk_cache.store(name, binaries[0])
         return program
 
-    def _compile(self, program: cl.Program) -> cl.Program:
+    def _own_options(self, file: str) -> list[str]:
+        # More groups on a unit hide what loads wait for; the persistent kernel has one group there.
+        has_option = "cl_nv_compiler_options" in self._device.cl_device.extensions.split()
+        return ["-cl-nv-maxrregcount=128"] if has_option and file != "runtime_persistent" else []
+
+    def _compile(self, program: cl.Program, file: str) -> cl.Program:
         with warnings.catch_warnings():
             # pyopencl warns of every remark of the compiler; tests/kernels reads the log itself.
             warnings.simplefilter("ignore")
             try:
                 # Our cache is keyed by driver version and checksummed; pyopencl's is not.
-                return program.build(options=OPTIONS, cache_dir=False)
+                return program.build(options=[*OPTIONS, *self._own_options(file)], cache_dir=False)
             except cl.Error as error:
                 raise DeviceError(_log_of(program, self._device) or str(error)) from error
 
     def log(self, launch: Launch) -> str:
         """Return the driver's build log, built from source."""
         program = self._compile(
-            cl.Program(self._device.context, source_of(launch.file, defines_of(launch)))
+            cl.Program(self._device.context, source_of(launch.file, defines_of(launch))),
+            launch.file,
         )
         return _log_of(program, self._device)
 
