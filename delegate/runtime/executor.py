@@ -223,7 +223,7 @@ class Executor:
         staged_inputs, staged_outputs = self._staging
         for staged, source in zip(staged_inputs, inputs, strict=True):
             np.copyto(staged, source)
-        self.submit(staged_inputs, staged_outputs)
+        self._submit(staged_inputs, staged_outputs)
         self.wait()
         for result, staged in zip(outputs, staged_outputs, strict=True):
             np.copyto(result, staged)
@@ -258,6 +258,9 @@ class Executor:
     def submit(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
         """Enqueue a run; the arrays are the device's until `wait`. Raises as `run`."""
         self._check(inputs, outputs)
+        self._submit(inputs, outputs)
+
+    def _submit(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
         queue, arena = self._queue, self._arena
         with opencl("running"):
             # NOTE: pyopencl waits for a copy whose event is dropped, so they are held to the end.

@@ -249,7 +249,7 @@ def test_a_device_that_fails_in_the_middle_leaves_the_rest_to_the_cpu(
     caplog: pytest.LogCaptureFixture,
     batch: int | None,
 ) -> None:
-    honest = Executor.submit
+    honest = Executor._check
     runs = 0
 
     def fails(self: Executor, inputs: Any, outputs: Any) -> None:
@@ -260,7 +260,7 @@ def test_a_device_that_fails_in_the_middle_leaves_the_rest_to_the_cpu(
         honest(self, inputs, outputs)
 
     with series(device, batch) as made:
-        monkeypatch.setattr(Executor, "submit", fails)
+        monkeypatch.setattr(Executor, "_check", fails)
         outcomes = outcomes_of(made, paths)
         assert got(outcomes) == expected(paths)
         assert made.gpu is None
