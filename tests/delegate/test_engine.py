@@ -45,7 +45,7 @@ def offers(engine: Engine, form: str) -> bool:
 def test_the_fastest_form_is_taken(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, fastest: str
 ) -> None:
-    engine = Engine(device.index)
+    engine = Engine(device.index, tune="full")
     repeat = Executor.repeat
 
     def told(self: Executor, count: int, wait: bool = False) -> float:
@@ -67,7 +67,7 @@ def test_profiling_and_off_keep_launches_apart(device: DeviceInfo) -> None:
 
 
 def test_excluded_instructions_are_not_seen_by_lowering(device: DeviceInfo) -> None:
-    proven = Engine(device.index).target(Rules()).isa
+    proven = Engine(device.index, tune="full").target(Rules()).isa
     assert Engine(device.index, exclude_isa=["all"]).target(Rules()).isa == frozenset()
     for isa in proven:
         assert Engine(device.index, exclude_isa=[isa]).target(Rules()).isa == proven - {isa}
@@ -94,7 +94,7 @@ def test_a_sibling_computes_beside_its_twin(device: DeviceInfo) -> None:
 def test_a_lying_alternative_is_found_on_the_device(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    engine = Engine(device.index)
+    engine = Engine(device.index, tune="full")
     outputs = DeviceBench._outputs
 
     def wrong(self: DeviceBench, alternative: object) -> list[np.ndarray]:  # type: ignore[type-arg]
@@ -113,7 +113,7 @@ def test_a_lying_alternative_is_found_on_the_device(
 def test_a_form_that_computes_wrongly_is_not_taken(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    engine = Engine(device.index)
+    engine = Engine(device.index, tune="full")
     monkeypatch.setattr("delegate.engine.same_outputs", lambda one, other: False)
     with caplog.at_level(logging.WARNING, "delegate"):
         assert executor_of(engine).form == ONE_BY_ONE
@@ -134,7 +134,7 @@ def test_findings_are_saved_once_a_partition(
         save(self)
 
     monkeypatch.setattr(Tuner, "save", counted)
-    engine = Engine(device.index)
+    engine = Engine(device.index, tune="full")
     executor_of(engine)
     executor_of(engine)
     assert saved == [True, False]
