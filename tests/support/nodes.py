@@ -47,6 +47,11 @@ def valid_nodes(dtype: str, channels: int = 8, size: int = 5) -> dict[str, Node]
             [t((size, channels), dtype, 1 / 256, 0 if dtype == "uint8" else -128)],
             {"beta": 1.0},
         ),
+        op(
+            "PAD",
+            [image, const(np.array([[0, 0], [1, 1], [1, 1], [0, 0]], np.int32))],
+            [t((1, size + 2, size + 2, channels), dtype, 0.5, 3)],
+        ),
         op("RESHAPE", [t((4, 3)), const(np.array([12], np.int32))], [t((12,))]),
         op(
             "MEAN",
