@@ -16,6 +16,7 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Tensor
 
 QUANT8 = ("uint8", "int8")
+QUANT = (*QUANT8, "int16")
 ELEM = {"uint8": "uchar", "int8": "char"}  # OpenCL C's names
 
 
@@ -117,15 +118,17 @@ def wrap_int32(values: NDArray[np.int64]) -> NDArray[np.int32]:
     return values.astype(np.int64).astype(np.uint64).astype(np.uint32).view(np.int32)
 
 
-def per_tensor(tensor: Tensor) -> tuple[float, int]:
-    """Return an 8-bit tensor's one scale and zero point.
+def per_tensor(tensor: Tensor, types: Sequence[str] = QUANT8) -> tuple[float, int]:
+    """Return a quantised tensor's one scale and zero point.
+
+    `types`: those that the op knows, of QUANT. An int16 tensor's zero point is 0.
 
     Raises:
-        Unsupported: another type, no quantisation, several scales, a scale or zero point no
-            8-bit tensor can have.
+        Unsupported: another type, no quantisation, several scales, a scale or zero point that no
+            such tensor can have.
     """
-    if tensor.dtype not in QUANT8:
-        raise Unsupported(f"{tensor.dtype}: only uint8 and int8 are implemented")
+    if tensor.dtype not in types:
+        raise Unsupported(f"{tensor.dtype}: only {' and '.join(types)} are implemented")
     quantization = tensor.quantization
     if quantization is None:
         raise Unsupported(f"{tensor.dtype} without quantisation: scale and zero point are missing")
@@ -137,6 +140,8 @@ def per_tensor(tensor: Tensor) -> tuple[float, int]:
     limits = np.iinfo(tensor.dtype)
     if not limits.min <= zero_point <= limits.max:
         raise Unsupported(f"zero point {zero_point}: outside {tensor.dtype}")
+    if tensor.dtype == "int16" and zero_point:
+        raise Unsupported(f"int16 with zero point {zero_point}: it must be 0")
     return scale, zero_point
 
 
@@ -195,14 +200,16 @@ def convolution_multipliers(
     return scaling
 
 
-def activation_range(result: Tensor, activation: object) -> tuple[int, int]:
+def activation_range(
+    result: Tensor, activation: object, types: Sequence[str] = QUANT8
+) -> tuple[int, int]:
     """Return the smallest and largest value a fused activation lets through.
 
     Raises:
         Unsupported: an activation that is no clamp.
     Source: tflite/kernels/kernel_util.cc CalculateActivationRangeQuantized
     """
-    scale, zero_point = per_tensor(result)
+    scale, zero_point = per_tensor(result, types)
     limits = np.iinfo(result.dtype)
     bounds: dict[str, tuple[float | None, float | None]] = {
         "NONE": (None, None),

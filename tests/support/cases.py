@@ -24,7 +24,7 @@ from delegate.errors import Unsupported
 from delegate.launch import Alternative, Launch, Target
 from delegate.probe import examine
 from delegate.tflite.reader import read_model
-from tests.support.compare import assert_exact, interpreter
+from tests.support.compare import assert_exact, oracle
 from tests.support.model import t
 
 RUN: Counter[str] = Counter()  # op -> cases compared with TFLite, printed at the end of the run
@@ -150,22 +150,26 @@ def emulated(alternative: Alternative) -> Alternative:
     return replace(alternative, launches=tuple(map(of, alternative.launches)))
 
 
-def assert_exact_way(model: bytes, device: DeviceInfo, way: Way = SIMT, seed: int = 0) -> set[str]:
+def assert_exact_way(
+    model: bytes, device: DeviceInfo, way: Way = SIMT, seed: int = 0, **options: Any
+) -> set[str]:
     """Assert as `assert_exact` does, each node run this way; return the alternatives' names."""
     require_isa(way, device)
     with forced(way) as taken:
-        assert_exact(model, device, seed)
+        assert_exact(model, device, seed, **options)
     RUN.update(node.op for node in read_model(model).nodes)
     return set(taken)
 
 
-def assert_exact_or_refused(model: bytes, device: DeviceInfo, way: Way, seed: int) -> None:
+def assert_exact_or_refused(
+    model: bytes, device: DeviceInfo, way: Way, seed: int, **options: Any
+) -> None:
     """The same for a drawn model: one that TFLite itself does not take is no case."""
     try:
-        interpreter(model)
+        cpu_kernels = oracle(model)
     except (RuntimeError, ValueError):
         reject()
-    assert_exact_way(model, device, way, seed)
+    assert_exact_way(model, device, way, seed, **{"cpu_kernels": cpu_kernels, **options})
 
 
 def refusal(node: Node, target: Target = SIMT.target) -> str:

@@ -20,16 +20,32 @@ Arrays = list[NDArray[Any]]
 Bounds = list[NDArray[np.float64]]
 
 
-def interpreter(model: bytes | str, delegate: OpenCLDelegate | None = None) -> Any:
-    """Return an allocated interpreter on the reference kernels, with the delegate if given."""
+def interpreter(
+    model: bytes | str, delegate: OpenCLDelegate | None = None, cpu_kernels: str = "reference"
+) -> Any:
+    """Return an allocated interpreter on these CPU kernels, with the delegate if given."""
     made = RUNTIME.interpreter(
         model,
         threads=None,
-        cpu_kernels="reference",
+        cpu_kernels=cpu_kernels,
         delegates=[] if delegate is None else [delegate],
     )
     made.allocate_tensors()
     return made
+
+
+def oracle(model: bytes | str) -> str:
+    """Return the CPU kernels to be equal to: the reference's, or TFLite's own where those lack it.
+
+    Raises:
+        RuntimeError, ValueError: both refuse the model.
+    """
+    try:
+        interpreter(model)
+    except (RuntimeError, ValueError):
+        interpreter(model, cpu_kernels="builtin")
+        return "builtin"
+    return "reference"
 
 
 def invoke(made: Any, inputs: Sequence[NDArray[Any]]) -> Arrays:
@@ -50,6 +66,9 @@ def inputs_for(graph: Graph, seed: int = 0) -> list[Arrays]:
     def of(kind: str) -> Arrays:
         arrays = []
         for tensor in graph.inputs:
+            if tensor.dtype == "bool":
+                arrays.append(rng.integers(0, 2, tensor.shape).astype(bool))
+                continue
             if tensor.dtype == "float32":
                 values = rng.standard_normal(tensor.shape)
                 if kind == "ends":
@@ -77,29 +96,49 @@ def refusals(delegate: OpenCLDelegate) -> Mapping[int, str]:
     return {index: reason for index, _, reason in delegate.verdicts if reason is not None}
 
 
-def assert_exact(model: bytes | str, device: DeviceInfo, seed: int = 0, **options: Any) -> None:
+def assert_exact(
+    model: bytes | str,
+    device: DeviceInfo,
+    seed: int = 0,
+    inputs: Sequence[Arrays] | None = None,
+    cpu_kernels: str | None = None,
+    **options: Any,
+) -> None:
     """Assert that every node is delegated and every output equals the reference kernels'.
+
+    `inputs`: the input sets, of `inputs_for` if none are given. `cpu_kernels`: the oracle, of
+    `oracle` if it is not given.
 
     Raises:
         AssertionError: a node stayed on the CPU (a silent fallback would compare the CPU with
             itself), or an element differs; says which and by how much.
     """
     # Without measuring: a run is the same each time. What tune may take has tests of its own.
+    cpu_kernels = cpu_kernels or oracle(model)
     delegate = OpenCLDelegate(model, device=device.index, **{"tune": "off", **options})
-    ours, reference = interpreter(model, delegate), interpreter(model)
+    ours = interpreter(model, delegate, cpu_kernels)
+    reference = interpreter(model, cpu_kernels=cpu_kernels)
     assert refusals(delegate) == {}
     assert delegate.device == device
-    for number, inputs in enumerate(inputs_for(read_model(model), seed)):
-        pairs = zip(invoke(ours, inputs), invoke(reference, inputs), strict=True)
+    for number, given in enumerate(inputs or inputs_for(read_model(model), seed)):
+        pairs = zip(invoke(ours, given), invoke(reference, given), strict=True)
         for output, (got, expected) in enumerate(pairs):
             assert_same(got, expected, f"input set {number}, output {output}")
 
 
 def assert_same(got: NDArray[Any], expected: NDArray[Any], where: str) -> None:
-    """Assert equality; the message has the first difference, the greatest and how many."""
+    """Assert equality; the message has the first difference, the greatest and how many.
+
+    Floats are equal bit for bit, so that 0.0 is not -0.0; one NaN is as good as another.
+    """
     assert got.dtype == expected.dtype, where
     assert got.shape == expected.shape, where
-    difference = np.abs(got.astype(np.int64) - expected.astype(np.int64))
+    if got.dtype == np.float32:
+        both = np.isnan(got) & np.isnan(expected)
+        bits = (np.where(both, 0, each).view(np.int32).astype(np.int64) for each in (got, expected))
+        difference = np.abs(np.subtract(*bits))
+    else:
+        difference = np.abs(got.astype(np.int64) - expected.astype(np.int64))
     wrong = np.argwhere(difference)
     if len(wrong):
         first = tuple(int(i) for i in wrong[0])
@@ -124,18 +163,22 @@ def assert_within(
     device: DeviceInfo,
     bounds: Callable[[Arrays], Bounds],
     seed: int = 0,
+    inputs: Sequence[Arrays] | None = None,
+    cpu_kernels: str | None = None,
     **options: Any,
 ) -> None:
     """Assert that every node is delegated, every output within `bounds` of the reference kernels'.
 
-    `bounds`: from a set of inputs, for each element of each output.
+    `bounds`: from a set of inputs, for each element of each output. The rest as `assert_exact`.
     """
+    cpu_kernels = cpu_kernels or oracle(model)
     delegate = OpenCLDelegate(model, device=device.index, **{"tune": "off", **options})
-    ours, reference = interpreter(model, delegate), interpreter(model)
+    ours = interpreter(model, delegate, cpu_kernels)
+    reference = interpreter(model, cpu_kernels=cpu_kernels)
     assert refusals(delegate) == {}
     assert delegate.device == device
-    for number, inputs in enumerate(inputs_for(read_model(model), seed)):
-        triples = zip(invoke(ours, inputs), invoke(reference, inputs), bounds(inputs), strict=True)
+    for number, given in enumerate(inputs or inputs_for(read_model(model), seed)):
+        triples = zip(invoke(ours, given), invoke(reference, given), bounds(given), strict=True)
         for output, (got, expected, bound) in enumerate(triples):
             assert_close(got, expected, bound, f"input set {number}, output {output}")
 
