@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Macros: ELEM, the activations' type, uchar or char; WEIGHT, the stored weights' type;
-// SINGLE_ROUNDING, 1 where the runtime's FULLY_CONNECTED rounds once; for the tiled kernel
-// LANES x VECTORS output channels and TILE_W output pixels a work-item.
+// SINGLE_ROUNDING, 1 where the runtime's FULLY_CONNECTED rounds once; residual.clh's; for the tiled
+// kernel LANES x VECTORS output channels and TILE_W output pixels a work-item.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
+#include "residual.clh"
 
 #if USES_CONV_2D_QUANT8
 DEFINE_ROUNDING()
+DEFINE_RESIDUAL()
 #if SINGLE_ROUNDING
 DEFINE_SINGLE_ROUNDING()
 #define REQUANTIZE LOCAL(requantize_once)
@@ -54,7 +56,8 @@ TILE(conv_2d_quant8) {
       }
     }
     int scaled = REQUANTIZE(sum, channel[OUT_C + o], channel[2 * OUT_C + o]) + OUTPUT_ZERO;
-    output[element] = (ELEM)clamp(scaled, OUTPUT_MIN, OUTPUT_MAX);
+    int result = clamp(scaled, OUTPUT_MIN, OUTPUT_MAX);
+    output[element] = (ELEM)WITH_RESIDUAL(result, output + element);
   }
 }
 
@@ -63,6 +66,7 @@ KERNEL(conv_2d_quant8)
 
 #if USES_CONV_2D_TILED_QUANT8
 DEFINE_ROUNDING(LANES)
+DEFINE_RESIDUAL(LANES)
 #if SINGLE_ROUNDING
 DEFINE_SINGLE_ROUNDING(LANES)
 #define REQUANTIZE LOCAL(JOIN(requantize_once, LANES))
@@ -158,7 +162,8 @@ TILE(conv_2d_tiled_quant8) {
       for (int p = 0; p < TILE_W; p++) {
         INTS scaled = REQUANTIZE(sum[p][v], multiplier, shift) + OUTPUT_ZERO;
         global ELEM* output = (global ELEM*)(arena + OUTPUT) + (pixel + p) * OUT_C + first_channel;
-        STORE_ELEMS(TO_ELEMS(clamp(scaled, low, high)), v, output);
+        INTS result = WITH_RESIDUALS(LANES, clamp(scaled, low, high), output + v * LANES);
+        STORE_ELEMS(TO_ELEMS(result), v, output);
       }
     }
   }

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Macros: those of words.clh, requantize4.clh and dot.clh; TILE_W output pixels and VECTORS x 4
-// output channels a work-item; HAS_PIXEL_SUMS, 1 where weights less their zero point are no int8.
+// Macros: those of words.clh, requantize4.clh, residual.clh and dot.clh; TILE_W output pixels and
+// VECTORS x 4 output channels a work-item; HAS_PIXEL_SUMS, 1 where weights less their zero point are
+// no int8.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
 #include "words.clh"
 #include "requantize4.clh"
+#include "residual.clh"
 #include "windows.clh"
 #include "dot.clh"
+
+DEFINE_RESIDUAL(4)
 
 #define BLOCK (4 * VECTORS)
 
@@ -89,8 +93,8 @@ TILE(conv_2d_dot_quant8) {
       for (int p = 0; p < TILE_W; p++) {
         int4 total = sum[p][v] + pixel_sum[p] * difference;
         int4 result = REQUANTIZE4(total, multiplier, shift) + output_zero;
-        STORE_BYTES(clamp(result, low, high),
-                    arena + OUTPUT + (pixel + p) * out_c + first_channel + 4 * v);
+        global uchar* output = arena + OUTPUT + (pixel + p) * out_c + first_channel + 4 * v;
+        STORE_BYTES(WITH_RESIDUALS(4, clamp(result, low, high), output), output);
       }
     }
   }

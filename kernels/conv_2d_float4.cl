@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Macros: those of words.clh and requantize4.clh; TILE_W output pixels and VECTORS x 4 output
-// channels a work-item; HAS_CHUNKS, 1 where a sum may pass 2^24.
+// Macros: those of words.clh, requantize4.clh and residual.clh; TILE_W output pixels and VECTORS x 4
+// output channels a work-item; HAS_CHUNKS, 1 where a sum may pass 2^24.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
 #include "words.clh"
 #include "requantize4.clh"
+#include "residual.clh"
 #include "windows.clh"
+
+DEFINE_RESIDUAL(4)
 
 #define BLOCK (4 * VECTORS)
 
@@ -102,8 +105,8 @@ TILE(conv_2d_float4_quant8) {
       for (int p = 0; p < TILE_W; p++) {
         int4 result = total[p][v] + convert_int4(sum[p][v]);
         result = REQUANTIZE4(result, multiplier, shift) + output_zero;
-        STORE_BYTES(clamp(result, low, high),
-                    arena + OUTPUT + (pixel + p) * out_c + first_channel + 4 * v);
+        global uchar* output = arena + OUTPUT + (pixel + p) * out_c + first_channel + 4 * v;
+        STORE_BYTES(WITH_RESIDUALS(4, clamp(result, low, high), output), output);
       }
     }
   }

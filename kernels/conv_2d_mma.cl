@@ -3,12 +3,16 @@
 // times 16 output channels and 8 output pixels a warp computes at once; SUMS_PIXELS, 1 where weights
 // have a zero point; AHEAD, 1 where weights are loaded a step ahead, as pixels always are, for few
 // results a warp; SPLITS, 1 where several warps share a sum's terms, through SCRATCH_INTS; for any
-// window ALIGNED, 1 where pixels are multiples of 16 bytes; those of requantize_word.clh.
+// window ALIGNED, 1 where pixels are multiples of 16 bytes; those of requantize_word.clh
+// and residual.clh.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
 #include "ptx.clh"
 #include "requantize_word.clh"
+#include "residual.clh"
+
+DEFINE_RESIDUAL(4)
 
 #define BLOCK_C (16 * C_BLOCKS)
 #define BLOCK_PIXELS (8 * P_BLOCKS)
@@ -166,7 +170,7 @@ static void LOCAL(load_all_scaling)(LOCAL(scaling) by[C_BLOCKS / 2], global cons
 // A lane's results: LANE_C channels of two pixels of every 8. It is called with a literal `is_float`.
 static void LOCAL(store_block)(int sum[P_BLOCKS][C_BLOCKS][4], LOCAL(scaling) by[C_BLOCKS / 2],
                                int is_float, int3 range, int pixel, int pixels, int c, int out_c,
-                               global uchar* output) {
+                               global uchar* output, global const int* params) {
 #pragma unroll
   for (int p = 0; p < P_BLOCKS; p++) {
 #pragma unroll
@@ -181,6 +185,11 @@ static void LOCAL(store_block)(int sum[P_BLOCKS][C_BLOCKS][4], LOCAL(scaling) by
       }
       if (pixel + p * 8 + i < pixels) {
         global uchar* to = output + (pixel + p * 8 + i) * out_c;
+#if HAS_RESIDUAL
+#pragma unroll
+        for (int u = 0; u < C_BLOCKS / 2; u++)
+          if (c + 4 * u < out_c) words[u] = WITH_RESIDUAL_WORD(words[u], to + c + 4 * u);
+#endif
 #if C_BLOCKS == 4
         if ((out_c & 7) == 0) {
           if (c < out_c) *(global uint2*)(to + c) = (uint2)(words[0], words[1]);
@@ -371,9 +380,11 @@ static void LOCAL(compute)(global uchar* arena, global const uchar* constants,
 #endif
       int end = is_mine ? pixels : 0;
       if (LOCAL(is_float)(by[0]))
-        LOCAL(store_block)(sum, by, 1, range, lane_pixel, end, lane_c, out_c, output);
+        LOCAL(store_block)(sum, by, 1, range, lane_pixel, end, lane_c, out_c, output,
+                           params);
       else
-        LOCAL(store_block)(sum, by, 0, range, lane_pixel, end, lane_c, out_c, output);
+        LOCAL(store_block)(sum, by, 0, range, lane_pixel, end, lane_c, out_c, output,
+                           params);
 #endif
       pixel += turn_pixels;
     }
@@ -394,6 +405,10 @@ static void LOCAL(compute)(global uchar* arena, global const uchar* constants,
     }
     uint word = LOCAL(is_float)(by) ? LOCAL(to_word_float)(sum, by, range)
                                     : LOCAL(to_word_fixed)(sum, by, range);
+#if HAS_RESIDUAL
+    if (pixel < pixels && item_c < out_c)
+      word = WITH_RESIDUAL_WORD(word, output + pixel * out_c + item_c);
+#endif
     if (pixel < pixels) LOCAL(store)(word, item_c, out_c, output + pixel * out_c);
     int next = item + get_local_size(0);
     if (next < items) {

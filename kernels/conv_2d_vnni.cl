@@ -120,23 +120,29 @@ INLINE void LOCAL(store8)(INT8S bytes, uchar* to, int size) {
                                       (1u << EACH_MOST(size, 0)) - 1);
 }
 
+DEFINE_SUMMED(16)
+DEFINE_SUMMED(32)
+#define STORE4(bytes, to) LOCAL(store4)(SUMMED(16, INT4S, bytes, to), to, size)
+#define STORE8(bytes, to, size) LOCAL(store8)(SUMMED(32, INT8S, bytes, to), to, size)
+
 // A block's results as bytes: `size` channels a pixel, or all, at `to`, `pitch` bytes a pixel.
 #define PIXEL(p) ((p) < TILE_W ? (p) : TILE_W - 1)
 #define BYTES_OF(a, b, c, d)                                   \
   (is_centred ? LOCAL(bytes_of_centred)(a, b, c, d, low, high) \
               : LOCAL(bytes_of)(a, b, c, d, zero, low, high, 0))
 #define QUARTER(i) __builtin_shufflevector(bytes, bytes, i, 4 + (i), 8 + (i), 12 + (i))
+#define HALF(...) __builtin_shufflevector(bytes, bytes, __VA_ARGS__)
 INLINE void LOCAL(store)(INTS (*sum)[VECTORS], uchar* to, int pitch, int size, int zero, int low,
-                         int high, int is_centred) {
+                         int high, int is_centred, global const int* params) {
 #pragma unroll
 #if VECTORS == 1
   for (int p = 0; p < TILE_W; p += 4, to += 4 * pitch) {
     INTS bytes = BYTES_OF(sum[p][0], sum[PIXEL(p + 1)][0], sum[PIXEL(p + 2)][0],
                           sum[PIXEL(p + 3)][0]);
-    LOCAL(store4)(QUARTER(0), to, size);
-    if (p + 1 < TILE_W) LOCAL(store4)(QUARTER(1), to + pitch, size);
-    if (p + 2 < TILE_W) LOCAL(store4)(QUARTER(2), to + 2 * pitch, size);
-    if (p + 3 < TILE_W) LOCAL(store4)(QUARTER(3), to + 3 * pitch, size);
+    STORE4(QUARTER(0), to);
+    if (p + 1 < TILE_W) STORE4(QUARTER(1), to + pitch);
+    if (p + 2 < TILE_W) STORE4(QUARTER(2), to + 2 * pitch);
+    if (p + 3 < TILE_W) STORE4(QUARTER(3), to + 3 * pitch);
   }
 #elif VECTORS == 2
   for (int p = 0; p < TILE_W; p += 2, to += 2 * pitch) {
@@ -144,17 +150,14 @@ INLINE void LOCAL(store)(INTS (*sum)[VECTORS], uchar* to, int pitch, int size, i
         BYTES_OF(sum[p][0], sum[p][1], sum[PIXEL(p + 1)][0], sum[PIXEL(p + 1)][1]);
     bytes = __builtin_shufflevector(bytes, bytes, 0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14,
                                     15);
-    LOCAL(store8)(__builtin_shufflevector(bytes, bytes, 0, 1, 2, 3, 4, 5, 6, 7), to, size);
-    if (p + 1 < TILE_W)
-      LOCAL(store8)(__builtin_shufflevector(bytes, bytes, 8, 9, 10, 11, 12, 13, 14, 15), to + pitch,
-                    size);
+    STORE8(HALF(0, 1, 2, 3, 4, 5, 6, 7), to, size);
+    if (p + 1 < TILE_W) STORE8(HALF(8, 9, 10, 11, 12, 13, 14, 15), to + pitch, size);
   }
 #elif VECTORS == 4
   for (int p = 0; p < TILE_W; p++, to += pitch) {
     INTS bytes = BYTES_OF(sum[p][0], sum[p][1], sum[p][2], sum[p][3]);
-    LOCAL(store8)(__builtin_shufflevector(bytes, bytes, 0, 1, 2, 3, 4, 5, 6, 7), to, size);
-    LOCAL(store8)(__builtin_shufflevector(bytes, bytes, 8, 9, 10, 11, 12, 13, 14, 15), to + 32,
-                  size - 32);
+    STORE8(HALF(0, 1, 2, 3, 4, 5, 6, 7), to, size);
+    STORE8(HALF(8, 9, 10, 11, 12, 13, 14, 15), to + 32, size - 32);
   }
 #endif
 }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """When a sum of two floats is, for every pair of 8-bit inputs, what TFLite's quantised ADD gives.
 
-Numbers only: no kernel, no node. An ADD without such a form keeps the fixed-point one.
+No kernel, no node. An ADD without such a form keeps the fixed-point one.
 """
 
 from __future__ import annotations
@@ -13,6 +13,11 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from delegate.errors import Unsupported
+from delegate.graph.ir import Tensor
+from delegate.ops import _quantize
+
+LEFT_SHIFT = 20  # Source: tflite/kernels/add.cc, the 8-bit value
 ROUND = 12582912.0  # 1.5 * 2^23: a float near it has no fraction, so adding it rounds
 _ULPS = range(-6, 7)  # factors tried around the true ones
 _GRID = 2.0**24  # offsets are multiples of its inverse, so that float64 holds every sum below
@@ -65,6 +70,38 @@ class Sum:
         )
         total = self.rescaling[2].of(left[:, None] + right) + self.zeros[2]
         return total.clip(*self.clamp)
+
+
+def sum_of(left: Tensor, right: Tensor, result: Tensor, activation: object) -> Sum:
+    """Return the numbers of an ADD of two 8-bit tensors.
+
+    Raises:
+        Unsupported: quantisation that is missing, an output scale too small for its inputs', an
+            activation that is no clamp.
+    Source: tflite/kernels/add.cc PrepareGeneralQuantized
+    """
+    (left_scale, left_zero), (right_scale, right_zero), (scale, zero) = (
+        _quantize.per_tensor(tensor) for tensor in (left, right, result)
+    )
+    twice_widest = 2 * max(left_scale, right_scale)
+    rescaling = tuple(
+        Rescaling(*_quantize.quantize_multiplier(real))
+        for real in (
+            left_scale / twice_widest,
+            right_scale / twice_widest,
+            twice_widest / ((1 << LEFT_SHIFT) * scale),
+        )
+    )
+    if rescaling[2].shift > 0:
+        raise Unsupported(f"output scale {scale}: too small beside {twice_widest / 2}")
+    return Sum(
+        zeros=(left_zero, right_zero, zero),
+        scales=(left_scale, right_scale, scale),
+        rescaling=(rescaling[0], rescaling[1], rescaling[2]),
+        left_shift=LEFT_SHIFT,
+        clamp=_quantize.activation_range(result, activation),
+        dtype=result.dtype,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,8 +79,8 @@ def _staged(conv: Convolution, target: Target) -> list[Alternative]:
             "words": words,
             "steps": taps * words,
         },
-        reads=(conv.source,),
-        writes=(conv.result,),
+        reads=conv.reads,
+        writes=conv.writes,
         defines=word_defines(conv)
         | {
             "TILE_W": tile_w,
@@ -175,8 +175,8 @@ def _by_blocks(
             "words": -(-in_c // 4),
         }
         | dict(params),
-        reads=(conv.source,),
-        writes=(conv.result,),
+        reads=conv.reads,
+        writes=conv.writes,
         defines=defines,
     )
 

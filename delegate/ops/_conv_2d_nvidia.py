@@ -53,6 +53,8 @@ def mma_alternatives(conv: Convolution, target: Target) -> tuple[Alternative, ..
     """
     if "mma" not in target.isa or max(conv.area.in_h, conv.area.in_w) >= -_FAR:
         return ()
+    if conv.residual is not None and len(conv.bias) % 4:
+        return ()  # it is read by words
     chosen = (_for_one_picture(conv, target), _for_many(conv))
     return tuple(
         Alternative(_name(shape), (_launch(conv, shape),)) for shape in dict.fromkeys(chosen)
@@ -181,9 +183,9 @@ def _launch(conv: Convolution, shape: _Shape) -> Launch:
         tiles=along_m * along_n,
         group_items=GROUP_ITEMS,
         params=conv.params() | own,
-        reads=(conv.source,),
-        writes=(conv.result,),
-        defines=defines,
+        reads=conv.reads,
+        writes=conv.writes,
+        defines=defines | conv.defines,
     )
 
 

@@ -132,9 +132,9 @@ def _launch(
             "centre": centre or 0,
             "rounds_once": int(conv.single_rounding),
         },
-        reads=(conv.source,),
-        writes=(conv.result,),
-        defines=defines | {"PANEL_BYTES": PANEL_BYTES},
+        reads=conv.reads,
+        writes=conv.writes,
+        defines=defines | conv.defines | {"PANEL_BYTES": PANEL_BYTES},
     )
 
 

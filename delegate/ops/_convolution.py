@@ -13,7 +13,31 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Tensor
 from delegate.launch import Constant, Target
 from delegate.ops import _quantize
+from delegate.ops._add_float import FloatSum
+from delegate.ops._float import bits
 from delegate.ops._geometry import Window
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Residual:
+    """The ADD after a convolution as kernels/residual.clh sees it."""
+
+    other: Tensor  # what is added to the convolution's results, of their shape
+    result: Tensor  # the sum, which alone is written
+    floats: FloatSum
+    clamp: tuple[int, int]
+
+    def params(self) -> dict[str, int | Tensor | Constant]:
+        """The fields kernels read."""
+        return {
+            "residual": self.other,
+            "value_factor": bits(self.floats.left_factor),
+            "residual_factor": bits(self.floats.right_factor),
+            "sum_offset": bits(self.floats.offset),
+            "sum_zero": _quantize.per_tensor(self.result)[1],
+            "sum_min": self.clamp[0],
+            "sum_max": self.clamp[1],
+        }
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,6 +54,22 @@ class Convolution:
     batch: int
     area: Window
     single_rounding: bool = False
+    residual: Residual | None = None  # then `result` is never written
+
+    @property
+    def reads(self) -> tuple[Tensor, ...]:
+        """The tensors kernels read."""
+        return (self.source,) if self.residual is None else (self.source, self.residual.other)
+
+    @property
+    def writes(self) -> tuple[Tensor]:
+        """The tensor kernels write."""
+        return (self.result if self.residual is None else self.residual.result,)
+
+    @property
+    def defines(self) -> dict[str, int | str]:
+        """What kernels/residual.clh is built with."""
+        return {} if self.residual is None else {"HAS_RESIDUAL": 1}
 
     @property
     def pixels(self) -> int:
@@ -56,13 +96,14 @@ class Convolution:
         out_c, _, in_c = self.weights.shape
         return {
             "input": self.source,
-            "output": self.result,
+            "output": self.writes[0],
             **self.area.params(),
             "in_c": in_c,
             "out_c": out_c,
             "output_zero": _quantize.per_tensor(self.result)[1],
             "output_min": self.clamp[0],
             "output_max": self.clamp[1],
+            **({} if self.residual is None else self.residual.params()),
         }
 
 

@@ -22,7 +22,7 @@ _WHOLE = 1 << 24  # floats hold every whole number up to here
 
 
 def word_defines(conv: AnyConvolution, uses_floats: bool = False) -> dict[str, int | str]:
-    """Return the macros of words.clh and requantize4.clh."""
+    """Return the macros of words.clh, requantize4.clh and residual.clh."""
     elem = _quantize.ELEM[conv.source.dtype]
     return {
         "ELEM": elem,
@@ -31,6 +31,7 @@ def word_defines(conv: AnyConvolution, uses_floats: bool = False) -> dict[str, i
         "IS_PACKED_OUT": int(len(conv.bias) % 4 == 0),
         "SINGLE_ROUNDING": int(isinstance(conv, Convolution) and conv.single_rounding),
         "IS_NEAREST": int(uses_floats),
+        **(conv.defines if isinstance(conv, Convolution) else {}),
     }
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative, Constant, Launch, Target
-from delegate.ops import _conv_2d_float, _conv_2d_gpu, _conv_2d_x86, _quantize
+from delegate.ops import _conv_2d_float, _conv_2d_gpu, _conv_2d_quant16, _conv_2d_x86, _quantize
 from delegate.ops._conv_2d_nvidia import mma_alternatives
 from delegate.ops._convolution import (
     Convolution,
@@ -38,6 +38,15 @@ def lower_conv_2d(node: Node, target: Target) -> tuple[Alternative, ...]:
     result = _quantize.output_of(node.outputs)
     if source.dtype == result.dtype == "float32":
         return _conv_2d_float.lower(node, target)
+    if source.dtype == "int16":
+        return _conv_2d_quant16.lower(node, target)
+    return alternatives(convolution(node), target)
+
+
+def convolution(node: Node) -> Convolution:
+    """Return a node on 8-bit tensors as its kernels see it; raises as `lower_conv_2d`."""
+    (source, weights), (bias,) = _quantize.inputs_of(node.inputs, 2, 1)
+    result = _quantize.output_of(node.outputs)
     require_quant8_weights(source, weights, result)
     if len(weights.shape) != 4:
         raise Unsupported(f"weights {shape_text(weights)}: rank 4 (OHWI) is needed")
@@ -49,7 +58,7 @@ def lower_conv_2d(node: Node, target: Target) -> tuple[Alternative, ...]:
         )
     if result.shape[3] != out_c:
         raise Unsupported(f"{out_c} channels of weights, {result.shape[3]} of output")
-    matrix = Convolution(
+    return Convolution(
         source=source,
         weights=_quantize.require_constant(weights, "weights").reshape(out_c, -1, in_c),
         weight_zero=_quantize.weight_scales(weights, 0)[1],
@@ -64,7 +73,6 @@ def lower_conv_2d(node: Node, target: Target) -> tuple[Alternative, ...]:
         batch=source.shape[0],
         area=area,
     )
-    return alternatives(matrix, target)
 
 
 def alternatives(conv: Convolution, target: Target) -> tuple[Alternative, ...]:
@@ -72,7 +80,7 @@ def alternatives(conv: Convolution, target: Target) -> tuple[Alternative, ...]:
     out_c, _, in_c = conv.weights.shape
     pixels, common = conv.pixels, conv.params()
     elem = _quantize.ELEM[conv.source.dtype]
-    rounding: dict[str, int | str] = {"SINGLE_ROUNDING": int(conv.single_rounding)}
+    shared: dict[str, int | str] = {"SINGLE_ROUNDING": int(conv.single_rounding), **conv.defines}
 
     def plain() -> Launch:
         elements = pixels * out_c
@@ -90,9 +98,9 @@ def alternatives(conv: Convolution, target: Target) -> tuple[Alternative, ...]:
                 "elements": elements,
                 "tile_items": 64,
             },
-            reads=(conv.source,),
-            writes=(conv.result,),
-            defines=rounding | {"ELEM": elem, "WEIGHT": elem},
+            reads=conv.reads,
+            writes=conv.writes,
+            defines=shared | {"ELEM": elem, "WEIGHT": elem},
         )
 
     def tiled(lanes: int, vectors: int) -> Launch:
@@ -117,9 +125,9 @@ def alternatives(conv: Convolution, target: Target) -> tuple[Alternative, ...]:
                 "block_tiles": block_tiles,
                 "tile_items": tile_items,
             },
-            reads=(conv.source,),
-            writes=(conv.result,),
-            defines=rounding | {"ELEM": elem, "LANES": lanes, "VECTORS": vectors, "TILE_W": tile_w},
+            reads=conv.reads,
+            writes=conv.writes,
+            defines=shared | {"ELEM": elem, "LANES": lanes, "VECTORS": vectors, "TILE_W": tile_w},
         )
 
     best = block_of(out_c, target)

@@ -5,17 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from delegate.graph.ir import Node
 from delegate.graph.partition import Partition
-from delegate.passes import fuse_pad
+from delegate.passes import fuse_add, fuse_pad
 
-Pass = Callable[[Partition], Partition]
-PASSES: tuple[Pass, ...] = (fuse_pad.rewrite,)
+# Whether a node that a pass would make lowers and builds; else it leaves things as they are.
+Accepts = Callable[[Node], bool]
+Pass = Callable[[Partition, Accepts], Partition]
+PASSES: tuple[Pass, ...] = (fuse_pad.rewrite, fuse_add.rewrite)
 
 
-def run_passes(partition: Partition, accepts: Callable[[Partition], bool]) -> Partition:
-    """Return the partition after every pass whose result is accepted: all its nodes still lower."""
+def run_passes(partition: Partition, accepts: Accepts) -> Partition:
+    """Return the partition after every pass; the same object where none changed it."""
     for rewrite in PASSES:
-        rewritten = rewrite(partition)
-        if rewritten is not partition and accepts(rewritten):
-            partition = rewritten
+        partition = rewrite(partition, accepts)
     return partition

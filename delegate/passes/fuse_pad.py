@@ -8,6 +8,7 @@ A pad's value is the zero point (0.0 in float), which is what a window finds out
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -18,7 +19,7 @@ from delegate.graph.partition import Partition
 _CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D")
 
 
-def rewrite(partition: Partition) -> Partition:
+def rewrite(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:
     """Return the partition without the PADs that only a convolution reads."""
     made = {node.outputs[0]: node for node in partition.nodes if node.op == "PAD"}
     readers = [t for node in partition.nodes for t in node.inputs if t in made]
@@ -36,12 +37,14 @@ def rewrite(partition: Partition) -> Partition:
             and source not in partition.outputs
             and (sizes := _spatial_padding(pad)) is not None
         ):
-            gone.add(pad)
-            node = replace(
+            fused = replace(
                 node,
                 inputs=(pad.inputs[0], *node.inputs[1:]),
                 options={**node.options, "padding": "EXPLICIT", **sizes},
             )
+            if accepts(fused):
+                gone.add(pad)
+                node = fused
         nodes.append(node)
     if not gone:
         return partition

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""conv_2d_add: what it refuses, and every kernel against the two ops one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delegate import DeviceInfo, Node, OpenCLDelegate, ops, read_model
+from delegate.graph.partition import partition_of
+from delegate.passes.fuse_add import rewrite
+from tests.support.cases import (
+    DOTS,
+    FLOAT4,
+    FUSED,
+    LANES_8,
+    LANES_16,
+    NVIDIA,
+    PLAIN,
+    RUN,
+    SEEDS,
+    SIMT,
+    STAGED,
+    X86,
+    Way,
+    assert_exact_or_refused,
+    changed,
+    forced,
+    refusal,
+    require_isa,
+    scales,
+    zero_points,
+)
+from tests.support.compare import assert_same, inputs_for, interpreter, invoke
+from tests.support.convolution import Convolution, convolutions
+from tests.support.model import chain_model, graph_of, op, t
+
+WAYS = (PLAIN, LANES_8, LANES_16, *X86, *NVIDIA, FLOAT4, STAGED, *DOTS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResidualEnd:
+    """A convolution and the ADD of its result and another tensor."""
+
+    conv: Convolution = field(default_factory=Convolution)
+    scales: tuple[float, float] = (0.23, 0.31)  # of the other input and the sum
+    zeros: tuple[int, int] = (5, 17)
+    fused: str = "NONE"
+    is_first: bool = True  # the convolution's result in the ADD
+
+    def __str__(self) -> str:
+        return f"{self.conv}-add-{self.fused.lower()}" + ("" if self.is_first else "-second")
+
+    def nodes(self, seed: int = 0) -> list[Node]:
+        conv = self.conv.node(seed)
+        between = conv.outputs[0]
+        other, total = (
+            t(between.shape, between.dtype, scale, zero)
+            for scale, zero in zip(self.scales, self.zeros, strict=True)
+        )
+        operands = [between, other] if self.is_first else [other, between]
+        options = {"fused_activation_function": self.fused}
+        return [conv, op("ADD", operands, [total], options, version=2)]
+
+    def model(self, seed: int = 0) -> bytes:
+        return chain_model(self.nodes(seed))
+
+
+def fused(case: ResidualEnd) -> Node:
+    """Return the one node the pass makes of a case."""
+    graph = graph_of(case.nodes())
+    (node,) = rewrite(partition_of(graph, (0, 1)), lambda node: True).nodes
+    return node
+
+
+NODE = fused(ResidualEnd())
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_every_kernel_of_a_convolution_has_it(way: Way) -> None:
+    conv, add = ResidualEnd().nodes()
+    with_add, without = (ops.lower(node, way.target) for node in (NODE, conv))
+    assert [a.name for a in with_add] == [a.name for a in without]
+    for alternative in with_add:
+        (launch,) = alternative.launches
+        assert launch.defines["HAS_RESIDUAL"] == 1
+        assert launch.reads == (NODE.inputs[0], NODE.inputs[3])
+        assert launch.writes == NODE.outputs
+        assert launch.params["output"] is NODE.outputs[0]
+        assert (launch.params["sum_zero"], launch.params["sum_min"]) == (17, 0)
+    assert add.op == "ADD"
+
+
+REFUSALS = {
+    "broadcast": (changed(NODE, 3, shape=(8,)), "the sum of tensors of several shapes"),
+    "types": (changed(NODE, 3, dtype="int8"), "the sum of tensors of several types"),
+    "tie": (
+        # Half of the sum of two integers is a tie for every odd one, away from 0 in TFLite.
+        fused(
+            ResidualEnd(
+                conv=Convolution(dtype="int8", zeros=(0, 0, 0), multiplier=0.0625 * 0.03 / 0.5),
+                scales=(0.5, 1.0),
+                zeros=(0, 0),
+            )
+        ),
+        "no floats were found that equal this sum",
+    ),
+    "weights": (changed(NODE, 1, data=None), "weights are not constant"),
+    "activation": (
+        changed(NODE, options={"sum_activation_function": "TANH"}),
+        "fused activation TANH: only NONE, RELU, RELU6, RELU_N1_TO_1",
+    ),
+}
+
+
+@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
+def test_refusals(node: Node, reason: str) -> None:
+    assert refusal(node) == reason
+
+
+CASES = [
+    ResidualEnd(fused="RELU", is_first=False),
+    ResidualEnd(conv=Convolution(dtype="int8", per_channel=True), zeros=(-3, 9)),
+    ResidualEnd(conv=Convolution(size=(3, 5, 16), kernel=(1, 1), out_c=33, batch=2), fused="RELU"),
+    ResidualEnd(
+        conv=Convolution(size=(9, 8, 16), kernel=(1, 1), out_c=68, dtype="int8"), zeros=(-128, 127)
+    ),
+    ResidualEnd(conv=Convolution(size=(1, 1, 7), kernel=(1, 1), out_c=1)),
+    ResidualEnd(conv=Convolution(stride=(2, 2), fused="RELU6", out_c=16), fused="RELU6"),
+]
+
+
+@contextmanager
+def fused_forced(way: Way) -> Iterator[None]:
+    """Make the fused node run this way; the nodes it is made of, any way."""
+    any_way = ops.lower
+    with forced(way), pytest.MonkeyPatch.context() as patch:
+        this_way = ops.lower
+        patch.setattr(
+            ops, "lower", lambda n, t: (this_way if n.op == "conv_2d_add" else any_way)(n, t)
+        )
+        yield
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_exact(device: DeviceInfo, case: ResidualEnd, way: Way) -> None:
+    require_isa(way, device)
+    names = {alternative.name.split()[0] for alternative in ops.lower(fused(case), way.target)}
+    if way.alternative not in ("", *names):
+        pytest.skip("too small for this kernel")
+    with fused_forced(way):
+        delegate = OpenCLDelegate(case.model(), device.index, tune="off", profiling=True)
+        ours = interpreter(case.model(), delegate)
+    reference = interpreter(case.model())
+    for inputs in inputs_for(read_model(case.model())):
+        (got,), (expected,) = invoke(ours, inputs), invoke(reference, inputs)
+        assert_same(got, expected, str(case))
+    assert [row.op for row in delegate.profile()] == ["conv_2d_add"]
+    RUN["conv_2d_add"] += 1
+
+
+@given(
+    conv=convolutions(),
+    fused_activation=st.sampled_from(FUSED),
+    is_first=st.booleans(),
+    way=st.sampled_from([SIMT, *(way for way in WAYS if way.alternative in ("", "plain"))]),
+    seed=SEEDS,
+    data=st.data(),
+)
+def test_drawn(
+    device: DeviceInfo,
+    conv: Convolution,
+    fused_activation: str,
+    is_first: bool,
+    way: Way,
+    seed: int,
+    data: st.DataObject,
+) -> None:
+    case = ResidualEnd(
+        conv=conv,
+        scales=(data.draw(scales()), data.draw(scales())),
+        zeros=(data.draw(zero_points(conv.dtype)), data.draw(zero_points(conv.dtype))),
+        fused=fused_activation,
+        is_first=is_first,
+    )
+    assert_exact_or_refused(case.model(seed), device, way, seed)
