@@ -81,6 +81,8 @@ def rewritten(partition: Partition, target: Target, check: Check) -> Partition:
 def _lower(node: Node, target: Target) -> tuple[Alternative, ...]:
     if not node.outputs or any(t is not None and t.is_variable for t in node.inputs):
         raise Unsupported("no output" if not node.outputs else "state in a variable tensor")
+    if all(tensor.is_folded for tensor in node.outputs):
+        return (Alternative("constant", ()),)
     return ops.lower(node, target)
 
 

@@ -17,8 +17,16 @@ from delegate.engine import Engine
 from delegate.errors import AbiMismatch, DelegateError, DeviceError, Unsupported
 from delegate.graph import dump
 from delegate.graph.edit import with_shapes
+from delegate.graph.fold import fold
 from delegate.graph.ir import Graph
-from delegate.graph.partition import Partition, partition_of, partitions
+from delegate.graph.partition import (
+    LEAST_WORK,
+    Partition,
+    dynamic_tensors,
+    partition_of,
+    partitions,
+    work,
+)
 from delegate.launch import Target
 from delegate.runtime.device import DeviceInfo
 from delegate.runtime.executor import Executor, LaunchTime
@@ -58,7 +66,9 @@ class OpenCLDelegate:
         """Read the model and open a device; nothing is built before TFLite asks.
 
         `device`: an index of list_devices() or words of a name; None takes the first that works.
-        `exclude_ops`: op names to leave to the CPU. `max_delegated_partitions`: 0 = no limit.
+        `exclude_ops`: op names to leave to the CPU. `min_nodes_per_partition`: smaller ones are
+        left to the CPU; 0 = those that cost more than they save. `max_delegated_partitions`: 0 = no
+        limit.
         `profiling`: keep launches apart and take their times. `tune`: "off" takes the first way
         to run a node, "quick" measures for a few seconds, "full" to the end; what was found is
         kept on disk. `exclude_isa`: instructions not to use, of Target.isa; "all" for every one.
@@ -127,8 +137,8 @@ class OpenCLDelegate:
         present = _match_plan(self._graph, plan, shapes, constants)
         if self._target is None:
             self._target = self._engine.target(rules_of_caller(context))
-        graph = with_shapes(self._graph, shapes)
-        claim = _Claim(graph, self._target, self._engine, self._limits)
+        graph = _known(self._graph, shapes)
+        claim = _Claim(self._graph, graph, self._target, self._engine, self._limits)
         claim.judge(present)
         if context in self._claims:
             self._claims.pop(context).close()  # its interpreter was given up half made
@@ -174,7 +184,11 @@ class _Claim:
     It does not know the delegate: C's callbacks reach it, and must not keep the delegate alive.
     """
 
-    def __init__(self, graph: Graph, target: Target, engine: Engine, limits: _Limits) -> None:
+    def __init__(
+        self, file: Graph, graph: Graph, target: Target, engine: Engine, limits: _Limits
+    ) -> None:
+        """`file`: the graph as it was read; `graph`: with the shapes and values known now."""
+        self._file = file
         self._graph = graph
         self._target = target
         self._engine = engine
@@ -214,8 +228,7 @@ class _Claim:
 
     def repartition(self, partition: Partition, shapes: Shapes) -> Partition:
         """Return the same nodes at other shapes."""
-        graph = with_shapes(self._graph, shapes)
-        return partition_of(graph, _indices(partition))
+        return partition_of(_known(self._file, shapes), _indices(partition))
 
     def close(self) -> None:
         """Release executors no kernel has taken over."""
@@ -235,8 +248,13 @@ class _Claim:
     def _too_small_or_too_many(self, groups: Sequence[Partition]) -> bool:
         least, most = self._limits.min_nodes, self._limits.max_partitions
         for group in groups:
+            why = None
             if len(group.nodes) < least:
                 why = f"a partition of {len(group.nodes)}: min_nodes_per_partition is {least}"
+            elif least == 0 and len(group.nodes) < len(self._graph.nodes):
+                if work(group) < LEAST_WORK:
+                    why = f"a partition of {len(group.nodes)} that costs a CPU less than the detour"
+            if why is not None:
                 self._refuse(_indices(group), why)
                 return True
         if 0 < most < len(groups):
@@ -272,8 +290,8 @@ class _PartitionKernel:
         self.inputs = [tensor.index for tensor in partition.inputs]
         self.outputs = [tensor.index for tensor in partition.outputs]
 
-    def prepare(self, shapes: Shapes) -> None:
-        """Compile again where a shape is not the one this was built for."""
+    def prepare(self, shapes: Shapes) -> Shapes:
+        """Compile again where a shape is not the one this was built for; return the outputs'."""
         current = self._claim.repartition(self._partition, shapes)
         same = all(
             was.shape == now.shape
@@ -290,6 +308,7 @@ class _PartitionKernel:
                 self._executor.close()
             self._executor, self._partition = None, current
             self._executor = self._claim.executor(current)
+        return {tensor.index: tensor.shape for tensor in self._partition.outputs}
 
     def invoke(
         self, inputs: Sequence[NDArray[np.uint8]], outputs: Sequence[NDArray[np.uint8]]
@@ -313,6 +332,12 @@ class _PartitionKernel:
 
 def _indices(partition: Partition) -> tuple[int, ...]:
     return tuple(node.index for node in partition.nodes)
+
+
+def _known(graph: Graph, shapes: Shapes) -> Graph:
+    """Return the graph with TFLite's shapes, and with what follows from them and from constants."""
+    current = with_shapes(graph, shapes)
+    return fold(current, uncertain=dynamic_tensors(current, claimed=()))
 
 
 def _match_plan(

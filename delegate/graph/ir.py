@@ -35,6 +35,7 @@ class Tensor:
     data: NDArray[Any] | None = None
     is_variable: bool = False  # state that outlives a run
     is_sparse: bool = False  # the constant is stored compressed, and `data` is None
+    is_folded: bool = False  # a node computes it, but `data` is known all the same: graph/fold.py
     shape_signature: tuple[int, ...] = ()  # as converted, -1 = unknown; () where the file has none
 
 

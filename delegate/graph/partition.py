@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -70,11 +71,36 @@ def partition_of(graph: Graph, members: Collection[int]) -> Partition:
     )
 
 
+# Multiplications: what a CPU does in less time than a partition takes to be called, to get its
+# inputs and to be waited for. See ARCHITECTURE.md for how it was measured.
+LEAST_WORK = 1 << 20
+_ELEMENT = 16  # what an element costs that is read, or computed, beside its multiplications
+
+
+def work(partition: Partition) -> int:
+    """Return about how many multiplications the nodes of a partition cost a CPU.
+
+    Weights are constants; each output element is the sum of as many products as an output channel
+    has of them.
+    """
+    total = 0
+    for node in partition.nodes:
+        if all(tensor.is_folded for tensor in node.outputs):
+            continue
+        computed = [t for t in (*node.inputs, *node.outputs) if t is not None and t.data is None]
+        total += _ELEMENT * sum(math.prod(tensor.shape) for tensor in computed)
+        result = node.outputs[0]
+        weights = [math.prod(t.shape) for t in node.inputs if t is not None and t.data is not None]
+        channels = result.shape[-1] if result.shape else 1
+        total += math.prod(result.shape) * (max(weights, default=0) // max(channels, 1))
+    return total
+
+
 def _may_be_sizes(tensor: Tensor | None) -> bool:
     # A computed number or list of numbers (a shape, an axis), or PAD's list of pairs.
     return (
         tensor is not None
-        and tensor.data is None
+        and (tensor.data is None or tensor.is_folded)
         and tensor.dtype in ("int32", "int64")
         and tensor.shape[1:] in ((), (2,))
     )
@@ -90,7 +116,7 @@ def dynamic_tensors(graph: Graph, claimed: Collection[int]) -> frozenset[Tensor]
     dynamic: set[Tensor] = {
         tensor
         for tensor in graph.tensors
-        if tensor.data is None and (min(tensor.shape, default=1) < 1)
+        if tensor.data is None and min(tensor.shape, default=1) < 1
     }
     for node in graph.nodes:
         from_data = node.op in _SHAPE_FROM_DATA or node.op in _SUBGRAPH_CALLS or node.is_custom

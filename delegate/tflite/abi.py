@@ -13,6 +13,7 @@ from typing import Any
 OK = 0  # kTfLiteOk
 ERROR = 1  # kTfLiteError
 READ_ONLY = 1  # kTfLiteMmapRo, an allocation type: a constant of the file
+ARENA = 2  # kTfLiteArenaRw, likewise: TFLite plans where it lies
 DYNAMIC = 4  # kTfLiteDynamic, likewise
 BUILTIN_DELEGATE = 51  # kTfLiteBuiltinDelegate
 # kTfLiteDelegateFlagsAllowDynamicTensors | kTfLiteDelegateFlagsRequirePropagatedShapes: without
@@ -108,7 +109,11 @@ class Context(C.Structure):
         ),
         ("tensors", C.POINTER(Tensor)),
         ("impl", C.c_void_p),
-        ("ResizeTensor", C.c_void_p),
+        # It takes the array over and frees it with C's free(); see new_int_array.
+        (
+            "ResizeTensor",
+            C.CFUNCTYPE(C.c_int, C.c_void_p, C.POINTER(Tensor), C.c_void_p),
+        ),
         # Variadic in C: the arguments after the format are passed as this prototype says.
         ("ReportError", C.CFUNCTYPE(None, C.c_void_p, C.c_char_p, C.c_char_p)),
         ("AddTensors", C.c_void_p),
@@ -155,3 +160,21 @@ def ints(array: Any) -> tuple[int, ...]:
 def int_array(values: tuple[int, ...]) -> Any:
     """A new IntArray, as the ctypes array that owns its memory."""
     return (C.c_int * (len(values) + 1))(len(values), *values)
+
+
+_malloc = C.CDLL(None).malloc
+_malloc.restype, _malloc.argtypes = C.c_void_p, (C.c_size_t,)
+
+
+def new_int_array(values: tuple[int, ...]) -> int:
+    """The address of a new IntArray that TFLite may free.
+
+    Raises:
+        MemoryError: there is no memory.
+    """
+    array = int_array(values)
+    address = _malloc(C.sizeof(array))
+    if not address:
+        raise MemoryError
+    C.memmove(address, array, C.sizeof(array))
+    return int(address)

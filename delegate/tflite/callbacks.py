@@ -39,8 +39,8 @@ class Kernel(Protocol):
     inputs: Sequence[int]  # tensor indices it wants filled before a run
     outputs: Sequence[int]
 
-    def prepare(self, shapes: Shapes) -> None:
-        """Get ready for these shapes of all tensors."""
+    def prepare(self, shapes: Shapes) -> Shapes:
+        """Get ready for these shapes of all tensors; return those of the outputs."""
 
     def invoke(
         self, inputs: Sequence[NDArray[np.uint8]], outputs: Sequence[NDArray[np.uint8]]
@@ -153,10 +153,11 @@ class NativeDelegate:
         try:
             kernel = self._kernel(node)
             view = abi.Context.from_address(context)
-            for index in (*kernel.inputs, *kernel.outputs):
+            for index in kernel.inputs:
                 if view.tensors[index].allocation_type == abi.DYNAMIC:
                     raise AbiMismatch(f"tensor {index} of a delegated node turned out dynamic")
-            kernel.prepare(_shapes(view))
+            for index, shape in kernel.prepare(_shapes(view)).items():
+                _give_shape(context, view, index, shape)
         except BaseException as error:
             return self._report(context, error)
         return abi.OK
@@ -223,6 +224,19 @@ def _plan(context: int, view: abi.Context) -> list[PlannedNode]:
 
 def _shapes(view: abi.Context) -> Shapes:
     return {i: abi.ints(view.tensors[i].dims) for i in range(view.tensors_size)}
+
+
+def _give_shape(context: int, view: abi.Context, index: int, shape: tuple[int, ...]) -> None:
+    """Tell TFLite the shape of an output that it took for one known only during a run."""
+    tensor = view.tensors[index]
+    if tensor.allocation_type != abi.DYNAMIC and abi.ints(tensor.dims) == shape:
+        return
+    if tensor.allocation_type == abi.DYNAMIC:
+        # As TFLite's own kernels do once they know the size; its planner then finds the memory.
+        tensor.allocation_type = abi.ARENA
+        tensor.data = None
+    if view.ResizeTensor(context, C.pointer(tensor), abi.new_int_array(shape)) != abi.OK:
+        raise AbiMismatch(f"TFLite did not take shape {shape} for tensor {index}")
 
 
 def _constants(view: abi.Context) -> Constants:

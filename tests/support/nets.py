@@ -73,7 +73,8 @@ def conv_pool(has_open_batch: bool = False) -> Graph:
 def delegate_for(
     model: bytes | str, device: DeviceInfo, exclude_ops: Sequence[str] = LEFT, **options: Any
 ) -> OpenCLDelegate:
-    """Return a delegate on this device that leaves LEFT to the CPU."""
+    """Return a delegate on this device that leaves LEFT to the CPU, and no other node."""
+    options = {"min_nodes_per_partition": 1, **options}
     return OpenCLDelegate(model, device.index, exclude_ops, **options)
 
 

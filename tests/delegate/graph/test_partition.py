@@ -7,6 +7,7 @@ That TFLite groups alike is tested in tests/delegate/test_opencl_delegate.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delegate.graph.ir import Graph, Node, Tensor
-from delegate.graph.partition import Partition, dynamic_tensors, partition_of, partitions
+from delegate.graph.partition import (
+    LEAST_WORK,
+    Partition,
+    dynamic_tensors,
+    partition_of,
+    partitions,
+    work,
+)
 from tests.support.model import const, graph_of, op, t
 from tests.support.nets import net
 
@@ -158,3 +166,21 @@ def test_a_custom_op_may_make_dynamic_tensors() -> None:
 def test_a_claimed_node_has_its_shapes_from_here() -> None:
     graph = shape_maker("RESHAPE", [X, t((1,), "int32")])
     assert dynamic_tensors(graph, {0}) == frozenset()
+
+
+def test_work_counts_multiplications_and_elements() -> None:
+    x, y = t((1, 8, 8, 16), "uint8", 0.5, 3), t((1, 8, 8, 32), "uint8", 0.5, 3)
+    weights = const(np.zeros((32, 3, 3, 16), np.uint8), 0.1)
+    depth = const(np.zeros((1, 3, 3, 16), np.uint8), 0.1)
+    elements = 16 * 8 * 8
+    conv = graph_of([op("CONV_2D", [x, weights], [y])])
+    assert work(partition_of(conv, [0])) == elements * (16 + 32) + 8 * 8 * 32 * 9 * 16
+    depthwise = graph_of([op("DEPTHWISE_CONV_2D", [x, depth], [x])])
+    assert work(partition_of(depthwise, [0])) == elements * 32 + 8 * 8 * 16 * 9
+    shape = t((2,), "int32")
+    reshape = graph_of([op("RESHAPE", [x, const(np.array([1, -1], np.int32))], [y])])
+    assert work(partition_of(reshape, [0])) == elements * (16 + 32)
+    folded = replace(shape, is_folded=True, data=np.zeros(2, np.int32))
+    known = graph_of([op("SHAPE", [x], [folded])])
+    assert work(partition_of(known, [0])) == 0
+    assert elements * (16 + 32) < LEAST_WORK

@@ -33,9 +33,10 @@ class Inverter:
         self.prepared: list[Shapes] = []
         self.closed = 0
 
-    def prepare(self, shapes: Shapes) -> None:
+    def prepare(self, shapes: Shapes) -> Shapes:
         self.hooks.fail_in("prepare")
         self.prepared.append(shapes)
+        return {}
 
     def invoke(
         self, inputs: Sequence[NDArray[np.uint8]], outputs: Sequence[NDArray[np.uint8]]

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values that follow from constants and shapes alone: Graph -> Graph in which they are constants.
+
+Converters compute shapes at run time (SHAPE -> STRIDED_SLICE -> PACK -> RESHAPE) and store weights
+as float16 (DEQUANTIZE). Nodes stay; their outputs get values. What is not known stays as it was.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.graph.ir import Graph, Node, Tensor
+
+Values = NDArray[Any]
+MOST_ELEMENTS = 1 << 12  # of computed bookkeeping: shapes and indices, never pictures
+_INDEX_TYPES = ("int32", "int64")
+# Ops whose output has their input's shape, of those that follow a classifier's last RESHAPE.
+_SAME_SHAPE = frozenset({
+    "CAST", "DEQUANTIZE", "LOGISTIC", "LOG_SOFTMAX", "QUANTIZE", "RELU", "RELU6", "SOFTMAX", "TANH",
+})  # fmt: skip
+
+
+def fold(graph: Graph, uncertain: Collection[Tensor] = ()) -> Graph:
+    """Return the graph with the values of all nodes that follow from constants.
+
+    A RESHAPE to a shape that is now known gets that shape, and what only passes it on.
+
+    `uncertain`: tensors whose shape TFLite may not know yet, so that it is not to be believed.
+    """
+    new: dict[Tensor, Tensor] = {}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        inputs = tuple(None if t is None else new.get(t, t) for t in node.inputs)
+        current = replace(node, inputs=inputs)
+        source = node.inputs[0] if node.inputs else None
+        if node.op == "SHAPE" and source in uncertain and inputs[0] is source:
+            values = None
+        else:
+            values = _values(current)
+        if values is not None:
+            new[node.outputs[0]] = replace(
+                node.outputs[0], shape=values.shape, data=values, is_folded=True
+            )
+        elif len(node.outputs) == 1 and (shape := _shape(current, source)) is not None:
+            new[node.outputs[0]] = replace(node.outputs[0], shape=shape)
+        nodes.append(current)
+    if not new:
+        return graph
+
+    def renewed(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return tuple(new.get(tensor, tensor) for tensor in tensors)
+
+    return replace(
+        graph,
+        tensors=renewed(graph.tensors),
+        nodes=tuple(replace(node, outputs=renewed(node.outputs)) for node in nodes),
+        inputs=renewed(graph.inputs),
+        outputs=renewed(graph.outputs),
+    )
+
+
+def _values(node: Node) -> Values | None:
+    """Return the output of a node of constants, None where it is not known here."""
+    if len(node.outputs) != 1 or node.is_custom or node.op not in _FOLDERS or not node.inputs:
+        return None
+    result = node.outputs[0]
+    if any(t is None or t.is_sparse for t in node.inputs):
+        return None
+    inputs = [t for t in node.inputs if t is not None]
+    is_weights = node.op == "DEQUANTIZE"
+    if not is_weights and result.dtype not in _INDEX_TYPES:
+        return None
+    try:
+        if node.op == "SHAPE":
+            values = np.asarray(inputs[0].shape)
+        elif any(t.data is None for t in inputs):
+            return None
+        else:
+            values = _FOLDERS[node.op]([np.asarray(t.data) for t in inputs], node)
+    except (ArithmeticError, IndexError, KeyError, TypeError, ValueError):
+        return None  # contradicts itself: TFLite is to say so
+    if not is_weights and values.size > MOST_ELEMENTS:
+        return None
+    return np.ascontiguousarray(values.astype(result.dtype)).reshape(values.shape)
+
+
+def _shape(node: Node, before: Tensor | None) -> tuple[int, ...] | None:
+    """Return the shape of a node's output where only now it is known, else None.
+
+    `before`: the node's first input as it was.
+    """
+    if node.op in _SAME_SHAPE:
+        source = node.inputs[0]
+        return None if source is None or source is before else source.shape
+    if node.op != "RESHAPE" or len(node.inputs) != 2:
+        return None
+    source, shape = node.inputs
+    if source is None or shape is None or shape.data is None or not shape.is_folded:
+        return None
+    sizes = [int(size) for size in np.ravel(shape.data)]
+    rest = math.prod(size for size in sizes if size != -1)
+    elements = math.prod(source.shape)
+    if sizes.count(-1) == 1 and rest > 0 and elements % rest == 0:
+        sizes[sizes.index(-1)] = elements // rest
+    if min(sizes, default=0) < 0 or math.prod(sizes) != elements:
+        return None
+    return tuple(sizes)
+
+
+Folder = Callable[[Sequence[Values], Node], Values]
+
+
+def _slice(inputs: Sequence[Values], node: Node) -> Values:
+    source, begins, sizes = inputs
+    parts = []
+    for begin, size, whole in zip(begins.tolist(), sizes.tolist(), source.shape, strict=True):
+        end = whole if size == -1 else begin + size
+        if not 0 <= begin <= end <= whole:
+            raise ValueError("a slice beyond its tensor")
+        parts.append(slice(begin, end))
+    return source[tuple(parts)]
+
+
+def _strided_slice(inputs: Sequence[Values], node: Node) -> Values:
+    source, begins, ends, strides = inputs
+    if any(node.options[f"{mask}_mask"] for mask in ("ellipsis", "new_axis")) or node.options.get(
+        "offset"
+    ):
+        raise ValueError("masks that are not known here")
+    parts: list[slice | int] = []
+    rows = zip(begins.tolist(), ends.tolist(), strides.tolist(), strict=True)
+    for axis, (begin, end, stride) in enumerate(rows):
+        bit = 1 << axis
+        if node.options["shrink_axis_mask"] & bit:
+            parts.append(begin)  # one out of range is an IndexError
+            continue
+        parts.append(
+            slice(
+                None if node.options["begin_mask"] & bit else begin,
+                None if node.options["end_mask"] & bit else end,
+                stride,
+            )
+        )
+    return np.asarray(source[tuple(parts)])
+
+
+def _gather(inputs: Sequence[Values], node: Node) -> Values:
+    source, indices = inputs
+    if node.options.get("batch_dims") or indices.min(initial=0) < 0:
+        raise ValueError("an index below 0")
+    return np.take(source, indices, axis=node.options.get("axis", 0))
+
+
+def _reduce_prod(inputs: Sequence[Values], node: Node) -> Values:
+    source, axes = inputs
+    kept = bool(node.options.get("keep_dims"))
+    return np.asarray(np.prod(source, axis=tuple(np.ravel(axes).tolist()), keepdims=kept))
+
+
+def _floor_div(inputs: Sequence[Values], node: Node) -> Values:
+    if not inputs[1].all():
+        raise ZeroDivisionError
+    return inputs[0] // inputs[1]
+
+
+def _dequantize(inputs: Sequence[Values], node: Node) -> Values:
+    """Return float16 or 8-bit weights as float32.
+
+    Source: tflite/kernels/internal/reference/dequantize.h, reference/dequantize.h PerChannel
+    """
+    (values,) = inputs
+    if values.dtype == np.float16:
+        return values.astype(np.float32)
+    quantization = node.inputs[0].quantization if node.inputs[0] is not None else None
+    if values.dtype not in (np.uint8, np.int8) or quantization is None:
+        raise TypeError("no weights")
+    # Exact before the one rounding: 9 bits times a float32.
+    shape = [1] * values.ndim
+    if len(quantization.scale) > 1:
+        shape[quantization.axis] = len(quantization.scale)
+    scale, zero_point = (
+        np.asarray(each, np.float64).reshape(shape)
+        for each in (quantization.scale, quantization.zero_point)
+    )
+    return np.asarray((values - zero_point) * scale, np.float32)
+
+
+_FOLDERS: Mapping[str, Folder] = {
+    "SHAPE": lambda inputs, node: inputs[0],
+    "PACK": lambda inputs, node: np.stack(inputs, axis=node.options["axis"]),
+    "CONCATENATION": lambda inputs, node: np.concatenate(inputs, axis=node.options["axis"]),
+    "SLICE": _slice,
+    "STRIDED_SLICE": _strided_slice,
+    "GATHER": _gather,
+    "RESHAPE": lambda inputs, node: inputs[0].reshape(inputs[1]),
+    "SQUEEZE": lambda inputs, node: np.squeeze(
+        inputs[0], axis=tuple(np.ravel(node.options["squeeze_dims"]).tolist()) or None
+    ),
+    "EXPAND_DIMS": lambda inputs, node: np.expand_dims(inputs[0], int(inputs[1])),
+    "CAST": lambda inputs, node: inputs[0],
+    "ADD": lambda inputs, node: inputs[0] + inputs[1],
+    "SUB": lambda inputs, node: inputs[0] - inputs[1],
+    "MUL": lambda inputs, node: inputs[0] * inputs[1],
+    "MAXIMUM": lambda inputs, node: np.maximum(inputs[0], inputs[1]),
+    "MINIMUM": lambda inputs, node: np.minimum(inputs[0], inputs[1]),
+    "FLOOR_DIV": _floor_div,
+    "REDUCE_PROD": _reduce_prod,
+    "DEQUANTIZE": _dequantize,
+}

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What follows from constants: each op's values against TFLite, and what is left as it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from delegate import DeviceInfo, Graph, Node, OpenCLDelegate
+from delegate.graph.fold import fold
+from delegate.graph.partition import dynamic_tensors
+from tests.support.compare import interpreter, invoke, oracle, refusals
+from tests.support.model import chain_model, const, graph_of, op, t
+
+X = t((2, 3, 5, 7), "uint8", 0.5, 3)
+
+
+def ints(*values: int, dtype: str = "int32") -> Any:
+    return const(np.array(values, dtype))
+
+
+def integer(*shape: int, dtype: str = "int32") -> Any:
+    return t(shape, dtype)
+
+
+STRIDED = {
+    "begin_mask": 0,
+    "end_mask": 0,
+    "ellipsis_mask": 0,
+    "new_axis_mask": 0,
+    "shrink_axis_mask": 0,
+}
+MATRIX = const(np.arange(12, dtype=np.int32).reshape(3, 4))
+
+# One node, its output last; what it is computed from is constant.
+NODES: dict[str, Node] = {
+    "shape": op("SHAPE", [X], [integer(4)], {"out_type": "int32"}),
+    "shape_int64": op("SHAPE", [X], [integer(4, dtype="int64")], {"out_type": "int64"}),
+    "pack": op("PACK", [ints(1, 2), ints(3, 4)], [integer(2, 2)], {"axis": 1, "values_count": 2}),
+    "concatenation": op("CONCATENATION", [ints(1, 2), ints(3)], [integer(3)], {"axis": 0}),
+    "slice": op("SLICE", [MATRIX, ints(1, 0), ints(-1, 2)], [integer(2, 2)]),
+    "strided_slice": op(
+        "STRIDED_SLICE",
+        [MATRIX, ints(2, 3), ints(0, 0), ints(-1, -2)],
+        [integer(3, 2)],
+        STRIDED | {"end_mask": 3},
+    ),
+    "one_of_a_shape": op(
+        "STRIDED_SLICE",
+        [ints(4, 5, 6), ints(1), ints(2), ints(1)],
+        [integer()],
+        STRIDED | {"shrink_axis_mask": 1},
+    ),
+    "gather": op("GATHER", [MATRIX, ints(3, 0)], [integer(3, 2)], {"axis": 1, "batch_dims": 0}),
+    "reshape": op("RESHAPE", [MATRIX, ints(2, -1)], [integer(2, 6)], {"new_shape": [2, 6]}),
+    "squeeze": op("SQUEEZE", [const(np.array([[3]], np.int32))], [integer()], {"squeeze_dims": []}),
+    "expand_dims": op("EXPAND_DIMS", [ints(1, 2), const(np.int32(0))], [integer(1, 2)]),
+    "cast": op(
+        "CAST",
+        [ints(1, -2)],
+        [integer(2, dtype="int64")],
+        {"in_data_type": "int32", "out_data_type": "int64"},
+    ),
+    "add": op("ADD", [ints(1, 2), ints(5)], [integer(2)]),
+    "sub": op("SUB", [ints(1, 2), ints(5)], [integer(2)]),
+    "mul": op("MUL", [ints(1, 2), ints(5)], [integer(2)]),
+    "maximum": op("MAXIMUM", [ints(1, 9), ints(5)], [integer(2)]),
+    "minimum": op("MINIMUM", [ints(1, 9), ints(5)], [integer(2)]),
+    "floor_div": op("FLOOR_DIV", [ints(7, -7), ints(2)], [integer(2)]),
+    "reduce_prod": op("REDUCE_PROD", [MATRIX, ints(0)], [integer(4)], {"keep_dims": False}),
+    "float16": op("DEQUANTIZE", [const(np.array([1.5, -2.25], np.float16))], [t((2,))]),
+    "int8": op("DEQUANTIZE", [const(np.array([-128, 127], np.int8), 0.1, 7)], [t((2,))]),
+    "per_channel": op(
+        "DEQUANTIZE",
+        [const(np.array([[-128, 127], [3, 4]], np.int8), [0.1, 0.3], axis=1)],
+        [t((2, 2))],
+        version=5,
+    ),
+}
+
+
+@pytest.mark.parametrize("node", NODES.values(), ids=NODES)
+def test_values_are_tflite_s(node: Node) -> None:
+    # TFLite computes constants' nodes like any other's.
+    model = chain_model([node], outputs=node.outputs)
+    graph = graph_of([node])
+    (folded,) = fold(graph).nodes
+    made = interpreter(model, cpu_kernels=oracle(model))
+    inputs = [np.zeros(X.shape, np.uint8)] if graph.inputs else []
+    (expected,) = invoke(made, inputs)
+    (result,) = folded.outputs
+    assert result.is_folded
+    assert result.data is not None
+    assert (result.data.dtype, result.shape) == (expected.dtype, expected.shape)
+    np.testing.assert_array_equal(result.data, expected)
+
+
+LEFT: dict[str, Node] = {
+    "computed": op("ADD", [integer(2), ints(5)], [integer(2)]),
+    "pictures": op("ADD", [const(np.ones((2,), np.float32)), t((2,))], [t((2,))]),
+    "floats": op("MUL", [const(np.ones(2, np.float32))] * 2, [t((2,))]),
+    "division_by_zero": op("FLOOR_DIV", [ints(7), ints(0)], [integer(1)]),
+    "index_out_of_range": op("GATHER", [ints(1, 2), ints(2)], [integer(1)], {"axis": 0}),
+    "negative_index": op("GATHER", [ints(1, 2), ints(-1)], [integer(1)], {"axis": 0}),
+    "slice_out_of_range": op("SLICE", [ints(1, 2), ints(1), ints(2)], [integer(2)]),
+    "shapes_that_do_not_fit": op("ADD", [ints(1, 2), ints(1, 2, 3)], [integer(3)]),
+    "new_axis": op(
+        "STRIDED_SLICE",
+        [ints(1, 2), ints(0), ints(1), ints(1)],
+        [integer(1, 1)],
+        STRIDED | {"new_axis_mask": 1},
+    ),
+    "large": op("MUL", [const(np.ones(5000, np.int32)), ints(2)], [integer(5000)]),
+    "unquantised": op("DEQUANTIZE", [const(np.ones(2, np.int8))], [t((2,))]),
+    "custom": op("SHAPE", [X], [integer(4)], is_custom=True),
+    "unknown": op("COS", [const(np.ones(2, np.float32))], [t((2,))]),
+}
+
+
+@pytest.mark.parametrize("node", LEFT.values(), ids=LEFT)
+def test_what_is_not_known_stays(node: Node) -> None:
+    graph = graph_of([node])
+    assert fold(graph) is graph
+
+
+def bookkeeping(batch: int) -> Graph:
+    """A classifier's end: the batch of a picture's shape, packed into a RESHAPE's."""
+    x, shape, first, packed = (
+        t((batch, 1, 1, 6), "uint8", 0.5, 3),
+        integer(4),
+        integer(),
+        integer(2),
+    )
+    rows, result = t((1, 6), "uint8", 0.5, 3), t((1, 6), "uint8", 1 / 256)
+    return graph_of(
+        [
+            op("SHAPE", [x], [shape], {"out_type": "int32"}),
+            op(
+                "STRIDED_SLICE",
+                [shape, ints(0), ints(1), ints(1)],
+                [first],
+                STRIDED | {"shrink_axis_mask": 1},
+            ),
+            op("PACK", [first, const(np.int32(6))], [packed], {"axis": 0, "values_count": 2}),
+            op("RESHAPE", [x, packed], [rows]),
+            op("SOFTMAX", [rows], [result], {"beta": 1.0}),
+        ]
+    )
+
+
+@pytest.mark.parametrize("batch", [1, 5])
+def test_shapes_follow(batch: int) -> None:
+    folded = fold(bookkeeping(batch))
+    assert [node.outputs[0].is_folded for node in folded.nodes] == [True, True, True, False, False]
+    assert folded.nodes[2].outputs[0].data is not None
+    assert folded.nodes[2].outputs[0].data.tolist() == [batch, 6]
+    assert [node.outputs[0].shape for node in folded.nodes[3:]] == [(batch, 6)] * 2
+    assert folded.outputs == folded.nodes[-1].outputs
+    assert folded.nodes[4].inputs == folded.nodes[3].outputs
+    # Were a node of them left to the CPU, TFLite would not know the shape.
+    assert folded.nodes[3].outputs[0] in dynamic_tensors(folded, claimed={0, 1, 2})
+    assert not dynamic_tensors(folded, claimed={0, 1, 2, 3, 4})
+
+
+def test_the_shape_of_a_tensor_tflite_has_not_sized_yet_is_not_known() -> None:
+    graph = bookkeeping(1)
+    after = t((4,), "int32")
+    nodes = [*graph.nodes, op("SHAPE", [graph.outputs[0]], [after], {"out_type": "int32"})]
+    again = graph_of(nodes, graph.inputs)
+    uncertain = dynamic_tensors(again, claimed=())
+    assert again.nodes[-1].inputs[0] in uncertain
+    # Here it follows from the RESHAPE; beside that, nothing tells.
+    assert fold(again, uncertain).nodes[-1].outputs[0].is_folded
+    cut = graph_of(nodes[4:])
+    assert not fold(cut, cut.tensors).nodes[-1].outputs[0].is_folded
+
+
+@pytest.mark.parametrize("is_float16", [True, False], ids=["float16", "int8"])
+def test_weights_behind_a_dequantize_run_on_the_device(
+    device: DeviceInfo, is_float16: bool
+) -> None:
+    rng = np.random.default_rng(1)
+    stored = (
+        const(rng.standard_normal((4, 3, 3, 2)).astype(np.float16))
+        if is_float16
+        else const(rng.integers(-128, 127, (4, 3, 3, 2)).astype(np.int8), 0.01)
+    )
+    x, weights, y = t((1, 5, 5, 2)), t((4, 3, 3, 2)), t((1, 5, 5, 4))
+    bias = const(rng.standard_normal(4).astype(np.float32))
+    model = chain_model(
+        [
+            op("DEQUANTIZE", [stored], [weights], version=3 if is_float16 else 2),
+            op(
+                "CONV_2D",
+                [x, weights, bias],
+                [y],
+                {"padding": "SAME", "stride_w": 1, "stride_h": 1},
+            ),
+        ]
+    )
+    delegate = OpenCLDelegate(model, device.index, tune="off")
+    ours, reference = interpreter(model, delegate), interpreter(model)
+    assert refusals(delegate) == {}
+    picture = [rng.standard_normal((1, 5, 5, 2)).astype(np.float32)]
+    (got,), (expected,) = invoke(ours, picture), invoke(reference, picture)
+    np.testing.assert_allclose(got, expected, atol=1e-4)
+    assert np.abs(expected).max() > 0.1
+
+
+def test_a_folded_tensor_may_be_an_output(device: DeviceInfo) -> None:
+    graph = bookkeeping(1)
+    packed = graph.nodes[2].outputs[0]
+    model = chain_model(graph.nodes, graph.inputs, [*graph.outputs, packed])
+    delegate = OpenCLDelegate(model, device.index, tune="off")
+    ours, reference = interpreter(model, delegate), interpreter(model)
+    assert refusals(delegate) == {}
+    picture = [np.arange(6, dtype=np.uint8).reshape(1, 1, 1, 6)]
+    for got, expected in zip(invoke(ours, picture), invoke(reference, picture), strict=True):
+        np.testing.assert_array_equal(got, expected)
