@@ -9,7 +9,7 @@ from delegate import ops
 from delegate.errors import Unsupported
 from delegate.graph.ir import Graph, Node
 from delegate.graph.partition import Partition, dynamic_tensors
-from delegate.launch import Alternative, Program, Step, Target
+from delegate.launch import Alternative, Program, Step, Target, first_that_runs
 from delegate.passes import run_passes
 
 Check = Callable[[Alternative], str | None]
@@ -26,7 +26,7 @@ def verdicts(
         reason = "excluded by exclude_ops" if node.op in exclude_ops else None
         if reason is None:
             try:
-                _first(_lower(node, target), check)
+                first_that_runs(_lower(node, target), check)
             except Unsupported as refusal:
                 reason = str(refusal)
         result.append((node.index, node.op, reason))
@@ -70,7 +70,7 @@ def rewritten(partition: Partition, target: Target, check: Check) -> Partition:
 
     def accepts(node: Node) -> bool:
         try:
-            _first(_lower(node, target), check)
+            first_that_runs(_lower(node, target), check)
         except Unsupported:
             return False
         return True
@@ -84,12 +84,3 @@ def _lower(node: Node, target: Target) -> tuple[Alternative, ...]:
     if all(tensor.is_folded for tensor in node.outputs):
         return (Alternative("constant", ()),)
     return ops.lower(node, target)
-
-
-def _first(alternatives: Sequence[Alternative], check: Check) -> None:
-    reason: str | None = None
-    for alternative in alternatives:
-        reason = check(alternative)
-        if reason is None:
-            return
-    raise Unsupported(reason or "no way to run it")

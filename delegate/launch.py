@@ -7,13 +7,14 @@ Nothing here touches OpenCL: a launch names a kernel, it does not hold one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from delegate.errors import Unsupported
 from delegate.graph.ir import Tensor
 
 
@@ -24,6 +25,15 @@ class Rules:
     runtime: str = "ai-edge-litert"  # whose reference kernels are the oracle
     version: str = ""  # "" = unknown, taken as the newest
     fully_connected_double_rounding: bool = False  # tflite-runtime's; ai-edge-litert rounds once
+    older_comparisons: bool = False  # of int16: tflite-runtime takes them as they are, or fails
+    # tflite-runtime's sums of int16 inputs are int32 unless the bias is int64; else they are int64.
+    int16_sums_of_int32: bool = False
+    saturating_cast: bool = True  # from floats; tflite-runtime leaves those out of range to C
+    # The C library's float function of a name ("tanhf"), which TFLite fills its tables with; None
+    # where it is not found.
+    float_function: Callable[[str], Callable[[float], float] | None] = field(
+        default=lambda name: None, compare=False, repr=False
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +115,19 @@ def size_bytes(tensor: Tensor) -> int:
         TypeError: the dtype has no fixed size (strings).
     """
     return math.prod(tensor.shape) * np.dtype(tensor.dtype).itemsize
+
+
+def first_that_runs(
+    alternatives: Iterable[Alternative], check: Callable[[Alternative], str | None]
+) -> Alternative:
+    """Return the first alternative without a reason against it.
+
+    Raises:
+        Unsupported: there is none; the last reason, which is the plain one's.
+    """
+    reason: str | None = None
+    for alternative in alternatives:
+        reason = check(alternative)
+        if reason is None:
+            return alternative
+    raise Unsupported(reason or "no way to run it")

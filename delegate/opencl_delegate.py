@@ -19,6 +19,7 @@ from delegate.graph import dump
 from delegate.graph.edit import with_shapes
 from delegate.graph.fold import fold
 from delegate.graph.ir import Graph
+from delegate.graph.limits import with_limits
 from delegate.graph.partition import (
     LEAST_WORK,
     Partition,
@@ -251,9 +252,12 @@ class _Claim:
             why = None
             if len(group.nodes) < least:
                 why = f"a partition of {len(group.nodes)}: min_nodes_per_partition is {least}"
-            elif least == 0 and len(group.nodes) < len(self._graph.nodes):
-                if work(group) < LEAST_WORK:
-                    why = f"a partition of {len(group.nodes)} that costs a CPU less than the detour"
+            elif (
+                least == 0
+                and len(group.nodes) < len(self._graph.nodes)
+                and work(group) < LEAST_WORK
+            ):
+                why = f"a partition of {len(group.nodes)} that costs a CPU less than the detour"
             if why is not None:
                 self._refuse(_indices(group), why)
                 return True
@@ -337,7 +341,7 @@ def _indices(partition: Partition) -> tuple[int, ...]:
 def _known(graph: Graph, shapes: Shapes) -> Graph:
     """Return the graph with TFLite's shapes, and with what follows from them and from constants."""
     current = with_shapes(graph, shapes)
-    return fold(current, uncertain=dynamic_tensors(current, claimed=()))
+    return with_limits(fold(current, uncertain=dynamic_tensors(current, claimed=())))
 
 
 def _match_plan(

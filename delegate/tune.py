@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from delegate import cache
-from delegate.errors import DeviceError, KernelBuildError, Unsupported
+from delegate.errors import DeviceError, KernelBuildError
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Constant, Launch
+from delegate.launch import Alternative, Constant, Launch, first_that_runs
 
 MODES = ("off", "quick", "full")
 QUICK_SECONDS = 2.0  # a process; what is left over is measured at the next start
@@ -72,12 +72,7 @@ class Tuner:
                 lambda: self._measure(node, alternatives, batch),
             )
             alternatives = sorted(alternatives, key=lambda each: each.name != known)
-        reason: str | None = None
-        for alternative in alternatives:
-            reason = self._bench.check(alternative)
-            if reason is None:
-                return alternative
-        raise Unsupported(reason or "no way to run it")
+        return first_that_runs(alternatives, self._bench.check)
 
     def remembered(self, signature: str, measure: Callable[[], str | None]) -> str | None:
         """Return the name kept for a signature, else what `measure` finds, else None.

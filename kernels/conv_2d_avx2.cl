@@ -41,7 +41,7 @@ INLINE void LOCAL(copy)(const uchar* from, uchar* to, int size) {
 
 // sum[p][v] += a window's shorts times weights, two of each a step.
 INLINE void LOCAL(add_products)(INTS (*sum)[VECTORS], const uchar* rows, int pitch, int jump,
-                                global const uchar* constants, global const int* params, int c) {
+                                global const uchar* constants, PARAMS params, int c) {
   int steps = ROWS * ROW_STEPS;
   const INTS* weight = PLAIN_POINTER(const INTS, constants + WEIGHTS) + c * steps * VECTORS;
   for (int k = 0; k < steps; k++) {
@@ -64,7 +64,7 @@ INLINE void LOCAL(copy)(const uchar* from, uchar* to, int size) {
 // weights cannot overflow, whatever the bytes are. What weights are too large for that comes after:
 // an extra step is the rest of one step's weights.
 INLINE void LOCAL(add_products)(INTS (*sum)[VECTORS], const uchar* rows, int pitch, int jump,
-                                global const uchar* constants, global const int* params, int c) {
+                                global const uchar* constants, PARAMS params, int c) {
   int row_steps = ROW_STEPS;
   const uchar* first = rows;
   const uchar* packed = PLAIN_POINTER(const uchar, constants + WEIGHTS);
@@ -136,7 +136,7 @@ DEFINE_SUMMED(32)
 #define HALF(i) \
   __builtin_shufflevector(bytes, bytes, 2 * (i), 2 * (i) + 1, 2 * (i) + 4, 2 * (i) + 5)
 INLINE void LOCAL(store)(INTS (*sum)[VECTORS], uchar* to, int pitch, int size, int zero, int low,
-                         int high, int is_centred, global const int* params) {
+                         int high, int is_centred, PARAMS params) {
 #pragma unroll
 #if VECTORS == 1
   for (int p = 0; p < TILE_W; p += 4, to += 4 * pitch) {

@@ -31,7 +31,7 @@ DEFINE_RESIDUAL(4)
 #if USES_CONV_2D_1X1_MMA_QUANT8
 #define PLACE_INTS 1
 
-static void LOCAL(locate)(int* place, int pixel, int input, int3 size, global const int* params) {
+static void LOCAL(locate)(int* place, int pixel, int input, int3 size, PARAMS params) {
   place[0] = input + pixel * size.z;
 }
 
@@ -52,7 +52,7 @@ static void LOCAL(load_terms)(uint terms[P_BLOCKS][WORDS], uint ones[WORDS],
 #define PLACE_INTS 3
 
 // A window's first row, its first byte in the row, and that byte's place.
-static void LOCAL(locate)(int* place, int pixel, int input, int3 size, global const int* params) {
+static void LOCAL(locate)(int* place, int pixel, int input, int3 size, PARAMS params) {
   int row = pixel / OUT_W;
   int n = row / OUT_H;
   place[0] = (row - n * OUT_H) * STRIDE_H - PAD_TOP;
@@ -170,7 +170,7 @@ static void LOCAL(load_all_scaling)(LOCAL(scaling) by[C_BLOCKS / 2], global cons
 // A lane's results: LANE_C channels of two pixels of every 8. It is called with a literal `is_float`.
 static void LOCAL(store_block)(int sum[P_BLOCKS][C_BLOCKS][4], LOCAL(scaling) by[C_BLOCKS / 2],
                                int is_float, int3 range, int pixel, int pixels, int c, int out_c,
-                               global uchar* output, global const int* params) {
+                               global uchar* output, PARAMS params) {
 #pragma unroll
   for (int p = 0; p < P_BLOCKS; p++) {
 #pragma unroll
@@ -209,7 +209,7 @@ static void LOCAL(store_block)(int sum[P_BLOCKS][C_BLOCKS][4], LOCAL(scaling) by
 // A job is some turns of BLOCK_PIXELS x BLOCK_C sums over one part of their terms, and a warp's work.
 // A tile has JOBS of them: its blocks, as often as there are parts, both powers of 2.
 static void LOCAL(compute)(global uchar* arena, global const uchar* constants,
-                           global const int* params, int tile, local int* scratch) {
+                           PARAMS params, int tile, local int* scratch) {
   int lane = get_local_id(0) & 31;
   int row = lane >> 2;
   int column = lane & 3;

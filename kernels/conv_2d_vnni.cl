@@ -14,7 +14,7 @@
 // sum[p][v] += a window's bytes times weights: 4 bytes of one pixel, the same for all lanes, times
 // 4 weights of each lane's channel.
 INLINE void LOCAL(add_products)(INTS (*sum)[VECTORS], const uchar* rows, int pitch, int jump,
-                                global const uchar* constants, global const int* params, int c) {
+                                global const uchar* constants, PARAMS params, int c) {
   int steps = ROWS * ROW_STEPS, row_steps = ROW_STEPS, left = row_steps;
   const INTS* weight = PLAIN_POINTER(const INTS, constants + WEIGHTS) + c * steps * VECTORS;
 #if IS_SIGNED
@@ -57,7 +57,7 @@ INLINE INTS LOCAL(added)(INTS a, INTS b, INTS c, INTS d) {
 // which is what int8 weights, 128 less than as stored, make too much. RAMP has 64 bytes of that
 // factor, then 64 of 0.
 INLINE void LOCAL(correct)(const uchar* rows, int pitch, int jump, global const uchar* constants,
-                           global const int* params, int* corrections) {
+                           PARAMS params, int* corrections) {
   const uchar* ramp = PLAIN_POINTER(const uchar, constants + RAMP);
   int size = ROW_BYTES;
   INTS sum[16];
@@ -133,7 +133,7 @@ DEFINE_SUMMED(32)
 #define QUARTER(i) __builtin_shufflevector(bytes, bytes, i, 4 + (i), 8 + (i), 12 + (i))
 #define HALF(...) __builtin_shufflevector(bytes, bytes, __VA_ARGS__)
 INLINE void LOCAL(store)(INTS (*sum)[VECTORS], uchar* to, int pitch, int size, int zero, int low,
-                         int high, int is_centred, global const int* params) {
+                         int high, int is_centred, PARAMS params) {
 #pragma unroll
 #if VECTORS == 1
   for (int p = 0; p < TILE_W; p += 4, to += 4 * pitch) {

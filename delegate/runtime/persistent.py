@@ -16,7 +16,7 @@ from delegate.runtime.device import Device, opencl
 from delegate.runtime.kernels import Kernels, defines_of, source_of
 
 ORDERS = {"order_x86", "order_ptx", "order"}  # what self-tests prove, in runtime_isa.cl
-CONTROL_INTS = 3  # counters, zero between runs
+CONTROL_INTS = 96  # three counters in cache lines of their own, zero between runs
 _FILE, _KERNEL = "runtime_persistent", "runtime_persistent"
 _DEFINED = re.compile(r"^[ \t]*#define[ \t]+(\w+)", re.MULTILINE)
 _log = logging.getLogger("delegate")
@@ -45,12 +45,14 @@ def persistent_kernel(
     # Kernels for groups of one item do not look at their item; the others run at any group size.
     one_item = any(launch.group_items == 1 for launch in launches)
     group_items = 1 if one_item else max(launch.group_items for launch in launches)
+    # NVIDIA's units wait long for what is not in local memory, with one group each.
+    is_local = "order_ptx" in device.proven and not one_item
     bodies: dict[str, int] = {}
     table: list[int] = []
     end = 0
     names: list[str] = []
     for launch, first in zip(launches, firsts, strict=True):
-        text = _body(launch)
+        text = _body(launch, is_local)
         if text not in bodies:
             bodies[text] = len(bodies)
             names.append(f"RUN({bodies[text]}, {launch.kernel}_tile_{bodies[text]})")
@@ -61,11 +63,16 @@ def persistent_kernel(
     defines = {
         "BODIES": " ".join(names),
         "TILES": str(end),
+        "LAUNCHES": str(len(launches)),
         "ONE_ITEM": str(int(one_item)),
         "ORDER_X86": str(int("order_x86" in device.proven)),
         "ORDER_PTX": str(int("order_ptx" in device.proven)),
-        "SCRATCH_INTS": str(scratch),
     }
+    if scratch:
+        defines["SCRATCH_INTS"] = str(scratch)
+    if is_local:
+        longest = max(len(launch.params) for launch in launches)
+        defines |= {"PARAMS_SPACE": "local", "BLOCK_INTS": str(2 + longest)}
     try:
         program = kernels.source(_FILE, source + source_of(_FILE, defines), defines)
         with opencl("clCreateKernel of the persistent kernel"):
@@ -79,9 +86,14 @@ def persistent_kernel(
     return Persistent(kernel, device.compute_units, min(group_items, limit), table)
 
 
-def _body(launch: Launch) -> str:
-    """Return a build of a kernel file that can stand beside others; @BODY@ becomes its number."""
+def _body(launch: Launch, is_local: bool) -> str:
+    """Return a build of a kernel file that can stand beside others; @BODY@ becomes its number.
+
+    `is_local`: its params are in local memory.
+    """
     defines: Mapping[str, str] = {"IS_PERSISTENT": "1", "BODY": "@BODY@", **defines_of(launch)}
+    if is_local:
+        defines = {**defines, "PARAMS_SPACE": "local"}
     text = source_of(launch.file, defines)
     macros = dict.fromkeys(_DEFINED.findall(text))
     return text + "".join(f"\n#undef {macro}" for macro in macros) + "\n"

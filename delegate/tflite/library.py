@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import ctypes as C
+import functools
 import sys
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
+from typing import cast
 
 from delegate.launch import Rules
 from delegate.tflite import abi
@@ -66,7 +69,25 @@ def rules(package: str) -> Rules:
         runtime=name,
         version=version,
         fully_connected_double_rounding=package == "tflite_runtime",
+        older_comparisons=package == "tflite_runtime",
+        int16_sums_of_int32=package == "tflite_runtime",
+        saturating_cast=package != "tflite_runtime",
+        float_function=float_function,
     )
+
+
+@functools.cache
+def float_function(name: str) -> Callable[[float], float] | None:
+    """Return a float function of the C library that TFLite is linked to, or None."""
+    for library in (None, "libm.so.6"):
+        try:
+            function = getattr(C.CDLL(library), name)
+        except (AttributeError, OSError, TypeError):
+            continue
+        function.restype = C.c_float
+        function.argtypes = [C.c_float]
+        return cast("Callable[[float], float]", function)
+    return None
 
 
 def _package_of(address: int) -> str:
