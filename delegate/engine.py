@@ -146,6 +146,7 @@ class Engine:
         chosen = made.pop(name, None) or self._made(*ways.get(name, ways[first]), batch=batch)
         for other in made.values():
             other.close()
+        chosen.repeat(1)  # drivers load code and find memory at the first run: not in the user's
         return chosen
 
     def _agrees(self, executor: Executor, made: Mapping[str, Executor]) -> bool:

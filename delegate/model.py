@@ -22,6 +22,7 @@ from delegate.engine import Engine
 from delegate.errors import DelegateError, DeviceError, Unsupported
 from delegate.graph.fold import fold
 from delegate.graph.ir import Graph, Tensor
+from delegate.graph.limits import with_limits
 from delegate.graph.partition import Partition, partition_of
 from delegate.launch import Target
 from delegate.runtime.device import DeviceInfo
@@ -82,7 +83,7 @@ class Model:
         """
         if batch < 1:
             raise ValueError(f"a batch of {batch}: at least one picture must be run")
-        graph = fold(read_model(model))
+        graph = with_limits(fold(read_model(model)))
         self._engine = Engine(device, tune, exclude_isa)
         target = self._engine.target(installed_rules())
         executor = self._engine.executor(self._partition(graph, target), target, batch)

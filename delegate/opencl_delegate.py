@@ -353,6 +353,8 @@ def _match_plan(
             continue
         if shapes.get(tensor.index) != tensor.shape:
             raise _mismatch(f"constant {tensor.index}", shapes.get(tensor.index), tensor.shape)
+        if tensor.is_sparse:
+            continue  # TFLite has it as it is stored
         own_bytes = tensor.data.reshape(-1).view(np.uint8)
         if not np.array_equal(constants.get(tensor.index, own_bytes), own_bytes):
             raise _mismatch(f"constant {tensor.index}", "of other values", "another")

@@ -23,7 +23,7 @@ def table(graph: Graph, verdicts: Sequence[tuple[int, str, str | None]]) -> str:
                 "x".join(map(str, first.shape)) if first else "",
                 first.dtype if first else "",
                 _scale(first),
-                "opencl" if reason is None else reason,
+                reason or ("constant" if first and first.is_folded else "opencl"),
             )
         )
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]

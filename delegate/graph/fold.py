@@ -2,7 +2,8 @@
 """Values that follow from constants and shapes alone: Graph -> Graph in which they are constants.
 
 Converters compute shapes at run time (SHAPE -> STRIDED_SLICE -> PACK -> RESHAPE) and store weights
-as float16 (DEQUANTIZE). Nodes stay; their outputs get values. What is not known stays as it was.
+as float16 (DEQUANTIZE) or sparse (DENSIFY). Nodes stay; their outputs get values. What is not known
+stays as it was.
 """
 
 from __future__ import annotations
@@ -70,10 +71,10 @@ def _values(node: Node) -> Values | None:
     if len(node.outputs) != 1 or node.is_custom or node.op not in _FOLDERS or not node.inputs:
         return None
     result = node.outputs[0]
-    if any(t is None or t.is_sparse for t in node.inputs):
+    is_weights = node.op in ("DEQUANTIZE", "DENSIFY")
+    if any(t is None or (t.is_sparse and node.op != "DENSIFY") for t in node.inputs):
         return None
     inputs = [t for t in node.inputs if t is not None]
-    is_weights = node.op == "DEQUANTIZE"
     if not is_weights and result.dtype not in _INDEX_TYPES:
         return None
     try:
@@ -212,4 +213,5 @@ _FOLDERS: Mapping[str, Folder] = {
     "FLOOR_DIV": _floor_div,
     "REDUCE_PROD": _reduce_prod,
     "DEQUANTIZE": _dequantize,
+    "DENSIFY": lambda inputs, node: inputs[0],
 }

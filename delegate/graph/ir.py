@@ -34,9 +34,12 @@ class Tensor:
     # A constant's values in `shape`, or its raw bytes where numpy lacks the type; None: computed.
     data: NDArray[Any] | None = None
     is_variable: bool = False  # state that outlives a run
-    is_sparse: bool = False  # the constant is stored compressed, and `data` is None
+    # The constant is stored compressed; `data` has all its values, or None if they are not clear.
+    is_sparse: bool = False
     is_folded: bool = False  # a node computes it, but `data` is known all the same: graph/fold.py
     shape_signature: tuple[int, ...] = ()  # as converted, -1 = unknown; () where the file has none
+    # Least and greatest value of each element of a computed index, if proven: graph/limits.py
+    limits: tuple[NDArray[Any], NDArray[Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

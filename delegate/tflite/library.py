@@ -71,6 +71,7 @@ def rules(package: str) -> Rules:
         fully_connected_double_rounding=package == "tflite_runtime",
         older_comparisons=package == "tflite_runtime",
         int16_sums_of_int32=package == "tflite_runtime",
+        batch_matmul_mixes_rows=package == "tflite_runtime",
         saturating_cast=package != "tflite_runtime",
         float_function=float_function,
     )

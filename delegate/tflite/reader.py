@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from delegate.errors import ModelError
 from delegate.graph.ir import Graph, Node, Quantization, Tensor
 from delegate.tflite import schema
+from delegate.tflite.sparsity import dense as sparsity_values
 from delegate.tflite.table import MAX_FILE_BYTES, File, Table, too_large
 
 _MAX_DIMENSIONS = 32  # numpy 1's limit
@@ -138,10 +139,12 @@ def _read_tensor(
         raise ModelError(f"{table.where} uses buffer {buffer}, but the model has {len(buffers)}")
     # Buffer 0 is empty by definition: its tensors are computed.
     start, size_bytes = buffers[buffer] if buffer else (0, 0)
-    is_sparse = table.table("sparsity", "SparsityParameters") is not None
+    sparsity = table.table("sparsity", "SparsityParameters")
     data = None
-    if size_bytes and not is_sparse:
+    if size_bytes and sparsity is None:
         data = _view(file, start, size_bytes, shape, dtype, table.where)
+    elif size_bytes and sparsity is not None:
+        data = _dense(file, start, size_bytes, shape, dtype, sparsity)
     return Tensor(
         index=index,
         name=name,
@@ -150,7 +153,7 @@ def _read_tensor(
         quantization=_read_quantization(table),
         data=data,
         is_variable=table.scalar("is_variable"),
-        is_sparse=is_sparse,
+        is_sparse=sparsity is not None,
         shape_signature=table.numbers("shape_signature"),
     )
 
@@ -169,6 +172,19 @@ def _view(
             f"({needed_bytes} needed)"
         )
     return np.frombuffer(content, number).reshape(shape)
+
+
+def _dense(
+    file: File, start: int, size_bytes: int, shape: tuple[int, ...], dtype: str, sparsity: Table
+) -> NDArray[Any] | None:
+    number = schema.numpy_dtype(dtype)
+    if number is None or size_bytes % number.itemsize:
+        return None
+    stored = np.frombuffer(file.view[start : start + size_bytes], number)
+    try:
+        return sparsity_values(stored, shape, sparsity)
+    except ValueError:
+        return None  # TFLite is to say what it thinks of it
 
 
 def _read_quantization(tensor: Table) -> Quantization | None:

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far computed indices can reach: Graph -> Graph in which they carry their limits.
+
+An op that looks up by index fails in TFLite on one out of range; what provably stays inside runs
+anywhere. Nodes and values stay as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.graph.ir import Graph, Node, Tensor
+
+Values = NDArray[np.int64]
+Limits = tuple[Values, Values]  # least and greatest value of each element, in the tensor's shape
+MOST_ELEMENTS = 1 << 16  # of indices: never pictures
+_INDEX_TYPES = ("int32", "int64")
+
+
+def with_limits(graph: Graph) -> Graph:
+    """Return the graph with the limits of all indices that follow from ARG_MAX and constants."""
+    new: dict[Tensor, Tensor] = {}
+    made: dict[Tensor, Node] = {}  # by the new output
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        inputs = tuple(None if t is None else new.get(t, t) for t in node.inputs)
+        current = replace(node, inputs=inputs)
+        limits = _limits(current, made)
+        if limits is not None:
+            result = replace(node.outputs[0], limits=limits)
+            new[node.outputs[0]] = result
+            made[result] = current
+        nodes.append(current)
+    if not new:
+        return graph
+
+    def renewed(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return tuple(new.get(tensor, tensor) for tensor in tensors)
+
+    return replace(
+        graph,
+        tensors=renewed(graph.tensors),
+        nodes=tuple(replace(node, outputs=renewed(node.outputs)) for node in nodes),
+        inputs=renewed(graph.inputs),
+        outputs=renewed(graph.outputs),
+    )
+
+
+def limits_of(tensor: Tensor | None) -> Limits | None:
+    """Return the limits of an index tensor; a constant's are its values."""
+    if tensor is None or tensor.dtype not in _INDEX_TYPES or tensor.is_sparse:
+        return None
+    if tensor.data is not None:
+        values = np.asarray(tensor.data).astype(np.int64)
+        return (values, values) if (abs(values) < 2**31).all() else None
+    return tensor.limits
+
+
+def _limits(node: Node, made: Mapping[Tensor, Node]) -> Limits | None:
+    if len(node.outputs) != 1 or node.is_custom or not node.inputs:
+        return None
+    result = node.outputs[0]
+    size = int(np.prod(result.shape, dtype=object))
+    if result.dtype not in _INDEX_TYPES or result.data is not None:
+        return None
+    if not 0 < size <= MOST_ELEMENTS:
+        return None
+    if node.options.get("fused_activation_function", "NONE") != "NONE":
+        return None
+    try:
+        if node.op in ("ARG_MAX", "ARG_MIN"):
+            return _place(node)
+        if node.op == "SUB" and (limits := _remainder(node, made)) is not None:
+            return limits
+        if node.op not in _RULES:
+            return None
+        # Only the first input of these is an index; the others say how it is reshaped.
+        inputs = node.inputs[:1] if node.op in _RESHAPED else node.inputs
+        known = [limits_of(tensor) for tensor in inputs]
+        if None in known:
+            return None
+        limits = _RULES[node.op]([each for each in known if each is not None], node)
+        low, high = (np.asarray(each, np.int64) for each in limits)
+    except (ArithmeticError, IndexError, KeyError, TypeError, ValueError):
+        return None  # contradicts itself: TFLite is to say so
+    # What 32 bits may not hold has wrapped: nothing is known of it.
+    held = np.iinfo(np.int32)
+    if low.shape != result.shape or high.shape != result.shape:
+        return None
+    return (low, high) if held.min <= low.min() and high.max() <= held.max else None
+
+
+def _place(node: Node) -> Limits | None:
+    source, axis = node.inputs
+    if source is None or axis is None or axis.data is None:
+        return None
+    length = source.shape[int(np.ravel(axis.data)[0])]
+    shape = node.outputs[0].shape
+    return np.zeros(shape, np.int64), np.full(shape, length - 1, np.int64)
+
+
+def _remainder(node: Node, made: Mapping[Tensor, Node]) -> Limits | None:
+    """Return the limits of x - (x // n) * n: how converters write a remainder."""
+    x, product = node.inputs
+    multiply = None if product is None else made.get(product)
+    if x is None or x.limits is None or multiply is None or multiply.op != "MUL":
+        return None
+    quotient, times = multiply.inputs
+    divide = None if quotient is None else made.get(quotient)
+    if divide is None or divide.op != "FLOOR_DIV" or divide.inputs[0] is not x:
+        return None
+    divisors = [limits_of(tensor) for tensor in (times, divide.inputs[1])]
+    if None in divisors or times is None or times.data is None:
+        return None
+    numbers = {int(n) for each in divisors if each is not None for row in each for n in row.flat}
+    shape = node.outputs[0].shape
+    if len(numbers) != 1 or min(numbers) < 1 or x.shape != shape:
+        return None
+    return np.zeros(shape, np.int64), np.full(shape, min(numbers) - 1, np.int64)
+
+
+def _both(rule: Callable[[list[Values], Node], Values]) -> Callable[[list[Limits], Node], Limits]:
+    """Return the rule of an op whose output grows with each of its inputs, or only moves them."""
+
+    def limits(inputs: list[Limits], node: Node) -> Limits:
+        return rule([low for low, _ in inputs], node), rule([high for _, high in inputs], node)
+
+    return limits
+
+
+def _sub(inputs: list[Limits], node: Node) -> Limits:
+    (low, high), (least, greatest) = inputs
+    return low - greatest, high - least
+
+
+def _mul(inputs: list[Limits], node: Node) -> Limits:
+    (low, high), (least, greatest) = inputs
+    products = np.stack(
+        np.broadcast_arrays(low * least, low * greatest, high * least, high * greatest)
+    )
+    return products.min(0), products.max(0)
+
+
+def _floor_div(inputs: list[Limits], node: Node) -> Limits:
+    (low, high), (least, greatest) = inputs
+    if least.min() < 1 or (least != greatest).any():
+        raise ArithmeticError
+    return low // least, high // least
+
+
+_RESHAPED = frozenset({"RESHAPE", "SQUEEZE", "EXPAND_DIMS", "CAST"})
+_reshaped = _both(lambda inputs, node: inputs[0].reshape(node.outputs[0].shape))
+_RULES: Mapping[str, Callable[[list[Limits], Node], Limits]] = {
+    **dict.fromkeys(_RESHAPED, _reshaped),
+    "PACK": _both(lambda inputs, node: np.stack(inputs, axis=node.options["axis"])),
+    "CONCATENATION": _both(lambda inputs, node: np.concatenate(inputs, axis=node.options["axis"])),
+    "ADD": _both(lambda inputs, node: inputs[0] + inputs[1]),
+    "MAXIMUM": _both(lambda inputs, node: np.maximum(inputs[0], inputs[1])),
+    "MINIMUM": _both(lambda inputs, node: np.minimum(inputs[0], inputs[1])),
+    "SUB": _sub,
+    "MUL": _mul,
+    "FLOOR_DIV": _floor_div,
+}

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A sparse constant's stored values -> all of them. Knows the format, not the file's bytes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.tflite import schema
+from delegate.tflite.table import Table
+
+MOST_BYTES = 1 << 28  # of a tensor: a small file could ask for any memory there is
+Indices = NDArray[np.int64]
+
+
+def dense(values: NDArray[np.generic], shape: tuple[int, ...], table: Table) -> NDArray[np.generic]:
+    """Return a tensor's values, zeros where none is stored.
+
+    Dimensions are walked in the traversal order, those of blocks last; a dense one has all its
+    indices below every index of the one before, a sparse one those listed.
+
+    Shapes:
+        values (stored,) -> shape
+    Raises:
+        ValueError: the parameters contradict themselves, or the tensor is too large.
+    Source: tflite/kernels/internal/utils/sparsity_format_converter.cc
+    """
+    if math.prod(shape) * values.itemsize > MOST_BYTES:
+        raise ValueError("too large")
+    order = table.numbers("traversal_order")
+    blocked = table.numbers("block_map")
+    levels = list(table.tables("dim_metadata", "DimensionMetadata", f"{table.where}: level"))
+    rank = len(shape)
+    if sorted(order) != list(range(rank + len(blocked))) or len(levels) != len(order):
+        raise ValueError("not an order of the dimensions")
+    if any(not 0 <= axis < rank for axis in blocked):
+        raise ValueError("a block of no dimension")
+    at = np.zeros(1, np.int64)  # of each path walked so far: where its next level begins
+    index: dict[int, Indices] = {}  # dimension -> its index on each path
+    for dimension, level in zip(order, levels, strict=True):
+        if level.scalar("format") == 0:
+            size = level.scalar("dense_size")
+            if size < 0 or at.size * size > MOST_BYTES:
+                raise ValueError("a size that does not fit")
+            parents = np.repeat(np.arange(at.size), size)
+            own = np.tile(np.arange(size), at.size)
+            at = at[parents] * size + own
+        else:
+            segments, listed = (
+                _indices(level, f"array_{name}") for name in ("segments", "indices")
+            )
+            if at.max(initial=-1) + 1 >= segments.size:
+                raise ValueError("fewer segments than paths")
+            begin, end = segments[at], segments[at + 1]
+            if (begin < 0).any() or (end < begin).any() or end.max(initial=0) > listed.size:
+                raise ValueError("segments beyond their indices")
+            parents = np.repeat(np.arange(at.size), end - begin)
+            first = np.cumsum(end - begin) - (end - begin)
+            at = np.arange(parents.size) - first[parents] + begin[parents]
+            own = listed[at]
+        index = {known: each[parents] for known, each in index.items()} | {dimension: own}
+    blocks = {axis: rank + place for place, axis in enumerate(blocked)}
+    place = np.zeros(at.size, np.int64)
+    for axis, size in enumerate(shape):
+        along = index[axis]
+        if axis in blocks:
+            inner = index[blocks[axis]]
+            along = along * _block_size(levels[order.index(blocks[axis])]) + inner
+        if along.min(initial=0) < 0 or along.max(initial=-1) >= size:
+            raise ValueError("an index out of range")
+        place = place * size + along
+    if at.max(initial=-1) >= values.size:
+        raise ValueError("fewer values than places")
+    result = np.zeros(math.prod(shape), values.dtype)
+    result[place] = values[at]
+    return result.reshape(shape)
+
+
+def _block_size(level: Table) -> int:
+    if level.scalar("format") != 0:
+        raise ValueError("a sparse block")
+    return int(level.scalar("dense_size"))
+
+
+def _indices(level: Table, name: str) -> Indices:
+    kind = schema.enum_names("SparseIndexVector").get(level.scalar(f"{name}_type"), "NONE")
+    table = None if kind == "NONE" else level.table(name, kind)
+    if table is None:
+        raise ValueError("a list that is missing")
+    return np.array(table.numbers("values"), np.int64)
