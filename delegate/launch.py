@@ -28,7 +28,14 @@ class Rules:
     older_comparisons: bool = False  # of int16: tflite-runtime takes them as they are, or fails
     # tflite-runtime's sums of int16 inputs are int32 unless the bias is int64; else they are int64.
     int16_sums_of_int32: bool = False
+    # tflite-runtime's BATCH_MATMUL, of transposed left matrices with one right matrix for several.
+    batch_matmul_mixes_rows: bool = False
+    reverses_first_axis: bool = (
+        False  # tflite-runtime's REVERSE_V2: of several axes the first alone
+    )
     saturating_cast: bool = True  # from floats; tflite-runtime leaves those out of range to C
+    # A negative alpha's multiplier is its size's, with the sign put on what that rounds to.
+    leaky_relu_by_size: bool = True
     # The C library's float function of a name ("tanhf"), which TFLite fills its tables with; None
     # where it is not found.
     float_function: Callable[[str], Callable[[float], float] | None] = field(

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Macros: TAKES_MAX, 1 for the maximum, 0 the average; for 8 bits ELEM, the activations' type, uchar
-// or char; for the vector kernels LANES channels a work-item.
+// Macros: TAKES_MAX, 1 for the maximum, 0 the average; for integers ELEM, the activations' type,
+// uchar or char, or short, which has the same arithmetic; for floats IS_L2, 1 for the root of the
+// average square; for the vector kernels LANES channels a work-item.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "float.clh"
@@ -75,15 +76,26 @@ TILE(pool_2d_vector_quant8) {
     for (int y = y_begin; y < y_end; y++) {
       global const ELEM* source =
           (global const ELEM*)(arena + INPUT) + ((n * IN_H + y) * IN_W + x_begin) * depth + c;
-      for (int x = x_begin; x < x_end; x++) {
+      int x = x_begin;
+      // Four at once, so that one does not wait for the other where loads take long.
+      for (; x < x_end - 3; x += 4) {
+        INTS first = TO_INTS(LOAD_ELEMS(0, source));
+        INTS second = TO_INTS(LOAD_ELEMS(0, source + depth));
+        INTS third = TO_INTS(LOAD_ELEMS(0, source + 2 * depth));
+        INTS fourth = TO_INTS(LOAD_ELEMS(0, source + 3 * depth));
+        value = TAKES_MAX ? max(max(value, max(first, second)), max(third, fourth))
+                          : value + ((first + second) + (third + fourth));
+        source += 4 * depth;
+      }
+      for (; x < x_end; x++) {
         INTS found = TO_INTS(LOAD_ELEMS(0, source));
         value = TAKES_MAX ? max(value, found) : value + found;
         source += depth;
       }
     }
     if (!TAKES_MAX) {
-      // Half away from zero. The float quotient, below 257, is off by less than one; what it leaves
-      // of the dividend says by how much.
+      // Half away from zero. The float quotient, of up to 16 bits, is off by less than one; what it
+      // leaves of the dividend says by how much.
       int count = (y_end - y_begin) * (x_end - x_begin);
       INTS sign = value >> 31;
       INTS dividend = ((value ^ sign) - sign) + count / 2;
@@ -100,7 +112,25 @@ TILE(pool_2d_vector_quant8) {
 KERNEL(pool_2d_vector_quant8)
 #endif
 
+#if USES_POOL_2D_FLOAT || USES_POOL_2D_VECTOR_FLOAT
+#if IS_L2
+#define TERM(x) ((x) * (x))
+#else
+#define TERM(x) (x)
+#endif
+#endif
+
 #if USES_POOL_2D_FLOAT
+#if IS_L2
+// The root, to the last place but one: a device's own may be off by three. What its square leaves
+// of x says by how much; of 0 and infinity there is nothing to say.
+static float LOCAL(root)(float x) {
+  float near = sqrt(x);
+  float better = fma(fma(-near, near, x), 0.5f / near, near);
+  return near > 0.0f && near < INFINITY ? better : near;
+}
+#endif
+
 // The same as the first for floats, without rounding.
 // Source: reference/pooling.h
 // tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(n*out_h*out_w*c / TILE_ITEMS)
@@ -119,10 +149,13 @@ TILE(pool_2d_float) {
     for (int y = y_begin; y < y_end; y++) {
       for (int x = x_begin; x < x_end; x++) {
         float source = input[((n * IN_H + y) * IN_W + x) * DEPTH + c];
-        value = TAKES_MAX ? (value < source ? source : value) : value + source;
+        value = TAKES_MAX ? (value < source ? source : value) : value + TERM(source);
       }
     }
     if (!TAKES_MAX) value /= (float)((y_end - y_begin) * (x_end - x_begin));
+#if IS_L2
+    value = LOCAL(root)(value);
+#endif
     output[element] = ACTIVATE(value, low, high);
   }
 }
@@ -132,6 +165,15 @@ KERNEL(pool_2d_float)
 
 #if USES_POOL_2D_VECTOR_FLOAT
 #define FLOATS JOIN(float, LANES)
+
+#if IS_L2
+// As for one channel.
+static FLOATS LOCAL(roots)(FLOATS x) {
+  FLOATS near = sqrt(x);
+  FLOATS better = fma(fma(-near, near, x), 0.5f / near, near);
+  return near > 0.0f && near < INFINITY ? better : near;
+}
+#endif
 
 // The same for LANES channels at a time. The last block of channels overlaps the one before it and
 // writes the same values again: no short stores.
@@ -153,11 +195,14 @@ TILE(pool_2d_vector_float) {
           (global const float*)(arena + INPUT) + ((n * IN_H + y) * IN_W + x_begin) * depth + c;
       for (int x = x_begin; x < x_end; x++) {
         FLOATS found = LOAD_FLOATS(0, source);
-        value = TAKES_MAX ? AT_LEAST(value, found) : value + found;
+        value = TAKES_MAX ? AT_LEAST(value, found) : value + TERM(found);
         source += depth;
       }
     }
     if (!TAKES_MAX) value /= (float)((y_end - y_begin) * (x_end - x_begin));
+#if IS_L2
+    value = LOCAL(roots)(value);
+#endif
     global float* output = (global float*)(arena + OUTPUT) + pixel * depth + c;
     STORE_FLOATS(ACTIVATE(value, low, high), 0, output);
   }

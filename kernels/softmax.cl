@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Macros: ELEM, the tensors' type, uchar or char, for 8 bits; for the row kernels LANES values a
-// load, and ALONE, 1 where a work-group is one work-item.
+// Macros: for 8 bits ELEM, the input's type, uchar or char, and OUT, the output's, which may be
+// short; for the row kernels LANES values a load, and ALONE, 1 where a work-group is one work-item.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
@@ -8,28 +8,13 @@
 
 #if USES_SOFTMAX_QUANT8 || USES_SOFTMAX_ROW_QUANT8
 DEFINE_ROUNDING()
-
-// 1 / (1 + x) for x in [0, 1), both with 31 fractional bits: three Newton steps.
-// Source: gemmlowp fixedpoint.h one_over_one_plus_x_for_x_in_0_1
-static int LOCAL(one_over_one_plus)(int x) {
-  // (x + 1) / 2 rounded; the 1 is 2^31 - 1, and the sum fits an unsigned word
-  int half_denominator = (int)(((uint)x + 0x7fffffffu + 1u) >> 1);
-  // 2 integer bits from here on: 48/17 - 32/17 * half_denominator
-  int y = 1515870810 + LOCAL(rounding_doubling_high_mul)(half_denominator, -1010580540);
-  for (int step = 0; step < 3; step++) {
-    int error = (1 << 29) - LOCAL(rounding_doubling_high_mul)(half_denominator, y);
-    // a product of 4 integer bits back to 2; it stays far from the ends
-    y += LOCAL(rounding_doubling_high_mul)(y, error) * 4;
-  }
-  // y / 2 with no integer bits: half of one more shift, saturated
-  return y > 0x3fffffff ? 0x7fffffff : y * 2;
-}
+#include "fixed_point.clh"
 #endif
 
 #if USES_SOFTMAX_QUANT8
-// output[r,i] = e[i] / sum of e, in 256ths from the type's lowest value on, e[i] = exp of the scaled
-// distance to the row's maximum. Distances have 256 values: the host made exp's table, in 31
-// fractional bits, and kept the sums' 19 bits in a second one.
+// output[r,i] = e[i] / sum of e, in OUTPUT_BITS bits from the type's lowest value on, e[i] = exp of
+// the scaled distance to the row's maximum. Distances have 256 values: the host made exp's table,
+// in 31 fractional bits, and kept the sums' 19 bits in a second one.
 // Source: reference/softmax.h Softmax
 // tile: TILE_ITEMS rows, one a work-item; tiles: ceil(rows / TILE_ITEMS)
 TILE(softmax_quant8) {
@@ -37,7 +22,7 @@ TILE(softmax_quant8) {
     int row = tile * TILE_ITEMS + i;
     if (row >= ROWS) break;
     global const ELEM* input = (global const ELEM*)(arena + INPUT) + row * DEPTH;
-    global ELEM* output = (global ELEM*)(arena + OUTPUT) + row * DEPTH;
+    global OUT* output = (global OUT*)(arena + OUTPUT) + row * DEPTH;
     global const int* exponential = (global const int*)(constants + TABLE);
     int highest = input[0];
     for (int c = 1; c < DEPTH; c++) highest = max(highest, (int)input[c]);
@@ -45,18 +30,52 @@ TILE(softmax_quant8) {
     for (int c = 0; c < DEPTH; c++) sum += exponential[256 + highest - input[c]];
     int headroom = (int)clz((uint)sum);
     int scale = LOCAL(one_over_one_plus)((int)(((uint)sum << headroom) - 0x80000000u));
-    // 12 integer bits less the headroom, then 31 fractional bits down to 8
-    int exponent = 12 - headroom + 31 - 8;
+    // 12 integer bits less the headroom, then 31 fractional bits down to the output's
+    int exponent = 12 - headroom + 31 - OUTPUT_BITS;
     for (int c = 0; c < DEPTH; c++) {
       int share = LOCAL(rounding_doubling_high_mul)(scale, exponential[highest - input[c]]);
       // NOTE: at sums of 512 and more, where the exponent passes 31, TFLite's kernel aborts.
       int quanta = exponent > 31 ? 0 : LOCAL(rounding_divide_by_pot)(share, exponent);
-      output[c] = (ELEM)min(quanta + OUTPUT_MIN, OUTPUT_MAX);
+      output[c] = (OUT)min(quanta + OUTPUT_MIN, OUTPUT_MAX);
     }
   }
 }
 
 KERNEL(softmax_quant8)
+#endif
+
+#if USES_SOFTMAX_QUANT16
+// output[r,i] = e[i] / sum of e, in 15 fractional bits. The host has exp() of all distances to the
+// row's maximum; 1 / (1 + x) is the lines between 513 entries, x - 1 = sum in [0, 1).
+// Source: reference/softmax.h SoftmaxInt16
+// tile: TILE_ITEMS rows, one a work-item; tiles: ceil(rows / TILE_ITEMS)
+TILE(softmax_quant16) {
+  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
+    int row = tile * TILE_ITEMS + i;
+    if (row >= ROWS) break;
+    global const short* input = (global const short*)(arena + INPUT) + row * DEPTH;
+    global short* output = (global short*)(arena + OUTPUT) + row * DEPTH;
+    global const short* exponential = (global const short*)(constants + TABLE);
+    global const short* entries = (global const short*)(constants + RECIPROCALS);
+    int highest = input[0];
+    for (int c = 1; c < DEPTH; c++) highest = max(highest, (int)input[c]);
+    int sum = 0;
+    for (int c = 0; c < DEPTH; c++) sum += exponential[highest - input[c]];
+    int headroom = (int)clz((uint)sum) - 1;
+    int shifted = (int)((((uint)sum << headroom) + 8192u) >> 14);
+    int x = clamp(shifted - 98304, -32768, 32767);
+    int place = 256 + (x >> 7);
+    int slope = (short)(entries[place + 1] - entries[place]);
+    int scale = (short)(entries[place] + ((slope * (x & 127) + 64) >> 7));
+    int shift = 30 - headroom;
+    for (int c = 0; c < DEPTH; c++) {
+      int share = (exponential[highest - input[c]] * scale + (1 << (shift - 1))) >> shift;
+      output[c] = (short)clamp(share, 0, 32767);
+    }
+  }
+}
+
+KERNEL(softmax_quant16)
 #endif
 
 // Kernels whose work-group shares a row. A lone work-item needs neither local memory nor barriers.
@@ -69,6 +88,18 @@ KERNEL(softmax_quant8)
 #define STRIDE ((int)get_local_size(0))
 #define MEET() barrier(CLK_LOCAL_MEM_FENCE)
 #endif
+// What each work-item found, combined into the first SHARERS, so that nobody has to read them all.
+#define SHARERS 16
+#define PLUS(a, b) ((a) + (b))
+#define SHARE(found, combine)                                      \
+  do {                                                             \
+    MEET();                                                        \
+    if (FIRST < SHARERS) {                                         \
+      for (int i = FIRST + SHARERS; i < STRIDE; i += SHARERS)      \
+        found[FIRST] = combine(found[FIRST], found[i]);            \
+    }                                                              \
+    MEET();                                                        \
+  } while (0)
 
 #if USES_SOFTMAX_ROW_QUANT8
 DEFINE_ROUNDING(LANES)
@@ -94,7 +125,7 @@ TILE(softmax_row_quant8) {
   int whole = depth / LANES;
   int items = STRIDE;
   global const ELEM* input = (global const ELEM*)(arena + INPUT) + tile * depth;
-  global ELEM* output = (global ELEM*)(arena + OUTPUT) + tile * depth;
+  global OUT* output = (global OUT*)(arena + OUTPUT) + tile * depth;
   global const int* exponential = (global const int*)(constants + TABLE);
 
   ELEMS highest_lanes = input[0];
@@ -107,8 +138,8 @@ TILE(softmax_row_quant8) {
   for (int i = 1; i < LANES; i++) highest = max(highest, (int)lane[i]);
   for (int c = whole * LANES + FIRST; c < depth; c += items) highest = max(highest, (int)input[c]);
   found[FIRST] = highest;
-  MEET();
-  for (int i = 0; i < items; i++) highest = max(highest, found[i]);
+  SHARE(found, max);
+  for (int i = 0; i < min(items, SHARERS); i++) highest = max(highest, found[i]);
   MEET();
 
   int sums[4] = {0, 0, 0, 0};
@@ -120,13 +151,13 @@ TILE(softmax_row_quant8) {
   for (int c = whole * LANES + FIRST; c < depth; c += items)
     sums[0] += exponential[256 + highest - input[c]];
   found[FIRST] = sums[0] + sums[1] + sums[2] + sums[3];
-  MEET();
+  SHARE(found, PLUS);
   int sum = 0;
-  for (int i = 0; i < items; i++) sum += found[i];
+  for (int i = 0; i < min(items, SHARERS); i++) sum += found[i];
 
   int headroom = (int)clz((uint)sum);
   int scale = LOCAL(one_over_one_plus)((int)(((uint)sum << headroom) - 0x80000000u));
-  int exponent = 12 - headroom + 31 - 8;
+  int exponent = 12 - headroom + 31 - OUTPUT_BITS;
   INTS scale_lanes = scale;
   INTS exponent_lanes = min(exponent, 31);
   INTS most = OUTPUT_MAX - OUTPUT_MIN;
@@ -141,10 +172,10 @@ TILE(softmax_row_quant8) {
   for (int i = FIRST; i < whole; i += items) {
 #pragma unroll
     for (int l = 0; l < LANES; l++)
-      output[i * LANES + l] = (ELEM)shares[highest - input[i * LANES + l]];
+      output[i * LANES + l] = (OUT)shares[highest - input[i * LANES + l]];
   }
   for (int c = whole * LANES + FIRST; c < depth; c += items)
-    output[c] = (ELEM)shares[highest - input[c]];
+    output[c] = (OUT)shares[highest - input[c]];
 }
 
 KERNEL(softmax_row_quant8)
@@ -229,8 +260,8 @@ TILE(softmax_row_float) {
   for (int i = 1; i < LANES; i++) highest = AT_LEAST(highest, lane[i]);
   for (int c = whole * LANES + FIRST; c < depth; c += items) highest = AT_LEAST(highest, input[c]);
   found[FIRST] = highest;
-  MEET();
-  for (int i = 0; i < items; i++) highest = AT_LEAST(highest, found[i]);
+  SHARE(found, AT_LEAST);
+  for (int i = 0; i < min(items, SHARERS); i++) highest = AT_LEAST(highest, found[i]);
   MEET();
 
   FLOATS sum_lanes = 0.0f;
@@ -249,9 +280,9 @@ TILE(softmax_row_float) {
     sum += e;
   }
   found[FIRST] = sum;
-  MEET();
+  SHARE(found, PLUS);
   sum = 0.0f;
-  for (int i = 0; i < items; i++) sum += found[i];
+  for (int i = 0; i < min(items, SHARERS); i++) sum += found[i];
   for (int i = FIRST; i < whole; i += items) STORE_FLOATS(LOAD_FLOATS(i, output) / sum, i, output);
   for (int c = whole * LANES + FIRST; c < depth; c += items) output[c] /= sum;
 }

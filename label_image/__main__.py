@@ -14,24 +14,43 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from types import FrameType
 from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import DelegateError, Graph, NoDeviceError, list_devices
+from delegate import (
+    DelegateError,
+    Graph,
+    NoDeviceError,
+    Tensor,
+    list_devices,
+    read_device_profile,
+)
 from label_image import __version__, flags, inputs, report, several_report, streams
 from label_image.classify import DelegateFailed, Job, PathRun, RunError, reason_of, run_path
-from label_image.compare import compare
+from label_image.compare import compare, distances
 from label_image.decoder import DecoderFailed, Format
 from label_image.default_model import DefaultModelError
+from label_image.feeds import Feeds, feeds_of, main_values, scale_of, warn_of_zeros
 from label_image.fetch import OFFICIAL, FetchError, fetch
 from label_image.flags import Settings, UsageError
 from label_image.image import PictureError, to_input
 from label_image.labels import Row, format_row, top_results
-from label_image.runtime import TYPE_NUMBERS, Runtime, RuntimeMissing, find_runtime
+from label_image.outputs import (
+    Described,
+    are_scores,
+    are_surely_scores,
+    describe,
+    folder_obstacle,
+    may_be_scores,
+    picture_folder,
+    tensors_of,
+    write_outputs,
+)
+from label_image.runtime import Runtime, RuntimeMissing, find_runtime
 from label_image.several import Series
 from label_image.verbose import model_lines
 from label_image.worker import run_in_child
@@ -99,6 +118,12 @@ def _command(settings: Settings, out: TextIO, interrupted: threading.Event) -> i
 def _classify(settings: Settings, out: TextIO, interrupted: threading.Event) -> int:
     if settings.json not in (None, "-") and (obstacle := report.file_obstacle(settings.json)):
         raise RunError(f"cannot write {settings.json}: {obstacle}")
+    if settings.output_dir and (obstacle := folder_obstacle(settings.output_dir)):
+        raise RunError(f"cannot write {settings.output_dir}: {obstacle}")
+    if settings.device_profile is not None:
+        # Before anything is built: a wrong one is no reason to run on the CPU.
+        profile = read_device_profile(settings.device_profile)
+        log.info("Keeping the limits of %s: %s", profile.name, profile.description)
     runtime = find_runtime()
     with streams.progress("building the default model") as progress:
         model = inputs.find_model(settings.tflite_model, settings.labels, progress)
@@ -108,19 +133,28 @@ def _classify(settings: Settings, out: TextIO, interrupted: threading.Event) -> 
     if settings.verbose:
         for line in model_lines(graph):
             log.info("%s", line)
+    feeds = feeds_of(graph, settings.inputs)
     if settings.pictures or settings.batch or os.path.isdir(settings.image):
-        return _classify_several(settings, out, interrupted, runtime, model, graph)
-    picture_path = inputs.find_picture(settings.image)
-    picture = inputs.read_picture(picture_path)
-    first = inputs.check_input(graph)
+        return _classify_several(settings, out, interrupted, runtime, model, graph, feeds)
+    main_input = graph.inputs[feeds.main]
+    if feeds.picture is None:
+        pixels = main_values(graph, feeds)
+        if settings.is_image_asked:
+            log.warning("--image does nothing: no input of the model is left that takes a picture")
+    else:
+        picture_path = inputs.find_picture(settings.image)
+        picture = inputs.read_picture(picture_path)
+        pixels = to_input(picture, *astuple(_format(settings, main_input)))
+    warn_of_zeros(graph, feeds)
     if settings.verbose:
-        log.info("len: %d", os.path.getsize(picture_path))
-        log.info("width, height, channels: %d, %d, %d", *picture.shape[1::-1], picture.shape[2])
-        log.info("input: %d", first.index)
+        if feeds.picture is not None:
+            log.info("len: %d", os.path.getsize(picture_path))
+            sizes = *picture.shape[1::-1], picture.shape[2]
+            log.info("width, height, channels: %d, %d, %d", *sizes)
+        log.info("input: %d", main_input.index)
         log.info("number of inputs: %d", len(graph.inputs))
         log.info("number of outputs: %d", len(graph.outputs))
-    pixels = to_input(picture, first.shape, first.dtype, settings.input_mean, settings.input_std)
-    job = _job(settings, model.source, pixels, graph)
+    job = _job(settings, model.source, pixels, graph, feeds)
 
     gpu, failure = None, None
     if job.opencl is not None:
@@ -139,12 +173,18 @@ def _classify(settings: Settings, out: TextIO, interrupted: threading.Event) -> 
             traceback.clear_frames(error.__traceback__)
     run = gpu or run_path(replace(job, opencl=None), runtime, graph)
 
+    tensors = tensors_of(graph, run.outputs)
+    labels = _labels(settings, model, tensors, main_input)
+    has_scores = are_scores(tensors, main_input, len(labels))
+
     def results(of: PathRun) -> list[Row]:
-        return _top_rows(of.outputs, graph, settings.num_results)
+        if not has_scores:
+            return []
+        return _top_rows(of.outputs, graph, main_input, settings.num_results)
 
     comparison = None
     if gpu is not None and settings.compare:
-        comparison = compare(job, gpu, runtime, graph)
+        comparison = compare(job, gpu, runtime, graph, floats=not has_scores)
         wrong_by = comparison.gpu_to_reference.quanta
         if wrong_by and comparison.cpu:
             failure = (
@@ -155,9 +195,15 @@ def _classify(settings: Settings, out: TextIO, interrupted: threading.Event) -> 
             log.warning("the results are the CPU's")
             run = comparison.cpu
     rows = results(run)
-    labels = inputs.find_labels(model.labels)
     for row in rows:
         log.info("%s", format_row(row, labels))
+    for output in _described(run.outputs, tensors, has_scores):
+        for line in output.lines:
+            log.info("%s", line)
+    if settings.output_dir is not None:
+        with _writing(settings.output_dir):
+            names = write_outputs(settings.output_dir, run.outputs, tensors)
+        log.info("the outputs are in %s: %s", settings.output_dir, ", ".join(names))
 
     paths: report.Paths = {}
     if gpu is None:
@@ -171,12 +217,25 @@ def _classify(settings: Settings, out: TextIO, interrupted: threading.Event) -> 
         )
         streams.write(sys.stderr, text)
     if settings.json is not None:
-        about = {
-            "model": model.name,
-            "image": settings.image,
-            "runtime": f"{runtime.name} {runtime.version}",
-        } | ({"failure": failure} if failure else {})
-        document = report.document(about, paths, labels, settings.threads, comparison)
+        about: dict[str, Any] = {"model": model.name}
+        if feeds.picture is not None:
+            about["image"] = settings.image
+        if settings.inputs:
+            about["inputs"] = dict(settings.inputs)
+        about["runtime"] = f"{runtime.name} {runtime.version}"
+        if failure:
+            about["failure"] = failure
+        described = {
+            name: [output.entry for output in _described(path.outputs, tensors, has_scores)]
+            for name, (path, _) in paths.items()
+        }
+        if comparison is not None:
+            ours = comparison.gpu_to_reference, comparison.gpu_to_cpu
+            for number, entry in enumerate(described["gpu"], 1 if has_scores else 0):
+                entry |= distances(*ours, number)
+        document = report.document(
+            about, paths, labels, settings.threads, comparison, described, has_scores
+        )
         if settings.json == "-":
             streams.write(out, document)
         else:
@@ -192,6 +251,7 @@ def _classify_several(
     runtime: Runtime,
     model: inputs.Model,
     graph: Graph,
+    feeds: Feeds,
 ) -> int:
     for name, asked in (
         ("count", settings.count > 1),
@@ -201,13 +261,17 @@ def _classify_several(
         if asked:
             log.warning("--%s does nothing with several pictures", name)
     found = inputs.find_pictures(settings.pictures or [settings.image])
-    first = inputs.check_input(graph)
-    labels = inputs.find_labels(model.labels)
-    format = Format(first.shape, first.dtype, settings.input_mean, settings.input_std)
+    main_input = graph.inputs[feeds.main]
+    labels = _labels(settings, model, graph.outputs, main_input)
+    has_scores = are_scores(graph.outputs, main_input, len(labels))
+    format = _format(settings, main_input)
     nothing = np.zeros((16, 16, 3), np.uint8)
     # Refuses what is no picture's tensor, before anything is built.
-    pixels = to_input(nothing, first.shape, first.dtype, settings.input_mean, settings.input_std)
-    job = _job(replace(settings, profiling=False), model.source, pixels, graph)
+    pixels = to_input(nothing, *astuple(format))
+    if feeds.main in feeds.given:
+        raise RunError("--input gives values to the input that would take the pictures")
+    warn_of_zeros(graph, feeds)
+    job = _job(replace(settings, profiling=False), model.source, pixels, graph, feeds)
     about = {"model": model.name, "runtime": f"{runtime.name} {runtime.version}"}
     other = "external" if job.external else "cpu"
 
@@ -218,22 +282,34 @@ def _classify_several(
         elif settings.json is not None:
             write = stack.enter_context(_json_lines(settings.json))
             document = several_report.Document(write, about)
-        series = stack.enter_context(Series(job, runtime, graph, settings.batch, interrupted))
+        series = stack.enter_context(
+            Series(job, runtime, graph, settings.batch, interrupted, floats=not has_scores)
+        )
         step = stack.enter_context(
             streams.bar("classifying", lambda: sum(1 for _ in inputs.picture_paths(found)))
         )
         outcomes = series.outcomes(inputs.picture_paths(found), format)
         stack.enter_context(contextlib.closing(outcomes))
-        for outcome in outcomes:
+        for number, outcome in enumerate(outcomes, 1):
             rows: list[Row] = []
+            described: Sequence[Described] = ()
             if outcome.error:
                 log.error("%s", outcome.error)
             else:
-                rows = _top_rows(outcome.outputs, graph, settings.num_results_of_several)
+                tensors = tensors_of(graph, outcome.outputs)
+                described = _described(outcome.outputs, tensors, has_scores)
+                if has_scores:
+                    count = settings.num_results_of_several
+                    rows = _top_rows(outcome.outputs, graph, main_input, count)
+                if settings.output_dir is not None:
+                    folder = picture_folder(settings.output_dir, number, outcome.path)
+                    with _writing(folder):
+                        write_outputs(folder, outcome.outputs, tensors)
             if settings.json != "-" and not outcome.error:
-                is_read = streams.write(out, several_report.row_text(outcome.path, rows, labels))
+                row = several_report.row_text(outcome.path, rows, labels, described)
+                is_read = streams.write(out, row)
             if document:
-                document.add(outcome, rows, labels)
+                document.add(outcome, rows, labels, described, has_scores)
             step()
             if not is_read and document is None:
                 break  # `| head` has seen enough
@@ -269,20 +345,55 @@ def _json_lines(path: str) -> Iterator[Callable[[str], object]]:
 def _writing(path: str) -> Iterator[None]:
     try:
         yield
-    except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror}") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise RunError(f"cannot write {path}: {reason}") from error
 
 
-def _job(settings: Settings, model: str | bytes, pixels: NDArray[Any], graph: Graph) -> Job:
+def _format(settings: Settings, tensor: Tensor) -> Format:
+    scale, zero_point = scale_of(tensor)
+    mean, std = settings.input_mean, settings.input_std
+    return Format(tensor.shape, tensor.dtype, mean, std, scale, zero_point)
+
+
+def _labels(
+    settings: Settings, model: inputs.Model, outputs: Sequence[Tensor], fed: Tensor
+) -> Sequence[str]:
+    if not may_be_scores(outputs[0], fed):
+        return ()
+    try:
+        return inputs.find_labels(model.labels)
+    except RunError:
+        # label_image insists on labels; what it could not run at all may do without.
+        is_its_own = are_surely_scores(outputs, fed) and len(fed.shape) == 4 and fed.shape[3] == 3
+        if settings.labels is not None or is_its_own:
+            raise
+        return ()
+
+
+def _described(
+    outputs: Sequence[NDArray[Any]], tensors: Sequence[Tensor], has_scores: bool
+) -> list[Described]:
+    """Describe the outputs that are not shown as rows."""
+    return describe(outputs, tensors)[1 if has_scores else 0 :]
+
+
+def _job(
+    settings: Settings, model: str | bytes, pixels: NDArray[Any], graph: Graph, feeds: Feeds
+) -> Job:
     opencl = None
     if settings.use_gpu and not settings.external_delegate_path:
         device = settings.device or os.environ.get(DEVICE_VARIABLE) or None
+        profile = settings.device_profile
+        if profile is not None and profile.endswith(".toml"):
+            profile = os.path.abspath(profile)  # a child process has another current folder
         opencl = {
             "device": int(device) if device and device.isdecimal() else device,
             "exclude_ops": inputs.known_ops(settings.exclude_ops, graph),
             "min_nodes_per_partition": settings.min_nodes_per_partition,
             "max_delegated_partitions": settings.max_delegated_partitions,
             "tune": settings.tune,
+            "device_profile": profile,
         }
     if settings.profiling:
         log.warning("TFLite's Python runtime times no nodes on the CPU: only OpenCL's are shown")
@@ -300,14 +411,14 @@ def _job(settings: Settings, model: str | bytes, pixels: NDArray[Any], graph: Gr
         reference=settings.compare,
         profile_rows=settings.max_profiling_buffer_entries if settings.profiling else 0,
         verbose=settings.verbose,
+        input_number=feeds.main,
+        other_inputs=feeds.others,
     )
 
 
-def _top_rows(outputs: Sequence[NDArray[Any]], graph: Graph, count: int) -> list[Row]:
-    output = graph.outputs[0]
-    if output.dtype not in ("uint8", "int8", "float32"):
-        raise RunError(f"cannot handle output type {TYPE_NUMBERS.get(output.dtype, 0)} yet")
-    return top_results(outputs[0], graph.inputs[0].dtype, count)
+def _top_rows(outputs: Sequence[NDArray[Any]], graph: Graph, fed: Tensor, count: int) -> list[Row]:
+    scale, zero_point = scale_of(graph.outputs[0])
+    return top_results(outputs[0], fed.dtype, count, scale=scale, zero_point=zero_point)
 
 
 def _fetch(name: str) -> None:

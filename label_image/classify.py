@@ -43,7 +43,7 @@ class Job:
     """What one path runs; all of it can cross to a child process."""
 
     model: str | bytes  # path, or content
-    input: NDArray[Any]  # for the model's first input
+    input: NDArray[Any]  # for the model's first input, or the one below
     count: int = 1
     warmup_runs: int = 0
     threads: int | None = None  # None: TFLite's own choice
@@ -55,6 +55,9 @@ class Job:
     profile_rows: int = 0  # most rows to log of the nodes' times; 0: no profiling
     verbose: bool = False
     quiet: bool = False  # log none of label_image's own lines
+    input_number: int = 0  # which of the model's inputs `input` is for
+    # Values for other inputs, each with its input's number; what is not here gets zeros.
+    other_inputs: Sequence[tuple[int, NDArray[Any]]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,14 +216,15 @@ def interpreter_for(job: Job, runtime: Runtime, delegate: Any) -> Any:
 
 
 def allocate(job: Job, interpreter: Any, delegate: Any) -> None:
-    """Allocate tensors; set the first input to the job's, others to zeros. Raises as `step`."""
+    """Allocate tensors; set the inputs to the job's, others to zeros. Raises as `step`."""
     with step(delegate, "Failed to allocate tensors!"):
         interpreter.allocate_tensors()
-        first, *others = interpreter.get_input_details()
-        interpreter.set_tensor(first["index"], job.input)
-        for details in others:  # else they hold whatever was in that memory
-            zeros = np.zeros(interpreter.get_tensor(details["index"]).shape, details["dtype"])
-            interpreter.set_tensor(details["index"], zeros)
+        values = {job.input_number: job.input, **dict(job.other_inputs)}
+        for number, details in enumerate(interpreter.get_input_details()):
+            value = values.get(number)
+            if value is None:  # else it holds whatever was in that memory
+                value = np.zeros(interpreter.get_tensor(details["index"]).shape, details["dtype"])
+            interpreter.set_tensor(details["index"], value)
 
 
 def outputs_of(interpreter: Any) -> tuple[NDArray[Any], ...]:
@@ -234,14 +238,20 @@ def outputs_of(interpreter: Any) -> tuple[NDArray[Any], ...]:
 def step(delegate: Any, line: str) -> Iterator[None]:
     """Turn TFLite's errors into label_image's line, or, with OpenCL, into one the CPU recovers.
 
-    Raises: RunError, or with our delegate DelegateFailed.
+    Raises: RunError, or with our delegate, where it took a node, DelegateFailed.
     """
     try:
         yield
     except (RuntimeError, ValueError) as error:
-        if isinstance(delegate, OpenCLDelegate):
+        if isinstance(delegate, OpenCLDelegate) and not _is_left_out(delegate):
             raise DelegateFailed(delegate.failure or one_line(error)) from error
         raise RunError(line) from error
+
+
+def _is_left_out(delegate: OpenCLDelegate) -> bool:
+    """Whether the delegate took no node of the model, so that what fails is TFLite's own."""
+    verdicts = delegate.verdicts
+    return not delegate.failure and bool(verdicts) and all(reason for _, _, reason in verdicts)
 
 
 def one_line(error: BaseException) -> str:

@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import Graph
+from delegate import Graph, Tensor
 from label_image.classify import (
     DelegateFailed,
     Job,
@@ -31,6 +32,18 @@ class Difference:
 
     quanta: int | None  # the largest, in steps of the quantised values; None: not known
     reason: str = ""  # why it is not known
+    # Of each output, in steps of integers, truth values included, or as a float's own difference.
+    each: Sequence[int | float | None] = field(default=(), compare=False)
+
+    @property
+    def are_floats(self) -> bool:
+        """Whether all outputs are floats, and compared."""
+        return bool(self.each) and all(isinstance(apart, float) for apart in self.each)
+
+    @property
+    def floats(self) -> float | None:
+        """Give the largest of the float outputs; None: there are none, or they are not compared."""
+        return max((apart for apart in self.each if isinstance(apart, float)), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +57,13 @@ class Comparison:
     gpu_to_cpu: Difference
 
 
-def compare(job: Job, gpu: PathRun, runtime: Runtime, graph: Graph) -> Comparison:
-    """Run the job that gave `gpu` on the CPU and on the reference kernels, and compare."""
+def compare(
+    job: Job, gpu: PathRun, runtime: Runtime, graph: Graph, floats: bool = False
+) -> Comparison:
+    """Run the job that gave `gpu` on the CPU and on the reference kernels, and compare.
+
+    `floats`: run the reference kernels for float outputs alone, too.
+    """
     cpu_job = replace(job, opencl=None, reference=False, profile_rows=0, quiet=True)
     cpu, cpu_failure = None, ""
     try:
@@ -53,17 +71,20 @@ def compare(job: Job, gpu: PathRun, runtime: Runtime, graph: Graph) -> Compariso
     except (RunError, DelegateFailed) as error:
         cpu_failure = reason_of(error)
 
-    reference, reference_failure = _reference(cpu_job, cpu, gpu, runtime)
+    reference, reference_failure = _reference(cpu_job, cpu, gpu, runtime, floats)
     cpu_outputs = cpu.outputs if cpu else None
     delegation = gpu.delegation
     assert delegation is not None
     return Comparison(
         cpu=cpu,
         cpu_failure=cpu_failure,
-        gpu_to_reference=difference(
-            delegation.reference_outputs,
-            reference,
-            reference_failure or delegation.reference_failure,
+        gpu_to_reference=judged(
+            difference(
+                delegation.reference_outputs,
+                reference,
+                reference_failure or delegation.reference_failure,
+            ),
+            graph,
         ),
         cpu_to_reference=difference(cpu_outputs, reference, reference_failure or cpu_failure),
         gpu_to_cpu=difference(gpu.outputs, cpu_outputs, cpu_failure),
@@ -71,9 +92,9 @@ def compare(job: Job, gpu: PathRun, runtime: Runtime, graph: Graph) -> Compariso
 
 
 def _reference(
-    cpu_job: Job, cpu: PathRun | None, gpu: PathRun, runtime: Runtime
+    cpu_job: Job, cpu: PathRun | None, gpu: PathRun, runtime: Runtime, floats: bool
 ) -> tuple[Outputs | None, str]:
-    if not any(is_quantised(output) for output in gpu.outputs):
+    if not floats and not any(is_quantised(output) for output in gpu.outputs):
         return None, "the outputs are not quantised"
     if cpu_job.cpu_kernels == "reference" and cpu is not None:
         return cpu.outputs, ""
@@ -89,16 +110,73 @@ def difference(ours: Outputs | None, theirs: Outputs | None, reason: str) -> Dif
         return Difference(None, reason)
     if [output.shape for output in ours] != [output.shape for output in theirs]:
         return Difference(None, "the outputs have different shapes")
-    distances = [
-        int(np.abs(one.astype(np.int64) - other.astype(np.int64)).max(initial=0))
-        for one, other in zip(ours, theirs, strict=True)
-        if is_quantised(one)
+    each = tuple(_distance(one, other) for one, other in zip(ours, theirs, strict=True))
+    steps = [apart for apart in each if isinstance(apart, int)]
+    if not steps:
+        return Difference(None, "the outputs are not quantised", each)
+    return Difference(max(steps), "", each)
+
+
+def distances(
+    to_reference: Difference | None, to_cpu: Difference | None, number: int
+) -> dict[str, int | float | None]:
+    """Return for JSON how far OpenCL's output of this number is from the others'."""
+    found = {}
+    for name, difference in (
+        ("max_difference_reference", to_reference),
+        ("max_difference_cpu", to_cpu),
+    ):
+        if difference is None:
+            continue
+        apart = difference.each[number] if number < len(difference.each) else None
+        found[name] = apart if apart is not None and math.isfinite(apart) else None
+    return found
+
+
+def judged(found: Difference, graph: Graph) -> Difference:
+    """Return OpenCL's difference from the reference without what proves nothing.
+
+    Equal arithmetic gives equal integers; but indices and truth values that a model finds by floats
+    may differ as floats do.
+    """
+    if not any(_has_floats(node.inputs) and _has_floats(node.outputs) for node in graph.nodes):
+        return found
+    steps = [
+        (apart, tensor.quantization is not None)
+        for apart, tensor in zip(found.each, graph.outputs, strict=False)
+        if isinstance(apart, int)
     ]
-    if not distances:
-        return Difference(None, "the outputs are not quantised")
-    return Difference(max(distances))
+    proven = [apart for apart, is_quantised in steps if is_quantised]
+    doubtful = max((apart for apart, is_quantised in steps if not is_quantised), default=0)
+    if not doubtful:
+        return found
+    if proven:
+        return Difference(max(proven), "", found.each)
+    reason = f"integers that floats decide are up to {doubtful} apart, which rounding may explain"
+    return Difference(None, reason, found.each)
+
+
+def _has_floats(tensors: Sequence[Tensor | None]) -> bool:
+    return any(t is not None and t.data is None and t.dtype == "float32" for t in tensors)
 
 
 def is_quantised(output: NDArray[Any]) -> bool:
-    """Whether differences of this output are counted in quanta."""
-    return output.dtype.kind in "iu"
+    """Whether differences of this output are counted in quanta, the steps of its integers."""
+    return output.dtype.kind in "biu"
+
+
+def _distance(one: NDArray[Any], other: NDArray[Any]) -> int | float | None:
+    """Return the largest difference; None for what has none, as strings."""
+    one, other = np.atleast_1d(one), np.atleast_1d(other)
+    if is_quantised(one):
+        # Unsigned numbers wrap into the right answer where 64-bit ones would overflow.
+        unsigned = np.dtype(f"u{one.itemsize}")
+        apart = np.maximum(one, other).view(unsigned) - np.minimum(one, other).view(unsigned)
+        return int(apart.max(initial=0))
+    if one.dtype.kind != "f":
+        return None
+    with np.errstate(all="ignore"):
+        gaps = np.abs(one.astype(np.float64) - other.astype(np.float64))
+    same = (one == other) | (np.isnan(one) & np.isnan(other))
+    gaps = np.where(same, 0.0, np.where(np.isnan(gaps), np.inf, gaps))
+    return float(gaps.max(initial=0.0))

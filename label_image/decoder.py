@@ -42,8 +42,10 @@ class Format:
 
     shape: Sequence[int]  # (1, h, w, c)
     dtype: str
-    mean: float = 127.5  # for float32 only
+    mean: float = 127.5  # for float32 and int16
     std: float = 127.5
+    scale: float = 0.0  # the tensor's own, for int16
+    zero_point: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +243,7 @@ def _answer(path: str, format: Format, warnings: list[str], answers: IO[bytes]) 
     error, tensor = "", None
     try:
         picture = load_picture(path)
-        tensor = to_input(picture, format.shape, format.dtype, format.mean, format.std)
+        tensor = to_input(picture, **asdict(format))
     except FileNotFoundError:
         error = f"input file {path} not found"
     except PictureError as refusal:

@@ -40,7 +40,9 @@ class Settings:
     image: str
     pictures: tuple[str, ...]  # files and folders to classify one after the other; () = `image`
     batch: int | None  # pictures at once; None: not asked for
-    input_mean: float  # for float inputs only
+    is_image_asked: bool  # --image was given
+    inputs: tuple[tuple[str, str], ...]  # an input's name or number, and the .npy file for it
+    input_mean: float  # for float inputs, and int16 ones
     input_std: float
     count: int  # timed runs
     warmup_runs: int  # runs before them
@@ -57,6 +59,7 @@ class Settings:
     min_nodes_per_partition: int
     max_delegated_partitions: int
     device: str | None
+    device_profile: str | None  # another device's limits: a name or a .toml file
     list_devices: bool
     compare: bool
     exclude_ops: tuple[str, ...]
@@ -64,6 +67,7 @@ class Settings:
     cpu_kernels: str  # "auto", "builtin" or "reference"
     device_timeout: float  # seconds; 0: no child process
     json: str | None  # a path, or "-" for stdout
+    output_dir: str | None  # a folder
     fetch: str | None
     help: bool
     version: bool
@@ -83,6 +87,8 @@ def parse(arguments: Sequence[str]) -> Settings:
     if pictures and "--image" in asked:
         pictures.insert(0, given["image"])
     given["pictures"] = tuple(pictures)
+    given["is_image_asked"] = "--image" in asked or bool(pictures)
+    given["inputs"] = tuple(given["input"])
     given["num_results_of_several"] = given["num_results"] if "--num_results" in asked else 1
     # As in label_image, XNNPACK asked for by -x takes -t; else --num_threads is its number.
     if given["num_threads"] != -1 and not given["xnnpack_delegate"]:
@@ -114,7 +120,7 @@ def _warnings(given: dict[str, Any]) -> list[str]:
     if not given["use_gpu"] or given["external_delegate_path"]:
         lines += [
             f"--{name} does nothing without --use_gpu"
-            for name in ("device", "exclude_ops", "device_timeout")
+            for name in ("device", "device_profile", "exclude_ops", "device_timeout")
             if given[name]
         ]
     if given["announce_xnnpack"] and given["cpu_kernels"] != "auto":
@@ -211,6 +217,19 @@ def _delegate_options(text: str) -> dict[str, str]:
     return options
 
 
+def _named_file(text: str) -> tuple[str, str]:
+    name, _, path = text.partition("=")
+    if not name or not path:
+        raise argparse.ArgumentTypeError(f"'{text}' is not NAME=FILE.npy")
+    return name, path
+
+
+def _folder(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("'' is no folder's name")
+    return text
+
+
 @dataclass(frozen=True, slots=True)
 class _Flag:
     name: str
@@ -221,6 +240,7 @@ class _Flag:
     short: str = ""
     not_done: str = ""  # why a value other than the default does nothing here
     group: str = "delegate"  # "label_image" (prefixes resolve among these), "delegate", "own"
+    is_repeatable: bool = False  # every value counts, not the last
 
 
 def _label_image(
@@ -241,8 +261,9 @@ def _own(
     convert: Callable[[str], Any] | None,
     default: Any = None,
     metavar: str = "",
+    is_repeatable: bool = False,
 ) -> _Flag:
-    return _Flag(name, text, convert, default, metavar, group="own")
+    return _Flag(name, text, convert, default, metavar, group="own", is_repeatable=is_repeatable)
 
 
 _NO_NNAPI = "there is no NNAPI here (Android has it)"
@@ -293,7 +314,8 @@ _FLAGS = (
     _Flag("gpu_wait_type", "how to wait for the GPU", str, "", metavar="WORD",
           not_done="the OpenCL driver decides how to wait"),
     _Flag("max_delegated_partitions", "most partitions on OpenCL; 0: no limit", _not_negative, 0),
-    _Flag("min_nodes_per_partition", "smallest partition on OpenCL; 0: any", _not_negative, 0),
+    _Flag("min_nodes_per_partition", "smallest partition on OpenCL; 0: any that saves time",
+          _not_negative, 0),
     _Flag("num_threads", "as --threads", _thread_count, -1),
     _Flag("external_delegate_path", "a delegate library (libteflon.so, libvx_delegate.so)", str,
           "", metavar="FILE"),
@@ -333,6 +355,9 @@ _FLAGS = (
     _Flag("coreml_version", "Core ML", _integer, 0, not_done=_NO_COREML),
     _own("device", "run on this device: its index in --list_devices, or words of its platform's "
          "or its own name (or set TFLITE_OPENCL_DEVICE)", str, None, metavar="DEVICE"),
+    _own("device_profile", "keep another device's limits: what would not run there does not run "
+         "here: etnaviv-gc7000, panfrost-g52, v3d, ..., or a file", str, None,
+         metavar="NAME|FILE.toml"),
     _own("list_devices", "show the OpenCL devices and exit", None),
     _own("batch", "several pictures, N at once where OpenCL runs the whole model", _positive,
          None, metavar="N"),
@@ -347,6 +372,11 @@ _FLAGS = (
          "0: no child", _seconds, 0.0, metavar="SECONDS"),
     _own("json", "write times, results and verdicts to this file; - is stdout, which then holds "
          "nothing else", str, None, metavar="FILE"),
+    _own("input", "an input's values, and of which input: its name or its number (0 is the first); "
+         "may be repeated; inputs without a file or a picture get zeros", _named_file, [],
+         metavar="NAME=FILE.npy", is_repeatable=True),
+    _own("output_dir", "write every output as .npy into this folder; of several pictures each gets "
+         "a folder inside", _folder, None, metavar="DIR"),
     _own("fetch", "download an official model and its labels into the cache and exit; "
          "--tflite_model NAME then means it", str, None, metavar="NAME"),
     _own("version", "show the versions of this, of TFLite and of the OpenCL drivers and exit",
@@ -388,7 +418,10 @@ def _parser() -> argparse.ArgumentParser:
             continue
         show_default = type(flag.default) in (int, float) and not flag.not_done
         help_text = f"{flag.help} (default: {flag.default:g})" if show_default else flag.help
-        add(*names, type=flag.convert, default=flag.default, metavar=flag.metavar, help=help_text)
+        add(
+            *names, type=flag.convert, default=flag.default, metavar=flag.metavar, help=help_text,
+            action="append" if flag.is_repeatable else "store",
+        )  # fmt: skip
     return parser
 
 

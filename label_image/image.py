@@ -59,14 +59,19 @@ def to_input(
     dtype: DTypeLike,
     mean: float = 127.5,
     std: float = 127.5,
+    scale: float = 0.0,
+    zero_point: int = 0,
 ) -> NDArray[Any]:
-    """Resize RGB pixels to a model's input tensor; `mean` and `std` apply to float32 only.
+    """Resize RGB pixels to a model's input tensor.
+
+    `mean` and `std` apply to float32 and int16. An int16 tensor, which label_image does not know,
+    gets what a float one would, in its own `scale` and `zero_point`; 8-bit ones ignore theirs.
 
     Shapes: (h, w, 3) -> (1, H, W, C); C is 3, or 1 for luminance (Rec. 601).
     Raises: PictureError: the tensor is not a picture of that kind, or `std` is 0.
     Source: tflite/examples/label_image/bitmap_helpers_impl.h
     """
-    if len(shape) != 4 or shape[0] != 1 or shape[1] < 1 or shape[2] < 1 or shape[3] not in (1, 3):
+    if not _is_picture_shape(shape):
         raise PictureError(
             f"the model's input {'x'.join(map(str, shape))} is no picture: "
             "only 1 x height x width x channels (1 or 3) is supported"
@@ -81,13 +86,30 @@ def to_input(
     if dtype == np.int8:
         values -= np.float32(128)
         return values.astype(np.int8)
-    if dtype == np.float32:
+    if dtype == np.float32 or (dtype == np.int16 and scale > 0):
         if np.float32(std) == 0:
             raise PictureError("the input's standard deviation is 0, and pixels are divided by it")
         values -= np.float32(mean)
         values /= np.float32(std)
-        return values
-    raise PictureError(f"the model's input type {dtype}: only uint8, int8 and float32 work")
+        if dtype == np.float32:
+            return values
+        np.rint(values / np.float32(scale), out=values)
+        values += np.float32(zero_point)
+        return values.clip(-(2**15), 2**15 - 1).astype(np.int16)
+    raise PictureError(
+        f"the model's input type {dtype}: only uint8, int8, quantised int16 and float32 work"
+    )
+
+
+def is_picture(shape: Sequence[int], dtype: str, scale: float = 0.0) -> bool:
+    """Whether `to_input` fills such a tensor."""
+    return _is_picture_shape(shape) and (
+        dtype in ("uint8", "int8", "float32") or (dtype == "int16" and scale > 0)
+    )
+
+
+def _is_picture_shape(shape: Sequence[int]) -> bool:
+    return len(shape) == 4 and shape[0] == 1 and min(shape[1:3]) >= 1 and shape[3] in (1, 3)
 
 
 def _decode_uncompressed_bmp(file: BinaryIO) -> NDArray[np.uint8] | None:

@@ -15,20 +15,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import Graph, Tensor, read_model
+from delegate import Graph, read_model
 from label_image import flags
 from label_image.classify import RunError
 from label_image.default_model import default_labels, default_model, sample_picture
 from label_image.fetch import OFFICIAL, fetched
 from label_image.image import ENDINGS, load_picture
 from label_image.labels import read_labels
-from label_image.runtime import TYPE_NUMBERS, builtin_op_numbers
+from label_image.runtime import builtin_op_numbers
 from label_image.streams import Progress
 
 log = logging.getLogger("label_image")
 
 LABELS_NAME = "imagenet_labels"  # among the official files
-_INPUT_TYPES = ("uint8", "int8", "float32")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +59,10 @@ def find_model(name: str | None, labels: str | None, progress: Progress) -> Mode
 
 
 def read_graph(model: Model) -> Graph:
-    """Return the model's graph, which has something to run and an input for a picture.
+    """Return the model's graph, which has something to run, an input and an output.
 
     Raises:
-        RunError: there is no such file, or no picture fits its input.
+        RunError: there is no such file, or it lacks one of these.
         ModelError: the file is damaged or foreign.
     """
     try:
@@ -83,32 +82,6 @@ def read_graph(model: Model) -> Graph:
         if not part:
             raise RunError(f"the model {model.name} has no {what}: there is nothing to run")
     return graph
-
-
-def check_input(graph: Graph) -> Tensor:
-    """Return the model's first input, which takes the picture.
-
-    Raises: RunError: its type or its size is not one for a picture.
-    """
-    for tensor in graph.inputs:
-        if tensor is graph.inputs[0] and tensor.dtype not in _INPUT_TYPES:
-            raise RunError(f"cannot handle input type {TYPE_NUMBERS.get(tensor.dtype, 0)} yet")
-        if tensor.dtype == "string":
-            raise RunError(f"cannot handle input type {TYPE_NUMBERS['string']} yet")
-    first = graph.inputs[0]
-    # An unknown batch is 1, as the file's own shape says; an unknown height or width fits nothing.
-    sizes = (*first.shape[:1], *(first.shape_signature or first.shape)[1:])
-    if any(size < 1 for size in sizes):
-        shown = " x ".join(str(size) if size > 0 else "?" for size in sizes)
-        raise RunError(
-            f"the model's input {shown} has no fixed size: convert it with a fixed height and width"
-        )
-    if len(graph.inputs) > 1:
-        log.warning(
-            "the model has %d inputs: the picture goes to the first, the others are zeros",
-            len(graph.inputs),
-        )
-    return first
 
 
 def find_picture(name: str) -> str:

@@ -32,27 +32,38 @@ def read_labels(path: str | os.PathLike[str]) -> list[str]:
 
 
 def top_results(
-    output: NDArray[Any], input_dtype: DTypeLike, count: int, threshold: float = 0.001
+    output: NDArray[Any],
+    input_dtype: DTypeLike,
+    count: int,
+    threshold: float = 0.001,
+    scale: float = 0.0,
+    zero_point: int = 0,
 ) -> list[Row]:
     """Return the best `count` classes, best first; scores below `threshold` and NaN are dropped.
 
-    Equal scores: the higher index comes first.
+    Equal scores: the higher index comes first. Types that label_image does not decode, int16 of
+    input or output for one, are decoded by the output's own `scale` and `zero_point`.
     Shapes: output (..., classes); the first row of classes counts.
-    Raises: ValueError: an input type that label_image does not decode.
+    Raises: ValueError: such a type, and no scale.
     Source: tflite/examples/label_image/get_top_n_impl.h
     """
     output = np.atleast_1d(output)
     values = output.reshape(-1)[: output.shape[-1]].astype(np.float32)
     # NOTE: it is the input's type that says how label_image decodes the output.
     input_dtype = np.dtype(input_dtype)
-    if input_dtype == np.uint8:
+    if output.dtype == np.int16 or input_dtype not in (np.uint8, np.int8, np.float32):
+        if output.dtype == np.float32:
+            scores = values
+        elif scale > 0:
+            scores = (values - np.float32(zero_point)) * np.float32(scale)
+        else:
+            raise ValueError(f"no scale, and {input_dtype} is not uint8, int8 or float32")
+    elif input_dtype == np.uint8:
         scores = values / np.float32(255)
     elif input_dtype == np.int8:
         scores = (values + np.float32(128)) / np.float32(256)
-    elif input_dtype == np.float32:
-        scores = values
     else:
-        raise ValueError(f"input type {input_dtype} is not uint8, int8 or float32")
+        scores = values
     kept = np.flatnonzero(scores >= np.float32(threshold))
     best_first = kept[np.lexsort((kept, scores[kept]))][::-1]
     return [Row(int(index), float(scores[index])) for index in best_first[:count]]

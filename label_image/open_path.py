@@ -117,6 +117,8 @@ def _whole_model(
 ) -> OpenPath | None:
     assert job.opencl is not None
     limits = [name for name in _LIMITS if job.opencl.get(name)]
+    if job.opencl.get("min_nodes_per_partition", 0) <= len(graph.nodes):
+        limits = [name for name in limits if name != "min_nodes_per_partition"]
     options = {name: value for name, value in job.opencl.items() if name not in _LIMITS}
     try:
         if limits:
@@ -125,11 +127,15 @@ def _whole_model(
     except Unsupported as refusal:
         log.warning("--batch: OpenCL runs the pictures one by one through TFLite: %s", refusal)
         return None
-    rest = [np.zeros(details.shape, details.dtype) for details in model.input_details[1:]]
+    inputs = [np.zeros(details.shape, details.dtype) for details in model.input_details]
+    for number, value in job.other_inputs:
+        inputs[number][...] = value
 
     def run(pixels: Array) -> list[Outputs]:
+        arrays = [array[: len(pixels)] for array in inputs]
+        arrays[job.input_number] = pixels
         try:
-            outputs = model.run([pixels, *(zeros[: len(pixels)] for zeros in rest)])
+            outputs = model.run(arrays)
         except DelegateError as error:
             raise DelegateFailed(str(error)) from error
         return _of_each(outputs, graph.outputs)
@@ -144,7 +150,7 @@ def _whole_model(
 
     def empty_batch() -> Array:
         arrays = model.empty_input()
-        return arrays[0] if isinstance(arrays, list) else arrays
+        return arrays[job.input_number] if isinstance(arrays, list) else arrays
 
     return OpenPath(run, _ms_since(begin_s), batch, taken, empty_batch)
 
@@ -155,13 +161,13 @@ def _interpreter(
     interpreter = interpreter_for(job, runtime, delegate)
     allocate(job, interpreter, delegate)
     load_ms = _ms_since(begin_s)
-    first = interpreter.get_input_details()[0]["index"]
+    taker = interpreter.get_input_details()[job.input_number]["index"]
 
     def run(pixels: Array) -> list[Outputs]:
         outputs = []
         with step(delegate, "Failed to invoke tflite!"):
             for number in range(len(pixels)):
-                interpreter.set_tensor(first, pixels[number : number + 1])
+                interpreter.set_tensor(taker, pixels[number : number + 1])
                 interpreter.invoke()
                 outputs.append(outputs_of(interpreter))
         return outputs
@@ -188,17 +194,21 @@ def _resized(
 ) -> Callable[[Array], list[Outputs]]:
     """Return what runs a whole batch at once; raises where the model is not made for that."""
     interpreter = interpreter_for(job, runtime, None)
-    first, *others = interpreter.get_input_details()
-    for details in (first, *others):
+    inputs = interpreter.get_input_details()
+    for details in inputs:
         interpreter.resize_tensor_input(details["index"], [batch, *details["shape"][1:]])
     interpreter.allocate_tensors()
-    for details in others:
-        zeros = np.zeros((batch, *details["shape"][1:]), details["dtype"])
-        interpreter.set_tensor(details["index"], zeros)
+    values = dict(job.other_inputs)
+    for number, details in enumerate(inputs):
+        array = np.zeros((batch, *details["shape"][1:]), details["dtype"])
+        if number in values:
+            array[...] = values[number]
+        interpreter.set_tensor(details["index"], array)
+    taker = inputs[job.input_number]["index"]
 
     def run(pixels: Array) -> list[Outputs]:
         with step(None, "Failed to invoke tflite!"):
-            interpreter.set_tensor(first["index"], pixels)
+            interpreter.set_tensor(taker, pixels)
             interpreter.invoke()
             return _of_each(outputs_of(interpreter), graph.outputs)
 

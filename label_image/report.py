@@ -13,7 +13,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any
 
 from rich import box
 from rich.console import Console, RenderableType
@@ -67,19 +67,28 @@ def devices_text(devices: Sequence[DeviceInfo], width: int = 80) -> str:
 
 
 def document(
-    about: Mapping[str, str],
+    about: Mapping[str, Any],
     paths: Paths,
     labels: Sequence[str],
     threads: int | None,
     comparison: Comparison | None,
+    described: Mapping[str, Sequence[dict[str, Any]]] | None = None,
+    has_scores: bool = True,
 ) -> str:
-    """Return the run as JSON text; what is not known is null, with the reason beside it."""
+    """Return the run as JSON text; what is not known is null, with the reason beside it.
+
+    `described`: the outputs of each path, beside rows of scores or, without scores, instead.
+    """
     entries: dict[str, Any] = dict(about)
     for name, (run, rows) in paths.items():
         device = device_entry(run.delegation) if run.delegation else {}
         own = {"threads": threads} if run.delegation is None else {}
         verdicts = verdict_entry(run.delegation) if run.delegation else {}
-        results = {"results": result_entries(rows, labels)}
+        results: dict[str, Any] = {}
+        if has_scores:
+            results["results"] = result_entries(rows, labels)
+        if described and described[name]:
+            results["outputs"] = list(described[name])
         entries[name] = device | _times_entry(run) | own | results | verdicts
     if "gpu" in paths:
         entries |= _comparison_entry(paths["gpu"][0], comparison)
@@ -108,19 +117,19 @@ def write_file(path: str, text: str) -> None:
 
 
 @contextlib.contextmanager
-def replaced_file(path: str) -> Iterator[TextIO]:
+def replaced_file(path: str, mode: str = "w") -> Iterator[IO[Any]]:
     """Give a file to write: a reader sees the old one or the whole new one.
 
     Raises: OSError: it cannot be written.
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():  # /dev/null or a pipe must stay what it is
-        with target.open("w") as file:
+        with target.open(mode) as file:
             yield file
         return
     part = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        with part.open("w") as file:
+        with part.open(mode) as file:
             yield file
         os.replace(part, target)
     except BaseException:
@@ -171,8 +180,15 @@ def _comparison_entry(gpu: PathRun, comparison: Comparison | None) -> dict[str, 
         "max_difference_quanta_cpu": to_cpu.quanta,
         "speedup": _speedup(gpu, cpu) if cpu else None,
     }
-    reason = to_reference.reason or to_cpu.reason
+    reason = not_compared(to_reference, to_cpu)
     return entry | {"not_compared": reason} if reason else entry
+
+
+def not_compared(to_reference: Difference, to_cpu: Difference) -> str:
+    """Return for JSON why there is no difference in quanta; "" where floats say it themselves."""
+    if to_reference.are_floats and to_cpu.are_floats:
+        return ""
+    return to_reference.reason or to_cpu.reason
 
 
 def _version(info: DeviceInfo) -> str:
@@ -230,22 +246,27 @@ def output_facts(
     facts = []
     # What is left to the CPU would otherwise bring its own difference.
     too = "" if taken.delegated == len(taken.verdicts) else ", which then run the CPU's part too"
-    if ours.quanta is None:
-        facts.append(("outputs", f"not compared with the reference kernels: {ours.reason}"))
-    elif ours.quanta == 0:
+    if ours.quanta == 0:
         facts.append(("outputs", f"equal to TFLite's reference kernels{too}: 0 quanta"))
-    else:
+    elif ours.quanta is not None:
         facts.append(
             (
                 "outputs",
                 f"DIFFER from TFLite's reference kernels{too}: {_count_quanta(ours.quanta)}{where}",
             )
         )
-    if theirs.quanta:
+    elif ours.floats is None:
+        facts.append(("outputs", f"not compared with the reference kernels: {ours.reason}"))
+    if ours.floats is not None:
+        how = f"up to {ours.floats:g} from" if ours.floats else "equal to"
+        facts.append(("" if facts else "outputs", f"floats {how} TFLite's reference kernels'{too}"))
+    apart = [_count_quanta(theirs.quanta)] if theirs.quanta else []
+    apart += [f"up to {theirs.floats:g} in floats"] if theirs.floats else []
+    if apart:
         facts.append(
             (
                 "",
-                f"TFLite's own paths differ: {_count_quanta(theirs.quanta)} between its "
+                f"TFLite's own paths differ: {', '.join(apart)} between its "
                 f"{kernels} and its reference kernels",
             )
         )

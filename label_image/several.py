@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from delegate import Graph, NoDeviceError
 from label_image.classify import DelegateFailed, Job, RunError, reason_of
-from label_image.compare import Difference, difference
+from label_image.compare import Difference, difference, judged
 from label_image.decoder import Decoded, Decoders, Format
 from label_image.open_path import OpenPath, Outputs, open_path
 from label_image.runtime import Runtime
@@ -84,8 +84,13 @@ class Series:
         graph: Graph,
         batch: int | None = None,
         interrupted: threading.Event | None = None,
+        floats: bool = False,
     ) -> None:
-        """`job.input`: what the paths are warmed up with; `job.reference`: compare all paths."""
+        """`job.input`: what the paths are warmed up with; `job.reference`: compare all paths.
+
+        `floats`: with the reference kernels even where all outputs are floats.
+        """
+        self._floats = floats
         self._job = job
         self._runtime = runtime
         self._graph = graph
@@ -201,7 +206,8 @@ class Series:
         cpu = replace(own, opencl=None)
         once: dict[str, Any] = {"cpu_kernels": "reference", "warmup_runs": 0}
         jobs = {_CPU: cpu}
-        if not any(np.dtype(tensor.dtype).kind in "iu" for tensor in self._graph.outputs):
+        dtypes = [np.dtype(tensor.dtype) for tensor in self._graph.outputs]
+        if not self._floats and not any(dtype.kind in "biu" for dtype in dtypes):
             self._reasons[_REFERENCE] = "the outputs are not quantised"
         else:
             if not on_reference:
@@ -262,7 +268,9 @@ class Series:
         outcome = Outcome(
             "",
             outputs=outputs,
-            gpu_to_reference=apart(on_reference, (_GPU_ON_REFERENCE, _REFERENCE)),
+            gpu_to_reference=judged(
+                apart(on_reference, (_GPU_ON_REFERENCE, _REFERENCE)), self._graph
+            ),
             cpu_to_reference=apart(cpu, (_CPU, _REFERENCE)),
             gpu_to_cpu=apart(outputs, (_CPU,)),
         )
@@ -358,5 +366,11 @@ def _larger(one: Difference | None, other: Difference | None) -> Difference | No
     if one is None or other is None:
         return one or other
     if one.quanta is None or other.quanta is None:
-        return one if one.quanta is None else other
-    return max(one, other, key=lambda difference: difference.quanta or 0)
+        larger = one if one.quanta is None else other
+    else:
+        larger = max(one, other, key=lambda difference: difference.quanta or 0)
+    if len(one.each) != len(other.each):
+        return larger
+    pairs = zip(one.each, other.each, strict=True)
+    each = tuple(None if a is None or b is None else max(a, b) for a, b in pairs)
+    return replace(larger, each=each)

@@ -13,13 +13,15 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from label_image.compare import Difference
+from label_image.compare import Difference, distances
 from label_image.labels import Row, format_row
 from label_image.open_path import OpenPath
+from label_image.outputs import Described
 from label_image.report import (
     delegation_facts,
     device_entry,
     left_to_cpu,
+    not_compared,
     output_facts,
     render,
     result_entries,
@@ -31,9 +33,12 @@ _NOT_COMPARED = Difference(None, "--compare=false")
 _ESCAPES = str.maketrans({"\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
 
-def row_text(path: str, rows: Sequence[Row], labels: Sequence[str]) -> str:
-    """Return a picture's row: its file and its results, a tab between any two."""
-    return "\t".join([path.translate(_ESCAPES), *(format_row(row, labels) for row in rows)])
+def row_text(
+    path: str, rows: Sequence[Row], labels: Sequence[str], outputs: Sequence[Described] = ()
+) -> str:
+    """Return a picture's row: its file, its results and other outputs, a tab between any two."""
+    results = [format_row(row, labels) for row in rows]
+    return "\t".join([path.translate(_ESCAPES), *results, *(output.text for output in outputs)])
 
 
 def summary_text(series: Series, kernels: str, other: str = "CPU", width: int = 80) -> str:
@@ -85,13 +90,26 @@ class Document:
         self._write(json.dumps(about, indent=2).removesuffix("\n}") + ",")
         self._write('  "pictures": [')
 
-    def add(self, outcome: Outcome, rows: Sequence[Row], labels: Sequence[str]) -> None:
+    def add(
+        self,
+        outcome: Outcome,
+        rows: Sequence[Row],
+        labels: Sequence[str],
+        outputs: Sequence[Described] = (),
+        has_scores: bool = True,
+    ) -> None:
         """Write a picture's object."""
         entry: dict[str, Any] = {"image": outcome.path}
         if outcome.error:
             entry["error"] = outcome.error
         else:
-            entry["results"] = result_entries(rows, labels)
+            if has_scores:
+                entry["results"] = result_entries(rows, labels)
+            if outputs:
+                ours = outcome.gpu_to_reference, outcome.gpu_to_cpu
+                entry["outputs"] = [
+                    output.entry | distances(*ours, output.number) for output in outputs
+                ]
             entry |= _difference_entry(outcome.gpu_to_reference, outcome.gpu_to_cpu)
         if self._waiting is not None:
             self._write(self._waiting + ",")
@@ -138,7 +156,7 @@ def _summary_entry(series: Series, threads: int | None, other: str) -> dict[str,
     to_cpu = totals.gpu_to_cpu or _NOT_COMPARED
     entries |= _difference_entry(to_reference, to_cpu)
     entries["speedup"] = _speedup(gpu, cpu) if cpu and cpu.pictures and gpu.pictures else None
-    reason = to_reference.reason or to_cpu.reason
+    reason = not_compared(to_reference, to_cpu)
     return entries | ({"not_compared": reason} if reason else {})
 
 

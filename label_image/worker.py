@@ -48,6 +48,7 @@ def run_in_child(job: Job, timeout_seconds: float, command: list[str] | None = N
     Raises:
         DelegateFailed: the run failed, or the child took too long, died or made no sense.
         NoDeviceError: there is no OpenCL device, or not the wanted one.
+        RunError: TFLite cannot run the model, whatever runs it.
     """
     if isinstance(job.model, str):
         job = replace(job, model=os.path.abspath(job.model))
@@ -82,7 +83,8 @@ def run_in_child(job: Job, timeout_seconds: float, command: list[str] | None = N
         raise DelegateFailed(
             f"the OpenCL run's process ended with code {child.returncode} and without a result"
         ) from error
-    raise NoDeviceError(content) if kind == "no_device" else DelegateFailed(content)
+    errors = {"no_device": NoDeviceError, "cannot_run": RunError}
+    raise errors.get(kind, DelegateFailed)(content)
 
 
 def main() -> int:
@@ -105,7 +107,7 @@ def _outcome(job: Job) -> tuple[str, Any]:
     except (DelegateFailed, RunError) as error:
         if job.verbose:
             logging.getLogger("label_image").debug("", exc_info=True)
-        return "failed", reason_of(error)
+        return "cannot_run" if isinstance(error, RunError) else "failed", reason_of(error)
     return "run", _packed(asdict(run))
 
 
@@ -144,7 +146,10 @@ def _job_from(packed: dict[str, Any]) -> Job:
     model = packed["model"]
     if not isinstance(model, str):
         model = base64.b64decode(model["base64"])
-    return Job(**packed | {"model": model, "input": _array(packed["input"])})
+    others = tuple((number, _array(array)) for number, array in packed["other_inputs"])
+    return Job(
+        **packed | {"model": model, "input": _array(packed["input"]), "other_inputs": others}
+    )
 
 
 def _run_from(packed: dict[str, Any]) -> PathRun:

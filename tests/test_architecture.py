@@ -16,24 +16,26 @@ import delegate
 from delegate.runtime.kernels import folder
 
 ROOT = Path(__file__).resolve().parents[1]
-COMMANDS = ("label_image", "benchmarks")  # packages that use `delegate` as anybody would
+# Packages that use `delegate` as anybody would.
+COMMANDS = ("label_image", "benchmarks", "tflite_opencl")
 # Layer of `delegate` -> the layers it may import; a layer is a file or a folder, with its own.
 LAYERS = {
     "errors": "",
     "cache": "errors",
+    "profiles": "errors",
     "graph": "errors",
     "launch": "errors graph",
     "ops": "errors graph launch",
     "passes": "errors graph",
     "compiler": "errors graph launch ops passes",
     "tflite": "errors graph launch",
-    "runtime": "cache errors graph launch",
-    "probe": "cache errors graph launch ops runtime",
+    "runtime": "cache errors graph launch profiles",
+    "probe": "cache errors graph launch ops profiles runtime",
     "tune": "cache errors graph launch",
-    "engine": "compiler errors graph launch probe runtime tune",
-    "opencl_delegate": "compiler engine errors graph launch runtime tflite",
-    "model": "engine errors graph launch runtime tflite",
-    "__init__": "cache errors graph model opencl_delegate runtime tflite",
+    "engine": "compiler errors graph launch probe profiles runtime tune",
+    "opencl_delegate": "compiler engine errors graph launch profiles runtime tflite",
+    "model": "engine errors graph launch profiles runtime tflite",
+    "__init__": "cache errors graph model opencl_delegate probe profiles runtime tflite",
 }
 # Module -> the folders that may import it.
 CONFINED = {
@@ -46,7 +48,7 @@ CONFINED = {
     "multiprocessing": (),  # a forked OpenCL is broken, a spawned script runs twice
 }
 # <op>[_<case>][_<isa>][_<family>], see kernels/README.md
-CASES = r"(?:_(?:\d+x\d+|row|tiled|vector|staged))?"
+CASES = r"(?:_(?:\d+x\d+|row|tiled|vector|staged|groups|computed))?"
 ISAS = r"(?:_(?:vnni|avx2|dp4a|mma|dot|float4|order|nearest|lanes16))?"
 FAMILIES = r"(?:_(?:quant8|quant16|int32|float))?"
 

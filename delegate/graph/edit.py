@@ -16,6 +16,14 @@ def with_shapes(graph: Graph, shapes: Mapping[int, tuple[int, ...]]) -> Graph:
         for tensor in graph.tensors
         if tensor.data is None and shapes.get(tensor.index, tensor.shape) != tensor.shape
     }
+    return with_tensors(graph, changed)
+
+
+def with_tensors(graph: Graph, changed: Mapping[Tensor, Tensor]) -> Graph:
+    """Return the graph with other tensors in the place of these; the same graph if there are none.
+
+    Every node, input and output that had the old one has the new one.
+    """
     if not changed:
         return graph
 

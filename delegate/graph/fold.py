@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from delegate.graph.edit import with_tensors
 from delegate.graph.ir import Graph, Node, Tensor
 
 Values = NDArray[Any]
@@ -35,7 +36,6 @@ def fold(graph: Graph, uncertain: Collection[Tensor] = ()) -> Graph:
     `uncertain`: tensors whose shape TFLite may not know yet, so that it is not to be believed.
     """
     new: dict[Tensor, Tensor] = {}
-    nodes: list[Node] = []
     for node in graph.nodes:
         inputs = tuple(None if t is None else new.get(t, t) for t in node.inputs)
         current = replace(node, inputs=inputs)
@@ -50,20 +50,7 @@ def fold(graph: Graph, uncertain: Collection[Tensor] = ()) -> Graph:
             )
         elif len(node.outputs) == 1 and (shape := _shape(current, source)) is not None:
             new[node.outputs[0]] = replace(node.outputs[0], shape=shape)
-        nodes.append(current)
-    if not new:
-        return graph
-
-    def renewed(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        return tuple(new.get(tensor, tensor) for tensor in tensors)
-
-    return replace(
-        graph,
-        tensors=renewed(graph.tensors),
-        nodes=tuple(replace(node, outputs=renewed(node.outputs)) for node in nodes),
-        inputs=renewed(graph.inputs),
-        outputs=renewed(graph.outputs),
-    )
+    return with_tensors(graph, new)
 
 
 def _values(node: Node) -> Values | None:

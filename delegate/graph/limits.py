@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from delegate.graph.edit import with_tensors
 from delegate.graph.ir import Graph, Node, Tensor
 
 Values = NDArray[np.int64]
@@ -25,7 +26,6 @@ def with_limits(graph: Graph) -> Graph:
     """Return the graph with the limits of all indices that follow from ARG_MAX and constants."""
     new: dict[Tensor, Tensor] = {}
     made: dict[Tensor, Node] = {}  # by the new output
-    nodes: list[Node] = []
     for node in graph.nodes:
         inputs = tuple(None if t is None else new.get(t, t) for t in node.inputs)
         current = replace(node, inputs=inputs)
@@ -34,20 +34,7 @@ def with_limits(graph: Graph) -> Graph:
             result = replace(node.outputs[0], limits=limits)
             new[node.outputs[0]] = result
             made[result] = current
-        nodes.append(current)
-    if not new:
-        return graph
-
-    def renewed(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        return tuple(new.get(tensor, tensor) for tensor in tensors)
-
-    return replace(
-        graph,
-        tensors=renewed(graph.tensors),
-        nodes=tuple(replace(node, outputs=renewed(node.outputs)) for node in nodes),
-        inputs=renewed(graph.inputs),
-        outputs=renewed(graph.outputs),
-    )
+    return with_tensors(graph, new)
 
 
 def limits_of(tensor: Tensor | None) -> Limits | None:

@@ -72,41 +72,52 @@ def multiply_by_quantized_multiplier_once(value: int, multiplier: int, shift: in
     return size if value >= 0 else -size
 
 
-def exact_multiplier(real: float, largest: int) -> tuple[int, int]:
+def exact_multipliers(
+    reals: NDArray[np.float64], largest: int
+) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
     """Return (multiplier, shift) that give round(value * real) for |value| <= largest.
 
     round() is C's, ties away from zero, of a double product; equal means up to 255, beyond which
-    every 8-bit result is clamped. Each answer begins at some value, which confines the multiplier.
+    every 8-bit result is clamped. Each answer begins at some value, which confines the multiplier;
+    of some ratios no multiplier of 31 bits fits all answers.
 
-    Raises:
-        Unsupported: an answer beyond 32 bits, or no multiplier of 31 bits fits all answers.
+    Shapes:
+        (n,) -> (2, n): multipliers, shifts; (n,): whether there is one
     """
-    if largest * real >= 2**31:
-        raise Unsupported(f"sums up to {largest} at a scale ratio of {real:g}: beyond 32 bits")
-    multiplier, shift = quantize_multiplier(real)
-    total = 31 - shift
-    half = 1 << (total - 1)
-    least, most = 0, (1 << 31) - 1
-    for answer in range(1, 256):
-        begin = min(int((answer - 0.5) / real), largest + 1)
-        while begin > 0 and _rounds_to(begin - 1, real, answer):
-            begin -= 1
-        while begin <= largest and not _rounds_to(begin, real, answer):
-            begin += 1
-        if begin > 1:
-            most = min(most, ((answer << total) - half - 1) // (begin - 1))
-        if begin > largest:
-            break
-        least = max(least, -(-((answer << total) - half) // begin))
-    if least > most:
-        raise Unsupported(f"a scale ratio of {real:g}: no 31-bit multiplier rounds as TFLite does")
-    return min(max(multiplier, least), most), shift
+    unique, inverse = np.unique(reals, return_inverse=True)
+    pairs = np.array([quantize_multiplier(float(real)) for real in unique], np.int64)
+    multiplier, shift = pairs.T
+    never = largest * unique < 0.5  # then every result is 0
+    found = (shift >= -28) & (largest * unique < 2**31) & ~never
+    total = np.where(found, 31 - shift, 31)[:, None]
+    real = unique[:, None]
+    answers = np.arange(1, 256, dtype=np.int64)[None]
+    # Answers that no sum has confine nothing, and might not fit 63 bits.
+    answers = np.minimum(
+        answers, np.where(found, largest * unique, 0)[:, None].astype(np.int64) + 1
+    )
 
+    def reaches(values: NDArray[np.int64]) -> NDArray[np.bool_]:
+        product = values * real
+        whole = np.floor(product)
+        return np.asarray(whole + (product - whole >= 0.5) >= answers)
 
-def _rounds_to(value: int, real: float, answer: int) -> bool:
-    product = value * real
-    whole = math.floor(product)
-    return whole + (product - whole >= 0.5) >= answer
+    with np.errstate(over="ignore"):
+        begin = np.minimum((answers - 0.5) / real, largest + 1).astype(np.int64)
+    while (early := (begin > 0) & reaches(begin - 1)).any():
+        begin = begin - early
+    while (late := (begin <= largest) & ~reaches(begin)).any():
+        begin = begin + late
+    edge = (answers << total) - (1 << (total - 1))
+    is_met = begin <= largest
+    least = np.where(is_met, -(-edge // np.maximum(begin, 1)), 0).max(1)
+    most = np.where(begin > 1, (edge - 1) // np.maximum(begin - 1, 1), 2**31 - 1).min(1)
+    most = np.minimum(most, 2**31 - 1)
+    found &= least <= most
+    exact = np.clip(multiplier, least, np.maximum(least, most))
+    rows = np.stack([np.where(found, exact, 0), np.where(found, shift, 0)]).astype(np.int32)
+    inverse = inverse.ravel()
+    return rows[:, inverse], (found | never)[inverse]
 
 
 def _wrap_int32(value: int) -> int:

@@ -9,7 +9,14 @@ from numpy.typing import NDArray
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative, Constant, Launch, Target
-from delegate.ops import _conv_2d_float, _conv_2d_gpu, _conv_2d_quant16, _conv_2d_x86, _quantize
+from delegate.ops import (
+    _conv_2d_float,
+    _conv_2d_gpu,
+    _conv_2d_groups,
+    _conv_2d_quant16,
+    _conv_2d_x86,
+    _quantize,
+)
 from delegate.ops._conv_2d_nvidia import mma_alternatives
 from delegate.ops._convolution import (
     Convolution,
@@ -29,17 +36,19 @@ def lower_conv_2d(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Convolve an NHWC tensor with constant OHWI weights.
 
     Shapes:
-        input (n, h, w, i), weights (o, kh, kw, i), bias (o,) -> output (n, oh, ow, o)
+        input (n, h, w, g * i), weights (o, kh, kw, i), bias (o,) -> output (n, oh, ow, o)
     Raises:
-        Unsupported: computed weights, groups, types other than uint8 and int8.
+        Unsupported: computed weights, channels that make no groups, other types.
     Source: tflite/kernels/internal/reference/conv.h, integer_ops/conv.h
     """
-    (source, weights), (bias,) = _quantize.inputs_of(node.inputs, 2, 1)
+    (source, _), _ = _quantize.inputs_of(node.inputs, 2, 1)
     result = _quantize.output_of(node.outputs)
+    if source.dtype == result.dtype == "int16":
+        return _conv_2d_quant16.lower(node, target)
+    if _conv_2d_groups.is_grouped(node):
+        return _conv_2d_groups.lower(node, target)
     if source.dtype == result.dtype == "float32":
         return _conv_2d_float.lower(node, target)
-    if source.dtype == "int16":
-        return _conv_2d_quant16.lower(node, target)
     return alternatives(convolution(node), target)
 
 

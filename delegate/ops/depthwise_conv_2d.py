@@ -8,7 +8,12 @@ import numpy as np
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative, Constant, Launch, Target
-from delegate.ops import _depthwise_conv_2d_float, _depthwise_conv_2d_x86, _quantize
+from delegate.ops import (
+    _depthwise_conv_2d_float,
+    _depthwise_conv_2d_quant16,
+    _depthwise_conv_2d_x86,
+    _quantize,
+)
 from delegate.ops._convolution import (
     DepthwiseConvolution,
     channel_rows,
@@ -40,6 +45,8 @@ def lower_depthwise_conv_2d(node: Node, target: Target) -> tuple[Alternative, ..
     result = _quantize.output_of(node.outputs)
     if source.dtype == result.dtype == "float32":
         return _depthwise_conv_2d_float.lower(node, target)
+    if source.dtype == result.dtype == "int16":
+        return _depthwise_conv_2d_quant16.lower(node, target)
     require_quant8_weights(source, weights, result)
     if len(weights.shape) != 4 or weights.shape[0] != 1:
         raise Unsupported(f"weights {shape_text(weights)}: 1HWO is needed")
@@ -66,6 +73,11 @@ def lower_depthwise_conv_2d(node: Node, target: Target) -> tuple[Alternative, ..
         batch=source.shape[0],
         area=area,
     )
+    return every_alternative(conv, target)
+
+
+def every_alternative(conv: DepthwiseConvolution, target: Target) -> tuple[Alternative, ...]:
+    """Return the launches of an 8-bit convolution, those for a device's own instructions first."""
     return (
         *_depthwise_conv_2d_x86.alternatives(conv, target),
         *dp4a_alternatives(conv, target),

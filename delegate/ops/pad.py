@@ -1,25 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PAD: a copy with a border of zero points; of any type, as only bytes move."""
+"""PAD, PADV2: a copy with a border of one value; of any type, as only bytes move."""
 
 from __future__ import annotations
 
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch, Target
 from delegate.ops import _quantize
+from delegate.ops._copy import (
+    Box,
+    Move,
+    fill,
+    joined,
+    moved,
+    require_same_scale,
+    require_shape,
+    require_types,
+    steps_of,
+    wide_type,
+    zero_of,
+)
+from delegate.ops._elements import element_tiles
 from delegate.ops._geometry import shape_text
+from delegate.ops._indices import integers_of
 from delegate.ops._registry import lowers
 
 MOST_DIMENSIONS = 5  # TFLite's own limit
 
 
-@lowers("PAD")
+@lowers("PAD", "PADV2")
 def lower_pad(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Surround a tensor with zero points, or zeros where it is not quantised.
+    """Surround a tensor with zero points, zeros where it is not quantised, or PADV2's own value.
 
     Shapes:
         input (d0, d1, ...), constant paddings (rank, 2) -> output (before0 + d0 + after0, ...)
@@ -27,56 +43,96 @@ def lower_pad(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: computed or negative paddings, more than 5 dimensions, other scales.
     Source: tflite/kernels/pad.cc, internal/reference/pad.h
     """
-    (source, amounts), _ = _quantize.inputs_of(node.inputs, 2)
+    inputs, _ = _quantize.inputs_of(node.inputs, 3 if node.op == "PADV2" else 2)
+    source, amounts = inputs[:2]
     result = _quantize.output_of(node.outputs)
-    if source.dtype != result.dtype or source.dtype not in ("uint8", "int8", "float32", "int32"):
-        raise Unsupported(f"{source.dtype} in, {result.dtype} out: one of 8 bits, float or int32")
-    values = np.asarray(_quantize.require_constant(amounts, "paddings")).astype(np.int64)
+    require_types(source, result)
+    values = paddings_of(amounts, source)
     rank = len(source.shape)
-    if values.shape != (rank, 2) or values.min(initial=0) < 0:
-        raise Unsupported(f"paddings {values.tolist()} of shape {shape_text(source)}")
     if not 1 <= rank <= MOST_DIMENSIONS:
         raise Unsupported(f"{rank} dimensions: 1 to {MOST_DIMENSIONS} are implemented")
-    if tuple(source.shape + values.sum(1)) != result.shape or 0 in (*source.shape, *result.shape):
-        raise Unsupported(f"shapes {shape_text(source)} -> {shape_text(result)} with {values}")
-    border = np.zeros(1, source.dtype)
-    if source.dtype in _quantize.QUANT8:
-        scale, zero = _quantize.per_tensor(result)
-        if _quantize.per_tensor(source) != (scale, zero):
-            raise Unsupported("input and output differ in scale or zero point")
-        border[0] = zero
-    return (
-        Alternative("plain", (_launch(source, result, values[:, 0].tolist(), border, target),)),
-    )
+    require_shape(result, tuple(source.shape + values.sum(1)))
+    require_same_scale(source, result)
+    border = zero_of(result)
+    if node.op == "PADV2":
+        require_same_scale(inputs[2], result)
+        if inputs[2].dtype != result.dtype or math.prod(inputs[2].shape) != 1:
+            raise Unsupported(
+                f"value {inputs[2].dtype} {shape_text(inputs[2])}: one {result.dtype}"
+            )
+        if inputs[2].data is None:
+            raise Unsupported("computed value: only constant")
+        border = np.asarray(inputs[2].data).reshape(1)
+    before = [int(number) for number in values[:, 0]]
+    first = moved(_moves(source, result, before, border), target)[0]
+    if not first.launches:
+        return (first,)
+    plain = Alternative("plain", (_launch(source, result, before, border, target),))
+    return (plain,) if target.group_items > 1 else (first, plain)
+
+
+def paddings_of(amounts: Tensor, source: Tensor) -> NDArray[np.int64]:
+    """Return how many elements come before and after a tensor's own, for each dimension.
+
+    Raises:
+        Unsupported: they are computed, negative, of another type or rank.
+    """
+    values = integers_of(amounts, "paddings")
+    if values.shape != (len(source.shape), 2) or values.min(initial=0) < 0:
+        raise Unsupported(f"paddings {values.tolist()} of shape {shape_text(source)}")
+    if values.max(initial=0) >= 2**31:
+        raise Unsupported(f"paddings {values.tolist()}: beyond 32 bits")
+    return values
+
+
+def _moves(
+    source: Tensor, result: Tensor, before: list[int], border: NDArray[np.generic]
+) -> list[Move]:
+    """Return the moves that fill the border, slab by slab, and then copy the input."""
+    steps = steps_of(result.shape)
+    moves = []
+    start = 0
+    for axis, (first, size, step) in enumerate(zip(before, source.shape, steps, strict=True)):
+        # Of the dimensions before, only what the input covers: the rest is filled already.
+        for place, count in ((0, first), (first + size, result.shape[axis] - first - size)):
+            shape = (*source.shape[:axis], count, *result.shape[axis + 1 :])
+            moves.append(fill(border, result, shape, start + place * step))
+        start += first * step
+    box = Box(source.shape, steps_of(source.shape), steps, 0, start)
+    return [*moves, Move(source, result, box)]
 
 
 def _launch(
-    source: Tensor,
-    result: Tensor,
-    before: list[int],
-    border: np.ndarray[tuple[int], np.dtype[np.generic]],
-    target: Target,
+    source: Tensor, result: Tensor, before: list[int], border: NDArray[np.generic], target: Target
 ) -> Launch:
     missing = MOST_DIMENSIONS - len(before)
-    elements = math.prod(result.shape)
-    tile_items = 64 if target.group_items > 1 else 4096
-    wide = np.dtype(source.dtype).itemsize
+    width = np.dtype(source.dtype).itemsize
+    times = joined(width, source.shape[-1], result.shape[-1], before[-1])
+    elements = math.prod(result.shape) // times
+    tiles, group_items, tile_items = element_tiles(elements, target)
+    sizes = {
+        "in": (*(1,) * missing, *source.shape),
+        "out": (*(1,) * missing, *result.shape),
+        "before": (*(0,) * missing, *before),
+    }
     return Launch(
         "pad",
         "pad",
-        tiles=-(-elements // tile_items),
-        group_items=target.group_items,
+        tiles=tiles,
+        group_items=group_items,
         params={
             "input": source,
             "output": result,
-            **{f"in_{i}": n for i, n in enumerate((*(1,) * missing, *source.shape))},
-            **{f"out_{i}": n for i, n in enumerate((*(1,) * missing, *result.shape))},
-            **{f"before_{i}": n for i, n in enumerate((*(0,) * missing, *before))},
-            "border": Constant(wide, lambda: border),
+            **{
+                f"{name}_{i}": n // times if i == MOST_DIMENSIONS - 1 else n
+                for name, numbers in sizes.items()
+                for i, n in enumerate(numbers)
+            },
+            "border": Constant(width * times, lambda: np.repeat(border, times)),
             "elements": elements,
             "tile_items": tile_items,
         },
         reads=(source,),
         writes=(result,),
-        defines={"ELEM": "uchar" if wide == 1 else "uint"},
+        defines={"ELEM": wide_type(width * times)},
     )

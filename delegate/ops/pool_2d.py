@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AVERAGE_POOL_2D and MAX_POOL_2D, 8 bit and float32: plain, and over vectors of channels."""
+"""AVERAGE_POOL_2D, MAX_POOL_2D and L2_POOL_2D: plain, and over vectors of channels."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ import math
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch, Target
-from delegate.ops import _float, _quantize
+from delegate.ops import _elements, _float, _quantize
 from delegate.ops._geometry import integer, window
 from delegate.ops._registry import lowers
 
-_MOST_PIXELS = 2**22  # a window whose sums surely fit 32 bits, and their float quotient 24
+# Of a window in bounds: llvmpipe leaves loops after 65,535 rounds. Its sums fit 32 bits, too.
+_MOST_PIXELS = 60000
 
 
-@lowers("AVERAGE_POOL_2D", "MAX_POOL_2D")
+@lowers("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D")
 def lower_pool_2d(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Reduce every window of an NHWC tensor over its in-bounds pixels.
 
     Shapes:
         input (n, h, w, c) -> output (n, oh, ow, c)
     Raises:
-        Unsupported: types other than uint8, int8 and float32, quantisation that differs across
-            the op.
+        Unsupported: other types than uint8, int8, int16 and float32, of L2_POOL_2D than float32;
+            quantisation that differs across the op; too large a window.
     Source: tflite/kernels/internal/reference/pooling.h, integer_ops/pooling.h
     """
     (source,), _ = _quantize.inputs_of(node.inputs, 1)
@@ -31,11 +32,17 @@ def lower_pool_2d(node: Node, target: Target) -> tuple[Alternative, ...]:
     if source.dtype != result.dtype:
         raise Unsupported(f"{source.dtype} in, {result.dtype} out: they must be equal")
     is_float = source.dtype == "float32"
-    if not is_float and _quantize.per_tensor(source) != _quantize.per_tensor(result):
+    types = _quantize.QUANT
+    if node.op == "L2_POOL_2D" and not is_float:
+        raise Unsupported(f"{source.dtype}: only float32 is implemented")
+    if not is_float and _quantize.per_tensor(source, types) != _quantize.per_tensor(result, types):
         raise Unsupported("the scale or zero point changes: TFLite's kernel would not rescale")
     options = node.options
     kernel_h, kernel_w = integer(options, "filter_height", 0), integer(options, "filter_width", 0)
     area = window(source, result, kernel_h, kernel_w, options)
+    pixels = min(kernel_h, area.in_h) * min(kernel_w, area.in_w)
+    if pixels > _MOST_PIXELS:
+        raise Unsupported(f"a window of {pixels} pixels: at most {_MOST_PIXELS} are implemented")
     depth = source.shape[3]
     if result.shape[3] != depth:
         raise Unsupported(f"{depth} channels in, {result.shape[3]} out: they must be equal")
@@ -44,10 +51,11 @@ def lower_pool_2d(node: Node, target: Target) -> tuple[Alternative, ...]:
     defines: dict[str, int | str] = {"TAKES_MAX": int(node.op == "MAX_POOL_2D")}
     if is_float:
         family, clamp = "float", _float.activation_params(activation)
+        defines["IS_L2"] = int(node.op == "L2_POOL_2D")
     else:
-        low, high = _quantize.activation_range(result, activation)
+        low, high = _quantize.activation_range(result, activation, types)
         family, clamp = "quant8", {"output_min": low, "output_max": high}
-        defines["ELEM"] = _quantize.ELEM[source.dtype]
+        defines["ELEM"] = _elements.ELEM[source.dtype]
     common: dict[str, int | Tensor | Constant] = {
         "input": source,
         "output": result,
@@ -68,12 +76,13 @@ def lower_pool_2d(node: Node, target: Target) -> tuple[Alternative, ...]:
     )
     plain_last = (Alternative("plain", (plain,)),)
     lanes = _float.lanes_of(depth, target, 16 if is_float else 8)
-    pixels = kernel_h * kernel_w
-    if lanes == 0 or (not is_float and pixels > _MOST_PIXELS):
+    if lanes == 0:
         return plain_last
     channel_blocks = -(-depth // lanes)
     items = elements // depth * channel_blocks
     tile_items = _float.tile_items(items, pixels, target)
+    if target.group_items == 1:
+        tile_items = max(1, min(tile_items, _MOST_PIXELS // pixels))
     vector = Launch(
         "pool_2d",
         f"pool_2d_vector_{family}",

@@ -1,67 +1,138 @@
 # SPDX-License-Identifier: Apache-2.0
-"""QUANTIZE from 8 bit to 8 bit: a requantisation, as a table of 256 bytes."""
+"""QUANTIZE: floats to 8 or 16 bits, and requantisation: by table from 8 and 16 bits, from int32."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
-from delegate.graph.ir import Node
+from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch, Target
-from delegate.ops import _quantize
+from delegate.ops import _fixed_point, _quantize
+from delegate.ops._elements import ELEM, element_tiles, elements_of
+from delegate.ops._float import bits
 from delegate.ops._geometry import shape_text
+from delegate.ops._lookup import lookup
 from delegate.ops._registry import lowers
+
+# Input -> outputs, as TFLite has them.
+_FROM_INT32 = ("int8", "int16")
+_FROM_INT16 = ("int8", "int16")
 
 
 @lowers("QUANTIZE")
 def lower_quantize(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Bring 8-bit values to another scale, zero point or signedness.
+    """Bring floats to a scale, or integers to another scale, zero point or type.
 
     Raises:
-        Unsupported: types other than uint8 and int8.
-    Source: tflite/kernels/quantize.cc, internal/reference/requantize.h
+        Unsupported: types that TFLite does not bring to each other, several scales.
+    Source: tflite/kernels/quantize.cc, internal/reference/quantize.h AffineQuantize, requantize.h
     """
     (source,), _ = _quantize.inputs_of(node.inputs, 1)
     result = _quantize.output_of(node.outputs)
-    in_scale, in_zero = _quantize.per_tensor(source)
-    out_scale, out_zero = _quantize.per_tensor(result)
     if source.shape != result.shape:
         raise Unsupported(f"{shape_text(source)} -> {shape_text(result)}: the shape must stay")
-    if 0 in source.shape:
-        raise Unsupported(f"shape {shape_text(source)}: it is empty")
+    elements_of(source)
+    out_scale, out_zero = _quantize.per_tensor(result, _quantize.QUANT)
+    if source.dtype == "float32":
+        return (Alternative("plain", (_from_floats(source, result, target),)),)
+    in_scale, in_zero = _quantize.per_tensor(source, (*_quantize.QUANT, "int32"))
+    outputs = {"int16": _FROM_INT16, "int32": _FROM_INT32}.get(source.dtype, _quantize.QUANT)
+    if result.dtype not in outputs:
+        raise Unsupported(f"{source.dtype} to {result.dtype}: only to {' and '.join(outputs)}")
     multiplier, shift = _quantize.quantize_multiplier(in_scale / out_scale)
     if shift > 30:
         raise Unsupported(f"a scale ratio of 2^{shift}: more than 2^30")
+
+    def answers(values: NDArray[np.int64]) -> NDArray[np.int64]:
+        scaled = _fixed_point.rescale(values - in_zero, multiplier, shift)
+        sums = _quantize.wrap_int32(scaled + out_zero)
+        return _fixed_point.clamped(sums.astype(np.int64), result)
+
+    if source.dtype != "int32":
+        return lookup(source, result, answers, target)
+    params: dict[str, int | Tensor | Constant] = {
+        "input_zero": in_zero,
+        "multiplier": multiplier,
+        "shift": shift,
+        "output_zero": out_zero,
+    }
+    return (Alternative("plain", (_launch("quantize_int32", source, result, params, target),)),)
+
+
+def _from_floats(source: Tensor, result: Tensor, target: Target) -> Launch:
+    scale, zero_point = _quantize.per_tensor(result, _quantize.QUANT)
+    if not 2.0**-96 < scale < 2.0**96:
+        raise Unsupported(f"scale {scale}: only 2^-96 to 2^96, so that its reciprocal is exact")
     limits = np.iinfo(result.dtype)
+    # What this machine's conversion makes of the quotients an int32 cannot hold: C does not say,
+    # so TFLite's answer is the processor's.
+    with np.errstate(invalid="ignore"):
+        converted = np.array([-3e9, 3e9, np.nan], np.float32).astype(np.int32)
+    sums = _quantize.wrap_int32(converted.astype(np.int64) + zero_point)
+    lowest, highest, nan = np.clip(sums, limits.min, limits.max).tolist()
+    params: dict[str, int | Tensor | Constant] = {
+        "factor": bits(1 / scale),
+        "output_zero": zero_point,
+        "thresholds": Constant(
+            4 * (int(limits.max) - int(limits.min) + 1),
+            lambda: _thresholds(scale, zero_point, int(limits.min), int(limits.max)),
+        ),
+        "beyond": bits(float(_first_to_reach(np.array([2.0**31], np.float32), scale)[0])),
+        "lowest": lowest,
+        "highest": highest,
+        "not_a_number": nan,
+    }
+    return _launch("quantize_float", source, result, params, target)
 
-    def table() -> NDArray[np.generic]:
-        # Row i belongs to the byte i, whichever sign it has.
-        values = np.arange(256, dtype=np.uint8).view(source.dtype)
-        answers = [
-            _quantize.multiply_by_quantized_multiplier(int(v) - in_zero, multiplier, shift)
-            for v in values
-        ]
-        clamped = np.clip(np.array(answers) + out_zero, limits.min, limits.max)
-        return np.asarray(clamped, result.dtype)
 
-    elements = math.prod(source.shape)
-    tile_items = 64 if target.group_items > 1 else 4096
-    launch = Launch(
+def _launch(
+    kernel: str,
+    source: Tensor,
+    result: Tensor,
+    params: dict[str, int | Tensor | Constant],
+    target: Target,
+) -> Launch:
+    limits = np.iinfo(result.dtype)
+    elements = elements_of(result)
+    tiles, group_items, tile_items = element_tiles(elements, target)
+    return Launch(
         "quantize",
-        "quantize_quant8",
-        tiles=-(-elements // tile_items),
-        group_items=target.group_items,
+        kernel,
+        tiles=tiles,
+        group_items=group_items,
         params={
             "input": source,
             "output": result,
-            "table": Constant(256, table),
+            **params,
+            "output_min": int(limits.min),
+            "output_max": int(limits.max),
             "elements": elements,
             "tile_items": tile_items,
         },
         reads=(source,),
         writes=(result,),
+        defines={"ELEM": ELEM[result.dtype]},
     )
-    return (Alternative("plain", (launch,)),)
+
+
+def _thresholds(scale: float, zero_point: int, lowest: int, highest: int) -> NDArray[np.float32]:
+    """Return for each output value the least float that gives it; nothing is below the lowest."""
+    steps = np.arange(lowest + 1, highest + 1) - zero_point
+    halves = (steps - 0.5).astype(np.float32)
+    # Ties go away from zero: up from +0.5, but not from -0.5.
+    reached = np.where(steps > 0, halves, np.nextafter(halves, np.float32(np.inf)))
+    first = np.array([-np.inf], np.float32)
+    return np.concatenate([first, _first_to_reach(reached, scale)])
+
+
+def _first_to_reach(quotients: NDArray[np.float32], scale: float) -> NDArray[np.float32]:
+    """Return the least floats that, divided by the scale in float32, are as large."""
+    divisor = np.float32(scale)
+    near = (quotients.astype(np.float64) * scale).astype(np.float32)
+    for _ in range(4):
+        near = np.nextafter(near, np.float32(-np.inf))
+    for _ in range(8):
+        near = np.where(near / divisor >= quotients, near, np.nextafter(near, np.float32(np.inf)))
+    return near

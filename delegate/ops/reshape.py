@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from delegate.errors import Unsupported
-from delegate.graph.ir import Node
+from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Target, size_bytes
 from delegate.ops import _quantize
 from delegate.ops._geometry import shape_text
@@ -18,12 +20,39 @@ def lower_reshape(node: Node, target: Target) -> tuple[Alternative, ...]:
     """View the input's values under the output's shape.
 
     Raises:
-        Unsupported: the sizes differ, the new shape is computed, a type without a fixed size.
+        Unsupported: the sizes differ, the new shape is computed, or another one than the output's.
+    Source: tflite/kernels/reshape.cc
     """
     (source,), (shape,) = _quantize.inputs_of(node.inputs, 1, 1)
     result = _quantize.output_of(node.outputs)
     if shape is not None and shape.data is None:
         raise Unsupported("the new shape is computed at run time")
+    alternatives = view(source, result)
+    wanted = _wanted(shape, node.options.get("new_shape"))
+    rest = math.prod(size for size in wanted if size != -1)
+    if wanted.count(-1) == 1 and rest > 0:
+        wanted = tuple(math.prod(source.shape) // rest if n == -1 else n for n in wanted)
+    if wanted != result.shape:
+        raise Unsupported(f"the new shape is {wanted}, the output's {result.shape}")
+    return alternatives
+
+
+def _wanted(shape: Tensor | None, option: object) -> tuple[int, ...]:
+    # As TFLite: an input that is no vector of int32 does not count.
+    if shape is not None and shape.dtype == "int32" and len(shape.shape) == 1:
+        return tuple(np.asarray(shape.data).tolist())
+    if not isinstance(option, (tuple, list)):
+        raise Unsupported("no new shape: neither an input nor an option has it")
+    wanted = tuple(option)
+    return () if wanted == (0,) else wanted  # how old converters write a scalar
+
+
+def view(source: Tensor, result: Tensor) -> tuple[Alternative, ...]:
+    """Return the one alternative of an op whose output has the bytes of its input.
+
+    Raises:
+        Unsupported: the types or sizes differ, they are empty or of no fixed size.
+    """
     try:
         same = source.dtype == result.dtype and size_bytes(source) == size_bytes(result)
     except TypeError:
@@ -33,4 +62,6 @@ def lower_reshape(node: Node, target: Target) -> tuple[Alternative, ...]:
             f"{source.dtype} {shape_text(source)} -> {result.dtype} {shape_text(result)}: "
             "type and size must stay"
         )
+    if 0 in result.shape:
+        raise Unsupported(f"shape {shape_text(result)}: it is empty")
     return (Alternative("view", (), view=(source, result)),)

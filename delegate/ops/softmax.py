@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SOFTMAX over the last axis: 8 bit in the reference kernel's fixed point, and float32.
+"""SOFTMAX over the last axis: 8 and 16 bits in the reference kernels' fixed point, and float32.
 
 A row a work-item, or a row a work-group.
 """
@@ -14,16 +14,17 @@ from numpy.typing import NDArray
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch, Target
-from delegate.ops import _float, _quantize
+from delegate.ops import _fixed_point, _float, _quantize
+from delegate.ops._activation import ends_of_lines, on_lines
+from delegate.ops._elements import ELEM
+from delegate.ops._fixed_point import DISTANCE_BITS
 from delegate.ops._geometry import shape_text
 from delegate.ops._registry import lowers
 
-# Integer bits of the scaled distance that exp() takes, of 31. Source: reference/softmax.h
-_DISTANCE_BITS = 5
-
-
 # From so many values on, a row is worth a work-group: below, making its table takes longer.
 _LEAST_DEPTH = 32
+# Sums of so many int16 exponentials stay within an int32, and a work-item's loops below 65,535.
+_MOST_DEPTH_16 = 16384
 
 
 @lowers("SOFTMAX")
@@ -33,16 +34,18 @@ def lower_softmax(node: Node, target: Target) -> tuple[Alternative, ...]:
     Shapes:
         input (..., c) -> output (..., c), rows of c
     Raises:
-        Unsupported: types other than uint8, int8 and float32, an 8-bit output's scale other than
-            1/256.
-    Source: tflite/kernels/internal/reference/softmax.h, quantization_util.cc
+        Unsupported: types other than uint8, int8, int16 and float32, or int16 from 8 bits; an
+            output's scale and zero point other than TFLite's for the types.
+    Source: tflite/kernels/activations.cc SoftmaxPrepare, internal/reference/softmax.h Softmax,
+    SoftmaxInt16, quantization_util.cc
     PreprocessSoftmaxScaling; TFLite's optimised kernels use floats and differ in 1 of 10^5 values.
     Floats are within (c + 8) * 2^-23 of the reference's value, and 2e-38: both round c additions,
     and exp() here is off by up to 2^-22.
     """
     (source,), _ = _quantize.inputs_of(node.inputs, 1)
     result = _quantize.output_of(node.outputs)
-    if source.dtype != result.dtype:
+    widens = source.dtype in _quantize.QUANT8 and result.dtype == "int16"
+    if source.dtype != result.dtype and not widens:
         raise Unsupported(f"{source.dtype} in, {result.dtype} out: they must be equal")
     if source.shape != result.shape:
         raise Unsupported(f"{shape_text(source)} -> {shape_text(result)}: the shape must stay")
@@ -67,10 +70,13 @@ def lower_softmax(node: Node, target: Target) -> tuple[Alternative, ...]:
             raise Unsupported(f"beta {beta}: it must be finite and not negative")
         family, table_ints = "float", 0
         common["beta"] = _float.bits(beta)
+    elif source.dtype == "int16":
+        family, table_ints = "quant16", 0
+        common |= _quant16_params(source, result, beta)
     else:
         family, table_ints = "quant8", 256
         common |= _quant8_params(source, result, beta)
-        defines["ELEM"] = _quantize.ELEM[source.dtype]
+        defines = {"ELEM": ELEM[source.dtype], "OUT": ELEM[result.dtype]}
     plain = Launch(
         "softmax",
         f"softmax_{family}",
@@ -83,7 +89,7 @@ def lower_softmax(node: Node, target: Target) -> tuple[Alternative, ...]:
     )
     plain_last = (Alternative("plain", (plain,)),)
     lanes = _float.lanes_of(depth, target, 16 if family == "float" else 8)
-    if depth < _LEAST_DEPTH or lanes == 0:
+    if depth < _LEAST_DEPTH or lanes == 0 or family == "quant16":
         return plain_last
     defines = defines | {"LANES": lanes, "ALONE": int(target.group_items == 1)}
     if target.group_items > 1:
@@ -106,22 +112,18 @@ def _quant8_params(
 ) -> dict[str, int | Tensor | Constant]:
     """Return the table of exponentials and the output's range."""
     in_scale, _ = _quantize.per_tensor(source)
-    out_scale, out_zero = _quantize.per_tensor(result)
     limits = np.iinfo(result.dtype)
-    if out_scale != 1 / 256 or out_zero != limits.min:
-        raise Unsupported(
-            f"output scale {out_scale}, zero point {out_zero}: TFLite's is 1/256, {limits.min}"
-        )
-    real = beta * in_scale * (1 << (31 - _DISTANCE_BITS))
+    _require_output(result, 2.0**-limits.bits, int(limits.min))
+    real = beta * in_scale * (1 << (31 - DISTANCE_BITS))
     if not 1 < real < math.inf:
         raise Unsupported(f"beta {beta} with scale {in_scale}: out of range")
     multiplier, left_shift = _quantize.quantize_multiplier(min(real, float((1 << 31) - 1)))
 
     def table() -> NDArray[np.int32]:
         # exp by the distance below the row's maximum; then the same as the sum takes it.
-        farthest = ((1 << _DISTANCE_BITS) - 1 << (31 - _DISTANCE_BITS)) >> left_shift
+        farthest = ((1 << DISTANCE_BITS) - 1 << (31 - DISTANCE_BITS)) >> left_shift
         entries = [
-            _exp_on_negative_values(
+            _fixed_point.exp_on_negative_values(
                 _quantize.rounding_doubling_high_mul(-distance << left_shift, multiplier)
             )
             if distance <= farthest
@@ -135,29 +137,43 @@ def _quant8_params(
         "table": Constant(2048, table),
         "output_min": int(limits.min),
         "output_max": int(limits.max),
+        "output_bits": limits.bits,
     }
 
 
-def _exp_on_negative_values(a: int) -> int:
-    """Return exp(a), a <= 0 with 5 integer bits, in 31 fractional bits.
+def _quant16_params(
+    source: Tensor, result: Tensor, beta: float
+) -> dict[str, int | Tensor | Constant]:
+    """Return the exponentials of all distances, and the lines that stand for 1 / (1 + x)."""
+    in_scale, _ = _quantize.per_tensor(source, _quantize.QUANT)
+    _require_output(result, 2.0**-15, 0)
+    if source.shape[-1] > _MOST_DEPTH_16:
+        raise Unsupported(f"rows of {source.shape[-1]}: at most {_MOST_DEPTH_16} of int16")
+    real = float(np.float32(beta) * np.float32(in_scale)) / (10.0 / 65535)
+    multiplier, shift = _quantize.quantize_multiplier(real)
+    if not multiplier or shift > 14:
+        raise Unsupported(f"beta {beta} with scale {in_scale}: out of range")
+    zero, one, steps = np.float64(0), np.float64(1), np.float64(1 << 15)
 
-    Source: gemmlowp fixedpoint.h exp_on_negative_values and
-    exp_on_interval_between_negative_one_quarter_and_0_excl, with their constants
-    """
-    if a == 0:
-        return (1 << 31) - 1
-    high_mul, divide = _quantize.rounding_doubling_high_mul, _quantize.rounding_divide_by_pot
-    quarter = 1 << (31 - _DISTANCE_BITS - 2)
-    below_quarter = (a & (quarter - 1)) - quarter
-    # Taylor's series around -1/8.
-    x = (below_quarter << _DISTANCE_BITS) + (1 << 28)
-    x2 = high_mul(x, x)
-    x3, x4 = high_mul(x2, x), high_mul(x2, x2)
-    tail = divide(high_mul(divide(x4, 2) + x3, 715827883) + x2, 1)  # 1/3
-    result = 1895147668 + high_mul(1895147668, x + tail)  # exp(-1/8)
-    # exp(-1/4), exp(-1/2), exp(-1), ... for each bit of what is left.
-    factors = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)
-    for bit, factor in enumerate(factors):
-        if (below_quarter - a) & (quarter << bit):
-            result = high_mul(result, factor)
-    return result
+    def exponentials() -> NDArray[np.int16]:
+        # Distances below the row's maximum; from 10 on, all are alike.
+        scaled = _fixed_point.rescale(-np.arange(1 << 16), multiplier, shift)
+        entries = ends_of_lines(-10 * one, zero, steps, np.exp)
+        return on_lines(entries, np.maximum(scaled + ((1 << 15) - 1), -(1 << 15)))
+
+    def reciprocals() -> NDArray[np.int16]:
+        return ends_of_lines(zero, one, steps, lambda x: 1 / (1 + x))
+
+    return {"table": Constant(1 << 17, exponentials), "reciprocals": Constant(1026, reciprocals)}
+
+
+def _require_output(result: Tensor, scale: float, zero_point: int) -> None:
+    quantization = result.quantization
+    if quantization is None:
+        raise Unsupported(f"{result.dtype} without quantisation: scale and zero point are missing")
+    if (quantization.scale, quantization.zero_point) != ((scale,), (zero_point,)):
+        found = ", ".join(map(str, quantization.scale))
+        zeros = ", ".join(map(str, quantization.zero_point))
+        raise Unsupported(
+            f"output scale {found}, zero point {zeros}: TFLite's is {scale}, {zero_point}"
+        )

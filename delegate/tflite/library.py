@@ -72,7 +72,9 @@ def rules(package: str) -> Rules:
         older_comparisons=package == "tflite_runtime",
         int16_sums_of_int32=package == "tflite_runtime",
         batch_matmul_mixes_rows=package == "tflite_runtime",
+        reverses_first_axis=package == "tflite_runtime",
         saturating_cast=package != "tflite_runtime",
+        leaky_relu_by_size=package != "tflite_runtime",
         float_function=float_function,
     )
 

@@ -19,6 +19,7 @@ from delegate.probe import _launch as self_test_launch
 from delegate.runtime import kernels as runtime_kernels
 from delegate.runtime.device import Device
 from delegate.runtime.kernels import OPTIONS, Kernels, defines_of, folder
+from tests.support.activations import activation_nodes
 from tests.support.cases import (
     DOTS,
     FLOAT4,
@@ -33,9 +34,13 @@ from tests.support.cases import (
     require_isa,
 )
 from tests.support.convolution import Convolution
+from tests.support.convolution_like import convolution_like_nodes
 from tests.support.floats import FloatConvolution
 from tests.support.model import const, op, t
+from tests.support.moves import typed_nodes
 from tests.support.nodes import valid_nodes
+from tests.support.pairs import pair_nodes
+from tests.support.reductions import typed_reducing_nodes
 
 # A device need not have these types; the builtin functions' headers are read before our macros.
 FORBIDDEN = {
@@ -59,6 +64,11 @@ WAYS_BUILT = (*WAYS, LANES_2, *X86, *NVIDIA, FLOAT4, NEAREST, STAGED, *DOTS)
 
 
 def _nodes() -> Iterator[Node]:
+    yield from activation_nodes()
+    yield from typed_nodes()
+    yield from pair_nodes()
+    yield from typed_reducing_nodes()
+    yield from convolution_like_nodes()
     for dtype in ("uint8", "int8"):
         for kernel in ((1, 1), (3, 3)):  # more channels than one group of some kernels takes
             yield Convolution(size=(5, 5, 8), kernel=kernel, out_c=40, dtype=dtype).node()
@@ -95,7 +105,7 @@ def _launches() -> dict[str, tuple[Launch, Way]]:
     found.append((dot, WAYS[0]))
     for way in WAYS_BUILT:
         for twice in (False, True):
-            rules = Rules(fully_connected_double_rounding=twice)
+            rules = Rules(fully_connected_double_rounding=twice, int16_sums_of_int32=twice)
             for node in _nodes():
                 for alternative in ops.lower(node, replace(way.target, rules=rules)):
                     chosen = emulated(alternative) if way.is_emulated else alternative

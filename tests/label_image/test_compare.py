@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from delegate import Graph
 from label_image import compare as module
 from label_image.classify import Delegation, Job, PathRun, RunError
-from label_image.compare import compare
+from label_image.compare import Difference, compare, difference, distances, judged
 from label_image.runtime import Runtime
 from label_image.timing import Times
+from tests.support.model import graph_of, op, t
 
 TIMES = Times(1.0, 1.0, 1.0, 1.0, 1.0)
 GRAPH = Graph((), (), (), ())
@@ -148,3 +149,99 @@ def test_outputs_of_different_shapes_are_not_compared(tflite: Callable[..., list
     tflite([bytes_of(1, 2)], [bytes_of(1, 2)])
     found = compare(JOB, path([bytes_of(1)], [bytes_of(1)]), RUNTIME, GRAPH)
     assert found.gpu_to_reference.reason == "the outputs have different shapes"
+
+
+DTYPES = ["bool", "uint8", "int8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_integers_of_every_type_are_compared_over_their_whole_range(dtype: str) -> None:
+    ends = (0, 1) if dtype == "bool" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    least, greatest = (np.array([[end]], dtype) for end in ends)
+    apart = int(ends[1]) - int(ends[0])
+    assert difference([least], [greatest], "").quanta == apart
+    assert difference([greatest], [least], "").quanta == apart
+    assert difference([least], [least], "").quanta == 0
+
+
+def test_scalars_and_empty_outputs_are_compared() -> None:
+    outputs = [np.array(3, np.int16), np.zeros((0, 2), np.int32)]
+    assert difference(outputs, [np.array(5, np.int16), outputs[1]], "").each == (2, 0)
+
+
+def test_each_output_has_its_own_distance() -> None:
+    ours = [np.array([1.5], np.float32), np.array([True, False]), np.array([7], np.int64)]
+    theirs = [np.array([1.25], np.float32), np.array([True, True]), np.array([9], np.int64)]
+    found = difference(ours, theirs, "")
+    assert found.each == (0.25, 1, 2)
+    assert (found.quanta, found.floats) == (2, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "apart"),
+    [
+        ([np.nan, 1.0], [np.nan, 1.0], 0.0),
+        ([np.nan], [1.0], np.inf),
+        ([np.inf], [np.inf], 0.0),
+        ([np.inf], [-np.inf], np.inf),
+        ([3.4e38], [-3.4e38], 2 * float(np.float32(3.4e38))),
+        ([0.0], [-0.0], 0.0),
+    ],
+)
+def test_floats_that_are_no_numbers_are_compared(
+    one: list[float], other: list[float], apart: float
+) -> None:
+    ours, theirs = np.array(one, np.float32), np.array(other, np.float32)
+    assert difference([ours], [theirs], "").floats == apart
+
+
+def test_text_is_not_compared() -> None:
+    words = np.array([b"a", b"b"], object)
+    assert difference([words, bytes_of(1)], [words, bytes_of(4)], "").each == (None, 3)
+
+
+def test_float_outputs_are_compared_where_asked(tflite: Callable[..., list[Job]]) -> None:
+    ours, theirs = np.array([0.5], np.float32), np.array([0.75], np.float32)
+    asked = tflite([theirs], [theirs])
+    found = compare(JOB, path([ours], [ours]), RUNTIME, GRAPH, floats=True)
+    assert len(asked) == 2
+    assert (found.gpu_to_reference.quanta, found.gpu_to_reference.floats) == (None, 0.25)
+    assert distances(found.gpu_to_reference, found.gpu_to_cpu, 0) == {
+        "max_difference_reference": 0.25,
+        "max_difference_cpu": 0.25,
+    }
+
+
+def test_distances_that_json_does_not_know_are_null(tflite: Callable[..., list[Job]]) -> None:
+    ours, theirs = np.array([np.nan], np.float32), np.array([0.75], np.float32)
+    tflite([theirs], RunError("Failed to allocate tensors!"))
+    found = compare(JOB, path([ours], [ours]), RUNTIME, GRAPH, floats=True)
+    assert distances(found.gpu_to_reference, found.gpu_to_cpu, 0) == {
+        "max_difference_reference": None,
+        "max_difference_cpu": None,
+    }
+    assert distances(None, None, 0) == {}
+
+
+def chosen(middle: str, scale: float | None) -> Graph:
+    """Return a net whose integer output follows from values of this type."""
+    source, values = t((1, 3), middle, scale), t((1, 3), middle, scale)
+    axis, index = t((), "int32", data=1), t((1,), "int64")
+    return graph_of([op("RELU", [source], [values]), op("ARG_MAX", [values, axis], [index])])
+
+
+def test_integers_found_by_floats_may_differ_and_others_may_not() -> None:
+    found = difference([np.array([3])], [np.array([8])], "")
+    assert judged(found, chosen("int8", 0.5)) == Difference(5)
+    assert judged(found, chosen("float32", None)) == Difference(
+        None, "integers that floats decide are up to 5 apart, which rounding may explain"
+    )
+    equal = difference([np.array([3])], [np.array([3])], "")
+    assert judged(equal, chosen("float32", None)) == Difference(0)
+    assert judged(Difference(None, "why"), chosen("float32", None)) == Difference(None, "why")
+
+
+def test_quantised_outputs_of_a_net_with_floats_may_not_differ() -> None:
+    source, middle, result = t((1, 3)), t((1, 3)), t((1, 3), "int8", 0.5)
+    net = graph_of([op("RELU", [source], [middle]), op("QUANTIZE", [middle], [result])])
+    assert judged(difference([bytes_of(3)], [bytes_of(4)], ""), net) == Difference(1)

@@ -48,6 +48,7 @@ NOT_DONE = [
     ("--use_coreml=true", "Core ML"),
     ("--external_delegate_options=a:b", "--external_delegate_path"),
     ("--device=gpu", "--use_gpu"),
+    ("--device_profile=v3d", "--use_gpu"),
     ("--exclude_ops=ADD", "--use_gpu"),
     ("--device_timeout=3", "--use_gpu"),
 ]
@@ -83,6 +84,10 @@ WRONG_VALUES = [
     ("--external_delegate_options=a:b:c", "'a:b:c' is not key:value"),
     ("--external_delegate_options=a", "'a' is not key:value"),
     ("--external_delegate_options=:b", "':b' is not key:value"),
+    ("--input a", "'a' is not NAME=FILE.npy"),
+    ("--input =a.npy", "'=a.npy' is not NAME=FILE.npy"),
+    ("--input=a=", "'a=' is not NAME=FILE.npy"),
+    ("--output_dir=", "'' is no folder's name"),
 ]
 WRONG_WORDS = [
     ("--nosuch", "unknown option --nosuch"),
@@ -265,6 +270,24 @@ def test_the_external_delegate_goes_before_ours() -> None:
     assert warning == "--use_gpu does nothing: the external delegate is used instead"
 
 
+def test_every_input_given_counts() -> None:
+    assert parse([]).inputs == ()
+    settings = parse(["--input", "a:0=x.npy", "--input=1=folder/y=z.npy"])
+    assert settings.inputs == (("a:0", "x.npy"), ("1", "folder/y=z.npy"))
+    assert parse([]).inputs == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "asked"), [("", False), ("-i a", True), ("--image=a", True), ("a.bmp", True)]
+)
+def test_an_image_that_was_asked_for_is_told_apart(line: str, asked: bool) -> None:
+    assert parse(words(line)).is_image_asked == asked
+
+
+def test_outputs_are_written_where_asked() -> None:
+    assert (parse([]).output_dir, parse(words("--output_dir o")).output_dir) == (None, "o")
+
+
 def test_excluded_ops_are_separated_by_commas() -> None:
     assert parse(words("--use_gpu --exclude_ops SOFTMAX,,CONV_2D")).exclude_ops == (
         "SOFTMAX",
@@ -282,7 +305,17 @@ def test_the_usage_shows_every_flag_once_in_its_group() -> None:
         assert f"--{name} " in tflite
     for name in ("use_gpu", "gpu_backend", "external_delegate_path", "use_xnnpack", "help"):
         assert f"--{name}" in tflite
-    for name in ("batch", "device", "list_devices", "json", "compare", "cpu_kernels", "tune"):
+    for name in (
+        "batch",
+        "device",
+        "input",
+        "output_dir",
+        "list_devices",
+        "json",
+        "compare",
+        "cpu_kernels",
+        "tune",
+    ):
         assert f"--{name} " in ours
     for line, _ in NOT_DONE[:4]:
         assert line.split("=")[0] in no_effect

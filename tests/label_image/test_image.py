@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
-from label_image.image import MAX_PIXELS, PictureError, load_picture, to_input
+from label_image.image import MAX_PIXELS, PictureError, is_picture, load_picture, to_input
 from label_image.labels import format_row, top_results
 from label_image.runtime import find_runtime
 from tests.support.model import one_op_model, t
@@ -714,6 +714,34 @@ def test_models_that_take_no_picture(
 ) -> None:
     with pytest.raises(PictureError, match=text):
         to_input(random_pixels(4, 4, 3), shape, dtype, std=std)
+
+
+@pytest.mark.parametrize(
+    ("scale", "zero_point", "ends"),
+    [(1 / 32768, 0, [-32768, 32767]), (0.25, 3, [-1, 7]), (1e-9, 0, [-32768, 32767])],
+    ids=["unit", "coarse", "beyond-the-range"],
+)
+def test_int16_inputs_hold_normalised_pixels_in_their_own_scale(
+    scale: float, zero_point: int, ends: list[int]
+) -> None:
+    picture = np.array([[[0, 63, 255]]], np.uint8)
+    tensor = to_input(picture, (1, 1, 1, 3), np.int16, scale=scale, zero_point=zero_point)
+    assert tensor.dtype == np.int16
+    expected = np.rint((picture.astype(np.float64) - 127.5) / 127.5 / scale) + zero_point
+    assert np.abs(tensor - expected.clip(-32768, 32767)).max() <= 1
+    assert tensor.reshape(-1)[::2].tolist() == ends
+
+
+def test_is_picture_says_what_to_input_takes() -> None:
+    for shape in ((1, 2, 2, 3), (1, 2, 2, 1), (1, 2, 2, 2), (2, 2, 2, 3), (1, 0, 2, 3), (2, 3), ()):
+        for dtype in ("uint8", "int8", "int16", "int32", "float32", "bool"):
+            for scale in (0.0, 0.5):
+                try:
+                    to_input(random_pixels(4, 4, 3), shape, dtype, scale=scale)
+                except PictureError:
+                    assert not is_picture(shape, dtype, scale)
+                else:
+                    assert is_picture(shape, dtype, scale)
 
 
 def test_a_large_picture_takes_little_memory_to_resize() -> None:

@@ -117,6 +117,29 @@ def test_other_input_types_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
+    ("output", "fed", "scale", "zero_point"),
+    [
+        (np.array([[16384, 8192]], np.int16), "int16", 2**-15, 0),
+        (np.array([[16384, 8192]], np.int16), "uint8", 2**-15, 0),
+        (np.array([[64, 0]], np.int8), "int32", 2**-8, -64),
+        (np.array([[0.5, 0.25]], np.float32), "int32", 0.0, 0),
+        (np.array([[0.5, 0.25]], np.float32), "int16", 0.0, 0),
+    ],
+    ids=["int16", "int16-of-uint8", "int8-of-int32", "float-of-int32", "float-of-int16"],
+)
+def test_types_label_image_does_not_decode_go_by_the_output_s_own_scale(
+    output: NDArray[np.generic], fed: str, scale: float, zero_point: int
+) -> None:
+    rows = top_results(output, fed, 5, scale=scale, zero_point=zero_point)
+    assert rows == [Row(0, 0.5), Row(1, 0.25)]
+
+
+def test_the_output_s_scale_is_ignored_where_label_image_ignores_it() -> None:
+    output = np.array([[255]], np.uint8)
+    assert top_results(output, np.uint8, 5, scale=0.25, zero_point=7) == [Row(0, 1.0)]
+
+
+@pytest.mark.parametrize(
     ("score", "text"),
     [
         (np.float32(198) / np.float32(255), "0.776471"),

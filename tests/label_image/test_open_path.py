@@ -29,6 +29,17 @@ FLAT = chain_model(
 REVERSED = chain_model(
     [op("REVERSE_V2", [image(), const(np.zeros(1, np.int32))], [image()])],
 )
+# An op that OpenCL does not have.
+NOT_OURS = chain_model(
+    [
+        op(
+            "REVERSE_SEQUENCE",
+            [image(), const(np.full(1, 2, np.int32))],
+            [image()],
+            {"seq_dim": 1, "batch_dim": 0},
+        )
+    ],
+)
 
 
 def pictures(graph: Graph, count: int) -> NDArray[Any]:
@@ -140,9 +151,14 @@ def test_opencl_goes_through_tflite_where_no_batch_is_asked_for(device: DeviceIn
 @pytest.mark.parametrize(
     ("model", "options", "why", "delegated"),
     [
-        (FLAT, {"exclude_ops": ["RESHAPE"]}, "--exclude_ops leaves nodes to the CPU", 1),
+        (
+            FLAT,
+            {"exclude_ops": ["RESHAPE"], "min_nodes_per_partition": 1},
+            "--exclude_ops leaves nodes to the CPU",
+            1,
+        ),
         (FLAT, {"min_nodes_per_partition": 3}, "--min_nodes_per_partition leaves", 0),
-        (REVERSED, {}, "node 0 (REVERSE_V2): op REVERSE_V2 is not implemented", 0),
+        (NOT_OURS, {}, "node 0 (REVERSE_SEQUENCE): op REVERSE_SEQUENCE is not implemented", 0),
     ],
     ids=["excluded", "too-small", "not-supported"],
 )

@@ -96,6 +96,18 @@ def test_what_cannot_be_compared_says_why() -> None:
     assert "differ" not in text
 
 
+def test_floats_are_reported_beside_integers_and_alone() -> None:
+    both = Difference(0, "", (0, 0.25))
+    text = text_of(ALL, Comparison(CPU, "", both, Difference(0, "", (0, 0.5)), both))
+    assert "outputs equal to TFLite's reference kernels: 0 quanta floats up to 0.25 from" in text
+    assert "paths differ: up to 0.5 in floats between its XNNPACK and its" in text
+    alone = Difference(None, "the outputs are not quantised", (0.0,))
+    text = text_of(ALL, Comparison(CPU, "", alone, alone, alone))
+    assert "outputs floats equal to TFLite's reference kernels'" in text
+    assert "not compared" not in text
+    assert "differ" not in text
+
+
 def test_a_cpu_that_fails_leaves_its_column_out() -> None:
     failed = replace(EQUAL, cpu=None, cpu_failure="no kernel for CONV_2D")
     text = text_of(ALL, failed)
@@ -200,6 +212,27 @@ def test_without_opencl_the_document_has_no_gpu_part() -> None:
     entry = json.loads(report.document({"model": "m"}, {"cpu": (CPU, [])}, [], None, None))
     assert list(entry) == ["model", "cpu"]
     assert entry["cpu"]["threads"] is None
+
+
+def test_the_document_holds_outputs_instead_of_rows() -> None:
+    alone = Difference(None, "the outputs are not quantised", (0.5,))
+    entry = json.loads(
+        report.document(
+            {}, {"gpu": (gpu(), [])}, [], 4, Comparison(CPU, "", alone, alone, alone),
+            {"gpu": [{"name": "a"}]}, has_scores=False,
+        )
+    )  # fmt: skip
+    assert "results" not in entry["gpu"]
+    assert entry["gpu"]["outputs"] == [{"name": "a"}]
+    assert entry["max_difference_quanta_reference"] is None
+    assert "not_compared" not in entry
+
+
+def test_the_document_holds_further_outputs_beside_rows() -> None:
+    paths: report.Paths = {"cpu": (CPU, [Row(0, 0.5)])}
+    entry = json.loads(report.document({}, paths, [], 4, None, {"cpu": [{"name": "a"}]}))
+    assert entry["cpu"]["outputs"] == [{"name": "a"}]
+    assert len(entry["cpu"]["results"]) == 1
 
 
 def test_what_the_document_does_not_know_is_null_with_a_reason() -> None:

@@ -26,6 +26,7 @@ from tests.support.compare import RUNTIME, interpreter, invoke
 from tests.support.model import chain_model, op, t
 
 SIZE = (1, 4, 4, 3)
+PARTLY = {"exclude_ops": ["RESHAPE"], "min_nodes_per_partition": 1}
 
 
 def pooling_model(dtype: str = "uint8") -> bytes:
@@ -173,7 +174,7 @@ def test_without_comparison_only_opencl_runs(device: DeviceInfo, paths: list[str
 def test_a_part_left_to_the_cpu_is_compared_on_reference_kernels(
     device: DeviceInfo, paths: list[str]
 ) -> None:
-    with series(device, 2, options={"exclude_ops": ["RESHAPE"]}) as made:
+    with series(device, 2, options=PARTLY) as made:
         outcomes = outcomes_of(made, paths)
         assert got(outcomes) == expected(paths)
         assert made.totals.gpu_to_reference == Difference(0)
@@ -323,3 +324,22 @@ def test_the_largest_difference_of_all_pictures_counts() -> None:
     assert totals.cpu_to_reference == Difference(2)
     assert totals.gpu_to_cpu == Difference(None, "why")
     assert (totals.classified, totals.unreadable, totals.wrong) == (3, 1, 2)
+
+
+def test_each_output_has_its_own_largest_difference() -> None:
+    totals = Totals()
+    for each in ((0, 0.5), (3, 0.25), (1, 0.0)):
+        totals.add(Outcome("a", "", (), Difference(each[0], "", each)))
+    assert totals.gpu_to_reference is not None
+    assert totals.gpu_to_reference.each == (3, 0.5)
+    assert (totals.gpu_to_reference.quanta, totals.gpu_to_reference.floats) == (3, 0.5)
+
+
+def test_floats_are_compared_where_asked(device: DeviceInfo, paths: list[str]) -> None:
+    model = pooling_model("float32")
+    job = Job(model, np.zeros(SIZE, np.float32), opencl={"device": device.index}, reference=True)
+    with Series(job, RUNTIME, read_model(model), floats=True) as made:
+        outcomes_of(made, paths, "float32")
+        assert made.totals.gpu_to_reference is not None
+        assert made.totals.gpu_to_reference.floats is not None
+        assert made.totals.gpu_to_reference.floats < 1e-3

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from delegate import DeviceInfo, NoDeviceError, read_model
-from label_image.classify import DelegateFailed, Job, run_path
+from label_image.classify import DelegateFailed, Job, RunError, run_path
 from label_image.runtime import find_runtime
 from label_image.worker import run_in_child
 from tests.support.model import chain_model, op, t
@@ -107,6 +107,29 @@ def test_a_failure_in_the_child_is_told() -> None:
         run_in_child(JOB, 60, answer(stdout=[], kind="failed", content="CL_OUT_OF_RESOURCES"))
 
 
+def test_a_model_that_cannot_run_is_told_apart_from_a_failure() -> None:
+    with pytest.raises(RunError, match="Failed to allocate tensors: no such op"):
+        run_in_child(
+            JOB,
+            60,
+            answer(stdout=[], kind="cannot_run", content="Failed to allocate tensors: no such op"),
+        )
+
+
+def test_every_input_s_values_cross_to_the_child() -> None:
+    other = np.array([[True, False]])
+    job = replace(JOB, input_number=1, other_inputs=((0, other), (2, np.zeros(0, np.int64))))
+    code = (
+        "import json, sys; from label_image.worker import _job_from; "
+        "job = _job_from(json.load(sys.stdin)); print(json.dumps({'stdout': [], 'kind': 'failed', "
+        "'content': repr([job.input_number, [(n, a.tolist(), str(a.dtype)) "
+        "for n, a in job.other_inputs]])}))"
+    )
+    with pytest.raises(DelegateFailed) as caught:
+        run_in_child(job, 60, child(code))
+    assert str(caught.value) == "[1, [(0, [[True, False]], 'bool'), (2, [], 'int64')]]"
+
+
 def test_the_request_does_not_depend_on_the_current_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,7 +158,11 @@ def test_a_child_gives_what_a_run_here_gives(device: DeviceInfo, model: bytes) -
         model=model,
         input=np.arange(48, dtype=np.uint8).reshape(1, 4, 4, 3),
         count=2,
-        opencl={"device": device.index, "exclude_ops": ["AVERAGE_POOL_2D"]},
+        opencl={
+            "device": device.index,
+            "exclude_ops": ["AVERAGE_POOL_2D"],
+            "min_nodes_per_partition": 1,
+        },
         reference=True,
         quiet=True,
     )

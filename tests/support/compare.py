@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ from delegate import DeviceInfo, Graph, OpenCLDelegate, read_model
 from label_image.runtime import find_runtime
 
 RUNTIME = find_runtime()
+# A whole run of the tests may keep another device's limits: TEST_DEVICE_PROFILE=v3d
+_OPTIONS = {"tune": "off", "device_profile": os.environ.get("TEST_DEVICE_PROFILE") or None}
 Arrays = list[NDArray[Any]]
 Bounds = list[NDArray[np.float64]]
 
@@ -69,13 +72,14 @@ def inputs_for(graph: Graph, seed: int = 0) -> list[Arrays]:
             if tensor.dtype == "bool":
                 arrays.append(rng.integers(0, 2, tensor.shape).astype(bool))
                 continue
-            if tensor.dtype == "float32":
+            if tensor.dtype in ("float32", "float16"):
                 values = rng.standard_normal(tensor.shape)
                 if kind == "ends":
-                    values = values * 10 ** rng.uniform(-6, 6, tensor.shape)
+                    widest = 6 if tensor.dtype == "float32" else 3
+                    values = values * 10 ** rng.uniform(-widest, widest, tensor.shape)
                 elif kind == "zero points":
                     values = np.zeros(tensor.shape)
-                arrays.append(values.astype(np.float32))
+                arrays.append(np.asarray(values, tensor.dtype))
                 continue
             limits = np.iinfo(tensor.dtype)
             if kind == "random":
@@ -115,7 +119,7 @@ def assert_exact(
     """
     # Without measuring: a run is the same each time. What tune may take has tests of its own.
     cpu_kernels = cpu_kernels or oracle(model)
-    delegate = OpenCLDelegate(model, device=device.index, **{"tune": "off", **options})
+    delegate = OpenCLDelegate(model, device=device.index, **{**_OPTIONS, **options})
     ours = interpreter(model, delegate, cpu_kernels)
     reference = interpreter(model, cpu_kernels=cpu_kernels)
     assert refusals(delegate) == {}
@@ -135,8 +139,15 @@ def assert_same(got: NDArray[Any], expected: NDArray[Any], where: str) -> None:
     assert got.shape == expected.shape, where
     if got.dtype == np.float32:
         both = np.isnan(got) & np.isnan(expected)
-        bits = (np.where(both, 0, each).view(np.int32).astype(np.int64) for each in (got, expected))
+        bits = (
+            np.where(both, np.float32(0), each).view(np.int32).astype(np.int64)
+            for each in (got, expected)
+        )
         difference = np.abs(np.subtract(*bits))
+    elif got.dtype in (np.float16, np.int64):
+        # As bits: a difference of two of 64 bits may be more than 64 bits hold.
+        bits_type = f"uint{8 * got.itemsize}"
+        difference = (got.view(bits_type) != expected.view(bits_type)).astype(np.int64)
     else:
         difference = np.abs(got.astype(np.int64) - expected.astype(np.int64))
     wrong = np.argwhere(difference)
@@ -172,7 +183,7 @@ def assert_within(
     `bounds`: from a set of inputs, for each element of each output. The rest as `assert_exact`.
     """
     cpu_kernels = cpu_kernels or oracle(model)
-    delegate = OpenCLDelegate(model, device=device.index, **{"tune": "off", **options})
+    delegate = OpenCLDelegate(model, device=device.index, **{**_OPTIONS, **options})
     ours = interpreter(model, delegate, cpu_kernels)
     reference = interpreter(model, cpu_kernels=cpu_kernels)
     assert refusals(delegate) == {}

@@ -10,8 +10,11 @@ import numpy as np
 
 from delegate import Node
 from tests.support.convolution import Convolution
+from tests.support.convolution_like import weight_nodes
 from tests.support.floats import FloatConvolution
 from tests.support.model import const, op, t
+from tests.support.moves import move_nodes
+from tests.support.reductions import reducing_nodes
 
 _POOL: dict[str, Any] = {
     "padding": "SAME",
@@ -68,6 +71,9 @@ def valid_nodes(dtype: str, channels: int = 8, size: int = 5) -> dict[str, Node]
             [t((size, channels), dtype, 0.5, 3)],
             {"fused_activation_function": "NONE", "weights_format": "DEFAULT"},
         ),
+        *move_nodes(dtype, channels, size),
+        *reducing_nodes(dtype, channels, size),
+        *weight_nodes(dtype, channels, size),
     ]
     return {node.op: node for node in nodes}
 

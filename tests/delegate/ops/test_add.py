@@ -20,6 +20,7 @@ from tests.support.cases import (
     LANES_4,
     LANES_8,
     LANES_16,
+    PLAIN,
     SEEDS,
     SIMT,
     Way,
@@ -36,6 +37,7 @@ from tests.support.cases import (
 )
 from tests.support.compare import assert_same, interpreter, invoke, refusals
 from tests.support.model import chain_model, const, op, t
+from tests.support.pairs import QUANT, STRETCHES, Case, cases
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,21 +149,21 @@ def test_vector_launches() -> None:
 
 NODE = Sum().node()
 REFUSALS: dict[str, tuple[Node, str]] = {
-    "broadcast": (
-        changed(NODE, 1, shape=(3,)),
-        "broadcast 1x7x5x3 + 3: only equal shapes are implemented",
-    ),
     "output_shape": (
         changed(NODE, -1, shape=()),
-        "broadcast 1x7x5x3 + 1x7x5x3: only equal shapes are implemented",
+        "1x7x5x3 and 1x7x5x3 -> scalar: they do not stretch to that",
     ),
     "types_differ": (
         changed(NODE, 1, dtype="int8"),
-        "uint8 + int8 -> uint8: they must be equal",
+        "uint8 and int8 -> uint8: they must be equal",
     ),
-    "int16": (
+    "int16_zero_point": (
         changed(changed(changed(NODE, 0, dtype="int16"), 1, dtype="int16"), -1, dtype="int16"),
-        "int16: only uint8 and int8 are implemented",
+        "int16 with zero point 125: it must be 0",
+    ),
+    "int64": (
+        changed(changed(changed(NODE, 0, dtype="int64"), 1, dtype="int64"), -1, dtype="int64"),
+        "int64: only uint8, int8, int16, int32, float32 are implemented",
     ),
     "without_quantisation": (
         changed(NODE, 1, quantization=None),
@@ -253,6 +255,28 @@ def test_add(case: Sum, way: Way, device: DeviceInfo) -> None:
     assert name.split()[0] == way.alternative
 
 
+STRETCHED = [
+    *(Case(op="ADD", shapes=STRETCHES[name]) for name in STRETCHES if name not in ("equal", "one")),
+    *(
+        Case(op="ADD", dtype=dtype, shapes=STRETCHES[name], fused=fused)
+        for name, fused in (("equal", "RELU"), ("channels", "NONE"), ("both", "RELU6"))
+        for dtype in ("int16", "int32", "float32")
+    ),
+    Case(op="ADD", dtype="int16", scales=(0.25, 0.5, 0.5)),
+    Case(op="ADD", dtype="int16", scales=(0.5, 0.125, 0.5), fused="RELU6"),
+    Case(op="ADD", dtype="int16", scales=(0.5, 0.5, 0.5), options={"pot_scale_int16": False}),
+    Case(op="ADD", shapes=((1, 1), (17,)), constant="right"),
+    Case(op="ADD", dtype="uint8", shapes=((48, 4, 17), ()), constant="right"),
+]
+
+
+@pytest.mark.parametrize("way", [PLAIN, LANES_8], ids=str)
+@pytest.mark.parametrize("case", STRETCHED, ids=str)
+def test_stretched_and_other_types(case: Case, way: Way, device: DeviceInfo) -> None:
+    (name,) = assert_exact_way(chain_model([case.node()]), device, way)
+    assert (name == "plain") == (way is PLAIN)
+
+
 EVERY = [
     Sum(shape=(256, 256)),
     Sum(shape=(256, 256), dtype="int8", fused="RELU"),
@@ -291,3 +315,10 @@ def sums(draw: st.DrawFn) -> Sum:
 @given(case=sums(), way=DRAWN_WAYS, seed=SEEDS)
 def test_drawn_add(device: DeviceInfo, case: Sum, way: Way, seed: int) -> None:
     assert_exact_or_refused(case.model(), device, way, seed)
+
+
+@given(case=cases(("ADD",), (*QUANT, "int32", "float32")), way=DRAWN_WAYS, seed=SEEDS)
+def test_drawn_stretched(device: DeviceInfo, case: Case, way: Way, seed: int) -> None:
+    if case.dtype == "int16":  # shifts by powers of two do not stretch
+        case = replace(case, options={"pot_scale_int16": False})
+    assert_exact_or_refused(chain_model([case.node()]), device, way, seed)

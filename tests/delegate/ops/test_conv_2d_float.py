@@ -155,8 +155,8 @@ REFUSALS = {
         "fused activation TANH: only NONE, RELU, RELU6, RELU_N1_TO_1",
     ),
     "groups": (
-        changed(CONV, 0, shape=(1, 7, 5, 6)),
-        "groups: 3 input channels in the weights, 6 in the input",
+        changed(CONV, 0, shape=(1, 7, 5, 7)),
+        "groups: 3 input channels in the weights, 7 in the input, 8 in the output",
     ),
     "output_channels": (
         changed(CONV, -1, shape=(1, 7, 5, 9)),

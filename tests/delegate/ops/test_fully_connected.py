@@ -33,6 +33,7 @@ from tests.support.cases import (
     zero_points,
 )
 from tests.support.model import chain_model, const, op, t
+from tests.support.quant16 import IN_SCALE, RULES, WEIGHT_SCALE, scales_and_bias
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +49,7 @@ class Product:
     keeps_dims: bool = False
     zeros: tuple[int, int, int] | None = None  # of input, weights, output
     multiplier: float = 2.0**-9  # real: input scale * weight scale / output scale
+    per_channel: bool = False
 
     def __str__(self) -> str:
         parts = {
@@ -59,7 +61,7 @@ class Product:
             "keep_num_dims": self.keeps_dims,
             "zeros{}_{}_{}".format(*self.zeros or "---"): self.zeros is not None,
             f"multiplier{self.multiplier:g}": self.multiplier != 2.0**-9,
-            self.dtype: True,
+            self.dtype + ("_per_channel" if self.per_channel else ""): True,
         }
         return "-".join(part for part, is_said in parts.items() if is_said)
 
@@ -70,19 +72,33 @@ class Product:
         in_zero, weight_zero, out_zero = self.zeros or (
             (131, 135, 123) if self.dtype == "uint8" else (3, 0, -5)
         )
-        in_scale, weight_scale = 0.0625, 0.03125  # so that simple multipliers give ties
-        bias = np.random.default_rng(seed).integers(-(2**12), 2**12, self.out_c).astype(np.int32)
-        bias_scale = float(np.float32(in_scale) * np.float32(weight_scale))
+        rng = np.random.default_rng(seed)
+        weights = integers((self.out_c, in_c), self.dtype, seed)
+        if self.dtype == "int16":
+            scales, bias, out_scale = scales_and_bias(
+                self.out_c, self.multiplier, self.per_channel, seed
+            )
+            in_zero, weight_zero, out_zero = 0, 0, 0
+            weights = np.maximum(integers((self.out_c, in_c), "int8", seed), -127)
+        else:
+            scales = WEIGHT_SCALE
+            if self.per_channel:
+                scales = (WEIGHT_SCALE * rng.uniform(0.01, 1, self.out_c)).astype(np.float32)
+            bias = const(
+                rng.integers(-(2**12), 2**12, self.out_c).astype(np.int32),
+                np.float32(IN_SCALE) * np.float32(scales),
+            )
+            out_scale = IN_SCALE * WEIGHT_SCALE / self.multiplier
         return op(
             "FULLY_CONNECTED",
             [
-                t(self.shape, self.dtype, in_scale, in_zero),
-                const(integers((self.out_c, in_c), self.dtype, seed), weight_scale, weight_zero),
-                const(bias, bias_scale) if self.has_bias else None,
+                t(self.shape, self.dtype, IN_SCALE, in_zero),
+                const(weights, scales, weight_zero),
+                bias if self.has_bias else None,
             ],
-            [t(out_shape, self.dtype, in_scale * weight_scale / self.multiplier, out_zero)],
+            [t(out_shape, self.dtype, out_scale, out_zero)],
             {"fused_activation_function": self.fused, "keep_num_dims": self.keeps_dims},
-            version=4,
+            version=7 if self.dtype == "int16" else 4,
         )
 
     def model(self, seed: int = 0) -> bytes:
@@ -115,6 +131,15 @@ def test_rounding_of_the_runtime(twice: bool) -> None:
         assert only_launch(alternative).defines["SINGLE_ROUNDING"] == int(not twice)
 
 
+def test_rows_that_a_runtime_mixes_up() -> None:
+    target = Target(rules=Rules(fully_connected_double_rounding=True))
+    case = Product(shape=(2, 3, 7), dtype="int8", keeps_dims=True, per_channel=True)
+    reason = "per-channel weights with keep_num_dims: this TFLite mixes up the rows"
+    assert refusal(case.node(), target) == reason
+    assert ops.lower(case.node(), SIMT.target)
+    assert ops.lower(replace(case, per_channel=False).node(), target)
+
+
 def test_plain_launch() -> None:
     node = Product(shape=(5, 2, 11), out_c=17).node()
     launch = only_launch(ops.lower(node, SIMT.target)[-1])
@@ -128,6 +153,7 @@ def test_plain_launch() -> None:
 
 NODE = Product().node()
 INT8 = Product(dtype="int8").node()
+INT16 = Product(dtype="int16").node()
 REFUSALS: dict[str, tuple[Node, str]] = {
     "rank_4_weights": (
         changed(NODE, 1, shape=(8, 1, 1, 11)),
@@ -147,13 +173,41 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         changed(NODE, 1, data=None, is_sparse=True),
         "input 1 is sparse: only dense tensors are implemented",
     ),
-    "per_channel": (
-        changed(INT8, 1, quantization=quantization([0.5] * 8)),
-        "per-channel weights: only one scale a tensor is implemented here",
+    "7_scales_for_8_channels": (
+        changed(INT8, 1, quantization=quantization([0.5] * 7)),
+        "weights have 7 scales on axis 0: 8 on axis 0 are needed",
     ),
-    "int16": (
+    "uint8_per_channel": (
+        changed(NODE, 1, quantization=quantization([0.5] * 8)),
+        "uint8 weights with 8 scales: per channel is int8 only",
+    ),
+    "uint8_weights_with_int16": (
         changed(changed(NODE, 0, dtype="int16"), -1, dtype="int16"),
-        "int16 in, int16 out: only uint8 or int8 in both are implemented",
+        "uint8 weights with int16 activations: only int8",
+    ),
+    "int16_zero_point": (
+        changed(INT16, 0, quantization=quantization(0.5, 1)),
+        "int16 with zero point 1: it must be 0",
+    ),
+    "int16_weight_zero_point": (
+        changed(INT16, 1, quantization=quantization(0.5, 1)),
+        "int8 weights with zero point 1: it must be 0",
+    ),
+    "int16_with_int32_bias": (
+        changed(INT16, 2, dtype="int32"),
+        "an int32 bias with int16 activations: this TFLite reads it as int64",
+    ),
+    "int16_scale_ratio": (
+        changed(INT16, -1, quantization=quantization(1e-9)),
+        "sums up to 62359984 at a scale ratio of 1.95313e+06: beyond 32 bits",
+    ),
+    "scale_ratio": (
+        changed(INT8, -1, quantization=quantization(1e-9)),
+        "sums up to 188409 at a scale ratio of 1.95313e+06: beyond 32 bits",
+    ),
+    "last_size_not_kept": (
+        changed(Product(shape=(2, 3, 4), in_c=12).node(), options={"keep_num_dims": True}),
+        "input 2x3x4: its last size is kept, so it must be 12",
     ),
     "float32_output": (
         changed(NODE, -1, dtype="float32"),
@@ -231,6 +285,8 @@ CASES = [
         for multiplier in (1 / 6, 0.1, 1 / 14, 0.99, 1.0, 1.7, 300.0, 2.0**-20, 1e-9, 1e-12)
         for dtype in ("uint8", "int8")
     ),
+    *(replace(case, dtype="int8", per_channel=True) for case in SHAPES[3:9]),
+    Product(dtype="int8", per_channel=True, multiplier=1 / 6, has_bias=False),
 ]
 
 
@@ -251,19 +307,90 @@ def test_more_terms_than_a_driver_counts(way: Way, device: DeviceInfo) -> None:
     assert assert_exact_way(case.model(), device, way)
 
 
+# Sums so large beside their scale that no 31-bit multiplier rounds as TFLite's doubles do.
+STEEP = [
+    Product(shape=(2, 61), out_c=1, dtype="int8", multiplier=2.0**-21 / 49),
+    Product(shape=(2, 61), out_c=19, multiplier=2.0**-21 / 49),
+    Product(shape=(3, 7), out_c=200, dtype="int8", multiplier=3.1e-06),
+    Product(shape=(3, 7), out_c=33, multiplier=3.1e-06, fused="RELU"),
+    Product(shape=(3, 8), out_c=33, dtype="int8", multiplier=3.1e-06, per_channel=True),
+]
+
+
+@pytest.mark.skipif(RULES.int16_sums_of_int32, reason="this TFLite has no product of doubles")
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("case", STEEP, ids=str)
+def test_double_products(case: Product, way: Way, device: DeviceInfo) -> None:
+    node = case.node()
+    rng = np.random.default_rng(1)
+    # The bias is most of the sum: beside those where a result steps to the next, and a large one.
+    steps = rng.integers(-100, 100, case.out_c) + 0.5
+    limit = 2**30
+    bias = np.clip(np.floor(steps / case.multiplier), -limit, limit).astype(np.int64)
+    bias += rng.integers(-2, 3, case.out_c)
+    bias[0] = limit
+    node = changed(node, 2, data=bias.astype(np.int32))
+    for alternative in ops.lower(node, SIMT.target):
+        assert only_launch(alternative).file == "fully_connected"
+    assert assert_exact_way(chain_model([node]), device, way)
+
+
+@pytest.mark.parametrize("way", [PLAIN, SIMT, LANES_8], ids=str)
+@pytest.mark.parametrize(
+    "case",
+    [
+        Product(dtype="int16"),
+        Product(dtype="int16", shape=(2, 3, 7), out_c=9, keeps_dims=True),
+        Product(dtype="int16", shape=(5, 7), out_c=9, per_channel=True),
+        Product(dtype="int16", shape=(4, 601), out_c=33, multiplier=2.0**-14),
+        Product(dtype="int16", out_c=3, has_bias=False, multiplier=1 / 6),
+        *(Product(dtype="int16", multiplier=m) for m in (1 / 14, 0.1, 1.7, 2.0**-20, 1e-12)),
+        *(Product(dtype="int16", fused=fused) for fused in FUSED[1:]),
+    ],
+    ids=str,
+)
+def test_int16(case: Product, way: Way, device: DeviceInfo) -> None:
+    assert assert_exact_way(case.model(), device, way)
+
+
+@pytest.mark.parametrize("way", [PLAIN, LANES_8], ids=str)
+@pytest.mark.parametrize("seed", range(3))
+def test_sums_of_int16_beside_ties(seed: int, way: Way, device: DeviceInfo) -> None:
+    # The bias alone is the sum: beside those where the double product rounds to a half.
+    rng = np.random.default_rng(seed)
+    count = 1000
+    node = Product(shape=(1, 2), out_c=count, dtype="int16").node()
+    scales = (2.0 ** rng.uniform(-16, 4, count)).astype(np.float32)
+    scales[:100] = np.float32(2.0) ** rng.integers(-16, 4, 100)
+    node = changed(node, 0, quantization=quantization(0.125))
+    node = changed(node, -1, quantization=quantization(0.125 * [6, 10, 2**12 + 2][seed]))
+    node = changed(node, 1, quantization=quantization(scales, np.zeros(count, int).tolist()))
+    reals = 0.125 * scales.astype(np.float64) / (0.125 * [6, 10, 2**12 + 2][seed])
+    answers = rng.integers(0, 32767, count) + 0.5
+    bias = np.floor(answers / reals).astype(np.int64) + rng.integers(-1, 3, count)
+    bias[::2] *= -1
+    node = changed(node, 2, data=bias, quantization=None)
+    inputs = [[np.zeros((1, 2), np.int16)]]
+    assert_exact_way(chain_model([node]), device, way, inputs=inputs)
+
+
 @st.composite
 def products(draw: st.DrawFn) -> Product:
-    dtype = draw(DTYPES)
+    dtype = draw(DTYPES | st.just("int16"))
     shape = draw(st.lists(st.integers(1, 7), min_size=1, max_size=3))
+    per_channel = dtype != "uint8" and draw(st.booleans())
+    weight_zero = 0 if per_channel else draw(zero_points(dtype))
     return Product(
         shape=(*shape[:-1], draw(st.integers(1, 70))),
         out_c=draw(st.integers(1, 40)),
         fused=draw(st.sampled_from(FUSED)),
         dtype=dtype,
         has_bias=draw(st.booleans()),
-        keeps_dims=draw(st.booleans()),
-        zeros=(draw(zero_points(dtype)), draw(zero_points(dtype)), draw(zero_points(dtype))),
-        multiplier=draw(multipliers(-14, 3)),
+        # tflite-runtime's kernel for weights per channel reads beyond them then.
+        keeps_dims=draw(st.booleans()) and not (per_channel and RULES.int16_sums_of_int32),
+        zeros=(draw(zero_points(dtype)), weight_zero, draw(zero_points(dtype))),
+        multiplier=draw(multipliers(-14, 1 if dtype == "int16" else 3)),
+        per_channel=per_channel,
     )
 
 

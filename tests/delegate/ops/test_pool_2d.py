@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AVERAGE_POOL_2D and MAX_POOL_2D: their launch, what they refuse, and their numbers."""
+"""The poolings: their launch, what they refuse, and their numbers."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -33,8 +34,17 @@ from tests.support.cases import (
     scales,
     zero_points,
 )
-from tests.support.compare import assert_close, interpreter, invoke, refusals
-from tests.support.floats import assert_float_or_refused, assert_float_ways
+from tests.support.compare import (
+    Arrays,
+    Bounds,
+    assert_close,
+    assert_within,
+    interpreter,
+    invoke,
+    refusals,
+    sum_bound,
+)
+from tests.support.floats import assert_float_or_refused, assert_float_ways, exact
 from tests.support.model import chain_model, op, t
 
 OPS = ("AVERAGE_POOL_2D", "MAX_POOL_2D")
@@ -76,6 +86,7 @@ class Pool:
     def node(self) -> Node:
         scale = None if self.dtype == "float32" else self.scale
         zero = (128 if self.dtype == "uint8" else 0) if self.zero is None else self.zero
+        zero = 0 if self.dtype == "int16" else zero
         return op(
             self.op,
             [t((self.batch, *self.size), self.dtype, scale, zero)],
@@ -88,7 +99,7 @@ class Pool:
                 "stride_w": self.stride[1],
                 "fused_activation_function": self.fused,
             },
-            version=2,
+            version=1 if self.op == "L2_POOL_2D" else 2,
         )
 
     def model(self) -> bytes:
@@ -128,10 +139,13 @@ def test_alternatives(way: Way, depth: int, dtype: str, names: list[str]) -> Non
     assert [alternative.name for alternative in ops.lower(node, way.target)] == names
 
 
-def test_a_window_of_too_large_sums_is_left_to_the_plain_kernel() -> None:
-    for size, names in ((2048, ["vector 4", "plain"]), (2049, ["plain"])):
-        node = Pool(size=(size, size, 4), window=(size, size), padding="VALID").node()
-        assert [alternative.name for alternative in ops.lower(node, LANES_4.target)] == names
+def test_a_tile_visits_no_more_pixels_than_a_window_may_have() -> None:
+    node = Pool(size=(200, 300, 64), window=(200, 300), padding="VALID").node()
+    launch = only_launch(ops.lower(node, LANES_8.target)[0])
+    assert (launch.params["items"], launch.params["tile_items"]) == (8, 1)
+    node = Pool(size=(20, 30, 640), window=(20, 30)).node()
+    launch = only_launch(ops.lower(node, LANES_8.target)[0])
+    assert launch.params["tile_items"] == 100
 
 
 def test_float_launch() -> None:
@@ -139,8 +153,8 @@ def test_float_launch() -> None:
     vector, plain = (only_launch(found) for found in ops.lower(node, LANES_8.target))
     assert (vector.file, vector.kernel) == ("pool_2d", "pool_2d_vector_float")
     assert (plain.file, plain.kernel) == ("pool_2d", "pool_2d_float")
-    assert vector.defines == {"TAKES_MAX": 1, "LANES": 8}
-    assert plain.defines == {"TAKES_MAX": 1}
+    assert vector.defines == {"TAKES_MAX": 1, "IS_L2": 0, "LANES": 8}
+    assert plain.defines == {"TAKES_MAX": 1, "IS_L2": 0}
     assert (vector.params["output_min"], vector.params["output_max"]) == (0, 0x40C00000)
     assert (vector.params["items"], vector.params["channel_blocks"]) == (7 * 5 * 2, 2)
     assert vector.group_items == 1
@@ -186,9 +200,14 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         changed(NODE, options={"padding": "VALID", "filter_height": 9}),
         "output 7x5: the window gives 0x3",
     ),
-    "int16": (
-        changed(changed(NODE, 0, dtype="int16"), -1, dtype="int16"),
-        "int16: only uint8 and int8 are implemented",
+    "int32": (
+        changed(changed(NODE, 0, dtype="int32"), -1, dtype="int32"),
+        "int32: only uint8 and int8 and int16 are implemented",
+    ),
+    "l2_of_bytes": (Pool(op="L2_POOL_2D").node(), "uint8: only float32 is implemented"),
+    "large_window": (
+        Pool(size=(300, 300, 3), window=(300, 201)).node(),
+        "a window of 60300 pixels: at most 60000 are implemented",
     ),
     "from_float32": (
         changed(NODE, 0, dtype="float32"),
@@ -249,13 +268,17 @@ INT8 = [
     *(replace(case, dtype="int8") for case in [*GEOMETRY, *UINT8[len(GEOMETRY) :][:3]]),
     *(Pool(zero=zero, fused="RELU_N1_TO_1", dtype="int8") for zero in (-128, 127)),
 ]
-CASES = [replace(case, op=op) for case in (*UINT8, *INT8) for op in OPS]
+INT16 = [
+    *(replace(case, dtype="int16", scale=0.001) for case in GEOMETRY[1:6:2]),
+    *(Pool(fused=fused, dtype="int16", scale=0.001) for fused in FUSED[1:]),
+]
+CASES = [replace(case, op=op) for case in (*UINT8, *INT8, *INT16) for op in OPS]
 
 
 WIDE = [
     Pool(op=op, size=(5, 3, depth), dtype=dtype, zero=zero, batch=2)
     for op in OPS
-    for dtype, zero in (("uint8", 0), ("int8", 127))
+    for dtype, zero in (("uint8", 0), ("int8", 127), ("int16", 0))
     for depth in (4, 8, 17)
 ]
 
@@ -270,7 +293,7 @@ def test_pool_2d(case: Pool, way: Way, device: DeviceInfo) -> None:
 
 def test_every_average(device: DeviceInfo) -> None:
     # Every sum of windows of 1 to 15 pixels a side, as far as one picture has them; ties, too.
-    for dtype in ("uint8", "int8"):
+    for dtype in ("uint8", "int8", "int16"):
         for side in range(1, 16):
             size = (15 + side, 64, 8)
             model = Pool(size=size, window=(side, side), padding="VALID", dtype=dtype).model()
@@ -309,9 +332,48 @@ def test_nan_and_infinity(op: str, alternative: str, device: DeviceInfo) -> None
     assert_close(got, expected, 1e-6, op)
 
 
+L2 = [
+    replace(case, op="L2_POOL_2D", dtype="float32", size=(*case.size[:2], 19))
+    for case in (*GEOMETRY[:7], *(Pool(fused=fused) for fused in FUSED[1:]))
+]
+
+
+def l2_bounds(case: Pool) -> Callable[[Arrays], Bounds]:
+    """Return how far roots may lie apart: their squares are averages of squares."""
+    average = replace(case, op="AVERAGE_POOL_2D", fused="NONE").node()
+
+    def bounds(inputs: Arrays) -> Bounds:
+        squares = inputs[0].astype(np.float64) ** 2
+        roots = np.sqrt(exact(average, squares)[0])
+        # Squares of less than 2^-63 are no normal floats.
+        return [sum_bound(roots, case.window[0] * case.window[1]) + 2.0**-62]
+
+    return bounds
+
+
+@pytest.mark.parametrize("way", [LANES_4, LANES_16], ids=str)
+@pytest.mark.parametrize("case", L2, ids=str)
+def test_l2_pool_2d(case: Pool, way: Way, device: DeviceInfo) -> None:
+    assert_float_ways(case.node(), device, way, l2_bounds(case))
+
+
+@pytest.mark.parametrize("alternative", ["vector", "plain"])
+def test_roots_of_squares(alternative: str, device: DeviceInfo) -> None:
+    # A window of one: the root of a square, within two places of the number itself.
+    case = Pool(op="L2_POOL_2D", size=(64, 64, 8), window=(1, 1), dtype="float32")
+    rng = np.random.default_rng(0)
+    values = (rng.uniform(1, 2, (1, 64, 64, 8)) * 2.0 ** rng.integers(-60, 60)).astype(np.float32)
+    values[0, 0, 0, :3] = 0, np.inf, -np.inf
+    with forced(replace(LANES_8, alternative=alternative)):
+        assert_within(
+            case.model(), device, lambda inputs: [2 * np.spacing(inputs[0]).astype(float)],
+            inputs=[[values]],
+        )  # fmt: skip
+
+
 @st.composite
 def pools(draw: st.DrawFn) -> Pool:
-    dtype = draw(DTYPES)
+    dtype = draw(DTYPES | st.just("int16"))
     case = Pool(
         op=draw(st.sampled_from(OPS)),
         size=(draw(st.integers(1, 13)), draw(st.integers(1, 13)), draw(st.integers(1, 19))),
@@ -322,7 +384,7 @@ def pools(draw: st.DrawFn) -> Pool:
         fused=draw(st.sampled_from(FUSED)),
         dtype=dtype,
         scale=draw(scales()),
-        zero=draw(zero_points(dtype)),
+        zero=0 if dtype == "int16" else draw(zero_points(dtype)),
     )
     fits = min(case.out_size()) > 0 and draw(st.booleans())
     return case if fits else replace(case, padding="SAME")
@@ -336,3 +398,9 @@ def test_drawn_pool_2d(device: DeviceInfo, case: Pool, way: Way, seed: int) -> N
 @given(case=pools(), way=DRAWN_WAYS)
 def test_drawn_pool_2d_float(device: DeviceInfo, case: Pool, way: Way) -> None:
     assert_float_or_refused(replace(case, dtype="float32").node(), device, way)
+
+
+@given(case=pools(), way=DRAWN_WAYS)
+def test_drawn_l2_pool_2d(device: DeviceInfo, case: Pool, way: Way) -> None:
+    case = replace(case, op="L2_POOL_2D", dtype="float32")
+    assert_float_or_refused(case.node(), device, way, l2_bounds(case))

@@ -85,10 +85,12 @@ def test_one_rounding_takes_ties_away_from_zero(value: int, answer: int) -> None
     answer=st.integers(0, 254),
     step=st.sampled_from([-1, 0, 1]),
 )
-def test_exact_multiplier_rounds_as_a_double_product(
+def test_exact_multipliers_round_as_a_double_product(
     real: float, largest: int, share: float, answer: int, step: int
 ) -> None:
-    multiplier, shift = _quantize.exact_multiplier(real, largest)
+    rows, found = _quantize.exact_multipliers(np.array([1.0, real, 2.0]), largest)
+    multiplier, shift = rows[:, 1].tolist()
+    assert found[1]
     # Anywhere, and beside the border between two answers.
     for value in (int(largest * share), round((answer + 0.5) / real) + step):
         if abs(value) <= largest:
@@ -100,22 +102,18 @@ def test_exact_multiplier_rounds_as_a_double_product(
 
 
 @pytest.mark.parametrize(
-    ("real", "largest", "reason"),
+    ("real", "largest", "is_found"),
     [
-        (2.0, 2**30, "sums up to 1073741824 at a scale ratio of 2: beyond 32 bits"),
-        # Ties at many answers, whose double products round now up, now down.
-        (
-            1.32545e-07,
-            2**30,
-            "a scale ratio of 1.32545e-07: no 31-bit multiplier rounds as TFLite does",
-        ),
+        (2.0, 2**30, False),  # answers beyond 32 bits
+        (1.32545e-07, 2**30, False),  # no multiplier of 31 bits fits every answer
+        (1.32545e-07, 2**20, True),
+        (1e-12, 2**30, True),  # nothing but zeros
     ],
-    ids=["beyond_32_bits", "none_fits"],
 )
-def test_exact_multiplier_is_refused(real: float, largest: int, reason: str) -> None:
-    with pytest.raises(Unsupported) as caught:
-        _quantize.exact_multiplier(real, largest)
-    assert str(caught.value) == reason
+def test_exact_multipliers_there_are(real: float, largest: int, is_found: bool) -> None:
+    rows, found = _quantize.exact_multipliers(np.array([real, 0.25]), largest)
+    assert found.tolist() == [is_found, True]
+    assert rows[:, 1].tolist() == [2**30, -1]
 
 
 @given(value=st.integers(-(2**40), 2**40))

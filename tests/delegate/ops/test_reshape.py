@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from delegate import DeviceInfo, Node, Tensor, ops
 from tests.support.cases import SIMT, assert_exact_way, changed, refusal
 from tests.support.model import chain_model, const, op, t
+from tests.support.moves import ANY
 
 
 def reshape(
@@ -24,13 +25,19 @@ def reshape(
     return op("RESHAPE", [source, *shape], [result], {"new_shape": after})
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int32", "float32", "bool"])
+@pytest.mark.parametrize("dtype", ANY)
 @pytest.mark.parametrize("shape_input", [False, True], ids=["option", "input"])
 def test_view(dtype: str, shape_input: bool) -> None:
     node = reshape((2, 3, 5), (30,), dtype, shape_input)
     (view,) = ops.lower(node, SIMT.target)
     assert (view.name, view.launches) == ("view", ())
     assert view.view == (node.inputs[0], node.outputs[0])
+
+
+def by_option(before: tuple[int, ...], new_shape: object, after: tuple[int, ...]) -> Node:
+    """Return a node whose new shape is an option."""
+    source, result = t(before, "uint8", 0.5, 3), t(after, "uint8", 0.5, 3)
+    return op("RESHAPE", [source], [result], {"new_shape": new_shape})
 
 
 NODE = reshape((2, 3, 5), (30,))
@@ -56,6 +63,23 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         changed(NODE, 0, is_sparse=True),
         "input 0 is sparse: only dense tensors are implemented",
     ),
+    "another_shape": (
+        changed(NODE, 1, data=np.array([15, 2], np.int32)),
+        "the new shape is (15, 2), the output's (30,)",
+    ),
+    "another_option": (
+        by_option((2, 3), (3, 2), (6,)),
+        "the new shape is (3, 2), the output's (6,)",
+    ),
+    "two_unknown": (
+        by_option((2, 3), (-1, -1), (6, 1)),
+        "the new shape is (-1, -1), the output's (6, 1)",
+    ),
+    "no_shape": (
+        by_option((2, 3), None, (6,)),
+        "no new shape: neither an input nor an option has it",
+    ),
+    "empty": (by_option((2, 0), (0, 2), (0, 2)), "shape 0x2: it is empty"),
     "no_input": (replace(NODE, inputs=()), "0 inputs: 1 to 2 expected"),
     "left_out_input": (replace(NODE, inputs=(None,)), "1 inputs: 1 to 2 expected"),
     "no_output": (replace(NODE, outputs=()), "0 outputs: 1 is expected"),
@@ -83,6 +107,31 @@ def test_reshape(
 ) -> None:
     model = chain_model([reshape(before, after, dtype, shape_input)])
     assert assert_exact_way(model, device) == {"view"}
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        by_option((2, 3, 5), (5, -1), (5, 6)),
+        by_option((1, 1), (0,), ()),  # how old converters write a scalar
+        by_option((), (1, 1), (1, 1)),
+        op(
+            "RESHAPE",
+            [t((2, 3), "int64"), const(np.array([3, -1], np.int32))],
+            [t((3, 2), "int64")],
+            {"new_shape": ()},
+        ),
+    ],
+    ids=["rest", "old_scalar", "from_scalar", "rest_by_input"],
+)
+def test_wanted_shapes(device: DeviceInfo, node: Node) -> None:
+    assert assert_exact_way(chain_model([node]), device) == {"view"}
+
+
+@pytest.mark.parametrize("dtype", ANY)
+def test_types(device: DeviceInfo, dtype: str) -> None:
+    node = op("RESHAPE", [t((2, 3), dtype)], [t((3, 2), dtype)], {"new_shape": (3, 2)})
+    assert assert_exact_way(chain_model([node]), device) == {"view"}
 
 
 def _add(left: Tensor, right: Tensor) -> tuple[Node, Tensor]:

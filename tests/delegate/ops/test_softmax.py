@@ -18,7 +18,6 @@ from delegate import DeviceInfo, Node, OpenCLDelegate, ops
 from delegate.launch import Constant, Target
 from tests.support.cases import (
     DRAWN_WAYS,
-    DTYPES,
     GROUPS,
     LANES_4,
     LANES_8,
@@ -52,13 +51,14 @@ from tests.support.model import chain_model, op, t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Softmax:
-    """One SOFTMAX by its parameters; TFLite's output scale is always 1/256."""
+    """One SOFTMAX by its parameters; TFLite's output scale is always the one its type can take."""
 
     shape: tuple[int, ...] = (3, 11)
     dtype: str = "uint8"
     scale: float = 0.1
     zero: int = 3
     beta: float = 1.0
+    widens: bool = False  # from 8 bits to 16
 
     def __str__(self) -> str:
         parts = {
@@ -66,16 +66,23 @@ class Softmax:
             f"scale{self.scale:g}": self.scale != 0.1,
             f"beta{self.beta:g}": self.beta != 1,
             self.dtype: True,
+            "to_int16": self.widens,
         }
         return "-".join(part for part, is_said in parts.items() if is_said)
 
     def node(self) -> Node:
         is_float = self.dtype == "float32"
-        lowest = 0 if self.dtype == "uint8" else -128
+        after = "int16" if self.widens else self.dtype
+        scale, lowest = {
+            "uint8": (2.0**-8, 0),
+            "int8": (2.0**-8, -128),
+            "int16": (2.0**-16, -(2**15)) if self.widens else (2.0**-15, 0),
+        }.get(after, (None, 0))
+        zero = 0 if self.dtype == "int16" else self.zero
         return op(
             "SOFTMAX",
-            [t(self.shape, self.dtype, None if is_float else self.scale, self.zero)],
-            [t(self.shape, self.dtype, None if is_float else 1 / 256, lowest)],
+            [t(self.shape, self.dtype, None if is_float else self.scale, zero)],
+            [t(self.shape, after, scale, lowest)],
             {"beta": self.beta},
             version=2,
         )
@@ -93,18 +100,24 @@ def test_launch(way: Way, tiles: int, group_items: int) -> None:
     launch = only_launch(plain)
     assert (plain.name, launch.file, launch.kernel) == ("plain", "softmax", "softmax_quant8")
     assert (launch.tiles, launch.group_items) == (tiles, group_items)  # of 65 rows
-    assert launch.defines == {"ELEM": "char"}
+    assert launch.defines == {"ELEM": "char", "OUT": "char"}
     assert {n: v for n, v in launch.params.items() if isinstance(v, int)} == {
-        "output_min": -128, "output_max": 127, "rows": 65, "depth": 3, "tile_items": group_items,
+        "output_min": -128, "output_max": 127, "output_bits": 8,
+        "rows": 65, "depth": 3, "tile_items": group_items,
     }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("way", "dtype", "name", "defines"),
     [
-        (SIMT, "uint8", "row 4", {"ELEM": "uchar", "LANES": 4, "ALONE": 0, "SCRATCH_INTS": 320}),
+        (
+            SIMT,
+            "uint8",
+            "row 4",
+            {"ELEM": "uchar", "OUT": "uchar", "LANES": 4, "ALONE": 0, "SCRATCH_INTS": 320},
+        ),
         (SIMT, "float32", "row 4", {"LANES": 4, "ALONE": 0, "SCRATCH_INTS": 64}),
-        (LANES_16, "int8", "row 8", {"ELEM": "char", "LANES": 8, "ALONE": 1}),
+        (LANES_16, "int8", "row 8", {"ELEM": "char", "OUT": "char", "LANES": 8, "ALONE": 1}),
         (LANES_16, "float32", "row 16", {"LANES": 16, "ALONE": 1}),
     ],
     ids=str,
@@ -139,6 +152,22 @@ def test_exponentials_end_where_the_reference_s_range_does() -> None:
     assert (np.abs(sums - exponentials / 2**12) <= 0.5).all()
 
 
+def test_int16_launch() -> None:
+    (plain,) = ops.lower(Softmax(shape=(65, 40), dtype="int16").node(), SIMT.target)
+    launch = only_launch(plain)
+    assert (launch.kernel, launch.tiles, dict(launch.defines)) == ("softmax_quant16", 2, {})
+    for name, size in (("table", 65536), ("reciprocals", 513)):
+        constant = launch.params[name]
+        assert isinstance(constant, Constant)
+        entries = constant.pack()
+        assert (entries.dtype, entries.size, entries.nbytes) == (
+            np.int16,
+            size,
+            constant.size_bytes,
+        )
+        assert (np.diff(entries.astype(int)) <= 0).all()
+
+
 NODE = Softmax().node()
 FLOAT_NODE = Softmax(dtype="float32").node()
 REFUSALS: dict[str, tuple[Node, str]] = {
@@ -148,10 +177,38 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         "shape scalar: at least rank 1 is needed",
     ),
     "empty": (changed(changed(NODE, 0, shape=(0, 3)), -1, shape=(0, 3)), "shape 0x3: it is empty"),
-    "to_int16": (changed(NODE, -1, dtype="int16"), "uint8 in, int16 out: they must be equal"),
-    "int16": (
-        changed(changed(NODE, 0, dtype="int16"), -1, dtype="int16"),
-        "int16: only uint8 and int8 are implemented",
+    "to_int8": (changed(NODE, -1, dtype="int8"), "uint8 in, int8 out: they must be equal"),
+    "to_int16": (
+        changed(NODE, -1, dtype="int16"),
+        f"output scale {1 / 256}, zero point 0: TFLite's is {2.0**-16}, -32768",
+    ),
+    "int16_to_int8": (
+        changed(Softmax(dtype="int16").node(), -1, dtype="int8"),
+        "int16 in, int8 out: they must be equal",
+    ),
+    "int16_output_scale": (
+        changed(Softmax(dtype="int16").node(), -1, quantization=quantization(0.5)),
+        f"output scale 0.5, zero point 0: TFLite's is {2.0**-15}, 0",
+    ),
+    "int16_rows": (
+        Softmax(shape=(2, 16385), dtype="int16").node(),
+        "rows of 16385: at most 16384 of int16",
+    ),
+    "int16_scale": (
+        Softmax(scale=16.0, dtype="int16").node(),
+        "beta 1.0 with scale 16.0: out of range",
+    ),
+    "int32": (
+        changed(changed(NODE, 0, dtype="int32"), -1, dtype="int32"),
+        "int32: only uint8 and int8 are implemented",
+    ),
+    "output_per_channel": (
+        changed(NODE, -1, quantization=quantization([0.5, 0.25])),
+        f"output scale 0.5, 0.25, zero point 0, 0: TFLite's is {1 / 256}, 0",
+    ),
+    "output_without_quantisation": (
+        changed(NODE, -1, quantization=None),
+        "uint8 without quantisation: scale and zero point are missing",
     ),
     "from_float32": (
         changed(NODE, 0, dtype="float32"),
@@ -180,7 +237,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     "text_as_beta": (changed(NODE, options={"beta": "1"}), "beta is '1': a number is needed"),
     "output_scale": (
         changed(NODE, -1, quantization=quantization(1e-30)),
-        f"output scale {float(np.float32(1e-30))}, zero point 0: TFLite's is 1/256, 0",
+        f"output scale {float(np.float32(1e-30))}, zero point 0: TFLite's is {1 / 256}, 0",
     ),
     "no_input": (replace(NODE, inputs=()), "0 inputs: 1 expected"),
     "no_output": (replace(NODE, outputs=()), "0 outputs: 1 is expected"),
@@ -210,6 +267,16 @@ CASES = [
         ]
         for dtype in ("uint8", "int8")
     ),
+    *(
+        Softmax(shape=shape, scale=scale, beta=beta, dtype="int16")
+        for shape in [(3, 12), (65, 3), (2, 3, 5, 7), (1, 1), (2, 600)]
+        for scale, beta in [(0.0018, 1.0), (1e-4, 0.5), (1e-5, 1.0), (0.3, 2.0)]
+    ),
+    *(
+        Softmax(shape=shape, dtype=dtype, widens=True)
+        for shape in [(3, 12), (65, 3), (2, 300), (1, 1)]
+        for dtype in ("uint8", "int8")
+    ),
 ]
 
 
@@ -226,6 +293,7 @@ ROWS = [
         for dtype in ("uint8", "int8")
     ),
     *(Softmax(shape=(3, 100), scale=scale, beta=0.5) for scale in (1e-4, 0.01, 1.0, 8.0)),
+    Softmax(shape=(3, 100), widens=True),
 ]
 
 
@@ -278,13 +346,14 @@ def test_a_million_values(device: DeviceInfo, scale: float, depth: int) -> None:
 
 @st.composite
 def softmaxes(draw: st.DrawFn) -> Softmax:
-    dtype = draw(DTYPES)
+    dtype = draw(st.sampled_from(["uint8", "int8", "int16"]))
     shape = draw(st.lists(st.integers(1, 7), max_size=3))
     return Softmax(
         shape=(*shape, draw(st.integers(1, 300))),
         dtype=dtype,
-        scale=draw(scales(-12, 3)),
-        zero=draw(zero_points(dtype)),
+        scale=draw(scales(-18, -3) if dtype == "int16" else scales(-12, 3)),
+        zero=0 if dtype == "int16" else draw(zero_points(dtype)),
+        widens=dtype != "int16" and draw(st.booleans()),
         beta=float(np.float32(draw(st.sampled_from([1.0, 0.5, 1.7]) | st.floats(0.0625, 4)))),
     )
 
@@ -374,5 +443,5 @@ def test_nan_and_infinity(way: Way, alternative: str, device: DeviceInfo) -> Non
 
 @given(case=softmaxes(), way=DRAWN_WAYS)
 def test_drawn_softmax_float(device: DeviceInfo, case: Softmax, way: Way) -> None:
-    case = replace(case, dtype="float32")
+    case = replace(case, dtype="float32", widens=False)
     assert_float_or_refused(case.node(), device, way, float_bounds(case))

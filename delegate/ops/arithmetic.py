@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SUB, MUL, DIV, MAXIMUM, MINIMUM, SQUARED_DIFFERENCE, FLOOR_DIV, FLOOR_MOD, POW.
+
+Integers are divided by constants only: TFLite fails on a division by 0 when it runs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from delegate.errors import Unsupported
+from delegate.graph.ir import Node, Tensor
+from delegate.launch import Alternative, Target
+from delegate.ops import _quantize
+from delegate.ops._binary import (
+    EVERY,
+    NUMBERS,
+    Pair,
+    activation_bounds,
+    activation_of,
+    binary,
+    pair_of,
+    rescaling,
+    sum_of_pair,
+)
+from delegate.ops._registry import lowers
+
+
+@lowers("SUB")
+def lower_sub(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Subtract the right tensor from the left.
+
+    Raises:
+        Unsupported: other types, shapes that do not stretch, an output scale too small.
+    Source: tflite/kernels/sub.cc, internal/reference/sub.h
+    """
+    return sum_of_pair(node, target, -1)
+
+
+@lowers("MUL")
+def lower_mul(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Multiply two tensors.
+
+    Raises:
+        Unsupported: other types, shapes that do not stretch, a ratio of scales above 2^30.
+    Source: tflite/kernels/mul.cc, internal/reference/mul.h
+    """
+    pair = pair_of(node, EVERY)
+    params = activation_bounds(pair.result, activation_of(node))
+    if pair.left.dtype not in NUMBERS:
+        params |= _product_params(pair)
+    return binary(pair, "MULTIPLY", params, target)
+
+
+def _product_params(pair: Pair) -> dict[str, int]:
+    (left_scale, left_zero), (right_scale, right_zero), (scale, zero) = (
+        _quantize.per_tensor(tensor, _quantize.QUANT)
+        for tensor in (pair.left, pair.right, pair.result)
+    )
+    with np.errstate(over="ignore", under="ignore"):
+        # In floats: TFLite's scales are, and only the quotient becomes a double.
+        ratio = float(np.float32(left_scale) * np.float32(right_scale) / np.float32(scale))
+    multiplier, shift = _quantize.quantize_multiplier(ratio)
+    if not np.isfinite(ratio) or shift > 30:
+        raise Unsupported(f"a scale ratio of {ratio:g}: more than 2^30")
+    return {
+        "left_zero": left_zero,
+        "right_zero": right_zero,
+        "output_zero": zero,
+        "output_multiplier": multiplier,
+        "output_shift": shift,
+    }
+
+
+@lowers("MAXIMUM", "MINIMUM")
+def lower_extreme(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Take the larger or smaller of two elements, as they are: scales are not looked at.
+
+    Source: tflite/kernels/maximum_minimum.cc
+    """
+    return binary(pair_of(node, EVERY), node.op, {}, target)
+
+
+@lowers("SQUARED_DIFFERENCE")
+def lower_squared_difference(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Square what two tensors differ by.
+
+    Raises:
+        Unsupported: other types, shapes that do not stretch, a ratio of scales above 2^30.
+    Source: tflite/kernels/squared_difference.cc
+    """
+    pair = pair_of(node, ("int8", *NUMBERS))
+    params = {} if pair.left.dtype in NUMBERS else _squared_params(pair)
+    return binary(pair, "SQUARED_DIFFERENCE", params, target)
+
+
+def _squared_params(pair: Pair) -> dict[str, int]:
+    (left_scale, left_zero), (right_scale, right_zero), (scale, zero) = (
+        _quantize.per_tensor(tensor) for tensor in (pair.left, pair.right, pair.result)
+    )
+    lift = 7
+    twice_widest = 2 * max(left_scale, right_scale)
+    left = _quantize.quantize_multiplier(left_scale / twice_widest)
+    right = _quantize.quantize_multiplier(right_scale / twice_widest)
+    ratio = twice_widest * twice_widest / ((1 << 2 * lift) * scale)
+    multiplier, shift = _quantize.quantize_multiplier(ratio)
+    if shift > 30:
+        raise Unsupported(f"a scale ratio of {ratio:g}: more than 2^30")
+    return {
+        **rescaling("left", *left, left_zero, 1 << lift),
+        **rescaling("right", *right, right_zero, 1 << lift),
+        "output_multiplier": multiplier,
+        "output_shift": shift,
+        "output_zero": zero,
+        **activation_bounds(pair.result, "NONE"),
+    }
+
+
+@lowers("DIV")
+def lower_div(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Divide the left tensor by the right.
+
+    Raises:
+        Unsupported: quantised types, integers divided by what is not constant, or is 0 or -1.
+    Source: tflite/kernels/div.cc, internal/reference/div.h
+    """
+    pair = pair_of(node, NUMBERS)
+    if pair.left.dtype == "int32":
+        _require_divisor(pair.right, 0, -1)
+    return binary(pair, "DIVIDE", activation_bounds(pair.result, activation_of(node)), target)
+
+
+@lowers("FLOOR_DIV")
+def lower_floor_div(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Divide the left tensor by the right, rounded down.
+
+    Raises:
+        Unsupported: other types, a divisor that is not constant or is 0.
+    Source: tflite/kernels/floor_div.cc
+    """
+    pair = pair_of(node, NUMBERS)
+    _require_divisor(pair.right, 0)
+    return binary(pair, "FLOOR_DIVIDE", {}, target)
+
+
+@lowers("FLOOR_MOD")
+def lower_floor_mod(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Return what a division that is rounded down leaves over.
+
+    Raises:
+        Unsupported: types other than int32, a divisor that is not constant, or is 0 or -1.
+    Source: tflite/kernels/floor_mod.cc
+    """
+    pair = pair_of(node, ("int32",))
+    _require_divisor(pair.right, 0, -1)
+    return binary(pair, "FLOOR_MODULO", {}, target)
+
+
+def _require_divisor(tensor: Tensor, *refused: int) -> None:
+    # By 0 TFLite fails when it runs; the least int32 over -1 differs or ends the process.
+    values = _quantize.require_constant(tensor, "the divisors")
+    for value in refused:
+        if np.any(np.equal(values, value)):
+            raise Unsupported(f"a divisor is {value}")
+
+
+@lowers("POW")
+def lower_pow(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Raise the left tensor to the power of the right.
+
+    Raises:
+        Unsupported: int32, which fails in TFLite where an exponent is negative.
+    Source: tflite/kernels/pow.cc
+    """
+    return binary(pair_of(node, ("float32",)), "POWER", {}, target)

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""BATCH_MATMUL: plain for every type, over vectors of columns or of terms for 8 bits and floats."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from delegate.errors import Unsupported
+from delegate.graph.ir import Node, Tensor
+from delegate.launch import Alternative, Constant, Launch, Target
+from delegate.ops import _quantize
+from delegate.ops._convolution import items_a_tile
+from delegate.ops._elements import ELEM
+from delegate.ops._float import lanes_of
+from delegate.ops._geometry import shape_text
+from delegate.ops._registry import lowers
+from delegate.ops._wide import WIDE, fixed_sums
+
+MOST_DIMENSIONS = 5  # TFLite's own limit
+TILE = 4  # rows, or columns, a work-item
+_MOST_TERMS = 65000  # llvmpipe leaves every loop after 65535 rounds
+
+Params = dict[str, int | Tensor | Constant]
+
+
+@lowers("BATCH_MATMUL")
+def lower_batch_matmul(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Multiply matrices; what comes before their two dimensions is broadcast.
+
+    Shapes:
+        left (..., m, k), or (..., k, m) with adj_x, right (..., k, n), or (..., n, k) with adj_y
+        -> output (..., m, n)
+    Raises:
+        Unsupported: shapes that do not fit, other types.
+    Source: tflite/kernels/batch_matmul.cc, internal/reference/batch_matmul.h
+    """
+    (left, right), _ = _quantize.inputs_of(node.inputs, 2)
+    result = _quantize.output_of(node.outputs)
+    types = (left.dtype, right.dtype, result.dtype)
+    if types not in _FAMILIES:
+        raise Unsupported(
+            f"{left.dtype} x {right.dtype} -> {result.dtype}: no such kernel is there"
+        )
+    is_adjoint = bool(node.options.get("adj_x")), bool(node.options.get("adj_y"))
+    product = _product(left, right, result, *is_adjoint)
+    if target.rules.batch_matmul_mixes_rows and is_adjoint[0]:
+        outer = left.shape[-3:-2], right.shape[-3:-2]
+        if outer[1] == (1,) and outer[0] not in ((), (1,)):
+            raise Unsupported(
+                "adj_x with one right matrix for several: this TFLite mixes up the rows"
+            )
+    family = _FAMILIES[types]
+    if family == "float":
+        return product.alternatives(family, {}, target)
+    scale, zero_point = _quantize.per_tensor(result, _quantize.QUANT)
+    left_scale, left_zero = _quantize.per_tensor(left, _quantize.QUANT)
+    right_scale, right_zero = _quantize.per_tensor(right, _quantize.QUANT)
+    with np.errstate(over="ignore"):
+        scales = float(np.float32(left_scale) * np.float32(right_scale))
+    if math.isinf(scales):
+        raise Unsupported(f"scales {left_scale} * {right_scale}: more than a float holds")
+    pair = _quantize.quantize_multiplier(scales / scale)
+    if family == "quant16":
+        if right_zero:
+            raise Unsupported(f"{right.dtype} with zero point {right_zero}: it must be 0")
+        scaling = fixed_sums(np.zeros(1, np.int64), [pair], False).scaling[:, 0].tolist()
+        numbers: Params = {"multiplier": scaling[0], "shift": scaling[1]}
+        return (product.plain(family, numbers, {"ROUNDING": WIDE, "RIGHT": ELEM[right.dtype]}),)
+    if pair[1] > 30:
+        raise Unsupported(f"a scale ratio of 2^{pair[1]}: more than 2^30")
+    numbers = {
+        "left_zero": left_zero,
+        "right_zero": right_zero,
+        "output_zero": zero_point,
+        "multiplier": pair[0],
+        "shift": pair[1],
+    }
+    return product.alternatives(family, numbers, target)
+
+
+_FAMILIES = {
+    ("float32", "float32", "float32"): "float",
+    ("int8", "int8", "int8"): "quant8",
+    ("int16", "int16", "int16"): "quant16",
+    ("int16", "int8", "int16"): "quant16",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Product:
+    """A node as its kernels see it."""
+
+    left: Tensor
+    right: Tensor
+    result: Tensor
+    m: int
+    k: int
+    n: int
+    batches: int
+    fields: dict[str, int]  # sizes and steps, in elements
+
+    def _launch(
+        self,
+        kernel: str,
+        tiles: int,
+        group_items: int,
+        params: Params,
+        defines: dict[str, int | str],
+    ) -> Launch:
+        return Launch(
+            "batch_matmul",
+            f"batch_matmul_{kernel}",
+            tiles=tiles,
+            group_items=group_items,
+            params={
+                "left": self.left,
+                "right_at": self.right,
+                "output": self.result,
+                **self.fields,
+                **params,
+            },
+            reads=(self.left,) if self.left is self.right else (self.left, self.right),
+            writes=(self.result,),
+            defines=defines,
+        )
+
+    def plain(self, family: str, params: Params, defines: dict[str, int | str]) -> Alternative:
+        """Return the launch of one work-item an output element."""
+        elements = self.batches * self.m * self.n
+        sizes: Params = {"elements": elements, "tile_items": 64}
+        launch = self._launch(family, -(-elements // 64), 64, params | sizes, defines)
+        return Alternative("plain", (launch,))
+
+    def alternatives(self, family: str, params: Params, target: Target) -> tuple[Alternative, ...]:
+        """Return the launches over vectors that these matrices allow, then plain."""
+        plain = self.plain(family, params, {})
+        if self.fields["right_column"] == 1 and self.n > 1:
+            lanes, across = lanes_of(self.n, target), self.m
+        elif self.fields["right_term"] == self.fields["left_term"] == 1:
+            lanes, across = lanes_of(self.k, target), self.n
+        else:
+            lanes = 0
+        if not lanes:
+            return (plain,)
+        tile = TILE if across >= TILE else 1
+        if self.fields["right_column"] == 1 and self.n > 1:
+            name, side = "vector", "TILE_M"
+            n_blocks = -(-self.n // lanes)
+            items = self.batches * -(-self.m // tile) * n_blocks
+            blocks: Params = {"m_blocks": -(-self.m // tile), "n_blocks": n_blocks}
+        else:
+            name, side = "row", "TILE_N"
+            items = self.batches * self.m * -(-self.n // tile)
+            blocks = {"n_blocks": -(-self.n // tile)}
+        tile_items = items_a_tile(items, items, target)
+        launch = self._launch(
+            f"{name}_{family}",
+            -(-items // tile_items),
+            target.group_items,
+            params | blocks | {"items": items, "tile_items": tile_items},
+            {"LANES": lanes, side: tile},
+        )
+        return (Alternative(f"{name} {lanes}x{tile}", (launch,)), plain)
+
+
+def _product(left: Tensor, right: Tensor, result: Tensor, adj_x: bool, adj_y: bool) -> Product:
+    """Return sizes and steps.
+
+    Raises:
+        Unsupported: shapes that do not fit.
+    """
+    shapes = f"shapes {shape_text(left)} x {shape_text(right)} -> {shape_text(result)}"
+    for tensor in (left, right):
+        if not 2 <= len(tensor.shape) <= MOST_DIMENSIONS:
+            raise Unsupported(f"{shapes}: 2 to {MOST_DIMENSIONS} dimensions are implemented")
+        if 0 in tensor.shape:
+            raise Unsupported(f"{shapes}: they are empty")
+    rows, columns = left.shape[-2:]
+    m, k = (columns, rows) if adj_x else (rows, columns)
+    steps = (
+        {"left_row": 1, "left_term": columns} if adj_x else {"left_row": columns, "left_term": 1}
+    )
+    rows, columns = right.shape[-2:]
+    terms, n = (columns, rows) if adj_y else (rows, columns)
+    if adj_y:
+        steps |= {"right_term": 1, "right_column": columns}
+    else:
+        steps |= {"right_term": columns, "right_column": 1}
+    if terms != k:
+        raise Unsupported(f"{shapes}: {k} columns of the left one, {terms} rows of the right one")
+    if k > _MOST_TERMS:
+        raise Unsupported(f"{shapes}: {k} terms a sum, at most {_MOST_TERMS} are implemented")
+    rank = max(len(left.shape), len(right.shape))
+    outer = [(1,) * (MOST_DIMENSIONS - len(t.shape)) + t.shape[:-2] for t in (left, right)]
+    if any(1 not in pair and pair[0] != pair[1] for pair in zip(*outer, strict=True)):
+        raise Unsupported(f"{shapes}: they do not stretch to each other")
+    sizes = tuple(max(pair) for pair in zip(*outer, strict=True))
+    if result.shape != (*sizes[MOST_DIMENSIONS - rank :], m, n):
+        wanted = "x".join(map(str, (*sizes[MOST_DIMENSIONS - rank :], m, n)))
+        raise Unsupported(f"{shapes}: {wanted} is computed")
+    fields = {"m_size": m, "k_size": k, "n_size": n, "batch_1": sizes[1], "batch_2": sizes[2]}
+    for name, own, matrix in (("left", outer[0], m * k), ("right", outer[1], k * n)):
+        for axis in range(3):
+            step = matrix * math.prod(own[axis + 1 :])
+            fields[f"{name}_batch_{axis}"] = 0 if own[axis] == 1 else step
+    return Product(left, right, result, m, k, n, math.prod(sizes), fields | steps)

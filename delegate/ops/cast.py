@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CAST between uint8, int8, int16, int32, int64, float32 and bool: by table from 8 and 16 bits."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.errors import Unsupported
+from delegate.graph.ir import Node
+from delegate.launch import Alternative, Constant, Launch, Rules, Target, size_bytes
+from delegate.ops import _quantize
+from delegate.ops._elements import element_tiles, elements_of, moved_type
+from delegate.ops._float import bits
+from delegate.ops._geometry import shape_text
+from delegate.ops._lookup import lookup
+from delegate.ops._registry import lowers
+
+_TYPES = ("uint8", "int8", "int16", "int32", "int64", "float32", "bool")
+_MOST_BYTES = 1 << 31
+_KIND = {"float32": "IS_FLOAT", "int64": "IS_LONG", "bool": "IS_BOOL"}
+
+
+@lowers("CAST")
+def lower_cast(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Convert each value to the output's type, as C's static_cast does.
+
+    Floats that the output cannot hold become its nearest value, and NaN its greatest, in
+    ai-edge-litert; tflite-runtime leaves them to C, so to the processor.
+
+    Raises:
+        Unsupported: other types.
+    Source: tflite/kernels/cast.cc
+    """
+    (source,), _ = _quantize.inputs_of(node.inputs, 1)
+    result = _quantize.output_of(node.outputs)
+    for tensor in (source, result):
+        if tensor.dtype not in _TYPES:
+            raise Unsupported(f"{tensor.dtype}: only {', '.join(_TYPES)}")
+    if source.shape != result.shape:
+        raise Unsupported(f"{shape_text(source)} -> {shape_text(result)}: the shape must stay")
+    elements = elements_of(source)
+    if max(size_bytes(source), size_bytes(result)) >= _MOST_BYTES:
+        raise Unsupported(f"shape {shape_text(source)}: 2^31 bytes or more")
+    if source.dtype == result.dtype:
+        return (Alternative("view", (), view=(source, result)),)
+
+    def answers(values: NDArray[np.int64]) -> NDArray[Any]:
+        return values.astype(result.dtype)
+
+    if np.dtype(source.dtype).itemsize < 4:
+        return lookup(source, result, answers, target)
+    defines: dict[str, int | str] = {"SOURCE": moved_type(source), "RESULT": moved_type(result)}
+    for tensor, side in ((source, "SOURCE"), (result, "RESULT")):
+        for dtype, name in _KIND.items():
+            defines[f"{side}_{name}"] = int(tensor.dtype == dtype)
+    tiles, group_items, tile_items = element_tiles(elements, target)
+    launch = Launch(
+        "cast",
+        "cast",
+        tiles=tiles,
+        group_items=group_items,
+        params={
+            "input": source,
+            "output": result,
+            "elements": elements,
+            "tile_items": tile_items,
+            **(
+                _float_params(result.dtype, target.rules)
+                if source.dtype == "float32" and result.dtype not in ("float32", "bool")
+                else {}
+            ),
+        },
+        reads=(source,),
+        writes=(result,),
+        defines=defines,
+    )
+    return (Alternative("plain", (launch,)),)
+
+
+def _float_params(dtype: str, rules: Rules) -> dict[str, int | Constant]:
+    """Return between which floats the digits decide, and the answers beyond them and of NaN.
+
+    Units:
+        answers: two words of an int64, the low one first
+    """
+    limits = np.iinfo(dtype)
+    if rules.saturating_cast:
+        # The answer is truncated: the least value is that of floats down to one below it.
+        above = float(limits.max) + 1 if limits.max < 2**24 else 2.0 ** (limits.bits - 1)
+        below = float(limits.min) - 1 if limits.max < 2**24 else -(2.0 ** (limits.bits - 1))
+        answers = [int(limits.min), int(limits.max), int(limits.max)]
+    else:
+        wide = 64 if dtype == "int64" else 32
+        above, below = 2.0 ** (wide - 1), -(2.0 ** (wide - 1))
+        with warnings.catch_warnings(), np.errstate(invalid="ignore"):
+            floats = np.array([-1e30, 1e30, np.nan], np.float32)
+            answers = floats.astype(f"int{wide}").tolist()
+    return {
+        "above": bits(above),
+        "below": bits(below),
+        "answers": Constant(24, lambda: np.array(answers, np.int64).view(np.int32)),
+    }

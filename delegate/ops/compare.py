@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""EQUAL, NOT_EQUAL, LESS, LESS_EQUAL, GREATER, GREATER_EQUAL: bools from two tensors."""
+
+from __future__ import annotations
+
+from delegate.errors import Unsupported
+from delegate.graph.ir import Node, Tensor
+from delegate.launch import Alternative, Target
+from delegate.ops import _quantize
+from delegate.ops._binary import Pair, binary, identity, pair_of, rescaling
+from delegate.ops._registry import lowers
+
+# Op -> expression of binary.cl, and whether left and right change places.
+_HOW = {
+    "EQUAL": ("EQUAL", False),
+    "NOT_EQUAL": ("EQUAL", False),
+    "LESS": ("LESS", False),
+    "LESS_EQUAL": ("LESS_EQUAL", False),
+    "GREATER": ("LESS", True),
+    "GREATER_EQUAL": ("LESS_EQUAL", True),
+}
+_FAIL_IN_OLDER = ("NOT_EQUAL", "GREATER", "LESS_EQUAL")  # of int16, when they run
+_LIFT = 1 << 8  # Source: tflite/kernels/comparisons.cc ComparisonQuantized
+
+
+@lowers("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL")
+def lower_compare(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Compare two tensors; 8-bit ones at a common scale, others as they are.
+
+    int16 has a common scale for EQUAL and NOT_EQUAL, but not in tflite-runtime.
+
+    Raises:
+        Unsupported: other types, scales of 1 and more, which end TFLite's process.
+    Source: tflite/kernels/comparisons.cc, internal/reference/comparisons.h
+    """
+    types: tuple[str, ...] = ("uint8", "int8", "int16", "int32", "float32")
+    if node.op in ("EQUAL", "NOT_EQUAL"):
+        types += ("bool",)
+    pair = pair_of(node, types, "bool")
+    op, changes_places = _HOW[node.op]
+    if changes_places:
+        pair = Pair(pair.right, pair.left, pair.result)
+    params: dict[str, int] = {"invert": int(node.op == "NOT_EQUAL")} if op == "EQUAL" else {}
+    kind = pair.left.dtype
+    if kind == "int16" and target.rules.older_comparisons and node.op in _FAIL_IN_OLDER:
+        raise Unsupported(f"int16: {node.op} fails in this TFLite")
+    is_equal16 = kind == "int16" and op == "EQUAL" and not target.rules.older_comparisons
+    if kind in _quantize.QUANT8 or is_equal16:
+        params |= _rescaled("left", pair.left) | _rescaled("right", pair.right)
+    elif kind in ("bool", "int16"):
+        params |= identity("left") | identity("right")
+    return binary(pair, op, params, target)
+
+
+def _rescaled(which: str, tensor: Tensor) -> dict[str, int]:
+    scale, zero = _quantize.per_tensor(tensor, _quantize.QUANT)
+    multiplier, shift = _quantize.quantize_multiplier(scale)
+    if shift > 0:
+        raise Unsupported(f"scale {scale}: {tensor.dtype} is compared at scales below 1 only")
+    return rescaling(which, multiplier, shift, zero, _LIFT)

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CUMSUM: running sums along one axis, of int32, int64 and float32."""
+
+from __future__ import annotations
+
+import math
+
+from delegate.errors import Unsupported
+from delegate.graph.ir import Node
+from delegate.launch import Alternative, Launch, Target
+from delegate.ops import _quantize
+from delegate.ops._copy import require_shape, require_types
+from delegate.ops._elements import element_tiles
+from delegate.ops._indices import axis_of, scalar_of
+from delegate.ops._registry import lowers
+
+_ELEM = {"int32": "uint", "int64": "uint2", "float32": "float"}  # unsigned sums wrap
+_LONGEST = 32768  # llvmpipe leaves loops after 65,535 rounds
+
+
+@lowers("CUMSUM")
+def lower_cumsum(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Add up the elements before each one, with itself or without, forwards or backwards.
+
+    Floats are added in TFLite's order.
+
+    Raises:
+        Unsupported: a computed axis, an axis too long for one work-item.
+    Source: tflite/kernels/cumsum.cc, internal/reference/cumsum.h
+    """
+    (source, where), _ = _quantize.inputs_of(node.inputs, 2)
+    result = _quantize.output_of(node.outputs)
+    require_types(source, result, tuple(_ELEM))
+    require_shape(result, source.shape)
+    if where.dtype != "int32":
+        raise Unsupported(f"{where.dtype} axis: only int32")
+    axis = axis_of(scalar_of(where, "axis"), len(source.shape))
+    size = source.shape[axis]
+    if size > _LONGEST:
+        raise Unsupported(f"an axis of {size} elements: at most {_LONGEST}")
+    inner = math.prod(source.shape[axis + 1 :])
+    lines = math.prod(source.shape) // size
+    least = max(1, 4096 // size)
+    tiles, group_items, tile_items = element_tiles(lines, target, least)
+    if group_items == 1 and tile_items > max(1, _LONGEST // size):
+        tile_items = max(1, _LONGEST // size)
+        tiles = -(-lines // tile_items)
+    launch = Launch(
+        "cumsum",
+        "cumsum",
+        tiles=tiles,
+        group_items=group_items,
+        params={
+            "input": source,
+            "output": result,
+            "size": size,
+            "inner": inner,
+            "is_exclusive": int(bool(node.options.get("exclusive", False))),
+            "is_reverse": int(bool(node.options.get("reverse", False))),
+            "elements": lines,
+            "tile_items": tile_items,
+        },
+        reads=(source,),
+        writes=(result,),
+        defines={"ELEM": _ELEM[source.dtype], "WORDS": 2 if source.dtype == "int64" else 1},
+    )
+    return (Alternative("plain", (launch,)),)

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DEQUANTIZE to float32: one multiplication, or a table; float16 by table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.errors import Unsupported
+from delegate.graph.ir import Node
+from delegate.launch import Alternative, Launch, Target
+from delegate.ops import _quantize
+from delegate.ops._elements import ELEM, element_tiles, elements_of
+from delegate.ops._float import bits
+from delegate.ops._geometry import shape_text
+from delegate.ops._lookup import lookup
+from delegate.ops._registry import lowers
+
+
+@lowers("DEQUANTIZE")
+def lower_dequantize(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Turn quantised integers or float16 into float32.
+
+    Raises:
+        Unsupported: types other than uint8, int8, int16 and float16, an output other than float32,
+            several scales.
+    Source: tflite/kernels/internal/reference/dequantize.h, whose product in doubles has 41 bits
+    and is rounded once
+    """
+    (source,), _ = _quantize.inputs_of(node.inputs, 1)
+    result = _quantize.output_of(node.outputs)
+    if result.dtype != "float32":
+        raise Unsupported(f"{source.dtype} to {result.dtype}: only float32 comes out")
+    if source.shape != result.shape:
+        raise Unsupported(f"{shape_text(source)} -> {shape_text(result)}: the shape must stay")
+    elements = elements_of(source)
+    if source.dtype == "float16":
+        return lookup(source, result, _halves, target, read_as="uint16")
+    scale, zero_point = _quantize.per_tensor(source, _quantize.QUANT)
+
+    def answers(values: NDArray[np.int64]) -> NDArray[Any]:
+        with np.errstate(over="ignore"):
+            return (scale * (values - zero_point)).astype(np.float32)
+
+    tiles, group_items, tile_items = element_tiles(elements, target)
+    product = Launch(
+        "dequantize",
+        "dequantize",
+        tiles=tiles,
+        group_items=group_items,
+        params={
+            "input": source,
+            "output": result,
+            "scale": bits(scale),
+            "zero": zero_point,
+            "elements": elements,
+            "tile_items": tile_items,
+        },
+        reads=(source,),
+        writes=(result,),
+        defines={"ELEM": ELEM[source.dtype]},
+    )
+    by_table = lookup(source, result, answers, target)
+    # A device may take floats below the least normal one for zeros.
+    if scale < np.finfo(np.float32).tiny:
+        return by_table
+    return (Alternative("product", (product,)), *by_table)
+
+
+def _halves(values: NDArray[np.int64]) -> NDArray[Any]:
+    return values.astype(np.uint16).view(np.float16).astype(np.float32)

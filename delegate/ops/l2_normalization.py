@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""L2_NORMALIZATION over the last axis: floats, and 8 bits in the reference's fixed point."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from delegate.errors import Unsupported
+from delegate.graph.ir import Node, Tensor
+from delegate.launch import Alternative, Constant, Launch, Target
+from delegate.ops import _quantize
+from delegate.ops._activation import one_to_one
+from delegate.ops._elements import ELEM, element_tiles, elements_of
+from delegate.ops._geometry import shape_text
+from delegate.ops._registry import lowers
+from delegate.ops._sigmoid16 import require_fixed_output
+
+# Two loops of a work-item stay below 65,535 rounds, and a sum of squares of 8 bits below 2^31.
+_MOST_DEPTH = 32000
+
+
+@lowers("L2_NORMALIZATION")
+def lower_l2_normalization(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Divide each row by the root of its sum of squares.
+
+    Shapes:
+        input (..., c) -> output (..., c), rows of c
+    Raises:
+        Unsupported: types other than uint8, int8 and float32, a fused activation, another output
+            scale or zero point than TFLite's, longer rows.
+    Source: tflite/kernels/l2norm.cc, internal/reference/l2normalization.h,
+    integer_ops/l2normalization.h
+    """
+    source, result = one_to_one(node, ("float32", *_quantize.QUANT8))
+    fused = node.options.get("fused_activation_function", "NONE")
+    if fused != "NONE":
+        raise Unsupported(f"fused activation {fused}: TFLite takes none here")
+    if not source.shape:
+        raise Unsupported(f"shape {shape_text(source)}: at least rank 1 is needed")
+    depth = source.shape[-1]
+    if depth > _MOST_DEPTH:
+        raise Unsupported(f"rows of {depth}: at most {_MOST_DEPTH}")
+    rows = elements_of(source) // depth
+    tiles, group_items, tile_items = element_tiles(rows, target, -(-4096 // depth))
+    params: dict[str, int | Tensor | Constant] = {
+        "input": source,
+        "output": result,
+        "rows": rows,
+        "depth": depth,
+        "tile_items": tile_items,
+    }
+    defines: dict[str, int | str] = {}
+    family = "float"
+    if source.dtype != "float32":
+        family = "quant8"
+        _, in_zero = _quantize.per_tensor(source)
+        out_zero = 128 if result.dtype == "uint8" else 0
+        require_fixed_output(result, 1 / 128, out_zero)
+        limits = np.iinfo(result.dtype)
+        params |= {
+            "input_zero": in_zero,
+            "output_zero": out_zero,
+            "output_min": int(limits.min),
+            "output_max": int(limits.max),
+        }
+        defines = {"ELEM": ELEM[source.dtype], "IS_SIGNED": int(source.dtype == "int8")}
+    launch = Launch(
+        "l2_normalization",
+        f"l2_normalization_{family}",
+        tiles=tiles,
+        group_items=group_items,
+        params=params,
+        reads=(source,),
+        writes=(result,),
+        defines=defines,
+    )
+    return (Alternative("plain", (launch,)),)

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LOG_SOFTMAX over the last axis: floats, and 8 bits in the reference's fixed point."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.errors import Unsupported
+from delegate.graph.ir import Node, Tensor
+from delegate.launch import Alternative, Constant, Launch, Target
+from delegate.ops import _quantize
+from delegate.ops._activation import one_to_one
+from delegate.ops._elements import ELEM, element_tiles, elements_of
+from delegate.ops._fixed_point import DISTANCE_BITS, exp_on_negative_values
+from delegate.ops._geometry import shape_text
+from delegate.ops._registry import lowers
+from delegate.ops._sigmoid16 import require_fixed_output
+
+_MOST_DEPTH = 20000  # three loops of a work-item stay below 65,535 rounds
+_MOST_DEPTH_8 = 4095  # sums of 12 integer bits hold so many ones
+
+
+@lowers("LOG_SOFTMAX")
+def lower_log_softmax(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Return the logarithms of each row's shares of one.
+
+    Shapes:
+        input (..., c) -> output (..., c), rows of c
+    Raises:
+        Unsupported: types other than uint8, int8 and float32, another 8-bit output scale or zero
+            point than TFLite's, longer rows.
+    Source: tflite/kernels/activations.cc LogSoftmaxPrepare, internal/reference/log_softmax.h,
+    integer_ops/log_softmax.h LogSoftmax
+    """
+    source, result = one_to_one(node, ("float32", *_quantize.QUANT8))
+    if not source.shape:
+        raise Unsupported(f"shape {shape_text(source)}: at least rank 1 is needed")
+    depth = source.shape[-1]
+    most = _MOST_DEPTH if source.dtype == "float32" else _MOST_DEPTH_8
+    if depth > most:
+        raise Unsupported(f"rows of {depth}: at most {most}")
+    rows = elements_of(source) // depth
+    tiles, group_items, tile_items = element_tiles(rows, target, -(-1024 // depth))
+    params: dict[str, int | Tensor | Constant] = {
+        "input": source,
+        "output": result,
+        "rows": rows,
+        "depth": depth,
+        "tile_items": tile_items,
+    }
+    defines: dict[str, int | str] = {}
+    family = "float"
+    if source.dtype != "float32":
+        family = "quant8"
+        params |= _quant8_params(source, result)
+        defines["ELEM"] = ELEM[source.dtype]
+    launch = Launch(
+        "log_softmax",
+        f"log_softmax_{family}",
+        tiles=tiles,
+        group_items=group_items,
+        params=params,
+        reads=(source,),
+        writes=(result,),
+        defines=defines,
+    )
+    return (Alternative("plain", (launch,)),)
+
+
+def _quant8_params(source: Tensor, result: Tensor) -> dict[str, int | Constant]:
+    """Return the distances' tables, and how far from a row's maximum they reach."""
+    in_scale, _ = _quantize.per_tensor(source)
+    limits = np.iinfo(result.dtype)
+    require_fixed_output(result, 16 / 256, int(limits.max))
+    real = in_scale * (1 << (31 - DISTANCE_BITS))
+    if not 2 < real < math.inf:
+        raise Unsupported(f"scale {in_scale}: out of range")
+    multiplier, left_shift = _quantize.quantize_multiplier(min(real, float((1 << 31) - 1)))
+    # The greatest distance that stays within the integer bits, and the way back to distances.
+    radius = ((1 << DISTANCE_BITS) - 1 << (31 - DISTANCE_BITS)) >> left_shift
+    back, back_shift = _quantize.quantize_multiplier(2.0 ** (31 - left_shift) / multiplier)
+
+    def table() -> NDArray[np.int32]:
+        # Scaled distances below the row's maximum; then their exponentials as the sum takes them.
+        reached = range(min(radius, 255) + 1)
+        scaled = [
+            _quantize.rounding_doubling_high_mul(-distance << left_shift, multiplier)
+            for distance in reached
+        ]
+        entries = np.zeros((2, 256), np.int32)
+        entries[0, : len(reached)] = scaled
+        entries[1, : len(reached)] = [
+            _quantize.rounding_divide_by_pot(exp_on_negative_values(each), 12) for each in scaled
+        ]
+        return entries
+
+    return {
+        "table": Constant(2048, table),
+        "farthest": radius,
+        "back_multiplier": back,
+        "back_shift": back_shift,
+        "output_min": int(limits.min),
+        "output_max": int(limits.max),
+    }

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LOGICAL_AND, LOGICAL_OR, LOGICAL_NOT: of bools, which are bytes of 0 and 1."""
+
+from __future__ import annotations
+
+from delegate.errors import Unsupported
+from delegate.graph.ir import Node
+from delegate.launch import Alternative, Target
+from delegate.ops import _quantize
+from delegate.ops._binary import binary, pair_of, require_stretched
+from delegate.ops._lookup import lookup
+from delegate.ops._registry import lowers
+
+
+@lowers("LOGICAL_AND", "LOGICAL_OR")
+def lower_logical(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Take the smaller of two bools for AND, the larger for OR.
+
+    Source: tflite/kernels/logical.cc
+    """
+    pair = pair_of(node, ("bool",))
+    return binary(pair, "MINIMUM" if node.op == "LOGICAL_AND" else "MAXIMUM", {}, target)
+
+
+@lowers("LOGICAL_NOT")
+def lower_logical_not(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Invert a bool.
+
+    Source: tflite/kernels/elementwise.cc
+    """
+    (source,), _ = _quantize.inputs_of(node.inputs, 1)
+    result = _quantize.output_of(node.outputs)
+    if not source.dtype == result.dtype == "bool":
+        raise Unsupported(f"{source.dtype} -> {result.dtype}: only bool")
+    require_stretched(result, source)
+    return lookup(source, result, lambda values: values == 0, target)

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ONE_HOT: a new axis that is on where an index says so, off elsewhere."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from delegate.errors import Unsupported
+from delegate.graph.ir import Node
+from delegate.launch import Alternative, Launch, Target
+from delegate.ops import _quantize
+from delegate.ops._copy import require_shape, require_types
+from delegate.ops._elements import element_tiles, elements_of, moved_type
+from delegate.ops._geometry import integer, shape_text
+from delegate.ops._indices import axis_of, scalar_of
+from delegate.ops._registry import lowers
+
+TYPES = ("uint8", "int8", "int32", "int64", "float32", "bool")
+
+
+@lowers("ONE_HOT")
+def lower_one_hot(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Put the value `on` at each index along a new axis; one out of range is off everywhere.
+
+    Shapes:
+        indices (d0, d1, ...), depth, on, off -> output with `depth` before dimension `axis`
+    Raises:
+        Unsupported: a computed depth, values of several elements.
+    Source: tflite/kernels/one_hot.cc
+    """
+    (indices, depth_of, on, off), _ = _quantize.inputs_of(node.inputs, 4)
+    result = _quantize.output_of(node.outputs)
+    if indices.dtype not in ("int32", "int64"):
+        raise Unsupported(f"{indices.dtype} indices: only int32 and int64")
+    for value in (on, off):
+        require_types(value, result, TYPES)
+        if math.prod(value.shape) != 1:
+            raise Unsupported(f"value {shape_text(value)}: one number is needed")
+    if depth_of.dtype != "int32":
+        raise Unsupported(f"{depth_of.dtype} depth: only int32")
+    depth = scalar_of(depth_of, "depth")
+    axis = axis_of(integer(node.options, "axis", -1), len(indices.shape) + 1)
+    require_shape(result, (*indices.shape[:axis], depth, *indices.shape[axis:]))
+    if elements_of(indices) * np.dtype(indices.dtype).itemsize >= 2**31:
+        raise Unsupported(f"indices {shape_text(indices)}: 2^31 bytes or more")
+    elements = math.prod(result.shape)
+    tiles, group_items, tile_items = element_tiles(elements, target)
+    launch = Launch(
+        "one_hot",
+        "one_hot",
+        tiles=tiles,
+        group_items=group_items,
+        params={
+            "indices": indices,
+            "on": on,
+            "off": off,
+            "output": result,
+            "depth": depth,
+            "inner": math.prod(indices.shape[axis:]),
+            "elements": elements,
+            "tile_items": tile_items,
+        },
+        reads=(indices, on, off),
+        writes=(result,),
+        defines={"ELEM": moved_type(result), "WORDS": 2 if indices.dtype == "int64" else 1},
+    )
+    return (Alternative("plain", (launch,)),)

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PRELU of floats and 8 bits, alpha stretched to the input: by elements, and by rows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from delegate.errors import Unsupported
+from delegate.graph.ir import Node, Tensor
+from delegate.launch import Alternative, Constant, Launch, Target
+from delegate.ops import _quantize
+from delegate.ops._elements import ELEM, broadcast, element_tiles, elements_of, padded
+from delegate.ops._geometry import shape_text
+from delegate.ops._registry import lowers
+
+_DIMENSIONS = 4  # that alpha steps through differently
+_LEAST_ROW = 8  # shorter ones cost more than they save
+_TYPES = ("float32", *_quantize.QUANT8)
+
+
+@lowers("PRELU")
+def lower_prelu(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Multiply values below zero by alpha, which is stretched to the input's shape.
+
+    Raises:
+        Unsupported: types other than uint8, int8 and float32, an alpha that does not stretch.
+    Source: tflite/kernels/activations.cc PreluPrepare, internal/reference/prelu.h
+    """
+    (source, alpha), _ = _quantize.inputs_of(node.inputs, 2)
+    result = _quantize.output_of(node.outputs)
+    if not source.dtype == alpha.dtype == result.dtype:
+        raise Unsupported(f"{source.dtype}, alpha {alpha.dtype} -> {result.dtype}: must be equal")
+    if source.dtype not in _TYPES:
+        raise Unsupported(f"{source.dtype}: only {', '.join(_TYPES)}")
+    if source.shape != result.shape:
+        raise Unsupported(f"{shape_text(source)} -> {shape_text(result)}: the shape must stay")
+    elements = elements_of(source)
+    elements_of(alpha)
+    sizes, (steps,) = broadcast(result, alpha)
+    params: dict[str, int | Tensor | Constant] = {
+        "input": source,
+        "alpha": alpha,
+        "output": result,
+        "elements": elements,
+        **{f"size_{i}": n for i, n in enumerate(padded(sizes, _DIMENSIONS, 1))},
+        **{f"step_{i}": n for i, n in enumerate(padded(steps, _DIMENSIONS, 0))},
+    }
+    if source.dtype == "float32":
+        family = "float"
+    else:
+        family = "quant8"
+        params |= _scaling(source, alpha, result)
+
+    def launch(kernel: str, items: int, least: int) -> Launch:
+        tiles, group_items, tile_items = element_tiles(items, target, least)
+        return Launch(
+            "prelu",
+            f"{kernel}_{family}",
+            tiles=tiles,
+            group_items=group_items,
+            params=params | {"tile_items": tile_items},
+            reads=(source, alpha),
+            writes=(result,),
+            defines={"ELEM": ELEM[source.dtype]},
+        )
+
+    plain = Alternative("plain", (launch("prelu", elements, 4096),))
+    depth = sizes[-1] if sizes else 1
+    if target.group_items > 1 or not _LEAST_ROW <= depth <= _MOST_ROW:
+        return (plain,)
+    rows = launch("prelu_row", elements // depth, -(-4096 // depth))
+    return (Alternative("row", (rows,)), plain)
+
+
+_MOST_ROW = 32768  # llvmpipe leaves loops after 65,535 rounds
+
+
+def _scaling(source: Tensor, alpha: Tensor, result: Tensor) -> dict[str, int]:
+    """Return zero points, and multipliers and shifts from zero on and below."""
+    in_scale, in_zero = _quantize.per_tensor(source)
+    alpha_scale, alpha_zero = _quantize.per_tensor(alpha)
+    out_scale, out_zero = _quantize.per_tensor(result)
+    # Products and quotients are floats there.
+    with np.errstate(over="ignore", under="ignore"):
+        ratio = np.float32(in_scale) / np.float32(out_scale)
+        leaking = np.float32(in_scale) * np.float32(alpha_scale) / np.float32(out_scale)
+    above = _quantize.quantize_multiplier(float(ratio))
+    below = _quantize.quantize_multiplier(float(leaking))
+    if max(above[1], below[1]) > 30:
+        raise Unsupported(f"a scale ratio of 2^{max(above[1], below[1])}: more than 2^30")
+    limits = np.iinfo(result.dtype)
+    return {
+        "input_zero": in_zero,
+        "alpha_zero": alpha_zero,
+        "output_zero": out_zero,
+        "multiplier_above": above[0],
+        "shift_above": above[1],
+        "multiplier_below": below[0],
+        "shift_below": below[1],
+        "output_min": int(limits.min),
+        "output_max": int(limits.max),
+    }

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SELECT, SELECT_V2: of two tensors the one a bool says, element by element; only bytes move."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from delegate.errors import Unsupported
+from delegate.graph.ir import Node, Tensor
+from delegate.launch import Alternative, Launch, Target
+from delegate.ops import _quantize
+from delegate.ops._binary import over_rows, require_stretched, rows_of
+from delegate.ops._elements import moved_type
+from delegate.ops._geometry import shape_text
+from delegate.ops._registry import lowers
+
+
+@lowers("SELECT", "SELECT_V2")
+def lower_select(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Take the left element where the condition holds, else the right one.
+
+    Shapes:
+        SELECT_V2: all stretch to the result; SELECT: left and right as the result, the condition
+        too, or a scalar, or one bool for each of the result's first dimension
+    Raises:
+        Unsupported: types that differ, a condition that is no bool, shapes that do not fit.
+    Source: tflite/kernels/select.cc
+    """
+    (condition, left, right), _ = _quantize.inputs_of(node.inputs, 3)
+    result = _quantize.output_of(node.outputs)
+    if condition.dtype != "bool":
+        raise Unsupported(f"{condition.dtype} condition: only bool")
+    if not left.dtype == right.dtype == result.dtype:
+        raise Unsupported(f"{left.dtype} or {right.dtype} -> {result.dtype}: they must be equal")
+    moved = moved_type(result)
+    stretched = condition
+    if node.op == "SELECT":
+        stretched = _of_first_dimension(condition, result)
+        if not left.shape == right.shape == result.shape:
+            raise Unsupported(
+                f"{shape_text(left)} or {shape_text(right)} -> {shape_text(result)}: "
+                "they must be equal"
+            )
+    require_stretched(result, stretched, left, right)
+    tensors = {"condition": condition, "left": left, "right": right}
+    launch = Launch(
+        "select",
+        "select_row",  # OpenCL C has a function select
+        tiles=1,
+        group_items=1,
+        params={
+            **tensors,
+            "output": result,
+            **rows_of(result, {**tensors, "condition": stretched}),
+        },
+        reads=tuple(dict.fromkeys((condition, left, right))),
+        writes=(result,),
+        defines={"ELEM": moved},
+    )
+    wide = np.dtype(result.dtype).itemsize
+    return over_rows(launch, wide, {1: 16, 2: 8, 4: 8}.get(wide, 1), target)
+
+
+def _of_first_dimension(condition: Tensor, result: Tensor) -> Tensor:
+    """Return SELECT's condition with the shape by which it stretches."""
+    if condition.shape in ((), result.shape):
+        return condition
+    if len(condition.shape) != 1 or condition.shape[0] != (result.shape or (0,))[0]:
+        raise Unsupported(
+            f"condition {shape_text(condition)} -> {shape_text(result)}: a scalar, the same, or "
+            "one for each of the first dimension"
+        )
+    return replace(condition, shape=(*condition.shape, *(1,) * (len(result.shape) - 1)))

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SQUEEZE: the same bytes without dimensions of size 1, so no kernel at all."""
+
+from __future__ import annotations
+
+from delegate.errors import Unsupported
+from delegate.graph.ir import Node
+from delegate.launch import Alternative, Target
+from delegate.ops import _quantize
+from delegate.ops._copy import require_shape
+from delegate.ops._geometry import shape_text
+from delegate.ops._indices import axis_of
+from delegate.ops._registry import lowers
+from delegate.ops.reshape import view
+
+
+@lowers("SQUEEZE")
+def lower_squeeze(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """View the input's values without the named dimensions, or without all of size 1.
+
+    Raises:
+        Unsupported: a named dimension that is not there or not 1.
+    Source: tflite/kernels/squeeze.cc
+    """
+    (source,), _ = _quantize.inputs_of(node.inputs, 1)
+    result = _quantize.output_of(node.outputs)
+    rank = len(source.shape)
+    named = node.options.get("squeeze_dims", ())
+    if not isinstance(named, (tuple, list)):
+        raise Unsupported(f"squeeze_dims is {named!r}: a list is needed")
+    axes = {axis_of(axis, rank) for axis in named}
+    if any(source.shape[axis] != 1 for axis in axes):
+        raise Unsupported(f"dimensions {sorted(axes)} of {shape_text(source)}: not all are 1")
+    if not axes:
+        axes = {axis for axis in range(rank) if source.shape[axis] == 1}
+    require_shape(result, [n for axis, n in enumerate(source.shape) if axis not in axes])
+    return view(source, result)

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TANH: floats, and 8 and 16 bits by table."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.graph.ir import Node
+from delegate.launch import Alternative, Target
+from delegate.ops import _quantize
+from delegate.ops._activation import float_launch, one_to_one, rounded_floats
+from delegate.ops._libm import float_function
+from delegate.ops._lookup import lookup
+from delegate.ops._registry import lowers
+from delegate.ops._sigmoid16 import ONE, interpolated, require_fixed_output, scaled
+
+
+@lowers("TANH")
+def lower_tanh(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Compute the hyperbolic tangent.
+
+    Raises:
+        Unsupported: types other than uint8, int8, int16 and float32, another output scale or zero
+            point than TFLite's for the type.
+    Source: tflite/kernels/activations.cc TanhPrepare, reference/integer_ops/tanh.h
+    """
+    source, result = one_to_one(node, ("float32", *_quantize.QUANT))
+    if source.dtype == "float32":
+        return float_launch("tanh", source, result, target)
+    if source.dtype == "int16":
+        require_fixed_output(result, 2.0**-15, 0)
+        in_scale, _ = _quantize.per_tensor(source, _quantize.QUANT)
+
+        def interpolate(values: NDArray[np.int64]) -> NDArray[np.int64]:
+            inputs = scaled(values, in_scale, most_shift=1)
+            # tanh(x) = 2 * logistic(2 * x) - 1
+            sizes = interpolated(np.abs(inputs), 8) - (ONE << 7)
+            rounding = 1 << 7
+            signed = np.where(inputs >= 0, sizes + rounding, -sizes + rounding - 1)
+            return signed >> 8
+
+        return lookup(source, result, interpolate, target)
+    require_fixed_output(result, 1 / 128, 128 if result.dtype == "uint8" else 0)
+    tanh = float_function(target.rules, "tanhf")
+    return lookup(source, result, rounded_floats(source, result, tanh), target)

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ABS, NEG, SQUARE, SQRT, RSQRT, EXP, LOG, FLOOR, CEIL, ROUND: of floats, some of integers.
+
+Quantised ones are tables. Not those that fail in TFLite on a value an input could have: the roots
+of 8 and 16 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.errors import Unsupported
+from delegate.graph.ir import Node, Tensor
+from delegate.launch import Alternative, Launch, Target
+from delegate.ops import _fixed_point, _quantize
+from delegate.ops._activation import Floats, interpolated_floats, one_to_one, rounded_floats
+from delegate.ops._elements import element_tiles, elements_of
+from delegate.ops._libm import float_function
+from delegate.ops._lookup import Answers, lookup
+from delegate.ops._registry import lowers
+
+# Op -> expression of unary.cl, and the types it has.
+_HOW = {
+    "ABS": ("ABSOLUTE", ("float32", "int32", "int8", "int16")),
+    "NEG": ("NEGATIVE", ("float32", "int32", "int8", "int16")),
+    "SQUARE": ("SQUARE", ("float32",)),
+    "FLOOR": ("FLOOR", ("float32",)),
+    "CEIL": ("CEILING", ("float32",)),
+    "ROUND": ("ROUND", ("float32",)),
+    "SQRT": ("SQUARE_ROOT", ("float32",)),
+    "RSQRT": ("RECIPROCAL_ROOT", ("float32",)),
+    "EXP": ("EXPONENTIAL", ("float32", "int8", "int16")),
+    "LOG": ("LOGARITHM", ("float32", "int8")),
+}
+_MOST_STEPS = 1e9  # of an output's scale: beyond every range, and within an int32
+
+
+@lowers("ABS", "NEG", "SQUARE", "FLOOR", "CEIL", "ROUND", "SQRT", "RSQRT", "EXP", "LOG")
+def lower_unary(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Compute a function of each element.
+
+    Raises:
+        Unsupported: types that the op has no kernel for here or in this TFLite, another shape.
+    Source: tflite/kernels/elementwise.cc, neg.cc, exp.cc, floor.cc, ceil.cc, round.cc
+    """
+    op, types = _HOW[node.op]
+    source, result = one_to_one(node, types)
+    if source.dtype in ("float32", "int32"):
+        return _computed(op, source, result, target)
+    if node.op in ("NEG", "LOG") and not target.rules.saturating_cast:
+        raise Unsupported(f"{source.dtype}: {node.op} fails in this TFLite")
+    return lookup(source, result, _answers(node.op, source, result, target), target)
+
+
+def _computed(op: str, source: Tensor, result: Tensor, target: Target) -> tuple[Alternative, ...]:
+    elements = elements_of(source)
+    tiles, group_items, tile_items = element_tiles(elements, target)
+    launch = Launch(
+        "unary",
+        "unary_float" if source.dtype == "float32" else "unary_int32",
+        tiles=tiles,
+        group_items=group_items,
+        params={
+            "input": source,
+            "output": result,
+            "elements": elements,
+            "tile_items": tile_items,
+        },
+        reads=(source,),
+        writes=(result,),
+        defines={"OP": op},
+    )
+    return (Alternative("plain", (launch,)),)
+
+
+def _answers(name: str, source: Tensor, result: Tensor, target: Target) -> Answers:
+    """Return the table of a quantised op."""
+    if name == "NEG":  # scales are not looked at, and the least value stays
+        return lambda values: (-values).astype(source.dtype)
+    if name == "ABS":
+        return _sizes(source, result)
+    function = float_function(target.rules, "expf" if name == "EXP" else "logf")
+    if source.dtype == "int16":
+        return interpolated_floats(source, result, function)
+    if target.rules.saturating_cast:
+        function = _bounded(function, _quantize.per_tensor(result)[0])
+    return rounded_floats(source, result, function)
+
+
+def _sizes(source: Tensor, result: Tensor) -> Answers:
+    """Return ABS's: rescaled where the scales differ.
+
+    Source: tflite/kernels/elementwise.cc AbsEvalQuantized
+    """
+    in_scale, in_zero = _quantize.per_tensor(source, _quantize.QUANT)
+    out_scale, out_zero = _quantize.per_tensor(result, _quantize.QUANT)
+    multiplier, shift = _quantize.quantize_multiplier(in_scale / out_scale)
+    if shift > 30:
+        raise Unsupported(f"a scale ratio of 2^{shift}: more than 2^30")
+
+    def answers(values: NDArray[np.int64]) -> NDArray[Any]:
+        sizes = np.abs(values - in_zero)
+        if in_scale != out_scale:
+            sizes = _fixed_point.rescale(sizes, multiplier, shift)
+        return _fixed_point.clamped(sizes + out_zero, result)
+
+    return answers
+
+
+def _bounded(function: Callable[[Floats], Floats], scale: float) -> Callable[[Floats], Floats]:
+    """Return a function whose values an int32 of steps holds, as where TFLite's casts saturate."""
+    most = np.float32(_MOST_STEPS * scale)
+    return lambda values: np.minimum(function(values), most)

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+// Macros: RIGHT, the right matrices' type where they are of 16 bits or 8, short or char; LANES columns,
+// or terms, and TILE_M rows, or TILE_N columns, a work-item.
+#pragma OPENCL FP_CONTRACT OFF
+#include "kernel.clh"
+#include "quantize.clh"
+#include "quantize_wide.clh"
+#include "float.clh"
+#include "store.clh"
+
+// The matrices of result number `batch`: their first elements. Steps are 0 where one is used for all.
+#define MATRICES(LEFT_TYPE, RIGHT_TYPE, batch)                                                     \
+  int b2 = batch % BATCH_2;                                                                        \
+  int b1 = batch / BATCH_2 % BATCH_1;                                                              \
+  int b0 = batch / BATCH_2 / BATCH_1;                                                              \
+  global const LEFT_TYPE* left = (global const LEFT_TYPE*)(arena + LEFT) + b0 * LEFT_BATCH_0 +     \
+                                 b1 * LEFT_BATCH_1 + b2 * LEFT_BATCH_2;                            \
+  global const RIGHT_TYPE* right = (global const RIGHT_TYPE*)(arena + RIGHT_AT) +                  \
+                                   b0 * RIGHT_BATCH_0 + b1 * RIGHT_BATCH_1 + b2 * RIGHT_BATCH_2
+
+// The row and the column that element `i` of this tile is the product of.
+#define ROW_AND_COLUMN(LEFT_TYPE, RIGHT_TYPE)                                                      \
+  int element = tile * TILE_ITEMS + i;                                                             \
+  if (element >= ELEMENTS) break;                                                                  \
+  int batch = element / N_SIZE / M_SIZE;                                                           \
+  MATRICES(LEFT_TYPE, RIGHT_TYPE, batch);                                                          \
+  left += element / N_SIZE % M_SIZE * LEFT_ROW;                                                    \
+  right += element % N_SIZE * RIGHT_COLUMN
+
+#if USES_BATCH_MATMUL_QUANT8
+DEFINE_ROUNDING()
+
+// output[b,m,n] = sum over k of (left[b,m,k] - zero) * (right[b,k,n] - zero), requantised and clamped;
+// either matrix may be transposed   Source: reference/batch_matmul.h
+// tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(b*m*n / TILE_ITEMS)
+TILE(batch_matmul_quant8) {
+  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
+    ROW_AND_COLUMN(char, char);
+    int sum = 0;
+    for (int k = 0; k < K_SIZE; k++)
+      sum += (left[k * LEFT_TERM] - LEFT_ZERO) * (right[k * RIGHT_TERM] - RIGHT_ZERO);
+    int scaled = LOCAL(requantize)(sum, MULTIPLIER, SHIFT) + OUTPUT_ZERO;
+    ((global char*)(arena + OUTPUT))[element] = (char)clamp(scaled, -128, 127);
+  }
+}
+
+KERNEL(batch_matmul_quant8)
+#endif
+
+#if USES_BATCH_MATMUL_QUANT16
+#include "wide.clh"
+
+// The same of int16, in sums of 64 bits.
+// tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(b*m*n / TILE_ITEMS)
+TILE(batch_matmul_quant16) {
+  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
+    ROW_AND_COLUMN(short, RIGHT);
+    int high = 0;
+    uint low = 0u;
+    for (int k = 0; k < K_SIZE; k++) {
+      int part = (int)left[k * LEFT_TERM] * (int)right[k * RIGHT_TERM];
+      LOCAL(add_part)(&high, &low, &part);
+    }
+    int result = LOCAL(requantize_sum)(high, low, MULTIPLIER, SHIFT, 0);
+    ((global short*)(arena + OUTPUT))[element] = (short)clamp(result, -32768, 32767);
+  }
+}
+
+KERNEL(batch_matmul_quant16)
+#endif
+
+#if USES_BATCH_MATMUL_FLOAT
+// The same of floats.
+// tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(b*m*n / TILE_ITEMS)
+TILE(batch_matmul_float) {
+  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
+    ROW_AND_COLUMN(float, float);
+    float sum = 0.0f;
+    for (int k = 0; k < K_SIZE; k++)
+      sum = MULTIPLY_ADD(left[k * LEFT_TERM], right[k * RIGHT_TERM], sum);
+    ((global float*)(arena + OUTPUT))[element] = sum;
+  }
+}
+
+KERNEL(batch_matmul_float)
+#endif
+
+#if USES_BATCH_MATMUL_VECTOR_QUANT8 || USES_BATCH_MATMUL_VECTOR_FLOAT
+// TILE_M rows x LANES columns, `item` of this tile; the last ones overlap those before.
+#define ROWS_AND_COLUMNS(TYPE)                                                                     \
+  int item = tile * TILE_ITEMS + i;                                                                \
+  if (item >= ITEMS) break;                                                                        \
+  int m = min(item % M_BLOCKS * TILE_M, M_SIZE - TILE_M);                                          \
+  int n = min(item / M_BLOCKS % N_BLOCKS * LANES, N_SIZE - LANES);                                 \
+  int batch = item / M_BLOCKS / N_BLOCKS;                                                          \
+  MATRICES(TYPE, TYPE, batch);                                                                     \
+  left += m * LEFT_ROW;                                                                            \
+  right += n;                                                                                      \
+  int left_row = LEFT_ROW;                                                                         \
+  int left_term = LEFT_TERM;                                                                       \
+  int right_term = RIGHT_TERM;                                                                     \
+  global TYPE* output = (global TYPE*)(arena + OUTPUT) + (batch * M_SIZE + m) * N_SIZE + n
+#endif
+
+#if USES_BATCH_MATMUL_VECTOR_QUANT8
+DEFINE_ROUNDING(LANES)
+#define INTS JOIN(int, LANES)
+#define CHARS JOIN(char, LANES)
+#define TO_INTS JOIN(convert_int, LANES)
+#define TO_CHARS JOIN(convert_char, LANES)
+DEFINE_STORE(CHARS)
+
+// The same of 8 bits for right matrices whose rows lie as written.
+// tile: TILE_ITEMS blocks of TILE_M x LANES; tiles: ceil(blocks / TILE_ITEMS)
+TILE(batch_matmul_vector_quant8) {
+  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
+    ROWS_AND_COLUMNS(char);
+    int left_zero = LEFT_ZERO;
+    int right_zero = RIGHT_ZERO;
+    INTS sum[TILE_M];
+#pragma unroll
+    for (int p = 0; p < TILE_M; p++) sum[p] = 0;
+    for (int k = 0; k < K_SIZE; k++) {
+      INTS factor = TO_INTS(JOIN(vload, LANES)(0, right + k * right_term)) - right_zero;
+#pragma unroll
+      for (int p = 0; p < TILE_M; p++)
+        sum[p] += factor * ((int)left[p * left_row + k * left_term] - left_zero);
+    }
+    INTS multiplier = MULTIPLIER;
+    INTS shift = SHIFT;
+    INTS least = -128;
+    INTS most = 127;
+#pragma unroll
+    for (int p = 0; p < TILE_M; p++) {
+      INTS scaled = LOCAL(JOIN(requantize, LANES))(sum[p], multiplier, shift) + OUTPUT_ZERO;
+      STORE(CHARS, TO_CHARS(clamp(scaled, least, most)), output + p * N_SIZE);
+    }
+  }
+}
+
+KERNEL(batch_matmul_vector_quant8)
+#endif
+
+#if USES_BATCH_MATMUL_VECTOR_FLOAT || USES_BATCH_MATMUL_ROW_FLOAT
+#define FLOATS JOIN(float, LANES)
+#endif
+
+#if USES_BATCH_MATMUL_VECTOR_FLOAT
+// The same of floats for right matrices whose rows lie as written.
+// tile: TILE_ITEMS blocks of TILE_M x LANES; tiles: ceil(blocks / TILE_ITEMS)
+TILE(batch_matmul_vector_float) {
+  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
+    ROWS_AND_COLUMNS(float);
+    FLOATS sum[TILE_M];
+#pragma unroll
+    for (int p = 0; p < TILE_M; p++) sum[p] = 0.0f;
+    for (int k = 0; k < K_SIZE; k++) {
+      FLOATS factor = LOAD_FLOATS(0, right + k * right_term);
+#pragma unroll
+      for (int p = 0; p < TILE_M; p++) {
+        FLOATS a = left[p * left_row + k * left_term];
+        sum[p] = MULTIPLY_ADD(factor, a, sum[p]);
+      }
+    }
+#pragma unroll
+    for (int p = 0; p < TILE_M; p++) STORE_FLOATS(sum[p], 0, output + p * N_SIZE);
+  }
+}
+
+KERNEL(batch_matmul_vector_float)
+#endif
+
+#if USES_BATCH_MATMUL_ROW_QUANT8 || USES_BATCH_MATMUL_ROW_FLOAT
+// The sum of a vector's lanes.
+#if LANES == 16
+#define HALF(v) (v.lo + v.hi)
+#define SUM_OF(v) SUM_8(HALF(v))
+#elif LANES == 8
+#define SUM_OF(v) SUM_8(v)
+#else
+#define SUM_OF(v) SUM_4(v)
+#endif
+#define SUM_8(v) SUM_4(((v).lo + (v).hi))
+#define SUM_4(v) (((v).s0 + (v).s1) + ((v).s2 + (v).s3))
+
+// TILE_N columns of one row, `item` of this tile; the last ones overlap those before.
+#define COLUMNS(TYPE)                                                                              \
+  int item = tile * TILE_ITEMS + i;                                                                \
+  if (item >= ITEMS) break;                                                                        \
+  int n = min(item % N_BLOCKS * TILE_N, N_SIZE - TILE_N);                                          \
+  int m = item / N_BLOCKS % M_SIZE;                                                                \
+  int batch = item / N_BLOCKS / M_SIZE;                                                            \
+  MATRICES(TYPE, TYPE, batch);                                                                     \
+  left += m * LEFT_ROW;                                                                            \
+  right += n * RIGHT_COLUMN;                                                                       \
+  int right_column = RIGHT_COLUMN;                                                                 \
+  global TYPE* output = (global TYPE*)(arena + OUTPUT) + (batch * M_SIZE + m) * N_SIZE + n
+#endif
+
+#if USES_BATCH_MATMUL_ROW_QUANT8
+DEFINE_ROUNDING()
+#define INTS JOIN(int, LANES)
+#define TO_INTS JOIN(convert_int, LANES)
+
+// The same of 8 bits for matrices whose terms lie side by side: a transposed right one.
+// tile: TILE_ITEMS blocks of TILE_N columns; tiles: ceil(blocks / TILE_ITEMS)
+TILE(batch_matmul_row_quant8) {
+  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
+    COLUMNS(char);
+    int left_zero = LEFT_ZERO;
+    int right_zero = RIGHT_ZERO;
+    INTS sum[TILE_N];
+#pragma unroll
+    for (int p = 0; p < TILE_N; p++) sum[p] = 0;
+    int k = 0;
+    for (; k <= K_SIZE - LANES; k += LANES) {
+      INTS factor = TO_INTS(JOIN(vload, LANES)(0, left + k)) - left_zero;
+#pragma unroll
+      for (int p = 0; p < TILE_N; p++) {
+        global const char* column = right + p * right_column + k;
+        sum[p] += factor * (TO_INTS(JOIN(vload, LANES)(0, column)) - right_zero);
+      }
+    }
+#pragma unroll
+    for (int p = 0; p < TILE_N; p++) {
+      INTS lanes = sum[p];
+      int total = SUM_OF(lanes);
+      for (int j = k; j < K_SIZE; j++)
+        total += (left[j] - left_zero) * (right[p * right_column + j] - right_zero);
+      int scaled = LOCAL(requantize)(total, MULTIPLIER, SHIFT) + OUTPUT_ZERO;
+      output[p] = (char)clamp(scaled, -128, 127);
+    }
+  }
+}
+
+KERNEL(batch_matmul_row_quant8)
+#endif
+
+#if USES_BATCH_MATMUL_ROW_FLOAT
+// The same of floats for matrices whose terms lie side by side: a transposed right one.
+// tile: TILE_ITEMS blocks of TILE_N columns; tiles: ceil(blocks / TILE_ITEMS)
+TILE(batch_matmul_row_float) {
+  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
+    COLUMNS(float);
+    FLOATS sum[TILE_N];
+#pragma unroll
+    for (int p = 0; p < TILE_N; p++) sum[p] = 0.0f;
+    int k = 0;
+    for (; k <= K_SIZE - LANES; k += LANES) {
+      FLOATS factor = LOAD_FLOATS(0, left + k);
+#pragma unroll
+      for (int p = 0; p < TILE_N; p++) {
+        FLOATS column = LOAD_FLOATS(0, right + p * right_column + k);
+        sum[p] = MULTIPLY_ADD(factor, column, sum[p]);
+      }
+    }
+#pragma unroll
+    for (int p = 0; p < TILE_N; p++) {
+      FLOATS lanes = sum[p];
+      float total = SUM_OF(lanes);
+      for (int j = k; j < K_SIZE; j++)
+        total = MULTIPLY_ADD(left[j], right[p * right_column + j], total);
+      output[p] = total;
+    }
+  }
+}
+
+KERNEL(batch_matmul_row_float)
+#endif

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Macros: ELEM, the activations' and the weights' type where they are of 8 bits, uchar or char.
+#pragma OPENCL FP_CONTRACT OFF
+#include "kernel.clh"
+#include "quantize.clh"
+#include "float.clh"
+
+// Goes through the in-bounds taps of an output element: `source` and `weight` are the input channels
+// of its group, and their weights.
+#define EACH_TAP(TYPE, DO)                                                                         \
+  int o = element % OUT_C;                                                                         \
+  int pixel = element / OUT_C;                                                                     \
+  int x = pixel % OUT_W;                                                                           \
+  int y = pixel / OUT_W % OUT_H;                                                                   \
+  int n = pixel / OUT_W / OUT_H;                                                                   \
+  int first = o / GROUP_C * in_c;                                                                  \
+  for (int ky = 0; ky < KERNEL_H; ky++) {                                                          \
+    int in_y = y * STRIDE_H - PAD_TOP + ky * DILATION_H;                                           \
+    if (in_y < 0 || in_y >= IN_H) continue;                                                        \
+    for (int kx = 0; kx < KERNEL_W; kx++) {                                                        \
+      int in_x = x * STRIDE_W - PAD_LEFT + kx * DILATION_W;                                        \
+      if (in_x < 0 || in_x >= IN_W) continue;                                                      \
+      global const TYPE* source = (global const TYPE*)(arena + INPUT) +                            \
+                                  ((n * IN_H + in_y) * IN_W + in_x) * SOURCE_C + first;            \
+      global const TYPE* weight = (global const TYPE*)(constants + WEIGHTS) +                      \
+                                  ((o * KERNEL_H + ky) * KERNEL_W + kx) * in_c;                    \
+      DO                                                                                           \
+    }                                                                                              \
+  }
+
+#if USES_CONV_2D_GROUPS_QUANT8
+DEFINE_ROUNDING()
+
+// output[n,y,x,o] = sum over the in-bounds window of (input[n,y',x',g*IN_C+i] - zero) *
+// (weights[o,ky,kx,i] - zero) for the group g of o, plus bias, requantised and clamped   NHWC, OHWI
+// Source: reference/conv.h, integer_ops/conv.h
+// tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(n*out_h*out_w*out_c / TILE_ITEMS)
+TILE(conv_2d_groups_quant8) {
+  global const int* channel = (global const int*)(constants + CHANNELS);
+  int in_c = IN_C;
+  int input_zero = INPUT_ZERO;
+  int weight_zero = WEIGHT_ZERO;
+  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
+    int element = tile * TILE_ITEMS + i;
+    if (element >= ELEMENTS) break;
+    int sum = 0;
+    // NOTE: llvmpipe leaves every loop after 65535 rounds, so there are fewer than terms.
+    EACH_TAP(ELEM, {
+      int c = 0;
+      for (; c <= in_c - 8; c += 8) {
+        _Pragma("unroll") for (int j = 0; j < 8; j++)
+            sum += ((int)source[c + j] - input_zero) * ((int)weight[c + j] - weight_zero);
+      }
+      for (; c < in_c; c++) sum += ((int)source[c] - input_zero) * ((int)weight[c] - weight_zero);
+    })
+    sum += channel[o];
+    int scaled = LOCAL(requantize)(sum, channel[OUT_C + o], channel[2 * OUT_C + o]) + OUTPUT_ZERO;
+    ((global ELEM*)(arena + OUTPUT))[element] = (ELEM)clamp(scaled, OUTPUT_MIN, OUTPUT_MAX);
+  }
+}
+
+KERNEL(conv_2d_groups_quant8)
+#endif
+
+#if USES_CONV_2D_GROUPS_FLOAT
+// The same of floats.
+// tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(n*out_h*out_w*out_c / TILE_ITEMS)
+TILE(conv_2d_groups_float) {
+  float low = as_float(OUTPUT_MIN);
+  float high = as_float(OUTPUT_MAX);
+  int in_c = IN_C;
+  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
+    int element = tile * TILE_ITEMS + i;
+    if (element >= ELEMENTS) break;
+    float sum = 0.0f;
+    EACH_TAP(float,
+             { for (int c = 0; c < in_c; c++) sum = MULTIPLY_ADD(source[c], weight[c], sum); })
+    sum += ((global const float*)(constants + CHANNELS))[o];
+    ((global float*)(arena + OUTPUT))[element] = ACTIVATE(sum, low, high);
+  }
+}
+
+KERNEL(conv_2d_groups_float)
+#endif

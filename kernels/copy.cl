@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// Boxes of elements from one tensor into another, for the ops that delegate/ops/_copy.py serves.
+// Dimension 0 is the innermost; those from DIMS on have size 1.
+// Macros: ELEM, a type as wide as what moves as one.
+#pragma OPENCL FP_CONTRACT OFF
+#include "kernel.clh"
+#include "store.clh"
+
+// A value that fills a box lies among the constants.
+#define FROM ((IS_CONSTANT) ? constants : (global const uchar*)arena)
+
+#if USES_COPY
+#define PLACE(n)                         \
+  if (DIMS > n) {                        \
+    int at = rest;                       \
+    if (DIMS > n + 1) {                  \
+      rest = at / SIZE_##n;              \
+      at -= rest * SIZE_##n;             \
+    }                                    \
+    in += at * IN_##n;                   \
+    out += at * OUT_##n;                 \
+  }
+
+// output[start + sum of i_n * out_n] = input[start + sum of i_n * in_n]
+// tile: TILE_ITEMS elements, one a work-item; tiles: ceil(elements / TILE_ITEMS)
+TILE(copy) {
+  global const ELEM* input = (global const ELEM*)(FROM + INPUT) + IN_START;
+  global ELEM* output = (global ELEM*)(arena + OUTPUT) + OUT_START;
+  int start = tile * TILE_ITEMS;
+  int count = min(TILE_ITEMS, ELEMENTS - start);
+  for (int i = get_local_id(0); i < count; i += get_local_size(0)) {
+    int rest = start + i;
+    int in = 0;
+    int out = 0;
+    PLACE(0)
+    PLACE(1)
+    PLACE(2)
+    PLACE(3)
+    PLACE(4)
+    PLACE(5)
+    PLACE(6)
+    PLACE(7)
+    output[out] = input[in];
+  }
+}
+KERNEL(copy)
+#endif
+
+#if USES_COPY_ROW
+DEFINE_STORE(uchar16)
+
+// Where dimension n begins; then one step on, the dimension outside of it once it is through.
+#define BEGIN(n)              \
+  int i##n = rest % SIZE_##n; \
+  rest /= SIZE_##n;           \
+  input += i##n * IN_##n;     \
+  output += i##n * OUT_##n;
+#define NEXT(n, inner, within)                   \
+  if (++i##inner == SIZE_##inner) {              \
+    i##inner = 0;                                \
+    input += IN_##n - SIZE_##inner * IN_##inner; \
+    output += OUT_##n - SIZE_##inner * OUT_##inner; \
+    within                                       \
+  }
+
+// The same row by row, a row being dimension 0; long ones in parts.
+// tile: TILE_ROWS rows, or a part of one; tiles: ceil(rows / TILE_ROWS) * parts
+TILE(copy_row) {
+  int rest = tile / PARTS * TILE_ROWS;
+  int rows = min(TILE_ROWS, ROWS - rest);
+  const int first = tile % PARTS * PART;
+  const int count = min(PART, SIZE_0 - first);
+  const int in_0 = IN_0;
+  const int out_0 = OUT_0;
+  const int in_1 = IN_1;
+  const int out_1 = OUT_1;
+  const int bytes = in_0 == 1 && out_0 == 1 ? count * (int)sizeof(ELEM) : 0;
+  global const ELEM* input = (global const ELEM*)(FROM + INPUT) + IN_START + first * in_0;
+  global ELEM* output = (global ELEM*)(arena + OUTPUT) + OUT_START + first * out_0;
+  BEGIN(1)
+  BEGIN(2)
+  BEGIN(3)
+  BEGIN(4)
+  BEGIN(5)
+  BEGIN(6)
+  BEGIN(7)
+  for (int row = 0; row < rows; row++) {
+    if (bytes >= 16) {
+      // The last 16 bytes overlap those before: no short store.
+      global const uchar* from = (global const uchar*)input;
+      global uchar* to = (global uchar*)output;
+      for (int at = 0; at < bytes - 16; at += 16) STORE(uchar16, vload16(0, from + at), to + at);
+      STORE(uchar16, vload16(0, from + bytes - 16), to + bytes - 16);
+    } else {
+      for (int i = 0; i < count; i++) output[i * out_0] = input[i * in_0];
+    }
+    input += in_1;
+    output += out_1;
+    NEXT(2, 1, NEXT(3, 2, NEXT(4, 3, NEXT(5, 4, NEXT(6, 5, NEXT(7, 6, ))))))
+  }
+}
+KERNEL(copy_row)
+#endif

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// Macros: ROUNDING, see wide.clh; for the vector kernel LANES channels and TILE_W output pixels of a
+// row a work-item.
+#pragma OPENCL FP_CONTRACT OFF
+#include "kernel.clh"
+#include "quantize.clh"
+#include "quantize_wide.clh"
+#include "store.clh"
+#include "wide.clh"
+
+#if USES_DEPTHWISE_CONV_2D_QUANT16
+// output[n,y,x,o] = sum over the in-bounds window of input[..,o / depth_multiplier] *
+// weights[ky,kx,o], plus bias, requantised and clamped   NHWC, 1HWO; int16, int8
+// Source: integer_ops/depthwise_conv.h DepthwiseConvPerChannel, the int16 overload
+// tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(n*out_h*out_w*out_c / TILE_ITEMS)
+TILE(depthwise_conv_2d_quant16) {
+  global const short* input = (global const short*)(arena + INPUT);
+  global const char* weights = (global const char*)(constants + WEIGHTS);
+  global const int* channel = (global const int*)(constants + CHANNELS);
+  global short* output = (global short*)(arena + OUTPUT);
+  int out_c = OUT_C;
+  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
+    int element = tile * TILE_ITEMS + i;
+    if (element >= ELEMENTS) break;
+    int o = element % out_c;
+    int pixel = element / out_c;
+    int x = pixel % OUT_W;
+    int y = pixel / OUT_W % OUT_H;
+    int n = pixel / OUT_W / OUT_H;
+    uint low = as_uint(channel[o]);
+    int high = channel[out_c + o];
+    for (int ky = 0; ky < KERNEL_H; ky++) {
+      int in_y = y * STRIDE_H - PAD_TOP + ky * DILATION_H;
+      if (in_y < 0 || in_y >= IN_H) continue;
+      for (int kx = 0; kx < KERNEL_W; kx++) {
+        int in_x = x * STRIDE_W - PAD_LEFT + kx * DILATION_W;
+        if (in_x < 0 || in_x >= IN_W) continue;
+        int source = input[((n * IN_H + in_y) * IN_W + in_x) * IN_C + o / DEPTH_MULTIPLIER];
+        int part = source * weights[(ky * KERNEL_W + kx) * out_c + o];
+        LOCAL(add_part)(&high, &low, &part);
+      }
+    }
+    global const int* scaling = channel + 2 * out_c + o;
+    int result =
+        LOCAL(requantize_sum)(high, low, scaling[0], scaling[out_c], scaling[2 * out_c]);
+    output[element] = (short)clamp(result, OUTPUT_MIN, OUTPUT_MAX);
+  }
+}
+
+KERNEL(depthwise_conv_2d_quant16)
+#endif
+
+#if USES_DEPTHWISE_CONV_2D_VECTOR_QUANT16
+#define SHORTS JOIN(short, LANES)
+#define TO_INTS JOIN(convert_int, LANES)
+#define LOAD JOIN(vload, LANES)
+#define TO_SHORTS JOIN(convert_short, LANES)
+DEFINE_STORE(SHORTS)
+
+// The same for a depth multiplier of 1 and windows whose sums fit 32 bits, LANES channels and TILE_W
+// neighbouring pixels at a time. A pixel out of bounds reads zeros kept among the constants. The
+// last block of pixels or channels overlaps the one before it and writes the same values again.
+// tile: TILE_ITEMS blocks of LANES channels x TILE_W pixels, channels first; tiles:
+// ceil(blocks / TILE_ITEMS)
+TILE(depthwise_conv_2d_vector_quant16) {
+  int out_c = OUT_C;
+  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
+    int item = tile * TILE_ITEMS + i;
+    if (item >= ITEMS) break;
+    int c = min(item % CHANNEL_BLOCKS * LANES, out_c - LANES);
+    int rest = item / CHANNEL_BLOCKS;
+    int x = min(rest % ROW_BLOCKS * TILE_W, OUT_W - TILE_W);
+    int y = rest / ROW_BLOCKS % OUT_H;
+    int n = rest / ROW_BLOCKS / OUT_H;
+    global const int* channel = (global const int*)(constants + CHANNELS) + c;
+    global const short* weight = (global const short*)(constants + WEIGHTS) + c;
+    global const short* zeros = (global const short*)(constants + ZEROS);
+    global const short* input = (global const short*)(arena + INPUT);
+    WIDE_INTS sum[TILE_W];
+#pragma unroll
+    for (int p = 0; p < TILE_W; p++) sum[p] = 0;
+    for (int ky = 0; ky < KERNEL_H; ky++) {
+      int in_y = y * STRIDE_H - PAD_TOP + ky * DILATION_H;
+      int row_inside = in_y >= 0 && in_y < IN_H;
+      int row = (n * IN_H + in_y) * IN_W;
+      for (int kx = 0; kx < KERNEL_W; kx++) {
+        WIDE_INTS factor = TO_INTS(LOAD(0, weight));
+        weight += out_c;
+#pragma unroll
+        for (int p = 0; p < TILE_W; p++) {
+          int in_x = (x + p) * STRIDE_W - PAD_LEFT + kx * DILATION_W;
+          int inside = row_inside && in_x >= 0 && in_x < IN_W;
+          global const short* source = inside ? input + (row + in_x) * out_c + c : zeros;
+          sum[p] += TO_INTS(LOAD(0, source)) * factor;
+        }
+      }
+    }
+    WIDE_INTS a = LOAD(0, channel + 2 * out_c);
+    WIDE_INTS b = LOAD(0, channel + 3 * out_c);
+    WIDE_INTS last = LOAD(0, channel + 4 * out_c);
+    WIDE_INTS least = OUTPUT_MIN;
+    WIDE_INTS most = OUTPUT_MAX;
+#pragma unroll
+    for (int p = 0; p < TILE_W; p++) {
+      WIDE_UINTS low = JOIN(as_uint, LANES)(LOAD(0, channel));
+      WIDE_INTS high = LOAD(0, channel + out_c);
+      LOCAL(add_part)(&high, &low, &sum[p]);
+      WIDE_INTS result = LOCAL(requantize_sum)(high, low, a, b, last);
+      global short* output =
+          (global short*)(arena + OUTPUT) + ((n * OUT_H + y) * OUT_W + x + p) * out_c + c;
+      STORE(SHORTS, TO_SHORTS(clamp(result, least, most)), output);
+    }
+  }
+}
+
+KERNEL(depthwise_conv_2d_vector_quant16)
+#endif

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// Macros: ELEM, the tensors' type; FOLD, what makes one of two: SUM, PROD, MAX or MIN; FINISH, 0
+// for the number itself, 1 a quantised mean, 2 times a factor, 3 a quantised sum; for all but the
+// plain kernel LANES elements at once.
+#pragma OPENCL FP_CONTRACT OFF
+#include "kernel.clh"
+#include "quantize.clh"
+#include "reduce.clh"
+#include "store.clh"
+
+#define FOLD_SUM(a, x) ((a) + (x))
+#define FOLD_PROD(a, x) ((a) * (x))
+// A NaN is never larger or smaller.
+#define FOLD_MAX(a, x) ((x) > (a) ? (x) : (a))
+#define FOLD_MIN(a, x) ((x) < (a) ? (x) : (a))
+#define COMBINE(a, x) JOIN(FOLD_, FOLD)(a, x)
+
+#define ELEM_uchar 1
+#define ELEM_char 1
+#define ELEM_short 1
+#define ELEM_int 1
+#define ELEM_float 2
+#if JOIN(ELEM_, ELEM) == ELEM_float
+#define NUMBER float
+#define START_NUMBER as_float(START)
+#else
+#define NUMBER int
+#define START_NUMBER START
+#endif
+
+#if USES_REDUCE || USES_REDUCE_ROW
+#if FINISH == 1
+DEFINE_ROUNDING()
+#endif
+
+static ELEM LOCAL(finished)(NUMBER x, global const int* params) {
+#if FINISH == 1
+  int scaled = LOCAL(requantize)(x + OFFSET, MULTIPLIER, SHIFT) + OUTPUT_ZERO;
+  return (ELEM)clamp(scaled, OUTPUT_MIN, OUTPUT_MAX);
+#elif FINISH == 2
+  return x * as_float(FACTOR);
+#elif FINISH == 3
+  int scaled = (int)round((float)x * as_float(FACTOR) + as_float(BIAS)) + OUTPUT_ZERO;
+  return (ELEM)clamp(scaled, OUTPUT_MIN, OUTPUT_MAX);
+#else
+  return (ELEM)x;
+#endif
+}
+#endif
+
+#if USES_REDUCE
+// output[kept] = finished(fold of input[kept, reduced] over all reduced)
+// Source: reference/reduce.h ReduceGeneric, Mean, QuantizedMeanOrSum
+// tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(elements / TILE_ITEMS)
+TILE(reduce) {
+  global const ELEM* input = (global const ELEM*)(arena + INPUT);
+  global ELEM* output = (global ELEM*)(arena + OUTPUT);
+  const NUMBER start = START_NUMBER;
+  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
+    const int item = tile * TILE_ITEMS + i;
+    if (item >= ITEMS) break;
+    NUMBER result = start;
+#define TAKE(at) result = COMBINE(result, (NUMBER)input[at])
+    FOR_EACH_TERM(FIRST_OF(item), TAKE);
+    output[item] = LOCAL(finished)(result, params);
+  }
+}
+
+KERNEL(reduce)
+#endif
+
+#if USES_REDUCE_VECTOR || USES_REDUCE_ROW
+#define NUMBERS JOIN(NUMBER, LANES)
+#if JOIN(ELEM_, ELEM) == ELEM_float
+#include "float.clh"
+#define LOAD(from) LOAD_FLOATS(0, from)
+#else
+#define LOAD(from) JOIN(convert_int, LANES)(JOIN(vload, LANES)(0, from))
+#endif
+#endif
+
+#if USES_REDUCE_VECTOR
+#if JOIN(ELEM_, ELEM) == ELEM_float
+#define STORE_RESULTS(value, to) STORE_FLOATS(value, 0, to)
+#else
+#define ELEMS JOIN(ELEM, LANES)
+#define STORE_RESULTS(value, to) STORE(ELEMS, JOIN(convert_, ELEMS)(value), to)
+DEFINE_STORE(ELEMS)
+#endif
+#if FINISH == 1
+DEFINE_ROUNDING(LANES)
+#elif FINISH == 3
+#define FLOATS JOIN(float, LANES)
+#endif
+
+// The same for LANES neighbours that are kept; the last block of them overlaps the one before.
+// tile: TILE_ITEMS blocks, one a work-item; tiles: ceil(blocks / TILE_ITEMS)
+TILE(reduce_vector) {
+  global const ELEM* input = (global const ELEM*)(arena + INPUT);
+  const NUMBERS start = START_NUMBER;
+  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
+    int item = tile * TILE_ITEMS + i;
+    if (item >= ITEMS) break;
+    item = item / BLOCKS * KEPT_2 + min(item % BLOCKS * LANES, KEPT_2 - LANES);
+    NUMBERS result = start;
+#define TAKE_VECTOR(at)              \
+  do {                               \
+    NUMBERS x = LOAD(input + (at));  \
+    result = COMBINE(result, x);     \
+  } while (0)
+    FOR_EACH_TERM(FIRST_OF(item), TAKE_VECTOR);
+#if FINISH == 1 || FINISH == 3
+    const NUMBERS low = OUTPUT_MIN;
+    const NUMBERS high = OUTPUT_MAX;
+#endif
+#if FINISH == 1
+    const NUMBERS multiplier = MULTIPLIER;
+    const NUMBERS shift = SHIFT;
+    result = LOCAL(JOIN(requantize, LANES))(result + OFFSET, multiplier, shift) + OUTPUT_ZERO;
+    result = clamp(result, low, high);
+#elif FINISH == 2
+    result *= as_float(FACTOR);
+#elif FINISH == 3
+    const FLOATS scaled = JOIN(convert_float, LANES)(result) * as_float(FACTOR) + as_float(BIAS);
+    result = clamp(JOIN(convert_int, LANES)(round(scaled)) + OUTPUT_ZERO, low, high);
+#endif
+    STORE_RESULTS(result, (global ELEM*)(arena + OUTPUT) + item);
+  }
+}
+
+KERNEL(reduce_vector)
+#endif
+
+#if USES_REDUCE_ROW
+// Halves of a vector until one number is left.
+#define OF_4(v) COMBINE(COMBINE((v).s0, (v).s1), COMBINE((v).s2, (v).s3))
+static NUMBER LOCAL(of_all)(NUMBERS v) {
+#if LANES == 16
+  JOIN(NUMBER, 8) v8 = COMBINE(v.lo, v.hi);
+#elif LANES == 8
+  JOIN(NUMBER, 8) v8 = v;
+#endif
+#if LANES >= 8
+  JOIN(NUMBER, 4) v4 = COMBINE(v8.lo, v8.hi);
+#else
+  JOIN(NUMBER, 4) v4 = v;
+#endif
+  JOIN(NUMBER, 2) v2 = COMBINE(v4.lo, v4.hi);
+  return COMBINE(v2.x, v2.y);
+}
+
+// The same along dimensions of which the innermost is dense: LANES of its elements at once, what is
+// left of it one by one.
+// tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(elements / TILE_ITEMS)
+TILE(reduce_row) {
+  const NUMBER start = START_NUMBER;
+  const int along = REDUCED_2;
+  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
+    const int item = tile * TILE_ITEMS + i;
+    if (item >= ITEMS) break;
+    global const ELEM* first = (global const ELEM*)(arena + INPUT) + FIRST_OF(item);
+    NUMBERS results = start;
+    NUMBER rest = start;
+    for (int a = 0; a < REDUCED_0; a++) {
+      for (int b = 0; b < REDUCED_1; b++) {
+        global const ELEM* row = first + a * REDUCED_STEP_0 + b * REDUCED_STEP_1;
+        int at = 0;
+        for (; at <= along - LANES; at += LANES) {
+          NUMBERS x = LOAD(row + at);
+          results = COMBINE(results, x);
+        }
+        for (; at < along; at++) rest = COMBINE(rest, (NUMBER)row[at]);
+      }
+    }
+    rest = COMBINE(rest, LOCAL(of_all)(results));
+    ((global ELEM*)(arena + OUTPUT))[item] = LOCAL(finished)(rest, params);
+  }
+}
+
+KERNEL(reduce_row)
+#endif

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each of a model's inputs is given: the picture, a .npy file, or zeros.
+
+It reads no picture and runs nothing.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate import Graph, Tensor
+from label_image.classify import RunError
+from label_image.image import is_picture
+from label_image.runtime import TYPE_NUMBERS
+
+log = logging.getLogger("label_image")
+
+_MAGIC = b"\x93NUMPY"  # Source: numpy/lib/format.py
+
+
+class _Refused(Exception):
+    """What is wrong with a file; follows its name in the line shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Feeds:
+    """What goes where; inputs that are in neither get zeros."""
+
+    picture: int | None  # the number of the input that takes the picture; None: none does
+    given: Mapping[int, NDArray[Any]]  # number of an input -> its values
+
+    @property
+    def main(self) -> int:
+        """Give the number of the picture's input, or of the first."""
+        return self.picture or 0
+
+    @property
+    def others(self) -> tuple[tuple[int, NDArray[Any]], ...]:
+        """Give all values but the main input's, each with its input's number."""
+        return tuple((number, self.given[number]) for number in self.given if number != self.main)
+
+
+def feeds_of(graph: Graph, asked: Sequence[tuple[str, str]]) -> Feeds:
+    """Return what the inputs get; `asked`: the name or number of an input, and its .npy file.
+
+    The picture goes to the first input that can take one and has no file.
+    Raises: RunError: an input of a type or size that cannot be fed, or a file that does not fit.
+    """
+    for tensor in graph.inputs:
+        if not _is_numeric(tensor):
+            raise RunError(f"cannot handle input type {TYPE_NUMBERS.get(tensor.dtype, 0)} yet")
+    given: dict[int, NDArray[Any]] = {}
+    for name, path in asked:
+        number = _number(name, graph)
+        if number in given:
+            raise RunError(f"--input {name}: this input is given twice")
+        given[number] = _read(name, path, graph.inputs[number])
+    free = [number for number in range(len(graph.inputs)) if number not in given]
+    picture = next((number for number in free if _takes_picture(graph.inputs[number])), None)
+    if picture is not None or 0 in free:
+        _check_size(graph.inputs[picture or 0])
+    return Feeds(picture, given)
+
+
+def warn_of_zeros(graph: Graph, feeds: Feeds) -> None:
+    """Log which inputs get zeros because nothing else was asked for."""
+    zeros = [n for n in range(len(graph.inputs)) if n != feeds.picture and n not in feeds.given]
+    if not zeros:
+        return
+    if feeds.picture == 0 and not feeds.given:
+        log.warning(
+            "the model has %d inputs: the picture goes to the first, the others are zeros",
+            len(graph.inputs),
+        )
+        return
+    names = ", ".join(f"{_shown(graph, n)} ({_kind(graph.inputs[n])})" for n in zeros)
+    to = f"the picture goes to {_shown(graph, feeds.main)}, " if feeds.picture is not None else ""
+    log.warning("%szeros go to %s: --input NAME=FILE.npy gives other values", to, names)
+
+
+def main_values(graph: Graph, feeds: Feeds) -> NDArray[Any]:
+    """Return what the first input gets where no input takes a picture."""
+    first = graph.inputs[0]
+    return feeds.given[0] if 0 in feeds.given else np.zeros(first.shape, first.dtype)
+
+
+def scale_of(tensor: Tensor) -> tuple[float, int]:
+    """Return the tensor's scale and zero point; scale 0 where it has not one of them for all."""
+    quantization = tensor.quantization
+    if quantization is None or len(quantization.scale) != 1:
+        return 0.0, 0
+    return quantization.scale[0], quantization.zero_point[0]
+
+
+def input_name(graph: Graph, number: int) -> str:
+    """Return what --input calls this input."""
+    return graph.inputs[number].name or str(number)
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    """Return "1x224x224x3"; "scalar" where there are no dimensions."""
+    return "x".join(map(str, shape)) or "scalar"
+
+
+def _shown(graph: Graph, number: int) -> str:
+    return graph.inputs[number].name or f"input {number}"
+
+
+def _is_numeric(tensor: Tensor) -> bool:
+    try:
+        return np.dtype(tensor.dtype).kind in "biufc"
+    except TypeError:  # strings, resources and types that numpy has not
+        return False
+
+
+def _takes_picture(tensor: Tensor) -> bool:
+    # A size that is not known is complained of later, by its own line.
+    shape = [max(1, size) for size in tensor.shape]
+    return is_picture(shape, tensor.dtype, scale_of(tensor)[0])
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"{shape_text(tensor.shape)} {tensor.dtype}"
+
+
+def _check_size(tensor: Tensor) -> None:
+    # An unknown batch is 1, as the file's own shape says; an unknown height or width fits nothing.
+    sizes = (*tensor.shape[:1], *(tensor.shape_signature or tensor.shape)[1:])
+    if any(size < 1 for size in sizes):
+        shown = " x ".join(str(size) if size > 0 else "?" for size in sizes)
+        raise RunError(
+            f"the model's input {shown} has no fixed size: convert it with a fixed height and width"
+        )
+
+
+def _number(name: str, graph: Graph) -> int:
+    names = [input_name(graph, number) for number in range(len(graph.inputs))]
+    if name in names:
+        return names.index(name)
+    if name.isdecimal() and int(name) < len(names):
+        return int(name)
+    close = difflib.get_close_matches(name, names) or names
+    raise RunError(f"--input: there is no input {name}; there are {', '.join(close)}")
+
+
+def _read(name: str, path: str, tensor: Tensor) -> NDArray[Any]:
+    where = f"--input {name}"
+    try:
+        with open(path, "rb") as file:
+            try:
+                shape, dtype = _header(file)
+            except _Refused:
+                raise
+            except Exception as error:  # numpy raises many kinds on damaged headers
+                raise _Refused("is a damaged .npy file") from error
+            if shape != tensor.shape or dtype.newbyteorder("=") != np.dtype(tensor.dtype):
+                raise RunError(
+                    f"{where}: {path} holds {shape_text(shape)} {dtype}, "
+                    f"and this input takes {_kind(tensor)}"
+                )
+            if os.fstat(file.fileno()).st_size - file.tell() < math.prod(shape) * dtype.itemsize:
+                raise _Refused("is truncated")
+            file.seek(0)
+            array = np.lib.format.read_array(file, allow_pickle=False)
+            return np.ascontiguousarray(array, tensor.dtype).reshape(shape)
+    except FileNotFoundError as error:
+        raise RunError(f"{where}: there is no file {path}") from error
+    except OSError as error:
+        raise RunError(f"{where}: cannot read {path}: {error.strerror or error}") from error
+    except _Refused as error:
+        raise RunError(f"{where}: {path} {error}") from error
+
+
+def _header(file: BinaryIO) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Read the shape and the type that a .npy file claims, and leave the file at its values."""
+    # np.load would also take archives and pickles.
+    if file.read(len(_MAGIC)) != _MAGIC:
+        raise _Refused("is no .npy file, as np.save writes it")
+    file.seek(0)
+    version = np.lib.format.read_magic(file)
+    if version == (1, 0):
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    elif version == (2, 0):
+        shape, _, dtype = np.lib.format.read_array_header_2_0(file)
+    else:
+        major, minor = version
+        raise _Refused(f"is a .npy file of version {major}.{minor}: only 1.0 and 2.0 are read")
+    if dtype.hasobject:
+        raise _Refused("holds pickled Python objects, which are never loaded")
+    return shape, dtype

@@ -1,0 +1,364 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SUB, MUL, DIV, MAXIMUM and the like: launches, refusals, and their numbers against TFLite's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delegate import DeviceInfo, Node, OpenCLDelegate, ops
+from tests.support.cases import (
+    DRAWN_WAYS,
+    FUSED,
+    LANES_8,
+    LANES_16,
+    PLAIN,
+    SEEDS,
+    SIMT,
+    Way,
+    assert_exact_or_refused,
+    assert_exact_way,
+    changed,
+    forced,
+    only_launch,
+    quantization,
+    refusal,
+)
+from tests.support.compare import (
+    Arrays,
+    Bounds,
+    assert_same,
+    assert_within,
+    interpreter,
+    invoke,
+    refusals,
+)
+from tests.support.floats import assert_float_ways
+from tests.support.model import chain_model, const
+from tests.support.pairs import MOST_DIMENSIONS, QUANT, STRETCHES, Case, cases
+
+NUMBERS = ("int32", "float32")
+TYPES = {
+    "SUB": (*QUANT, *NUMBERS),
+    "MUL": (*QUANT, *NUMBERS),
+    "MAXIMUM": (*QUANT, *NUMBERS),
+    "MINIMUM": (*QUANT, *NUMBERS),
+    "SQUARED_DIFFERENCE": ("int8", *NUMBERS),
+    "DIV": ("int32",),
+    "FLOOR_DIV": NUMBERS,
+    "FLOOR_MOD": ("int32",),
+}
+DIVISORS = (-1000003, -7, -3, -2, 1, 2, 3, 5, 1000003)
+
+
+def case(op: str, dtype: str = "int8", **fields: object) -> Case:
+    """Return a case whose division is by constants without zeros."""
+    if op in ("DIV", "FLOOR_DIV", "FLOOR_MOD") and dtype in NUMBERS:
+        fields = {"constant": "right", "values": DIVISORS, **fields}
+    return Case(op=op, dtype=dtype, **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "rows", "row", "steps"),
+    [
+        ("equal", 1, 105, (1, 1)),
+        ("scalar", 1, 660, (1, 0)),
+        ("channels", 40, 33, (1, 1)),
+        ("squeeze", 20, 17, (1, 1)),
+        ("pixels", 20, 7, (1, 0)),
+        ("both", 31, 37, (0, 1)),
+        ("many", 120 if MOST_DIMENSIONS == 5 else 60, 20, (1, 1)),
+    ],
+)
+def test_rows(shapes: str, rows: int, row: int, steps: tuple[int, int]) -> None:
+    vector, plain = ops.lower(case("MUL", shapes=STRETCHES[shapes]).node(), SIMT.target)
+    assert (vector.name, plain.name) == ("vector 4", "plain")
+    for alternative, lanes in ((vector, 4), (plain, 1)):
+        launch = only_launch(alternative)
+        assert (launch.kernel, launch.defines["LANES"]) == ("binary_quant8", lanes)
+        assert launch.defines["OP"] == "MULTIPLY"
+        assert (launch.params["rows"], launch.params["row"]) == (rows, row)
+        assert (launch.params["left_step"], launch.params["right_step"]) == steps
+        assert launch.params["items"] == rows * -(-row // lanes)
+
+
+def test_lanes_follow_type_and_row() -> None:
+    names = {
+        (dtype, shape): [a.name for a in ops.lower(node, LANES_16.target)]
+        for dtype in ("uint8", "int16", "float32")
+        for shape in ("one", "equal")
+        for node in [Case(op="MAXIMUM", dtype=dtype, shapes=STRETCHES[shape]).node()]
+    }
+    assert {names[dtype, "one"][0] for dtype in ("uint8", "int16", "float32")} == {"plain"}
+    assert names["uint8", "equal"] == ["vector 16", "plain"]
+    assert names["int16", "equal"] == names["float32", "equal"] == ["vector 8", "plain"]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "constant", "rows", "row"),
+    [
+        (((1, 8, 12, 3), (1, 1, 1, 3)), "right", 4, 72),
+        (((3,), (2, 12, 3)), "left", 1, 72),
+        (((7, 3), (3,)), "right", 7, 3),  # too few pixels to join
+        (((509, 3), (3,)), "right", 509, 3),  # a prime number of them
+        (((8, 64), (64,)), "right", 8, 64),
+        (((2, 32, 3), (2, 1, 3)), "right", 64, 3),  # not the same row everywhere
+        (((8, 12, 3), (8, 12, 1)), "right", 96, 3),
+    ],
+    ids=str,
+)
+def test_short_constant_rows_are_repeated(
+    shapes: tuple[tuple[int, ...], tuple[int, ...]],
+    constant: str,
+    rows: int,
+    row: int,
+    device: DeviceInfo,
+) -> None:
+    node = case("MUL", "int16", shapes=shapes, constant=constant).node()
+    launch = only_launch(ops.lower(node, LANES_8.target)[-1])
+    assert (launch.params["rows"], launch.params["row"]) == (rows, row)
+    assert launch.params[f"{constant}_is_constant"] == (row == 72)
+    assert len(launch.reads) == (1 if row == 72 else 2)
+    for way in (LANES_8, PLAIN):
+        assert_exact_way(chain_model([node]), device, way)
+
+
+NODE = case("SUB").node()
+NUMBER = case("DIV", "int32").node()
+REFUSALS = {
+    "types": (
+        changed(NODE, 1, dtype="uint8"),
+        "int8 and uint8 -> int8: they must be equal",
+    ),
+    "int64": (
+        replace(
+            NODE,
+            inputs=tuple(replace(x, dtype="int64") for x in NODE.inputs if x),
+            outputs=(replace(NODE.outputs[0], dtype="int64"),),
+        ),
+        "int64: only uint8, int8, int16, int32, float32 are implemented",
+    ),
+    "shapes": (
+        changed(NODE, 1, shape=(1, 7, 5, 2)),
+        "1x7x5x3 and 1x7x5x2 -> 1x7x5x3: they do not stretch to that",
+    ),
+    "result": (
+        changed(NODE, -1, shape=(2, 7, 5, 3)),
+        "1x7x5x3 and 1x7x5x3 -> 2x7x5x3: they do not stretch to that",
+    ),
+    "empty": (changed(NODE, 0, shape=(0,)), "shape 0: it is empty"),
+    "scale": (changed(NODE, 1, quantization=None), "int8 without quantisation: "),
+    "tiny_output": (
+        changed(NODE, -1, quantization=quantization(1e-12)),
+        "output scale ",
+    ),
+    "large_ratio": (
+        changed(case("MUL").node(), -1, quantization=quantization(1e-12)),
+        "a scale ratio of ",
+    ),
+    "large_squares": (
+        changed(case("SQUARED_DIFFERENCE").node(), -1, quantization=quantization(1e-15)),
+        "a scale ratio of ",
+    ),
+    "fused_tanh": (
+        changed(NODE, options={"fused_activation_function": "TANH"}),
+        "fused activation TANH: only NONE, RELU, RELU6, RELU_N1_TO_1",
+    ),
+    "fused_tanh_int32": (
+        changed(NUMBER, options={"fused_activation_function": "TANH"}),
+        "fused activation TANH: only NONE, RELU, RELU6, RELU_N1_TO_1",
+    ),
+    "computed_divisor": (changed(NUMBER, 1, data=None), "the divisors are not constant"),
+    "zero": (
+        changed(NUMBER, 1, data=np.zeros((1, 7, 5, 3), np.int32)),
+        "a divisor is 0",
+    ),
+    "minus_one": (
+        case("FLOOR_MOD", "int32", values=(-1,)).node(),
+        "a divisor is -1",
+    ),
+    "quantised_division": (
+        case("DIV", "int8").node(),
+        "int8: only int32, float32 are implemented",
+    ),
+    "powers_of_integers": (case("POW", "int32").node(), "int32: only float32 are implemented"),
+    "one_input": (replace(NODE, inputs=NODE.inputs[:1]), "1 inputs: 2 expected"),
+    "no_output": (replace(NODE, outputs=()), "0 outputs: 1 is expected"),
+    "dimensions": (
+        case("MAXIMUM", shapes=((2, 1) * 3, (1, 2) * 3)).node(),
+        "5 dimensions that differ: at most 4 are implemented",
+    ),
+    "shifts": (
+        case("SUB", "int16", scales=(0.5, 0.25, 1.0)).node(),
+        "int16 shifts by 1 and 2: one must be 0, none to the left",
+    ),
+    "stretched_shifts": (
+        case("SUB", "int16", scales=(0.5, 0.5, 0.5), shapes=STRETCHES["scalar"]).node(),
+        "int16 of scales that are powers of two: only equal shapes",
+    ),
+}
+
+
+@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
+def test_refusal(node: Node, reason: str) -> None:
+    assert refusal(node).startswith(reason)
+
+
+KINDS = [case(op, dtype, shapes=STRETCHES["channels"]) for op in TYPES for dtype in TYPES[op]]
+CASES = [
+    *KINDS,
+    *(case("MUL", shapes=STRETCHES[name]) for name in STRETCHES if name != "channels"),
+    *(case("SUB", "float32", shapes=STRETCHES[name]) for name in ("both", "many", "pixels")),
+    *(case("MAXIMUM", "int16", shapes=STRETCHES[name]) for name in ("one", "both", "squeeze")),
+    case("MUL", "float32", shapes=((7, 3, 8), (8,)), constant="right"),
+    case("SUB", shapes=((48, 4, 1), (1, 17)), constant="left"),
+    *(case(op, dtype, fused="RELU6") for op in ("SUB", "MUL") for dtype in ("uint8", "int32")),
+    *(case("MUL", dtype, fused="RELU_N1_TO_1") for dtype in ("int16", "float32")),
+    case("DIV", "int32", fused="RELU"),
+    case("FLOOR_DIV", "int32", values=(-1, 1)),
+    *(case("SUB", zeros=(a, -a - 1, a)) for a in (-128, 127)),
+    *(case("MUL", "uint8", zeros=(a, 255 - a, a)) for a in (0, 255)),
+    *(
+        case(op, scales=scales)
+        for op in ("SUB", "MUL", "SQUARED_DIFFERENCE")
+        for scales in ((0.5, 0.5, 0.5), (1.0, 1e-6, 1.0), (3.0, 0.7, 0.01))
+    ),
+    case("SUB", "int16", options={"pot_scale_int16": False}, scales=(0.5, 0.25, 0.5)),
+    case("SUB", "int16", options={"pot_scale_int16": True}, scales=(0.5, 0.25, 0.5)),
+    case("SUB", "int16", scales=(0.125, 0.5, 0.5), fused="RELU6"),
+    case("MUL", "int16", scales=(3.0, 0.7, 0.01)),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_exact(case: Case, device: DeviceInfo) -> None:
+    assert_exact_way(chain_model([case.node()]), device, LANES_8)
+
+
+@pytest.mark.parametrize("case", KINDS, ids=str)
+def test_plain(case: Case, device: DeviceInfo) -> None:
+    assert assert_exact_way(chain_model([case.node()]), device, PLAIN) == {"plain"}
+
+
+@pytest.mark.parametrize("way", [SIMT, LANES_16], ids=str)
+@pytest.mark.parametrize("shapes", STRETCHES)
+def test_every_vector(shapes: str, way: Way, device: DeviceInfo) -> None:
+    (name,) = assert_exact_way(
+        chain_model([case("MUL", "uint8", shapes=STRETCHES[shapes]).node()]), device, way
+    )
+    assert (name == "plain") == (shapes == "one")
+
+
+def test_the_same_twice(device: DeviceInfo) -> None:
+    node = case("MUL").node()
+    node = replace(node, inputs=(node.inputs[0],) * 2)
+    assert_exact_way(chain_model([node]), device, SIMT)
+
+
+EVERY = [
+    case("SUB", "uint8", scales=(0.4015, 0.2758, 0.4322), zeros=(136, 119, 133)),
+    case("SUB", scales=(0.19, 0.17, 0.05), fused="RELU"),
+    case("MUL", "uint8", fused="RELU6"),
+    case("MUL", scales=(0.5, 0.5, 0.5), zeros=(0, -1, 4)),
+    case("SQUARED_DIFFERENCE", scales=(0.19, 0.17, 0.5)),
+    case("MAXIMUM"),
+    case("MINIMUM", "uint8"),
+]
+
+
+@pytest.mark.parametrize("case", EVERY, ids=str)
+def test_every_pair_of_inputs(case: Case, device: DeviceInfo) -> None:
+    model = chain_model([replace(case, shapes=((256, 256), (256, 256))).node()])
+    limits = np.iinfo(case.dtype)
+    values = np.arange(limits.min, limits.max + 1).astype(case.dtype)
+    inputs = [np.repeat(values, 256).reshape(256, 256), np.tile(values, (256, 1))]
+    with forced(LANES_8):
+        delegate = OpenCLDelegate(model, device.index, tune="off")
+        (got,) = invoke(interpreter(model, delegate), inputs)
+    (expected,) = invoke(interpreter(model), inputs)
+    assert refusals(delegate) == {}
+    assert_same(got, expected, str(case))
+
+
+@pytest.mark.parametrize("fused", FUSED)
+@pytest.mark.parametrize("shapes", ["equal", "channels", "pixels"])
+def test_quotients_of_floats(shapes: str, fused: str, device: DeviceInfo) -> None:
+    node = case("DIV", "float32", shapes=STRETCHES[shapes], fused=fused, constant="").node()
+
+    def bounds(inputs: Arrays) -> Bounds:
+        with np.errstate(all="ignore"):
+            return [2 * np.spacing(np.abs(np.divide(*inputs))).astype(np.float64)]
+
+    assert assert_float_ways(node, device, LANES_8, bounds) == [
+        "vector 4" if shapes == "pixels" else "vector 8",
+        "plain",
+    ]
+
+
+def power_bounds(inputs: Arrays) -> Bounds:
+    with np.errstate(all="ignore"):
+        found = np.power(*(values.astype(np.float64) for values in inputs))
+        places = np.spacing(np.abs(found.astype(np.float32))).astype(np.float64)
+    return [2 * np.where(np.isfinite(places), places, 0) + float(np.finfo(np.float32).tiny)]
+
+
+@pytest.mark.parametrize("way", [SIMT, LANES_8], ids=str)
+def test_powers(way: Way, device: DeviceInfo) -> None:
+    rng = np.random.default_rng(0)
+    count = 5000
+    left = [10 ** rng.uniform(-37, 37, count), rng.uniform(0.5, 2, count)]
+    right = [rng.uniform(-3, 3, count), rng.uniform(-120, 120, count)]
+    left.append(rng.uniform(-3, 3, count))
+    right.append(rng.integers(-9, 9, count))
+    ends = [0, 1, 2, 3, 0.5, 1.5, np.inf, 1e38, 1e-38, 3e9, 2**24 + 2, 2**24 - 1]
+    special = np.array([np.nan, *ends, *(-x for x in ends)], np.float32)
+    left.append(np.repeat(special, len(special)))
+    right.append(np.tile(special, len(special)))
+    inputs = [np.concatenate(each).astype(np.float32) for each in (left, right)]
+    shape = inputs[0].shape
+    model = chain_model([case("POW", "float32", shapes=(shape, shape)).node()])
+    with forced(way):
+        assert_within(model, device, power_bounds, inputs=[inputs])
+
+
+@pytest.mark.parametrize("shapes", ["scalar", "channels", "both", "many"])
+def test_powers_of_shapes(shapes: str, device: DeviceInfo) -> None:
+    node = case("POW", "float32", shapes=STRETCHES[shapes]).node()
+    assert assert_float_ways(node, device, LANES_8, power_bounds) == ["plain"]
+
+
+def test_rounded_quotients_of_floats(device: DeviceInfo) -> None:
+    # Quotients at integers, where the last bit decides which one the result is.
+    rng = np.random.default_rng(3)
+    divisors = (rng.standard_normal(4096) * 10 ** rng.uniform(-3, 3, 4096)).astype(np.float32)
+    whole = rng.integers(-4000, 4000, 4096).astype(np.float32) * divisors
+    node = case("FLOOR_DIV", "float32", shapes=((4096,), (4096,))).node()
+    node = replace(node, inputs=(node.inputs[0], const(divisors)))
+    near = [[np.nextafter(whole, np.float32(to))] for to in (-np.inf, np.inf)]
+    assert_exact_way(chain_model([node]), device, LANES_8, inputs=[[whole], *near])
+
+
+@given(
+    case=cases(("SUB", "MUL", "MAXIMUM", "MINIMUM"), (*QUANT, *NUMBERS)),
+    squares=st.booleans(),
+    general=st.booleans(),
+    way=DRAWN_WAYS,
+    seed=SEEDS,
+)
+def test_drawn(
+    device: DeviceInfo, case: Case, squares: bool, general: bool, way: Way, seed: int
+) -> None:
+    if squares and case.dtype in ("int8", *NUMBERS):
+        case = replace(case, op="SQUARED_DIFFERENCE")
+    if case.op == "SUB" and case.dtype == "int16":
+        # Shifts by powers of two have no stretching, and few scales: they are among CASES.
+        case = replace(case, options={"pot_scale_int16": not general and _is_general(case)})
+    assert_exact_or_refused(chain_model([case.node()]), device, way, seed)
+
+
+def _is_general(case: Case) -> bool:
+    return any(abs(np.log2(scale) - round(np.log2(scale))) > 0.01 for scale in case.scales)

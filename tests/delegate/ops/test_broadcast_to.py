@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""BROADCAST_TO: what it refuses, and stretched tensors against TFLite's."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delegate import DeviceInfo, Node
+from tests.support.cases import LANES_8, SEEDS, Way, changed, refusal
+from tests.support.model import op
+from tests.support.moves import (
+    ANY,
+    MOVE_WAYS,
+    assert_moved,
+    assert_moved_or_refused,
+    like,
+    numbers,
+)
+
+
+def stretch(
+    shape: tuple[int, ...], wide: tuple[int, ...], dtype: str = "uint8", index: str = "int32"
+) -> Node:
+    inputs = [like(shape, dtype), numbers(wide, index)]
+    return op("BROADCAST_TO", inputs, [like(wide, dtype)], version=2)
+
+
+NODE = stretch((3, 1), (2, 3, 4))
+REFUSALS = {
+    "computed": (changed(NODE, 1, data=None), "computed shape: only constant"),
+    "size": (changed(NODE, 0, shape=(2, 1)), "2x1 does not stretch to 2x3x4"),
+    "rank": (changed(NODE, 0, shape=(1, 1, 3, 1)), "more dimensions than the result's 3"),
+    "output": (changed(NODE, -1, shape=(2, 3, 5)), "output 2x3x5: the inputs give 2x3x4"),
+}
+CASES = {
+    "scalar": stretch((), (3, 5)),
+    "pixels": stretch((1, 1, 1, 16), (2, 7, 5, 16)),
+    "rows": stretch((3, 1, 5), (3, 4, 5)),
+    "columns": stretch((3, 1), (2, 3, 129)),
+    "same": stretch((3, 5), (3, 5)),
+    "five": stretch((2, 1, 3, 1, 5), (2, 3, 3, 4, 5)),
+    "eight": stretch((2, 1, 2, 1, 2, 1, 2), (3, 2, 2, 2, 2, 2, 2, 2)),
+}
+
+
+@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
+def test_refusal(node: Node, reason: str) -> None:
+    assert refusal(node) == reason
+
+
+@pytest.mark.parametrize("way", MOVE_WAYS, ids=str)
+@pytest.mark.parametrize("case", CASES)
+def test_exact(device: DeviceInfo, case: str, way: Way) -> None:
+    assert_moved(device, CASES[case], way)
+
+
+@pytest.mark.parametrize("dtype", ANY)
+def test_types(device: DeviceInfo, dtype: str) -> None:
+    assert_moved(device, stretch((3, 1, 4), (2, 3, 5, 4), dtype), LANES_8)
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> Node:
+    wide = draw(st.lists(st.integers(1, 6), min_size=1, max_size=5))
+    shape = [n if draw(st.booleans()) else 1 for n in wide][draw(st.integers(0, len(wide))) :]
+    dtype, index = draw(st.sampled_from(ANY)), draw(st.sampled_from(["int32", "int64"]))
+    return stretch(tuple(shape), tuple(wide), dtype, index)
+
+
+@given(node=nodes(), way=st.sampled_from(MOVE_WAYS), seed=SEEDS)
+def test_drawn(device: DeviceInfo, node: Node, way: Way, seed: int) -> None:
+    assert_moved_or_refused(device, node, way, seed)

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CONCATENATION: what it refuses, joined tensors, and uint8 ones of other scales."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delegate import DeviceInfo, Node, ops
+from tests.support.cases import LANES_8, SEEDS, SIMT, Way, assert_exact_way, changed, refusal
+from tests.support.model import chain_model, op, t
+from tests.support.moves import (
+    ANY,
+    MOVE_WAYS,
+    assert_moved,
+    assert_moved_or_refused,
+    like,
+)
+
+
+def joined(
+    shapes: list[tuple[int, ...]],
+    axis: int = -1,
+    dtype: str = "uint8",
+    scales: list[tuple[float, int]] | None = None,
+) -> Node:
+    """Return the node of these inputs; `scales`: theirs and, last, the output's."""
+    total = list(shapes[0])
+    total[axis] = sum(shape[axis] for shape in shapes)
+    tensors = [like(shape, dtype) for shape in (*shapes, tuple(total))]
+    if scales:
+        tensors = [t(each.shape, dtype, *s) for each, s in zip(tensors, scales, strict=True)]
+    options = {"axis": axis, "fused_activation_function": "NONE"}
+    return op("CONCATENATION", tensors[:-1], tensors[-1:], options)
+
+
+NODE = joined([(1, 2, 3, 4), (1, 2, 3, 5)])
+INT8 = joined([(3, 4), (3, 5)], dtype="int8")
+REFUSALS = {
+    "axis": (changed(NODE, options={"axis": 4}), "axis 4: outside of 4 dimensions"),
+    "fused": (
+        changed(NODE, options={"fused_activation_function": "RELU"}),
+        "fused activation RELU: only NONE",
+    ),
+    "rank": (changed(NODE, 1, shape=(2, 3, 4)), "1x2x3x4 and 2x3x4 on axis 3"),
+    "size": (changed(NODE, 1, shape=(1, 3, 3, 5)), "1x2x3x4 and 1x3x3x5 on axis 3"),
+    "output": (changed(NODE, -1, shape=(1, 2, 3, 8)), "output 1x2x3x8: the inputs give 1x2x3x9"),
+    "types": (changed(NODE, 1, dtype="int8"), "int8 in, uint8 out: they must be equal"),
+    "empty": (changed(NODE, 1, shape=(1, 2, 3, 0)), "shape 1x2x3x0: it is empty"),
+    "int8_scales": (
+        changed(INT8, 1, quantization=t((), "int8", 0.25, 3).quantization),
+        "input and output differ in scale or zero point",
+    ),
+    "uint8_without_a_scale": (
+        changed(NODE, 0, quantization=None),
+        "uint8 without quantisation: scale and zero point are missing",
+    ),
+    "a_scale_too_large": (
+        changed(NODE, 0, quantization=t((), "uint8", 3e9, 3).quantization),
+        "a scale ratio of 6e+09: beyond 32 bits",
+    ),
+    "no_input": (replace(NODE, inputs=()), "0 inputs: 1 expected"),
+    "sparse": (
+        changed(NODE, 1, is_sparse=True),
+        "input 1 is sparse: only dense tensors are implemented",
+    ),
+}
+CASES = {
+    "channels": joined([(2, 5, 7, 16), (2, 5, 7, 32)]),
+    "odd_channels": joined([(1, 8, 8, 3), (1, 8, 8, 1), (1, 8, 8, 2)]),
+    "rows": joined([(2, 3, 5, 7), (2, 1, 5, 7), (2, 4, 5, 7)], 1),
+    "batch": joined([(1, 3, 5), (2, 3, 5)], 0),
+    "one_input": joined([(3, 5)]),
+    "a_tile_and_one_more": joined([(4097,), (4095,)]),
+    "long_rows": joined([(3, 40001), (3, 2)]),
+    "other_scale": joined([(3, 5), (3, 4)], -1, "uint8", [(0.5, 3), (0.3, 200), (0.4, 9)]),
+    "all_other_scales": joined([(3, 5), (3, 4)], -1, "uint8", [(0.1, 0), (2, 255), (1, 128)]),
+    "rescaled_rows": joined([(2, 3), (4, 3)], 0, "uint8", [(1, 3), (0.5, 3), (1, 3)]),
+}
+
+
+@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
+def test_refusal(node: Node, reason: str) -> None:
+    assert refusal(node) == reason
+
+
+@pytest.mark.parametrize("way", MOVE_WAYS, ids=str)
+@pytest.mark.parametrize("case", CASES)
+def test_exact(device: DeviceInfo, case: str, way: Way) -> None:
+    assert_moved(device, CASES[case], way)
+
+
+@pytest.mark.parametrize("dtype", ANY)
+def test_types(device: DeviceInfo, dtype: str) -> None:
+    assert_moved(device, joined([(2, 3, 5), (2, 3, 4)], dtype=dtype), LANES_8)
+
+
+def test_one_input_is_a_view() -> None:
+    (view,) = ops.lower(CASES["one_input"], SIMT.target)
+    assert (view.name, view.launches) == ("view", ())
+
+
+def test_tables_come_after_the_copies() -> None:
+    kernels = {
+        each.name: [launch.kernel for launch in each.launches]
+        for each in ops.lower(CASES["rescaled_rows"], LANES_8.target)
+    }
+    assert kernels == {
+        "row": ["copy_row", "concatenation_quant8"],
+        "plain": ["copy", "concatenation_quant8"],
+    }
+
+
+SCALES = [(0.5, 3), (0.5, 4), (0.499, 3), (1.0, 0), (1.5, 255), (0.003, 128), (70.0, 77)]
+
+
+@pytest.mark.parametrize("output", SCALES, ids=str)
+def test_every_byte_at_another_scale(device: DeviceInfo, output: tuple[float, int]) -> None:
+    node = joined([(1, 1000)] * len(SCALES), -1, "uint8", [*SCALES, output])
+    values = np.resize(np.arange(256), (1, 1000)).astype(np.uint8)
+    assert_exact_way(chain_model([node]), device, SIMT, inputs=[[values] * len(SCALES)])
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> Node:
+    shape = draw(st.lists(st.integers(1, 6), min_size=1, max_size=4))
+    axis = draw(st.integers(-len(shape), len(shape) - 1))
+    shapes = []
+    for size in draw(st.lists(st.integers(1, 20), min_size=1, max_size=4)):
+        shape[axis] = size
+        shapes.append(tuple(shape))
+    dtype = draw(st.sampled_from(("uint8", *ANY)))
+    pairs = st.tuples(st.floats(0.01, 10), st.integers(0, 255))
+    some = st.lists(pairs, min_size=len(shapes) + 1, max_size=len(shapes) + 1)
+    return joined(shapes, axis, dtype, draw(some) if dtype == "uint8" else None)
+
+
+@given(node=nodes(), way=st.sampled_from(MOVE_WAYS), seed=SEEDS)
+def test_drawn(device: DeviceInfo, node: Node, way: Way, seed: int) -> None:
+    assert_moved_or_refused(device, node, way, seed)

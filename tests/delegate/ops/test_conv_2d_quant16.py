@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CONV_2D and DEPTHWISE_CONV_2D of int16: what they lower to and refuse, and their numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from delegate import DeviceInfo, Node, ops
+from delegate.launch import Constant, Rules
+from tests.support.cases import (
+    DRAWN_WAYS,
+    FUSED,
+    LANES_8,
+    LANES_16,
+    PLAIN,
+    SEEDS,
+    SIMT,
+    WAYS,
+    Way,
+    assert_exact_or_refused,
+    assert_exact_way,
+    changed,
+    only_launch,
+    quantization,
+    refusal,
+)
+from tests.support.convolution import Convolution
+from tests.support.model import chain_model
+from tests.support.quant16 import IN_SCALE, RULES, convolution16, convolutions16
+
+CONV = Convolution(dtype="int16")
+DEPTHWISE = Convolution(dtype="int16", size=(7, 5, 11), depth_multiplier=1)
+OLDER = Rules(int16_sums_of_int32=True)
+
+# What lower() returns.
+
+
+@pytest.mark.parametrize(
+    ("way", "case", "names"),
+    [
+        (SIMT, CONV, ["tiled 4x1", "plain"]),
+        (SIMT, replace(CONV, out_c=3), ["plain"]),
+        (LANES_8, CONV, ["tiled 8x1", "plain"]),
+        (LANES_16, replace(CONV, out_c=64), ["tiled 16x2", "plain"]),
+        (SIMT, DEPTHWISE, ["vector 4x4", "plain"]),
+        (LANES_8, DEPTHWISE, ["vector 8x4", "plain"]),
+        (LANES_8, replace(DEPTHWISE, size=(7, 3, 9)), ["vector 8x1", "plain"]),
+        (LANES_8, replace(DEPTHWISE, depth_multiplier=2), ["plain"]),
+        (LANES_8, replace(DEPTHWISE, kernel=(23, 23), size=(23, 23, 8)), ["plain"]),
+    ],
+    ids=str,
+)
+def test_vectors_then_plain(way: Way, case: Convolution, names: list[str]) -> None:
+    found = ops.lower(convolution16(case), way.target)
+    assert [alternative.name for alternative in found] == names
+    for alternative in found:
+        for value in only_launch(alternative).params.values():
+            if isinstance(value, Constant):
+                assert value.pack().nbytes == value.size_bytes
+
+
+@pytest.mark.parametrize(
+    ("bias_dtype", "rules", "rounding"),
+    [("int64", Rules(), 1), ("int64", OLDER, 1), ("int32", OLDER, 0)],
+)
+def test_rounding_of_the_bias_and_the_runtime(bias_dtype: str, rules: Rules, rounding: int) -> None:
+    node = convolution16(CONV, bias_dtype=bias_dtype)
+    launch = only_launch(ops.lower(node, replace(SIMT.target, rules=rules))[-1])
+    assert launch.defines["ROUNDING"] == rounding
+
+
+def test_rows_of_a_channel() -> None:
+    node = changed(convolution16(CONV), 2, data=np.arange(8, dtype=np.int64) - (5 << 32))
+    rows = only_launch(ops.lower(node, SIMT.target)[-1]).params["channels"]
+    assert isinstance(rows, Constant)
+    low, high, multiplier, shift, rest = rows.pack()
+    assert (low == np.arange(8)).all()
+    assert (high == -5).all()
+    # 2^-9 is 2^14 * 2^(-8 - 15)
+    assert (set(multiplier), set(shift), set(rest)) == ({1 << 14}, {-8}, {0})
+
+
+# What it refuses.
+
+NODE = convolution16(CONV)
+DEEP = convolution16(DEPTHWISE)
+REFUSALS = {
+    "int8_output": (
+        changed(NODE, -1, dtype="int8"),
+        "int16 in, int8 out: only uint8 or int8 in both are implemented",
+    ),
+    "int16_weights": (
+        changed(NODE, 1, dtype="int16"),
+        "int16 weights with int16 activations: only int8",
+    ),
+    "zero_point": (
+        changed(NODE, 0, quantization=quantization(0.5, 3)),
+        "int16 with zero point 3: it must be 0",
+    ),
+    "weight_zero_point": (
+        changed(NODE, 1, quantization=quantization(0.5, 3)),
+        "int8 weights with zero point 3: it must be 0",
+    ),
+    "without_quantisation": (
+        changed(NODE, 0, quantization=None),
+        "int16 without quantisation: scale and zero point are missing",
+    ),
+    "7_scales_for_8_channels": (
+        changed(NODE, 1, quantization=quantization([0.5] * 7)),
+        "weights have 7 scales on axis 0: 8 on axis 0 are needed",
+    ),
+    "rank_2_weights": (
+        changed(NODE, 1, shape=(8, 27)),
+        "weights 8x27: rank 4 (OHWI) is needed",
+    ),
+    "computed_weights": (changed(NODE, 1, data=None), "weights are not constant"),
+    "groups": (
+        changed(NODE, 0, shape=(1, 7, 5, 7)),
+        "groups: 3 input channels in the weights, 7 in the input, 8 in the output",
+    ),
+    "groups_of_outputs": (
+        changed(NODE, 0, shape=(1, 7, 5, 9)),
+        "groups: 3 input channels in the weights, 9 in the input, 8 in the output",
+    ),
+    "output_channels": (
+        changed(NODE, -1, shape=(1, 7, 5, 9)),
+        "8 channels of weights, 9 of output",
+    ),
+    "computed_bias": (changed(NODE, 2, data=None), "the bias is not a constant"),
+    "int32_bias": (
+        convolution16(CONV, bias_dtype="int32"),
+        "an int32 bias with int16 activations: this TFLite reads it as int64",
+    ),
+    "bias_of_7": (
+        changed(NODE, 2, shape=(7,)),
+        "bias int64 of (7,): int64 of (8,) is needed",
+    ),
+    "float_bias": (
+        changed(NODE, 2, dtype="float32"),
+        "bias float32 of (8,): int64 of (8,) is needed",
+    ),
+    "huge_bias": (
+        changed(NODE, 2, data=np.full(8, 1 << 50)),
+        "the bias is beyond 46 bits",
+    ),
+    "scale_ratio": (
+        changed(NODE, -1, quantization=quantization(1e-6)),
+        "a scale ratio of 2^11: more than 2^7",
+    ),
+    "fused_tanh": (
+        changed(NODE, options={"fused_activation_function": "TANH"}),
+        "fused activation TANH: only NONE, RELU, RELU6, RELU_N1_TO_1",
+    ),
+    "window_too_large": (
+        changed(changed(NODE, 0, shape=(1, 2, 5, 3)), options={"padding": "VALID"}),
+        "output 7x5: the window gives 0x3",
+    ),
+    "depthwise_weights": (
+        changed(DEEP, 1, shape=(2, 3, 3, 11)),
+        "weights 2x3x3x11: 1HWO is needed",
+    ),
+    "depthwise_channels": (
+        changed(DEEP, 0, shape=(1, 7, 5, 7)),
+        "7 input, 11 weight and 11 output channels: "
+        "the last two must be equal and a multiple of the first",
+    ),
+    "depthwise_int32_bias": (
+        convolution16(DEPTHWISE, bias_dtype="int32"),
+        "bias int32 with int16 activations: TFLite takes int64 here",
+    ),
+}
+
+
+@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
+def test_refusal(node: Node, reason: str) -> None:
+    assert refusal(node) == reason
+
+
+# Their numbers.
+
+CASES = [
+    *(
+        Convolution(
+            size=size,
+            kernel=kernel,
+            stride=stride,
+            dilation=dilation,
+            padding=padding,
+            dtype="int16",
+        )
+        for size, kernel, stride, dilation, padding in [
+            ((7, 5, 3), (3, 3), (2, 2), (1, 1), "VALID"),
+            ((7, 5, 4), (1, 1), (1, 1), (1, 1), "VALID"),
+            ((11, 13, 1), (10, 4), (2, 1), (1, 1), "SAME"),
+            ((11, 13, 5), (3, 2), (1, 3), (2, 3), "SAME"),
+            ((1, 3, 2), (1, 1), (1, 1), (1, 1), "SAME"),
+            ((1, 1, 1), (1, 1), (1, 1), (1, 1), "SAME"),
+        ]
+    ),
+    *(replace(CONV, out_c=out_c, per_channel=True) for out_c in (1, 3, 7, 17, 33)),
+    *(replace(CONV, fused=fused, batch=2) for fused in FUSED[1:]),
+    *(replace(CONV, multiplier=m) for m in (1.7, 100.0, 2.0**-20, 1e-9, 1e-12)),
+    # Around what a sum of 32 bits holds, within a tap and over taps.
+    *(
+        replace(CONV, size=(3, 5, c), kernel=kernel, multiplier=2.0**-15)
+        for c, kernel in [(510, (1, 1)), (511, (1, 1)), (1025, (2, 1)), (61, (3, 3)), (171, (1, 4))]
+    ),
+]
+DEEP_CASES = [
+    *(
+        replace(DEPTHWISE, size=size, kernel=kernel, stride=stride, padding=padding)
+        for size, kernel, stride, padding in [
+            ((7, 5, 16), (3, 3), (2, 2), "VALID"),
+            ((7, 13, 17), (3, 2), (1, 3), "SAME"),
+            ((1, 3, 8), (1, 1), (1, 1), "SAME"),
+            ((23, 23, 4), (23, 23), (3, 3), "SAME"),
+        ]
+    ),
+    replace(DEPTHWISE, dilation=(2, 3), per_channel=True),
+    replace(DEPTHWISE, depth_multiplier=3, batch=2),
+    *(replace(DEPTHWISE, fused=fused) for fused in FUSED[1:]),
+    *(replace(DEPTHWISE, multiplier=m) for m in (1.7, 2.0**-20, 1e-9)),
+]
+
+
+@pytest.mark.parametrize("way", [PLAIN, SIMT, LANES_8], ids=str)
+@pytest.mark.parametrize("case", [*CASES, *DEEP_CASES], ids=str)
+def test_int16(case: Convolution, way: Way, device: DeviceInfo) -> None:
+    assert_exact_way(chain_model([convolution16(case)]), device, way)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("kernel", [(1, 1), (9, 7)], ids=["one_tap", "63_taps"])
+def test_sums_at_the_ends(kernel: tuple[int, int], way: Way, device: DeviceInfo) -> None:
+    case = replace(CONV, size=(9, 7, 600), kernel=kernel, padding="VALID", multiplier=2.0**-18)
+    node = convolution16(case)
+    weights = node.inputs[1]
+    assert weights is not None
+    node = changed(node, 1, data=np.full(weights.shape, -127, np.int8))
+    inputs = [[np.full((1, 9, 7, 600), value, np.int16)] for value in (-32768, 32767)]
+    assert_exact_way(chain_model([node]), device, way, inputs=inputs)
+
+
+@pytest.mark.parametrize("way", [PLAIN, LANES_8], ids=str)
+def test_sums_beside_ties(way: Way, device: DeviceInfo) -> None:
+    # The bias alone is the sum: beside those where a result steps to the next.
+    rng = np.random.default_rng(1)
+    case = replace(CONV, size=(1, 1, 1), kernel=(1, 1), out_c=1000, per_channel=True)
+    scales = (2.0 ** rng.uniform(-20, 6, 1000)).astype(np.float32)
+    scales[:100] = np.float32(2.0) ** rng.integers(-20, 6, 100)
+    node = changed(convolution16(case), 1, quantization=quantization(scales, [0] * 1000))
+    reals = IN_SCALE * scales.astype(np.float64)
+    node = changed(node, -1, quantization=quantization(1.0))
+    steps = (rng.integers(0, 32767, 1000) + 0.5) / reals
+    bias = np.floor(steps).astype(np.int64) + rng.integers(-1, 3, 1000)
+    bias[::2] *= -1
+    node = changed(node, 2, data=bias, quantization=None)
+    inputs = [[np.zeros((1, 1, 1, 1), np.int16)]]
+    assert_exact_way(chain_model([node]), device, way, inputs=inputs)
+
+
+@pytest.mark.parametrize("way", [PLAIN, SIMT, LANES_8], ids=str)
+def test_groups(way: Way, device: DeviceInfo) -> None:
+    case = replace(CONV, size=(7, 5, 6), out_c=9, per_channel=True)
+    model = chain_model([convolution16(case, groups=3)])
+    assert assert_exact_way(model, device, way) == {"plain"}
+
+
+@pytest.mark.skipif(not RULES.int16_sums_of_int32, reason="this TFLite misreads int32 biases")
+@pytest.mark.parametrize("way", [PLAIN, SIMT, LANES_8], ids=str)
+@pytest.mark.parametrize("multiplier", [2.0**-9, 1.7, 2.0**-20])
+def test_int32_bias(multiplier: float, way: Way, device: DeviceInfo) -> None:
+    case = replace(CONV, multiplier=multiplier)
+    assert_exact_way(chain_model([convolution16(case, bias_dtype="int32")]), device, way)
+
+
+@given(case=convolutions16(), way=DRAWN_WAYS, seed=SEEDS)
+def test_drawn_conv_2d(device: DeviceInfo, case: Convolution, way: Way, seed: int) -> None:
+    assert_exact_or_refused(chain_model([convolution16(case, seed)]), device, way, seed)
+
+
+@given(case=convolutions16(is_depthwise=True), way=DRAWN_WAYS, seed=SEEDS)
+def test_drawn_depthwise(device: DeviceInfo, case: Convolution, way: Way, seed: int) -> None:
+    assert_exact_or_refused(chain_model([convolution16(case, seed)]), device, way, seed)

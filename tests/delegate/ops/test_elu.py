@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ELU: what it refuses, and its numbers against TFLite's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delegate import DeviceInfo, Node, ops
+from tests.support.activations import (
+    SHAPES,
+    Activation,
+    activations,
+    assert_drawn,
+    assert_every_value,
+    assert_float_function,
+    common_refusals,
+    floats_of_all_sizes,
+)
+from tests.support.cases import GROUPS, SEEDS, SIMT, Way, changed, only_launch, refusal
+from tests.support.floats import Doubles
+
+NODE = Activation(op="ELU").node()
+INT8 = Activation(op="ELU", dtype="int8", zeros=(3, -2)).node()
+REFUSALS: dict[str, tuple[Node, str]] = {
+    "uint8": (NODE, "uint8: only float32, int8"),
+    "int8_without_quantisation": (
+        changed(INT8, -1, quantization=None),
+        "int8 without quantisation: scale and zero point are missing",
+    ),
+    **{
+        name: case
+        for name, case in common_refusals(NODE).items()
+        if name in ("types_differ", "sparse", "no_input", "no_output")
+    },
+}
+
+
+@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
+def test_refusal(node: Node, reason: str) -> None:
+    assert refusal(node) == reason
+
+
+def test_launch() -> None:
+    (plain,) = ops.lower(Activation(op="ELU", dtype="float32").node(), SIMT.target)
+    assert only_launch(plain).defines == {"IS_ELU": 1}
+
+
+CASES = [
+    Activation(op="ELU", dtype="int8", scales=scales, zeros=zeros)
+    for scales in ((0.1, 0.07), (0.02, 0.02), (1.0, 0.3), (0.5, 0.01))
+    for zeros in ((0, 0), (-128, 127), (127, -128))
+]
+
+
+@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_every_value(case: Activation, way: Way, device: DeviceInfo) -> None:
+    assert_every_value(case, device, way)
+
+
+def sizes(values: Doubles) -> Doubles:
+    return np.where(values < 0, -np.expm1(np.minimum(values, 0)), values)
+
+
+@pytest.mark.parametrize("way", GROUPS, ids=str)
+def test_floats(way: Way, device: DeviceInfo) -> None:
+    values = floats_of_all_sizes()
+    case = Activation(op="ELU", dtype="float32", shape=values.shape)
+    assert_float_function(case, device, way, sizes, inputs=[[values]])
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_shapes_of_floats(shape: tuple[int, ...], device: DeviceInfo) -> None:
+    case = Activation(op="ELU", dtype="float32", shape=shape)
+    assert_float_function(case, device, SIMT, sizes)
+
+
+@given(case=activations("ELU", ["int8"]), way=st.sampled_from(GROUPS), seed=SEEDS)
+def test_drawn_elu(device: DeviceInfo, case: Activation, way: Way, seed: int) -> None:
+    assert_drawn(case, device, way, seed)

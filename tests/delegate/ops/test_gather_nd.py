@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GATHER_ND: what it refuses, and slices by coordinates, given or computed, against TFLite's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delegate import DeviceInfo, Node
+from tests.support.cases import GROUPS, LANES_8, SEEDS, Way, assert_exact_way, changed, refusal
+from tests.support.model import chain_model, op, t
+from tests.support.moves import (
+    ANY,
+    assert_moved,
+    assert_moved_or_refused,
+    like,
+    numbers,
+)
+
+
+def gather(
+    shape: tuple[int, ...], indices: Any, dtype: str = "uint8", index: str = "int32"
+) -> Node:
+    places = np.array(indices)
+    result = (*places.shape[:-1], *shape[places.shape[-1] :])
+    return op("GATHER_ND", [like(shape, dtype), numbers(places, index)], [like(result, dtype)])
+
+
+NODE = gather((4, 3, 5), [[3, 2], [0, 1]])
+REFUSALS = {
+    "computed": (
+        changed(NODE, 1, data=None),
+        "computed indices: one out of range must fail as it does in TFLite",
+    ),
+    "too_large": (
+        changed(NODE, 1, data=np.array([[3, 3], [0, 1]])),
+        "an index is 3: outside of 3 elements",
+    ),
+    "negative": (
+        changed(NODE, 1, data=np.array([[3, 2], [-1, 1]])),
+        "an index is -1: outside of 4 elements",
+    ),
+    "may_be_too_large": (
+        changed(NODE, 1, data=None, limits=(np.zeros((2, 2)), np.full((2, 2), 3))),
+        "an index may be 3: outside of 3 elements",
+    ),
+    "may_be_negative": (
+        changed(NODE, 1, data=None, limits=(np.full((2, 2), -1), np.ones((2, 2)))),
+        "an index may be -1: outside of 4 elements",
+    ),
+    "limits_of_another_shape": (
+        changed(NODE, 1, data=None, limits=(np.zeros(2), np.ones(2))),
+        "limits of (2,) for indices 2x2",
+    ),
+    "coordinates": (changed(NODE, 0, shape=(4,)), "2 coordinates of 4"),
+    "scalar": (changed(NODE, 1, data=np.array(1), shape=()), "0 coordinates of 4x3x5"),
+    "output": (changed(NODE, -1, shape=(2, 3)), "output 2x3: the inputs give 2x5"),
+}
+CASES = {
+    "slices": gather((1, 5, 7, 16), [[0, 4, 6], [0, 0, 0], [0, 2, 3]]),
+    "rows": gather((7, 3), [[6], [0], [6]]),
+    "elements": gather((4, 3), [[3, 2], [0, 0], [1, 2]]),
+    "one": gather((4, 3), [3, 2]),
+    "matrix": gather((4, 3, 5), np.arange(12).reshape(2, 3, 2) % 3),
+    "int64": gather((4, 3), [[3], [1]], index="int64"),
+    "diagonal": gather((17, 17, 2), [[i, i] for i in range(17)]),
+}
+
+
+@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
+def test_refusal(node: Node, reason: str) -> None:
+    assert refusal(node) == reason
+
+
+@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("case", CASES)
+def test_exact(device: DeviceInfo, case: str, way: Way) -> None:
+    assert_moved(device, CASES[case], way)
+
+
+@pytest.mark.parametrize("dtype", ANY)
+def test_types(device: DeviceInfo, dtype: str) -> None:
+    assert_moved(device, gather((4, 3, 5), [[3, 2], [0, 1]], dtype), LANES_8)
+
+
+def looked_up(index: str, inner: int, dtype: str = "uint8") -> list[Node]:
+    """Return the nodes that find where 7 maps of 5 x 3 pixels are largest, and look there.
+
+    A map's place is one number; its row and column are the quotient and the remainder.
+    """
+    maps, pixels = like((1, 15, 7)), like((5, 3, inner), dtype)
+    place, row, whole, column = (t((1, 7), index) for _ in range(4))
+    flat = t((7,), index), t((7,), index)
+    indices = t((7, 2), index)
+    fused = {"fused_activation_function": "NONE"}
+    return [
+        op("ARG_MAX", [maps, numbers(1)], [place], {"output_type": index}),
+        op("FLOOR_DIV", [place, numbers(3, index)], [row]),
+        op("MUL", [row, numbers(3, index)], [whole], fused),
+        op("SUB", [place, whole], [column], fused),
+        op("RESHAPE", [row, numbers([7])], flat[:1], {"new_shape": (7,)}),
+        op("RESHAPE", [column, numbers([7])], flat[1:], {"new_shape": (7,)}),
+        op("PACK", flat, [indices], {"axis": 1, "values_count": 2}),
+        op("GATHER_ND", [pixels, indices], [like((7, inner), dtype)]),
+    ]
+
+
+@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("inner", [1, 3, 16])
+def test_computed_indices(device: DeviceInfo, inner: int, way: Way) -> None:
+    assert_exact_way(chain_model(looked_up("int32", inner)), device, replace(way, alternative=""))
+
+
+@pytest.mark.parametrize("index", ["int32", "int64"])
+def test_only_the_look_up_is_delegated(device: DeviceInfo, index: str) -> None:
+    # The limits hold for indices that TFLite computes, too.
+    nodes = looked_up(index, 4)[:1]
+    place = nodes[0].outputs[0]
+    nodes.append(op("GATHER", [like((1, 15, 4)), place], [like((1, 1, 7, 4))], {"axis": 1}))
+    assert_exact_way(chain_model(nodes), device)
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> Node:
+    shape = draw(st.lists(st.integers(1, 6), min_size=1, max_size=4))
+    count = draw(st.integers(1, len(shape)))
+    rows = draw(st.lists(st.tuples(*(st.integers(0, n - 1) for n in shape[:count])), min_size=1))
+    dtype, index = draw(st.sampled_from(ANY)), draw(st.sampled_from(["int32", "int64"]))
+    return gather(tuple(shape), np.array(rows), dtype, index)
+
+
+@given(node=nodes(), way=st.sampled_from(GROUPS), seed=SEEDS)
+def test_drawn(device: DeviceInfo, node: Node, way: Way, seed: int) -> None:
+    assert_moved_or_refused(device, node, way, seed)

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LOGICAL_AND, LOGICAL_OR, LOGICAL_NOT: launches, refusals, and answers against TFLite's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delegate import DeviceInfo, Node, ops
+from tests.support.cases import (
+    DRAWN_WAYS,
+    GROUPS,
+    LANES_8,
+    PLAIN,
+    SEEDS,
+    SIMT,
+    Way,
+    assert_exact_or_refused,
+    assert_exact_way,
+    changed,
+    only_launch,
+    refusal,
+)
+from tests.support.model import chain_model, op, t
+from tests.support.pairs import STRETCHES, Case, cases
+
+
+def inverted(shape: tuple[int, ...]) -> Node:
+    return op("LOGICAL_NOT", [t(shape, "bool")], [t(shape, "bool")], version=1)
+
+
+def pair(op_name: str, shapes: str) -> Node:
+    case = Case(op=op_name, dtype="bool", shapes=STRETCHES[shapes])
+    return replace(case.node(), version=1)
+
+
+@pytest.mark.parametrize(
+    ("op_name", "expression"), [("LOGICAL_AND", "MINIMUM"), ("LOGICAL_OR", "MAXIMUM")]
+)
+def test_launch(op_name: str, expression: str) -> None:
+    vector, plain = ops.lower(pair(op_name, "equal"), SIMT.target)
+    for alternative in (vector, plain):
+        launch = only_launch(alternative)
+        assert (launch.kernel, launch.defines["OP"]) == ("binary_quant8", expression)
+
+
+NODE = pair("LOGICAL_AND", "equal")
+REFUSALS = {
+    "bytes": (
+        replace(
+            NODE,
+            inputs=tuple(replace(x, dtype="uint8") for x in NODE.inputs if x),
+            outputs=(replace(NODE.outputs[0], dtype="uint8"),),
+        ),
+        "uint8: only bool are implemented",
+    ),
+    "shapes": (
+        changed(NODE, 0, shape=(7, 2)),
+        "7x2 and 1x7x5x3 -> 1x7x5x3: they do not stretch to that",
+    ),
+    "not_bytes": (changed(inverted((3,)), -1, dtype="int8"), "bool -> int8: only bool"),
+    "not_shape": (changed(inverted((3,)), -1, shape=(4,)), "3 -> 4: they do not stretch to that"),
+    "not_empty": (changed(inverted((3,)), 0, shape=(0,)), "shape 0: it is empty"),
+}
+
+
+@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
+def test_refusal(node: Node, reason: str) -> None:
+    assert refusal(node) == reason
+
+
+@pytest.mark.parametrize("way", [PLAIN, LANES_8], ids=str)
+@pytest.mark.parametrize("shapes", ["equal", "one", "channels", "both", "pixels"])
+@pytest.mark.parametrize("op_name", ["LOGICAL_AND", "LOGICAL_OR"])
+def test_exact(op_name: str, shapes: str, way: Way, device: DeviceInfo) -> None:
+    assert_exact_way(chain_model([pair(op_name, shapes)]), device, way)
+
+
+@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("shape", [(), (3,), (1, 7, 5, 3), (4097,)], ids=str)
+def test_not(shape: tuple[int, ...], way: Way, device: DeviceInfo) -> None:
+    assert_exact_way(chain_model([inverted(shape)]), device, way)
+
+
+@given(
+    case=cases(("LOGICAL_AND", "LOGICAL_OR"), ("bool",)),
+    is_not=st.booleans(),
+    way=DRAWN_WAYS,
+    seed=SEEDS,
+)
+def test_drawn(device: DeviceInfo, case: Case, is_not: bool, way: Way, seed: int) -> None:
+    node = inverted(case.shapes[0]) if is_not else replace(case.node(), version=1)
+    assert_exact_or_refused(chain_model([node]), device, way, seed)

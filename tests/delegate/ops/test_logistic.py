@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LOGISTIC: what it refuses, and its numbers against TFLite's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delegate import DeviceInfo, Node, ops
+from tests.support.activations import (
+    SHAPES,
+    Activation,
+    activations,
+    assert_drawn,
+    assert_every_value,
+    assert_float_function,
+    common_refusals,
+    floats_of_all_sizes,
+)
+from tests.support.cases import (
+    GROUPS,
+    SEEDS,
+    SIMT,
+    Way,
+    changed,
+    only_launch,
+    quantization,
+    refusal,
+)
+from tests.support.floats import Doubles
+
+FIXED = {"uint8": (1 / 256, 0), "int8": (1 / 256, -128), "int16": (2.0**-15, 0)}
+
+
+def logistic(dtype: str, scale: float = 0.1, zero: int = 3) -> Activation:
+    out_scale, out_zero = FIXED.get(dtype, (1, 0))
+    return Activation(
+        op="LOGISTIC", dtype=dtype, scales=(scale, out_scale), zeros=(zero, out_zero), version=2
+    )
+
+
+NODE = logistic("uint8").node()
+REFUSALS: dict[str, tuple[Node, str]] = {
+    **common_refusals(NODE),
+    "int32": (
+        changed(changed(NODE, 0, dtype="int32"), -1, dtype="int32"),
+        "int32: only float32, uint8, int8, int16",
+    ),
+    "output_scale": (
+        changed(NODE, -1, quantization=quantization(0.5)),
+        f"output scale 0.5, zero point 0: TFLite's is {1 / 256}, 0",
+    ),
+    "output_zero": (
+        changed(logistic("int8").node(), -1, quantization=quantization(1 / 256)),
+        f"output scale {1 / 256}, zero point 0: TFLite's is {1 / 256}, -128",
+    ),
+}
+
+
+@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
+def test_refusal(node: Node, reason: str) -> None:
+    assert refusal(node) == reason
+
+
+def test_launches() -> None:
+    (plain,) = ops.lower(logistic("float32").node(), SIMT.target)
+    assert only_launch(plain).defines == {"IS_LOGISTIC": 1}
+    vector, plain = ops.lower(logistic("int16").node(), SIMT.target)
+    assert (only_launch(vector).kernel, only_launch(plain).kernel) == ("lookup_vector", "lookup")
+
+
+CASES = [
+    *(logistic(dtype, scale) for dtype in ("uint8", "int8") for scale in (0.1, 0.03, 1.0, 20.0)),
+    *(logistic("int16", scale) for scale in (2.0**-12, 2.0**-11, 2.0**-13, 0.0003, 0.01, 1e-6)),
+]
+
+
+@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_every_value(case: Activation, way: Way, device: DeviceInfo) -> None:
+    assert_every_value(case, device, way)
+
+
+def shares(values: Doubles) -> Doubles:
+    return 1 / (1 + np.exp(-values))
+
+
+@pytest.mark.parametrize("way", GROUPS, ids=str)
+def test_floats(way: Way, device: DeviceInfo) -> None:
+    values = floats_of_all_sizes()
+    case = replace(logistic("float32"), shape=values.shape)
+    assert_float_function(case, device, way, shares, inputs=[[values]])
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_shapes_of_floats(shape: tuple[int, ...], device: DeviceInfo) -> None:
+    case = replace(logistic("float32"), shape=shape)
+    assert_float_function(case, device, SIMT, shares)
+
+
+@given(
+    case=activations("LOGISTIC", ["uint8", "int8", "int16"], FIXED),
+    way=st.sampled_from(GROUPS),
+    seed=SEEDS,
+)
+def test_drawn_logistic(device: DeviceInfo, case: Activation, way: Way, seed: int) -> None:
+    assert_drawn(case, device, way, seed)

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of every input: their launches, and what they cannot be made of."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from delegate import Tensor
+from delegate.errors import Unsupported
+from delegate.launch import Constant
+from delegate.ops._lookup import lookup
+from tests.support.cases import LANES_8, SIMT, only_launch
+from tests.support.model import t
+
+
+def identity(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    return values
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "index", "elem", "entries"),
+    [
+        ("uint8", "uint8", "uchar", "uchar", 256),
+        ("int8", "int16", "uchar", "ushort", 256),
+        ("int16", "float32", "ushort", "uint", 65536),
+        ("bool", "int32", "uchar", "uint", 256),
+    ],
+)
+def test_table(before: str, after: str, index: str, elem: str, entries: int) -> None:
+    vector, plain = lookup(t((9,), before), t((9,), after), identity, SIMT.target)
+    for alternative, kernel in ((vector, "lookup_vector"), (plain, "lookup")):
+        launch = only_launch(alternative)
+        assert (launch.file, launch.kernel) == ("lookup", kernel)
+        assert launch.defines == {"INDEX": index, "ELEM": elem}
+        table = launch.params["table"]
+        assert isinstance(table, Constant)
+        packed = table.pack()
+        assert (packed.dtype, packed.size, packed.nbytes) == (after, entries, table.size_bytes)
+        # Each value lies where its bits, read without a sign, point to.
+        place = np.arange(entries).astype("uint8" if entries == 256 else "uint16")
+        values = place if before == "bool" else place.view(before)
+        assert (packed == values).all()
+
+
+def test_fours_of_neighbours() -> None:
+    vector, plain = lookup(t((4097,), "uint8"), t((4097,), "uint8"), identity, LANES_8.target)
+    assert (vector.name, only_launch(vector).tiles, only_launch(plain).tiles) == ("vector 4", 1, 2)
+    assert only_launch(vector).params["tile_items"] == 1025
+
+
+@pytest.mark.parametrize(("elements", "after"), [(3, "uint8"), (100, "int64")])
+def test_without_vectors(elements: int, after: str) -> None:
+    (plain,) = lookup(t((elements,), "uint8"), t((elements,), after), identity, SIMT.target)
+    assert plain.name == "plain"
+
+
+@pytest.mark.parametrize(
+    ("source", "result", "reason"),
+    [
+        (t((3,), "int32"), t((3,), "int32"), "int32: a table is for integers of 8 or 16 bits"),
+        (t((3,), "float16"), t((3,)), "float16: a table is for integers of 8 or 16 bits"),
+        (t((3,), "string"), t((3,)), "string: a table is for integers of 8 or 16 bits"),
+        (t((3,), "uint8"), t((1, 3), "uint8"), "3 -> 1x3: the shape must stay"),
+        (t((0,), "uint8"), t((0,), "uint8"), "shape 0: it is empty"),
+        (t((3,), "uint8"), t((3,), "string"), "string: only types of a fixed size"),
+    ],
+)
+def test_refusals(source: Tensor, result: Tensor, reason: str) -> None:
+    with pytest.raises(Unsupported) as caught:
+        lookup(source, result, identity, SIMT.target)
+    assert str(caught.value) == reason

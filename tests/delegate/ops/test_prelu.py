@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PRELU: its launches, what it refuses, and its numbers against TFLite's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delegate import DeviceInfo, Node, ops
+from tests.support.activations import floats_of_all_sizes
+from tests.support.cases import (
+    DTYPES,
+    GROUPS,
+    LANES_8,
+    SEEDS,
+    SIMT,
+    Way,
+    assert_exact_or_refused,
+    assert_exact_way,
+    changed,
+    integers,
+    only_launch,
+    quantization,
+    refusal,
+    scales,
+    zero_points,
+)
+from tests.support.model import chain_model, const, op, t
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prelu:
+    """One PRELU by its parameters: of the input, alpha and the output."""
+
+    shape: tuple[int, ...] = (1, 5, 7, 11)
+    alpha: tuple[int, ...] = (1, 1, 11)
+    dtype: str = "uint8"
+    scales: tuple[float, float, float] = (0.1, 0.02, 0.07)
+    zeros: tuple[int, int, int] = (121, 3, 128)
+    is_constant: bool = True
+
+    def __str__(self) -> str:
+        parts = {
+            "in" + "x".join(map(str, self.shape)): True,
+            "alpha" + "x".join(map(str, self.alpha)): True,
+            "scales{:g}_{:g}_{:g}".format(*self.scales): self.scales != (0.1, 0.02, 0.07),
+            "zeros{}_{}_{}".format(*self.zeros): self.zeros != (121, 3, 128),
+            "computed": not self.is_constant,
+            self.dtype: True,
+        }
+        return "-".join(part for part, is_said in parts.items() if is_said)
+
+    def node(self) -> Node:
+        is_float = self.dtype == "float32"
+        own = [None if is_float else scale for scale in self.scales]
+        zeros = (0, 0, 0) if is_float else self.zeros
+        alpha = t(self.alpha, self.dtype, own[1], zeros[1])
+        if self.is_constant:
+            values = (
+                np.random.default_rng(0).standard_normal(self.alpha).astype(np.float32)
+                if is_float
+                else integers(self.alpha, self.dtype)
+            )
+            alpha = const(values, own[1], zeros[1])
+        source = t(self.shape, self.dtype, own[0], zeros[0])
+        return op("PRELU", [source, alpha], [t(self.shape, self.dtype, own[2], zeros[2])])
+
+    def model(self) -> bytes:
+        return chain_model([self.node()])
+
+
+@pytest.mark.parametrize(
+    ("case", "sizes", "steps"),
+    [
+        (Prelu(), [1, 1, 35, 11], [0, 0, 0, 1]),
+        (Prelu(alpha=(1,)), [1, 1, 1, 385], [0, 0, 0, 0]),
+        (Prelu(alpha=(5, 7, 11)), [1, 1, 1, 385], [0, 0, 0, 1]),
+        (Prelu(shape=(2, 5, 7, 11), alpha=(5, 1, 11)), [2, 5, 7, 11], [0, 11, 0, 1]),
+    ],
+    ids=str,
+)
+def test_launch(case: Prelu, sizes: list[int], steps: list[int]) -> None:
+    row, plain = ops.lower(case.node(), LANES_8.target)
+    assert [each.name for each in ops.lower(case.node(), SIMT.target)] == ["plain"]
+    assert (row.name, only_launch(row).kernel) == ("row", "prelu_row_quant8")
+    launch = only_launch(plain)
+    assert (launch.file, launch.kernel, launch.tiles) == ("prelu", "prelu_quant8", 1)
+    assert [launch.params[f"size_{i}"] for i in range(4)] == sizes
+    assert [launch.params[f"step_{i}"] for i in range(4)] == steps
+
+
+NODE = Prelu().node()
+REFUSALS: dict[str, tuple[Node, str]] = {
+    "types_differ": (
+        changed(NODE, 1, dtype="int8"),
+        "uint8, alpha int8 -> uint8: must be equal",
+    ),
+    "int16": (
+        changed(changed(changed(NODE, 0, dtype="int16"), 1, dtype="int16"), -1, dtype="int16"),
+        "int16: only float32, uint8, int8",
+    ),
+    "shape_changes": (changed(NODE, -1, shape=(385,)), "1x5x7x11 -> 385: the shape must stay"),
+    "alpha_does_not_stretch": (
+        Prelu(alpha=(7,)).node(),
+        "7 does not stretch to 1x5x7x11",
+    ),
+    "alpha_of_higher_rank": (
+        Prelu(alpha=(1, 1, 1, 1, 11)).node(),
+        "more dimensions than the result's 4",
+    ),
+    "empty": (changed(changed(NODE, 0, shape=(0,)), -1, shape=(0,)), "shape 0: it is empty"),
+    "without_quantisation": (
+        changed(NODE, 1, quantization=None),
+        "uint8 without quantisation: scale and zero point are missing",
+    ),
+    "scale_ratio": (
+        changed(NODE, -1, quantization=quantization(1e-12)),
+        "a scale ratio of 2^37: more than 2^30",
+    ),
+    "five_that_differ": (
+        Prelu(shape=(2, 3, 2, 3, 2), alpha=(2, 1, 2, 1, 2)).node(),
+        "5 dimensions that differ: at most 4 are implemented",
+    ),
+    "sparse": (
+        changed(NODE, 1, is_sparse=True),
+        "input 1 is sparse: only dense tensors are implemented",
+    ),
+    "one_input": (replace(NODE, inputs=NODE.inputs[:1]), "1 inputs: 2 expected"),
+    "no_output": (replace(NODE, outputs=()), "0 outputs: 1 is expected"),
+}
+
+
+@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
+def test_refusal(node: Node, reason: str) -> None:
+    assert refusal(node) == reason
+
+
+SHAPES = [
+    *((shape, (1, 1, shape[-1])) for shape in [(1, 5, 7, 11), (2, 16, 33, 8), (1, 1, 1, 1)]),
+    *(((2, 3, 5, 8), alpha) for alpha in [(1,), (8,), (3, 1, 1), (3, 5, 8), (3, 1, 8)]),
+    *(((2, 3, 5, 8), alpha) for alpha in [(2, 1, 5, 1), (2, 3, 5, 8)]),
+    *(((n,), (n,)) for n in (63, 64, 65, 4097)),
+    ((3, 4097), (4097,)),
+]
+CASES = [
+    *(Prelu(shape=shape, alpha=alpha, dtype="float32") for shape, alpha in SHAPES),
+    *(Prelu(shape=shape, alpha=alpha) for shape, alpha in SHAPES),
+    Prelu(is_constant=False),
+    Prelu(is_constant=False, dtype="float32"),
+    *(
+        Prelu(dtype="int8", zeros=zeros, scales=scales)
+        for zeros in ((0, 0, 0), (-128, 127, -128), (127, -128, 127))
+        for scales in ((0.1, 0.02, 0.07), (0.5, 0.5, 0.25), (1.0, 1e-6, 1e-3))
+    ),
+]
+WAYS = (*GROUPS, replace(LANES_8, name="lanes8-plain", alternative="plain"))
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_prelu(case: Prelu, way: Way, device: DeviceInfo) -> None:
+    assert_exact_way(case.model(), device, way)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_every_pair(dtype: str, way: Way, device: DeviceInfo) -> None:
+    limits = np.iinfo(dtype)
+    every = np.arange(limits.min, limits.max + 1).astype(dtype)
+    case = Prelu(shape=(256, 256), alpha=(256, 256), dtype=dtype, is_constant=False)
+    inputs = [np.repeat(every, 256).reshape(256, 256), np.tile(every, (256, 1))]
+    zeros = (121, 3, 128) if dtype == "uint8" else (3, -8, 5)
+    assert_exact_way(replace(case, zeros=zeros).model(), device, way, inputs=[inputs])
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_floats_of_all_sizes(way: Way, device: DeviceInfo) -> None:
+    values = floats_of_all_sizes()
+    values = values[(abs(values) > 1e-30) | (values == 0)]  # a device may take less for zero
+    case = Prelu(shape=values.shape, alpha=(1,), dtype="float32")
+    assert_exact_way(case.model(), device, way, inputs=[[values]])
+
+
+@st.composite
+def prelus(draw: st.DrawFn) -> Prelu:
+    dtype = draw(DTYPES | st.just("float32"))
+    shape = tuple(draw(st.lists(st.integers(1, 11), min_size=1, max_size=4)))
+    kept = [n if draw(st.booleans()) else 1 for n in shape]
+    zero = "uint8" if dtype == "float32" else dtype
+    return Prelu(
+        shape=shape,
+        alpha=tuple(kept[draw(st.integers(0, len(kept) - 1)) :]),
+        dtype=dtype,
+        scales=(draw(scales()), draw(scales()), draw(scales())),
+        zeros=(draw(zero_points(zero)), draw(zero_points(zero)), draw(zero_points(zero))),
+        is_constant=draw(st.booleans()),
+    )
+
+
+@given(case=prelus(), way=st.sampled_from(WAYS), seed=SEEDS)
+def test_drawn_prelu(device: DeviceInfo, case: Prelu, way: Way, seed: int) -> None:
+    assert_exact_or_refused(case.model(), device, way, seed)

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RESIZE_NEAREST_NEIGHBOR: its launches, what it refuses, every pixel against the reference."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from delegate import DeviceInfo, Node, ops
+from delegate.launch import Rules
+from tests.support.cases import (
+    DRAWN_WAYS,
+    GROUPS,
+    LANES_8,
+    PLAIN,
+    SEEDS,
+    SIMT,
+    Way,
+    assert_exact_or_refused,
+    assert_exact_way,
+    changed,
+    only_launch,
+    refusal,
+)
+from tests.support.compare import RUNTIME
+from tests.support.model import chain_model
+from tests.support.resizing import CENTERS, SIZES, Resizing, resizings
+
+OP = "RESIZE_NEAREST_NEIGHBOR"
+DTYPES = ("uint8", "int8", "int16", "float32")
+NEWER = ("int32", "bool")
+
+
+@pytest.mark.parametrize(
+    ("way", "depth", "dtype", "names"),
+    [
+        (SIMT, 3, "uint8", ["plain"]),
+        (SIMT, 1, "float32", ["vector 4", "plain"]),
+        (LANES_8, 21, "int8", ["vector 16", "plain"]),
+        (LANES_8, 5, "int16", ["vector 8", "plain"]),
+        (LANES_8, 1, "int16", ["plain"]),
+    ],
+)
+def test_alternatives(way: Way, depth: int, dtype: str, names: list[str]) -> None:
+    node = Resizing(op=OP, shape=(1, 3, 5, depth), dtype=dtype).node()
+    assert [found.name for found in ops.lower(node, way.target)] == names
+
+
+def test_launch() -> None:
+    node = Resizing(op=OP, shape=(2, 3, 5, 21), size=(7, 11), dtype="int16").node()
+    vector, plain = (only_launch(found) for found in ops.lower(node, LANES_8.target))
+    assert (vector.params["units"], vector.defines) == (42, {"ELEM": "uchar", "LANES": 16})
+    assert (plain.params["units"], plain.defines) == (21, {"ELEM": "ushort", "LANES": 1})
+    assert (vector.params["items"], plain.params["items"]) == (2 * 7 * 3, 2 * 7 * 21)
+
+
+NODE = Resizing(op=OP).node()
+REFUSALS: dict[str, tuple[Node, str]] = {
+    "computed_size": (changed(NODE, 1, data=None), "height and width are not constant"),
+    "output": (
+        changed(NODE, -1, shape=(1, 7, 12, 3)),
+        "shapes 1x3x5x3 -> 1x7x12x3: 1x7x11x3 is computed",
+    ),
+    "int64": (
+        changed(changed(NODE, 0, dtype="int64"), -1, dtype="int64"),
+        "int64 in, int64 out: one of uint8, int8, int16, float32, int32, bool, float16 is needed",
+    ),
+    "rank": (
+        changed(NODE, 1, shape=(), data=np.array(3, np.int32)),
+        "size int32 of scalar: int32 of 2 is needed",
+    ),
+}
+
+
+@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
+def test_refusals(node: Node, reason: str) -> None:
+    assert refusal(node) == reason
+
+
+def test_older_kernels_know_fewer_types() -> None:
+    node = Resizing(op=OP, dtype="int32").node()
+    old = replace(SIMT.target, rules=Rules(runtime="tflite-runtime"))
+    assert refusal(node, old).endswith("one of uint8, int8, int16, float32 is needed")
+    assert ops.lower(node, SIMT.target)
+
+
+@pytest.mark.parametrize("way", [PLAIN, *GROUPS], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("centers", CENTERS)
+def test_exact(device: DeviceInfo, way: Way, dtype: str, centers: str) -> None:
+    for shape, size in SIZES:
+        case = Resizing(op=OP, shape=shape, size=size, centers=centers, dtype=dtype)
+        assert_exact_way(case.model(), device, way)
+
+
+@pytest.mark.parametrize("dtype", NEWER)
+def test_types_of_newer_kernels(device: DeviceInfo, dtype: str) -> None:
+    if RUNTIME.name != "ai-edge-litert":
+        pytest.skip(f"{RUNTIME.name} has no kernel for {dtype}")
+    for way in (PLAIN, *GROUPS):
+        assert_exact_way(Resizing(op=OP, shape=(1, 3, 5, 7), dtype=dtype).model(), device, way)
+
+
+def test_both_options(device: DeviceInfo) -> None:
+    for size in ((7, 11), (2, 1), (3, 5)):
+        node = Resizing(op=OP, size=size).node()
+        both = changed(node, options={"align_corners": True, "half_pixel_centers": True})
+        assert_exact_way(chain_model([both]), device)
+
+
+@given(case=resizings(OP, DTYPES), way=DRAWN_WAYS, seed=SEEDS)
+def test_drawn(device: DeviceInfo, case: Resizing, way: Way, seed: int) -> None:
+    assert_exact_or_refused(case.model(), device, way, seed)

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SELECT, SELECT_V2: launches, refusals, and every type and shape against TFLite."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delegate import DeviceInfo, Node, ops
+from tests.support.cases import (
+    DRAWN_WAYS,
+    GROUPS,
+    LANES_8,
+    LANES_16,
+    SEEDS,
+    SIMT,
+    Way,
+    assert_exact_or_refused,
+    assert_exact_way,
+    changed,
+    only_launch,
+    refusal,
+)
+from tests.support.model import chain_model, const, op, t
+from tests.support.pairs import STRETCHES, Shape, stretched
+
+TYPES = ("uint8", "int8", "int16", "int32", "int64", "float32", "bool")
+WHOLE = (1, 7, 5, 3)
+
+
+def select(
+    condition: Shape = WHOLE,
+    left: Shape = WHOLE,
+    right: Shape = WHOLE,
+    dtype: str = "int8",
+    name: str = "SELECT_V2",
+) -> Node:
+    shape = np.broadcast_shapes(left, right)
+    if name == "SELECT_V2":
+        shape = np.broadcast_shapes(shape, condition)
+    numbers = (0.5, 0) if dtype in ("uint8", "int8", "int16") else ()
+    return op(
+        name,
+        [t(condition, "bool"), t(left, dtype, *numbers), t(right, dtype, *numbers)],
+        [t(shape, dtype, *numbers)],
+        version=1,
+    )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "lanes", "elem"),
+    [("bool", 16, "uchar"), ("int16", 8, "ushort"), ("float32", 8, "uint"), ("int64", 1, "uint2")],
+)
+def test_launch(dtype: str, lanes: int, elem: str) -> None:
+    found = ops.lower(select(dtype=dtype), LANES_16.target)
+    launch = only_launch(found[0])
+    assert launch.defines == {"ELEM": elem, "LANES": lanes}
+    assert (launch.params["row"], launch.params["rows"]) == (105, 1)
+    assert found[-1].name == "plain"
+
+
+NODE = select()
+REFUSALS = {
+    "condition": (changed(NODE, 0, dtype="int32"), "int32 condition: only bool"),
+    "types": (changed(NODE, 1, dtype="uint8"), "uint8 or int8 -> int8: they must be equal"),
+    "string": (
+        replace(
+            NODE,
+            inputs=(NODE.inputs[0], *(replace(x, dtype="string") for x in NODE.inputs[1:] if x)),
+            outputs=(replace(NODE.outputs[0], dtype="string"),),
+        ),
+        "string: only types of a fixed size",
+    ),
+    "shapes": (
+        changed(NODE, 0, shape=(7, 2)),
+        "7x2 and 1x7x5x3 and 1x7x5x3 -> 1x7x5x3: they do not stretch to that",
+    ),
+    "result": (
+        changed(NODE, -1, shape=(2, 7, 5, 3)),
+        "1x7x5x3 and 1x7x5x3 and 1x7x5x3 -> 2x7x5x3: they do not stretch to that",
+    ),
+    "empty": (changed(NODE, 0, shape=(0,)), "shape 0: it is empty"),
+    "first_stretches": (
+        changed(select(name="SELECT"), 1, shape=(3,)),
+        "3 or 1x7x5x3 -> 1x7x5x3: they must be equal",
+    ),
+    "first_condition": (
+        changed(select(name="SELECT"), 0, shape=(3,)),
+        "condition 3 -> 1x7x5x3: a scalar, the same, or one for each of the first dimension",
+    ),
+    "two_inputs": (replace(NODE, inputs=NODE.inputs[:2]), "2 inputs: 3 expected"),
+}
+
+
+@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
+def test_refusal(node: Node, reason: str) -> None:
+    assert refusal(node) == reason
+
+
+@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("name", ["SELECT", "SELECT_V2"])
+def test_types(name: str, dtype: str, way: Way, device: DeviceInfo) -> None:
+    assert_exact_way(chain_model([select(dtype=dtype, name=name)]), device, way)
+
+
+@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize(
+    ("condition", "left", "right"),
+    [
+        ((), (), ()),
+        ((1, 5, 4, 1), (1, 5, 4, 19), (1, 5, 4, 19)),
+        ((1, 5, 4, 19), (1, 5, 4, 19), ()),
+        ((5, 1), (1, 33), (1, 1)),
+        (*STRETCHES["many"], (20,)),
+        ((33,), (1, 5, 4, 33), (1, 5, 4, 33)),
+    ],
+    ids=str,
+)
+def test_shapes(condition: Shape, left: Shape, right: Shape, way: Way, device: DeviceInfo) -> None:
+    for dtype in ("int8", "float32"):
+        assert_exact_way(chain_model([select(condition, left, right, dtype)]), device, way)
+
+
+@pytest.mark.parametrize("condition", [(), (7,), (7, 5, 3)], ids=str)
+def test_first_version(condition: Shape, device: DeviceInfo) -> None:
+    node = select(condition, (7, 5, 3), (7, 5, 3), name="SELECT")
+    assert_exact_way(chain_model([node]), device, LANES_8)
+
+
+def test_constant(device: DeviceInfo) -> None:
+    node = select(WHOLE, WHOLE, (3,), "float32")
+    node = replace(node, inputs=(*node.inputs[:2], const(np.float32([-1, 0, np.nan]))))
+    assert_exact_way(chain_model([node]), device, SIMT)
+
+
+@given(
+    shapes=stretched(),
+    condition=st.integers(0, 2),
+    dtype=st.sampled_from(TYPES),
+    way=DRAWN_WAYS,
+    seed=SEEDS,
+)
+def test_drawn(
+    device: DeviceInfo,
+    shapes: tuple[Shape, Shape],
+    condition: int,
+    dtype: str,
+    way: Way,
+    seed: int,
+) -> None:
+    chosen = (*shapes, ())[condition]
+    assert_exact_or_refused(chain_model([select(chosen, *shapes, dtype)]), device, way, seed)

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SPACE_TO_DEPTH: what it refuses, and blocks of every size against TFLite's."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delegate import DeviceInfo, Node
+from tests.support.cases import LANES_8, SEEDS, Way, changed, refusal
+from tests.support.model import op
+from tests.support.moves import (
+    MOVE_WAYS,
+    assert_moved,
+    assert_moved_or_refused,
+    like,
+)
+
+
+def blocks(n: int, h: int, w: int, c: int, block: int, dtype: str = "uint8") -> Node:
+    deep = like((n, h, w, c * block * block), dtype)
+    wide = like((n, h * block, w * block, c), dtype)
+    return op("SPACE_TO_DEPTH", [wide], [deep], {"block_size": block})
+
+
+NODE = blocks(1, 2, 3, 4, 2)
+REFUSALS = {
+    "block_0": (
+        changed(NODE, options={"block_size": 0}),
+        "block 0 of 1x4x6x4: only whole blocks of rank 4",
+    ),
+    "block_5": (
+        changed(NODE, options={"block_size": 5}),
+        "block 5 of 1x4x6x4: only whole blocks of rank 4",
+    ),
+    "rank": (changed(NODE, 0, shape=(4, 4, 4)), "block 2 of 4x4x4: only whole blocks of rank 4"),
+    "output": (changed(NODE, -1, shape=(1, 4, 6, 3)), "output 1x4x6x3: the inputs give 1x2x3x16"),
+    "int16": (
+        blocks(1, 2, 3, 4, 2, "int16"),
+        "int16: only uint8, int8, int32, int64, float32",
+    ),
+}
+CASES = {
+    "one_channel": blocks(2, 3, 5, 1, 2),
+    "channels": blocks(1, 7, 5, 16, 2),
+    "odd": blocks(2, 3, 4, 5, 3),
+    "block_1": blocks(2, 3, 4, 5, 1),
+    "one_pixel": blocks(1, 1, 1, 3, 4),
+    "large": blocks(1, 33, 37, 3, 2),
+}
+
+
+@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
+def test_refusal(node: Node, reason: str) -> None:
+    assert refusal(node) == reason
+
+
+@pytest.mark.parametrize("way", MOVE_WAYS, ids=str)
+@pytest.mark.parametrize("case", CASES)
+def test_exact(device: DeviceInfo, case: str, way: Way) -> None:
+    assert_moved(device, CASES[case], way)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int32", "int64", "float32"])
+def test_types(device: DeviceInfo, dtype: str) -> None:
+    assert_moved(device, blocks(2, 3, 4, 5, 2, dtype), LANES_8)
+
+
+NODES = st.builds(
+    blocks,
+    st.integers(1, 3),
+    st.integers(1, 5),
+    st.integers(1, 5),
+    st.integers(1, 9),
+    st.integers(1, 4),
+    st.sampled_from(["uint8", "int8", "int32", "int64", "float32"]),
+)
+
+
+@given(node=NODES, way=st.sampled_from(MOVE_WAYS), seed=SEEDS)
+def test_drawn(device: DeviceInfo, node: Node, way: Way, seed: int) -> None:
+    assert_moved_or_refused(device, node, way, seed)

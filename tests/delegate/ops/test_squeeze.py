@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SQUEEZE: a view, and what it refuses."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delegate import DeviceInfo, Node, ops
+from tests.support.cases import GROUPS, LANES_8, SEEDS, SIMT, Way, changed, refusal
+from tests.support.model import op
+from tests.support.moves import (
+    ANY,
+    assert_moved,
+    assert_moved_or_refused,
+    like,
+)
+
+
+def squeeze(shape: tuple[int, ...], dims: tuple[int, ...] = (), dtype: str = "uint8") -> Node:
+    gone = {axis % len(shape) for axis in dims} or {i for i, n in enumerate(shape) if n == 1}
+    result = [n for i, n in enumerate(shape) if i not in gone]
+    return op("SQUEEZE", [like(shape, dtype)], [like(result, dtype)], {"squeeze_dims": dims})
+
+
+NODE = squeeze((1, 3, 1, 5), (0,))
+REFUSALS = {
+    "not_1": (
+        changed(NODE, options={"squeeze_dims": (1,)}),
+        "dimensions [1] of 1x3x1x5: not all are 1",
+    ),
+    "axis": (changed(NODE, options={"squeeze_dims": (-5,)}), "axis -5: outside of 4 dimensions"),
+    "no_list": (changed(NODE, options={"squeeze_dims": 1}), "squeeze_dims is 1: a list is needed"),
+    "output": (changed(NODE, -1, shape=(3, 5)), "output 3x5: the inputs give 3x1x5"),
+    "types": (
+        changed(NODE, -1, dtype="int8"),
+        "uint8 1x3x1x5 -> int8 3x1x5: type and size must stay",
+    ),
+    "empty": (squeeze((1, 0)), "shape 0: it is empty"),
+    "string": (
+        changed(changed(NODE, 0, dtype="string"), -1, dtype="string"),
+        "string: only types of a fixed size",
+    ),
+}
+CASES = {
+    "all": squeeze((1, 3, 1, 5)),
+    "first": squeeze((1, 3, 1, 5), (0,)),
+    "negative": squeeze((1, 3, 1, 5), (-2,)),
+    "none": squeeze((3, 5)),
+    "to_a_scalar": squeeze((1, 1)),
+}
+
+
+@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
+def test_refusal(node: Node, reason: str) -> None:
+    assert refusal(node) == reason
+
+
+@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("case", CASES)
+def test_exact(device: DeviceInfo, case: str, way: Way) -> None:
+    assert_moved(device, CASES[case], way)
+
+
+@pytest.mark.parametrize("dtype", ANY)
+def test_types(device: DeviceInfo, dtype: str) -> None:
+    assert_moved(device, squeeze((1, 3, 1), (2,), dtype), LANES_8)
+
+
+def test_view() -> None:
+    (view,) = ops.lower(NODE, SIMT.target)
+    assert (view.name, view.launches) == ("view", ())
+    assert view.view == (NODE.inputs[0], NODE.outputs[0])
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> Node:
+    shape = draw(st.lists(st.sampled_from([1, 1, 2, 3, 7]), min_size=1, max_size=5))
+    ones = [i - draw(st.sampled_from([0, len(shape)])) for i, n in enumerate(shape) if n == 1]
+    dims = draw(st.sets(st.sampled_from(ones))) if ones else set()
+    return squeeze(tuple(shape), tuple(dims), draw(st.sampled_from(ANY)))
+
+
+@given(node=nodes(), way=st.sampled_from(GROUPS), seed=SEEDS)
+def test_drawn(device: DeviceInfo, node: Node, way: Way, seed: int) -> None:
+    assert_moved_or_refused(device, node, way, seed)

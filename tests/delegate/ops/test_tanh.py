@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TANH: what it refuses, and its numbers against TFLite's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delegate import DeviceInfo, Node, ops
+from tests.support.activations import (
+    SHAPES,
+    Activation,
+    activations,
+    assert_drawn,
+    assert_every_value,
+    assert_float_function,
+    common_refusals,
+    floats_of_all_sizes,
+)
+from tests.support.cases import (
+    GROUPS,
+    SEEDS,
+    SIMT,
+    Way,
+    changed,
+    only_launch,
+    quantization,
+    refusal,
+)
+
+FIXED = {"uint8": (1 / 128, 128), "int8": (1 / 128, 0), "int16": (2.0**-15, 0)}
+
+
+def tanh(dtype: str, scale: float = 0.1, zero: int = 3) -> Activation:
+    out_scale, out_zero = FIXED.get(dtype, (1, 0))
+    return Activation(
+        op="TANH", dtype=dtype, scales=(scale, out_scale), zeros=(zero, out_zero), version=2
+    )
+
+
+NODE = tanh("uint8").node()
+REFUSALS: dict[str, tuple[Node, str]] = {
+    **common_refusals(NODE),
+    "int32": (
+        changed(changed(NODE, 0, dtype="int32"), -1, dtype="int32"),
+        "int32: only float32, uint8, int8, int16",
+    ),
+    "output_scale": (
+        changed(NODE, -1, quantization=quantization(0.5)),
+        f"output scale 0.5, zero point 0: TFLite's is {1 / 128}, 128",
+    ),
+    "output_zero": (
+        changed(tanh("int8").node(), -1, quantization=quantization(1 / 128, 5)),
+        f"output scale {1 / 128}, zero point 5: TFLite's is {1 / 128}, 0",
+    ),
+}
+
+
+@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
+def test_refusal(node: Node, reason: str) -> None:
+    assert refusal(node) == reason
+
+
+def test_launches() -> None:
+    (plain,) = ops.lower(tanh("float32").node(), SIMT.target)
+    assert only_launch(plain).defines == {"IS_TANH": 1}
+    vector, plain = ops.lower(tanh("int16").node(), SIMT.target)
+    assert (only_launch(vector).kernel, only_launch(plain).kernel) == ("lookup_vector", "lookup")
+
+
+CASES = [
+    *(tanh(dtype, scale) for dtype in ("uint8", "int8") for scale in (0.1, 0.03, 1.0, 20.0)),
+    *(tanh("int16", scale) for scale in (2.0**-12, 2.0**-11, 2.0**-13, 0.0003, 0.01, 1e-6)),
+]
+
+
+@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_every_value(case: Activation, way: Way, device: DeviceInfo) -> None:
+    assert_every_value(case, device, way)
+
+
+@pytest.mark.parametrize("way", GROUPS, ids=str)
+def test_floats(way: Way, device: DeviceInfo) -> None:
+    values = floats_of_all_sizes()
+    case = replace(tanh("float32"), shape=values.shape)
+    assert_float_function(case, device, way, np.tanh, inputs=[[values]])
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_shapes_of_floats(shape: tuple[int, ...], device: DeviceInfo) -> None:
+    case = replace(tanh("float32"), shape=shape)
+    assert_float_function(case, device, SIMT, np.tanh)
+
+
+@given(
+    case=activations("TANH", ["uint8", "int8", "int16"], FIXED),
+    way=st.sampled_from(GROUPS),
+    seed=SEEDS,
+)
+def test_drawn_tanh(device: DeviceInfo, case: Activation, way: Way, seed: int) -> None:
+    assert_drawn(case, device, way, seed)

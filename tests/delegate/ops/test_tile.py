@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TILE: what it refuses, and repeated tensors against TFLite's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delegate import DeviceInfo, Node
+from tests.support.cases import LANES_8, SEEDS, Way, changed, refusal
+from tests.support.model import op
+from tests.support.moves import (
+    ANY,
+    MOVE_WAYS,
+    assert_moved,
+    assert_moved_or_refused,
+    like,
+    numbers,
+)
+
+
+def tile(
+    shape: tuple[int, ...], times: list[int], dtype: str = "uint8", index: str = "int32"
+) -> Node:
+    result = [n * count for n, count in zip(shape, times, strict=True)]
+    return op("TILE", [like(shape, dtype), numbers(times, index)], [like(result, dtype)])
+
+
+NODE = tile((2, 3), [2, 3])
+REFUSALS = {
+    "computed": (changed(NODE, 1, data=None), "computed multiples: only constant"),
+    "zero": (changed(NODE, 1, data=np.array([0, 3])), "multiples [0, 3]: at least 1 is needed"),
+    "rank": (changed(NODE, 1, data=np.array([3])), "multiples of shape (1,): (2,) is needed"),
+    "output": (changed(NODE, -1, shape=(4, 3)), "output 4x3: the inputs give 4x9"),
+}
+CASES = {
+    "rows": tile((3, 5), [3, 1]),
+    "columns": tile((3, 5), [1, 4]),
+    "pixels": tile((1, 1, 1, 16), [2, 7, 5, 1]),
+    "all": tile((2, 3, 1, 5), [2, 3, 4, 2]),
+    "once": tile((2, 3), [1, 1]),
+    "int64": tile((4099,), [2], index="int64"),
+}
+
+
+@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
+def test_refusal(node: Node, reason: str) -> None:
+    assert refusal(node) == reason
+
+
+@pytest.mark.parametrize("way", MOVE_WAYS, ids=str)
+@pytest.mark.parametrize("case", CASES)
+def test_exact(device: DeviceInfo, case: str, way: Way) -> None:
+    assert_moved(device, CASES[case], way)
+
+
+@pytest.mark.parametrize("dtype", ANY)
+def test_types(device: DeviceInfo, dtype: str) -> None:
+    assert_moved(device, tile((2, 3, 4), [1, 2, 3], dtype), LANES_8)
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> Node:
+    shape = draw(st.lists(st.integers(1, 5), min_size=1, max_size=4))
+    times = [draw(st.integers(1, 4)) for _ in shape]
+    dtype, index = draw(st.sampled_from(ANY)), draw(st.sampled_from(["int32", "int64"]))
+    return tile(tuple(shape), times, dtype, index)
+
+
+@given(node=nodes(), way=st.sampled_from(MOVE_WAYS), seed=SEEDS)
+def test_drawn(device: DeviceInfo, node: Node, way: Way, seed: int) -> None:
+    assert_moved_or_refused(device, node, way, seed)

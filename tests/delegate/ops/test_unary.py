@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ABS, SQRT, EXP and the like: launches, refusals, every 8-bit value, and floats of all sizes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delegate import DeviceInfo, Node, ops
+from delegate.launch import Rules
+from delegate.tflite.library import installed_rules
+from tests.support.activations import (
+    Activation,
+    activations,
+    assert_drawn,
+    assert_every_value,
+    assert_float_function,
+    common_refusals,
+    floats_of_all_sizes,
+)
+from tests.support.cases import (
+    DRAWN_WAYS,
+    GROUPS,
+    LANES_8,
+    SEEDS,
+    SIMT,
+    Way,
+    assert_exact_or_refused,
+    assert_exact_way,
+    changed,
+    only_launch,
+    quantization,
+    refusal,
+)
+from tests.support.model import chain_model, op, t
+
+EXACT = ("ABS", "NEG", "SQUARE", "FLOOR", "ROUND", "CEIL")
+ROUNDED = {
+    "SQRT": np.sqrt,
+    "RSQRT": lambda x: 1 / np.sqrt(x),
+    "EXP": np.exp,
+    "LOG": np.log,
+}
+HAS_MORE = installed_rules().saturating_cast  # NEG and LOG of quantised types
+TABLES = ["ABS", "EXP", *(("NEG", "LOG") if HAS_MORE else ())]
+TABLES_16 = ["ABS", "EXP", *(("NEG",) if HAS_MORE else ())]
+
+
+def node(name: str, dtype: str = "float32", shape: tuple[int, ...] = (2, 3, 5, 7)) -> Node:
+    return op(name, [t(shape, dtype)], [t(shape, dtype)], version=1)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kernel", "way", "tiles"),
+    [
+        ("float32", "unary_float", SIMT, 4),
+        ("int32", "unary_int32", SIMT, 4),
+        ("float32", "unary_float", LANES_8, 1),
+    ],
+    ids=str,
+)
+def test_launch(dtype: str, kernel: str, way: Way, tiles: int) -> None:
+    (plain,) = ops.lower(node("NEG", dtype), way.target)
+    launch = only_launch(plain)
+    assert (launch.kernel, launch.tiles, dict(launch.defines)) == (
+        kernel,
+        tiles,
+        {"OP": "NEGATIVE"},
+    )
+
+
+def test_tables() -> None:
+    case = Activation(op="EXP", dtype="int8")
+    assert only_launch(ops.lower(case.node(), SIMT.target)[0]).file == "lookup"
+
+
+def test_older_runtime_has_fewer_tables() -> None:
+    older = replace(SIMT.target, rules=Rules(saturating_cast=False))
+    for name in ("NEG", "LOG"):
+        reason = refusal(Activation(op=name, dtype="int8").node(), older)
+        assert reason == f"int8: {name} fails in this TFLite"
+
+
+INT8 = Activation(op="ABS", dtype="int8").node()
+REFUSALS = {
+    **{
+        name: (changed(changed(each, 0, dtype="int8"), -1, dtype="int8"), reason)
+        for name, (each, reason) in common_refusals(INT8).items()
+        if name in ("sparse", "shape_changes", "empty")
+    },
+    "types": (changed(INT8, -1, dtype="uint8"), "int8 in, uint8 out: they must be equal"),
+    "uint8": (
+        changed(changed(INT8, 0, dtype="uint8"), -1, dtype="uint8"),
+        "uint8: only float32, int32, int8, int16",
+    ),
+    "roots": (node("SQRT", "int8"), "int8: only float32"),
+    "scale": (
+        changed(INT8, 0, quantization=None),
+        "int8 without quantisation: scale and zero point are missing",
+    ),
+    "ratio": (
+        changed(INT8, -1, quantization=quantization(1e-11)),
+        "a scale ratio of 2^34: more than 2^30",
+    ),
+}
+
+
+@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
+def test_refusal(node: Node, reason: str) -> None:
+    assert refusal(node) == reason
+
+
+@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("name", EXACT)
+def test_exact_floats(name: str, way: Way, device: DeviceInfo) -> None:
+    values = floats_of_all_sizes()
+    values = values[~((np.abs(values) < 1e-18) & (values != 0))]  # whose squares are denormal
+    halves = np.arange(-20, 20, 0.5, np.float32)
+    values = np.concatenate([values, halves, np.nextafter(halves, np.float32(9))])
+    values[np.abs(values) < 1e-6] = 0  # a denormal float's floor may be taken for zero's
+    model = chain_model([node(name, shape=values.shape)])
+    if name == "CEIL":  # some of TFLite's have 0 for -0
+        case = Activation(op=name, dtype="float32", shape=values.shape)
+        assert_float_function(case, device, way, np.zeros_like, inputs=[[values]])
+    else:
+        assert_exact_way(model, device, way, inputs=[[values]])
+
+
+@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("name", ROUNDED)
+def test_rounded_floats(name: str, way: Way, device: DeviceInfo) -> None:
+    values = floats_of_all_sizes()
+    values = values[~((np.abs(values) < 1.2e-38) & (values != 0))]
+    case = Activation(op=name, dtype="float32", shape=values.shape)
+    assert_float_function(case, device, way, ROUNDED[name], inputs=[[values]])
+
+
+@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("shape", [(), (3,), (65,), (2, 3, 5, 7), (4097,)], ids=str)
+@pytest.mark.parametrize("name", ["ABS", "NEG"])
+def test_int32(name: str, shape: tuple[int, ...], way: Way, device: DeviceInfo) -> None:
+    # The least number has no opposite: what ABS makes of it differs between TFLite's versions.
+    values = np.random.default_rng(0).integers(-(2**31) + 1, 2**31, shape).astype(np.int32)
+    model = chain_model([node(name, "int32", shape)])
+    assert_exact_way(model, device, way, inputs=[[values], [np.full(shape, -7, np.int32)]])
+
+
+@pytest.mark.parametrize(
+    ("scales", "zeros"),
+    [
+        ((0.1, 0.1), (3, 3)),
+        ((0.1, 0.1), (-128, -128)),
+        ((0.02, 0.5), (-20, -100)),
+        ((1.0, 0.01), (127, 5)),
+    ],
+)
+@pytest.mark.parametrize("name", TABLES)
+def test_every_8_bit_value(
+    name: str, scales: tuple[float, float], zeros: tuple[int, int], device: DeviceInfo
+) -> None:
+    case = Activation(op=name, dtype="int8", scales=scales, zeros=zeros)
+    assert_every_value(case, device, LANES_8)
+
+
+@pytest.mark.parametrize("scales", [(0.001, 0.001), (0.0002, 0.003)])
+@pytest.mark.parametrize("name", TABLES_16)
+def test_every_16_bit_value(name: str, scales: tuple[float, float], device: DeviceInfo) -> None:
+    assert_every_value(Activation(op=name, dtype="int16", scales=scales), device, LANES_8)
+
+
+@given(data=st.data(), name=st.sampled_from(TABLES), way=DRAWN_WAYS, seed=SEEDS)
+def test_drawn_tables(
+    device: DeviceInfo, data: st.DataObject, name: str, way: Way, seed: int
+) -> None:
+    assert_drawn(data.draw(activations(name, ["int8"])), device, way, seed)
+
+
+@given(
+    shape=st.lists(st.integers(1, 11), max_size=4),
+    name=st.sampled_from(EXACT[:-1]),
+    is_float=st.booleans(),
+    way=DRAWN_WAYS,
+    seed=SEEDS,
+)
+def test_drawn(
+    device: DeviceInfo, shape: list[int], name: str, is_float: bool, way: Way, seed: int
+) -> None:
+    dtype = "float32" if is_float or name != "NEG" else "int32"
+    assert_exact_or_refused(chain_model([node(name, dtype, tuple(shape))]), device, way, seed)

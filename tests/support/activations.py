@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Activations: nodes from parameters, every input they can have, and their drawn cases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from delegate import DeviceInfo, Node
+from tests.support.cases import (
+    RUN,
+    Way,
+    assert_exact_or_refused,
+    assert_exact_way,
+    changed,
+    forced,
+    quantization,
+    require_isa,
+    scales,
+    zero_points,
+)
+from tests.support.compare import Arrays, assert_within
+from tests.support.model import chain_model, op, t
+
+SHAPES = [(), (1,), (3,), (63,), (64,), (65,), (2, 3, 5, 7), (4097,)]
+
+# The one quantisation of an op's output that TFLite takes, by type.
+Fixed = Mapping[str, tuple[float, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activation:
+    """One activation by its parameters; floats have neither scales nor zero points."""
+
+    op: str
+    dtype: str = "uint8"
+    shape: tuple[int, ...] = (256,)
+    scales: tuple[float, float] = (0.1, 0.07)  # input, output
+    zeros: tuple[int, int] = (0, 0)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    version: int = 1
+
+    def __str__(self) -> str:
+        parts = [self.op.lower(), "in" + ("x".join(map(str, self.shape)) or "scalar"), self.dtype]
+        if self.dtype != "float32":
+            parts.append("scales{:g}_{:g}-zeros{}_{}".format(*self.scales, *self.zeros))
+        parts += [f"{name}_{value}" for name, value in self.options.items()]
+        return "-".join(parts)
+
+    def node(self) -> Node:
+        source, result = (
+            t(
+                self.shape,
+                self.dtype,
+                None if self.dtype == "float32" else scale,
+                0 if self.dtype == "int16" else zero,
+            )
+            for scale, zero in zip(self.scales, self.zeros, strict=True)
+        )
+        return op(self.op, [source], [result], self.options, self.version)
+
+    def model(self) -> bytes:
+        return chain_model([self.node()])
+
+
+def every_value(dtype: str) -> NDArray[Any]:
+    """Return all values of an integer type."""
+    limits = np.iinfo(dtype)
+    return np.arange(limits.min, limits.max + 1).astype(dtype)
+
+
+def floats_of_all_sizes() -> NDArray[np.float32]:
+    """Return floats dense where functions bend, of every magnitude, and those without a number."""
+    rng = np.random.default_rng(0)
+    sizes = 10 ** rng.uniform(-36, 6, 3000)
+    special = [0.0, -0.0, 1e-40, -1e-40, 1e38, -1e38, 3e19, -3e19, np.inf, -np.inf, np.nan]
+    parts = [np.linspace(-20, 20, 8001), np.linspace(-120, 100, 4001), sizes, -sizes, special]
+    return np.concatenate(parts).astype(np.float32)
+
+
+def assert_every_value(case: Activation, device: DeviceInfo, way: Way) -> set[str]:
+    """Assert that all values of the case's type have TFLite's answers; return the alternatives."""
+    values = every_value(case.dtype)
+    case = replace(case, shape=values.shape)
+    return assert_exact_way(case.model(), device, way, inputs=[[values]])
+
+
+def assert_float_function(
+    case: Activation,
+    device: DeviceInfo,
+    way: Way,
+    magnitude: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    terms: int = 1,
+    inputs: Sequence[Arrays] | None = None,
+) -> None:
+    """Assert that floats are within 2 places of the terms' sum, times the root of their number.
+
+    `magnitude`: the sum of the absolute values of the terms, by the input. The least normal float
+    is allowed for, as a device may take lower ones for zero.
+    """
+
+    def bounds(given: Arrays) -> list[NDArray[np.float64]]:
+        with np.errstate(all="ignore"):
+            sizes = magnitude(given[0].astype(np.float64)).astype(np.float32)
+            places = np.spacing(np.abs(sizes)).astype(np.float64)
+        places = np.where(np.isfinite(places), places, 0)
+        return [2 * np.sqrt(terms) * places + float(np.finfo(np.float32).tiny)]
+
+    require_isa(way, device)
+    with forced(way):
+        assert_within(case.model(), device, bounds, inputs=inputs)
+    RUN[case.op] += 1
+
+
+@st.composite
+def activations(
+    draw: st.DrawFn, name: str, types: Sequence[str], fixed: Fixed | None = None
+) -> Activation:
+    """Draw an activation on one of these integer types; `fixed` are the outputs' parameters."""
+    dtype = draw(st.sampled_from(list(types)))
+    least, most = (-14, -4) if dtype == "int16" else (-8, 2)
+    zero = 0 if dtype == "int16" else draw(zero_points(dtype))
+    out_scale, out_zero = draw(scales(least, most)), 0
+    if dtype != "int16":
+        out_zero = draw(zero_points(dtype))
+    if fixed is not None:
+        out_scale, out_zero = fixed[dtype]
+    return Activation(
+        op=name,
+        dtype=dtype,
+        shape=tuple(draw(st.lists(st.integers(1, 11), max_size=4))),
+        scales=(draw(scales(least, most)), out_scale),
+        zeros=(zero, out_zero),
+    )
+
+
+def assert_drawn(case: Activation, device: DeviceInfo, way: Way, seed: int) -> None:
+    """Assert a drawn case, every value of an 8-bit type among its inputs."""
+    assert_exact_or_refused(case.model(), device, way, seed)
+    if case.dtype != "int16":
+        assert_every_value(case, device, way)
+
+
+def common_refusals(node: Node) -> dict[str, tuple[Node, str]]:
+    """Return what every op of one input and one output refuses; the node's type is uint8."""
+    return {
+        "types_differ": (changed(node, -1, dtype="int8"), "uint8 in, int8 out: they must be equal"),
+        "shape_changes": (changed(node, -1, shape=(16, 16)), "256 -> 16x16: the shape must stay"),
+        "empty": (
+            changed(changed(node, 0, shape=(0,)), -1, shape=(0,)),
+            "shape 0: it is empty",
+        ),
+        "without_quantisation": (
+            changed(node, 0, quantization=None),
+            "uint8 without quantisation: scale and zero point are missing",
+        ),
+        "per_channel": (
+            changed(node, 0, quantization=quantization([0.5, 0.25])),
+            "2 scales: only one a tensor is allowed here",
+        ),
+        "sparse": (
+            changed(node, 0, is_sparse=True),
+            "input 0 is sparse: only dense tensors are implemented",
+        ),
+        "no_input": (replace(node, inputs=()), "0 inputs: 1 expected"),
+        "no_output": (replace(node, outputs=()), "0 outputs: 1 is expected"),
+    }
+
+
+def activation_nodes() -> list[Node]:
+    """Return nodes that between them launch every kernel of these and the type-changing ops."""
+
+    def of(name: str, before: str, after: str = "", **options: Any) -> Node:
+        after = after or before
+        result = {
+            ("LOGISTIC", "int16"): (2.0**-15, 0),
+            ("SOFTMAX", "int16"): (2.0**-15, 0) if before == "int16" else (2.0**-16, -(2**15)),
+            ("L2_NORMALIZATION", "uint8"): (1 / 128, 128),
+            ("L2_NORMALIZATION", "int8"): (1 / 128, 0),
+            ("LOG_SOFTMAX", "uint8"): (16 / 256, 255),
+            ("LOG_SOFTMAX", "int8"): (16 / 256, 127),
+        }.get((name, after), (0.5, 0))
+        is_plain = {
+            tensor: tensor not in ("uint8", "int8", "int16", "int32") or name == "CAST"
+            for tensor in (before, after)
+        }
+        source = t((5, 40), before, None if is_plain[before] else 2.0**-12)
+        return op(
+            name,
+            [source],
+            [t((5, 40), after, None if is_plain[after] else result[0], result[1])],
+            options,
+        )
+
+    floats = ("RELU", "ELU", "LOGISTIC", "TANH", "HARD_SWISH", "LOG_SOFTMAX", "L2_NORMALIZATION")
+    types = ("uint8", "int8", "int16", "int32", "int64", "float32", "bool")
+    nodes = [
+        *(of(name, "float32") for name in floats),
+        of("LEAKY_RELU", "float32", alpha=0.5),
+        *(of("GELU", "float32", approximate=approximate) for approximate in (False, True)),
+        of("LOGISTIC", "int16"),
+        of("SOFTMAX", "int16", beta=1.0),
+        *(of("SOFTMAX", dtype, "int16", beta=1.0) for dtype in ("uint8", "int8")),
+        *(
+            of(name, dtype)
+            for name in ("L2_NORMALIZATION", "LOG_SOFTMAX")
+            for dtype in ("uint8", "int8")
+        ),
+        *(of("QUANTIZE", "float32", dtype) for dtype in ("uint8", "int8", "int16")),
+        *(of("QUANTIZE", "int32", dtype) for dtype in ("int8", "int16")),
+        *(of("DEQUANTIZE", dtype, "float32") for dtype in ("uint8", "int8", "int16", "float16")),
+        *(of("CAST", before, after) for before in types for after in types if before != after),
+    ]
+    for dtype in ("uint8", "int8", "float32"):
+        scale = None if dtype == "float32" else 0.5
+        image = t((5, 40), dtype, scale)
+        nodes.append(op("PRELU", [image, t((40,), dtype, scale)], [t((5, 40), dtype, scale)]))
+    return nodes
