@@ -45,8 +45,7 @@ DEFINE_DIVIDE(N)
 #endif
 
 #if !IS_COMPARISON
-static VALUES LOCAL(combine)(VALUES a, VALUES b, global const uchar* constants,
-                             global const int* params) {
+static VALUES LOCAL(combine)(VALUES a, VALUES b, PARAMS params) {
 #if OP == ADD || OP == MULTIPLY || OP == DIVIDE
   const VALUES low = as_float(OUTPUT_MIN);
   const VALUES high = as_float(OUTPUT_MAX);
@@ -92,8 +91,7 @@ static INTS LOCAL(quotient)(INTS a, INTS b) {
 #endif
 
 #if !IS_COMPARISON
-static VALUES LOCAL(combine)(VALUES a, VALUES b, global const uchar* constants,
-                             global const int* params) {
+static VALUES LOCAL(combine)(VALUES a, VALUES b, PARAMS params) {
 #if OP == ADD || OP == MULTIPLY || OP == DIVIDE
   const INTS low = OUTPUT_MIN;
   const INTS high = OUTPUT_MAX;
@@ -141,8 +139,7 @@ static INTS LOCAL(rescaled)(INTS x, int zero, int lift, int multiplier, int shif
   LOCAL(rescaled)(x, RIGHT_ZERO, RIGHT_LIFT, RIGHT_MULTIPLIER, RIGHT_SHIFT)
 
 #if !IS_COMPARISON
-static VALUES LOCAL(combine)(VALUES a, VALUES b, global const uchar* constants,
-                             global const int* params) {
+static VALUES LOCAL(combine)(VALUES a, VALUES b, PARAMS params) {
 #if OP == MAXIMUM
   return max(a, b);
 #elif OP == MINIMUM
@@ -182,7 +179,7 @@ static VALUES LOCAL(combine)(VALUES a, VALUES b, global const uchar* constants,
 
 // What an item's elements are: 1 where a comparison holds, 0 elsewhere, or a number.
 static JOIN(RESULT, N) LOCAL(answers)(JOIN(ELEM, N) left, JOIN(ELEM, N) right,
-                                      global const uchar* constants, global const int* params) {
+                                      PARAMS params) {
   VALUES a = TO_VALUES(left);
   VALUES b = TO_VALUES(right);
 #if IS_COMPARISON
@@ -199,14 +196,14 @@ static JOIN(RESULT, N) LOCAL(answers)(JOIN(ELEM, N) left, JOIN(ELEM, N) right,
 #endif
   return TO_RESULTS(holds);
 #else
-  return TO_RESULTS(LOCAL(combine)(a, b, constants, params));
+  return TO_RESULTS(LOCAL(combine)(a, b, params));
 #endif
 }
 
 // The items of a tile: LANES elements of a row, the innermost dimension that both inputs step
 // through, or stand still in, alike. A row's last item overlaps the one before: no short stores.
 static void LOCAL(items)(global uchar* arena, global const uchar* constants,
-                         global const int* params, int tile) {
+                         PARAMS params, int tile) {
   // A short constant row is repeated among the constants, so that it fills vectors.
   global const ELEM* left = (global const ELEM*)((LEFT_IS_CONSTANT ? constants : arena) + LEFT);
   global const ELEM* right = (global const ELEM*)((RIGHT_IS_CONSTANT ? constants : arena) + RIGHT);
@@ -240,12 +237,12 @@ static void LOCAL(items)(global uchar* arena, global const uchar* constants,
     const int at = min(item * LANES, size - LANES);
     JOIN(ELEM, N) a = LOAD_STRETCHED(elems, ELEM, left + left_at, at, left_step);
     JOIN(ELEM, N) b = LOAD_STRETCHED(elems, ELEM, right + right_at, at, right_step);
-    STORE_VECTOR(results, LOCAL(answers)(a, b, constants, params), output + row * size + at);
+    STORE_VECTOR(results, LOCAL(answers)(a, b, params), output + row * size + at);
   }
 }
 
 // output[i] = op(left[i], right[i]) of floats, each input stretched along the dimensions it lacks
-// Source: reference/add.h, sub.h, mul.h, div.h, maximum_minimum.h, comparisons.h, floor_div.cc
+// Source: reference/add.h, sub.h, mul.h, div.h, maximum_minimum.h, comparisons.h; floor_div.cc
 // tile: TILE_ITEMS items of LANES elements, one a work-item; tiles: ceil(items / TILE_ITEMS)
 #if USES_BINARY_FLOAT
 TILE(binary_float) {

@@ -33,7 +33,7 @@
 DEFINE_ROUNDING()
 #endif
 
-static ELEM LOCAL(finished)(NUMBER x, global const int* params) {
+static ELEM LOCAL(finished)(NUMBER x, PARAMS params) {
 #if FINISH == 1
   int scaled = LOCAL(requantize)(x + OFFSET, MULTIPLIER, SHIFT) + OUTPUT_ZERO;
   return (ELEM)clamp(scaled, OUTPUT_MIN, OUTPUT_MAX);

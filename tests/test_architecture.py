@@ -17,7 +17,7 @@ from delegate.runtime.kernels import folder
 
 ROOT = Path(__file__).resolve().parents[1]
 # Packages that use `delegate` as anybody would.
-COMMANDS = ("label_image", "benchmarks", "tflite_opencl")
+COMMANDS = ("label_image", "benchmarks", "tflite_opencl", "delegate_test")
 # Layer of `delegate` -> the layers it may import; a layer is a file or a folder, with its own.
 LAYERS = {
     "errors": "",
@@ -237,6 +237,13 @@ def test_functions_may_stand_side_by_side(path: Path) -> None:
     assert [line for line in own if not any(words in line for words in allowed)] == []
     for name in {*re.findall(r"\bLOCAL\((\w+)\)\(", text), *_ROUNDING}:
         assert not re.search(rf"(?<!\w){name}(?:2|4|8|16)?\(", text), f"{name} without LOCAL"
+
+
+@pytest.mark.parametrize("path", sorted(folder().glob("*.cl*")), ids=lambda path: path.name)
+def test_params_may_lie_in_local_memory(path: Path) -> None:
+    # kernel.clh and the persistent kernel make PARAMS of what the host sets.
+    if path.name not in ("kernel.clh", "runtime_persistent.cl"):
+        assert "global const int* params" not in path.read_text(), "its type is PARAMS"
 
 
 @every_kernel
