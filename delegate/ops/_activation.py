@@ -130,7 +130,9 @@ def ends_of_lines(first: Any, last: Any, steps: Any, function: Callable[[Any], A
         # Half of what a line misses in the middle is shared with its ends.
         entries = round_away(curve[:-1]) - round_away((line - middle) / two)
         end = round_away(function(np.array([last])) * steps)
-    return np.clip(np.concatenate([entries, end]), -(1 << 15), (1 << 15) - 1).astype(np.int16)
+    whole = np.clip(np.concatenate([entries, end]), -(1 << 15), (1 << 15) - 1)
+    ends: Entries = whole.astype(np.int16)
+    return ends
 
 
 def on_lines(entries: Entries, values: NDArray[np.int64]) -> Entries:
@@ -148,4 +150,5 @@ def round_away(values: NDArray[Any]) -> NDArray[Any]:
     """Return whole floats or doubles, ties away from zero, as C's round() does."""
     size = np.abs(values.astype(np.float64))
     whole = np.floor(size)
-    return np.copysign(whole + (size - whole >= 0.5), values).astype(values.dtype)
+    rounded: NDArray[Any] = np.copysign(whole + (size - whole >= 0.5), values)
+    return rounded.astype(values.dtype)

@@ -38,7 +38,7 @@ def lower_arg_max(node: Node, target: Target) -> tuple[Alternative, ...]:
         raise Unsupported(f"output {result.dtype}: int32 or int64 is needed")
     if axis.dtype not in ("int32", "int64"):
         raise Unsupported(f"axis {axis.dtype}: int32 or int64 is needed")
-    values = np.ravel(_quantize.require_constant(axis, "axis")).tolist()
+    values = np.ravel(_quantize.require_constant(axis, "axes")).tolist()
     rank = len(source.shape)
     if len(values) != 1 or not -rank <= values[0] < rank:
         raise Unsupported(f"axis {values} of {shape_text(source)}: one of its axes is needed")

@@ -72,7 +72,8 @@ def _high_mul16(values: _Integers, multiplier: int) -> _Integers:
 
 
 def _shift_left(values: _Integers, amount: int) -> _Integers:
-    return np.clip(values << amount, -(1 << 15), (1 << 15) - 1)
+    shifted: _Integers = np.clip(values << amount, -(1 << 15), (1 << 15) - 1)
+    return shifted
 
 
 def _divide_by_pot16(values: _Integers, exponent: int) -> _Integers:

@@ -82,7 +82,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         "output float32: int32 or int64 is needed",
     ),
     "axis_type": (changed(NODE, 1, dtype="uint8"), "axis uint8: int32 or int64 is needed"),
-    "computed_axis": (changed(NODE, 1, data=None), "axis are not constant"),
+    "computed_axis": (changed(NODE, 1, data=None), "axes are not constant"),
     "axis_outside": (
         changed(NODE, 1, data=np.array(3, np.int32)),
         "axis [3] of 3x7x5: one of its axes is needed",

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Delegates with one planted fault each, and one without: what the conformance suite must name.
+
+They run nodes on TFLite's own reference kernels, in an interpreter of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from delegate import read_model
+from delegate.tflite.callbacks import Constants, NativeDelegate, PlannedNode, Shapes
+from label_image.runtime import find_runtime
+
+Bytes = NDArray[np.uint8]
+
+_leaked: list[Any] = []
+
+
+class PassThrough:
+    """Claims every node and computes what TFLite does; subclasses spoil something."""
+
+    def __init__(self, model: bytes, options: dict[str, str]) -> None:
+        self.model, self.options = model, options
+        self._native = NativeDelegate("PassThrough", self)
+
+    def _get_native_delegate_pointer(self) -> int:
+        return self._native.address
+
+    def claim(
+        self, context: int, plan: Sequence[PlannedNode], shapes: Shapes, constants: Constants
+    ) -> Sequence[int]:
+        return [node.index for node in plan]
+
+    def partition(self, context: int, nodes: tuple[int, ...]) -> Any:
+        return self.kernel()(self.model)
+
+    def failed(self, error: BaseException) -> None:
+        self.failure = str(error)
+
+    def kernel(self) -> type[Kernel]:
+        """Return the class that runs the nodes."""
+        return Kernel
+
+
+class Kernel:
+    """The whole model on the reference kernels."""
+
+    def __init__(self, model: bytes) -> None:
+        self.graph = read_model(model)
+        self.inputs = [tensor.index for tensor in self.graph.inputs]
+        self.outputs = [tensor.index for tensor in self.graph.outputs]
+        self.ops = {node.op for node in self.graph.nodes}
+        self.runs = 0
+        self._made = find_runtime().interpreter(model, 1, "reference")
+        self._made.allocate_tensors()
+
+    def prepare(self, shapes: Shapes) -> Shapes:
+        for index in self.inputs:
+            self._made.resize_tensor_input(index, shapes[index])
+        self._made.allocate_tensors()
+        return {
+            detail["index"]: tuple(int(n) for n in detail["shape"])
+            for detail in self._made.get_output_details()
+        }
+
+    def invoke(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
+        self.runs += 1
+        for detail, given in zip(self._made.get_input_details(), inputs, strict=True):
+            values = np.array(given).view(detail["dtype"]).reshape(detail["shape"])
+            self._made.set_tensor(detail["index"], values)
+        self._made.invoke()
+        for detail, memory in zip(self._made.get_output_details(), outputs, strict=True):
+            values = self.spoil(self._made.get_tensor(detail["index"]).copy())
+            memory[...] = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+
+    def spoil(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return what is written instead of the right values."""
+        return values
+
+    def close(self) -> None:
+        pass
+
+
+class _OffByOne(Kernel):
+    def spoil(self, values: NDArray[Any]) -> NDArray[Any]:
+        if "ADD" in self.ops:
+            values.flat[values.size // 2] += np.asarray(1).astype(values.dtype)
+        return values
+
+
+class _Batch2(Kernel):
+    def spoil(self, values: NDArray[Any]) -> NDArray[Any]:
+        values[1:] = values[:1]
+        return values
+
+
+class _ZeroPoint(Kernel):
+    def spoil(self, values: NDArray[Any]) -> NDArray[Any]:
+        return values + np.asarray(3).astype(values.dtype)
+
+
+class _Crash(Kernel):
+    def spoil(self, values: NDArray[Any]) -> NDArray[Any]:
+        if "ADD" in self.ops:
+            os.write(2, b"the driver's last words\n")
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return values
+
+
+class _Hang(Kernel):
+    def spoil(self, values: NDArray[Any]) -> NDArray[Any]:
+        while "ADD" in self.ops:
+            time.sleep(1)
+        return values
+
+
+class _PastTheOutput(Kernel):
+    def invoke(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
+        super().invoke(inputs, outputs)
+        as_strided(outputs[-1], (outputs[-1].size + 4,), (1,))[-4:] = 1
+
+
+class _ChangesInputs(Kernel):
+    def invoke(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
+        super().invoke(inputs, outputs)
+        as_strided(inputs[0], inputs[0].shape, (1,), writeable=True)[0] ^= 1
+
+
+class _LeaksMemory(Kernel):
+    def __init__(self, model: bytes) -> None:
+        super().__init__(model)
+        _leaked.append(bytearray(os.urandom(1)) * 200_000)
+
+
+class _LeaksHandles(Kernel):
+    def __init__(self, model: bytes) -> None:
+        super().__init__(model)
+        _leaked.append(os.open(os.devnull, os.O_RDONLY))
+
+
+class _StalePointers(Kernel):
+    _first: list[int] | None = None
+
+    def invoke(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
+        now = [memory.__array_interface__["data"][0] for memory in outputs]
+        self._first = self._first or now
+        # What is written to memory given back long ago is lost.
+        super().invoke(inputs, outputs if now == self._first else [np.array(m) for m in outputs])
+
+
+class _Nothing(Kernel):
+    def invoke(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
+        pass
+
+
+class _Differs(Kernel):
+    def spoil(self, values: NDArray[Any]) -> NDArray[Any]:
+        if self.runs % 3 == 0:
+            values.flat[0] += np.asarray(1).astype(values.dtype)
+        return values
+
+
+class _Shared(Kernel):
+    _held: dict[str, Any] = {}  # of all interpreters, as a library with one global state has
+
+    def invoke(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
+        self._held["inputs"] = [np.array(values) for values in inputs]
+        time.sleep(0.01)
+        super().invoke(self._held["inputs"], outputs)
+
+
+def _liar(kind: type[Kernel]) -> type[PassThrough]:
+    class Liar(PassThrough):
+        def kernel(self) -> type[Kernel]:
+            return kind
+
+    return Liar
+
+
+class takes_nothing(PassThrough):  # noqa: N801 - named as a factory
+    """Claims no node."""
+
+    def claim(
+        self, context: int, plan: Sequence[PlannedNode], shapes: Shapes, constants: Constants
+    ) -> Sequence[int]:
+        return []
+
+
+class refuses(PassThrough):  # noqa: N801
+    """Fails when it is asked."""
+
+    def claim(
+        self, context: int, plan: Sequence[PlannedNode], shapes: Shapes, constants: Constants
+    ) -> Sequence[int]:
+        raise RuntimeError("the firmware is missing")
+
+
+pass_through = PassThrough
+off_by_one = _liar(_OffByOne)
+batch_2 = _liar(_Batch2)
+zero_point = _liar(_ZeroPoint)
+crash = _liar(_Crash)
+hang = _liar(_Hang)
+past_the_output = _liar(_PastTheOutput)
+changes_inputs = _liar(_ChangesInputs)
+leaks_memory = _liar(_LeaksMemory)
+leaks_handles = _liar(_LeaksHandles)
+stale_pointers = _liar(_StalePointers)
+nothing = _liar(_Nothing)
+differs = _liar(_Differs)
+shared = _liar(_Shared)
+
+
+def flaky(model: bytes, options: dict[str, str]) -> PassThrough:
+    """Return one that is wrong in the first process that asks, and right ever after."""
+    mark = options["mark"]
+    if model and not os.path.exists(mark):
+        with open(mark, "w"):
+            return zero_point(model, options)
+    return PassThrough(model, options)
