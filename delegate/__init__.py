@@ -10,13 +10,30 @@ from delegate.errors import (
     KernelBuildError,
     ModelError,
     NoDeviceError,
+    ProfileError,
     Unsupported,
 )
 from delegate.graph.ir import Graph, Node, Quantization, Tensor
 from delegate.model import Model, Pending, TensorDetails
 from delegate.opencl_delegate import OpenCLDelegate
+from delegate.probe import Proof, examine
+from delegate.profiles import (
+    DeviceProfile,
+    device_profile_names,
+    device_profile_text,
+    read_device_profile,
+)
 from delegate.runtime.device import DeviceInfo, list_devices
 from delegate.runtime.executor import LaunchTime
+from delegate.runtime.survey import (
+    DeviceLimits,
+    DeviceRates,
+    PlatformInfo,
+    device_limits,
+    device_rates,
+    list_platforms,
+    profile_of,
+)
 from delegate.tflite.reader import read_model
 from delegate.tflite.writer import write_model
 
@@ -26,6 +43,9 @@ __all__ = [
     "DelegateError",
     "DeviceError",
     "DeviceInfo",
+    "DeviceLimits",
+    "DeviceProfile",
+    "DeviceRates",
     "Graph",
     "KernelBuildError",
     "LaunchTime",
@@ -35,12 +55,23 @@ __all__ = [
     "Node",
     "OpenCLDelegate",
     "Pending",
+    "PlatformInfo",
+    "ProfileError",
+    "Proof",
     "Quantization",
     "Tensor",
     "TensorDetails",
     "Unsupported",
     "cache_folder",
+    "device_limits",
+    "device_profile_names",
+    "device_profile_text",
+    "device_rates",
+    "examine",
     "list_devices",
+    "list_platforms",
+    "profile_of",
+    "read_device_profile",
     "read_model",
     "write_cached",
     "write_model",

@@ -14,6 +14,7 @@ from delegate.graph.ir import Graph, Node
 from delegate.graph.partition import Partition
 from delegate.launch import Alternative, Program, Rules, Target, first_that_runs
 from delegate.probe import open_device
+from delegate.profiles import DeviceProfile
 from delegate.runtime.bench import DeviceBench, same_outputs
 from delegate.runtime.device import TRANSFERS, Device
 from delegate.runtime.executor import FORMS, ONE_BY_ONE, Executor
@@ -40,15 +41,17 @@ class Engine:
         tune: str = "quick",
         exclude_isa: Iterable[str] = (),
         profiling: bool = False,
+        profile: DeviceProfile | None = None,
     ) -> None:
         """Open the device; nothing is built yet.
 
         `exclude_isa`: instructions not to use though the device has them; "all" for every one.
-        `profiling`: launches stay apart, so that each has its time.
+        `profiling`: launches stay apart, so that each has its time. `profile`: limits to keep
+        beside the device's own.
         """
         if isinstance(exclude_isa, str):
             raise TypeError(f"exclude_isa is a list of names: ['{exclude_isa}']")
-        self.device: Device = open_device(selector, profiling)
+        self.device: Device = open_device(selector, profiling, profile)
         excluded = frozenset(exclude_isa)
         # What a compiler makes of wider vectors is proven, whatever width the device names.
         self._lanes = 16 if "lanes16" in self.device.proven else 8
@@ -58,7 +61,7 @@ class Engine:
         self._bench = DeviceBench(self.device, self._kernels)
         self._tuner = Tuner(
             tune,
-            self.device.info.identity,
+            self.device.identity,
             self._bench,
             lambda launch: source_of(launch.file, defines_of(launch)),
         )
@@ -70,7 +73,7 @@ class Engine:
     def target(self, rules: Rules) -> Target:
         """Return what lowering may know, with a runtime's arithmetic rules."""
         return Target(
-            device_type=self.device.info.type,
+            device_type=self.device.type,
             vector_width=min(self.device.vector_width, self._lanes),
             compute_units=self.device.compute_units,
             isa=self.device.proven,

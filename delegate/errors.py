@@ -6,6 +6,7 @@ DelegateError
 |-- Unsupported          a node stays on the CPU, and why: the normal case, not a failure
 |-- KernelBuildError     the driver refused a kernel: file, defines and build log
 |-- CacheError           the user's cache folder takes no file
+|-- ProfileError         a device profile is unknown, unreadable or wrong
 |-- DeviceError          an OpenCL call failed, or no usable device was found
 |   `-- NoDeviceError    no device at all, or none that passes its self-test
 `-- AbiMismatch          TFLite's nodes are not those of the parsed file
@@ -45,6 +46,10 @@ class KernelBuildError(DelegateError):
 
 class CacheError(DelegateError):
     """The cache folder takes no file; the text says which, why, and how to choose another."""
+
+
+class ProfileError(DelegateError):
+    """A device profile cannot be used; the text names it and what is wrong."""
 
 
 class DeviceError(DelegateError):

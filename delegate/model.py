@@ -25,6 +25,7 @@ from delegate.graph.ir import Graph, Tensor
 from delegate.graph.limits import with_limits
 from delegate.graph.partition import Partition, partition_of
 from delegate.launch import Target
+from delegate.profiles import read_device_profile
 from delegate.runtime.device import DeviceInfo
 from delegate.runtime.executor import Executor
 from delegate.tflite.library import installed_rules
@@ -66,6 +67,7 @@ class Model:
         ModelError: the model cannot be read. OSError: nor can its file.
         NoDeviceError: no device, none that matches `device`, or none that passes its self-test.
         DeviceError: the batch does not fit into the device's memory.
+        ProfileError: the device profile is unknown or wrong.
     """
 
     def __init__(
@@ -75,16 +77,18 @@ class Model:
         batch: int = 1,
         tune: str = "quick",
         exclude_isa: Iterable[str] = (),
+        device_profile: str | None = None,
     ) -> None:
         """Read the model, open a device, build and upload everything.
 
-        `device`, `tune` and `exclude_isa` mean what they mean to OpenCLDelegate. Where TFLite's
-        runtimes round differently, the arithmetic is that of the one installed.
+        `device`, `tune`, `exclude_isa` and `device_profile` mean what they mean to OpenCLDelegate.
+        Where TFLite's runtimes round differently, the arithmetic is that of the one installed.
         """
         if batch < 1:
             raise ValueError(f"a batch of {batch}: at least one picture must be run")
         graph = with_limits(fold(read_model(model)))
-        self._engine = Engine(device, tune, exclude_isa)
+        profile = None if device_profile is None else read_device_profile(device_profile)
+        self._engine = Engine(device, tune, exclude_isa, profile=profile)
         target = self._engine.target(installed_rules())
         executor = self._engine.executor(self._partition(graph, target), target, batch)
         self._graph = graph

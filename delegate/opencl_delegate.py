@@ -29,6 +29,7 @@ from delegate.graph.partition import (
     work,
 )
 from delegate.launch import Target
+from delegate.profiles import read_device_profile
 from delegate.runtime.device import DeviceInfo
 from delegate.runtime.executor import Executor, LaunchTime
 from delegate.tflite.callbacks import Constants, NativeDelegate, PlannedNode, Shapes
@@ -51,6 +52,7 @@ class OpenCLDelegate:
     Raises:
         ModelError: the model cannot be read. OSError: nor can its file.
         NoDeviceError: no device, none that matches `device`, or none that passes its self-test.
+        ProfileError: the device profile is unknown or wrong.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class OpenCLDelegate:
         profiling: bool = False,
         tune: str = "quick",
         exclude_isa: Iterable[str] = (),
+        device_profile: str | None = None,
     ) -> None:
         """Read the model and open a device; nothing is built before TFLite asks.
 
@@ -73,6 +76,8 @@ class OpenCLDelegate:
         `profiling`: keep launches apart and take their times. `tune`: "off" takes the first way
         to run a node, "quick" measures for a few seconds, "full" to the end; what was found is
         kept on disk. `exclude_isa`: instructions not to use, of Target.isa; "all" for every one.
+        `device_profile`: a name of device_profile_names() or a FILE.toml: limits of another device
+        to keep here; a node that would not run there stays on the CPU, with the limit named.
         """
         if isinstance(exclude_ops, str):
             raise TypeError(f"exclude_ops is a list of op names: ['{exclude_ops}']")
@@ -80,7 +85,8 @@ class OpenCLDelegate:
         self._limits = _Limits(
             frozenset(exclude_ops), min_nodes_per_partition, max_delegated_partitions
         )
-        self._engine = Engine(device, tune, exclude_isa, profiling)
+        profile = None if device_profile is None else read_device_profile(device_profile)
+        self._engine = Engine(device, tune, exclude_isa, profiling, profile)
         self._target: Target | None = None
         # By TFLite context, until TFLite has formed all its groups; then their kernels hold it.
         self._claims: dict[int, _Claim] = {}

@@ -28,8 +28,9 @@ from delegate.errors import DelegateError, DeviceError, NoDeviceError
 from delegate.graph.ir import Tensor
 from delegate.launch import Alternative, Constant, Launch, Program, Step
 from delegate.ops import _quantize
+from delegate.profiles import DeviceProfile, device_profile_of, device_profile_text
 from delegate.runtime.command_buffer import PROVEN as COMMAND_BUFFER
-from delegate.runtime.device import Device, DeviceInfo, matching
+from delegate.runtime.device import Device, DeviceInfo, allowed, identity_with, matching
 from delegate.runtime.executor import PERSISTENT, RECORDED, Executor
 from delegate.runtime.kernels import Kernels, defines_of, source_of
 
@@ -51,7 +52,9 @@ class Proof:
     isa: frozenset[str] = frozenset()  # what it can do beyond OpenCL C 1.2
 
 
-def open_device(selector: str | int | None, profiling: bool = False) -> Device:
+def open_device(
+    selector: str | int | None, profiling: bool = False, profile: DeviceProfile | None = None
+) -> Device:
     """Open the first device meant that passes its self-test.
 
     Raises:
@@ -60,11 +63,11 @@ def open_device(selector: str | int | None, profiling: bool = False) -> Device:
     found = matching(selector)
     failures = []
     for info in found:
-        proof = examine(info)
+        proof = examine(info, profile)
         failure = proof.failure
         if failure is None:
             try:
-                device = Device(info, profiling, proof.isa)
+                device = Device(info, profiling, proof.isa, profile)
             except DeviceError as error:
                 failure = str(error)
             else:
@@ -76,18 +79,24 @@ def open_device(selector: str | int | None, profiling: bool = False) -> Device:
     raise NoDeviceError("no OpenCL device works: " + "; ".join(failures))
 
 
-def examine(info: DeviceInfo) -> Proof:
-    """Return a device's proof; one that passed with this driver version is not asked again."""
-    launches = [_launch()[0], *(_isa_program(isa).launches[0] for isa in _isas(info))]
+def examine(info: DeviceInfo, profile: DeviceProfile | None = None) -> Proof:
+    """Return a device's proof; one that passed with this driver version is not asked again.
+
+    `profile`: the tests keep its limits, and what it does not allow is not tested.
+    """
+    isas = allowed(_isas(info), profile)
+    launches = [_launch()[0], *(_isa_program(isa).launches[0] for isa in isas)]
     sources = [source_of(launch.file, defines_of(launch)) for launch in launches]
-    key = hashlib.sha256("\0".join((info.identity, *sources)).encode()).hexdigest()[:40]
+    key = hashlib.sha256("\0".join((identity_with(info, profile), *sources)).encode()).hexdigest()[
+        :40
+    ]
     known = cache.load(f"devices/{key}")
     if known is not None:
         return Proof(None, frozenset(known.decode().split()))
-    waiting, proven = [_DEVICE, *_isas(info)], set()
+    waiting, proven = [_DEVICE, *isas], set()
     while waiting:
         # A child that dies was at the first that has no answer; the others get a new one.
-        failure, answers = _in_child(info, waiting)
+        failure, answers = _in_child(info, waiting, profile)
         passed = {name for name, answer in answers.items() if answer == _PASSED}
         if waiting[0] == _DEVICE and _DEVICE not in passed:
             return Proof(answers.get(_DEVICE, failure))
@@ -108,13 +117,17 @@ def _isas(info: DeviceInfo) -> list[str]:
     return [*own, *dots, "nearest", "order", COMMAND_BUFFER, *lanes]
 
 
-def _in_child(info: DeviceInfo, names: Sequence[str]) -> tuple[str, dict[str, str]]:
+def _in_child(
+    info: DeviceInfo, names: Sequence[str], profile: DeviceProfile | None
+) -> tuple[str, dict[str, str]]:
     """Return how the child that runs these tests ended, for people, and the answers it gave."""
     # From a checkout the package is on no path a child would have by itself.
     paths = [str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", "")]
     timeout = TIMEOUT_SECONDS if names[0] == _DEVICE else ISA_TIMEOUT_SECONDS
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    command = [sys.executable, "-m", "delegate.probe", str(info.index), info.identity, *names]
+    limits = ["", ""] if profile is None else [profile.name, device_profile_text(profile, {})]
+    command = [sys.executable, "-m", "delegate.probe", str(info.index), info.identity]
+    command += [*limits, *names]
     try:
         child = subprocess.run(
             command,
@@ -307,20 +320,21 @@ def _order_test(device: Device, program: Program, form: str) -> str:
 
 
 def _main() -> int:
-    index, identity, *names = int(sys.argv[1]), *sys.argv[2:]
+    index, identity, profile_name, limits, *names = int(sys.argv[1]), *sys.argv[2:]
     info = matching(index)[0]
+    profile = device_profile_of(profile_name, limits) if limits else None
     if info.identity != identity:
         raise DeviceError(f"device {index} is now {info.identity}")
     for name in names:
         try:
             if name == _DEVICE:
-                answer = self_test(Device(info)) or _PASSED
+                answer = self_test(Device(info, profile=profile)) or _PASSED
             else:
                 if name == "lanes16":
                     # NOTE: PoCL 3.0 may compile it for ever and take all memory before it crashes.
                     used = int(time.process_time())
                     resource.setrlimit(resource.RLIMIT_CPU, (used + _LANES16_SECONDS,) * 2)
-                answer = _isa_test(Device(info, proven=[name]), name)
+                answer = _isa_test(Device(info, proven=[name], profile=profile), name)
         except DelegateError as error:
             answer = f"{' '.join(str(error).split())}{_advice(info, str(error))}"
         sys.stdout.write(f"\n{_ANSWER}{name} {answer}\n")

@@ -13,10 +13,14 @@ from packaging.requirements import Requirement
 
 import delegate
 import label_image
+import tflite_opencl
 from delegate.runtime.kernels import folder
 
 NAME = "tflite-opencl"
-PACKAGES = [Path(str(package.__file__)).parent for package in (delegate, label_image)]
+BACKPORTS = {"tomli"}  # imported only where Python is older than what they were taken from
+PACKAGES = [
+    Path(str(package.__file__)).parent for package in (delegate, label_image, tflite_opencl)
+]
 
 
 def _installed() -> bool:
@@ -26,9 +30,11 @@ def _installed() -> bool:
 pytestmark = pytest.mark.skipif(not _installed(), reason="not installed: pip install -e .")
 
 
-def _needs(machine: str, extra: str = "") -> set[str]:
+def _needs(machine: str, extra: str = "", python: str | None = None) -> set[str]:
     """Return what pip would install with the package on Linux of that machine."""
     environment = {"platform_machine": machine, "sys_platform": "linux", "extra": extra}
+    if python is not None:
+        environment["python_version"] = python
     requirements = map(Requirement, metadata.requires(NAME) or [])
     return {r.name for r in requirements if r.marker is None or r.marker.evaluate(environment)}
 
@@ -55,7 +61,12 @@ def _provided(requirements: set[str]) -> set[str]:
 
 
 def test_every_imported_module_is_a_dependency() -> None:
-    assert _imported() - _provided(_needs("x86_64", "demo")) == set()
+    assert _imported() - _provided(_needs("x86_64", "demo")) - BACKPORTS == set()
+
+
+def test_backports_are_asked_for_only_where_python_lacks_them() -> None:
+    assert _needs("aarch64", python="3.10") >= BACKPORTS
+    assert not _needs("aarch64", python="3.11") & BACKPORTS
 
 
 @pytest.mark.parametrize(
@@ -74,7 +85,14 @@ def test_kernels_are_found() -> None:
     assert (folder() / "conv_2d.cl").is_file()
 
 
-def test_the_command_is_label_images_main() -> None:
-    (script,) = metadata.distribution(NAME).entry_points.select(group="console_scripts")
-    assert (script.name, script.value) == ("label_image", "label_image.__main__:main")
+def test_the_commands_are_the_packages_mains() -> None:
+    scripts = metadata.distribution(NAME).entry_points.select(group="console_scripts")
+    assert {(script.name, script.value) for script in scripts} >= {
+        ("label_image", "label_image.__main__:main"),
+        ("tflite-opencl", "tflite_opencl.__main__:main"),
+    }
     assert metadata.version(NAME) == label_image.__version__
+
+
+def test_device_profiles_are_found() -> None:
+    assert "v3d" in delegate.device_profile_names()

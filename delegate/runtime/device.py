@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +13,7 @@ from dataclasses import dataclass
 import pyopencl as cl
 
 from delegate.errors import DeviceError, NoDeviceError
+from delegate.profiles import DeviceProfile
 
 _TYPES = (
     (cl.device_type.GPU, "gpu"),
@@ -22,6 +25,7 @@ _ORDER = ("gpu", "accelerator", "cpu", "custom")
 # Copied by the driver from any memory; copied by the host into mapped memory; copied by the host
 # into pinned memory and from there by the device.
 TRANSFERS = ("copied", "mapped", "pinned")
+_POINTER_BYTES = 8  # of an argument; half of it where addresses have 32 bits
 INSTALL_HINT = (
     "install one: on Debian pocl-opencl-icd (any CPU) or mesa-opencl-icd (with "
     "RUSTICL_ENABLE=<driver>: panfrost, v3d, freedreno, llvmpipe, ...), or the vendor's driver"
@@ -134,6 +138,41 @@ def matching(selector: str | int | None) -> tuple[DeviceInfo, ...]:
     return chosen
 
 
+def identity_with(info: DeviceInfo, profile: DeviceProfile | None) -> str:
+    """Return what makes it the same device, driver and profile in another process."""
+    return info.identity if profile is None else f"{info.identity}|{profile.identity}"
+
+
+def allowed(isa: Collection[str], profile: DeviceProfile | None) -> list[str]:
+    """Return what of these a profile leaves."""
+    return [name for name in isa if profile is None or name in profile.isa]
+
+
+def _argument_bytes(kernel: cl.Kernel) -> int:
+    """Return the bytes of all arguments; the kernel was built with -cl-kernel-arg-info."""
+    info, private = cl.kernel_arg_info, cl.kernel_arg_address_qualifier.PRIVATE
+    size = 0
+    with opencl(f"clGetKernelArgInfo {kernel.function_name}"):
+        for number in range(kernel.num_args):
+            name = kernel.get_arg_info(number, info.TYPE_NAME)
+            is_value = kernel.get_arg_info(number, info.ADDRESS_QUALIFIER) == private
+            size += _size_of(name) if is_value and not name.endswith("*") else _POINTER_BYTES
+    return size
+
+
+def _size_of(type_name: str) -> int:
+    """Return a private argument's bytes by its type's name.
+
+    Raises:
+        DeviceError: it is a structure, whose size no driver tells.
+    """
+    found = re.fullmatch(r"u?(char|short|int|long|half|float|double)(|2|3|4|8|16)", type_name)
+    if found is None:
+        raise DeviceError(f"an argument of type {type_name}: its bytes cannot be told")
+    size = {"char": 1, "short": 2, "half": 2, "long": 8, "double": 8}.get(found[1], 4)
+    return size * {"": 1, "3": 4}.get(found[2], int(found[2] or 1))
+
+
 class Device:
     """An opened device: context, in-order queue and the limits lowering needs.
 
@@ -141,18 +180,27 @@ class Device:
         info, context, queue; cl_device: pyopencl's object; max_alloc_bytes, vector_width,
         compute_units; proven: what self-tests found it can do beyond OpenCL C 1.2; transfer: how
         bytes cross best, one of TRANSFERS.
+        profile: another device's limits, enforced beside its own; type: the profile's, else its
+        own; identity: what kernels and times are kept by, profile included.
     Raises:
         DeviceError: the device is gone or refuses a context.
     """
 
     def __init__(
-        self, info: DeviceInfo, profiling: bool = False, proven: Collection[str] = ()
+        self,
+        info: DeviceInfo,
+        profiling: bool = False,
+        proven: Collection[str] = (),
+        profile: DeviceProfile | None = None,
     ) -> None:
         entry = next((e for e in _found() if e[0] == info), None)
         if entry is None:
             raise DeviceError(f"device {info.name} ({info.platform}) is no longer there")
         self.info, self.cl_device = entry
-        self.proven = frozenset(proven)
+        self.profile = profile
+        self.type = info.type if profile is None else profile.device_type
+        self.identity = identity_with(info, profile)
+        self.proven = frozenset(allowed(proven, profile))
         self.transfer = TRANSFERS[0]
         flags = cl.command_queue_properties.PROFILING_ENABLE if profiling else 0
         with opencl("clCreateContext"):
@@ -164,6 +212,66 @@ class Device:
             self.max_alloc_bytes: int = self.cl_device.max_mem_alloc_size
             self.vector_width: int = self.cl_device.native_vector_width_int
             self.compute_units: int = self.cl_device.max_compute_units
+        if profile is not None:
+            self.max_alloc_bytes = min(self.max_alloc_bytes, profile.max_alloc_bytes)
+            self.vector_width = min(self.vector_width, profile.int_vector_width)
+
+    def check_buffer(self, what: str, size: int, largest: int | None = None) -> None:
+        """Return if a buffer of so many bytes may be made; `largest`: a limit beside the device's.
+
+        Raises:
+            DeviceError: it may not.
+        """
+        limit = min(self.max_alloc_bytes, largest or self.max_alloc_bytes)
+        if size > limit:
+            raise DeviceError(
+                f"{what} of {size} bytes: one buffer of this device holds at most {limit}"
+                f"{self._whose()}"
+            )
+
+    def buffer(self, what: str, access: int, size: int) -> cl.Buffer:
+        """Return a buffer of so many bytes; `what` names it for people.
+
+        Raises:
+            DeviceError: it is larger than one may be, or the driver refuses it.
+        """
+        self.check_buffer(what, size)
+        with opencl(f"allocating {size >> 10} KiB of {what}"):
+            return cl.Buffer(self.context, access, size)
+
+    def group_limit(self, kernel: cl.Kernel) -> int:
+        """Return the work-items a group of this kernel may have.
+
+        Raises:
+            DeviceError: it cannot run here: it wants more of them, of local memory or of arguments.
+        """
+        wanted = cl.kernel_work_group_info
+        with opencl(f"clGetKernelWorkGroupInfo {kernel.function_name}"):
+            # The kernel's own limit, not the device's: registers may allow fewer items.
+            limit: int = kernel.get_work_group_info(wanted.WORK_GROUP_SIZE, self.cl_device)
+            fixed = math.prod(
+                kernel.get_work_group_info(wanted.COMPILE_WORK_GROUP_SIZE, self.cl_device)
+            )
+            local = kernel.get_work_group_info(wanted.LOCAL_MEM_SIZE, self.cl_device)
+        if self.profile is not None:
+            limit = min(limit, self.profile.max_work_group_size)
+            most, arguments = self.profile.max_argument_bytes, _argument_bytes(kernel)
+            self._check(kernel, "bytes of arguments", arguments, most)
+            # NOTE: rusticl of Mesa 22.3 counts it twice; its own limit it keeps itself.
+            if (most := self.profile.local_mem_bytes) < self.cl_device.local_mem_size:
+                self._check(kernel, "bytes of local memory", local, most)
+        self._check(kernel, "work-items a group", fixed, limit)
+        return limit
+
+    def _check(self, kernel: cl.Kernel, what: str, needed: int, limit: int) -> None:
+        if needed > limit:
+            raise DeviceError(
+                f"kernel {kernel.function_name} needs {needed} {what}: this device has at most "
+                f"{limit}{self._whose()}"
+            )
+
+    def _whose(self) -> str:
+        return "" if self.profile is None else f" (device profile {self.profile.name})"
 
     def another_queue(self) -> cl.CommandQueue:
         """Return one more in-order queue, for work that goes side by side.

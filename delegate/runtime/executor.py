@@ -27,6 +27,7 @@ Bytes = NDArray[np.uint8]
 # How a program's launches reach the device: each by a call, recorded in a command buffer, or as the
 # tiles of one launch.
 ONE_BY_ONE, RECORDED, PERSISTENT = FORMS = ("one by one", "recorded", "persistent")
+_LARGEST_BYTES = 2**31 - 1  # kernels' offsets are ints
 _log = logging.getLogger("delegate")
 
 
@@ -47,7 +48,7 @@ class Executor:
 
     Attributes:
         program, batch; form: one of FORMS.
-        launches, up_bytes, down_bytes: what a run enqueues and copies.
+        launches, work_items, up_bytes, down_bytes: what a run enqueues and copies.
     Raises:
         DeviceError: it does not fit, or the driver refuses memory.
         KernelBuildError: a kernel does not build.
@@ -74,12 +75,8 @@ class Executor:
         self._staging: tuple[list[Bytes], list[Bytes]] | None = None
         arena = plan_arena(program)
         constant_bytes, constant_offsets = plan_constants(program)
-        largest = min(device.max_alloc_bytes, 2**31 - 1)
         for what, needed in (("arena", arena.size_bytes * batch), ("constants", constant_bytes)):
-            if needed > largest:
-                raise DeviceError(
-                    f"{what} of {needed} bytes: one buffer of this device holds at most {largest}"
-                )
+            device.check_buffer(what, needed, _LARGEST_BYTES)
         self._slot_bytes = arena.size_bytes
         self._inputs = [(arena.offsets[t], size_bytes(t)) for t in program.inputs]
         self._outputs = [(arena.offsets[t], size_bytes(t)) for t in program.outputs]
@@ -115,6 +112,7 @@ class Executor:
             with opencl(f"allocating {(arena.size_bytes * batch + constant_bytes) >> 10} KiB"):
 
                 def buffer(access: int, values: Bytes) -> cl.Buffer:
+                    device.check_buffer("memory", values.nbytes)
                     made = cl.Buffer(device.context, access, values.nbytes)
                     # Touching every byte makes a lazy driver allocate now, not within a run.
                     cl.enqueue_copy(self._queue, made, values)
@@ -166,6 +164,7 @@ class Executor:
             except DeviceError as error:
                 _log.debug("launches are not recorded: %s", error)
         self.launches = len(self._kernels)
+        self.work_items = sum(size for _, (size,), _ in self._kernels)
         self._events: list[cl.Event] = []
         self._copies: list[object] = []
 
@@ -236,10 +235,9 @@ class Executor:
         """
         if self._device.transfer != "pinned":
             return np.zeros(size, np.uint8)
-        with opencl(f"allocating {size >> 10} KiB of pinned memory"):
-            pinned = cl.Buffer(
-                self._device.context, cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR, size
-            )
+        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR
+        pinned = self._device.buffer("pinned memory", flags, size)
+        with opencl(f"mapping {size >> 10} KiB of pinned memory"):
             # The array keeps the mapping, and that the buffer.
             array: Bytes = cl.enqueue_map_buffer(
                 self._queue, pinned, cl.map_flags.READ | cl.map_flags.WRITE, 0, (size,), np.uint8

@@ -16,6 +16,7 @@ import pyopencl as cl
 from delegate import cache as disk_cache
 from delegate.errors import DeviceError, KernelBuildError
 from delegate.launch import Launch
+from delegate.runtime import forbidden
 from delegate.runtime.device import Device, opencl
 
 OPTIONS = ["-cl-std=CL1.2"]
@@ -82,16 +83,20 @@ class Kernels:
             try:
                 self._programs[source] = self._load_or_build(file, source)
             except DeviceError as error:
-                failure = KernelBuildError(f"{file}.cl", chosen, str(error))
+                failure = KernelBuildError(f"{file}.cl", chosen, self._explained(str(error)))
                 self._failures[source] = failure
                 _log.warning("%s; the driver's log:\n%s", failure, failure.log)
                 raise failure from error
         return self._programs[source]
 
+    def _explained(self, log: str) -> str:
+        profile = self._device.profile
+        limit = None if profile is None else forbidden.broken(log, profile)
+        return log if limit is None else f"error: {limit}\n{log}"
+
     def _load_or_build(self, file: str, source: str) -> cl.Program:
-        identity = "\0".join(
-            (self._device.info.identity, *OPTIONS, *self._own_options(file), source)
-        )
+        source = self._limited(source)
+        identity = "\0".join((self._device.identity, *OPTIONS, *self._own_options(file), source))
         name = f"programs/{file}-{hashlib.sha256(identity.encode()).hexdigest()[:40]}.bin"
         binary = disk_cache.load(name)
         if binary is not None:
@@ -111,7 +116,13 @@ class Kernels:
             disk_cache.store(name, binaries[0])
         return program
 
+    def _limited(self, source: str) -> str:
+        profile = self._device.profile
+        return source if profile is None else forbidden.lines(profile) + source
+
     def _own_options(self, file: str) -> list[str]:
+        if self._device.profile is not None:
+            return forbidden.options(self._device.profile)
         # More groups on a unit hide what loads wait for; the persistent kernel has one group there.
         has_option = "cl_nv_compiler_options" in self._device.cl_device.extensions.split()
         return ["-cl-nv-maxrregcount=128"] if has_option and file != "runtime_persistent" else []
@@ -128,26 +139,21 @@ class Kernels:
 
     def log(self, launch: Launch) -> str:
         """Return the driver's build log, built from source."""
-        program = self._compile(
-            cl.Program(self._device.context, source_of(launch.file, defines_of(launch))),
-            launch.file,
-        )
+        source = self._limited(source_of(launch.file, defines_of(launch)))
+        program = self._compile(cl.Program(self._device.context, source), launch.file)
         return _log_of(program, self._device)
 
     def kernel(self, launch: Launch) -> tuple[cl.Kernel, int]:
         """Return a kernel object of the launch's own and the work-group size it can run at.
 
         Raises:
-            KernelBuildError: as `build`. DeviceError: the driver cannot make the kernel.
+            KernelBuildError: as `build`. DeviceError: the driver cannot make the kernel, or it
+                cannot run within the device's or its profile's limits.
         """
         program = self.build(launch)
         with opencl(f"clCreateKernel {launch.kernel}"):
             kernel = cl.Kernel(program, launch.kernel)
-            limit = kernel.get_work_group_info(
-                cl.kernel_work_group_info.WORK_GROUP_SIZE, self._device.cl_device
-            )
-        # The kernel's own limit, not the device's: registers may allow fewer items.
-        return kernel, max(1, min(launch.group_items, limit))
+        return kernel, max(1, min(launch.group_items, self._device.group_limit(kernel)))
 
     def check(self, launches: Iterable[Launch]) -> str | None:
         """Return why these launches cannot run on this device, or None."""

@@ -77,9 +77,7 @@ def persistent_kernel(
         program = kernels.source(_FILE, source + source_of(_FILE, defines), defines)
         with opencl("clCreateKernel of the persistent kernel"):
             kernel = cl.Kernel(program, _KERNEL)
-            limit = kernel.get_work_group_info(
-                cl.kernel_work_group_info.WORK_GROUP_SIZE, device.cl_device
-            )
+        limit = device.group_limit(kernel)
     except (DeviceError, KernelBuildError) as error:
         _log.info("launches run one by one: %s", error)
         return None

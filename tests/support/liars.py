@@ -10,7 +10,7 @@ import os
 import signal
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -93,7 +93,8 @@ class Kernel:
 class _OffByOne(Kernel):
     def spoil(self, values: NDArray[Any]) -> NDArray[Any]:
         if "ADD" in self.ops:
-            values.flat[values.size // 2] += np.asarray(1).astype(values.dtype)
+            middle = values.flat[values.size // 2]
+            values.flat[values.size // 2] = middle - 1 if middle > 0 else middle + 1
         return values
 
 
@@ -170,7 +171,7 @@ class _Differs(Kernel):
 
 
 class _Shared(Kernel):
-    _held: dict[str, Any] = {}  # of all interpreters, as a library with one global state has
+    _held: ClassVar[dict[str, Any]] = {}  # one state for all interpreters
 
     def invoke(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
         self._held["inputs"] = [np.array(values) for values in inputs]
@@ -186,7 +187,7 @@ def _liar(kind: type[Kernel]) -> type[PassThrough]:
     return Liar
 
 
-class takes_nothing(PassThrough):  # noqa: N801 - named as a factory
+class takes_nothing(PassThrough):
     """Claims no node."""
 
     def claim(
@@ -195,7 +196,7 @@ class takes_nothing(PassThrough):  # noqa: N801 - named as a factory
         return []
 
 
-class refuses(PassThrough):  # noqa: N801
+class refuses(PassThrough):
     """Fails when it is asked."""
 
     def claim(

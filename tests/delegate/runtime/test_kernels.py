@@ -127,7 +127,7 @@ def test_another_driver_version_or_source_is_another_entry(
 ) -> None:
     opened = Device(device)
     Kernels(opened).build(ADD)
-    opened.info = dataclasses.replace(device, driver="another")
+    opened.identity = dataclasses.replace(device, driver="another").identity
     Kernels(opened).build(ADD)
     Kernels(opened).build(dataclasses.replace(ADD, defines={"ELEM": "char"}))
     assert builds == ["source"] * 3

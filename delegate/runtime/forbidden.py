@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A device profile -> the lines put before a kernel's source, which fail what the device lacks.
+
+A word becomes a name nobody declared, so only code that is compiled fails, whatever the driver, and
+the driver's log has the limit's name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from delegate.profiles import DeviceProfile
+
+_MARK = "device_profile_without_"
+_WIDTHS = ("", "2", "3", "4", "8", "16")
+_ROUNDINGS = ("", "_rte", "_rtz", "_rtp", "_rtn")
+# Image types of OpenCL C 1.2, and what reads them.
+_IMAGES = (
+    *(f"image{kind}_t" for kind in ("1d", "1d_buffer", "1d_array", "2d", "2d_array", "3d")),
+    "sampler_t",
+)
+_DOTS = (
+    *("dot_acc_sat", "arm_dot", "arm_dot_acc", "arm_dot_acc_sat"),
+    *("qcom_dot8_acc", "qcom_udot8_acc"),
+    *(f"dot_4x8packed_{kind}" for kind in ("uu_uint", "ss_int", "us_int", "su_int")),
+    *(f"dot_acc_sat_4x8packed_{kind}" for kind in ("uu_uint", "ss_int", "us_int", "su_int")),
+)
+_DOT_ISA = {"dot", "arm_dot", "qcom_dot"}
+_ASSEMBLY_ISA = {"avx2", "vnni", "dp4a", "mma", "order_x86", "order_ptx"}
+_WORDS = {
+    "int64": "64-bit integers",
+    "fp64": "doubles",
+    "fp16": "halves",
+    "images": "images",
+    "integer_dot_product": "integer dot products",
+    "assembly": "inline assembly",
+}
+
+
+def options(profile: DeviceProfile) -> list[str]:
+    """Return the build options of this profile: sizes of arguments can be asked with the first."""
+    # What the standard says of a device without doubles.
+    single = [] if profile.has_fp64 else ["-cl-single-precision-constant"]
+    return ["-cl-kernel-arg-info", *single]
+
+
+def lines(profile: DeviceProfile) -> str:
+    """Return the lines for a profile."""
+    text = ""
+    if not profile.has_int64:
+        text += _defines("int64", (*_types("long"), *_types("ulong")))
+    if not profile.has_fp64:
+        text += _defines("fp64", _types("double"))
+    if not profile.has_fp16:
+        text += _defines("fp16", _types("half"))
+    if not profile.has_images:
+        text += _defines("images", _IMAGES)
+    if not _DOT_ISA & {*profile.isa}:
+        text += _defines("integer_dot_product", _DOTS)
+    if not _ASSEMBLY_ISA & {*profile.isa}:
+        text += _defines("assembly", ("asm", "__asm", "__asm__"))
+    return text
+
+
+def broken(log: str, profile: DeviceProfile) -> str | None:
+    """Return the limit that a build log shows to be broken, in words; None where it shows none."""
+    found = re.search(rf"{_MARK}(\w+?)\b", log)
+    if found is None or found[1] not in _WORDS:
+        return None
+    return f"device profile {profile.name}: there are no {_WORDS[found[1]]}"
+
+
+def _types(base: str) -> Iterable[str]:
+    """Every width of a type, and the conversions that give it without naming it."""
+    for width in _WIDTHS:
+        yield f"{base}{width}"
+        yield f"as_{base}{width}"
+        for saturated in ("", "_sat"):
+            for rounding in _ROUNDINGS:
+                yield f"convert_{base}{width}{saturated}{rounding}"
+
+
+def _defines(what: str, words: Iterable[str]) -> str:
+    # Some compilers' own headers define as_long and the like.
+    return "".join(f"#undef {word}\n#define {word} {_MARK}{what}\n" for word in words)

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What drivers say and devices do, for people: platforms, limits, rates. Lowering knows none of it.
+
+A driver that is broken may end the process: ask in a child.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pyopencl as cl
+
+from delegate.graph.ir import Tensor
+from delegate.launch import Alternative, Launch, Program, Step
+from delegate.profiles import DeviceProfile
+from delegate.runtime.device import Device, DeviceInfo, opencl
+from delegate.runtime.executor import Executor
+from delegate.runtime.kernels import Kernels
+
+_LEAST_SECONDS = 0.2  # a measurement; slow devices do fewer rounds in it
+_COPY_BYTES = 16 << 20
+_MULTIPLY_ADDS = 16  # a round of runtime_rates.cl
+_ROUNDS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformInfo:
+    """What an OpenCL platform says of itself."""
+
+    name: str
+    version: str
+    vendor: str
+    devices: tuple[str, ...]  # their names
+    failure: str | None  # the call that failed when it was asked for its devices
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceLimits:
+    """What a device reports; sizes in bytes where the name says so."""
+
+    profile: str  # "FULL_PROFILE" or "EMBEDDED_PROFILE"
+    opencl_c: str
+    compute_units: int
+    clock_mhz: int
+    address_bits: int
+    max_work_group_size: int
+    max_work_item_sizes: tuple[int, ...]
+    local_mem_bytes: int
+    is_local_mem_global: bool  # no memory of its own stands behind it
+    global_mem_bytes: int
+    max_alloc_bytes: int
+    max_argument_bytes: int
+    sub_buffer_align_bytes: int
+    int_vector_width: int
+    float_vector_width: int
+    has_int64: bool
+    has_fp64: bool
+    has_fp16: bool
+    has_images: bool
+    extensions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRates:
+    """What a device was measured to do."""
+
+    launch_us: float  # an empty launch and the wait for its end
+    upload_gb_s: float  # from the host's memory
+    download_gb_s: float
+    int8_giga_mads: float  # multiply-adds a second, of bytes summed in ints
+    float_giga_mads: float
+
+
+def list_platforms() -> tuple[PlatformInfo, ...]:
+    """Return every platform, those without devices too; none where no loader or driver is."""
+    try:
+        platforms = cl.get_platforms()
+    except cl.Error:
+        return ()
+    return tuple(_platform(each) for each in platforms)
+
+
+def _platform(platform: cl.Platform) -> PlatformInfo:
+    failure, names = None, []
+    try:
+        names = [device.name.strip() for device in platform.get_devices()]
+    except cl.Error as error:
+        status = cl.status_code.to_string(error.code, "status %d")
+        failure = f"clGetDeviceIDs: CL_{status}"
+    return PlatformInfo(
+        platform.name.strip(),
+        platform.version.strip(),
+        platform.vendor.strip(),
+        tuple(names),
+        failure,
+    )
+
+
+def device_limits(info: DeviceInfo) -> DeviceLimits:
+    """Return what a device reports.
+
+    Raises:
+        DeviceError: it is gone, or a call fails.
+    """
+    device = Device(info).cl_device
+    with opencl("clGetDeviceInfo"):
+        extensions = tuple(sorted(device.extensions.split()))
+        is_full = device.profile.strip() == "FULL_PROFILE"
+        return DeviceLimits(
+            profile=device.profile.strip(),
+            opencl_c=device.opencl_c_version.strip(),
+            compute_units=device.max_compute_units,
+            clock_mhz=device.max_clock_frequency,
+            address_bits=device.address_bits,
+            max_work_group_size=device.max_work_group_size,
+            max_work_item_sizes=tuple(device.max_work_item_sizes),
+            local_mem_bytes=device.local_mem_size,
+            is_local_mem_global=device.local_mem_type == cl.device_local_mem_type.GLOBAL,
+            global_mem_bytes=device.global_mem_size,
+            max_alloc_bytes=device.max_mem_alloc_size,
+            max_argument_bytes=device.max_parameter_size,
+            sub_buffer_align_bytes=device.mem_base_addr_align // 8,
+            int_vector_width=device.native_vector_width_int,
+            float_vector_width=device.native_vector_width_float,
+            has_int64=is_full or "cles_khr_int64" in extensions,
+            has_fp64="cl_khr_fp64" in extensions,
+            has_fp16="cl_khr_fp16" in extensions,
+            has_images=bool(device.image_support),
+            extensions=extensions,
+        )
+
+
+def profile_of(
+    info: DeviceInfo, limits: DeviceLimits, isa: frozenset[str], name: str
+) -> DeviceProfile:
+    """Return the device profile of a real device: what it reports, and what it was proven to do."""
+    return DeviceProfile(
+        name=name,
+        description=f"{info.name} ({info.platform}, {info.driver})",
+        device_type=info.type,
+        int_vector_width=max(limits.int_vector_width, 1),  # 0: it has no such vectors
+        max_work_group_size=limits.max_work_group_size,
+        local_mem_bytes=limits.local_mem_bytes,
+        max_alloc_bytes=limits.max_alloc_bytes,
+        max_argument_bytes=limits.max_argument_bytes,
+        sub_buffer_align_bytes=max(limits.sub_buffer_align_bytes, 1),
+        has_int64=limits.has_int64,
+        has_fp64=limits.has_fp64,
+        has_fp16=limits.has_fp16,
+        has_images=limits.has_images,
+        isa=tuple(sorted(isa)),
+    )
+
+
+def device_rates(info: DeviceInfo) -> DeviceRates:
+    """Measure a device; takes a second or two.
+
+    Raises:
+        DeviceError: a call fails. KernelBuildError: the driver refuses a kernel.
+    """
+    device = Device(info)
+    kernels = Kernels(device)
+    up, down = _copies(device)
+    return DeviceRates(
+        launch_us=1e6 * _least(_executor(device, kernels, "float", 1, 1).repeat),
+        upload_gb_s=_COPY_BYTES / up / 1e9,
+        download_gb_s=_COPY_BYTES / down / 1e9,
+        int8_giga_mads=_giga_mads(device, kernels, "quant8"),
+        float_giga_mads=_giga_mads(device, kernels, "float"),
+    )
+
+
+def _giga_mads(device: Device, kernels: Kernels, family: str) -> float:
+    groups = 16 * device.compute_units
+    executor = _executor(device, kernels, family, groups, _ROUNDS)
+    return executor.work_items * _ROUNDS * _MULTIPLY_ADDS / _least(executor.repeat) / 1e9
+
+
+def _executor(device: Device, kernels: Kernels, family: str, groups: int, rounds: int) -> Executor:
+    answers = Tensor(0, "answers", (groups,), "float32" if family == "float" else "int32")
+    launch = Launch(
+        "runtime_rates",
+        f"runtime_rates_{family}",
+        tiles=groups,
+        group_items=64,
+        params={"rounds": rounds, "answers": answers},
+        reads=(),
+        writes=(answers,),
+    )
+    step = Step(0, "", Alternative(family, (launch,)))
+    return Executor(device, kernels, Program((step,), (), (answers,)))
+
+
+def _copies(device: Device) -> tuple[float, float]:
+    """Return the least seconds of a copy to the device and of one back."""
+    host = np.ones(_COPY_BYTES, np.uint8)
+    buffer = device.buffer("memory", cl.mem_flags.READ_WRITE, _COPY_BYTES)
+
+    def timed(*copy: object) -> Callable[[int, bool], float]:
+        def run(count: int, wait: bool) -> float:
+            with opencl("copying"):
+                begin = time.perf_counter()
+                for _ in range(count):
+                    cl.enqueue_copy(device.queue, *copy)
+                device.queue.finish()
+            return (time.perf_counter() - begin) / count
+
+        return run
+
+    try:
+        return _least(timed(buffer, host)), _least(timed(host, buffer))
+    finally:
+        buffer.release()
+
+
+def _least(repeat: Callable[[int, bool], float]) -> float:
+    """Return the least seconds of one time, after one that does not count."""
+    repeat(1, True)
+    end = time.perf_counter() + _LEAST_SECONDS
+    least = repeat(1, True)
+    while time.perf_counter() < end:
+        least = min(least, repeat(1, True))
+    return least
