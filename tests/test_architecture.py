@@ -266,9 +266,7 @@ def test_included_files_begin() -> None:
 
 
 def _written_here() -> list[Path]:
-    folders = (
-        "assets", "benchmarks", "delegate", "delegate_test", "docs", "kernels", "label_image", "tests",
-    )  # fmt: skip
+    folders = ("assets", "delegate", "docs", "kernels", "tests", *COMMANDS)
     inside = [path for folder in folders for path in (ROOT / folder).rglob("*")]
     return [path for path in (*inside, *ROOT.glob("*.*")) if path.is_file()]
 

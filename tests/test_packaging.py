@@ -90,6 +90,7 @@ def test_the_commands_are_the_packages_mains() -> None:
     assert {(script.name, script.value) for script in scripts} >= {
         ("label_image", "label_image.__main__:main"),
         ("tflite-opencl", "tflite_opencl.__main__:main"),
+        ("tflite-delegate-test", "delegate_test.__main__:main"),
     }
     assert metadata.version(NAME) == label_image.__version__
 

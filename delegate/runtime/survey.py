@@ -179,9 +179,10 @@ def _giga_mads(device: Device, kernels: Kernels, family: str) -> float:
     return executor.work_items * _ROUNDS * _MULTIPLY_ADDS / _least(executor.repeat) / 1e9
 
 
-def _executor(device: Device, kernels: Kernels, family: str, groups: int, rounds: int) -> Executor:
+def rate_launch(family: str, groups: int, rounds: int) -> Launch:
+    """Return a launch of runtime_rates.cl: "float" or "quant8"."""
     answers = Tensor(0, "answers", (groups,), "float32" if family == "float" else "int32")
-    launch = Launch(
+    return Launch(
         "runtime_rates",
         f"runtime_rates_{family}",
         tiles=groups,
@@ -190,8 +191,12 @@ def _executor(device: Device, kernels: Kernels, family: str, groups: int, rounds
         reads=(),
         writes=(answers,),
     )
+
+
+def _executor(device: Device, kernels: Kernels, family: str, groups: int, rounds: int) -> Executor:
+    launch = rate_launch(family, groups, rounds)
     step = Step(0, "", Alternative(family, (launch,)))
-    return Executor(device, kernels, Program((step,), (), (answers,)))
+    return Executor(device, kernels, Program((step,), (), launch.writes))
 
 
 def _copies(device: Device) -> tuple[float, float]:

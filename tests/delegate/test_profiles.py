@@ -15,17 +15,15 @@ from delegate import (
     DeviceProfile,
     Model,
     NoDeviceError,
-    Node,
     OpenCLDelegate,
     ProfileError,
     Tensor,
     device_profile_names,
     device_profile_text,
-    ops,
     profiles,
     read_device_profile,
 )
-from delegate.launch import Alternative, Launch, Target
+from delegate.launch import Launch, Target
 from delegate.runtime import kernels
 from delegate.runtime.device import matching
 from tests.support.compare import assert_exact, interpreter, refusals

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tflite-delegate-test command: cases -> workers -> reports. Nothing else prints or exits."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from delegate_test import coverage, expectations, flags, page, reduce, reports
+from delegate_test.build import Case
+from delegate_test.checks import NOT_DELEGATED, PASS, SKIP
+from delegate_test.flags import Settings, UsageError
+from delegate_test.results import Folder, Report, ResultsError, Row, write_whole
+from delegate_test.runner import CannotRun, Result, Workers
+from delegate_test.selection import NoCases, item_of, select
+
+SUCCESS, UNEXPECTED, USAGE, INTERRUPTED, NOTHING = 0, 1, 2, 130, 77
+_SHOWN = 20  # unexpected results on the terminal
+
+_OUTPUTS: dict[str, Callable[[Report], str]] = {
+    "junit": reports.junit,
+    "ktap": reports.ktap,
+    "lava": reports.lava,
+    "json": reports.as_json,
+    "html": page.html,
+    "coverage": coverage.table,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    # PoCL pins its threads to cores only if told so before it is loaded.
+    os.environ.setdefault("POCL_AFFINITY", "1")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        return _command(flags.parse(sys.argv[1:] if arguments is None else arguments))
+    except (UsageError, NoCases, ResultsError, page.PageError, reduce.ReduceError) as error:
+        _complain(f"ERROR: {error}")
+        return USAGE
+    except expectations.ExpectationError as error:
+        _complain(f"ERROR: {error}")
+        return USAGE
+    except CannotRun as error:
+        _complain(f"SKIP: {error}")
+        return NOTHING
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # What is left in the buffer must go somewhere, or Python complains when it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return SUCCESS
+
+
+def _command(settings: Settings) -> int:
+    if settings.reduce is not None:
+        workers = _workers(settings, lambda device, runtime: None)
+        for line in reduce.reduce(settings.reduce, workers, Path(settings.output)):
+            print(line, flush=True)
+        return SUCCESS
+    cases = select(settings)
+    if settings.list_only:
+        print("\n".join(case.name for case in cases))
+        return SUCCESS
+    for name in _OUTPUTS:
+        target = getattr(settings, name)
+        if target not in (None, "-") and not Path(target).resolve().parent.is_dir():
+            raise UsageError(f"--{name} {target}: there is no such folder")
+    known = expectations.read(
+        settings.baseline,
+        settings.skips,
+        settings.flakes,
+        settings.allow_not_delegated,
+        settings.update_baseline,
+    )
+    return _run(settings, cases, known)
+
+
+def _run(settings: Settings, cases: list[Case], known: expectations.Expectations) -> int:
+    folder, begun = Folder(settings.output), time.monotonic()
+    run = {
+        "delegate": settings.delegate,
+        "delegate_options": settings.delegate_options,
+        "device": settings.device,
+        "runtime": settings.runtime,
+        "tolerance": "teflon" if settings.tolerance is None else settings.tolerance,
+    }
+    done = folder.resume(run) if settings.resume else {}
+    wanted = {case.name: case for case in cases}
+    done = {name: result for name, result in done.items() if name in wanted}
+    for case in cases:
+        if known.is_skipped(case.name):
+            done.setdefault(case.name, Result(case.name, SKIP, "listed in --skips"))
+    left = [item_of(case, settings.models) for case in cases if case.name not in done]
+    facts = {"device": "", "runtime": ""}
+    stop = threading.Event()
+
+    def ready(device: str, runtime: str) -> None:
+        if settings.expect_device and not re.search(settings.expect_device, device):
+            raise CannotRun(f"the device is {device}, not {settings.expect_device}")
+        facts.update(device=device, runtime=runtime)
+
+    results = dict(done)
+    is_whole = False
+    try:
+        with folder.writing(run, known, done) as writer, _progress(len(cases), known) as show:
+            for result in done.values():
+                show(result)
+
+            def add(result: Result) -> None:
+                results[result.name] = result
+                writer.add(result)
+                show(result)
+
+            _workers(settings, ready).run(left, settings.jobs, add, stop)
+        is_whole = True
+    finally:
+        if not is_whole and len(results) > len(done):
+            _complain(f"{len(results)} of {len(cases)} cases are done; --resume goes on with them")
+    rows = []
+    for case in cases:
+        result = results[case.name]
+        status = known.status(result)
+        rows.append(Row(case, result, status, known.is_expected(status)))
+    report = Report(
+        rows,
+        settings.delegate,
+        facts["device"] or "no device",
+        facts["runtime"] or "no runtime",
+        time.monotonic() - begun,
+    )
+    if settings.update_baseline and settings.baseline is not None:
+        comment = f"{settings.delegate} on {report.device}"
+        text = expectations.baseline_text(results.values(), known.baseline, comment)
+        write_whole(Path(settings.baseline), text)
+    _write(settings, report)
+    _summary(report, settings)
+    if settings.update_baseline:
+        return SUCCESS
+    if all(row.result.result == SKIP for row in rows):
+        return NOTHING
+    return UNEXPECTED if report.unexpected else SUCCESS
+
+
+def _workers(settings: Settings, ready: Callable[[str, str], None]) -> Workers:
+    spec = settings.delegate
+    if spec not in ("opencl", "xnnpack") and not spec.startswith("python:"):
+        # A worker has another folder; a bare name is for the loader to find.
+        spec = str(Path(spec).resolve()) if "/" in spec or Path(spec).exists() else spec
+    return Workers(
+        spec,
+        settings.delegate_options,
+        settings.device,
+        settings.runtime,
+        settings.tolerance,
+        settings.timeout,
+        ready,
+    )
+
+
+def _write(settings: Settings, report: Report) -> None:
+    for name, text_of in _OUTPUTS.items():
+        target = getattr(settings, name)
+        if target is None:
+            continue
+        text = text_of(report)
+        if target == "-":
+            print(text, end="")
+            continue
+        try:
+            write_whole(Path(target), text)
+        except OSError as error:
+            raise UsageError(f"cannot write {target}: {error.strerror}") from None
+
+
+def _summary(report: Report, settings: Settings) -> None:
+    out = sys.stderr if "-" in (getattr(settings, name) for name in _OUTPUTS) else sys.stdout
+    wrong = [row for row in report.unexpected if row.status != NOT_DELEGATED]
+    for row in wrong[:_SHOWN]:
+        print(f"{row.status} {row.case.name}: {row.result.detail}", file=out)
+    if len(wrong) > _SHOWN:
+        print(f"and {len(wrong) - _SHOWN} more: see failures.csv", file=out)
+    counts = ", ".join(f"{status} {count}" for status, count in report.counts().items())
+    print(f"{report.delegate} on {report.device}, {report.runtime}", file=out)
+    print(f"{len(report.rows)} cases in {report.seconds:.0f} s: {counts}", file=out)
+    if report.rows and all(row.result.result != PASS for row in report.rows):
+        print("nothing passed: is this the right delegate and device?", file=out)
+
+
+def _complain(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _progress(total: int, known: expectations.Expectations) -> Iterator[Callable[[Result], None]]:
+    """Give a function to call after each case; on a terminal it moves a bar with counts."""
+    if not sys.stderr.isatty():
+        yield lambda result: None
+        return
+    columns = (
+        BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn(),
+    )  # fmt: skip
+    counts: dict[str, int] = {}
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total)
+
+        def show(result: Result) -> None:
+            status = known.status(result)
+            counts[status] = counts.get(status, 0) + 1
+            words = ", ".join(f"{word} {count}" for word, count in counts.items())
+            bar.update(task, advance=1, description=words)
+
+        yield show
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Graphs from a few arguments, and the record of a case; no values of inputs are drawn here."""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from delegate import Graph, Node, Quantization, Tensor
+
+Shape = tuple[int, ...]
+Array = NDArray[Any]
+
+FUSED = ("NONE", "RELU", "RELU6", "RELU_N1_TO_1")
+# Column of the matrix -> the tensors' type. "16x8": int16 activations, int8 weights.
+DTYPES = {"int8-per-channel": "int8", "16x8": "int16"}
+# Scale and zero point of an input and of an output where a case says nothing else.
+USUAL: dict[str, tuple[tuple[float, int], tuple[float, int]]] = {
+    "uint8": ((0.1, 131), (0.07, 120)),
+    "int8": ((0.1, 3), (0.07, -8)),
+    "int16": ((0.001, 0), (0.0007, 0)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One thing to check of a delegate."""
+
+    name: str  # family/type/what is special: stable, and readable aloud
+    op: str  # row of the matrix: a builtin's name, or a family of chains
+    kind: str  # column of the matrix: "uint8", "int8-per-channel", "16x8", "float32", ...
+    make: Callable[[], Graph]  # builds the model; called only to run the case
+    check: str = "values"  # which of checks.py's
+    is_heavy: bool = False  # takes the reference kernels seconds
+
+
+def case(
+    family: str,
+    kind: str,
+    detail: str,
+    make: Callable[..., Graph],
+    *arguments: Any,
+    op: str | None = None,
+    **keywords: Any,
+) -> Case:
+    """Return a case whose model is `make(*arguments, **keywords)`."""
+    name = f"{family}/{kind}/{detail}"
+    return Case(name, op or family.upper(), kind, lambda: make(*arguments, **keywords))
+
+
+def dtype_of(kind: str) -> str:
+    """Return the activations' type of a column of the matrix."""
+    return DTYPES.get(kind, kind)
+
+
+def sizes(shape: Iterable[int]) -> str:
+    """Return "7x5x3", and "scalar" for no dimension."""
+    return "x".join(map(str, shape)) or "scalar"
+
+
+def seeded(*parts: object) -> np.random.Generator:
+    """Return a generator that depends on these values alone."""
+    return np.random.default_rng(zlib.crc32(repr(parts).encode()))
+
+
+def tensor(
+    shape: Sequence[int],
+    dtype: str = "float32",
+    scale: float | Sequence[float] | Array | None = None,
+    zero_point: int = 0,
+    *,
+    data: ArrayLike | None = None,
+    axis: int = 0,
+    name: str = "",
+    limits: tuple[float, float] | None = None,
+) -> Tensor:
+    """Return a tensor; used twice, the object is the same tensor. Scales become float32.
+
+    `limits`: what the values of an input may be, where not all of its type are allowed.
+    """
+    quantization = None
+    if scale is not None:
+        scales = tuple(float(np.float32(number)) for number in np.atleast_1d(scale))
+        quantization = Quantization(scales, (zero_point,) * len(scales), axis)
+    return Tensor(
+        index=-1,  # given by graph()
+        name=name,
+        shape=tuple(shape),
+        dtype=dtype,
+        quantization=quantization,
+        data=None if data is None else np.asarray(data, dtype).reshape(tuple(shape)),
+        limits=None if limits is None else (np.array(limits[0]), np.array(limits[1])),
+    )
+
+
+def usual(shape: Sequence[int], dtype: str, is_output: bool = False, **keywords: Any) -> Tensor:
+    """Return a tensor with the type's usual quantisation, if it has one."""
+    numbers = USUAL[dtype][is_output] if dtype in USUAL else (None, 0)
+    return tensor(shape, dtype, *numbers, **keywords)
+
+
+def same(shape: Sequence[int], dtype: str, **keywords: Any) -> Tensor:
+    """Return a tensor of the one quantisation that ops have which move values unchanged."""
+    return usual(shape, dtype, **keywords)
+
+
+def constant(
+    data: ArrayLike,
+    scale: float | Sequence[float] | Array | None = None,
+    zero_point: int = 0,
+    *,
+    axis: int = 0,
+) -> Tensor:
+    """Return a constant of the array's own shape and type."""
+    array = np.asarray(data)
+    return tensor(array.shape, array.dtype.name, scale, zero_point, data=array, axis=axis)
+
+
+def numbers(values: ArrayLike, dtype: str = "int32") -> Tensor:
+    """Return a constant of axes, sizes or indices."""
+    return constant(np.asarray(values, dtype))
+
+
+def integers(rng: np.random.Generator, shape: Sequence[int], dtype: str) -> Array:
+    """Return random values over the whole range of a type; of int8 not -128, as weights have it."""
+    limits = np.iinfo(dtype)
+    least = -127 if dtype == "int8" else limits.min
+    return rng.integers(least, limits.max, tuple(shape), endpoint=True).astype(dtype)
+
+
+def node(
+    op: str,
+    inputs: Sequence[Tensor | None],
+    outputs: Sequence[Tensor],
+    options: Mapping[str, Any] | None = None,
+    version: int = 1,
+    is_custom: bool = False,
+) -> Node:
+    """Return one step of a model; options left out get the schema's defaults."""
+    return Node(-1, op, version, tuple(inputs), tuple(outputs), dict(options or {}), is_custom)
+
+
+def one(
+    op: str,
+    inputs: Sequence[Tensor | None],
+    outputs: Sequence[Tensor],
+    options: Mapping[str, Any] | None = None,
+    version: int = 1,
+) -> Graph:
+    """Return the graph of one node."""
+    return graph([node(op, inputs, outputs, options, version)], outputs=outputs)
+
+
+def graph(
+    nodes: Sequence[Node],
+    inputs: Sequence[Tensor] | None = None,
+    outputs: Sequence[Tensor] | None = None,
+) -> Graph:
+    """Return the graph of these nodes, all numbered in order of appearance.
+
+    Without `inputs`: what is neither constant nor produced. Without `outputs`: what no node reads.
+    """
+    used = list(
+        dict.fromkeys(t for step in nodes for t in (*step.inputs, *step.outputs) if t is not None)
+    )
+    produced = {t for step in nodes for t in step.outputs}
+    consumed = {t for step in nodes for t in step.inputs}
+    if inputs is None:
+        inputs = [t for t in used if t not in produced and t.data is None]
+    if outputs is None:
+        outputs = [t for t in used if t in produced and t not in consumed]
+    numbered = {
+        t: dataclasses.replace(t, index=index, name=t.name or f"t{index}")
+        for index, t in enumerate(dict.fromkeys([*used, *inputs, *outputs]))
+    }
+    return Graph(
+        tensors=tuple(numbered.values()),
+        nodes=tuple(
+            dataclasses.replace(
+                step,
+                index=index,
+                inputs=tuple(None if t is None else numbered[t] for t in step.inputs),
+                outputs=tuple(numbered[t] for t in step.outputs),
+            )
+            for index, step in enumerate(nodes)
+        ),
+        inputs=tuple(numbered[t] for t in inputs),
+        outputs=tuple(numbered[t] for t in outputs),
+        description="made by tflite-delegate-test",
+    )

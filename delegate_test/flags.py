@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line of tflite-delegate-test; no file or device is opened here."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import NoReturn
+
+RUNTIMES = {"litert": "ai-edge-litert", "tflite-runtime": "tflite-runtime"}
+
+
+class UsageError(Exception):
+    """The command line is wrong; the text is one line that says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the command line asks for."""
+
+    delegate: str  # "opencl", "xnnpack", "python:MODULE:CALLABLE" or a library's path
+    delegate_options: dict[str, str]
+    device: str | None
+    device_profile: str | None  # a name or a .toml file
+    runtime: str | None
+    models: str | None  # a folder
+    list_only: bool
+    filter: str | None
+    sample: int | None
+    seed: int
+    quick: bool
+    heavy: bool
+    tolerance: int | None  # quanta; None: Teflon's
+    jobs: int
+    timeout: float  # seconds a case
+    output: str
+    resume: bool
+    baseline: str | None
+    update_baseline: bool
+    skips: list[str]
+    flakes: list[str]
+    expect_device: str | None
+    allow_not_delegated: bool
+    junit: str | None
+    ktap: str | None
+    lava: str | None
+    json: str | None
+    html: str | None
+    coverage: str | None
+    reduce: str | None
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
+def parse(arguments: Sequence[str]) -> Settings:
+    """Return the settings; --help ends the process as argparse does.
+
+    Raises: UsageError: an unknown flag, a missing or a wrong value.
+    """
+    given = vars(_parser().parse_args(arguments))
+    if given["update_baseline"] and not given["baseline"]:
+        raise UsageError("--update_baseline needs --baseline FILE")
+    if given["device_profile"]:
+        if given["delegate"] != "opencl":
+            raise UsageError("--device_profile is for --delegate opencl")
+        profile = given["device_profile"]
+        path = str(Path(profile).resolve()) if profile.endswith(".toml") else profile
+        given["delegate_options"] = {**given["delegate_options"], "device_profile": path}
+    if given["quick"] and given["sample"] is not None:
+        raise UsageError("--quick and --sample exclude each other")
+    return Settings(**{entry.name: given[entry.name] for entry in fields(Settings)})
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="tflite-delegate-test",
+        description="Run a conformance suite on a TFLite delegate, beside the reference kernels.",
+        epilog="Exit code: 0 as expected, 1 unexpected results, 2 usage, 77 nothing could run.",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add(
+        "--delegate",
+        default="opencl",
+        metavar="opencl|xnnpack|PATH.so",
+        help="the delegate under test; also python:MODULE:CALLABLE (default: %(default)s)",
+    )
+    add(
+        "--delegate_options",
+        type=_options,
+        default={},
+        metavar="K:V;K:V",
+        help="options for the delegate",
+    )
+    add("--device_profile", metavar="NAME|FILE.toml", help="limits of another device to keep to")
+    add("--device", metavar="D", help="OpenCL device: an index or words of its name")
+    add(
+        "--runtime",
+        type=_runtime,
+        metavar="|".join(RUNTIMES),
+        help="which installed TFLite calls the delegate",
+    )
+    add("--models", metavar="DIR", help="run the .tflite files of a folder too")
+    add("--list", dest="list_only", action="store_true", help="print the cases' names and end")
+    add("--filter", type=_regex, metavar="REGEX", help="only cases whose name has a match")
+    add("--sample", type=_count, metavar="N", help="only N cases, a fair share of each op")
+    add("--seed", type=int, default=0, metavar="S", help="which sample (default: %(default)s)")
+    add("--quick", action="store_true", help="a small sample and the behaviour cases")
+    add("--heavy", action="store_true", help="also cases that take the reference kernels long")
+    add(
+        "--tolerance",
+        type=_tolerance,
+        default=0,
+        metavar="Q|teflon",
+        help="quanta that count as equal; teflon: 2 an op, 8 a model (default: %(default)s)",
+    )
+    add("--jobs", type=_count, default=1, metavar="N", help="worker processes at a time")
+    add(
+        "--timeout",
+        type=_seconds,
+        default=60.0,
+        metavar="S",
+        help="seconds a case may take (default: %(default)g)",
+    )
+    add(
+        "--output",
+        default="delegate-test-results",
+        metavar="DIR",
+        help="the folder of results.csv and the rest (default: %(default)s)",
+    )
+    add("--resume", action="store_true", help="go on with the killed run in --output")
+    add("--baseline", metavar="FILE", help="known failures, lines NAME,Fail")
+    add("--update_baseline", action="store_true", help="write what failed into --baseline")
+    add(
+        "--skips",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="cases not to run, a regular expression a line",
+    )
+    add(
+        "--flakes",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="cases that fail at times, a regular expression a line",
+    )
+    add(
+        "--expect_device",
+        type=_regex,
+        metavar="REGEX",
+        help="run nothing unless the device's name has a match",
+    )
+    add(
+        "--allow_not_delegated",
+        action="store_true",
+        help="a case of which the delegate takes nothing is not unexpected",
+    )
+    for name, what in (
+        ("junit", "JUnit's XML"),
+        ("ktap", "the kernel's TAP"),
+        ("json", "all that is known, as JSON"),
+        ("html", "one page with a matrix"),
+    ):
+        add(f"--{name}", metavar="FILE", help=f"write {what}; - is stdout")
+    for name, what in (
+        ("lava", "LAVA's signals"),
+        ("coverage", "the table op x type in Markdown"),
+    ):
+        words = f"write {what} (default: stdout)"
+        add(f"--{name}", nargs="?", const="-", metavar="FILE", help=words)
+    add(
+        "--reduce",
+        metavar="NAME|MODEL.tflite",
+        help="shrink a failing case to the smallest model and input that still fail",
+    )
+    return parser
+
+
+def _options(text: str) -> dict[str, str]:
+    found = {}
+    for pair in filter(None, text.split(";")):
+        key, colon, value = pair.partition(":")
+        if not colon or not key:
+            raise argparse.ArgumentTypeError(f"'{pair}' is not KEY:VALUE")
+        found[key] = value
+    return found
+
+
+def _runtime(text: str) -> str:
+    if text not in {*RUNTIMES, *RUNTIMES.values()}:
+        raise argparse.ArgumentTypeError(f"'{text}' is none of {', '.join(RUNTIMES)}")
+    return RUNTIMES.get(text, text)
+
+
+def _regex(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"'{text}': {error}") from None
+    return text
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number above 0")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1
+    if not 0 < seconds < 1e6:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds")
+    return seconds
+
+
+def _tolerance(text: str) -> int | None:
+    if text == "teflon":
+        return None
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"'{text}' is neither a number of quanta nor teflon")
+    return int(text)

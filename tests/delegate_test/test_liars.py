@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Is the suite right? Delegates that lie in Python: each fault is named, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from delegate_test.cases import all_cases
+from delegate_test.runner import Result, Workers
+from delegate_test.selection import item_of
+
+ADD = "add/int8/1x7x5x3"
+CONV = "conv_2d/int8/in7x5x3-k3x3-out8-same"
+BATCH_2 = "chain/int8/inverted_residual-in2x7x9x5"
+SEVERAL = "behaviour/uint8/reallocate-several_outputs"
+
+
+def behaviour(check: str, model: str = "conv", kind: str = "int8") -> str:
+    return f"behaviour/{kind}/{check}-{model}"
+
+
+def run(liar: str, names: list[str], timeout: float = 60, **options: str) -> dict[str, Result]:
+    """Return the results of these cases by name."""
+    known = {case.name: case for case in all_cases()}
+    spec = f"python:tests.support.liars:{liar}"
+    workers = Workers(spec, options, None, None, 0, timeout)
+    results: dict[str, Result] = {}
+    items = [item_of(known[name], None) for name in names]
+    workers.run(items, 1, lambda result: results.update({result.name: result}))
+    return results
+
+
+def test_the_honest_one_passes() -> None:
+    checks = (
+        "twice", "inputs_unchanged", "guard_bytes", "reallocate", "resize", "two_interpreters",
+        "reopen",
+    )  # fmt: skip
+    names = [ADD, CONV, BATCH_2, SEVERAL, *map(behaviour, checks)]
+    names += [behaviour("guard_bytes", "several_outputs", "uint8"), behaviour("reopen_100")]
+    results = run("pass_through", names)
+    assert {name: result.result for name, result in results.items()} == dict.fromkeys(names, "Pass")
+    assert results[BATCH_2].taken == results[BATCH_2].nodes == 4
+    assert "guard bytes" in results[behaviour("guard_bytes")].detail
+
+
+@pytest.mark.parametrize(
+    ("liar", "wrong", "words", "right"),
+    [
+        ("off_by_one", ADD, "1 of 105 elements differ, by up to 1 quanta", [CONV]),
+        ("batch_2", BATCH_2, "in 1 of 2 rows of the first dimension", [ADD, CONV]),
+        ("batch_2", behaviour("resize"), "at batch 3", [behaviour("twice")]),
+        ("past_the_output", behaviour("guard_bytes"), "wrote outside the outputs", [ADD]),
+        ("leaks_memory", behaviour("reopen_100"), "bytes of memory", [ADD, behaviour("reopen")]),
+        ("leaks_handles", behaviour("reopen_100"), "leaks 1 of file handles", [ADD]),
+        ("stale_pointers", behaviour("reallocate"), "never written", [ADD, behaviour("twice")]),
+        ("nothing", CONV, "the output was never written", []),
+        ("differs", behaviour("twice"), "run 3 differs from run 1 in 1 elements", []),
+        ("changes_inputs", behaviour("inputs_unchanged"), "was changed by the run", [ADD]),
+        ("shared", behaviour("two_interpreters"), "side by side", [ADD, behaviour("reopen")]),
+        ("refuses", ADD, "the firmware is missing", []),
+    ],
+)
+def test_a_fault_is_named(liar: str, wrong: str, words: str, right: list[str]) -> None:
+    results = run(liar, [wrong, *right])
+    assert results[wrong].result == "Fail"
+    assert words in results[wrong].detail
+    assert {name: results[name].result for name in right} == dict.fromkeys(right, "Pass")
+
+
+def test_a_wrong_zero_point_is_off_everywhere() -> None:
+    result = run("zero_point", [CONV])[CONV]
+    assert result.result == "Fail"
+    # Where adding wraps around, elements are off by less 256.
+    assert result.quanta in (3, 253)
+    assert "280 of 280 elements differ" in result.detail
+
+
+def test_a_crash_costs_one_case() -> None:
+    results = run("crash", [CONV, ADD, behaviour("twice"), "pad/int8/in6x5-by12_03"])
+    assert results.pop(ADD).detail == "the process died (SIGSEGV)"
+    assert {result.result for result in results.values()} == {"Pass"}
+    assert len(results) == 3
+
+
+def test_the_drivers_last_words_are_kept() -> None:
+    assert "the driver's last words" in run("crash", [ADD])[ADD].stderr
+
+
+def test_a_hang_costs_one_case() -> None:
+    results = run("hang", [CONV, ADD, behaviour("twice")], timeout=4)
+    assert results[ADD].result == "Timeout"
+    assert results[CONV].result == results[behaviour("twice")].result == "Pass"
+
+
+def test_what_passes_when_repeated_is_a_flake(tmp_path: Path) -> None:
+    result = run("flaky", [CONV], mark=str(tmp_path / "mark"))[CONV]
+    assert result.result == "Flake"
+    assert result.detail.startswith("Fail at first, then Pass: ")
+
+
+def test_taking_nothing_is_no_pass() -> None:
+    result = run("takes_nothing", [CONV])[CONV]
+    assert (result.result, result.detail) == ("NotDelegated", "left CONV_2D")

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command: what it runs, writes and answers, with delegates whose results are known."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from delegate import write_model
+from delegate_test.__main__ import main
+from delegate_test.cases.chains import chain_graph
+from tests.support.process import ROOT
+
+Run = Callable[..., int]
+LIARS = "python:tests.support.liars:"
+TWO = r"^(add|conv_2d)/int8/(1x7x5x3|in7x5x3-k3x3-out8-same)$"
+ADD, CONV = "add/int8/1x7x5x3", "conv_2d/int8/in7x5x3-k3x3-out8-same"
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Return a function that runs the command on two cases in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(liar: str, *flags: str) -> int:
+        return main(["--delegate", f"{LIARS}{liar}", "--filter", TWO, *flags])
+
+    return call
+
+
+def csv(folder: str = "delegate-test-results", name: str = "results.csv") -> dict[str, str]:
+    lines = (Path(folder) / name).read_text().splitlines()
+    return {line.split(",")[0]: line.split(",")[1] for line in lines}
+
+
+def test_everything_right(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("pass_through") == 0
+    assert csv() == {ADD: "Pass", CONV: "Pass"}
+    assert csv(name="failures.csv") == {}
+    first = Path("delegate-test-results/results.csv").read_text().splitlines()[0]
+    name, status, seconds = first.split(",")
+    assert (name, status) == (ADD, "Pass")
+    assert float(seconds) > 0
+    assert "2 cases in" in capsys.readouterr().out
+
+
+def test_every_output(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("jinja2")
+    outputs = {
+        name: f"{name}.txt" for name in ("junit", "ktap", "lava", "json", "html", "coverage")
+    }
+    flags = [word for name, path in outputs.items() for word in (f"--{name}", path)]
+    assert run("off_by_one", *flags) == 1
+    texts = {name: Path(path).read_text() for name, path in outputs.items()}
+    root = ElementTree.fromstring(texts["junit"].encode())
+    (failure,) = root.iter("failure")
+    assert failure.get("type") == "Fail"
+    assert {case.get("name") for case in root.iter("testcase")} == {ADD, CONV}
+    assert texts["ktap"].splitlines()[:3] == ["KTAP version 1", "1..2", f"not ok 1 {ADD}"]
+    assert f"ok 2 {CONV}" in texts["ktap"].splitlines()
+    assert "TEST_CASE_ID=add_int8_1x7x5x3 RESULT=fail" in texts["lava"]
+    found = json.loads(texts["json"])
+    assert found["counts"] == {"Fail": 1, "Pass": 1}
+    assert found["cases"][0]["quanta"] == 1
+    assert "| ADD | 1 of 1 differ, up to 1 |" in texts["coverage"]
+    assert "1 of 105 elements differ" in texts["html"]
+    assert "<td>CONV_2D</td>" in texts["html"]
+    assert list(Path().glob("*.part")) == []
+    capsys.readouterr()
+
+
+def test_a_baseline_is_written_and_kept_to(run: Run) -> None:
+    baseline = ["--baseline", "liar-fails.txt"]
+    assert run("off_by_one", *baseline, "--update_baseline") == 0
+    assert Path("liar-fails.txt").read_text().splitlines()[1:] == [f"{ADD},Fail"]
+    assert run("off_by_one", *baseline) == 0
+    assert csv()[ADD] == "ExpectedFail"
+    assert run("pass_through", *baseline) == 1
+    assert csv()[ADD] == "UnexpectedImprovement(Pass)"
+
+
+def test_skips_are_not_run(run: Run) -> None:
+    Path("skips.txt").write_text("^add/\n")
+    assert run("crash", "--skips", "skips.txt") == 0
+    assert csv() == {ADD: "Skip", CONV: "Pass"}
+
+
+def test_a_tolerance(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("off_by_one", "--tolerance", "teflon", "--json", "-") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["cases"][0]["detail"].startswith("within tolerance: ")
+    assert found["cases"][0]["quanta"] == 1
+
+
+def test_nothing_delegated_is_unexpected(run: Run) -> None:
+    assert run("takes_nothing") == 1
+    assert run("takes_nothing", "--allow_not_delegated") == 0
+
+
+def test_the_wrong_device_is_refused(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("pass_through", "--expect_device", "Vivante") == 77
+    assert "the device is python:tests.support.liars:pass_through, not" in capsys.readouterr().err
+
+
+def test_a_killed_run_goes_on(tmp_path: Path) -> None:
+    command = [
+        sys.executable, "-m", "delegate_test", "--delegate", f"{LIARS}hang", "--filter", TWO,
+        "--timeout", "300", "--output", str(tmp_path / "out"),
+    ]  # fmt: skip
+    child = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+    details = tmp_path / "out" / "details.jsonl"
+    until = time.monotonic() + 60
+    # The first case hangs until it is interrupted.
+    while not details.exists() and time.monotonic() < until:
+        time.sleep(0.1)
+    child.send_signal(signal.SIGINT)
+    assert child.wait(60) == 130
+    done = json.dumps(
+        {"name": ADD, "result": "Pass", "detail": "", "seconds": 1.0, "quanta": 0, "taken": 1,
+         "nodes": 1, "stderr": ""}
+    )  # fmt: skip
+    # As a power cut leaves it: one case done, and half a line.
+    details.write_text(f'{done}\n{{"name": "conv')
+    again = subprocess.run(
+        [*command, "--resume"], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert again.returncode == 0, again.stderr
+    assert csv(str(tmp_path / "out")) == {ADD: "Pass", CONV: "Pass"}
+
+
+def test_another_runs_folder_is_not_gone_on_with(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("pass_through", "--resume") == 2
+    assert "has no run to go on with" in capsys.readouterr().err
+    assert run("pass_through") == 0
+    assert run("off_by_one", "--resume") == 2
+    assert "is of another run: delegate was" in capsys.readouterr().err
+
+
+def test_models_of_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models").mkdir()
+    model = write_model(chain_graph("diamond", "int8", (1, 5, 5, 3)))
+    (tmp_path / "models" / "small.tflite").write_bytes(model)
+    (tmp_path / "models" / "broken.tflite").write_bytes(b"no model")
+    command = ["--delegate", f"{LIARS}pass_through", "--models", "models", "--filter", "^model/"]
+    assert main(command) == 0
+    assert csv() == {"model/whole/broken": "Skip", "model/whole/small": "Pass"}
+
+
+def test_a_case_is_reduced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = "chain/int8/strided_residual-in1x8x8x8"
+    folder = str(tmp_path / "small")
+    assert main(["--delegate", f"{LIARS}off_by_one", "--reduce", name, "--output", folder]) == 0
+    said = capsys.readouterr().out
+    assert "the first node whose output is wrong: 3, ADD" in said
+    assert (tmp_path / "small" / "reduced.tflite").stat().st_size < 1500
+    assert np.load(tmp_path / "small" / "reduced_0.npy").size == 1
+    script = tmp_path / "small" / "reduced.py"
+    assert len([line for line in script.read_text().splitlines() if line[0] != "#"]) == 5
+    shown = subprocess.run(
+        [sys.executable, script.name], cwd=script.parent, capture_output=True, text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)}, timeout=120, check=False,
+    )  # fmt: skip
+    assert shown.returncode == 0, shown.stderr
+    right, wrong = shown.stdout.splitlines()
+    assert right != wrong
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--filter", "("], "argument --filter: '(': "),
+        (["--filter", "^nothing$"], "no case matches ^nothing$"),
+        (["--sample", "0"], "'0' is not a number above 0"),
+        (["--quick", "--sample", "3"], "--quick and --sample exclude each other"),
+        (["--tolerance", "some"], "'some' is neither a number of quanta nor teflon"),
+        (["--delegate_options", "a"], "'a' is not KEY:VALUE"),
+        (["--timeout", "nan"], "'nan' is not a number of seconds"),
+        (["--update_baseline"], "--update_baseline needs --baseline FILE"),
+        (["--baseline", "none.txt"], "cannot read none.txt"),
+        (["--models", "none"], "cannot read none"),
+        (["--json", "none/x.json"], "there is no such folder"),
+        (["--reduce", "no/such/case"], "there is no case no/such/case"),
+        (["--delegate", "xnnpack", "--device_profile", "v3d"], "is for --delegate opencl"),
+        (["--unknown"], "unrecognized arguments: --unknown"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    flags: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(flags) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert words in said.err
+    assert len(said.err.splitlines()) == 1
+
+
+def test_no_device_is_77(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    output = ["--output", str(tmp_path / "out"), "--filter", TWO]
+    assert main(["--device", "no such device", *output]) == 77
+    assert capsys.readouterr().err.startswith("SKIP: ")
+    assert main(["--delegate", str(tmp_path / "none.so"), *output]) == 77
+    assert "cannot load" in capsys.readouterr().err
+
+
+def test_a_device_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--output", str(tmp_path / "out"), "--filter", "^relu/float32/in3$"]
+    code = main(["--device_profile", "no such board", *flags])
+    said = capsys.readouterr().err
+    assert code == 77
+    if "device_profile" not in said and "no such board" not in said:
+        pytest.skip(said)
+    if main(["--device_profile", "v3d", *flags]) == 77:
+        pytest.skip(capsys.readouterr().err)
+    assert csv(str(tmp_path / "out")) == {"relu/float32/in3": "Pass"}
+
+
+def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list", "--filter", TWO]) == 0
+    assert capsys.readouterr().out.splitlines() == [ADD, CONV]

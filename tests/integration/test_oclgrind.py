@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All ops under Oclgrind, a simulator that reports each access out of a buffer, race between
+work-items and value nobody wrote. Planted faults show that it would.
+
+NOTE: tensors share one buffer, so it does not see a write from one tensor into the next; comparing
+every output does.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.process import run_python
+
+ICD_LIBRARY = Path("/usr/lib/oclgrind/liboclgrind-rt-icd.so")  # Debian's package oclgrind
+
+pytestmark = pytest.mark.skipif(
+    not ICD_LIBRARY.exists(), reason="Oclgrind is not installed: apt-get install oclgrind"
+)
+
+# Its only device.
+START = """
+import os, sys
+from dataclasses import replace
+from pathlib import Path
+import pyopencl
+# The wheel's own driver folder, which its loader reads later.
+os.environ["PYOPENCL_HOME"] = os.environ["OCL_ICD_VENDORS"]
+from delegate import device_profile_text, list_devices, read_device_profile
+(device,) = list_devices()
+assert device.platform == "Oclgrind"
+"""
+OPS = (
+    START
+    + """
+from tests.support.compare import assert_exact, oracle
+from tests.support.model import chain_model
+from tests.support.nodes import valid_nodes
+dtype, channels, size, isa, folder = sys.argv[1:]
+profile = replace(read_device_profile("v3d"), isa=tuple(isa.split()))
+path = Path(folder) / "oclgrind.toml"
+path.write_text(device_profile_text(profile, {}))
+count = 0
+for name, node in valid_nodes(dtype, int(channels), int(size)).items():
+    model = chain_model([node])
+    try:
+        cpu_kernels = oracle(model)
+    except (RuntimeError, ValueError):
+        continue  # TFLite has no kernel of it for this type
+    if (name, dtype) == ("SUM", "int8"):
+        cpu_kernels = "builtin"  # ai-edge-litert's reference kernel of it is wrong
+    assert_exact(
+        model, device, cpu_kernels=cpu_kernels, device_profile=str(path), min_nodes_per_partition=1
+    )
+    count += 1
+print(count)
+"""
+)
+PLANTED = (
+    START
+    + """
+import numpy as np
+from delegate import Tensor
+from delegate.launch import Alternative, Launch, Program, Step
+from delegate.runtime import kernels
+from delegate.runtime.device import Device
+from delegate.runtime.executor import Executor
+body = sys.argv[1]
+text = kernels._text("kernel.clh") + "TILE(planted) {" + body + "}\\nKERNEL(planted)\\n"
+kernels._text = lambda file: text
+source, result = (Tensor(i, "", (64,), "int32") for i in range(2))
+launch = Launch("planted", "planted", 2, 32, {"a": source, "b": result}, (source,), (result,),
+                {"SCRATCH_INTS": 64})
+program = Program((Step(0, "", Alternative("", (launch,))),), (source,), (result,))
+opened = Device(device)
+executor = Executor(opened, kernels.Kernels(opened), program)
+got = np.zeros(64, np.int32)
+executor.run([np.arange(64, dtype=np.int32).view(np.uint8)], [got.view(np.uint8)])
+print(got.tolist())
+"""
+)
+INDEX = "int i = get_global_id(0); global int* a = (global int*)(arena + A); " + (
+    "global int* b = (global int*)(arena + B); "
+)
+# What is planted -> (the kernel's body, what Oclgrind says of it)
+FAULTS = {
+    "write-out-of-bounds": (f"{INDEX} b[i] = a[i]; b[100000 + i] = 1;", "Invalid write of size 4"),
+    "read-out-of-bounds": (f"{INDEX} b[i] = a[i - 100000];", "Invalid read of size 4"),
+    "race-in-a-group": (
+        f"{INDEX} scratch[0] = i; b[i] = a[i] + scratch[0];",
+        "data race at local memory address",
+    ),
+    "race-between-groups": (f"{INDEX} b[0] = i;", "data race at global memory address"),
+    "uninitialised-read": (
+        f"{INDEX} if (scratch[get_local_id(0)] == 7) b[i] = 1; b[i] = a[i];",
+        "depends on uninitialized value",
+    ),
+}
+
+
+def under_oclgrind(code: str, folder: Path, *arguments: str) -> tuple[str, str]:
+    """Return what the code prints and what Oclgrind reports."""
+    vendors = folder / "vendors"
+    vendors.mkdir()
+    (vendors / "oclgrind.icd").write_text(f"{ICD_LIBRARY}\n")
+    log = folder / "oclgrind.log"
+    printed = run_python(
+        code,
+        *arguments,
+        OCL_ICD_VENDORS=str(vendors),
+        OCLGRIND_DATA_RACES="1",
+        OCLGRIND_UNINITIALIZED="1",
+        # NOTE: what its 21.10 makes of optimised code ends in an unknown llvm.fshl.
+        OCLGRIND_BUILD_OPTIONS="-cl-opt-disable",
+        OCLGRIND_LOG=str(log),
+        TFLITE_OPENCL_CACHE=str(folder / "cache"),
+        TEST_DEVICE_PROFILE="",
+    )
+    return printed, log.read_text() if log.exists() else ""
+
+
+@pytest.mark.parametrize(
+    ("dtype", "channels", "size", "isa"), [("uint8", 3, 4, ""), ("int8", 9, 5, "nearest")]
+)
+def test_no_op_is_reported(dtype: str, channels: int, size: int, isa: str, tmp_path: Path) -> None:
+    arguments = dtype, str(channels), str(size), isa, str(tmp_path)
+    printed, report = under_oclgrind(OPS, tmp_path, *arguments)
+    assert report == ""
+    assert int(printed) > 40
+
+
+def test_a_sound_kernel_is_not_reported(tmp_path: Path) -> None:
+    body = f"{INDEX} scratch[get_local_id(0)] = a[i]; barrier(CLK_LOCAL_MEM_FENCE); " + (
+        "b[i] = scratch[31 - get_local_id(0)];"
+    )
+    printed, report = under_oclgrind(PLANTED, tmp_path, body)
+    assert report == ""
+    assert printed.strip() == str([*range(31, -1, -1), *range(63, 31, -1)])
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_reported(fault: str, tmp_path: Path) -> None:
+    body, words = FAULTS[fault]
+    _, report = under_oclgrind(PLANTED, tmp_path, body)
+    assert words in report
+    assert "planted" in report

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tflite-opencl info` as it is called: its texts, its JSON, what it refuses, drivers that die."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from delegate import DeviceInfo, NoDeviceError, list_devices, read_device_profile
+from tests.support.boards import BOARDS
+from tflite_opencl import drivers
+from tflite_opencl.__main__ import main
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_a_recorded_board(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = BOARDS[name].write(tmp_path)
+    assert main(["info", "--root", str(root)]) == 0
+    text = capsys.readouterr().out
+    assert f"  model     {BOARDS[name].model}\n" in text
+    for node in BOARDS[name].nodes:
+        assert f"  {node.path} " in text
+    assert "not asked: these are another machine's files" in text
+    assert "What to do next\n  1.    " in text
+    assert main(["info", "--json", "--root", str(root)]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["board"]["compatible"] == list(BOARDS[name].compatible)
+    assert facts["next_steps"]
+
+
+def test_this_machine(device: DeviceInfo, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", "--json", "--device", str(device.index)]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    (found,) = facts["devices"]
+    assert DeviceInfo(**found["info"]) == device
+    assert found["failure"] is None
+    assert found["limits"]["max_alloc_bytes"] > 0
+    assert all(value > 0 for value in found["rates"].values())
+    assert facts["next_steps"][-1] == (
+        f"run: label_image --use_gpu --device {device.index} --image picture.jpg"
+    )
+    platforms = [platform["name"] for platform in facts["platforms"]["platforms"]]
+    assert device.platform in platforms
+    # Each driver's own file names its platform alone.
+    for path, icd in facts["icds"].items():
+        assert path.startswith("/etc/OpenCL/vendors/")
+        assert icd["failure"] is None
+        assert {platform["name"] for platform in icd["platforms"]} <= {*platforms}
+
+
+@pytest.mark.device
+def test_a_profile_of_a_real_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        device, *_ = list_devices()
+    except NoDeviceError as error:
+        pytest.skip(str(error))
+    path = tmp_path / "mine.toml"
+    command = ["info", "--device", str(device.index), "--write_profile", str(path)]
+    assert main(command) == 0
+    text = capsys.readouterr().out
+    assert f"label_image --device_profile {path}" in text.replace("\n        ", " ")
+    assert "  self-test" in text
+    assert "  multiply-adds" in text
+    profile = read_device_profile(str(path))
+    assert profile.device_type == device.type
+    assert device.name in profile.description
+    content = path.read_text()
+    assert content.count("by clGetDeviceInfo") == 10
+    assert "# proven by self-tests" in content
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["info", "--root", "/nonexistent"], 1, "ERROR: --root /nonexistent: there is no such"),
+        (["info", "--write_profile", "x.json"], 1, "its name must end in .toml"),
+        (["info", "--write_profile", "x.toml", "--root", "tests"], 1, "does nothing with --root"),
+        (["info", "--device", "no such device"], 1, "no device matches 'no such device'; there a"),
+        (["info", "--speed"], 2, "unrecognized arguments: --speed"),
+        (["nothing"], 2, "invalid choice"),
+        ([], 2, "SUBCOMMAND"),
+    ],
+)
+def test_what_is_refused(
+    arguments: list[str],
+    code: int,
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "tests").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(drivers, "ask_icd", lambda path: drivers.LoadedIcd((), None))
+    assert main(arguments) == code
+    said = capsys.readouterr()
+    assert words in said.err
+    assert said.out == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["tests"]
+
+
+def test_a_profile_that_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "none" / "x.toml"
+    assert main(["info", "--device", "0", "--write_profile", str(path)]) == 1
+    assert f"cannot write {path}: there is no such folder" in capsys.readouterr().err
+
+
+def test_help_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", "--help"]) == 0
+    assert "--write_profile" in capsys.readouterr().out
+
+
+def test_a_driver_that_dies_costs_itself_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "import os, sys; sys.stderr.write('bad chip\\n'); sys.stderr.flush(); os.abort()"
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {drivers.sys.executable} -c "{code}"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(drivers.sys, "executable", str(python))
+    icd = tmp_path / "bad.icd"
+    icd.write_text("libbad.so\n")
+    said = drivers.ask_icd(str(icd))
+    assert said == drivers.LoadedIcd((), "it died with SIGABRT: bad chip")
+    assert drivers.ask_devices() == ((), "it died with SIGABRT: bad chip")
+
+
+def test_a_driver_that_hangs_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexec sleep 100\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(drivers.sys, "executable", str(python))
+    monkeypatch.setattr(drivers, "TIMEOUT_SECONDS", 0.2)
+    assert drivers.ask_devices() == ((), "it gave no answer within 0.2 s")
+
+
+@pytest.mark.device
+def test_an_icd_file_without_its_library(tmp_path: Path) -> None:
+    icd = tmp_path / "gone.icd"
+    icd.write_text("libthere-is-none.so.1\n")
+    assert drivers.ask_icd(str(icd)) == drivers.LoadedIcd((), None)
+
+
+def test_rusticl_without_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not any(info.platform == "rusticl" for info in list_devices()):
+        pytest.skip("no rusticl here")
+    monkeypatch.delenv("RUSTICL_ENABLE")
+    found = drivers.ask_platforms()
+    (rusticl,) = (each for each in found.platforms if each.name == "rusticl")
+    assert rusticl.devices == ()

@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A machine's own account of itself: device tree, sysfs, /dev and libraries. Opens no driver.
+
+All paths lie below a root, so that a recorded tree of another machine reads the same.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+# A part of a device tree node's `compatible` -> what the hardware is, and the kernel drivers for
+# it. Source: the match tables of the kernel's drivers.
+_HARDWARE = (
+    (r"vivante,gc$", "Vivante GPU or NPU", ("etnaviv", "galcore")),
+    (r"qcom,adreno", "Adreno GPU", ("msm", "kgsl")),
+    (r"arm,mali-valhall-csf$", "Mali GPU (Valhall)", ("panthor", "mali")),
+    (r"arm,mali-(bifrost|valhall|t\d+)|mediatek,mt\d+-mali", "Mali GPU", ("panfrost", "mali")),
+    (r"arm,mali-(300|400|450)", "Mali GPU (Utgard)", ("lima", "mali")),
+    (r"brcm,\d+-v3d$", "VideoCore GPU", ("v3d",)),
+    (r"rockchip,rk\d+-rknn-core$", "Rockchip NPU core", ("rocket", "rknpu")),
+    (r"arm,ethos-u", "Ethos-U NPU", ("ethosu",)),
+)
+# The first part of a machine's `compatible` that is here names its chip.
+_CHIPS = {
+    "amlogic,a311d": "Amlogic A311D",
+    "amlogic,s905d3": "Amlogic S905D3",
+    "fsl,imx8mq": "NXP i.MX 8M Quad",
+    "fsl,imx8mp": "NXP i.MX 8M Plus",
+    "fsl,imx8mm": "NXP i.MX 8M Mini",
+    "fsl,imx8qm": "NXP i.MX 8QuadMax",
+    "fsl,imx6q": "NXP i.MX 6Quad",
+    "qcom,sdm845": "Qualcomm Snapdragon 845",
+    "brcm,bcm2711": "Broadcom BCM2711",
+    "brcm,bcm2712": "Broadcom BCM2712",
+    "rockchip,rk3588": "Rockchip RK3588",
+    "rockchip,rk3588s": "Rockchip RK3588S",
+}
+# What may open them decides whether a driver can be used.
+_DEVICE_FILES = (
+    *("dev/dri/renderD*", "dev/galcore", "dev/accel/accel*", "dev/mali*", "dev/kgsl-3d0"),
+    "dev/rknpu",
+)
+_LIBRARY_FOLDERS = (
+    *(
+        "usr/lib/*-linux-gnu*",
+        "usr/lib64",
+        "usr/lib",
+        "usr/local/lib",
+        "usr/local/lib/*-linux-gnu*",
+    ),
+    *("opt/lib", "vendor/lib64", "lib/*-linux-gnu*", "usr/lib/teflon"),
+)
+_LOADERS = ("libOpenCL.so*",)
+# Delegates of others, and what they are for.
+_DELEGATES = {
+    "libteflon.so": "Mesa's delegate for NPUs",
+    "libvx_delegate.so": "VeriSilicon's delegate for its NPUs, on TIM-VX",
+    "libarmnnDelegate.so": "Arm NN's delegate",
+    "libedgetpu.so.1": "Google's delegate for the Edge TPU",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HardwareNode:
+    """A GPU or NPU of the device tree."""
+
+    path: str  # in the device tree
+    compatible: tuple[str, ...]
+    what: str  # in words
+    drivers: tuple[str, ...]  # of the kernel, that know it
+    is_enabled: bool  # else the device tree says it is not to be used
+    driver: str | None  # the one that is bound to it
+
+
+@dataclass(frozen=True, slots=True)
+class DrmDevice:
+    """What the kernel offers as a graphics or compute device."""
+
+    name: str  # renderD128, accel0
+    driver: str | None
+    compatible: tuple[str, ...]  # of the device tree node it stands for
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFile:
+    """A file of /dev through which a driver is reached."""
+
+    path: str
+    may_open: bool  # by this user, to read and write
+    mode: str  # crw-rw----
+
+
+@dataclass(frozen=True, slots=True)
+class IcdFile:
+    """A file that tells the OpenCL loader of a driver."""
+
+    path: str
+    library: str  # what it names
+    is_found: bool | None  # the library, if it is named by a path
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """A machine."""
+
+    model: str | None
+    chip: str | None
+    compatible: tuple[str, ...]  # of the whole machine
+    kernel: str | None  # its release
+    nodes: tuple[HardwareNode, ...]
+    drm: tuple[DrmDevice, ...]
+    modules: tuple[str, ...]  # kernel modules of vendors: galcore, mali, kgsl, rknpu
+    files: tuple[DeviceFile, ...]
+    loaders: tuple[str, ...]
+    icds: tuple[IcdFile, ...]
+    delegates: tuple[str, ...]
+
+    def drivers(self) -> set[str]:
+        """Return the kernel drivers at work: bound to a node, behind a device, or a module."""
+        found = {node.driver for node in self.nodes} | {device.driver for device in self.drm}
+        return {name for name in found if name} | set(self.modules)
+
+
+def read_board(root: str | os.PathLike[str] = "/") -> Board:
+    """Return what a machine's files say; what is not there is None or empty."""
+    base = Path(root)
+    tree = _device_tree(base)
+    compatible = () if tree is None else _strings(tree / "compatible")
+    drm = tuple(_drm(base))
+    return Board(
+        model=_model(base, tree),
+        chip=next((_CHIPS[each] for each in compatible if each in _CHIPS), None),
+        compatible=compatible,
+        kernel=_text(base / "proc/sys/kernel/osrelease"),
+        nodes=() if tree is None else tuple(_nodes(base, tree)),
+        drm=drm,
+        modules=tuple(
+            name
+            for name in ("galcore", "mali", "kgsl", "rknpu")
+            if (base / "sys/module" / name).is_dir()
+        ),
+        files=tuple(_device_file(base, path) for path in _matching(base, _DEVICE_FILES)),
+        loaders=tuple(_shown(base, path) for path in _in_libraries(base, _LOADERS)),
+        icds=tuple(_icds(base)),
+        delegates=tuple(_shown(base, path) for path in _in_libraries(base, tuple(_DELEGATES))),
+    )
+
+
+def delegate_words(path: str) -> str:
+    """Return what a delegate's library is for."""
+    return _DELEGATES.get(Path(path).name, "a delegate")
+
+
+def icd_folder() -> str:
+    """Return where the loader looks for drivers, below the root."""
+    return "etc/OpenCL/vendors"
+
+
+def _device_tree(base: Path) -> Path | None:
+    for name in ("proc/device-tree", "sys/firmware/devicetree/base"):
+        if (base / name).is_dir():
+            return base / name
+    return None
+
+
+def _model(base: Path, tree: Path | None) -> str | None:
+    if tree is not None and (names := _strings(tree / "model")):
+        return names[0]
+    parts = [_text(base / "sys/class/dmi/id" / name) for name in ("sys_vendor", "product_name")]
+    cpu = re.search(r"^model name\s*: *(.+)$", _text(base / "proc/cpuinfo") or "", re.MULTILINE)
+    return " ".join(filter(None, parts)) or (cpu[1] if cpu else None)
+
+
+def _nodes(base: Path, tree: Path) -> Iterator[HardwareNode]:
+    bound = _bound(base)
+    for folder, folders, names in os.walk(tree):
+        folders.sort()
+        if "compatible" not in names:
+            continue
+        compatible = _strings(Path(folder) / "compatible")
+        known = next(
+            (entry for entry in _HARDWARE for each in compatible if re.match(entry[0], each)), None
+        )
+        if known is None:
+            continue
+        path = "/" + Path(folder).relative_to(tree).as_posix()
+        status = (_strings(Path(folder) / "status") or ("okay",))[0]
+        what = known[1]
+        if known[2][0] == "etnaviv" and Path(folder).name.split("@")[0] in ("gpu", "npu"):
+            what = f"Vivante {Path(folder).name.split('@')[0].upper()}"
+        is_enabled = status in ("okay", "ok")
+        yield HardwareNode(path, compatible, what, known[2], is_enabled, bound.get(path))
+
+
+def _bound(base: Path) -> dict[str, str]:
+    """Return the driver bound to each device tree node, of those that sysfs shows."""
+    found: dict[str, str] = {}
+    for uevent in (base / "sys/bus/platform/devices").glob("*/uevent"):
+        values = _uevent(uevent)
+        driver = _driver(values.get("DRIVER") or _link(uevent.parent / "driver"))
+        if driver and "OF_FULLNAME" in values:
+            found[values["OF_FULLNAME"]] = driver
+    return found
+
+
+def _driver(name: str | None) -> str | None:
+    """Return the DRM driver's name: some bind their parts under names of their own."""
+    if name in ("adreno", "etnaviv-gpu"):
+        return {"adreno": "msm", "etnaviv-gpu": "etnaviv"}[name]
+    return "msm" if name and name.startswith("msm") else name
+
+
+def _drm(base: Path) -> Iterator[DrmDevice]:
+    for pattern in ("sys/class/drm/renderD*", "sys/class/accel/accel*"):
+        for folder in _matching(base, (pattern,)):
+            values = _uevent(folder / "device/uevent")
+            driver = _driver(_link(folder / "device/driver") or values.get("DRIVER"))
+            count = int(values.get("OF_COMPATIBLE_N", "0") or 0)
+            names = tuple(values.get(f"OF_COMPATIBLE_{i}", "") for i in range(count))
+            yield DrmDevice(folder.name, driver, names)
+
+
+def _icds(base: Path) -> Iterator[IcdFile]:
+    for path in _matching(base, (f"{icd_folder()}/*.icd",)):
+        library = _text(path) or ""
+        is_found = None
+        if library.startswith("/"):
+            is_found = (base / library.lstrip("/")).exists()
+        yield IcdFile(_shown(base, path), library, is_found)
+
+
+def _device_file(base: Path, path: Path) -> DeviceFile:
+    mode = stat.filemode(path.stat().st_mode)
+    return DeviceFile(_shown(base, path), os.access(path, os.R_OK | os.W_OK), mode)
+
+
+def _in_libraries(base: Path, names: tuple[str, ...]) -> list[Path]:
+    patterns = tuple(f"{folder}/{name}" for folder in _LIBRARY_FOLDERS for name in names)
+    return _matching(base, patterns)
+
+
+def _matching(base: Path, patterns: tuple[str, ...]) -> list[Path]:
+    found: dict[Path, Path] = {}
+    for pattern in patterns:
+        for path in sorted(base.glob(pattern)):
+            if path.exists():  # a link may lead nowhere
+                found.setdefault(path.resolve(), path)
+    return list(found.values())
+
+
+def _shown(base: Path, path: Path) -> str:
+    return "/" + path.relative_to(base).as_posix()
+
+
+def _strings(path: Path) -> tuple[str, ...]:
+    """Return a device tree property's strings, which end with a zero byte each."""
+    text = _text(path)
+    return () if text is None else tuple(filter(None, text.split("\0")))
+
+
+def _uevent(path: Path) -> dict[str, str]:
+    pairs = (line.partition("=") for line in (_text(path) or "").splitlines())
+    return {key: value for key, _, value in pairs}
+
+
+def _link(path: Path) -> str | None:
+    try:
+        return os.path.basename(os.readlink(path))
+    except OSError:
+        return None
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return None

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What OpenCL drivers say and do, each asked in a child process: one that dies costs itself alone.
+
+`python -m tflite_opencl.drivers` is that child: a question in its arguments, JSON on stdout.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from delegate import (
+    DelegateError,
+    DeviceInfo,
+    DeviceLimits,
+    DeviceRates,
+    NoDeviceError,
+    PlatformInfo,
+    device_limits,
+    device_rates,
+    examine,
+    list_devices,
+    list_platforms,
+)
+
+TIMEOUT_SECONDS = 180
+_ANSWER = "answer: "  # the child's line begins so: a driver may write to stdout, too
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedIcd:
+    """What the driver of one ICD file says when it is the only one."""
+
+    platforms: tuple[PlatformInfo, ...]
+    failure: str | None  # how the process that asked ended, where it gave no answer
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyedDevice:
+    """One device: what it says of itself, and what it was found to do."""
+
+    info: DeviceInfo
+    limits: DeviceLimits | None
+    isa: tuple[str, ...]  # what its self-tests proved beyond OpenCL C 1.2
+    rates: DeviceRates | None
+    failure: str | None  # why it cannot be used
+
+
+def ask_icd(path: str) -> LoadedIcd:
+    """Return what one ICD file's driver says."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "alone.icd").write_text(Path(path).read_text())
+        answer, failure = _ask("alone", OCL_ICD_VENDORS=folder)
+    return LoadedIcd(_platforms(answer), failure)
+
+
+def ask_platforms() -> LoadedIcd:
+    """Return all platforms, as every program here finds them."""
+    answer, failure = _ask("platforms")
+    return LoadedIcd(_platforms(answer), failure)
+
+
+def ask_devices() -> tuple[tuple[DeviceInfo, ...], str | None]:
+    """Return all devices, and why there are none."""
+    answer, failure = _ask("devices")
+    if answer is None:
+        return (), failure
+    if isinstance(answer, str):
+        return (), answer
+    return tuple(DeviceInfo(**each) for each in answer), None
+
+
+def ask_device(info: DeviceInfo) -> SurveyedDevice:
+    """Return one device's limits, proofs and rates."""
+    answer, failure = _ask("device", str(info.index))
+    if answer is None:
+        return SurveyedDevice(info, None, (), None, failure)
+    limits, rates = answer["limits"], answer["rates"]
+    return SurveyedDevice(
+        info,
+        None if limits is None else DeviceLimits(**_tuples(limits)),
+        tuple(answer["isa"]),
+        None if rates is None else DeviceRates(**rates),
+        answer["failure"],
+    )
+
+
+def _platforms(answer: Any) -> tuple[PlatformInfo, ...]:
+    return tuple(PlatformInfo(**_tuples(each)) for each in answer or ())
+
+
+def _tuples(record: dict[str, Any]) -> dict[str, Any]:
+    return {k: tuple(value) if isinstance(value, list) else value for k, value in record.items()}
+
+
+def _ask(*question: str, **environment: str) -> tuple[Any, str | None]:
+    """Return the child's answer, or None and how it ended."""
+    # From a checkout the package is on no path a child would have by itself.
+    paths = [str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", "")]
+    path = os.pathsep.join(filter(None, paths))
+    try:
+        child = subprocess.run(
+            [sys.executable, "-m", "tflite_opencl.drivers", *question],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=TIMEOUT_SECONDS,
+            env=os.environ | {"PYTHONPATH": path} | environment,
+        )
+    except subprocess.TimeoutExpired:
+        return None, f"it gave no answer within {TIMEOUT_SECONDS} s"
+    for line in child.stdout.splitlines():
+        if line.startswith(_ANSWER):
+            return json.loads(line.removeprefix(_ANSWER)), None
+    lines = [line.strip() for line in child.stderr.splitlines() if line.strip()]
+    told = f": {lines[-1]}" if lines else ""
+    if child.returncode < 0:
+        return None, f"it died with {signal.Signals(-child.returncode).name}{told}"
+    return None, f"it ended with code {child.returncode}{told}"
+
+
+def _answer(question: str, *arguments: str) -> Any:
+    if question == "alone":
+        # pyopencl's wheels have a driver folder of their own, which their loader reads later.
+        os.environ["PYOPENCL_HOME"] = os.environ["OCL_ICD_VENDORS"]
+    if question in ("alone", "platforms"):
+        return [asdict(platform) for platform in list_platforms()]
+    try:
+        devices = list_devices()
+    except NoDeviceError as error:
+        return str(error)
+    if question == "devices":
+        return [asdict(info) for info in devices]
+    info = next(each for each in devices if each.index == int(arguments[0]))
+    answer: dict[str, Any] = {"limits": None, "isa": [], "rates": None, "failure": None}
+    try:
+        answer["limits"] = asdict(device_limits(info))
+        proof = examine(info)
+        answer["isa"], answer["failure"] = sorted(proof.isa), proof.failure
+        if proof.failure is None:
+            answer["rates"] = asdict(device_rates(info))
+    except DelegateError as error:
+        answer["failure"] = str(error)
+    return answer
+
+
+def main() -> int:
+    """Answer the question of the arguments."""
+    sys.stdout.write(f"\n{_ANSWER}{json.dumps(_answer(*sys.argv[1:]))}\n")
+    sys.stdout.flush()  # a driver may end the process on its way out
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tflite-opencl info`: what this machine is, whether it can run, and what to do next."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from delegate import DeviceLimits, PlatformInfo, device_profile_text, profile_of
+from tflite_opencl import drivers
+from tflite_opencl.advice import next_steps
+from tflite_opencl.board import Board, delegate_words, icd_folder, read_board
+from tflite_opencl.drivers import LoadedIcd, SurveyedDevice
+from tflite_opencl.errors import CommandError
+
+HELP = "what this board is, what its OpenCL drivers say and do, and what to do next"
+_ENVIRONMENT = ("RUSTICL_ENABLE", "RUSTICL_FEATURES", "OCL_ICD_VENDORS", "POCL_AFFINITY")
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """All that `info` shows."""
+
+    board: Board
+    environment: dict[str, str]  # variables that drivers look at
+    icds: dict[str, LoadedIcd]  # an ICD file's path -> what its driver says
+    platforms: LoadedIcd
+    devices: tuple[SurveyedDevice, ...]
+    no_devices: str | None  # why there are none
+    next_steps: tuple[str, ...]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add this subcommand's flags."""
+    parser.add_argument(
+        "--json", action="store_true", help="print all facts as JSON instead of for people"
+    )
+    parser.add_argument(
+        "--root",
+        metavar="DIR",
+        default="/",
+        help="read the files of a recorded machine below DIR; its drivers cannot be asked",
+    )
+    parser.add_argument(
+        "--device",
+        metavar="DEVICE",
+        help="ask only this device: its index, or words of its name; asking takes some seconds",
+    )
+    parser.add_argument(
+        "--write_profile",
+        metavar="FILE.toml",
+        help="write the limits of the first device asked, for --device_profile elsewhere",
+    )
+
+
+def run(options: argparse.Namespace, width: int) -> str:
+    """Return what to print.
+
+    Raises:
+        CommandError: the root is no folder, no device is the one meant, or the profile cannot be
+            written.
+    """
+    if not Path(options.root).is_dir():
+        raise CommandError(f"--root {options.root}: there is no such folder")
+    if options.write_profile and not options.write_profile.endswith(".toml"):
+        raise CommandError(f"--write_profile {options.write_profile}: its name must end in .toml")
+    if options.write_profile and not Path(options.write_profile).resolve().parent.is_dir():
+        raise CommandError(f"cannot write {options.write_profile}: there is no such folder")
+    is_here = Path(options.root).resolve() == Path("/")
+    if options.write_profile and not is_here:
+        raise CommandError("--write_profile needs a device: it does nothing with --root")
+    board = read_board(options.root)
+    info = _of_drivers(board, options.device) if is_here else _of_files(board)
+    if options.write_profile:
+        written = _write_profile(options.write_profile, info.devices)
+        info = replace(info, next_steps=(written, *info.next_steps))
+    return json.dumps(asdict(info), indent=2) if options.json else text_of(info, width)
+
+
+def _of_files(board: Board) -> Info:
+    unasked = LoadedIcd((), "not asked: these are another machine's files")
+    steps = next_steps(board, (), (), ())
+    return Info(board, {}, {}, unasked, (), unasked.failure, tuple(steps))
+
+
+def _of_drivers(board: Board, device: str | None) -> Info:
+    icds = {icd.path: drivers.ask_icd(icd.path) for icd in board.icds}
+    platforms = drivers.ask_platforms()
+    found, why_none = drivers.ask_devices()
+    asked = found
+    if device is not None:
+        asked = tuple(
+            info
+            for info in found
+            if (info.index == int(device) if device.isdecimal() else info.matches(device))
+        )
+        if not asked:
+            names = "; ".join(f"{info.index}: {info.name} ({info.platform})" for info in found)
+            raise CommandError(f"no device matches '{device}'; there are {names or 'none'}")
+    surveyed = tuple(drivers.ask_device(info) for info in asked)
+    steps = next_steps(
+        board,
+        platforms.platforms,
+        [each.info for each in surveyed if each.failure is None],
+        [f"{each.info.name}: {each.failure}" for each in surveyed if each.failure],
+        os.environ.get("RUSTICL_ENABLE", ""),
+    )
+    environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+    return Info(board, environment, icds, platforms, surveyed, why_none, tuple(steps))
+
+
+def _write_profile(path: str, devices: Sequence[SurveyedDevice]) -> str:
+    chosen = next((each for each in devices if each.limits and each.failure is None), None)
+    if chosen is None or chosen.limits is None:
+        raise CommandError("--write_profile: no device works here")
+    profile = profile_of(chosen.info, chosen.limits, frozenset(chosen.isa), Path(path).stem)
+    said = f"{chosen.info.name}, {chosen.info.driver}, by clGetDeviceInfo"
+    asked = {field.name for field in fields(profile)} & {
+        field.name for field in fields(DeviceLimits)
+    }
+    sources = dict.fromkeys(asked, said)
+    sources["isa"] = "proven by self-tests"
+    try:
+        Path(path).write_text(device_profile_text(profile, sources), encoding="utf-8")
+    except OSError as error:
+        raise CommandError(f"cannot write {path}: {error.strerror or error}") from error
+    return f"elsewhere, keep this device's limits: label_image --device_profile {path}"
+
+
+def text_of(info: Info, width: int) -> str:
+    """Return all facts for people."""
+    console = Console(width=width, color_system=None, highlight=False, emoji=False, markup=False)
+    with console.capture() as captured:
+        for title, rows in _sections(info):
+            console.print(title)
+            table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
+            table.add_column(no_wrap=True)
+            table.add_column(overflow="fold")
+            for name, value in rows:
+                table.add_row(name, value)
+            console.print(table)
+    lines = [line.rstrip() for line in captured.get().splitlines()]
+    return "\n".join(lines)
+
+
+def _sections(info: Info) -> list[tuple[str, list[tuple[str, str]]]]:
+    board = info.board
+    sections = [
+        ("Board", _rows_of_board(board)),
+        ("GPUs and NPUs", _rows_of_hardware(board)),
+        ("OpenCL drivers", _rows_of_drivers(info)),
+    ]
+    sections += [
+        (f"Device {each.info.index}: {each.info.name}", _rows_of_device(each))
+        for each in info.devices
+    ]
+    if not info.devices:
+        sections.append(("Devices", [("none", info.no_devices or "")]))
+    if board.delegates:
+        found = [(path, delegate_words(path)) for path in board.delegates]
+        sections.append(("Other delegates", found))
+    steps = [(f"{number}.", step) for number, step in enumerate(info.next_steps, 1)]
+    return [*sections, ("What to do next", steps or [("", "nothing was found to do")])]
+
+
+def _rows_of_board(board: Board) -> list[tuple[str, str]]:
+    return [
+        ("model", board.model or "unknown"),
+        ("chip", board.chip or ", ".join(board.compatible) or "unknown"),
+        ("kernel", board.kernel or "unknown"),
+    ]
+
+
+def _rows_of_hardware(board: Board) -> list[tuple[str, str]]:
+    rows = []
+    for node in board.nodes:
+        state = f"driver {node.driver}" if node.driver else "no driver is bound"
+        if not node.is_enabled:
+            state = "disabled in the device tree"
+        rows.append((node.path, f"{node.what} ({node.compatible[0]}): {state}"))
+    for device in board.drm:
+        of = f" of {device.compatible[0]}" if device.compatible else ""
+        rows.append((device.name, f"driver {device.driver or 'unknown'}{of}"))
+    rows += [(name, "the vendor's kernel module is loaded") for name in board.modules]
+    for each in board.files:
+        may = "this user may open it" if each.may_open else "NOT permitted to this user"
+        rows.append((each.path, f"{may} ({each.mode})"))
+    return rows or [("none", "neither in a device tree, nor in /sys/class/drm, nor in /dev")]
+
+
+def _rows_of_drivers(info: Info) -> list[tuple[str, str]]:
+    board = info.board
+    rows = [("loader", path) for path in board.loaders]
+    if not board.loaders:
+        rows.append(("loader", "none of the system's; pyopencl's wheels bring one"))
+    rows += list(info.environment.items())
+    for icd in board.icds:
+        gone = ", which is not there" if icd.is_found is False else ""
+        said = [f"{icd.library}{gone}"]
+        loaded = info.icds.get(icd.path)
+        if loaded is not None:
+            said += [_platform_words(platform) for platform in loaded.platforms]
+            if loaded.failure:
+                said.append(f"asked alone, {loaded.failure}")
+            elif not loaded.platforms:
+                said.append("asked alone, it gives no platform")
+        rows.append((icd.path, "\n".join(said)))
+    if not board.icds:
+        rows.append((f"/{icd_folder()}", "no .icd file: no driver is installed"))
+    together = [_platform_words(platform) for platform in info.platforms.platforms]
+    rows.append(("all together", info.platforms.failure or "\n".join(together) or "no platform"))
+    return rows
+
+
+def _platform_words(platform: PlatformInfo) -> str:
+    # PoCL goes on with how it was built.
+    return f"{platform.name} ({platform.version.split('  ')[0]}): {_devices_words(platform)}"
+
+
+def _devices_words(platform: PlatformInfo) -> str:
+    if platform.devices:
+        return ", ".join(platform.devices)
+    why = "no devices"
+    if platform.name == "rusticl" and not os.environ.get("RUSTICL_ENABLE"):
+        why += "; it shows them only with RUSTICL_ENABLE=<driver>"
+    elif platform.name == "rusticl":
+        enabled = os.environ["RUSTICL_ENABLE"]
+        why += f"; RUSTICL_ENABLE={enabled} names no driver of this Mesa, or no hardware of it"
+    return why
+
+
+def _rows_of_device(device: SurveyedDevice) -> list[tuple[str, str]]:
+    info, limits, rates = device.info, device.limits, device.rates
+    rows = [
+        ("platform", f"{info.platform}, driver {info.driver}, {info.version}"),
+        ("self-test", device.failure or "passed"),
+    ]
+    if limits is not None:
+        rows += [
+            ("type", f"{info.type}, {limits.compute_units} units at {limits.clock_mhz} MHz, "
+             f"{limits.address_bits}-bit addresses, {limits.profile}, {limits.opencl_c}"),
+            ("work-group", f"at most {limits.max_work_group_size} items "
+             f"({' x '.join(map(str, limits.max_work_item_sizes))})"),
+            ("memory", f"{_size(limits.global_mem_bytes)}, one buffer at most "
+             f"{_size(limits.max_alloc_bytes)}; local {_size(limits.local_mem_bytes)}"
+             f"{' (in global memory)' if limits.is_local_mem_global else ''}; arguments "
+             f"{limits.max_argument_bytes} bytes; sub-buffers at {limits.sub_buffer_align_bytes}"),
+            ("vectors", f"int{limits.int_vector_width}, float{limits.float_vector_width} "
+             "natively"),
+            ("has", ", ".join(_has(limits)) or "neither 64-bit integers, doubles, halves nor "
+             "images"),
+            ("proven", ", ".join(device.isa) or "nothing beyond OpenCL C 1.2"),
+            ("extensions", " ".join(limits.extensions)),
+        ]  # fmt: skip
+    if rates is not None:
+        rows += [
+            ("launch", f"{rates.launch_us:.1f} us until its end"),
+            ("copies", f"{rates.upload_gb_s:.2f} GB/s up, {rates.download_gb_s:.2f} GB/s down"),
+            ("multiply-adds", f"{rates.int8_giga_mads:.1f} G/s of bytes, "
+             f"{rates.float_giga_mads:.1f} G/s of floats"),
+        ]  # fmt: skip
+    return rows
+
+
+def _has(limits: DeviceLimits) -> list[str]:
+    return [
+        words
+        for words, is_there in (
+            ("64-bit integers", limits.has_int64),
+            ("doubles", limits.has_fp64),
+            ("halves", limits.has_fp16),
+            ("images", limits.has_images),
+        )
+        if is_there
+    ]
+
+
+def _size(size_bytes: int) -> str:
+    for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size_bytes >= 1 << shift:
+            return f"{size_bytes / (1 << shift):.4g} {unit}"
+    return f"{size_bytes} bytes"

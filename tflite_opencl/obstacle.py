@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tflite-opencl obstacle FAMILY`: what keeps a family of boards from running here, in one line."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from tflite_opencl import drivers
+from tflite_opencl.advice import FAMILIES, devices_of, family, obstacle
+from tflite_opencl.board import read_board
+from tflite_opencl.errors import CommandError
+
+HELP = "the first thing that is missing to run on a family of boards; exit code 1 if anything is"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add this subcommand's arguments."""
+    parser.add_argument("family", choices=[each.name for each in FAMILIES])
+
+
+def run(options: argparse.Namespace, width: int) -> str:
+    """Return the device that would be used.
+
+    Raises:
+        CommandError: something is missing; its text is for stdout.
+    """
+    of = family(options.family)
+    platforms, (devices, _) = drivers.ask_platforms(), drivers.ask_devices()
+    enabled = os.environ.get("RUSTICL_ENABLE", "")
+    missing = obstacle(of, read_board(), platforms.platforms, devices, enabled)
+    if missing is not None:
+        raise CommandError(f"{of.name}: {missing}", is_answer=True)
+    info = devices_of(of, devices)[0]
+    return f"{of.name}: device {info.index}, {info.name} ({info.platform}, {info.driver})"
