@@ -22,7 +22,7 @@
 #define POWER 13
 
 #define IS_COMPARISON (OP == EQUAL || OP == LESS || OP == LESS_EQUAL)
-#define MATH_POWER (OP == POWER)
+#define MATH_POWER (OP == POWER && USES_BINARY_FLOAT)
 #include "math.clh"
 
 #if USES_BINARY_FLOAT
@@ -79,14 +79,43 @@ static VALUES LOCAL(combine)(VALUES a, VALUES b, PARAMS params) {
 }
 #endif
 
-#elif USES_BINARY_INT32
+#else
 
-#if OP == DIVIDE || OP == FLOOR_DIVIDE || OP == FLOOR_MODULO
+#if (OP == DIVIDE && USES_BINARY_INT32) || OP == FLOOR_DIVIDE || OP == FLOOR_MODULO
 // The quotient rounded to zero; b is not 0, and the least number over -1 wraps around.
 static INTS LOCAL(quotient)(INTS a, INTS b) {
   const INTS one = 1;
   const INTS negated = JOIN(as_int, N)(0u - JOIN(as_uint, N)(a));
   return b == -1 ? negated : a / (b == -1 ? one : b);
+}
+#endif
+
+#if OP == FLOOR_DIVIDE || OP == FLOOR_MODULO
+static INTS LOCAL(floored)(INTS a, INTS b) {
+  INTS whole = LOCAL(quotient)(a, b);
+  INTS rest = JOIN(as_int, N)(JOIN(as_uint, N)(a) - JOIN(as_uint, N)(whole * b));
+  const INTS none = 0;
+#if OP == FLOOR_DIVIDE
+  return whole - ((rest != 0 && (rest ^ b) < 0) ? none + 1 : none);
+#else
+  return rest + ((rest != 0 && (rest ^ b) < 0) ? b : none);
+#endif
+}
+#endif
+
+#if USES_BINARY_INT32
+
+#if OP == POWER
+// The exponent is 0 or more; what 32 bits do not hold wraps around.
+static INTS LOCAL(power)(INTS a, INTS exponent) {
+  UINTS found = 1u;
+  UINTS factor = JOIN(as_uint, N)(a);
+  for (int bit = 0; bit < 31; bit++) {
+    UINTS is_set = (JOIN(as_uint, N)(exponent) >> (uint)bit) & 1u;
+    found *= is_set * (factor - 1u) + 1u;
+    factor *= factor;
+  }
+  return JOIN(as_int, N)(found);
 }
 #endif
 
@@ -112,14 +141,9 @@ static VALUES LOCAL(combine)(VALUES a, VALUES b, PARAMS params) {
 #elif OP == MINIMUM
   return min(a, b);
 #elif OP == FLOOR_DIVIDE || OP == FLOOR_MODULO
-  INTS whole = LOCAL(quotient)(a, b);
-  INTS rest = JOIN(as_int, N)(JOIN(as_uint, N)(a) - JOIN(as_uint, N)(whole * b));
-  const INTS none = 0;
-#if OP == FLOOR_DIVIDE
-  return whole - ((rest != 0 && (rest ^ b) < 0) ? none + 1 : none);
-#else
-  return rest + ((rest != 0 && (rest ^ b) < 0) ? b : none);
-#endif
+  return LOCAL(floored)(a, b);
+#elif OP == POWER
+  return LOCAL(power)(a, b);
 #endif
 }
 #endif
@@ -128,6 +152,27 @@ static VALUES LOCAL(combine)(VALUES a, VALUES b, PARAMS params) {
 
 DEFINE_ROUNDING(N)
 #define RESCALE LOCAL(JOIN(requantize, N))
+
+#if OP == DIVIDE
+#include "fixed_point.clh"
+
+// a / b scaled, b not 0: a shifted to the left as far as it goes, times 2^31 / b rounded.
+// NOTE: TFLite shifts by up to 62. Of more than 31 machines take 5 bits, and its mask is full: some
+// of its quotients near 0 are far off, and 0 / b may be 1.
+// Source: reference/div.h DivElementwise, internal/common.h GetReciprocal
+static int LOCAL(scaled_quotient)(int a, int b, int multiplier, int shift) {
+  a = b < 0 ? -a : a;
+  const int room_b = (int)clz(abs(b));
+  const int room_a = (int)clz((uint)(a ^ (a >> 31))) - 1;
+  const int inverse =
+      LOCAL(one_over_one_plus)((int)(((uint)abs(b) << room_b) - 0x80000000u));
+  int found = LOCAL(rounding_doubling_high_mul)((int)((uint)a << room_a), inverse);
+  found = LOCAL(rounding_doubling_high_mul)(found, multiplier);
+  const int exponent = 31 - room_b + room_a - shift;
+  return exponent > 31 ? (found >> (exponent & 31)) + (found >= 0)
+                       : LOCAL(rounding_divide_by_pot)(found, exponent);
+}
+#endif
 
 // An input without its zero point, lifted so that little is lost, then brought to a common scale.
 static INTS LOCAL(rescaled)(INTS x, int zero, int lift, int multiplier, int shift) {
@@ -144,10 +189,15 @@ static VALUES LOCAL(combine)(VALUES a, VALUES b, PARAMS params) {
   return max(a, b);
 #elif OP == MINIMUM
   return min(a, b);
+#elif OP == FLOOR_DIVIDE || OP == FLOOR_MODULO
+  return LOCAL(floored)(a, b);
 #else
   const INTS low = OUTPUT_MIN;
   const INTS high = OUTPUT_MAX;
-#if OP == ADD_SHIFTED
+#if OP == DIVIDE
+  int found = LOCAL(scaled_quotient)(a - LEFT_ZERO, b - RIGHT_ZERO, OUTPUT_MULTIPLIER, OUTPUT_SHIFT);
+  return clamp(found + OUTPUT_ZERO, low, high);
+#elif OP == ADD_SHIFTED
   // One of the shifts is 0; the sum saturates like gemmlowp's int16.
   const INTS least = -32768;
   const INTS most = 32767;
@@ -175,6 +225,7 @@ static VALUES LOCAL(combine)(VALUES a, VALUES b, PARAMS params) {
 }
 #endif
 
+#endif
 #endif
 
 // What an item's elements are: 1 where a comparison holds, 0 elsewhere, or a number.
@@ -242,7 +293,8 @@ static void LOCAL(items)(global uchar* arena, global const uchar* constants,
 }
 
 // output[i] = op(left[i], right[i]) of floats, each input stretched along the dimensions it lacks
-// Source: reference/add.h, sub.h, mul.h, div.h, maximum_minimum.h, comparisons.h; floor_div.cc
+// Source: reference/add.h, sub.h, mul.h, div.h, maximum_minimum.h, comparisons.h; floor_div.cc,
+// floor_mod.cc, pow.cc
 // tile: TILE_ITEMS items of LANES elements, one a work-item; tiles: ceil(items / TILE_ITEMS)
 #if USES_BINARY_FLOAT
 TILE(binary_float) {

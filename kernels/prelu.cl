@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Macros: ELEM, the tensors' type, uchar, char or float.
+// Macros: ELEM, the tensors' type, uchar, char, short or float; ALPHA_ELEM, alpha's.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
 
-#if USES_PRELU_QUANT8 || USES_PRELU_ROW_QUANT8
+#if !(USES_PRELU_FLOAT || USES_PRELU_ROW_FLOAT)
 DEFINE_ROUNDING()
 
 // Both branches end in one rescaling, with the factor of the one taken.
@@ -46,7 +46,7 @@ static int LOCAL(alpha_of_row)(PARAMS params, int row) {
   const int step = STEP_3;                                                                \
   READ_SCALING;                                                                           \
   global const ELEM* input = (global const ELEM*)(arena + INPUT);                         \
-  global const ELEM* alpha = (global const ELEM*)(arena + ALPHA);                         \
+  global const ALPHA_ELEM* alpha = (global const ALPHA_ELEM*)(arena + ALPHA);             \
   global ELEM* output = (global ELEM*)(arena + OUTPUT);                                   \
   for (int i = start + get_local_id(0); i < end; i += get_local_size(0)) {                \
     int row = i / depth;                                                                  \
@@ -62,13 +62,13 @@ static int LOCAL(alpha_of_row)(PARAMS params, int row) {
   READ_SCALING;                                                                           \
   for (int row = start + get_local_id(0); row < end; row += get_local_size(0)) {          \
     global const ELEM* input = (global const ELEM*)(arena + INPUT) + row * depth;         \
-    global const ELEM* alpha =                                                            \
-        (global const ELEM*)(arena + ALPHA) + LOCAL(alpha_of_row)(params, row);           \
+    global const ALPHA_ELEM* alpha =                                                      \
+        (global const ALPHA_ELEM*)(arena + ALPHA) + LOCAL(alpha_of_row)(params, row);     \
     global ELEM* output = (global ELEM*)(arena + OUTPUT) + row * depth;                   \
     if (step == 1) {                                                                      \
       for (int c = 0; c < depth; c++) PRELU(output[c], input[c], alpha[c]);               \
     } else {                                                                              \
-      ELEM one = alpha[0];                                                                \
+      ALPHA_ELEM one = alpha[0];                                                          \
       for (int c = 0; c < depth; c++) PRELU(output[c], input[c], one);                    \
     }                                                                                     \
   }
@@ -88,6 +88,22 @@ KERNEL(prelu_quant8)
 TILE(prelu_row_quant8) { ROW_BODY }
 
 KERNEL(prelu_row_quant8)
+#endif
+
+#if USES_PRELU_QUANT16
+// The same of 16-bit values with an alpha of 8 bits
+// tile: TILE_ITEMS elements, one a work-item; tiles: ceil(elements / TILE_ITEMS)
+TILE(prelu_quant16) { ELEMENT_BODY }
+
+KERNEL(prelu_quant16)
+#endif
+
+#if USES_PRELU_ROW_QUANT16
+// The same; alpha's neighbours are the row's, or one value is.
+// tile: TILE_ITEMS rows of the innermost dimension, one a work-item; tiles: ceil(rows / TILE_ITEMS)
+TILE(prelu_row_quant16) { ROW_BODY }
+
+KERNEL(prelu_row_quant16)
 #endif
 
 #if USES_PRELU_FLOAT

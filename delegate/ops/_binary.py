@@ -36,7 +36,8 @@ _OUTER = 4  # dimensions around a row that binary.cl walks
 _LEAST_BYTES = 4096  # a tile of one-item groups, so that claiming it costs less than its work
 _MOST_ITEMS = 32768  # of a tile: llvmpipe leaves loops after 65,535 rounds
 _LARGEST_BYTES = 1 << 31  # kernels index by 32-bit integers
-_ONE_BY_ONE = ("POWER",)  # expressions without vectors
+# Expressions without vectors, by family.
+_ONE_BY_ONE = {("POWER", "float"), ("DIVIDE", "quant8"), ("DIVIDE", "quant16")}
 _SHORT_ROW = 64  # elements
 _INT32 = np.iinfo(np.int32)
 
@@ -207,9 +208,10 @@ def binary(pair: Pair, op: str, params: Params, target: Target) -> tuple[Alterna
         if rows > 1:
             joined, fields[name] = rows, _repeated(tensor, rows)
         fields[f"{name}_is_constant"] = int(rows > 1)
+    family = FAMILY[pair.left.dtype]
     launch = Launch(
         "binary",
-        f"binary_{FAMILY[pair.left.dtype]}",
+        f"binary_{family}",
         tiles=1,
         group_items=1,
         params={**fields, **rows_of(result, tensors, joined), **params},
@@ -218,7 +220,7 @@ def binary(pair: Pair, op: str, params: Params, target: Target) -> tuple[Alterna
         defines={"OP": op, "ELEM": ELEM[pair.left.dtype], "RESULT": ELEM[result.dtype]},
     )
     wide = np.dtype(pair.left.dtype).itemsize
-    most = 1 if op in _ONE_BY_ONE else 16 if wide == 1 else 8
+    most = 1 if (op, family) in _ONE_BY_ONE else 16 if wide == 1 else 8
     return over_rows(launch, wide, most, target)
 
 

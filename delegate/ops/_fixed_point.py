@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from delegate.graph.ir import Tensor
 from delegate.ops._quantize import (
+    multiply_by_quantized_multiplier,
     rounding_divide_by_pot,
     rounding_doubling_high_mul,
     wrap_int32,
@@ -55,6 +56,26 @@ def clamped(values: Integers, result: Tensor) -> Integers:
     """Return the values within the range of the result's type."""
     limits = np.iinfo(result.dtype)
     return np.clip(values, int(limits.min), int(limits.max))
+
+
+def inverse_root(value: int) -> int:
+    """Return 1 / sqrt(value) in 20 fractional bits, of a value from 1 to 65,535.
+
+    Source: tflite/kernels/internal/quantization_util.cc GetInvSqrtQuantizedMultiplierExp; of 1 it
+    is all ones, else five Newton steps with 3 integer bits from 1; and elementwise.cc
+    """
+    if value == 1:
+        return multiply_by_quantized_multiplier(1, (1 << 31) - 1, 20)
+    multiply, divide = rounding_doubling_high_mul, rounding_divide_by_pot
+    pairs = (31 - value.bit_length()) // 2 - 1
+    half_input = divide(value << 2 * pairs >> 1, 1)
+    x = 1 << 28
+    for _ in range(5):
+        cube = multiply(multiply(x, x), x) << 6
+        x = (multiply((1 << 28) + (1 << 27), x) - multiply(half_input, cube)) << 3
+    x = multiply(x, 1518500250)  # sqrt(1/2)
+    shift = 11 - pairs
+    return multiply_by_quantized_multiplier(1, x << max(-shift, 0), 20 - max(shift, 0))
 
 
 def exp_on_negative_values(a: int) -> int:

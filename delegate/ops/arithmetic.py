@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """SUB, MUL, DIV, MAXIMUM, MINIMUM, SQUARED_DIFFERENCE, FLOOR_DIV, FLOOR_MOD, POW.
 
-Integers are divided by constants only: TFLite fails on a division by 0 when it runs.
+Integers and quantised numbers are divided by constants only: TFLite fails on a division by 0 when
+it runs.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from delegate.ops._binary import (
     sum_of_pair,
 )
 from delegate.ops._registry import lowers
+
+_MOST_SHIFT = 15  # of a quotient's scale, for shifts that TFLite's 64 bits have
 
 
 @lowers("SUB")
@@ -121,43 +124,75 @@ def lower_div(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Divide the left tensor by the right.
 
     Raises:
-        Unsupported: quantised types, integers divided by what is not constant, or is 0 or -1.
+        Unsupported: quantised types that fail in this TFLite, a ratio of scales beyond 2^15; other
+            than floats divided by what is not constant or is 0, or of integers -1.
     Source: tflite/kernels/div.cc, internal/reference/div.h
     """
-    pair = pair_of(node, NUMBERS)
-    if pair.left.dtype == "int32":
+    pair = pair_of(node, EVERY)
+    params = activation_bounds(pair.result, activation_of(node))
+    if pair.left.dtype in _quantize.QUANT:
+        if pair.left.dtype != "uint8" and not target.rules.newer_types:
+            raise Unsupported(f"{pair.left.dtype}: DIV fails in this TFLite")
+        params |= _quotient_params(pair)
+    elif pair.left.dtype == "int32":
         _require_divisor(pair.right, 0, -1)
-    return binary(pair, "DIVIDE", activation_bounds(pair.result, activation_of(node)), target)
+    return binary(pair, "DIVIDE", params, target)
+
+
+def _quotient_params(pair: Pair) -> dict[str, int]:
+    (left_scale, left_zero), (right_scale, right_zero), (scale, zero) = (
+        _quantize.per_tensor(tensor, _quantize.QUANT)
+        for tensor in (pair.left, pair.right, pair.result)
+    )
+    if np.any(np.equal(_quantize.require_constant(pair.right, "the divisors"), right_zero)):
+        raise Unsupported(f"a divisor is {right_zero}, which stands for 0")
+    with np.errstate(over="ignore", under="ignore", divide="ignore"):
+        # In floats, as the scales are in TFLite.
+        ratio = float(np.float32(left_scale) / (np.float32(right_scale) * np.float32(scale)))
+    if not 2.0**-_MOST_SHIFT < ratio < 2.0**_MOST_SHIFT:
+        raise Unsupported(f"a scale ratio of {ratio:g}: not within 2^-15 and 2^15")
+    multiplier, shift = _quantize.quantize_multiplier(ratio)
+    return {
+        "left_zero": left_zero,
+        "right_zero": right_zero,
+        "output_zero": zero,
+        "output_multiplier": multiplier,
+        "output_shift": shift,
+    }
 
 
 @lowers("FLOOR_DIV")
 def lower_floor_div(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Divide the left tensor by the right, rounded down.
+    """Divide the left tensor by the right, rounded down; integers as they are, without scales.
 
     Raises:
-        Unsupported: other types, a divisor that is not constant or is 0.
+        Unsupported: other types, a divisor that is not constant or is 0, or -1 of int8 and int16.
     Source: tflite/kernels/floor_div.cc
     """
-    pair = pair_of(node, NUMBERS)
+    pair = pair_of(node, ("int8", "int16", *NUMBERS))
     _require_divisor(pair.right, 0)
+    if pair.left.dtype in _quantize.QUANT:
+        _require_divisor(pair.right, -1)
     return binary(pair, "FLOOR_DIVIDE", {}, target)
 
 
 @lowers("FLOOR_MOD")
 def lower_floor_mod(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Return what a division that is rounded down leaves over.
+    """Return what a division that is rounded down leaves over; integers as they are.
 
     Raises:
-        Unsupported: types other than int32, a divisor that is not constant, or is 0 or -1.
+        Unsupported: other types, a divisor that is not constant or is 0, or -1 of int32.
     Source: tflite/kernels/floor_mod.cc
     """
-    pair = pair_of(node, ("int32",))
-    _require_divisor(pair.right, 0, -1)
+    pair = pair_of(node, ("int8", "int16", "int32"))
+    _require_divisor(pair.right, 0)
+    if pair.left.dtype == "int32":
+        _require_divisor(pair.right, -1)
     return binary(pair, "FLOOR_MODULO", {}, target)
 
 
 def _require_divisor(tensor: Tensor, *refused: int) -> None:
-    # By 0 TFLite fails when it runs; the least int32 over -1 differs or ends the process.
+    # By 0 TFLite fails when it runs; the least integer over -1 differs or ends the process.
     values = _quantize.require_constant(tensor, "the divisors")
     for value in refused:
         if np.any(np.equal(values, value)):
@@ -168,8 +203,18 @@ def _require_divisor(tensor: Tensor, *refused: int) -> None:
 def lower_pow(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Raise the left tensor to the power of the right.
 
+    Integers wrap around where one exponent is stretched; else TFLite's powers are doubles, and what
+    becomes of large ones depends on the machine.
+
     Raises:
-        Unsupported: int32, which fails in TFLite where an exponent is negative.
-    Source: tflite/kernels/pow.cc
+        Unsupported: int32 without one constant exponent of 0 and more that is stretched.
+    Source: tflite/kernels/pow.cc, optimized_ops.h BroadcastPow4D
     """
-    return binary(pair_of(node, ("float32",)), "POWER", {}, target)
+    pair = pair_of(node, NUMBERS)
+    if pair.left.dtype == "int32":
+        exponents = _quantize.require_constant(pair.right, "the exponents")
+        if exponents.size > 1 or pair.left.shape == pair.right.shape:
+            raise Unsupported("int32: only one exponent, which is stretched")
+        if np.any(np.less(exponents, 0)):
+            raise Unsupported(f"an exponent is {exponents.item()}")
+    return binary(pair, "POWER", {}, target)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PRELU of floats and 8 bits, alpha stretched to the input: by elements, and by rows."""
+"""PRELU of floats, 8 and 16 bits, alpha stretched to the input: by elements, and by rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from delegate.ops._registry import lowers
 
 _DIMENSIONS = 4  # that alpha steps through differently
 _LEAST_ROW = 8  # shorter ones cost more than they save
-_TYPES = ("float32", *_quantize.QUANT8)
+_ALPHAS = {"float32": "float32", "uint8": "uint8", "int8": "int8", "int16": "int8"}
+_FAMILY = {"float32": "float", "int16": "quant16"}  # else quant8
 
 
 @lowers("PRELU")
@@ -23,15 +24,20 @@ def lower_prelu(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Multiply values below zero by alpha, which is stretched to the input's shape.
 
     Raises:
-        Unsupported: types other than uint8, int8 and float32, an alpha that does not stretch.
+        Unsupported: other types, an alpha of another type than the input's, or than int8 for
+            int16 (TFLite takes such an alpha's bytes for int8), one that does not stretch.
     Source: tflite/kernels/activations.cc PreluPrepare, internal/reference/prelu.h
     """
     (source, alpha), _ = _quantize.inputs_of(node.inputs, 2)
     result = _quantize.output_of(node.outputs)
-    if not source.dtype == alpha.dtype == result.dtype:
-        raise Unsupported(f"{source.dtype}, alpha {alpha.dtype} -> {result.dtype}: must be equal")
-    if source.dtype not in _TYPES:
-        raise Unsupported(f"{source.dtype}: only {', '.join(_TYPES)}")
+    if source.dtype not in _ALPHAS:
+        raise Unsupported(f"{source.dtype}: only {', '.join(_ALPHAS)}")
+    if source.dtype != result.dtype:
+        raise Unsupported(f"{source.dtype} -> {result.dtype}: must be equal")
+    if alpha.dtype != _ALPHAS[source.dtype]:
+        raise Unsupported(f"{source.dtype}, alpha {alpha.dtype}: {_ALPHAS[source.dtype]} expected")
+    if source.dtype == "int16" and not target.rules.newer_types:
+        raise Unsupported("int16: PRELU fails in this TFLite")
     if source.shape != result.shape:
         raise Unsupported(f"{shape_text(source)} -> {shape_text(result)}: the shape must stay")
     elements = elements_of(source)
@@ -45,10 +51,8 @@ def lower_prelu(node: Node, target: Target) -> tuple[Alternative, ...]:
         **{f"size_{i}": n for i, n in enumerate(padded(sizes, _DIMENSIONS, 1))},
         **{f"step_{i}": n for i, n in enumerate(padded(steps, _DIMENSIONS, 0))},
     }
-    if source.dtype == "float32":
-        family = "float"
-    else:
-        family = "quant8"
+    family = _FAMILY.get(source.dtype, "quant8")
+    if family != "float":
         params |= _scaling(source, alpha, result)
 
     def launch(kernel: str, items: int, least: int) -> Launch:
@@ -61,7 +65,7 @@ def lower_prelu(node: Node, target: Target) -> tuple[Alternative, ...]:
             params=params | {"tile_items": tile_items},
             reads=(source, alpha),
             writes=(result,),
-            defines={"ELEM": ELEM[source.dtype]},
+            defines={"ELEM": ELEM[source.dtype], "ALPHA_ELEM": ELEM[alpha.dtype]},
         )
 
     plain = Alternative("plain", (launch("prelu", elements, 4096),))
@@ -77,9 +81,9 @@ _MOST_ROW = 32768  # llvmpipe leaves loops after 65,535 rounds
 
 def _scaling(source: Tensor, alpha: Tensor, result: Tensor) -> dict[str, int]:
     """Return zero points, and multipliers and shifts from zero on and below."""
-    in_scale, in_zero = _quantize.per_tensor(source)
+    in_scale, in_zero = _quantize.per_tensor(source, _quantize.QUANT)
     alpha_scale, alpha_zero = _quantize.per_tensor(alpha)
-    out_scale, out_zero = _quantize.per_tensor(result)
+    out_scale, out_zero = _quantize.per_tensor(result, _quantize.QUANT)
     # Products and quotients are floats there.
     with np.errstate(over="ignore", under="ignore"):
         ratio = np.float32(in_scale) / np.float32(out_scale)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ABS, NEG, SQUARE, SQRT, RSQRT, EXP, LOG, FLOOR, CEIL, ROUND: of floats, some of integers.
 
-Quantised ones are tables. Not those that fail in TFLite on a value an input could have: the roots
-of 8 and 16 bits.
+Quantised ones are tables. Not those that fail in TFLite on a value an input could have: roots of
+16 bits, and those of 8 whose zero point is not the least value.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ _HOW = {
     "FLOOR": ("FLOOR", ("float32",)),
     "CEIL": ("CEILING", ("float32",)),
     "ROUND": ("ROUND", ("float32",)),
-    "SQRT": ("SQUARE_ROOT", ("float32",)),
-    "RSQRT": ("RECIPROCAL_ROOT", ("float32",)),
+    "SQRT": ("SQUARE_ROOT", ("float32", "int8")),
+    "RSQRT": ("RECIPROCAL_ROOT", ("float32", "int8")),
     "EXP": ("EXPONENTIAL", ("float32", "int8", "int16")),
     "LOG": ("LOGARITHM", ("float32", "int8")),
 }
+_LEAST_RATIO, _MOST_RATIO = 2.0**-10, 2.0**20  # of scales, that 20 fractional bits shift by
 _MOST_STEPS = 1e9  # of an output's scale: beyond every range, and within an int32
 
 
@@ -51,7 +52,9 @@ def lower_unary(node: Node, target: Target) -> tuple[Alternative, ...]:
     source, result = one_to_one(node, types)
     if source.dtype in ("float32", "int32"):
         return _computed(op, source, result, target)
-    if node.op in ("NEG", "LOG") and not target.rules.saturating_cast:
+    if (node.op in ("NEG", "LOG") and not target.rules.saturating_cast) or (
+        node.op == "SQRT" and not target.rules.newer_types
+    ):
         raise Unsupported(f"{source.dtype}: {node.op} fails in this TFLite")
     return lookup(source, result, _answers(node.op, source, result, target), target)
 
@@ -79,6 +82,8 @@ def _computed(op: str, source: Tensor, result: Tensor, target: Target) -> tuple[
 
 def _answers(name: str, source: Tensor, result: Tensor, target: Target) -> Answers:
     """Return the table of a quantised op."""
+    if name in ("SQRT", "RSQRT"):
+        return _roots(name, source, result)
     if name == "NEG":  # scales are not looked at, and the least value stays
         return lambda values: (-values).astype(source.dtype)
     if name == "ABS":
@@ -89,6 +94,44 @@ def _answers(name: str, source: Tensor, result: Tensor, target: Target) -> Answe
     if target.rules.saturating_cast:
         function = _bounded(function, _quantize.per_tensor(result)[0])
     return rounded_floats(source, result, function)
+
+
+def _roots(name: str, source: Tensor, result: Tensor) -> Answers:
+    """Return SQRT's, of floats and truncated, or RSQRT's, of fixed point.
+
+    Source: tflite/kernels/elementwise.cc SqrtEvalQuantized, RsqrtEvalQuantized
+    """
+    in_scale, in_zero = _quantize.per_tensor(source)
+    out_scale, out_zero = _quantize.per_tensor(result)
+    if in_zero != -128:
+        raise Unsupported(f"zero point {in_zero}: {name} fails below 0, so it must be -128")
+    with np.errstate(over="ignore", under="ignore", divide="ignore"):
+        if name == "SQRT":
+            most = float(np.sqrt(np.float32(255) * np.float32(in_scale)) / np.float32(out_scale))
+            if not most < _MOST_STEPS:
+                raise Unsupported(f"output scale {out_scale}: the root of 255 is {most:g} of it")
+            return lambda values: _fixed_point.clamped(
+                (
+                    np.sqrt(np.float32(in_scale) * (values + 128).astype(np.float32))
+                    / np.float32(out_scale)
+                ).astype(np.int64)
+                + out_zero,
+                result,
+            )
+        ratio = 1 / np.float64(np.sqrt(np.float32(in_scale)) * np.float32(out_scale))
+    if not _LEAST_RATIO < ratio < _MOST_RATIO:
+        raise Unsupported(f"a scale ratio of {ratio:g}: not within 2^-10 and 2^20")
+    multiplier, shift = _quantize.quantize_multiplier(float(ratio))
+
+    def answers(values: NDArray[np.int64]) -> NDArray[Any]:
+        roots = [_fixed_point.inverse_root(int(value) + 128) for value in values if value > -128]
+        scaled = np.full(values.shape, 127)  # of 0
+        scaled[values > -128] = out_zero + _fixed_point.rescale(
+            np.array(roots), multiplier, shift - 20
+        )
+        return _fixed_point.clamped(scaled, result)
+
+    return answers
 
 
 def _sizes(source: Tensor, result: Tensor) -> Answers:

@@ -74,6 +74,7 @@ def rules(package: str) -> Rules:
         batch_matmul_mixes_rows=package == "tflite_runtime",
         reverses_first_axis=package == "tflite_runtime",
         saturating_cast=package != "tflite_runtime",
+        newer_types=package != "tflite_runtime",
         leaky_relu_by_size=package != "tflite_runtime",
         float_function=float_function,
     )

@@ -19,6 +19,7 @@ from delegate.probe import _launch as self_test_launch
 from delegate.runtime import kernels as runtime_kernels
 from delegate.runtime.device import Device
 from delegate.runtime.kernels import OPTIONS, Kernels, defines_of, folder
+from delegate.runtime.survey import rate_launch
 from tests.support.activations import activation_nodes
 from tests.support.cases import (
     DOTS,
@@ -103,6 +104,7 @@ def _launches() -> dict[str, tuple[Launch, Way]]:
         found += [(launch, way) for launch in _isa_program(isa).launches[:1]]
     dot = replace(_isa_program("dot").launches[0], defines={"DOT_EMULATED": 1})
     found.append((dot, WAYS[0]))
+    found += [(rate_launch(family, 1, 1), WAYS[0]) for family in ("float", "quant8")]
     for way in WAYS_BUILT:
         for twice in (False, True):
             rules = Rules(fully_connected_double_rounding=twice, int16_sums_of_int32=twice)

@@ -216,8 +216,9 @@ def activation_nodes() -> list[Node]:
         *(of("DEQUANTIZE", dtype, "float32") for dtype in ("uint8", "int8", "int16", "float16")),
         *(of("CAST", before, after) for before in types for after in types if before != after),
     ]
-    for dtype in ("uint8", "int8", "float32"):
+    for dtype in ("uint8", "int8", "int16", "float32"):
         scale = None if dtype == "float32" else 0.5
         image = t((5, 40), dtype, scale)
-        nodes.append(op("PRELU", [image, t((40,), dtype, scale)], [t((5, 40), dtype, scale)]))
+        alpha = t((40,), "int8" if dtype == "int16" else dtype, scale)
+        nodes.append(op("PRELU", [image, alpha], [t((5, 40), dtype, scale)]))
     return nodes

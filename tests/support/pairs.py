@@ -113,9 +113,9 @@ def pair_nodes() -> Iterator[Node]:
         "MAXIMUM": (*QUANT, "int32", "float32"),
         "MINIMUM": (*QUANT, "int32", "float32"),
         "SQUARED_DIFFERENCE": ("int8", "int32", "float32"),
-        "DIV": ("int32", "float32"),
-        "FLOOR_DIV": ("int32", "float32"),
-        "FLOOR_MOD": ("int32",),
+        "DIV": (*QUANT, "int32", "float32"),
+        "FLOOR_DIV": ("int8", "int16", "int32", "float32"),
+        "FLOOR_MOD": ("int8", "int16", "int32"),
         "POW": ("float32",),
         "EQUAL": (*QUANT, "int32", "float32"),
         "LESS": (*QUANT, "int32", "float32"),
@@ -124,6 +124,8 @@ def pair_nodes() -> Iterator[Node]:
     for name, dtypes in types.items():
         for dtype in dtypes:
             yield Case(op=name, dtype=dtype, shapes=shapes, constant="right", values=(3, 5)).node()
+    one = ((4, 20), (1,))
+    yield Case(op="POW", dtype="int32", shapes=one, constant="right", values=(3,)).node()
     yield Case(op="SUB", dtype="int16", shapes=shapes, scales=(0.5, 0.25, 0.5)).node()
     for dtype in ("int8", "int16", "int32", "int64"):
         numbers = [t((4, 20), dtype) for _ in range(3)]

@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Node, OpenCLDelegate, ops
+from delegate.launch import Rules
+from delegate.tflite.library import installed_rules
 from tests.support.cases import (
     DRAWN_WAYS,
     FUSED,
@@ -48,17 +50,25 @@ TYPES = {
     "MAXIMUM": (*QUANT, *NUMBERS),
     "MINIMUM": (*QUANT, *NUMBERS),
     "SQUARED_DIFFERENCE": ("int8", *NUMBERS),
-    "DIV": ("int32",),
-    "FLOOR_DIV": NUMBERS,
-    "FLOOR_MOD": ("int32",),
+    "DIV": (*(QUANT if installed_rules().newer_types else ("uint8",)), "int32"),
+    "FLOOR_DIV": ("int8", "int16", *NUMBERS),
+    "FLOOR_MOD": ("int8", "int16", "int32"),
 }
-DIVISORS = (-1000003, -7, -3, -2, 1, 2, 3, 5, 1000003)
+DIVISORS = {
+    "uint8": (1, 2, 3, 7, 119, 121, 200, 255),
+    "int8": (-128, -7, -3, -2, 1, 2, 3, 5, 127),
+    "int16": (-32768, -700, -3, -2, 1, 2, 3, 5, 32767),
+    "int32": (-1000003, -7, -3, -2, 1, 2, 3, 5, 1000003),
+    "float32": (-1000003, -7, -3, -2, 1, 2, 3, 5, 1000003),
+}
 
 
 def case(op: str, dtype: str = "int8", **fields: object) -> Case:
-    """Return a case whose division is by constants without zeros."""
-    if op in ("DIV", "FLOOR_DIV", "FLOOR_MOD") and dtype in NUMBERS:
-        fields = {"constant": "right", "values": DIVISORS, **fields}
+    """Return a case that divides by constants without zeros, and raises integers to the third."""
+    if op in ("DIV", "FLOOR_DIV", "FLOOR_MOD"):
+        fields = {"constant": "right", "values": DIVISORS[dtype], **fields}
+    if op == "POW" and dtype == "int32":
+        fields = {"constant": "right", "values": (3,), "shapes": ((1, 7, 5, 3), (1,)), **fields}
     return Case(op=op, dtype=dtype, **fields)  # type: ignore[arg-type]
 
 
@@ -181,11 +191,43 @@ REFUSALS = {
         case("FLOOR_MOD", "int32", values=(-1,)).node(),
         "a divisor is -1",
     ),
-    "quantised_division": (
-        case("DIV", "int8").node(),
-        "int8: only int32, float32 are implemented",
+    "quantised_by_zero": (
+        case("DIV", "uint8", values=(119, 120)).node(),
+        "a divisor is 120, which stands for 0",
     ),
-    "powers_of_integers": (case("POW", "int32").node(), "int32: only float32 are implemented"),
+    "quantised_by_computed": (
+        case("DIV", "uint8", constant="").node(),
+        "the divisors are not constant",
+    ),
+    "quotient_of_scales": (
+        case("DIV", "uint8", scales=(1.0, 1e-4, 0.1)).node(),
+        "a scale ratio of 100000: not within 2^-15 and 2^15",
+    ),
+    "small_quotient_of_scales": (
+        case("DIV", "uint8", scales=(1e-4, 10.0, 1.0)).node(),
+        "a scale ratio of 1e-05: not within 2^-15 and 2^15",
+    ),
+    "floored_by_zero": (case("FLOOR_DIV", "int16", values=(7, 0)).node(), "a divisor is 0"),
+    "floored_by_minus_one": (case("FLOOR_DIV", values=(7, -1)).node(), "a divisor is -1"),
+    "modulo_zero": (case("FLOOR_MOD", values=(7, 0)).node(), "a divisor is 0"),
+    "floored_uint8": (
+        Case(op="FLOOR_DIV", dtype="uint8").node(),
+        "uint8: only int8, int16, int32, float32 are implemented",
+    ),
+    "quantised_powers": (case("POW").node(), "int8: only int32, float32 are implemented"),
+    "negative_power": (case("POW", "int32", values=(-1,)).node(), "an exponent is -1"),
+    "computed_power": (
+        case("POW", "int32", constant="").node(),
+        "the exponents are not constant",
+    ),
+    "many_powers": (
+        case("POW", "int32", shapes=((2, 3), (3,)), values=(1, 2)).node(),
+        "int32: only one exponent, which is stretched",
+    ),
+    "power_of_one": (
+        case("POW", "int32", shapes=((1,), (1,))).node(),
+        "int32: only one exponent, which is stretched",
+    ),
     "one_input": (replace(NODE, inputs=NODE.inputs[:1]), "1 inputs: 2 expected"),
     "no_output": (replace(NODE, outputs=()), "0 outputs: 1 is expected"),
     "dimensions": (
@@ -208,6 +250,14 @@ def test_refusal(node: Node, reason: str) -> None:
     assert refusal(node).startswith(reason)
 
 
+def test_older_runtime_divides_fewer_types() -> None:
+    older = replace(SIMT.target, rules=Rules(newer_types=False))
+    assert ops.lower(case("DIV", "uint8").node(), older)
+    for dtype in ("int8", "int16"):
+        reason = refusal(case("DIV", dtype).node(), older)
+        assert reason == f"{dtype}: DIV fails in this TFLite"
+
+
 KINDS = [case(op, dtype, shapes=STRETCHES["channels"]) for op in TYPES for dtype in TYPES[op]]
 CASES = [
     *KINDS,
@@ -220,6 +270,7 @@ CASES = [
     *(case("MUL", dtype, fused="RELU_N1_TO_1") for dtype in ("int16", "float32")),
     case("DIV", "int32", fused="RELU"),
     case("FLOOR_DIV", "int32", values=(-1, 1)),
+    *(case("FLOOR_MOD", dtype, values=(-1, 1)) for dtype in ("int8", "int16")),
     *(case("SUB", zeros=(a, -a - 1, a)) for a in (-128, 127)),
     *(case("MUL", "uint8", zeros=(a, 255 - a, a)) for a in (0, 255)),
     *(
@@ -231,6 +282,10 @@ CASES = [
     case("SUB", "int16", options={"pot_scale_int16": True}, scales=(0.5, 0.25, 0.5)),
     case("SUB", "int16", scales=(0.125, 0.5, 0.5), fused="RELU6"),
     case("MUL", "int16", scales=(3.0, 0.7, 0.01)),
+    *(case("DIV", "uint8", fused=fused) for fused in ("RELU", "RELU6", "RELU_N1_TO_1")),
+    *(case("DIV", "uint8", shapes=STRETCHES[name]) for name in ("one", "both", "many", "pixels")),
+    *(case("POW", "int32", values=(power,)) for power in (0, 1, 2, 5, 31, 64, 2**31 - 1)),
+    *(case("POW", "int32", shapes=(shape, ())) for shape in ((4097,), (1, 1), (2, 3, 5, 8))),
 ]
 
 
@@ -267,15 +322,36 @@ EVERY = [
     case("SQUARED_DIFFERENCE", scales=(0.19, 0.17, 0.5)),
     case("MAXIMUM"),
     case("MINIMUM", "uint8"),
+    *(case(op) for op in ("FLOOR_DIV", "FLOOR_MOD")),
+    *(
+        case("DIV", "uint8", scales=scales, zeros=zeros)
+        for scales in ((0.1, 0.07, 0.13), (0.1, 0.1, 1.0), (0.02, 0.9, 0.5), (0.5, 0.01, 0.004))
+        for zeros in ((131, 120, 125), (0, 0, 0), (255, 255, 3))
+    ),
+    *(
+        case("DIV", scales=scales, zeros=(3, -8, -3))
+        for scales in ((0.1, 0.07, 0.13), (0.02, 0.9, 0.5))
+        if installed_rules().newer_types
+    ),
 ]
 
 
 @pytest.mark.parametrize("case", EVERY, ids=str)
 def test_every_pair_of_inputs(case: Case, device: DeviceInfo) -> None:
-    model = chain_model([replace(case, shapes=((256, 256), (256, 256))).node()])
     limits = np.iinfo(case.dtype)
     values = np.arange(limits.min, limits.max + 1).astype(case.dtype)
+    node = replace(case, shapes=((256, 256), (256, 256)), constant="").node()
     inputs = [np.repeat(values, 256).reshape(256, 256), np.tile(values, (256, 1))]
+    if case.constant:
+        # Constant divisors, all but what stands for 0.
+        right = inputs.pop()
+        zero = (case.zeros or {"uint8": (131, 120)}.get(case.dtype, (3, -8)))[1]
+        right[right == (zero if case.op == "DIV" else 0)] = 77
+        if case.op == "FLOOR_DIV":
+            right[right == -1] = 77
+        numbers = (case.scales[1], zero)
+        node = replace(node, inputs=(node.inputs[0], const(right, *numbers)))
+    model = chain_model([node])
     with forced(LANES_8):
         delegate = OpenCLDelegate(model, device.index, tune="off")
         (got,) = invoke(interpreter(model, delegate), inputs)
@@ -340,6 +416,25 @@ def test_rounded_quotients_of_floats(device: DeviceInfo) -> None:
     node = replace(node, inputs=(node.inputs[0], const(divisors)))
     near = [[np.nextafter(whole, np.float32(to))] for to in (-np.inf, np.inf)]
     assert_exact_way(chain_model([node]), device, LANES_8, inputs=[[whole], *near])
+
+
+@given(
+    case=cases(("DIV", "FLOOR_DIV", "FLOOR_MOD"), TYPES["DIV"]),
+    divisors=st.lists(st.integers(-32768, 32767), min_size=1, max_size=9),
+    way=DRAWN_WAYS,
+    seed=SEEDS,
+)
+def test_drawn_divisions(
+    device: DeviceInfo, case: Case, divisors: list[int], way: Way, seed: int
+) -> None:
+    if case.dtype == "uint8":
+        case = replace(case, op="DIV")
+    is_quantised = case.op == "DIV" and case.dtype in QUANT
+    zero = case.zeros[1] if is_quantised and case.zeros else 0
+    values = np.array(divisors, np.int64).astype(case.dtype)
+    values[values == zero] = 1 if zero != 1 else 2
+    case = replace(case, constant="right", values=tuple(values.tolist()))
+    assert_exact_or_refused(chain_model([case.node()]), device, way, seed)
 
 
 @given(

@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Node, ops
+from delegate.launch import Rules
+from delegate.tflite.library import installed_rules
 from tests.support.activations import floats_of_all_sizes
 from tests.support.cases import (
     DTYPES,
@@ -58,12 +60,13 @@ class Prelu:
         is_float = self.dtype == "float32"
         own = [None if is_float else scale for scale in self.scales]
         zeros = (0, 0, 0) if is_float else self.zeros
-        alpha = t(self.alpha, self.dtype, own[1], zeros[1])
+        alpha_type = "int8" if self.dtype == "int16" else self.dtype
+        alpha = t(self.alpha, alpha_type, own[1], zeros[1])
         if self.is_constant:
             values = (
                 np.random.default_rng(0).standard_normal(self.alpha).astype(np.float32)
                 if is_float
-                else integers(self.alpha, self.dtype)
+                else integers(self.alpha, alpha_type)
             )
             alpha = const(values, own[1], zeros[1])
         source = t(self.shape, self.dtype, own[0], zeros[0])
@@ -97,11 +100,16 @@ NODE = Prelu().node()
 REFUSALS: dict[str, tuple[Node, str]] = {
     "types_differ": (
         changed(NODE, 1, dtype="int8"),
-        "uint8, alpha int8 -> uint8: must be equal",
+        "uint8, alpha int8: uint8 expected",
     ),
-    "int16": (
+    "result_differs": (changed(NODE, -1, dtype="int8"), "uint8 -> int8: must be equal"),
+    "alpha_of_16_bits": (
         changed(changed(changed(NODE, 0, dtype="int16"), 1, dtype="int16"), -1, dtype="int16"),
-        "int16: only float32, uint8, int8",
+        "int16, alpha int16: int8 expected",
+    ),
+    "int32": (
+        changed(changed(changed(NODE, 0, dtype="int32"), 1, dtype="int32"), -1, dtype="int32"),
+        "int32: only float32, uint8, int8, int16",
     ),
     "shape_changes": (changed(NODE, -1, shape=(385,)), "1x5x7x11 -> 385: the shape must stay"),
     "alpha_does_not_stretch": (
@@ -139,6 +147,15 @@ def test_refusal(node: Node, reason: str) -> None:
     assert refusal(node) == reason
 
 
+HAS_INT16 = installed_rules().newer_types
+INT16 = Prelu(dtype="int16", zeros=(0, 0, 0))
+
+
+def test_older_runtime_has_no_int16() -> None:
+    older = replace(SIMT.target, rules=Rules(newer_types=False))
+    assert refusal(INT16.node(), older) == "int16: PRELU fails in this TFLite"
+
+
 SHAPES = [
     *((shape, (1, 1, shape[-1])) for shape in [(1, 5, 7, 11), (2, 16, 33, 8), (1, 1, 1, 1)]),
     *(((2, 3, 5, 8), alpha) for alpha in [(1,), (8,), (3, 1, 1), (3, 5, 8), (3, 1, 8)]),
@@ -155,6 +172,18 @@ CASES = [
         Prelu(dtype="int8", zeros=zeros, scales=scales)
         for zeros in ((0, 0, 0), (-128, 127, -128), (127, -128, 127))
         for scales in ((0.1, 0.02, 0.07), (0.5, 0.5, 0.25), (1.0, 1e-6, 1e-3))
+    ),
+    *(
+        replace(INT16, **fields)
+        for fields in (
+            {},
+            {"alpha": (1,)},
+            {"zeros": (0, -7, 0)},
+            {"is_constant": False},
+            {"shape": (2, 3, 5, 8), "alpha": (3, 1, 8)},
+            {"shape": (4097,), "alpha": (4097,), "scales": (0.5, 0.5, 0.25)},
+        )
+        if HAS_INT16
     ),
 ]
 WAYS = (*GROUPS, replace(LANES_8, name="lanes8-plain", alternative="plain"))
@@ -177,6 +206,19 @@ def test_every_pair(dtype: str, way: Way, device: DeviceInfo) -> None:
     assert_exact_way(replace(case, zeros=zeros).model(), device, way, inputs=[inputs])
 
 
+@pytest.mark.skipif(not HAS_INT16, reason="PRELU of int16 fails in this TFLite")
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("scales", [(0.001, 0.01, 0.0007), (0.25, 1.0, 0.25)], ids=str)
+def test_every_16_bit_value(
+    scales: tuple[float, float, float], way: Way, device: DeviceInfo
+) -> None:
+    every = np.arange(-(1 << 15), 1 << 15).astype(np.int16)
+    alphas = integers((16, 1), "int8").ravel().tolist()[:12]
+    alpha = np.array([-128, 127, 0, 1, *alphas], np.int8).reshape(16, 1)
+    case = replace(INT16, shape=(16, 65536), alpha=(16, 1), is_constant=False, scales=scales)
+    assert_exact_way(case.model(), device, way, inputs=[[np.tile(every, (16, 1)), alpha]])
+
+
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_floats_of_all_sizes(way: Way, device: DeviceInfo) -> None:
     values = floats_of_all_sizes()
@@ -187,16 +229,18 @@ def test_floats_of_all_sizes(way: Way, device: DeviceInfo) -> None:
 
 @st.composite
 def prelus(draw: st.DrawFn) -> Prelu:
-    dtype = draw(DTYPES | st.just("float32"))
+    dtype = draw(DTYPES | st.sampled_from(["float32", "int16"] if HAS_INT16 else ["float32"]))
     shape = tuple(draw(st.lists(st.integers(1, 11), min_size=1, max_size=4)))
     kept = [n if draw(st.booleans()) else 1 for n in shape]
-    zero = "uint8" if dtype == "float32" else dtype
+    zeros = (
+        st.just(0) if dtype == "int16" else zero_points(dtype if dtype != "float32" else "uint8")
+    )
     return Prelu(
         shape=shape,
         alpha=tuple(kept[draw(st.integers(0, len(kept) - 1)) :]),
         dtype=dtype,
         scales=(draw(scales()), draw(scales()), draw(scales())),
-        zeros=(draw(zero_points(zero)), draw(zero_points(zero)), draw(zero_points(zero))),
+        zeros=(draw(zeros), draw(zeros), draw(zeros)),
         is_constant=draw(st.booleans()),
     )
 

@@ -47,6 +47,7 @@ ROUNDED = {
 }
 HAS_MORE = installed_rules().saturating_cast  # NEG and LOG of quantised types
 TABLES = ["ABS", "EXP", *(("NEG", "LOG") if HAS_MORE else ())]
+ROOTS = ["RSQRT", *(("SQRT",) if installed_rules().newer_types else ())]  # of quantised types
 TABLES_16 = ["ABS", "EXP", *(("NEG",) if HAS_MORE else ())]
 
 
@@ -85,6 +86,12 @@ def test_older_runtime_has_fewer_tables() -> None:
         assert reason == f"int8: {name} fails in this TFLite"
 
 
+def test_older_runtime_has_no_quantised_root() -> None:
+    older = replace(SIMT.target, rules=Rules(newer_types=False))
+    case = Activation(op="SQRT", dtype="int8", zeros=(-128, 0))
+    assert refusal(case.node(), older) == "int8: SQRT fails in this TFLite"
+
+
 INT8 = Activation(op="ABS", dtype="int8").node()
 REFUSALS = {
     **{
@@ -97,7 +104,26 @@ REFUSALS = {
         changed(changed(INT8, 0, dtype="uint8"), -1, dtype="uint8"),
         "uint8: only float32, int32, int8, int16",
     ),
-    "roots": (node("SQRT", "int8"), "int8: only float32"),
+    "roots16": (node("SQRT", "int16"), "int16: only float32, int8"),
+    **{
+        f"{name}_below_0": (
+            Activation(op=name, dtype="int8", zeros=(-127, 0)).node(),
+            f"zero point -127: {name} fails below 0, so it must be -128",
+        )
+        for name in ("SQRT", "RSQRT")
+    },
+    "wide_root": (
+        Activation(op="SQRT", dtype="int8", zeros=(-128, 0), scales=(1e20, 1.0)).node(),
+        "output scale 1.0: the root of 255 is 1.59687e+11 of it",
+    ),
+    "wide_reciprocal": (
+        Activation(op="RSQRT", dtype="int8", zeros=(-128, 0), scales=(1.0, 1e-7)).node(),
+        "a scale ratio of 1e+07: not within 2^-10 and 2^20",
+    ),
+    "small_reciprocal": (
+        Activation(op="RSQRT", dtype="int8", zeros=(-128, 0), scales=(1.0, 1e4)).node(),
+        "a scale ratio of 0.0001: not within 2^-10 and 2^20",
+    ),
     "scale": (
         changed(INT8, 0, quantization=None),
         "int8 without quantisation: scale and zero point are missing",
@@ -164,6 +190,26 @@ def test_every_8_bit_value(
 ) -> None:
     case = Activation(op=name, dtype="int8", scales=scales, zeros=zeros)
     assert_every_value(case, device, LANES_8)
+
+
+@pytest.mark.parametrize("out_zero", [-128, 5, 127])
+@pytest.mark.parametrize(
+    "scales", [(0.1, 0.1), (0.01, 0.1), (0.02, 0.5), (1.0, 1.0), (0.0039, 0.002), (7.0, 0.01)]
+)
+@pytest.mark.parametrize("name", ROOTS)
+def test_every_root(
+    name: str, scales: tuple[float, float], out_zero: int, device: DeviceInfo
+) -> None:
+    case = Activation(op=name, dtype="int8", scales=scales, zeros=(-128, out_zero), version=2)
+    assert_every_value(case, device, LANES_8)
+
+
+@given(data=st.data(), name=st.sampled_from(ROOTS), way=DRAWN_WAYS, seed=SEEDS)
+def test_drawn_roots(
+    device: DeviceInfo, data: st.DataObject, name: str, way: Way, seed: int
+) -> None:
+    case = data.draw(activations(name, ["int8"]))
+    assert_drawn(replace(case, zeros=(-128, case.zeros[1]), version=2), device, way, seed)
 
 
 @pytest.mark.parametrize("scales", [(0.001, 0.001), (0.0002, 0.003)])
