@@ -39,6 +39,8 @@ def lower_concatenation(node: Node, target: Target) -> tuple[Alternative, ...]:
     axis = axis_of(integer(node.options, "axis", 0), len(shape))
     moves, tables = [], []
     start = 0
+    if len(result.shape) != len(shape):
+        raise Unsupported(f"{shape_text(sources[0])} in, {shape_text(result)} out")
     for source in sources:
         require_types(source, result)
         if [*source.shape[:axis], 0, *source.shape[axis + 1 :]] != [
