@@ -30,9 +30,8 @@ class Rules:
     int16_sums_of_int32: bool = False
     # tflite-runtime's BATCH_MATMUL, of transposed left matrices with one right matrix for several.
     batch_matmul_mixes_rows: bool = False
-    reverses_first_axis: bool = (
-        False  # tflite-runtime's REVERSE_V2: of several axes the first alone
-    )
+    # tflite-runtime's REVERSE_V2, of several axes the first alone.
+    reverses_first_axis: bool = False
     saturating_cast: bool = True  # from floats; tflite-runtime leaves those out of range to C
     # DIV of int8 and int16, SQRT of int8 and PRELU of int16 run; in tflite-runtime they fail.
     newer_types: bool = True

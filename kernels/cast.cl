@@ -58,9 +58,10 @@ TILE(cast) {
     SOURCE word = input[i];
 #if RESULT_IS_BOOL && SOURCE_IS_LONG
     output[i] = (word.x | word.y) != 0u;
+#elif RESULT_IS_BOOL && SOURCE_IS_FLOAT
+    output[i] = (word & 0x7fffffffu) != 0u; /* -0.0 is nothing, too */
 #elif RESULT_IS_BOOL
-    // -0.0 is the one other word for nothing
-    output[i] = word != 0u && !(SOURCE_IS_FLOAT && word == 0x80000000u);
+    output[i] = word != 0u;
 #elif SOURCE_IS_FLOAT && RESULT_IS_LONG
     float value = as_float(word);
     uint2 answer = LOCAL(whole_part)(word);

@@ -145,9 +145,7 @@ THREE_PARTITIONS = net(
         ),
     ],
     ids=lambda value: (
-        "-".join(f"{k}={v}" for k, v in value.items())
-        if isinstance(value, dict)
-        else ""
+        "-".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else ""
     ),
 )
 def test_small_and_surplus_partitions_go_to_the_cpu(

@@ -144,8 +144,8 @@ def test_instructions_are_proven_one_by_one_and_a_crash_costs_one(
         monkeypatch,
         tmp_path,
         f"""
-open({str(asked)!r}, 'a').write(' '.join(sys.argv[5:]) + '\\n')
-for isa in sys.argv[5:]:
+open({str(asked)!r}, 'a').write(' '.join(sys.argv[7:]) + '\\n')
+for isa in sys.argv[7:]:
     if isa == 'device': print('{GOOD}')
     if isa == 'b': os.kill(os.getpid(), signal.SIGILL)
     if isa == 'd': sys.exit(1)
@@ -269,7 +269,7 @@ def test_a_failing_device_gives_way_to_the_next(
 ) -> None:
     monkeypatch.setattr(probe, "matching", lambda selector: (info(9), device))
     answers = {9: Proof("broken"), device.index: Proof(None, frozenset({"dot"}))}
-    monkeypatch.setattr(probe, "examine", lambda found: answers[found.index])
+    monkeypatch.setattr(probe, "examine", lambda found, profile: answers[found.index])
     with caplog.at_level(logging.WARNING, "delegate"):
         opened = open_device("words", profiling=False)
     assert opened.info == device
