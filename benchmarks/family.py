@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MobileNet V1 at any width and resolution, with random weights: its speed, not its answers."""
+"""Networks with random weights, for their speed: MobileNet V1 of any size, SqueezeNet."""
 
 from __future__ import annotations
 
@@ -21,6 +21,12 @@ _PAIRS = (
     (512, 1), (512, 1), (1024, 2), (1024, 1),
 )  # fmt: skip
 _FIRST = 32
+# Channels of each fire module's 1x1 before and of either half after it; None: a pooling.
+# Source: SqueezeNet (arXiv 1602.07360), as its version 1.1 has them.
+_FIRES: tuple[tuple[int, int] | None, ...] = (
+    None, (16, 64), (16, 64), None, (32, 128), (32, 128),
+    None, (48, 192), (48, 192), (64, 256), (64, 256),
+)  # fmt: skip
 _INPUT = Quantization((0.0078125,), (128,))
 _ACTIVATION = Quantization((float(np.float32(6 / 255)),), (0,))
 _LOGITS = Quantization((float(np.float32(0.166)),), (66,))
@@ -52,6 +58,31 @@ def mobilenet_v1(width: float, resolution: int) -> Graph:
     network.node("RESHAPE", [logits, shape], flat, {"new_shape": flat.shape})
     shares = network.tensor(flat.shape, _SHARES)
     network.node("SOFTMAX", [flat], shares, {"beta": 1.0})
+    return network.graph(picture, shares)
+
+
+def squeezenet(resolution: int = 224) -> Graph:
+    """Return SqueezeNet 1.1 in uint8: 3x3 convolutions, concatenations, no depthwise ones.
+
+    Shapes: picture (1, resolution, resolution, 3) -> shares (1, 1, 1, 1000)
+    """
+    network = Network(f"squeezenet_1.1_{resolution}, random weights")
+    x = picture = network.tensor((1, resolution, resolution, 3), _INPUT)
+    x = network.convolution(x, 64, 3, 2, activation="RELU")
+    for fire in _FIRES:
+        if fire is None:
+            x = network.pool("MAX_POOL_2D", x, 3, 2)
+            continue
+        squeezed, expanded = fire
+        x = network.convolution(x, squeezed, activation="RELU")
+        halves = [network.convolution(x, expanded, side, activation="RELU") for side in (1, 3)]
+        joined = network.tensor((*x.shape[:3], 2 * expanded), _ACTIVATION)
+        options = {"axis": 3, "fused_activation_function": "NONE"}
+        x = network.node("CONCATENATION", halves, joined, options)
+    x = network.convolution(x, 1000, activation="RELU")
+    x = network.pool("AVERAGE_POOL_2D", x, x.shape[1], x.shape[1])
+    shares = network.tensor(x.shape, _SHARES)
+    network.node("SOFTMAX", [x], shares, {"beta": 1.0})
     return network.graph(picture, shares)
 
 
@@ -122,6 +153,14 @@ class Network:
             self.tensor((1, -(-height // stride), -(-width // stride), out_c), quantization),
             options,
         )
+
+    def pool(self, op: str, x: Tensor, side: int, stride: int) -> Tensor:
+        """Add a pooling without padding."""
+        sizes = ((size - side) // stride + 1 for size in x.shape[1:3])
+        window = {"stride_w": stride, "stride_h": stride, "filter_width": side}
+        options = {"padding": "VALID", "filter_height": side, **window}
+        options["fused_activation_function"] = "NONE"
+        return self.node(op, [x], self.tensor((1, *sizes, x.shape[3]), x.quantization), options)
 
     def fully_connected(self, x: Tensor, outputs: int) -> Tensor:
         """Add a fully connected layer."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.family import mobilenet_v1
+from benchmarks.family import mobilenet_v1, squeezenet
 from benchmarks.missing import Skipped
 from benchmarks.peers import versions
 from benchmarks.results import Goal, RowResult
@@ -25,6 +25,7 @@ from label_image.runtime import Runtime
 MODELS = Path(__file__).resolve().parents[2] / "shared" / "models"
 V1 = "mobilenet_v1_1.0_224_quant"
 DEFAULT = "the default model"
+SQUEEZENET = "squeezenet_1.1 of random weights"
 POCL, RUSTICL, NVIDIA = "pocl", "rusticl", "nvidia"  # words of their platforms' names
 
 
@@ -52,12 +53,13 @@ class Setup:
             return str(path), ""
         if (cached := fetched(name)) is not None:
             return str(cached), ""
-        if name != V1:
+        made = {V1: lambda: mobilenet_v1(1.0, 224), SQUEEZENET: squeezenet}
+        if name not in made:
             raise Skipped(f"there is no {name}.tflite in {self.models.name}/ (--models)")
         path = self.folder / f"{name}.tflite"
         if not path.is_file():
-            path.write_bytes(write_model(mobilenet_v1(1.0, 224)))
-        return str(path), "random weights: the official file is not here"
+            path.write_bytes(write_model(made[name]()))
+        return str(path), "random weights: the official file is not here" if name == V1 else ""
 
     def _default(self) -> str:
         try:

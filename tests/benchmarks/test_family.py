@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.family import RESOLUTIONS, WIDTHS, Network, mobilenet_v1
+from benchmarks.family import RESOLUTIONS, WIDTHS, Network, mobilenet_v1, squeezenet
 from benchmarks.layers import multiply_adds
 from delegate import Graph, read_model, write_model
 from tests.support.compare import interpreter
@@ -71,3 +71,21 @@ def test_a_fully_connected_layer() -> None:
 def test_a_resolution_that_does_not_halve() -> None:
     with pytest.raises(ValueError, match="resolution 100"):
         mobilenet_v1(1.0, 100)
+
+
+def test_squeezenet_has_its_size_and_runs() -> None:
+    graph = read_model(write_model(squeezenet()))
+    parameters = sum(
+        node.inputs[1].data.size + node.inputs[2].data.size
+        for node in graph.nodes
+        if node.op == "CONV_2D"
+    )
+    assert parameters == 1_235_496  # what SqueezeNet 1.1 is known for
+    small = squeezenet(64)
+    made = interpreter(write_model(small))
+    picture = np.random.default_rng(1).integers(0, 255, (1, 64, 64, 3)).astype(np.uint8)
+    made.set_tensor(made.get_input_details()[0]["index"], picture)
+    made.invoke()
+    (scores,) = (made.get_tensor(each["index"]) for each in made.get_output_details())
+    assert scores.shape == (1, 1, 1, 1000)
+    assert scores.any()
