@@ -50,19 +50,27 @@ def _without_dynamic(graph: Graph, result: list[Verdict]) -> list[Verdict]:
         result = [(index, op, why if index in touching else reason) for index, op, reason in result]
 
 
-def compile_partition(partition: Partition, target: Target, choose: Choose) -> Program:
+def compile_partition(
+    partition: Partition, target: Target, choose: Choose, known: dict[Node, Step] | None = None
+) -> Program:
     """Return the program of a group of nodes.
+
+    `known`: steps of nodes that were compiled before, of which none is lowered again; those made
+    here join them.
 
     Raises:
         Unsupported: a node does not lower, with its index.
     """
-    steps = []
+    steps = {} if known is None else known
     for node in partition.nodes:
+        if node in steps:
+            continue
         try:
-            steps.append(Step(node.index, node.op, choose(node, _lower(node, target))))
+            steps[node] = Step(node.index, node.op, choose(node, _lower(node, target)))
         except Unsupported as refusal:
             raise Unsupported(f"node {node.index} ({node.op}): {refusal}") from None
-    return Program(tuple(steps), partition.inputs, partition.outputs)
+    in_order = tuple(steps[node] for node in partition.nodes)
+    return Program(in_order, partition.inputs, partition.outputs)
 
 
 def rewritten(partition: Partition, target: Target, check: Check) -> Partition:

@@ -12,7 +12,7 @@ from delegate import compiler
 from delegate.errors import DeviceError
 from delegate.graph.ir import Graph, Node
 from delegate.graph.partition import Partition
-from delegate.launch import Alternative, Program, Rules, Target, first_that_runs
+from delegate.launch import Alternative, Program, Rules, Step, Target, first_that_runs
 from delegate.probe import open_device
 from delegate.profiles import DeviceProfile
 from delegate.runtime.bench import DeviceBench, same_outputs
@@ -94,10 +94,11 @@ class Engine:
                 build.
         """
         choose = partial(self._tuner.choose, batch=batch)
-        programs = [compiler.compile_partition(partition, target, choose)]
+        steps: dict[Node, Step] = {}  # of the nodes that passes leave as they are
+        programs = [compiler.compile_partition(partition, target, choose, steps)]
         fused = compiler.rewritten(partition, target, self._bench.check)
         if fused is not partition:
-            programs.insert(0, compiler.compile_partition(fused, target, choose))
+            programs.insert(0, compiler.compile_partition(fused, target, choose, steps))
         if batch == 1 and target.group_items > 1 and self.device.proven & ORDERS:
             # Launches of a few microseconds measure alike one by one, but not within one launch:
             # what lower() expects to be fastest is worth a try, too.
@@ -146,10 +147,12 @@ class Engine:
             for step in (step for program in programs for step in program.steps):
                 digest.update(self._tuner.signature([step.alternative]).encode())
             name = self._tuner.remembered(digest.hexdigest()[:24], measure) or first
-        chosen = made.pop(name, None) or self._made(*ways.get(name, ways[first]), batch=batch)
+        chosen = made.pop(name, None)
         for other in made.values():
             other.close()
-        chosen.repeat(1)  # drivers load code and find memory at the first run: not in the user's
+        if chosen is None:
+            chosen = self._made(*ways.get(name, ways[first]), batch=batch)
+            chosen.repeat(1)  # a driver's first run finds code and memory: not the user's
         return chosen
 
     def _agrees(self, executor: Executor, made: Mapping[str, Executor]) -> bool:

@@ -144,8 +144,7 @@ class OpenCLDelegate:
         present = _match_plan(self._graph, plan, shapes, constants)
         if self._target is None:
             self._target = self._engine.target(rules_of_caller(context))
-        graph = _known(self._graph, shapes)
-        claim = _Claim(self._graph, graph, self._target, self._engine, self._limits)
+        claim = _Claim(self._graph, shapes, self._target, self._engine, self._limits)
         claim.judge(present)
         if context in self._claims:
             self._claims.pop(context).close()  # its interpreter was given up half made
@@ -155,7 +154,7 @@ class OpenCLDelegate:
         if _log.isEnabledFor(logging.DEBUG):
             rules = self._target.rules
             whose = f"{self.device_name}, for {rules.runtime} {rules.version}"
-            _log.debug("graph on %s\n%s", whose, dump.table(graph, self.verdicts))
+            _log.debug("graph on %s\n%s", whose, dump.table(claim.graph, self.verdicts))
         return [index for index, _, reason in claim.verdicts if reason is None]
 
     def partition(self, context: int, nodes: tuple[int, ...]) -> _PartitionKernel:
@@ -192,11 +191,12 @@ class _Claim:
     """
 
     def __init__(
-        self, file: Graph, graph: Graph, target: Target, engine: Engine, limits: _Limits
+        self, file: Graph, shapes: Shapes, target: Target, engine: Engine, limits: _Limits
     ) -> None:
-        """`file`: the graph as it was read; `graph`: with the shapes and values known now."""
+        """`file`: the graph as it was read; `graph` is the same with what is known at `shapes`."""
         self._file = file
-        self._graph = graph
+        self._shapes = shapes
+        self.graph = _known(file, shapes)
         self._target = target
         self._engine = engine
         self._limits = limits
@@ -211,20 +211,20 @@ class _Claim:
 
     def judge(self, present: Collection[int]) -> None:
         """Fill `verdicts`, and an executor for each partition they lead to."""
-        self.verdicts = self._engine.verdicts(self._graph, self._target, self._limits.exclude_ops)
+        self.verdicts = self._engine.verdicts(self.graph, self._target, self._limits.exclude_ops)
         self._refuse(
-            [index for index in range(len(self._graph.nodes)) if index not in present],
+            [index for index in range(len(self.graph.nodes)) if index not in present],
             "another delegate took it",
         )
         while True:
-            groups = partitions(self._graph, self._claimed())
+            groups = partitions(self.graph, self._claimed())
             dropped = self._too_small_or_too_many(groups) or self._do_not_fit(groups)
             if not dropped:
                 return
 
     def take(self, nodes: tuple[int, ...]) -> _PartitionKernel:
         """Return the kernel of TFLite's group, whose executor is ready if it was foreseen."""
-        group = partition_of(self._graph, nodes)
+        group = partition_of(self.graph, nodes)
         self._taken.update(nodes)
         executor = self._executors.pop(_indices(group), None)
         return _PartitionKernel(self, group, executor)
@@ -235,7 +235,9 @@ class _Claim:
 
     def repartition(self, partition: Partition, shapes: Shapes) -> Partition:
         """Return the same nodes at other shapes."""
-        return partition_of(_known(self._file, shapes), _indices(partition))
+        # TFLite prepares every partition once more at the shapes that were just judged.
+        graph = self.graph if shapes == self._shapes else _known(self._file, shapes)
+        return partition_of(graph, _indices(partition))
 
     def close(self) -> None:
         """Release executors no kernel has taken over."""
@@ -259,9 +261,7 @@ class _Claim:
             if len(group.nodes) < least:
                 why = f"a partition of {len(group.nodes)}: min_nodes_per_partition is {least}"
             elif (
-                least == 0
-                and len(group.nodes) < len(self._graph.nodes)
-                and work(group) < LEAST_WORK
+                least == 0 and len(group.nodes) < len(self.graph.nodes) and work(group) < LEAST_WORK
             ):
                 why = f"a partition of {len(group.nodes)} that costs a CPU less than the detour"
             if why is not None:

@@ -64,13 +64,14 @@ def _values(node: Node) -> Values | None:
     inputs = [t for t in node.inputs if t is not None]
     if not is_weights and result.dtype not in _INDEX_TYPES:
         return None
+    if node.op == "SHAPE":
+        arrays = [np.asarray(inputs[0].shape)]  # whatever its values are
+    elif any(t.data is None for t in inputs):
+        return None
+    else:
+        arrays = [np.asarray(t.data) for t in inputs]
     try:
-        if node.op == "SHAPE":
-            values = np.asarray(inputs[0].shape)
-        elif any(t.data is None for t in inputs):
-            return None
-        else:
-            values = _FOLDERS[node.op]([np.asarray(t.data) for t in inputs], node)
+        values = _FOLDERS[node.op](arrays, node)
     except (ArithmeticError, IndexError, KeyError, TypeError, ValueError):
         return None  # contradicts itself: TFLite is to say so
     if not is_weights and values.size > MOST_ELEMENTS:
@@ -117,9 +118,7 @@ def _slice(inputs: Sequence[Values], node: Node) -> Values:
 
 def _strided_slice(inputs: Sequence[Values], node: Node) -> Values:
     source, begins, ends, strides = inputs
-    if any(node.options[f"{mask}_mask"] for mask in ("ellipsis", "new_axis")) or node.options.get(
-        "offset"
-    ):
+    if any(node.options.get(name) for name in ("ellipsis_mask", "new_axis_mask", "offset")):
         raise ValueError("masks that are not known here")
     parts: list[slice | int] = []
     rows = zip(begins.tolist(), ends.tolist(), strides.tolist(), strict=True)

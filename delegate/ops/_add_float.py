@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from delegate.errors import Unsupported
 from delegate.graph.ir import Tensor
 from delegate.ops import _quantize
+from delegate.ops._fixed_point import rescale
 
 LEFT_SHIFT = 20  # Source: tflite/kernels/add.cc, the 8-bit value
 ROUND = 12582912.0  # 1.5 * 2^23: a float near it has no fraction, so adding it rounds
@@ -36,10 +37,7 @@ class Rescaling:
 
         Source: tflite/kernels/internal/common.h MultiplyByQuantizedMultiplier
         """
-        right = max(-self.shift, 0)
-        high = ((values << max(self.shift, 0)) * self.multiplier + (1 << 30)) >> 31
-        mask = (1 << right) - 1
-        return (high >> right) + ((high & mask) > (mask >> 1) + (high < 0))
+        return rescale(values, self.multiplier, self.shift)
 
 
 @dataclass(frozen=True, slots=True)

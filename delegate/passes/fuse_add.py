@@ -22,15 +22,19 @@ def rewrite(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:
     gone: set[Node] = set()
     nodes = []
     for node in partition.nodes:
-        made = [
-            partition.nodes[place[tensor]]
+        # Where each convolution stands whose result this ADD alone reads.
+        places = [
+            place[tensor]
             for tensor in node.inputs
-            if tensor in place and readers.count(tensor) == 1 and tensor not in partition.outputs
+            if node.op == "ADD"
+            and tensor in place
+            and partition.nodes[place[tensor]].op == "CONV_2D"
+            and readers.count(tensor) == 1
+            and tensor not in partition.outputs
         ]
-        convolutions = [each for each in made if each.op == "CONV_2D"]
-        if node.op == "ADD" and len(node.inputs) == 2 and convolutions:
+        if places and len(node.inputs) == 2:
             # The later one, as the other has to be there.
-            last = max(convolutions, key=partition.nodes.index)
+            last = partition.nodes[max(places)]
             fused = _joined(last, node)
             if accepts(fused):
                 gone.add(last)

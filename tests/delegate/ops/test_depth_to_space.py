@@ -11,16 +11,18 @@ from delegate import DeviceInfo, Node
 from tests.support.cases import LANES_8, SEEDS, Way, changed, refusal
 from tests.support.model import op
 from tests.support.moves import (
+    BLOCK_TYPES,
+    BLOCKS,
     MOVE_WAYS,
     assert_moved,
     assert_moved_or_refused,
-    like,
+    deep_and_wide,
+    drawn_blocks,
 )
 
 
 def blocks(n: int, h: int, w: int, c: int, block: int, dtype: str = "uint8") -> Node:
-    deep = like((n, h, w, c * block * block), dtype)
-    wide = like((n, h * block, w * block, c), dtype)
+    deep, wide = deep_and_wide(n, h, w, c, block, dtype)
     return op("DEPTH_TO_SPACE", [deep], [wide], {"block_size": block})
 
 
@@ -41,14 +43,7 @@ REFUSALS = {
         "int16: only uint8, int8, int32, int64, float32",
     ),
 }
-CASES = {
-    "one_channel": blocks(2, 3, 5, 1, 2),
-    "channels": blocks(1, 7, 5, 16, 2),
-    "odd": blocks(2, 3, 4, 5, 3),
-    "block_1": blocks(2, 3, 4, 5, 1),
-    "one_pixel": blocks(1, 1, 1, 3, 4),
-    "large": blocks(1, 33, 37, 3, 2),
-}
+CASES = {name: blocks(*sizes) for name, sizes in BLOCKS.items()}
 
 
 @pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
@@ -62,22 +57,11 @@ def test_exact(device: DeviceInfo, case: str, way: Way) -> None:
     assert_moved(device, CASES[case], way)
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "int8", "int32", "int64", "float32"])
+@pytest.mark.parametrize("dtype", BLOCK_TYPES)
 def test_types(device: DeviceInfo, dtype: str) -> None:
     assert_moved(device, blocks(2, 3, 4, 5, 2, dtype), LANES_8)
 
 
-NODES = st.builds(
-    blocks,
-    st.integers(1, 3),
-    st.integers(1, 5),
-    st.integers(1, 5),
-    st.integers(1, 9),
-    st.integers(1, 4),
-    st.sampled_from(["uint8", "int8", "int32", "int64", "float32"]),
-)
-
-
-@given(node=NODES, way=st.sampled_from(MOVE_WAYS), seed=SEEDS)
+@given(node=drawn_blocks(blocks), way=st.sampled_from(MOVE_WAYS), seed=SEEDS)
 def test_drawn(device: DeviceInfo, node: Node, way: Way, seed: int) -> None:
     assert_moved_or_refused(device, node, way, seed)
