@@ -68,7 +68,7 @@ def test_two_commands_set_everything_up() -> None:
     assert len(SETTING_UP) == 2
     main_job, tests = SETTING_UP
     assert main_job.endswith("&& label_image --use_gpu --image grace_hopper.bmp")
-    assert tests.endswith("&& python -m pytest")
+    assert tests.endswith("&& python -m pytest -n auto --dist worksteal")
 
 
 @pytest.mark.device
