@@ -73,7 +73,10 @@ def wide_sums(
         Unsupported: a bias that does not fit or that this TFLite misreads, scales that do not fit.
     Source: tflite/kernels/conv.cc, depthwise_conv.cc, transpose_conv.cc
     """
+    is_depthwise = channel_axis == 3
     values, is_int32 = wide_bias(bias, weights.shape[channel_axis], rules)
+    # TFLite's depthwise sums are int64 whatever the version, its other ones may be int32.
+    is_int32 &= not (is_depthwise and bias is None)
     pairs = [
         _quantize.quantize_multiplier(real)
         for real in real_scales(source, weights, result, channel_axis)

@@ -35,16 +35,16 @@ def scales_and_bias(
 
 
 def convolution16(
-    case: Convolution, seed: int = 0, groups: int = 1, bias_dtype: str = "int64"
+    case: Convolution, seed: int = 0, groups: int = 1, bias_dtype: str | None = "int64"
 ) -> Node:
-    """Return CONV_2D or DEPTHWISE_CONV_2D of int16."""
+    """Return CONV_2D or DEPTHWISE_CONV_2D of int16; `bias_dtype` None: a depthwise one without."""
     height, width, in_c = case.size
     out_c = in_c * case.depth_multiplier or case.out_c
     shape = (out_c, *case.kernel, in_c // groups)
     if case.depth_multiplier:
         shape = (1, *case.kernel, out_c)
     weight_scales, bias, out_scale = scales_and_bias(
-        out_c, case.multiplier, case.per_channel, seed, bias_dtype
+        out_c, case.multiplier, case.per_channel, seed, bias_dtype or "int64"
     )
     weights = np.maximum(integers(shape, "int8", seed), -127)
     axis = 3 if case.depth_multiplier else 0
@@ -53,7 +53,7 @@ def convolution16(
         [
             t((case.batch, height, width, in_c), "int16", IN_SCALE),
             const(weights, weight_scales, axis=axis),
-            bias,
+            *([bias] if bias_dtype else []),
         ],
         [t((case.batch, *case.out_size(), out_c), "int16", out_scale)],
         {

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Node, ops
 from delegate.launch import Constant, Rules
@@ -278,11 +279,27 @@ def test_int32_bias(multiplier: float, way: Way, device: DeviceInfo) -> None:
     assert_exact_way(chain_model([convolution16(case, bias_dtype="int32")]), device, way)
 
 
+# CONV_2D must have one.
+@pytest.mark.parametrize("way", [PLAIN, LANES_8], ids=str)
+@pytest.mark.parametrize("multiplier", [2.0**-9, 2.0**-9 * 0.71])
+def test_depthwise_without_a_bias(multiplier: float, way: Way, device: DeviceInfo) -> None:
+    case = replace(DEPTHWISE, size=(23, 19, 11), multiplier=multiplier)
+    assert_exact_way(chain_model([convolution16(case, bias_dtype=None)]), device, way)
+
+
 @given(case=convolutions16(), way=DRAWN_WAYS, seed=SEEDS)
 def test_drawn_conv_2d(device: DeviceInfo, case: Convolution, way: Way, seed: int) -> None:
     assert_exact_or_refused(chain_model([convolution16(case, seed)]), device, way, seed)
 
 
-@given(case=convolutions16(is_depthwise=True), way=DRAWN_WAYS, seed=SEEDS)
-def test_drawn_depthwise(device: DeviceInfo, case: Convolution, way: Way, seed: int) -> None:
-    assert_exact_or_refused(chain_model([convolution16(case, seed)]), device, way, seed)
+@given(
+    case=convolutions16(is_depthwise=True),
+    bias=st.sampled_from(["int64", None]),
+    way=DRAWN_WAYS,
+    seed=SEEDS,
+)
+def test_drawn_depthwise(
+    device: DeviceInfo, case: Convolution, bias: str | None, way: Way, seed: int
+) -> None:
+    model = chain_model([convolution16(case, seed, bias_dtype=bias)])
+    assert_exact_or_refused(model, device, way, seed)
