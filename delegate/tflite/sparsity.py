@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sparse constant's stored values -> all of them. Knows the format, not the file's bytes."""
+"""A sparse constant's stored values -> all of them, and back. Knows the format, not the file."""
 
 from __future__ import annotations
 
@@ -76,6 +76,22 @@ def dense(values: NDArray[np.generic], shape: tuple[int, ...], table: Table) -> 
     result = np.zeros(math.prod(shape), values.dtype)
     result[place] = values[at]
     return result.reshape(shape)
+
+
+def compressed(
+    values: NDArray[np.generic],
+) -> tuple[NDArray[np.generic], NDArray[np.int32], NDArray[np.int32]]:
+    """Return what is not 0, and of the last dimension the segments and indices: dense()'s inverse.
+
+    All other dimensions are dense, in their own order.
+
+    Shapes:
+        values (..., width) -> (stored,), (rows + 1,), (stored,)
+    """
+    rows = values.reshape(-1, values.shape[-1])
+    is_stored = rows.astype(bool)
+    segments = np.concatenate([[0], is_stored.sum(1).cumsum()]).astype(np.int32)
+    return rows[is_stored], segments, np.nonzero(is_stored)[1].astype(np.int32)
 
 
 def _block_size(level: Table) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from flatbuffers import number_types
 
 from delegate.graph.ir import Graph, Node, Tensor
-from delegate.tflite import schema
+from delegate.tflite import schema, sparsity
 
 _BUFFER_ALIGNMENT = 16  # schema.fbs: `data:[ubyte] (force_align: 16)`
 
@@ -26,12 +26,13 @@ class _Written(int):
 def write_model(graph: Graph) -> bytes:
     """Return the graph as a .tflite file; equal graphs give equal bytes.
 
-    Options left out of a node get the schema's defaults. What a Graph does not hold is not
-    written: intermediate tensors of LSTMs, metadata, signatures, other subgraphs.
+    Options left out of a node get the schema's defaults. Of a sparse constant the last dimension is
+    stored sparse, however it was. What a Graph does not hold is not written: intermediate tensors
+    of LSTMs, metadata, signatures, other subgraphs.
 
     Raises:
         ValueError: an option, a type or a constant does not fit the schema; a tensor is not the
-            graph's own; the graph has sparse constants or several subgraphs.
+            graph's own; a sparse one has no values; the graph has several subgraphs.
     """
     if graph.subgraphs != 1:
         raise ValueError(f"a graph of a model with {graph.subgraphs} subgraphs cannot be written")
@@ -91,8 +92,6 @@ def _index(graph: Graph, tensor: Tensor | None, where: str) -> int:
 
 def _tensor(builder: Any, tensor: Tensor, buffer: int) -> int:
     where = f"tensor {tensor.index} {tensor.name!r}"
-    if tensor.is_sparse:
-        raise ValueError(f"{where} is sparse: its data is not in the graph")
     quantization = tensor.quantization
     values = {
         "shape": tensor.shape,
@@ -111,8 +110,29 @@ def _tensor(builder: Any, tensor: Tensor, buffer: int) -> int:
         ),
         "is_variable": tensor.is_variable,
         "shape_signature": tensor.shape_signature or None,
+        "sparsity": _sparsity(builder, tensor, where) if tensor.is_sparse else None,
     }
     return _table(builder, "Tensor", values)
+
+
+def _sparsity(builder: Any, tensor: Tensor, where: str) -> int:
+    if tensor.data is None or not tensor.shape:
+        raise ValueError(f"{where} is sparse, but its values are not in the graph")
+    _, segments, indices = sparsity.compressed(tensor.data)
+    kinds, formats = schema.enum_values("SparseIndexVector"), schema.enum_values("DimensionType")
+    levels = [
+        _table(builder, "DimensionMetadata", {"format": formats["DENSE"], "dense_size": size})
+        for size in tensor.shape[:-1]
+    ]
+    last: dict[str, Any] = {"format": formats["SPARSE_CSR"]}
+    for name, listed in (("array_segments", segments), ("array_indices", indices)):
+        last[f"{name}_type"] = kinds["Int32Vector"]
+        last[name] = _table(builder, "Int32Vector", {"values": listed})
+    parameters = {
+        "traversal_order": range(len(tensor.shape)),
+        "dim_metadata": [*levels, _table(builder, "DimensionMetadata", last)],
+    }
+    return _table(builder, "SparsityParameters", parameters)
 
 
 def _buffer(builder: Any, tensor: Tensor) -> int:
@@ -128,6 +148,8 @@ def _buffer(builder: Any, tensor: Tensor) -> int:
             f"tensor {tensor.index} {tensor.name!r} is {tensor.dtype} of shape {tensor.shape}, "
             f"but its data is {data.dtype} of shape {data.shape}"
         )
+    if tensor.is_sparse:
+        data = sparsity.compressed(data)[0]
     content = data.astype(dtype or np.uint8, copy=False).tobytes()
     # As Builder.CreateByteVector does, which knows no alignment.
     builder.StartVector(1, len(content), _BUFFER_ALIGNMENT)

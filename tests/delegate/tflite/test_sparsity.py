@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from delegate import DeviceInfo, OpenCLDelegate, read_model
+from delegate import DeviceInfo, OpenCLDelegate, read_model, write_model
 from delegate.tflite import writer
 from tests.support.compare import interpreter, invoke, refusals
 from tests.support.model import chain_model, const, op, t
@@ -143,6 +143,20 @@ def test_weights_behind_a_densify_run_on_the_device(
     assert refusals(delegate) == {}
     x = [np.arange(12, dtype=np.float32).reshape(3, 4)]
     np.testing.assert_array_equal(invoke(ours, x)[0], invoke(reference, x)[0])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+@pytest.mark.parametrize("shape", [(7,), (5, 6), (3, 1, 4, 2)], ids=str)
+def test_what_was_written_is_read_again(shape: tuple[int, ...], dtype: str) -> None:
+    rng = np.random.default_rng(5)
+    values = (rng.integers(-9, 9, shape) * (rng.random(shape) < 0.4)).astype(dtype)
+    stored, dense_again = replace(const(values, name="sparse"), is_sparse=True), t(shape, dtype)
+    model = chain_model([op("DENSIFY", [stored], [dense_again])])
+    found = dense_of(model)
+    assert found is not None
+    np.testing.assert_array_equal(found, values)
+    np.testing.assert_array_equal(invoke(interpreter(model), [])[0], values)
+    assert write_model(read_model(model)) == model
 
 
 WRONG = {

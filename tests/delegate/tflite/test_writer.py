@@ -347,7 +347,7 @@ def test_a_constant_that_is_not_its_tensor_s_is_refused(data: np.ndarray[Any, An
         write_model(relu(data=data))
 
 
-def test_a_sparse_constant_is_refused() -> None:
+def test_a_sparse_constant_without_values_is_refused() -> None:
     with pytest.raises(ValueError, match="tensor 0 't0' is sparse"):
         write_model(relu(is_sparse=True))
 
