@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -13,8 +12,6 @@ import numpy as np
 from delegate import Graph, Node, Tensor
 from delegate_test.build import (
     Case,
-    case,
-    constant,
     dtype_of,
     graph,
     node,
@@ -233,24 +230,8 @@ _CHAINS: dict[str, Callable[[_Chain], list[Tensor]]] = {
 }
 
 
-def _half_weights(op: str, kernel: int) -> Graph:
-    """Return a float convolution whose weights are kept as float16."""
-    step = Convolution(op=op, size=(7, 6, 5), kernel=(kernel, kernel)).node("float32", None)
-    source, weights, bias = step.inputs
-    assert weights is not None
-    assert weights.data is not None
-    stored = constant(weights.data.astype(np.float16))
-    widened = tensor(weights.shape)
-    inputs = [source, widened, bias]
-    wide = node("DEQUANTIZE", [stored], [widened], {}, 3)
-    return graph([wide, dataclasses.replace(step, inputs=tuple(inputs))])
-
-
 def cases() -> Iterator[Case]:
     """Yield this family's cases."""
-    for op, kernel in itertools.product(("CONV_2D", "DEPTHWISE_CONV_2D"), (1, 3)):
-        detail = f"float16_weights-{op.lower()}-k{kernel}"
-        yield case("chain", "float32", detail, _half_weights, op, kernel, op="chain")
     for name, kind, size, batch in itertools.product(_CHAINS, KINDS, _SIZES, (1, 2)):
         shape = (batch, *size)
         yield Case(

@@ -118,6 +118,8 @@ def _graph(
         limits = (1e-3, 50.0) if dtype == "float32" else (-127, 127)
     elif (op == "EXP" and dtype == "float32") or op in ("SIN", "COS"):
         limits = (-20.0, 20.0)
+    elif op in ("ABS", "NEG") and dtype == "int32":
+        limits = (1 - 2**31, 2**31 - 1)  # C leaves open what becomes of the least number
     version = {"uint8": 1, "float32": 1, "int8": 2, "int16": 3}.get(dtype, 1)
     version = {
         ("ABS", "int16"): 3, ("ABS", "int32"): 4, ("ABS", "int8"): 2, ("EXP", "int16"): 2,
