@@ -178,7 +178,10 @@ def _write(settings: Settings, report: Report) -> None:
             print(text, end="")
             continue
         try:
-            write_whole(Path(target), text)
+            path = Path(target)
+            if name == "coverage" and path.is_file():
+                text = coverage.placed(path.read_text("utf-8"), text)
+            write_whole(path, text)
         except OSError as error:
             raise UsageError(f"cannot write {target}: {error.strerror}") from None
 

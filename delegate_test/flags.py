@@ -171,7 +171,7 @@ def _parser() -> argparse.ArgumentParser:
         add(f"--{name}", metavar="FILE", help=f"write {what}; - is stdout")
     for name, what in (
         ("lava", "LAVA's signals"),
-        ("coverage", "the table op x type in Markdown"),
+        ("coverage", "the table op x type in Markdown, or renew a page that marks its place"),
     ):
         words = f"write {what} (default: stdout)"
         add(f"--{name}", nargs="?", const="-", metavar="FILE", help=words)

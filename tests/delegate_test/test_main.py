@@ -19,6 +19,7 @@ import pytest
 from delegate import write_model
 from delegate_test.__main__ import main
 from delegate_test.cases.chains import chain_graph
+from delegate_test.coverage import BEGIN, END
 from tests.support.process import ROOT
 
 Run = Callable[..., int]
@@ -77,6 +78,18 @@ def test_every_output(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert "<td>CONV_2D</td>" in texts["html"]
     assert list(Path().glob("*.part")) == []
     capsys.readouterr()
+
+
+def test_a_page_keeps_what_is_around_its_table(run: Run) -> None:
+    page = Path("page.md")
+    page.write_text(f"before\n\n{BEGIN}\nold\n{END}\n\nafter\n")
+    for _ in range(2):
+        assert run("pass_through", "--coverage", str(page)) == 0
+        text = page.read_text()
+        assert text.startswith(f"before\n\n{BEGIN}\n")
+        assert text.endswith(f"\n{END}\n\nafter\n")
+        assert "\n| ADD, CONV_2D | exact |\n" in text
+        assert "old" not in text
 
 
 def test_a_baseline_is_written_and_kept_to(run: Run) -> None:
