@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
+import time
 import warnings
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -20,6 +21,8 @@ from delegate.runtime import forbidden
 from delegate.runtime.device import Device, opencl
 
 OPTIONS = ["-cl-std=CL1.2"]
+_LONG_SECONDS = 0.02  # a binary that takes longer is compiled for, not read
+_ASKING_SECONDS = 1.0  # a process, for such binaries; later starts ask for the others
 _log = logging.getLogger("delegate")
 _INCLUDE = re.compile(r'^#include "(\w+\.clh)"$', re.MULTILINE)
 
@@ -60,6 +63,12 @@ class Kernels:
         self._programs: dict[str, cl.Program] = {}
         self._failures: dict[str, KernelBuildError] = {}
         self._device = device
+        identity = hashlib.sha256(device.identity.encode()).hexdigest()[:40]
+        self._keeping = f"devices/{identity}-keeping"
+        known = disk_cache.load(self._keeping)
+        # Whether the driver itself keeps what it compiled; None: no binary has taken long yet.
+        self._driver_keeps = None if known is None else known == b"yes"
+        self._seconds_left = _ASKING_SECONDS
 
     def build(self, launch: Launch) -> cl.Program:
         """Return the built program of a launch.
@@ -99,7 +108,7 @@ class Kernels:
         identity = "\0".join((self._device.identity, *OPTIONS, *self._own_options(file), source))
         name = f"programs/{file}-{hashlib.sha256(identity.encode()).hexdigest()[:40]}.bin"
         binary = disk_cache.load(name)
-        if binary is not None:
+        if binary:
             try:
                 with opencl("clCreateProgramWithBinary"):
                     program = cl.Program(self._device.context, [self._device.cl_device], [binary])
@@ -107,14 +116,37 @@ class Kernels:
             except DeviceError:
                 pass  # a driver may refuse its own old binary: build it again
         program = self._compile(cl.Program(self._device.context, source), file)
+        if self._driver_keeps and (binary is None or self._seconds_left <= 0):
+            disk_cache.store(name, b"")  # a later start asks: it has less to do
+        else:
+            self._keep(program, file, source, name)
+        return program
+
+    def _keep(self, program: cl.Program, file: str, source: str, name: str) -> None:
+        """Store a program's binary."""
+        begin = time.perf_counter()
         try:
             with opencl("clGetProgramInfo"):
                 binaries = program.get_info(cl.program_info.BINARIES)
         except DeviceError:
-            return program  # a driver without binaries: it builds at each start
+            return  # a driver without binaries: it builds at each start
+        asked = time.perf_counter() - begin
+        self._seconds_left -= asked
         if binaries and binaries[0]:
             disk_cache.store(name, binaries[0])
-        return program
+        if self._driver_keeps is None and asked > _LONG_SECONDS:
+            self._driver_keeps = self._is_kept(asked, file, source)
+            disk_cache.store(self._keeping, b"yes" if self._driver_keeps else b"no")
+
+    def _is_kept(self, asked: float, file: str, source: str) -> bool:
+        """Whether a driver that took so many seconds for a binary builds it again in far less.
+
+        NOTE: for a binary PoCL compiles for work-groups of any size, and before the first run again
+        for those that run. It keeps the second on disk; the first saves later starts its front end.
+        """
+        begin = time.perf_counter()
+        self._compile(cl.Program(self._device.context, source), file)
+        return time.perf_counter() - begin < asked / 2
 
     def _limited(self, source: str) -> str:
         profile = self._device.profile

@@ -14,11 +14,13 @@ import pytest
 from delegate import DeviceInfo, KernelBuildError, cache
 from delegate.launch import Launch, Target
 from delegate.ops import lower
+from delegate.runtime import kernels as kernels_module
 from delegate.runtime.device import Device
 from delegate.runtime.kernels import Kernels, defines_of, source_of
 from tests.support.nets import net
 from tests.support.opencl import opencl_error
 
+POOL = lower(net([("AVERAGE_POOL_2D", [0], 1)]).nodes[0], Target())[-1].launches[0]
 ADD = lower(net([("ADD", [0, 0], 1)]).nodes[0], Target())[-1].launches[0]
 
 
@@ -27,6 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache folder of the test's own."""
     monkeypatch.setenv("TFLITE_OPENCL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(cache, "_said", set())
+    monkeypatch.setattr(Kernels, "_is_kept", lambda *_: False)
     return tmp_path / "cache"
 
 
@@ -61,6 +64,37 @@ def test_a_program_is_built_once_then_loaded(
     Kernels(opened).build(ADD)
     Kernels(Device(device)).build(ADD)
     assert builds == ["source", "binary", "binary"]
+
+
+def test_a_binary_that_takes_long_is_asked_for_at_a_later_start(
+    device: DeviceInfo, folder: Path, builds: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels_module, "_LONG_SECONDS", -1.0)
+    monkeypatch.setattr(Kernels, "_is_kept", lambda *_: True)
+    Kernels(Device(device)).build(ADD)  # now it is known that binaries take long
+
+    for left in (1.0, 0.0, 1.0, 1.0):
+        monkeypatch.setattr(kernels_module, "_ASKING_SECONDS", left)
+        Kernels(Device(device)).build(POOL)
+    # The first notes that the driver has it, the second has no time, the third asks.
+    assert builds == ["source", "source", "source", "source", "binary"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "again", "kept"),
+    [
+        (0.050, 0.022, True),  # PoCL: compiles for the binary, and has what it built
+        (0.050, 0.095, False),  # compiles for the binary, and at each start again
+    ],
+)
+def test_what_a_driver_keeps(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, asked: float, again: float, kept: bool
+) -> None:
+    opened = Kernels(Device(device))
+    clock = iter([7.0, 7.0 + again])
+    monkeypatch.setattr(kernels_module.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(opened, "_compile", lambda program, file: program)
+    assert opened._is_kept(asked, "add", "kernel void f() {}") is kept
 
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
