@@ -19,6 +19,7 @@ from delegate.runtime.executor import FORMS, ONE_BY_ONE, PERSISTENT, Executor
 from delegate.runtime.persistent import ORDERS
 from delegate.tune import Tuner
 from tests.support.nets import conv_pool, net
+from tests.support.opencl import records
 
 CHAIN = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2)])
 
@@ -46,6 +47,8 @@ def test_the_fastest_form_is_taken(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, fastest: str
 ) -> None:
     engine = Engine(device.index, tune="full")
+    if records(device):
+        engine.device.proven |= {PROVEN}
     repeat = Executor.repeat
 
     def told(self: Executor, count: int, wait: bool = False) -> float:

@@ -8,18 +8,19 @@ import pyopencl as cl
 import pytest
 
 from delegate import DeviceError, DeviceInfo
-from delegate.probe import open_device
 from delegate.runtime.command_buffer import PROVEN, CommandBuffer, _check
 from delegate.runtime.device import Device
 from delegate.runtime.executor import ONE_BY_ONE, RECORDED, Executor
 from delegate.runtime.kernels import Kernels
 from tests.delegate.runtime.test_executor import SUMS, program_of, run, sums
+from tests.support.opencl import records
 
 
 def test_the_same_outputs_at_each_run(device: DeviceInfo) -> None:
-    opened = open_device(device.index)
+    is_recorded = records(device)
+    opened = Device(device, proven=[PROVEN] * is_recorded)
     executor = Executor(opened, Kernels(opened), program_of(SUMS), form=RECORDED)
-    assert executor.form == (RECORDED if PROVEN in opened.proven else ONE_BY_ONE)
+    assert executor.form == (RECORDED if is_recorded else ONE_BY_ONE)
     rng = np.random.default_rng(5)
     for _ in range(5):
         values = rng.integers(0, 256, 18).astype(np.uint8)
