@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 
@@ -51,7 +52,9 @@ class Engine:
         """
         if isinstance(exclude_isa, str):
             raise TypeError(f"exclude_isa is a list of names: ['{exclude_isa}']")
+        begun = time.perf_counter()
         self.device: Device = open_device(selector, profiling, profile)
+        seconds = time.perf_counter() - begun
         excluded = frozenset(exclude_isa)
         # What a compiler makes of wider vectors is proven, whatever width the device names.
         self._lanes = 16 if "lanes16" in self.device.proven else 8
@@ -64,6 +67,7 @@ class Engine:
             self.device.identity,
             self._bench,
             lambda launch: source_of(launch.file, defines_of(launch)),
+            seconds,
         )
         self.device.transfer = (
             self._tuner.remembered("transfer", lambda: self._tuner.fastest(self._bench.transfers()))

@@ -20,7 +20,8 @@ from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch, first_that_runs
 
 MODES = ("off", "quick", "full")
-QUICK_SECONDS = 2.0  # a process; what is left over is measured at the next start
+# A process, self-tests included; what is left over is measured at the next start.
+QUICK_SECONDS = 2.0
 _ROUNDS = {"quick": 3, "full": 12}
 _FORM_SECONDS = {"quick": 0.5, "full": 5.0}  # for all forms of a partition; each runs once at least
 _log = logging.getLogger("delegate")
@@ -42,11 +43,17 @@ class Bench(Protocol):
 class Tuner:
     """Chooses for the nodes of one device.
 
-    `source_of`: all that a launch's kernel is compiled from; `identity`: device and driver.
+    `source_of`: all that a launch's kernel is compiled from; `identity`: device and driver;
+    `spent`: seconds that this start has taken already for what the next one knows.
     """
 
     def __init__(
-        self, mode: str, identity: str, bench: Bench, source_of: Callable[[Launch], str]
+        self,
+        mode: str,
+        identity: str,
+        bench: Bench,
+        source_of: Callable[[Launch], str],
+        spent: float = 0.0,
     ) -> None:
         if mode not in MODES:
             raise ValueError(f"tune='{mode}': one of {', '.join(MODES)}")
@@ -55,7 +62,7 @@ class Tuner:
         self._source_of = source_of
         self._name = f"tune/{hashlib.sha256(identity.encode()).hexdigest()[:40]}"
         self._chosen: dict[str, str] | None = None  # signature -> alternative's name
-        self._seconds_left = QUICK_SECONDS if mode == "quick" else float("inf")
+        self._seconds_left = QUICK_SECONDS - spent if mode == "quick" else float("inf")
         self._is_new = False
 
     def choose(
