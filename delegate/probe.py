@@ -336,27 +336,28 @@ def _main() -> int:
     if info.identity != identity:
         raise DeviceError(f"device {index} is now {info.identity}")
     # PoCL forgets its library of built-ins with the last context: half a second for each test.
-    kept = Device(info, profile=profile)
+    kept: list[Device] = []
     passed: set[str] = set()
     for name in names:
         try:
             if _INSTEAD.get(name, set()) & passed:
                 answer = "not needed"
             elif name == _DEVICE:
-                answer = self_test(Device(info, profile=profile)) or _PASSED
+                kept.append(Device(info, profile=profile))
+                answer = self_test(kept[-1]) or _PASSED
             else:
                 if name == "lanes16":
                     # NOTE: PoCL 3.0 may compile it for ever and take all memory before it crashes.
                     used = int(time.process_time())
                     resource.setrlimit(resource.RLIMIT_CPU, (used + _LANES16_SECONDS,) * 2)
-                answer = _isa_test(Device(info, proven=[name], profile=profile), name)
+                kept.append(Device(info, proven=[name], profile=profile))
+                answer = _isa_test(kept[-1], name)
         except DelegateError as error:
             answer = f"{' '.join(str(error).split())}{_advice(info, str(error))}"
         if answer == _PASSED:
             passed.add(name)
         sys.stdout.write(f"\n{_ANSWER}{name} {answer}\n")
         sys.stdout.flush()  # the next one may end the process
-    del kept
     return 0
 
 
