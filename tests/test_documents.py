@@ -31,6 +31,7 @@ COMMANDS = [
     for line in block.splitlines()
     if line
 ]
+MODULES = {"label_image": "label_image", "tflite-delegate-test": "delegate_test"}
 SETTING_UP = [line for line in COMMANDS if "apt-get" in line]
 
 
@@ -74,9 +75,9 @@ def test_two_commands_set_everything_up() -> None:
 @pytest.mark.device
 @pytest.mark.parametrize("command", [line for line in COMMANDS if line not in SETTING_UP])
 def test_the_command_works(command: str, folder: Path) -> None:
-    words = shlex.split(command)
-    assert words[0] in ("label_image", "python")
-    arguments = ["-m", *words] if words[0] == "label_image" else words[1:]
+    script, *arguments = shlex.split(command)
+    if script != "python":
+        arguments = ["-m", MODULES[script], *arguments]
     try:
         devices = list_devices()
     except NoDeviceError as error:
