@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,9 @@ class Convolution:
     zeros: tuple[int, int, int] | None = None  # of input, weights, output
     multiplier: float | None = None  # real: input scale * weight scale / output scale
     has_bias: bool = True
+    # Scale and zero point of the output, so that layers can follow each other; the weights' scale
+    # is made to fit. None: the other way round.
+    out: tuple[float, int] | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
         is_depthwise = self.op == "DEPTHWISE_CONV_2D"
@@ -120,8 +123,9 @@ class Convolution:
         terms = self.kernel[0] * self.kernel[1] * (1 if is_depthwise else shape[3])
         source = source or weighted_input((self.batch, *self.size), kind, self.zeros)
         weights, bias, out_scale = weights_and_bias(
-            rng, shape, kind, source, terms, self.zeros, self.multiplier, 3 if is_depthwise else 0
-        )
+            rng, shape, kind, source, terms, self.zeros, self.multiplier, 3 if is_depthwise else 0,
+            None if self.out is None else self.out[0],
+        )  # fmt: skip
         out_shape = (self.batch, *self.out_size(), out_c)
         inputs: list[Tensor | None] = [source, weights, bias]
         options: dict[str, Any] = {
@@ -141,7 +145,8 @@ class Convolution:
         version = {"16x8": 5 if is_depthwise else 4}.get(kind, _VERSIONS[self.op])
         if self.op == "TRANSPOSE_CONV":
             version = 3
-        out = tensor(out_shape, dtype, out_scale, out_zero(kind, self.zeros))
+        zero = out_zero(kind, self.zeros) if self.out is None else self.out[1]
+        out = tensor(out_shape, dtype, out_scale, zero)
         return node(self.op, inputs, [out], options, version)
 
 
@@ -197,17 +202,22 @@ def weights_and_bias(
     zeros: tuple[int, int, int] | None,
     multiplier: float | None,
     axis: int,
+    out_scale: float | None = None,
 ) -> tuple[Tensor, Tensor, float | None]:
-    """Return random weights and bias, and the scale of an output that uses its range."""
+    """Return random weights and bias, and the scale of an output that uses its range.
+
+    `out_scale`: the weights' scale is made to fit it.
+    """
     count = shape[axis]
     if kind == "float32":
         bias = constant(rng.standard_normal(count).astype(np.float32))
         return constant(rng.standard_normal(shape).astype(np.float32)), bias, None
     is_wide = kind == "16x8"
     assert source.quantization is not None
-    in_scale, weight_scale = source.quantization.scale[0], 0.03
+    in_scale = source.quantization.scale[0]
     # A 16-bit sum is 256 times as large, and so is its range.
     multiplier = multiplier or _WANTED / (_SPREAD * float(np.sqrt(terms)))
+    weight_scale = 0.03 if out_scale is None else out_scale * multiplier / in_scale
     scales: Any = weight_scale
     if kind in ("int8-per-channel", "16x8"):
         scales = (weight_scale * rng.uniform(0.05, 1, count)).astype(np.float32)

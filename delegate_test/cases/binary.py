@@ -63,6 +63,8 @@ def cases() -> Iterator[Case]:
     for op, kinds in _KINDS.items():
         for kind in kinds:
             for shapes in _SHAPES:
+                if kind == "bool" and () in shapes:
+                    continue  # one value would decide all
                 yield _case(op, kind, shapes)
             for constant in ("left", "right"):
                 yield _case(op, kind, _SHAPES[0], constant=constant)
@@ -135,6 +137,8 @@ def _graph(
             data = rng.integers(0, 2, shape).astype(dtype)
         elif limits:
             data = rng.integers(int(low), int(high), shape, endpoint=True).astype(dtype)
+            if op == "POW" and not shape:
+                data = np.array(3, dtype)
         else:
             data = integers(rng, shape, dtype)
         return tensor(shape, dtype, *numbers, data=data)

@@ -21,6 +21,11 @@ from delegate_test.build import (
 )
 from delegate_test.cases._convolution import KINDS, Convolution, weighted_input
 
+# Scale and zero point of layers' results: as trained networks have them, so that values neither
+# vanish nor all reach the ends of the range.
+_RESULT = {"uint8": (0.03, 123), "int8": (0.03, -5), "int16": (0.00025, 0)}
+_RELU6 = {"uint8": (6 / 255, 0), "int8": (6 / 255, -128), "int16": (0.00025, 0)}
+_TOTAL = {"uint8": (0.05, 125), "int8": (0.05, -3), "int16": (0.0006, 0)}
 _SIZES = ((8, 8, 8), (7, 9, 5), (12, 6, 16), (5, 5, 3))
 
 
@@ -42,15 +47,18 @@ class _Chain:
         n, *size = source.shape
         convolution = Convolution(
             size=(size[0], size[1], size[2]), out_c=out_c, kernel=(kernel, kernel), batch=n,
-            stride=(stride, stride), fused=fused,
+            stride=(stride, stride), fused=fused, out=self.result(fused),
         )  # fmt: skip
         return self.add(convolution.node(self.kind, source))
+
+    def result(self, fused: str) -> tuple[float, int] | None:
+        return (_RELU6 if fused == "RELU6" else _RESULT).get(self.dtype)
 
     def depthwise(self, source: Tensor, stride: int = 1, fused: str = "RELU6") -> Tensor:
         n, *size = source.shape
         convolution = Convolution(
             op="DEPTHWISE_CONV_2D", size=(size[0], size[1], size[2]), batch=n,
-            stride=(stride, stride), fused=fused,
+            stride=(stride, stride), fused=fused, out=self.result(fused),
         )  # fmt: skip
         return self.add(convolution.node(self.kind, source))
 
@@ -81,8 +89,7 @@ class _Chain:
         )  # fmt: skip
 
     def total(self, left: Tensor, right: Tensor, op: str = "ADD") -> Tensor:
-        numbers_of_out = {"uint8": (0.9, 125), "int8": (0.9, -3), "int16": (0.05, 0)}
-        out = tensor(left.shape, self.dtype, *numbers_of_out.get(self.dtype, (None, 0)))
+        out = tensor(left.shape, self.dtype, *_TOTAL.get(self.dtype, (None, 0)))
         options = {"fused_activation_function": "NONE"}
         version = {"uint8": 1, "float32": 1, "int8": 2, "int16": 4 if op == "MUL" else 3}[
             self.dtype
@@ -193,7 +200,11 @@ def _unsupported_in_the_middle(chain: _Chain) -> list[Tensor]:
 def _deep(chain: _Chain) -> list[Tensor]:
     made = chain.source
     for number in range(8):
-        made = chain.depthwise(made) if number % 2 else chain.conv(made, 8, 1, fused="RELU6")
+        made = (
+            chain.depthwise(made, fused="NONE")
+            if number % 2
+            else chain.conv(made, 8, fused="RELU6")
+        )
     return [made]
 
 

@@ -43,6 +43,8 @@ def cases() -> Iterator[Case]:
                         detail = f"in{sizes(shape)}-axis{axes[0]}-{index}"
                         yield case(op.lower(), kind, detail, _arg, op, kind, shape, axes[0], index)
                     continue
+                if (op, kind) == ("REDUCE_PROD", "int32") and shape == (1, 7, 7, 32):
+                    continue  # products of so many are 0
                 for keep in (False, True):
                     detail = f"in{sizes(shape)}-axes{'_'.join(map(str, axes))}"
                     detail += "-keep_dims" if keep else ""

@@ -71,9 +71,11 @@ def test_tflite_takes_it(case: Case) -> None:
             pytest.skip(f"this runtime does not: {error}")
         raise
     assert len(known.outputs) == 3
-    # A result that is always the same would not show a wrong one.
+    # A result that is always the same would not show a wrong one; of the smallest multiplier the
+    # bias alone is left.
     seldom = ("FILL", "REDUCE_ANY", "REDUCE_ALL", "EQUAL", "NOT_EQUAL")
-    if "zeros" not in case.name and case.op not in seldom and known.outputs[0][0].size > 16:
+    is_usual = "zeros" not in case.name and "multiplier9.537e-07" not in case.name
+    if is_usual and case.op not in seldom and known.outputs[0][0].size > 16:
         assert len({values.tobytes() for values in known.outputs[0] + known.outputs[2]}) > 1
 
 
