@@ -124,9 +124,7 @@ def _graph(
                 (scales or usual_scales)[which_numbers],
                 (zeros or usual_zeros[dtype])[which_numbers],
             )
-        limits = _limits(op, dtype, which)
-        if op == "DIV" and numbers and which == 1:
-            limits = (numbers[1] + 1, float(np.iinfo(dtype).max))
+        limits = _limits(op, dtype, which, numbers[1] if numbers else 0)
         if not is_constant:
             return tensor(shape, dtype, *numbers, limits=limits)
         rng = seeded(op, kind, shape)
@@ -159,13 +157,15 @@ def _graph(
     return one(op, [left, right], [out], options, version)
 
 
-def _limits(op: str, dtype: str, which: int) -> tuple[float, float] | None:
+def _limits(op: str, dtype: str, which: int, zero: int) -> tuple[float, float] | None:
     """Return values that neither overflow, nor divide by 0, nor have no result."""
     if op == "POW":
         if dtype == "int32":
             return ((-5, 5), (0, 6), (0, 0))[which]
         return ((0.05, 8.0), (-4.0, 4.0), (0, 0))[which]
-    if op in ("DIV", "FLOOR_DIV", "FLOOR_MOD") and dtype in ("int32", "float32"):
+    if op in ("DIV", "FLOOR_DIV", "FLOOR_MOD"):
+        if dtype in USUAL:
+            return (zero + 1, np.iinfo(dtype).max) if which == 1 else None
         if which == 1:
             return (1, 40) if dtype == "int32" else (0.3, 20.0)
         return (-1000, 1000) if dtype == "int32" else (-30.0, 30.0)

@@ -42,25 +42,24 @@ class _Chain:
         return step.outputs[0]
 
     def conv(
-        self, source: Tensor, out_c: int, kernel: int = 3, stride: int = 1, fused: str = "NONE"
+        self,
+        source: Tensor,
+        out_c: int,
+        kernel: int = 3,
+        stride: int = 1,
+        fused: str = "NONE",
+        op: str = "CONV_2D",
     ) -> Tensor:
         n, *size = source.shape
+        result = (_RELU6 if fused == "RELU6" else _RESULT).get(self.dtype)
         convolution = Convolution(
-            size=(size[0], size[1], size[2]), out_c=out_c, kernel=(kernel, kernel), batch=n,
-            stride=(stride, stride), fused=fused, out=self.result(fused),
+            op=op, size=(size[0], size[1], size[2]), out_c=out_c, kernel=(kernel, kernel), batch=n,
+            stride=(stride, stride), fused=fused, out=result,
         )  # fmt: skip
         return self.add(convolution.node(self.kind, source))
-
-    def result(self, fused: str) -> tuple[float, int] | None:
-        return (_RELU6 if fused == "RELU6" else _RESULT).get(self.dtype)
 
     def depthwise(self, source: Tensor, stride: int = 1, fused: str = "RELU6") -> Tensor:
-        n, *size = source.shape
-        convolution = Convolution(
-            op="DEPTHWISE_CONV_2D", size=(size[0], size[1], size[2]), batch=n,
-            stride=(stride, stride), fused=fused, out=self.result(fused),
-        )  # fmt: skip
-        return self.add(convolution.node(self.kind, source))
+        return self.conv(source, 8, stride=stride, fused=fused, op="DEPTHWISE_CONV_2D")
 
     def like(self, source: Tensor, shape: Sequence[int] | None = None) -> Tensor:
         quantization = source.quantization

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,11 +43,11 @@ def cases() -> Iterator[Case]:
         detail = f"float16_weights-{op.lower()}-k{side}"
         yield case("chain", "float32", detail, _half_weights, convolution, op="chain")
     for kind, side in itertools.product(("float32", "int8"), (1, 3)):
-        whole = Convolution(size=(7, 6, 5), kernel=(side, side)).graph(kind)
-        yield case("densify", kind, f"conv_2d-k{side}", _sparse_weights, whole)
+        dense = partial(Convolution(size=(7, 6, 5), kernel=(side, side)).graph, kind)
+        yield case("densify", kind, f"conv_2d-k{side}", _sparse_weights, dense)
     for kind in ("float32", "int8"):
-        whole = fully_connected(kind, (2,), 24, 8)
-        yield case("densify", kind, "fully_connected", _sparse_weights, whole)
+        dense = partial(fully_connected, kind, (2,), 24, 8)
+        yield case("densify", kind, "fully_connected", _sparse_weights, dense)
 
 
 def _computed_reshape(shape: Sequence[int], dtype: str, index: str) -> Graph:
@@ -96,9 +97,9 @@ def _half_weights(convolution: Convolution) -> Graph:
     return _with_weights(step, constant(values.astype(np.float16)), "DEQUANTIZE", 3)
 
 
-def _sparse_weights(whole: Graph) -> Graph:
+def _sparse_weights(dense: Callable[[], Graph]) -> Graph:
     """Return a graph of one node with most weights 0, and those not stored."""
-    (step,) = whole.nodes
+    (step,) = dense().nodes
     weights, values = _weights_of(step)
     is_kept = seeded(step.op, weights.dtype).random(weights.shape) < _KEPT
     stored = replace(weights, data=(values * is_kept).astype(values.dtype), is_sparse=True)
