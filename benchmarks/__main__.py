@@ -20,8 +20,8 @@ from benchmarks.missing import Skipped
 from benchmarks.results import Layers, Report, load, save
 from benchmarks.setup import MODELS, POCL, V1, Setup, machine
 from delegate import DelegateError
-from label_image.fetch import fetched
-from label_image.runtime import RuntimeMissing, find_runtime
+from tflite_opencl.common.fetch import fetched
+from tflite_opencl.common.runtime import RuntimeMissing, find_runtime
 
 _DOCS = Path(__file__).resolve().parents[1] / "docs"
 

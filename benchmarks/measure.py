@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from label_image.timing import Times, measure
+from tflite_opencl.common.timing import Times, measure
 
 BLOCK_RUNS = 10
 # Runtimes' threads spin for a while after a run, in the hope of the next one. On as many cores as

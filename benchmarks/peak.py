@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from label_image.runtime import find_runtime
+from tflite_opencl.common.runtime import find_runtime
 
 _RUNS = 10
 

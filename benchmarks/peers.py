@@ -22,7 +22,7 @@ from benchmarks.measure import Contender
 from benchmarks.missing import Skipped, imported
 from benchmarks.onnx_model import onnx_model
 from delegate import Graph, read_model
-from label_image.runtime import Runtime
+from tflite_opencl.common.runtime import Runtime
 
 ONNX_RUNTIME = "ONNX Runtime"
 OPENVINO = "OpenVINO"

@@ -16,10 +16,10 @@ from benchmarks.missing import Skipped
 from benchmarks.peers import versions
 from benchmarks.results import Goal, RowResult
 from delegate import DeviceInfo, NoDeviceError, list_devices, write_model
-from label_image import __version__
 from label_image.default_model import DefaultModelError, default_model
-from label_image.fetch import fetched
-from label_image.runtime import Runtime
+from tflite_opencl import __version__
+from tflite_opencl.common.fetch import fetched
+from tflite_opencl.common.runtime import Runtime
 
 # Looked for beside the checkout.
 MODELS = Path(__file__).resolve().parents[2] / "shared" / "models"

@@ -9,8 +9,9 @@ from delegate import ops
 from delegate.errors import Unsupported
 from delegate.graph.ir import Graph, Node
 from delegate.graph.partition import Partition, dynamic_tensors
-from delegate.launch import Alternative, Program, Step, Target, first_that_runs
+from delegate.launch import Alternative, Program, Step, first_that_runs
 from delegate.passes import run_passes
+from delegate.target import Target
 
 Check = Callable[[Alternative], str | None]
 Choose = Callable[[Node, Sequence[Alternative]], Alternative]  # or Unsupported

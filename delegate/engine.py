@@ -13,7 +13,7 @@ from delegate import compiler
 from delegate.errors import DeviceError
 from delegate.graph.ir import Graph, Node
 from delegate.graph.partition import Partition
-from delegate.launch import Alternative, Program, Rules, Step, Target, first_that_runs
+from delegate.launch import Alternative, Program, Step, first_that_runs
 from delegate.probe import open_device
 from delegate.profiles import DeviceProfile
 from delegate.runtime.bench import DeviceBench, same_outputs
@@ -21,6 +21,7 @@ from delegate.runtime.device import TRANSFERS, Device
 from delegate.runtime.executor import FORMS, ONE_BY_ONE, Executor
 from delegate.runtime.kernels import Kernels, defines_of, source_of
 from delegate.runtime.persistent import ORDERS
+from delegate.target import Rules, Target
 from delegate.tune import Tuner
 
 _log = logging.getLogger("delegate")

@@ -24,10 +24,10 @@ from delegate.graph.fold import fold
 from delegate.graph.ir import Graph, Tensor
 from delegate.graph.limits import with_limits
 from delegate.graph.partition import Partition, partition_of
-from delegate.launch import Target
 from delegate.profiles import read_device_profile
 from delegate.runtime.device import DeviceInfo
 from delegate.runtime.executor import Executor
+from delegate.target import Target
 from delegate.tflite.library import installed_rules
 from delegate.tflite.reader import read_model
 

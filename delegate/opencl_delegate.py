@@ -28,10 +28,10 @@ from delegate.graph.partition import (
     partitions,
     work,
 )
-from delegate.launch import Target
 from delegate.profiles import read_device_profile
 from delegate.runtime.device import DeviceInfo
 from delegate.runtime.executor import Executor, LaunchTime
+from delegate.target import Target
 from delegate.tflite.callbacks import Constants, NativeDelegate, PlannedNode, Shapes
 from delegate.tflite.library import rules_of_caller
 from delegate.tflite.reader import read_model

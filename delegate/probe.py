@@ -28,7 +28,7 @@ from delegate import cache
 from delegate.errors import DelegateError, DeviceError, NoDeviceError
 from delegate.graph.ir import Tensor
 from delegate.launch import Alternative, Constant, Launch, Program, Step
-from delegate.ops import _quantize
+from delegate.ops._numbers import fixed_point
 from delegate.profiles import DeviceProfile, device_profile_of, device_profile_text
 from delegate.runtime.command_buffer import PROVEN as COMMAND_BUFFER
 from delegate.runtime.device import Device, DeviceInfo, allowed, identity_with, matching
@@ -198,13 +198,13 @@ def _expected() -> NDArray[np.int32]:
     rows = []
     raw = _CASES.tobytes()
     for i, (x, multiplier, shift, divisor) in enumerate(_CASES.tolist()):
-        twice = _quantize.multiply_by_quantized_multiplier(x, multiplier, shift)
-        once = _quantize.multiply_by_quantized_multiplier_once(x, multiplier, shift)
+        twice = fixed_point.multiply_by_quantized_multiplier(x, multiplier, shift)
+        once = fixed_point.multiply_by_quantized_multiplier_once(x, multiplier, shift)
         lanes = 4 * twice ^ int.from_bytes(raw[16 * i + 1 : 16 * i + 4], "little")
         quotient = abs(x) // abs(divisor) * (1 if (x < 0) == (divisor < 0) else -1)
         leading_zeros = 32 - (x & 0xFFFFFFFF).bit_length()
         rows.append((twice, once, lanes, quotient ^ (x - quotient * divisor) ^ leading_zeros))
-    return _quantize.wrap_int32(np.array(rows, np.int64))
+    return fixed_point.wrap_int32(np.array(rows, np.int64))
 
 
 def self_test(device: Device) -> str | None:
@@ -325,7 +325,7 @@ def _order_runs() -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     tiles, values = np.arange(64), first
     for _ in range(_ORDER_STEPS):
         mixed = values.astype(np.int64) * 3 + values[:, (tiles * 7 + 1) % 64].astype(np.int64) * 5
-        values = _quantize.wrap_int32(mixed + values[:, (tiles + 32) % 64] + tiles)
+        values = fixed_point.wrap_int32(mixed + values[:, (tiles + 32) % 64] + tiles)
     return first, values
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from delegate import Graph, Node, write_model
 from delegate_test.build import Array
 from delegate_test.values import Arrays
-from label_image.runtime import Runtime
+from tflite_opencl.common.runtime import Runtime
 
 Bounds = list[NDArray[np.float64] | None]
 

@@ -23,7 +23,7 @@ from delegate_test.checks import FAIL
 from delegate_test.oracle import interpreter, invoke
 from delegate_test.runner import CRASH, TIMEOUT, Item, Result, Workers
 from delegate_test.values import Arrays, input_sets
-from label_image.runtime import ENVIRONMENT_VARIABLE, Runtime, RuntimeMissing, find_runtime
+from tflite_opencl.common.runtime import ENVIRONMENT_VARIABLE, Runtime, RuntimeMissing, find_runtime
 
 _GENERATIONS = 16
 _MOST_NODES = 400  # prefixes tried of a whole model

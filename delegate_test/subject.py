@@ -11,7 +11,7 @@ from typing import Any
 
 from delegate import Graph, OpenCLDelegate, list_devices, read_device_profile
 from delegate_test.oracle import interpreter
-from label_image.runtime import Runtime
+from tflite_opencl.common.runtime import Runtime
 
 OPENCL, XNNPACK, PYTHON = "opencl", "xnnpack", "python:"
 OPENCL_OPTIONS = frozenset({"device_profile", "tune"})  # texts, as the command line gives them

@@ -23,7 +23,7 @@ from delegate_test.build import Case
 from delegate_test.cases import all_cases
 from delegate_test.checks import FAIL, SKIP, Job, Outcome, run_check
 from delegate_test.subject import Subject, SubjectError
-from label_image.runtime import ENVIRONMENT_VARIABLE, RuntimeMissing, find_runtime
+from tflite_opencl.common.runtime import ENVIRONMENT_VARIABLE, RuntimeMissing, find_runtime
 
 
 def main() -> int:

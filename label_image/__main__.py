@@ -29,13 +29,12 @@ from delegate import (
     list_devices,
     read_device_profile,
 )
-from label_image import __version__, flags, inputs, report, several_report, streams
+from label_image import flags, inputs, report, several_report, streams
 from label_image.classify import DelegateFailed, Job, PathRun, RunError, reason_of, run_path
 from label_image.compare import compare, distances
 from label_image.decoder import DecoderFailed, Format
 from label_image.default_model import DefaultModelError
 from label_image.feeds import Feeds, feeds_of, main_values, scale_of, warn_of_zeros
-from label_image.fetch import OFFICIAL, FetchError, fetch
 from label_image.flags import Settings, UsageError
 from label_image.image import PictureError, to_input
 from label_image.labels import Row, format_row, top_results
@@ -50,10 +49,12 @@ from label_image.outputs import (
     tensors_of,
     write_outputs,
 )
-from label_image.runtime import Runtime, RuntimeMissing, find_runtime
 from label_image.several import Series
 from label_image.verbose import model_lines
 from label_image.worker import run_in_child
+from tflite_opencl import __version__
+from tflite_opencl.common.fetch import OFFICIAL, FetchError, fetch
+from tflite_opencl.common.runtime import Runtime, RuntimeMissing, find_runtime
 
 SUCCESS, NO_DEVICE, INTERRUPTED, ERROR = 0, 2, 130, 255
 DEVICE_VARIABLE = "TFLITE_OPENCL_DEVICE"

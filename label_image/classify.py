@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate import DelegateError, Graph, NoDeviceError, OpenCLDelegate
-from label_image.runtime import Runtime
-from label_image.timing import Times, measure
 from label_image.verbose import interpreter_state, profile_lines
+from tflite_opencl.common.runtime import Runtime
+from tflite_opencl.common.timing import Times, measure
 
 log = logging.getLogger("label_image")
 # TFLite writes a few lines to stdout: their text is whole, "INFO: " included.

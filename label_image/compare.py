@@ -21,7 +21,7 @@ from label_image.classify import (
     run_once,
     run_path,
 )
-from label_image.runtime import Runtime
+from tflite_opencl.common.runtime import Runtime
 
 Outputs = Sequence[NDArray[Any]]
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from delegate import CacheError, cache_folder, write_cached, write_model
 from label_image.efficientnet_lite0 import CLASSES, float_graph, quantize
-from label_image.streams import Progress
 from label_image.torch_file import read_torch_file
+from tflite_opencl.common.fetch import Progress
 
 MODEL_FILE = "efficientnet_lite0_int8.tflite"
 SAMPLE_PICTURES = ("grace_hopper.bmp", "grace_hopper.jpg")

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from delegate import Graph, Tensor
 from label_image.classify import RunError
 from label_image.image import is_picture
-from label_image.runtime import TYPE_NUMBERS
+from tflite_opencl.common.runtime import TYPE_NUMBERS
 
 log = logging.getLogger("label_image")
 

@@ -19,11 +19,10 @@ from delegate import Graph, read_model
 from label_image import flags
 from label_image.classify import RunError
 from label_image.default_model import default_labels, default_model, sample_picture
-from label_image.fetch import OFFICIAL, fetched
 from label_image.image import ENDINGS, load_picture
 from label_image.labels import read_labels
-from label_image.runtime import builtin_op_numbers
-from label_image.streams import Progress
+from tflite_opencl.common.fetch import OFFICIAL, Progress, fetched
+from tflite_opencl.common.runtime import builtin_op_numbers
 
 log = logging.getLogger("label_image")
 

@@ -28,7 +28,7 @@ from label_image.classify import (
     outputs_of,
     step,
 )
-from label_image.runtime import Runtime
+from tflite_opencl.common.runtime import Runtime
 
 log = logging.getLogger("label_image")
 

@@ -24,7 +24,7 @@ from label_image.classify import DelegateFailed, Job, RunError, reason_of
 from label_image.compare import Difference, difference, judged
 from label_image.decoder import Decoded, Decoders, Format
 from label_image.open_path import OpenPath, Outputs, open_path
-from label_image.runtime import Runtime
+from tflite_opencl.common.runtime import Runtime
 
 log = logging.getLogger("label_image")
 

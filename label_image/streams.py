@@ -22,8 +22,7 @@ from rich.progress import (
 from rich.progress import Progress as ProgressBar
 from rich.text import Text
 
-# Told how much of a long job is done: (done, total); a total of 0 is not known.
-Progress = Callable[[int, int], None]
+from tflite_opencl.common.fetch import Progress
 
 _WORDS = {"WARNING": "WARN", "CRITICAL": "FATAL"}
 

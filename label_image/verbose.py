@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from delegate import Graph, LaunchTime, Tensor
-from label_image.runtime import TYPE_NUMBERS, builtin_op_numbers
+from tflite_opencl.common.runtime import TYPE_NUMBERS, builtin_op_numbers
 
 _CUSTOM = 32  # BuiltinOperator_CUSTOM
 

@@ -33,8 +33,8 @@ from label_image.classify import (
     reason_of,
     run_path,
 )
-from label_image.runtime import find_runtime
-from label_image.timing import Times
+from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.common.timing import Times
 
 stdout = logging.getLogger("label_image.stdout")
 

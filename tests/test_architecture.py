@@ -25,16 +25,17 @@ LAYERS = {
     "profiles": "errors",
     "graph": "errors",
     "launch": "errors graph",
-    "ops": "errors graph launch",
+    "target": "",
+    "ops": "errors graph launch target",
     "passes": "errors graph",
-    "compiler": "errors graph launch ops passes",
-    "tflite": "errors graph launch",
+    "compiler": "errors graph launch ops passes target",
+    "tflite": "errors graph launch target",
     "runtime": "cache errors graph launch profiles",
     "probe": "cache errors graph launch ops profiles runtime",
     "tune": "cache errors graph launch",
-    "engine": "compiler errors graph launch probe profiles runtime tune",
-    "opencl_delegate": "compiler engine errors graph launch profiles runtime tflite",
-    "model": "engine errors graph launch profiles runtime tflite",
+    "engine": "compiler errors graph launch probe profiles runtime target tune",
+    "opencl_delegate": "compiler engine errors graph launch profiles runtime target tflite",
+    "model": "engine errors graph launch profiles runtime target tflite",
     "__init__": "cache errors graph model opencl_delegate probe profiles runtime tflite",
 }
 # Module -> the folders that may import it.
@@ -42,7 +43,7 @@ CONFINED = {
     "pyopencl": ("delegate/runtime",),
     "ctypes": ("delegate/tflite", "delegate/runtime/command_buffer.py"),
     "flatbuffers": ("delegate/tflite",),
-    "tflite": ("delegate/tflite", "label_image/runtime.py"),  # there: the names of ops
+    "tflite": ("delegate/tflite", "tflite_opencl/common/runtime.py"),  # there: the names of ops
     "ai_edge_litert": (),  # label_image finds the runtime by its name, at run time
     "tflite_runtime": (),
     "multiprocessing": (),  # a forked OpenCL is broken, a spawned script runs twice
@@ -64,8 +65,8 @@ def _name(path: Path) -> str:
 
 SOURCES = _sources()
 OPS = sorted(p for p in (ROOT / "delegate/ops").glob("*.py") if not p.name.startswith("_"))
-# What several op files share may have kernels of its own: _copy.py has copy.cl.
-SHARED = sorted(p.stem.lstrip("_") for p in (ROOT / "delegate/ops").glob("_[a-z]*.py"))
+# What several op files share may have kernels of its own: _launches/copy.py has copy.cl.
+SHARED = sorted(path.stem for path in (ROOT / "delegate/ops/_launches").glob("[a-z]*.py"))
 KERNELS = sorted(folder().glob("*.cl"))
 every_source = pytest.mark.parametrize("path", SOURCES, ids=_name)
 every_kernel = pytest.mark.parametrize("path", KERNELS, ids=lambda path: path.name)

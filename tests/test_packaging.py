@@ -92,7 +92,7 @@ def test_the_commands_are_the_packages_mains() -> None:
         ("tflite-opencl", "tflite_opencl.__main__:main"),
         ("tflite-delegate-test", "delegate_test.__main__:main"),
     }
-    assert metadata.version(NAME) == label_image.__version__
+    assert metadata.version(NAME) == tflite_opencl.__version__
 
 
 def test_device_profiles_are_found() -> None:

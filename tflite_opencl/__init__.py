@@ -1,2 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tflite-opencl: commands about the machine this runs on; `info` is the first."""
+"""The distribution: its version, what its commands share, and the command tflite-opencl."""
+
+__version__ = "0.1.0"

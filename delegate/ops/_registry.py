@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Target
+from delegate.launch import Alternative
+from delegate.target import Target
 
 Lower = Callable[[Node, Target], tuple[Alternative, ...]]
 _LOWER: dict[str, Lower] = {}

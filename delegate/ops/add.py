@@ -10,13 +10,15 @@ import math
 from dataclasses import asdict, replace
 
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Constant, Launch, Target
-from delegate.ops import _quantize
-from delegate.ops._add_float import FloatSum, float_sum, sum_of
-from delegate.ops._binary import EVERY, pair_of, sum_of_pair
-from delegate.ops._convolution import items_a_tile
-from delegate.ops._float import bits, lanes_of
+from delegate.launch import Alternative, Constant, Launch
+from delegate.ops._checks import quantized
+from delegate.ops._convolution.records import items_a_tile
+from delegate.ops._launches.binary import EVERY, pair_of, sum_of_pair
+from delegate.ops._launches.elements import ELEM
+from delegate.ops._launches.floats import bits, lanes_of
+from delegate.ops._numbers.float_sum import FloatSum, float_sum, sum_of
 from delegate.ops._registry import lowers
+from delegate.target import Target
 
 LEAST_BYTES = 4096  # a tile of one-item groups, so that claiming it costs less than its work
 
@@ -31,7 +33,7 @@ def lower_add(node: Node, target: Target) -> tuple[Alternative, ...]:
     """
     pair = pair_of(node, EVERY)
     left, right, result = pair.left, pair.right, pair.result
-    if left.dtype not in _quantize.QUANT8 or left.shape != right.shape:
+    if left.dtype not in quantized.QUANT8 or left.shape != right.shape:
         return sum_of_pair(node, target, 1)
     case = sum_of(left, right, result, node.options.get("fused_activation_function", "NONE"))
     elements = math.prod(result.shape)
@@ -51,7 +53,7 @@ def lower_add(node: Node, target: Target) -> tuple[Alternative, ...]:
         **{f"{name}_multiplier": by.multiplier for name, by in rescaling.items()},
         **{f"{name}_shift": by.shift for name, by in rescaling.items()},
     }
-    elem = _quantize.ELEM[result.dtype]
+    elem = ELEM[result.dtype]
     tile_items = 64 if target.group_items > 1 else 1024
     plain = Launch(
         "add",

@@ -9,10 +9,13 @@ import numpy as np
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Constant, Launch, Target, size_bytes
-from delegate.ops import _elements, _float, _quantize
-from delegate.ops._geometry import shape_text
+from delegate.launch import Alternative, Constant, Launch, size_bytes
+from delegate.ops._checks.node import inputs_of, output_of, require_constant
+from delegate.ops._checks.windows import shape_text
+from delegate.ops._launches import floats
+from delegate.ops._launches.elements import ELEM, elements_of
 from delegate.ops._registry import lowers
+from delegate.target import Target
 
 _TYPES = ("uint8", "int8", "int32", "float32", "bool")
 _LONGEST = 2**18  # an axis whose elements a work-item visits in few enough rounds
@@ -30,20 +33,20 @@ def lower_arg_max(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: other types, an axis that is computed, out of range or too long.
     Source: tflite/kernels/arg_min_max.cc, internal/reference/arg_min_max.h
     """
-    (source, axis), _ = _quantize.inputs_of(node.inputs, 2)
-    result = _quantize.output_of(node.outputs)
+    (source, axis), _ = inputs_of(node.inputs, 2)
+    result = output_of(node.outputs)
     if source.dtype not in _TYPES:
         raise Unsupported(f"{source.dtype}: only {', '.join(_TYPES)} are implemented")
     if result.dtype not in ("int32", "int64"):
         raise Unsupported(f"output {result.dtype}: int32 or int64 is needed")
     if axis.dtype not in ("int32", "int64"):
         raise Unsupported(f"axis {axis.dtype}: int32 or int64 is needed")
-    values = np.ravel(_quantize.require_constant(axis, "axes")).tolist()
+    values = np.ravel(require_constant(axis, "axes")).tolist()
     rank = len(source.shape)
     if len(values) != 1 or not -rank <= values[0] < rank:
         raise Unsupported(f"axis {values} of {shape_text(source)}: one of its axes is needed")
     along = values[0] % rank
-    elements = _elements.elements_of(source)
+    elements = elements_of(source)
     if result.shape != source.shape[:along] + source.shape[along + 1 :]:
         raise Unsupported(
             f"{shape_text(source)} -> {shape_text(result)}: all but axis {along} must stay"
@@ -64,12 +67,12 @@ def lower_arg_max(node: Node, target: Target) -> tuple[Alternative, ...]:
     # TFLite before ai-edge-litert has one loop for all axes.
     gives_way = int(inner > 1 and target.rules.runtime != "tflite-runtime")
     kept = {"inner": inner, "nan_gives_way": gives_way}
-    typed = shared | {"ELEM": _elements.ELEM[source.dtype], "IS_MIN": is_min}
+    typed = shared | {"ELEM": ELEM[source.dtype], "IS_MIN": is_min}
 
     def launch(
         kernel: str, items: int, rounds: int, extra: dict[str, int], defines: dict[str, int | str]
     ) -> Launch:
-        tile_items = _float.tile_items(items, 2 * rounds + 8, target)
+        tile_items = floats.tile_items(items, 2 * rounds + 8, target)
         if target.group_items == 1:
             tile_items = max(1, min(tile_items, _ROUNDS // rounds))
         return Launch(
@@ -84,7 +87,7 @@ def lower_arg_max(node: Node, target: Target) -> tuple[Alternative, ...]:
         )
 
     found = []
-    lanes = _float.lanes_of(inner, target)
+    lanes = floats.lanes_of(inner, target)
     if lanes:
         blocks = -(-inner // lanes)
         vector = launch(

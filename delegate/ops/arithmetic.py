@@ -11,9 +11,10 @@ import numpy as np
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Target
-from delegate.ops import _quantize
-from delegate.ops._binary import (
+from delegate.launch import Alternative
+from delegate.ops._checks import quantized
+from delegate.ops._checks.node import require_constant
+from delegate.ops._launches.binary import (
     EVERY,
     NUMBERS,
     Pair,
@@ -24,7 +25,9 @@ from delegate.ops._binary import (
     rescaling,
     sum_of_pair,
 )
+from delegate.ops._numbers import fixed_point
 from delegate.ops._registry import lowers
+from delegate.target import Target
 
 _MOST_SHIFT = 15  # of a quotient's scale, for shifts that TFLite's 64 bits have
 
@@ -57,13 +60,13 @@ def lower_mul(node: Node, target: Target) -> tuple[Alternative, ...]:
 
 def _product_params(pair: Pair) -> dict[str, int]:
     (left_scale, left_zero), (right_scale, right_zero), (scale, zero) = (
-        _quantize.per_tensor(tensor, _quantize.QUANT)
+        quantized.per_tensor(tensor, quantized.QUANT)
         for tensor in (pair.left, pair.right, pair.result)
     )
     with np.errstate(over="ignore", under="ignore"):
         # In floats: TFLite's scales are, and only the quotient becomes a double.
         ratio = float(np.float32(left_scale) * np.float32(right_scale) / np.float32(scale))
-    multiplier, shift = _quantize.quantize_multiplier(ratio)
+    multiplier, shift = fixed_point.quantize_multiplier(ratio)
     if not np.isfinite(ratio) or shift > 30:
         raise Unsupported(f"a scale ratio of {ratio:g}: more than 2^30")
     return {
@@ -99,14 +102,14 @@ def lower_squared_difference(node: Node, target: Target) -> tuple[Alternative, .
 
 def _squared_params(pair: Pair) -> dict[str, int]:
     (left_scale, left_zero), (right_scale, right_zero), (scale, zero) = (
-        _quantize.per_tensor(tensor) for tensor in (pair.left, pair.right, pair.result)
+        quantized.per_tensor(tensor) for tensor in (pair.left, pair.right, pair.result)
     )
     lift = 7
     twice_widest = 2 * max(left_scale, right_scale)
-    left = _quantize.quantize_multiplier(left_scale / twice_widest)
-    right = _quantize.quantize_multiplier(right_scale / twice_widest)
+    left = fixed_point.quantize_multiplier(left_scale / twice_widest)
+    right = fixed_point.quantize_multiplier(right_scale / twice_widest)
     ratio = twice_widest * twice_widest / ((1 << 2 * lift) * scale)
-    multiplier, shift = _quantize.quantize_multiplier(ratio)
+    multiplier, shift = fixed_point.quantize_multiplier(ratio)
     if shift > 30:
         raise Unsupported(f"a scale ratio of {ratio:g}: more than 2^30")
     return {
@@ -130,7 +133,7 @@ def lower_div(node: Node, target: Target) -> tuple[Alternative, ...]:
     """
     pair = pair_of(node, EVERY)
     params = activation_bounds(pair.result, activation_of(node))
-    if pair.left.dtype in _quantize.QUANT:
+    if pair.left.dtype in quantized.QUANT:
         if pair.left.dtype != "uint8" and not target.rules.newer_types:
             raise Unsupported(f"{pair.left.dtype}: DIV fails in this TFLite")
         params |= _quotient_params(pair)
@@ -141,17 +144,17 @@ def lower_div(node: Node, target: Target) -> tuple[Alternative, ...]:
 
 def _quotient_params(pair: Pair) -> dict[str, int]:
     (left_scale, left_zero), (right_scale, right_zero), (scale, zero) = (
-        _quantize.per_tensor(tensor, _quantize.QUANT)
+        quantized.per_tensor(tensor, quantized.QUANT)
         for tensor in (pair.left, pair.right, pair.result)
     )
-    if np.any(np.equal(_quantize.require_constant(pair.right, "the divisors"), right_zero)):
+    if np.any(np.equal(require_constant(pair.right, "the divisors"), right_zero)):
         raise Unsupported(f"a divisor is {right_zero}, which stands for 0")
     with np.errstate(over="ignore", under="ignore", divide="ignore"):
         # In floats, as the scales are in TFLite.
         ratio = float(np.float32(left_scale) / (np.float32(right_scale) * np.float32(scale)))
     if not 2.0**-_MOST_SHIFT < ratio < 2.0**_MOST_SHIFT:
         raise Unsupported(f"a scale ratio of {ratio:g}: not within 2^-15 and 2^15")
-    multiplier, shift = _quantize.quantize_multiplier(ratio)
+    multiplier, shift = fixed_point.quantize_multiplier(ratio)
     return {
         "left_zero": left_zero,
         "right_zero": right_zero,
@@ -171,7 +174,7 @@ def lower_floor_div(node: Node, target: Target) -> tuple[Alternative, ...]:
     """
     pair = pair_of(node, ("int8", "int16", *NUMBERS))
     _require_divisor(pair.right, 0)
-    if pair.left.dtype in _quantize.QUANT:
+    if pair.left.dtype in quantized.QUANT:
         _require_divisor(pair.right, -1)
     return binary(pair, "FLOOR_DIVIDE", {}, target)
 
@@ -193,7 +196,7 @@ def lower_floor_mod(node: Node, target: Target) -> tuple[Alternative, ...]:
 
 def _require_divisor(tensor: Tensor, *refused: int) -> None:
     # By 0 TFLite fails when it runs; the least integer over -1 differs or ends the process.
-    values = _quantize.require_constant(tensor, "the divisors")
+    values = require_constant(tensor, "the divisors")
     for value in refused:
         if np.any(np.equal(values, value)):
             raise Unsupported(f"a divisor is {value}")
@@ -212,7 +215,7 @@ def lower_pow(node: Node, target: Target) -> tuple[Alternative, ...]:
     """
     pair = pair_of(node, NUMBERS)
     if pair.left.dtype == "int32":
-        exponents = _quantize.require_constant(pair.right, "the exponents")
+        exponents = require_constant(pair.right, "the exponents")
         if exponents.size > 1 or pair.left.shape == pair.right.shape:
             raise Unsupported("int32: only one exponent, which is stretched")
         if np.any(np.less(exponents, 0)):

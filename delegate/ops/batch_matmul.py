@@ -10,14 +10,17 @@ import numpy as np
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Constant, Launch, Target
-from delegate.ops import _quantize
-from delegate.ops._convolution import items_a_tile
-from delegate.ops._elements import ELEM
-from delegate.ops._float import lanes_of
-from delegate.ops._geometry import shape_text
+from delegate.launch import Alternative, Constant, Launch
+from delegate.ops._checks import quantized
+from delegate.ops._checks.node import inputs_of, output_of
+from delegate.ops._checks.windows import shape_text
+from delegate.ops._convolution.records import items_a_tile
+from delegate.ops._launches.elements import ELEM
+from delegate.ops._launches.floats import lanes_of
+from delegate.ops._launches.wide_sums import WIDE, fixed_sums
+from delegate.ops._numbers import fixed_point
 from delegate.ops._registry import lowers
-from delegate.ops._wide import WIDE, fixed_sums
+from delegate.target import Target
 
 MOST_DIMENSIONS = 5  # TFLite's own limit
 TILE = 4  # rows, or columns, a work-item
@@ -37,8 +40,8 @@ def lower_batch_matmul(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: shapes that do not fit, other types.
     Source: tflite/kernels/batch_matmul.cc, internal/reference/batch_matmul.h
     """
-    (left, right), _ = _quantize.inputs_of(node.inputs, 2)
-    result = _quantize.output_of(node.outputs)
+    (left, right), _ = inputs_of(node.inputs, 2)
+    result = output_of(node.outputs)
     types = (left.dtype, right.dtype, result.dtype)
     if types not in _FAMILIES:
         raise Unsupported(
@@ -55,14 +58,14 @@ def lower_batch_matmul(node: Node, target: Target) -> tuple[Alternative, ...]:
     family = _FAMILIES[types]
     if family == "float":
         return product.alternatives(family, {}, target)
-    scale, zero_point = _quantize.per_tensor(result, _quantize.QUANT)
-    left_scale, left_zero = _quantize.per_tensor(left, _quantize.QUANT)
-    right_scale, right_zero = _quantize.per_tensor(right, _quantize.QUANT)
+    scale, zero_point = quantized.per_tensor(result, quantized.QUANT)
+    left_scale, left_zero = quantized.per_tensor(left, quantized.QUANT)
+    right_scale, right_zero = quantized.per_tensor(right, quantized.QUANT)
     with np.errstate(over="ignore"):
         scales = float(np.float32(left_scale) * np.float32(right_scale))
     if math.isinf(scales):
         raise Unsupported(f"scales {left_scale} * {right_scale}: more than a float holds")
-    pair = _quantize.quantize_multiplier(scales / scale)
+    pair = fixed_point.quantize_multiplier(scales / scale)
     if family == "quant16":
         if right_zero:
             raise Unsupported(f"{right.dtype} with zero point {right_zero}: it must be 0")

@@ -7,13 +7,14 @@ import math
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Target
-from delegate.ops import _quantize
-from delegate.ops._blocks import in_batch
-from delegate.ops._copy import moved, require_same_scale, require_shape, require_types
-from delegate.ops._geometry import shape_text
-from delegate.ops._indices import integers_of, vector_of
+from delegate.launch import Alternative
+from delegate.ops._checks.indices import integers_of, vector_of
+from delegate.ops._checks.node import inputs_of, output_of
+from delegate.ops._checks.windows import shape_text
+from delegate.ops._launches.blocks import in_batch
+from delegate.ops._launches.copy import moved, require_same_scale, require_shape, require_types
 from delegate.ops._registry import lowers
+from delegate.target import Target
 
 
 @lowers("BATCH_TO_SPACE_ND")
@@ -26,8 +27,8 @@ def lower_batch_to_space_nd(node: Node, target: Target) -> tuple[Alternative, ..
         Unsupported: computed blocks or crops, a batch that they do not divide.
     Source: tflite/kernels/batch_to_space_nd.cc, internal/reference/batch_to_space_nd.h
     """
-    (source, block, crop), _ = _quantize.inputs_of(node.inputs, 3)
-    result = _quantize.output_of(node.outputs)
+    (source, block, crop), _ = inputs_of(node.inputs, 3)
+    result = output_of(node.outputs)
     require_types(source, result)
     require_same_scale(source, result)
     blocks, crops = blocks_of(source, block), amounts_of(source, crop, "crops")

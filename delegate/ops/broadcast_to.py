@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Target
-from delegate.ops import _quantize
-from delegate.ops._copy import Box, Move, moved, require_shape, require_types, steps_of
-from delegate.ops._elements import broadcast
-from delegate.ops._indices import vector_of
+from delegate.launch import Alternative
+from delegate.ops._checks.indices import vector_of
+from delegate.ops._checks.node import inputs_of, output_of
+from delegate.ops._launches.copy import Box, Move, moved, require_shape, require_types, steps_of
+from delegate.ops._launches.elements import broadcast
 from delegate.ops._registry import lowers
+from delegate.target import Target
 
 
 @lowers("BROADCAST_TO")
@@ -20,8 +21,8 @@ def lower_broadcast_to(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: a computed shape, or one that the input does not stretch to.
     Source: tflite/kernels/broadcast_to.cc
     """
-    (source, shape), _ = _quantize.inputs_of(node.inputs, 2)
-    result = _quantize.output_of(node.outputs)
+    (source, shape), _ = inputs_of(node.inputs, 2)
+    result = output_of(node.outputs)
     require_types(source, result)
     require_shape(result, vector_of(shape, "shape"))
     sizes, (in_steps,) = broadcast(result, source)

@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Constant, Launch, Rules, Target, size_bytes
-from delegate.ops import _quantize
-from delegate.ops._elements import element_tiles, elements_of, moved_type
-from delegate.ops._float import bits
-from delegate.ops._geometry import shape_text
-from delegate.ops._lookup import lookup
+from delegate.launch import Alternative, Constant, Launch, size_bytes
+from delegate.ops._checks.node import inputs_of, output_of
+from delegate.ops._checks.windows import shape_text
+from delegate.ops._launches.elements import element_tiles, elements_of, moved_type
+from delegate.ops._launches.floats import bits
+from delegate.ops._launches.lookup import lookup
 from delegate.ops._registry import lowers
+from delegate.target import Rules, Target
 
 _TYPES = ("uint8", "int8", "int16", "int32", "int64", "float32", "bool")
 _MOST_BYTES = 1 << 31
@@ -35,8 +36,8 @@ def lower_cast(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: other types.
     Source: tflite/kernels/cast.cc
     """
-    (source,), _ = _quantize.inputs_of(node.inputs, 1)
-    result = _quantize.output_of(node.outputs)
+    (source,), _ = inputs_of(node.inputs, 1)
+    result = output_of(node.outputs)
     for tensor in (source, result):
         if tensor.dtype not in _TYPES:
             raise Unsupported(f"{tensor.dtype}: only {', '.join(_TYPES)}")

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Target
-from delegate.ops import _quantize
-from delegate.ops._binary import Pair, binary, identity, pair_of, rescaling
+from delegate.launch import Alternative
+from delegate.ops._checks import quantized
+from delegate.ops._launches.binary import Pair, binary, identity, pair_of, rescaling
+from delegate.ops._numbers import fixed_point
 from delegate.ops._registry import lowers
+from delegate.target import Target
 
 # Op -> expression of binary.cl, and whether left and right change places.
 _HOW = {
@@ -45,7 +47,7 @@ def lower_compare(node: Node, target: Target) -> tuple[Alternative, ...]:
     if kind == "int16" and target.rules.older_comparisons and node.op in _FAIL_IN_OLDER:
         raise Unsupported(f"int16: {node.op} fails in this TFLite")
     is_equal16 = kind == "int16" and op == "EQUAL" and not target.rules.older_comparisons
-    if kind in _quantize.QUANT8 or is_equal16:
+    if kind in quantized.QUANT8 or is_equal16:
         params |= _rescaled("left", pair.left) | _rescaled("right", pair.right)
     elif kind in ("bool", "int16"):
         params |= identity("left") | identity("right")
@@ -53,8 +55,8 @@ def lower_compare(node: Node, target: Target) -> tuple[Alternative, ...]:
 
 
 def _rescaled(which: str, tensor: Tensor) -> dict[str, int]:
-    scale, zero = _quantize.per_tensor(tensor, _quantize.QUANT)
-    multiplier, shift = _quantize.quantize_multiplier(scale)
+    scale, zero = quantized.per_tensor(tensor, quantized.QUANT)
+    multiplier, shift = fixed_point.quantize_multiplier(scale)
     if shift > 0:
         raise Unsupported(f"scale {scale}: {tensor.dtype} is compared at scales below 1 only")
     return rescaling(which, multiplier, shift, zero, _LIFT)

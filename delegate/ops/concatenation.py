@@ -10,14 +10,16 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Constant, Launch, Target
-from delegate.ops import _quantize
-from delegate.ops._copy import moved, require_same_scale, require_shape, require_types
-from delegate.ops._elements import element_tiles
-from delegate.ops._geometry import integer, shape_text
-from delegate.ops._indices import axis_of
-from delegate.ops._parts import whole
+from delegate.launch import Alternative, Constant, Launch
+from delegate.ops._checks import quantized
+from delegate.ops._checks.indices import axis_of
+from delegate.ops._checks.node import inputs_of, output_of
+from delegate.ops._checks.windows import integer, shape_text
+from delegate.ops._launches.copy import moved, require_same_scale, require_shape, require_types
+from delegate.ops._launches.elements import element_tiles
+from delegate.ops._launches.parts import whole
 from delegate.ops._registry import lowers
+from delegate.target import Target
 
 
 @lowers("CONCATENATION")
@@ -30,8 +32,8 @@ def lower_concatenation(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: other dimensions that differ, int8 inputs of other scales, an activation.
     Source: tflite/kernels/concatenation.cc, internal/reference/concatenation.h
     """
-    sources, _ = _quantize.inputs_of(node.inputs, max(1, len(node.inputs)))
-    result = _quantize.output_of(node.outputs)
+    sources, _ = inputs_of(node.inputs, max(1, len(node.inputs)))
+    result = output_of(node.outputs)
     activation = node.options.get("fused_activation_function", "NONE")
     if activation != "NONE":
         raise Unsupported(f"fused activation {activation}: only NONE")
@@ -93,8 +95,8 @@ def _table(source: Tensor, result: Tensor) -> Constant:
 
     Source: reference/concatenation.h ConcatenationWithScaling
     """
-    in_scale, in_zero = _quantize.per_tensor(source)
-    out_scale, out_zero = _quantize.per_tensor(result)
+    in_scale, in_zero = quantized.per_tensor(source)
+    out_scale, out_zero = quantized.per_tensor(result)
     with np.errstate(over="ignore"):
         scale = np.float32(in_scale) * (np.float32(1) / np.float32(out_scale))
         bias = np.float32(-in_zero) * scale

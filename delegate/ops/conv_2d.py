@@ -8,25 +8,28 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Constant, Launch, Target
-from delegate.ops import (
-    _conv_2d_float,
-    _conv_2d_gpu,
-    _conv_2d_groups,
-    _conv_2d_quant16,
-    _conv_2d_x86,
-    _quantize,
-)
-from delegate.ops._conv_2d_nvidia import mma_alternatives
+from delegate.launch import Alternative, Constant, Launch
+from delegate.ops._checks import quantized
+from delegate.ops._checks.node import inputs_of, output_of, require_constant
+from delegate.ops._checks.windows import shape_text, window
 from delegate.ops._convolution import (
+    conv_2d_float,
+    conv_2d_groups,
+    conv_2d_quant16,
+    conv_2d_simt,
+    conv_2d_x86,
+)
+from delegate.ops._convolution.conv_2d_nvidia import mma_alternatives
+from delegate.ops._convolution.records import (
     Convolution,
     channel_rows,
     items_a_tile,
     require_quant8_weights,
     zeros_row,
 )
-from delegate.ops._geometry import shape_text, window
+from delegate.ops._launches.elements import ELEM
 from delegate.ops._registry import lowers
+from delegate.target import Target
 
 TILE_W = 4  # pixels a work-item; with 2 vectors of 16 lanes it fills 8 of AVX-512's 32 registers
 
@@ -41,21 +44,21 @@ def lower_conv_2d(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: computed weights, channels that make no groups, other types.
     Source: tflite/kernels/internal/reference/conv.h, integer_ops/conv.h
     """
-    (source, _), _ = _quantize.inputs_of(node.inputs, 2, 1)
-    result = _quantize.output_of(node.outputs)
+    (source, _), _ = inputs_of(node.inputs, 2, 1)
+    result = output_of(node.outputs)
     if source.dtype == result.dtype == "int16":
-        return _conv_2d_quant16.lower(node, target)
-    if _conv_2d_groups.is_grouped(node):
-        return _conv_2d_groups.lower(node, target)
+        return conv_2d_quant16.lower(node, target)
+    if conv_2d_groups.is_grouped(node):
+        return conv_2d_groups.lower(node, target)
     if source.dtype == result.dtype == "float32":
-        return _conv_2d_float.lower(node, target)
+        return conv_2d_float.lower(node, target)
     return alternatives(convolution(node), target)
 
 
 def convolution(node: Node) -> Convolution:
     """Return a node on 8-bit tensors as its kernels see it; raises as `lower_conv_2d`."""
-    (source, weights), (bias,) = _quantize.inputs_of(node.inputs, 2, 1)
-    result = _quantize.output_of(node.outputs)
+    (source, weights), (bias,) = inputs_of(node.inputs, 2, 1)
+    result = output_of(node.outputs)
     require_quant8_weights(source, weights, result)
     if len(weights.shape) != 4:
         raise Unsupported(f"weights {shape_text(weights)}: rank 4 (OHWI) is needed")
@@ -69,13 +72,13 @@ def convolution(node: Node) -> Convolution:
         raise Unsupported(f"{out_c} channels of weights, {result.shape[3]} of output")
     return Convolution(
         source=source,
-        weights=_quantize.require_constant(weights, "weights").reshape(out_c, -1, in_c),
-        weight_zero=_quantize.weight_scales(weights, 0)[1],
-        bias=_quantize.int32_bias(bias, out_c),
-        scaling=_quantize.convolution_multipliers(
+        weights=require_constant(weights, "weights").reshape(out_c, -1, in_c),
+        weight_zero=quantized.weight_scales(weights, 0)[1],
+        bias=quantized.int32_bias(bias, out_c),
+        scaling=quantized.convolution_multipliers(
             source, weights, result, 0, per_channel=source.dtype == "int8"
         ),
-        clamp=_quantize.activation_range(
+        clamp=quantized.activation_range(
             result, node.options.get("fused_activation_function", "NONE")
         ),
         result=result,
@@ -88,7 +91,7 @@ def alternatives(conv: Convolution, target: Target) -> tuple[Alternative, ...]:
     """Return the launches of a convolution: tiled where a block fits, then plain."""
     out_c, _, in_c = conv.weights.shape
     pixels, common = conv.pixels, conv.params()
-    elem = _quantize.ELEM[conv.source.dtype]
+    elem = ELEM[conv.source.dtype]
     shared: dict[str, int | str] = {"SINGLE_ROUNDING": int(conv.single_rounding), **conv.defines}
 
     def plain() -> Launch:
@@ -141,9 +144,9 @@ def alternatives(conv: Convolution, target: Target) -> tuple[Alternative, ...]:
 
     best = block_of(out_c, target)
     first = (
-        *_conv_2d_x86.alternatives(conv, target),
+        *conv_2d_x86.alternatives(conv, target),
         *mma_alternatives(conv, target),
-        *_conv_2d_gpu.alternatives(conv, target),
+        *conv_2d_simt.alternatives(conv, target),
     )
     plain_last = (Alternative("plain", (plain(),)),)
     if best is None:

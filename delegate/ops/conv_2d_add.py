@@ -7,11 +7,13 @@ from dataclasses import replace
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Target
-from delegate.ops import _quantize, conv_2d
-from delegate.ops._add_float import float_sum, sum_of
-from delegate.ops._convolution import Residual
+from delegate.launch import Alternative
+from delegate.ops import conv_2d
+from delegate.ops._checks.node import output_of
+from delegate.ops._convolution.records import Residual
+from delegate.ops._numbers.float_sum import float_sum, sum_of
 from delegate.ops._registry import lowers
+from delegate.target import Target
 
 
 @lowers("conv_2d_add")
@@ -25,7 +27,7 @@ def lower_conv_2d_add(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: what CONV_2D or ADD do not take, floats, a sum that no floats equal.
     """
     *own, other = node.inputs
-    result = _quantize.output_of(node.outputs)
+    result = output_of(node.outputs)
     between = node.options["between"]
     assert isinstance(between, Tensor)
     if other is None or not other.shape == between.shape == result.shape:

@@ -7,12 +7,13 @@ import math
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Launch, Target
-from delegate.ops import _quantize
-from delegate.ops._copy import require_shape, require_types
-from delegate.ops._elements import element_tiles
-from delegate.ops._indices import axis_of, scalar_of
+from delegate.launch import Alternative, Launch
+from delegate.ops._checks.indices import axis_of, scalar_of
+from delegate.ops._checks.node import inputs_of, output_of
+from delegate.ops._launches.copy import require_shape, require_types
+from delegate.ops._launches.elements import element_tiles
 from delegate.ops._registry import lowers
+from delegate.target import Target
 
 _ELEM = {"int32": "uint", "int64": "uint2", "float32": "float"}  # unsigned sums wrap
 _LONGEST = 32768  # llvmpipe leaves loops after 65,535 rounds
@@ -28,8 +29,8 @@ def lower_cumsum(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: a computed axis, an axis too long for one work-item.
     Source: tflite/kernels/cumsum.cc, internal/reference/cumsum.h
     """
-    (source, where), _ = _quantize.inputs_of(node.inputs, 2)
-    result = _quantize.output_of(node.outputs)
+    (source, where), _ = inputs_of(node.inputs, 2)
+    result = output_of(node.outputs)
     require_types(source, result, tuple(_ELEM))
     require_shape(result, source.shape)
     if where.dtype != "int32":

@@ -7,24 +7,27 @@ import numpy as np
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Constant, Launch, Target
-from delegate.ops import (
-    _depthwise_conv_2d_float,
-    _depthwise_conv_2d_quant16,
-    _depthwise_conv_2d_x86,
-    _quantize,
-)
+from delegate.launch import Alternative, Constant, Launch
+from delegate.ops._checks import quantized
+from delegate.ops._checks.node import inputs_of, output_of, require_constant
+from delegate.ops._checks.windows import shape_text, window
 from delegate.ops._convolution import (
+    depthwise_conv_2d_float,
+    depthwise_conv_2d_quant16,
+    depthwise_conv_2d_x86,
+)
+from delegate.ops._convolution.depthwise_conv_2d_nvidia import dp4a_alternatives
+from delegate.ops._convolution.depthwise_conv_2d_simt import float4_alternatives
+from delegate.ops._convolution.records import (
     DepthwiseConvolution,
     channel_rows,
     items_a_tile,
     require_quant8_weights,
     zeros_row,
 )
-from delegate.ops._depthwise_conv_2d_gpu import float4_alternatives
-from delegate.ops._depthwise_conv_2d_nvidia import dp4a_alternatives
-from delegate.ops._geometry import shape_text, window
+from delegate.ops._launches.elements import ELEM
 from delegate.ops._registry import lowers
+from delegate.target import Target
 
 TILE_W = 4  # neighbouring output pixels a work-item, which share the weights they load
 
@@ -41,12 +44,12 @@ def lower_depthwise_conv_2d(node: Node, target: Target) -> tuple[Alternative, ..
     integer_ops/depthwise_conv.h; the multiplier is the shapes' quotient, as in
     tflite/kernels/depthwise_conv.cc
     """
-    (source, weights), (bias,) = _quantize.inputs_of(node.inputs, 2, 1)
-    result = _quantize.output_of(node.outputs)
+    (source, weights), (bias,) = inputs_of(node.inputs, 2, 1)
+    result = output_of(node.outputs)
     if source.dtype == result.dtype == "float32":
-        return _depthwise_conv_2d_float.lower(node, target)
+        return depthwise_conv_2d_float.lower(node, target)
     if source.dtype == result.dtype == "int16":
-        return _depthwise_conv_2d_quant16.lower(node, target)
+        return depthwise_conv_2d_quant16.lower(node, target)
     require_quant8_weights(source, weights, result)
     if len(weights.shape) != 4 or weights.shape[0] != 1:
         raise Unsupported(f"weights {shape_text(weights)}: 1HWO is needed")
@@ -60,13 +63,13 @@ def lower_depthwise_conv_2d(node: Node, target: Target) -> tuple[Alternative, ..
         )
     conv = DepthwiseConvolution(
         source=source,
-        weights=_quantize.require_constant(weights, "weights").reshape(-1, out_c),
-        weight_zero=_quantize.weight_scales(weights, 3)[1],
-        bias=_quantize.int32_bias(bias, out_c),
-        scaling=_quantize.convolution_multipliers(
+        weights=require_constant(weights, "weights").reshape(-1, out_c),
+        weight_zero=quantized.weight_scales(weights, 3)[1],
+        bias=quantized.int32_bias(bias, out_c),
+        scaling=quantized.convolution_multipliers(
             source, weights, result, 3, per_channel=source.dtype == "int8"
         ),
-        clamp=_quantize.activation_range(
+        clamp=quantized.activation_range(
             result, node.options.get("fused_activation_function", "NONE")
         ),
         result=result,
@@ -79,7 +82,7 @@ def lower_depthwise_conv_2d(node: Node, target: Target) -> tuple[Alternative, ..
 def every_alternative(conv: DepthwiseConvolution, target: Target) -> tuple[Alternative, ...]:
     """Return the launches of an 8-bit convolution, those for a device's own instructions first."""
     return (
-        *_depthwise_conv_2d_x86.alternatives(conv, target),
+        *depthwise_conv_2d_x86.alternatives(conv, target),
         *dp4a_alternatives(conv, target),
         *float4_alternatives(conv, target),
         *alternatives(conv, target),
@@ -89,7 +92,7 @@ def every_alternative(conv: DepthwiseConvolution, target: Target) -> tuple[Alter
 def alternatives(conv: DepthwiseConvolution, target: Target) -> tuple[Alternative, ...]:
     """Return the portable launches: over vectors of channels where they fit, then plain."""
     out_c, area = conv.out_c, conv.area
-    elem = _quantize.ELEM[conv.source.dtype]
+    elem = ELEM[conv.source.dtype]
     elements = conv.batch * area.out_h * area.out_w * out_c
     plain = Launch(
         "depthwise_conv_2d",

@@ -10,13 +10,15 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Launch, Target
-from delegate.ops import _quantize
-from delegate.ops._elements import ELEM, element_tiles, elements_of
-from delegate.ops._float import bits
-from delegate.ops._geometry import shape_text
-from delegate.ops._lookup import lookup
+from delegate.launch import Alternative, Launch
+from delegate.ops._checks import quantized
+from delegate.ops._checks.node import inputs_of, output_of
+from delegate.ops._checks.windows import shape_text
+from delegate.ops._launches.elements import ELEM, element_tiles, elements_of
+from delegate.ops._launches.floats import bits
+from delegate.ops._launches.lookup import lookup
 from delegate.ops._registry import lowers
+from delegate.target import Target
 
 
 @lowers("DEQUANTIZE")
@@ -29,8 +31,8 @@ def lower_dequantize(node: Node, target: Target) -> tuple[Alternative, ...]:
     Source: tflite/kernels/internal/reference/dequantize.h, whose product in doubles has 41 bits
     and is rounded once
     """
-    (source,), _ = _quantize.inputs_of(node.inputs, 1)
-    result = _quantize.output_of(node.outputs)
+    (source,), _ = inputs_of(node.inputs, 1)
+    result = output_of(node.outputs)
     if result.dtype != "float32":
         raise Unsupported(f"{source.dtype} to {result.dtype}: only float32 comes out")
     if source.shape != result.shape:
@@ -38,7 +40,7 @@ def lower_dequantize(node: Node, target: Target) -> tuple[Alternative, ...]:
     elements = elements_of(source)
     if source.dtype == "float16":
         return lookup(source, result, _halves, target, read_as="uint16")
-    scale, zero_point = _quantize.per_tensor(source, _quantize.QUANT)
+    scale, zero_point = quantized.per_tensor(source, quantized.QUANT)
 
     def answers(values: NDArray[np.int64]) -> NDArray[Any]:
         with np.errstate(over="ignore"):

@@ -6,11 +6,12 @@ from __future__ import annotations
 import numpy as np
 
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Target
-from delegate.ops._activation import Floats, float_launch, one_to_one, rounded_floats
-from delegate.ops._libm import float_function
-from delegate.ops._lookup import lookup
+from delegate.launch import Alternative
+from delegate.ops._launches.activation import Floats, float_launch, one_to_one, rounded_floats
+from delegate.ops._launches.lookup import lookup
+from delegate.ops._numbers.c_library import float_function
 from delegate.ops._registry import lowers
+from delegate.target import Target
 
 
 @lowers("ELU")

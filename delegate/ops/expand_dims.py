@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Target
-from delegate.ops import _quantize
-from delegate.ops._copy import require_same_scale, require_shape
-from delegate.ops._indices import axis_of, scalar_of
+from delegate.launch import Alternative
+from delegate.ops._checks.indices import axis_of, scalar_of
+from delegate.ops._checks.node import inputs_of, output_of
+from delegate.ops._launches.copy import require_same_scale, require_shape
 from delegate.ops._registry import lowers
 from delegate.ops.reshape import view
+from delegate.target import Target
 
 
 @lowers("EXPAND_DIMS")
@@ -20,8 +21,8 @@ def lower_expand_dims(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: a computed axis, or one out of range.
     Source: tflite/kernels/expand_dims.cc
     """
-    (source, where), _ = _quantize.inputs_of(node.inputs, 2)
-    result = _quantize.output_of(node.outputs)
+    (source, where), _ = inputs_of(node.inputs, 2)
+    result = output_of(node.outputs)
     axis = axis_of(scalar_of(where, "axis"), len(source.shape) + 1)
     require_shape(result, (*source.shape[:axis], 1, *source.shape[axis:]))
     require_same_scale(source, result)

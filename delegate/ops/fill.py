@@ -7,9 +7,11 @@ import math
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Target
-from delegate.ops import _quantize
-from delegate.ops._copy import (
+from delegate.launch import Alternative
+from delegate.ops._checks.indices import vector_of
+from delegate.ops._checks.node import inputs_of, output_of
+from delegate.ops._checks.windows import shape_text
+from delegate.ops._launches.copy import (
     Box,
     Move,
     moved,
@@ -18,9 +20,8 @@ from delegate.ops._copy import (
     require_types,
     steps_of,
 )
-from delegate.ops._geometry import shape_text
-from delegate.ops._indices import vector_of
 from delegate.ops._registry import lowers
+from delegate.target import Target
 
 
 @lowers("FILL")
@@ -31,8 +32,8 @@ def lower_fill(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: a computed shape, several values.
     Source: tflite/kernels/fill.cc
     """
-    (shape, value), _ = _quantize.inputs_of(node.inputs, 2)
-    result = _quantize.output_of(node.outputs)
+    (shape, value), _ = inputs_of(node.inputs, 2)
+    result = output_of(node.outputs)
     require_types(value, result)
     require_same_scale(value, result)
     if math.prod(value.shape) != 1:

@@ -13,14 +13,16 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Constant, Launch, Rules, Target
-from delegate.ops import _conv_2d_float, _conv_2d_quant16, _quantize
-from delegate.ops._conv_2d_quant16 import Convolution16
-from delegate.ops._convolution import Convolution, items_a_tile, require_quant8_weights
-from delegate.ops._float import lanes_of
-from delegate.ops._geometry import Window, shape_text
-from delegate.ops._registry import lowers
-from delegate.ops._wide import (
+from delegate.launch import Alternative, Constant, Launch
+from delegate.ops._checks import quantized
+from delegate.ops._checks.node import inputs_of, output_of, require_constant
+from delegate.ops._checks.windows import Window, shape_text
+from delegate.ops._convolution import conv_2d_float, conv_2d_quant16
+from delegate.ops._convolution.conv_2d_quant16 import Convolution16
+from delegate.ops._convolution.records import Convolution, items_a_tile, require_quant8_weights
+from delegate.ops._launches.elements import ELEM
+from delegate.ops._launches.floats import lanes_of
+from delegate.ops._launches.wide_sums import (
     WideSums,
     double_sums,
     fixed_sums,
@@ -28,7 +30,10 @@ from delegate.ops._wide import (
     require_16x8,
     wide_bias,
 )
+from delegate.ops._numbers import fixed_point
+from delegate.ops._registry import lowers
 from delegate.ops.conv_2d import alternatives
+from delegate.target import Rules, Target
 
 _ONE_TAP = Window(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0)
 
@@ -46,10 +51,10 @@ def lower_fully_connected(node: Node, target: Target) -> tuple[Alternative, ...]
     integer_ops/fully_connected.h; tflite-runtime rounds as convolutions do, ai-edge-litert a double
     product once
     """
-    (source, weights), (bias,) = _quantize.inputs_of(node.inputs, 2, 1)
-    result = _quantize.output_of(node.outputs)
+    (source, weights), (bias,) = inputs_of(node.inputs, 2, 1)
+    result = output_of(node.outputs)
     if source.dtype == result.dtype == "float32":
-        return _conv_2d_float.lower_fully_connected(node, target)
+        return conv_2d_float.lower_fully_connected(node, target)
     is_wide = source.dtype == result.dtype == "int16"
     (require_16x8 if is_wide else require_quant8_weights)(source, weights, result)
     if node.options.get("weights_format", "DEFAULT") != "DEFAULT":
@@ -59,20 +64,20 @@ def lower_fully_connected(node: Node, target: Target) -> tuple[Alternative, ...]
     if keeps_dims and _is_per_channel(weights) and target.rules.fully_connected_double_rounding:
         raise Unsupported("per-channel weights with keep_num_dims: this TFLite mixes up the rows")
     out_c, in_c = weights.shape
-    values = _quantize.require_constant(weights, "weights").reshape(out_c, 1, in_c)
-    clamp = _quantize.activation_range(
-        result, node.options.get("fused_activation_function", "NONE"), _quantize.QUANT
+    values = require_constant(weights, "weights").reshape(out_c, 1, in_c)
+    clamp = quantized.activation_range(
+        result, node.options.get("fused_activation_function", "NONE"), quantized.QUANT
     )
     if is_wide:
         sums = _sums_of_int16(source, weights, bias, result, target.rules)
         wide = Convolution16(source, values, sums, clamp, result, rows, _ONE_TAP)
-        return _conv_2d_quant16.alternatives(wide, target)
-    bias_values = _quantize.int32_bias(bias, out_c)
+        return conv_2d_quant16.alternatives(wide, target)
+    bias_values = quantized.int32_bias(bias, out_c)
     scaling = _scaling(source, weights, result, bias_values, target.rules)
     matrix = Convolution(
         source=source,
         weights=values,
-        weight_zero=_quantize.weight_scales(weights, 0)[1],
+        weight_zero=quantized.weight_scales(weights, 0)[1],
         bias=bias_values,
         scaling=np.zeros((2, out_c), np.int32) if isinstance(scaling, WideSums) else scaling,
         clamp=clamp,
@@ -116,15 +121,15 @@ def _scaling(
     source: Tensor, weights: Tensor, result: Tensor, bias: NDArray[np.int64], rules: Rules
 ) -> NDArray[np.int32] | WideSums:
     """Return multipliers and shifts, or doubles where none round as TFLite does."""
-    weight_zero = _quantize.weight_scales(weights, 0)[1]
+    weight_zero = quantized.weight_scales(weights, 0)[1]
     if rules.fully_connected_double_rounding:
         is_per_channel = _is_per_channel(weights)
-        return _quantize.convolution_multipliers(source, weights, result, 0, is_per_channel)
+        return quantized.convolution_multipliers(source, weights, result, 0, is_per_channel)
     reals = real_scales(source, weights, result, 0)
     largest = _largest(source, weights, weight_zero, bias)
     if largest.max() >= 2**31:
         raise Unsupported(f"sums up to {largest.max()}: beyond 32 bits")
-    scaling, found = _quantize.exact_multipliers(np.array(reals), int(largest.max()))
+    scaling, found = fixed_point.exact_multipliers(np.array(reals), int(largest.max()))
     return scaling if found.all() else double_sums(bias, reals, largest)
 
 
@@ -136,12 +141,12 @@ def _sums_of_int16(
     if not rules.fully_connected_double_rounding:
         return double_sums(values, reals, _largest(source, weights, 0, values))
     if not _is_per_channel(weights) and weights.quantization is not None:
-        in_scale = _quantize.per_tensor(source, _quantize.QUANT)[0]
-        out_scale = _quantize.per_tensor(result, _quantize.QUANT)[0]
+        in_scale = quantized.per_tensor(source, quantized.QUANT)[0]
+        out_scale = quantized.per_tensor(result, quantized.QUANT)[0]
         with np.errstate(over="ignore"):
             product = float(np.float32(in_scale) * np.float32(weights.quantization.scale[0]))
         reals = [product / out_scale] * len(reals)
-    return fixed_sums(values, [_quantize.quantize_multiplier(real) for real in reals], is_int32)
+    return fixed_sums(values, [fixed_point.quantize_multiplier(real) for real in reals], is_int32)
 
 
 def _largest(
@@ -149,7 +154,7 @@ def _largest(
 ) -> NDArray[np.int64]:
     """Return bounds of each channel's sums: of these types, or of these weights if that is much."""
     limits = np.iinfo(source.dtype)
-    in_zero = _quantize.per_tensor(source, _quantize.QUANT)[1]
+    in_zero = quantized.per_tensor(source, quantized.QUANT)[1]
     farthest = max(in_zero - int(limits.min), int(limits.max) - in_zero)
     limits = np.iinfo(weights.dtype)
     largest_weight = max(weight_zero - int(limits.min), int(limits.max) - weight_zero)
@@ -164,13 +169,13 @@ def _doubles(conv: Convolution, sums: WideSums, target: Target) -> tuple[Alterna
     """Return this op's own launches: over vectors of channels where they fit, then plain."""
     out_c, _, in_c = conv.weights.shape
     rows = conv.batch
-    elem = _quantize.ELEM[conv.source.dtype]
+    elem = ELEM[conv.source.dtype]
     common: dict[str, int | Tensor | Constant] = {
         "input": conv.source,
         "output": conv.result,
         "in_c": in_c,
         "out_c": out_c,
-        "output_zero": _quantize.per_tensor(conv.result)[1],
+        "output_zero": quantized.per_tensor(conv.result)[1],
         "output_min": conv.clamp[0],
         "output_max": conv.clamp[1],
     }

@@ -7,13 +7,14 @@ import math
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Target
-from delegate.ops import _quantize
-from delegate.ops._copy import require_shape, require_types
-from delegate.ops._geometry import integer, shape_text
-from delegate.ops._indices import axis_of
+from delegate.launch import Alternative
+from delegate.ops._checks.indices import axis_of
+from delegate.ops._checks.node import inputs_of, output_of
+from delegate.ops._checks.windows import integer, shape_text
+from delegate.ops._launches.copy import require_shape, require_types
+from delegate.ops._launches.picks import LookUp, picked, require_index
 from delegate.ops._registry import lowers
-from delegate.ops._table import LookUp, picked, require_index
+from delegate.target import Target
 
 
 @lowers("GATHER")
@@ -27,8 +28,8 @@ def lower_gather(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: an index that is or may be out of range: TFLite fails on it at run time.
     Source: tflite/kernels/gather.cc, internal/reference/gather.h
     """
-    (source, positions), _ = _quantize.inputs_of(node.inputs, 2)
-    result = _quantize.output_of(node.outputs)
+    (source, positions), _ = inputs_of(node.inputs, 2)
+    result = output_of(node.outputs)
     require_types(source, result)
     require_index(positions)
     places = positions.shape

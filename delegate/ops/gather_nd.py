@@ -7,12 +7,13 @@ import math
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Target
-from delegate.ops import _quantize
-from delegate.ops._copy import require_shape, require_types
-from delegate.ops._geometry import shape_text
+from delegate.launch import Alternative
+from delegate.ops._checks.node import inputs_of, output_of
+from delegate.ops._checks.windows import shape_text
+from delegate.ops._launches.copy import require_shape, require_types
+from delegate.ops._launches.picks import LookUp, picked, require_index
 from delegate.ops._registry import lowers
-from delegate.ops._table import LookUp, picked, require_index
+from delegate.target import Target
 
 
 @lowers("GATHER_ND")
@@ -25,8 +26,8 @@ def lower_gather_nd(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: a coordinate that is or may be out of range: TFLite fails on it at run time.
     Source: tflite/kernels/gather_nd.cc, internal/reference/reference_ops.h GatherNd
     """
-    (source, positions), _ = _quantize.inputs_of(node.inputs, 2)
-    result = _quantize.output_of(node.outputs)
+    (source, positions), _ = inputs_of(node.inputs, 2)
+    result = output_of(node.outputs)
     require_types(source, result)
     require_index(positions)
     count = positions.shape[-1] if positions.shape else 0

@@ -8,11 +8,13 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Target
-from delegate.ops import _fixed_point, _quantize
-from delegate.ops._activation import float_launch, one_to_one
-from delegate.ops._lookup import lookup
+from delegate.launch import Alternative
+from delegate.ops._checks import quantized
+from delegate.ops._launches.activation import float_launch, one_to_one
+from delegate.ops._launches.lookup import lookup
+from delegate.ops._numbers import fixed_point, fixed_point_arrays
 from delegate.ops._registry import lowers
+from delegate.target import Target
 
 _Integers = NDArray[np.int64]
 
@@ -26,17 +28,17 @@ def lower_hard_swish(node: Node, target: Target) -> tuple[Alternative, ...]:
             input's.
     Source: tflite/kernels/activations.cc HardSwishPrepare, reference/hard_swish.h
     """
-    source, result = one_to_one(node, ("float32", *_quantize.QUANT8))
+    source, result = one_to_one(node, ("float32", *quantized.QUANT8))
     if source.dtype == "float32":
         return float_launch("hard_swish", source, result, target)
-    in_scale, in_zero = _quantize.per_tensor(source)
-    out_scale, out_zero = _quantize.per_tensor(result)
+    in_scale, in_zero = quantized.per_tensor(source)
+    out_scale, out_zero = quantized.per_tensor(result)
     with np.errstate(over="ignore", under="ignore"):
         hires = np.float32(1 / 128) * np.float32(in_scale)
         out_real = float(hires / np.float32(out_scale))
         ramp_real = float(hires / np.float32(3 / 32768))
-    out_multiplier, out_shift = _quantize.quantize_multiplier(out_real)
-    ramp_multiplier, ramp_shift = _quantize.quantize_multiplier(ramp_real)
+    out_multiplier, out_shift = fixed_point.quantize_multiplier(out_real)
+    ramp_multiplier, ramp_shift = fixed_point.quantize_multiplier(ramp_real)
     if out_shift > 0:
         raise Unsupported(f"output scale {out_scale}: below 1/128 of the input's, {in_scale}")
     if ramp_shift > 30:
@@ -57,7 +59,7 @@ def lower_hard_swish(node: Node, target: Target) -> tuple[Alternative, ...]:
         product = share * unshifted
         # Truncated toward zero, which cancels the bias of the roundings before.
         whole = np.sign(product) * (np.abs(product) >> 15)
-        return _fixed_point.clamped(_divide_by_pot16(whole, -out_shift) + out_zero, result)
+        return fixed_point_arrays.clamped(_divide_by_pot16(whole, -out_shift) + out_zero, result)
 
     return lookup(source, result, answers, target)
 
@@ -68,7 +70,7 @@ def _to_16_bits(multiplier: int) -> int:
 
 
 def _high_mul16(values: _Integers, multiplier: int) -> _Integers:
-    return _fixed_point.high_mul(values, multiplier, bits=16)
+    return fixed_point_arrays.high_mul(values, multiplier, bits=16)
 
 
 def _shift_left(values: _Integers, amount: int) -> _Integers:

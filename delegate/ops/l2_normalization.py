@@ -7,13 +7,14 @@ import numpy as np
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Constant, Launch, Target
-from delegate.ops import _quantize
-from delegate.ops._activation import one_to_one
-from delegate.ops._elements import ELEM, element_tiles, elements_of
-from delegate.ops._geometry import shape_text
+from delegate.launch import Alternative, Constant, Launch
+from delegate.ops._checks import quantized
+from delegate.ops._checks.windows import shape_text
+from delegate.ops._launches.activation import one_to_one
+from delegate.ops._launches.elements import ELEM, element_tiles, elements_of
+from delegate.ops._numbers.sigmoid16 import require_fixed_output
 from delegate.ops._registry import lowers
-from delegate.ops._sigmoid16 import require_fixed_output
+from delegate.target import Target
 
 # Two loops of a work-item stay below 65,535 rounds, and a sum of squares of 8 bits below 2^31.
 _MOST_DEPTH = 32000
@@ -31,7 +32,7 @@ def lower_l2_normalization(node: Node, target: Target) -> tuple[Alternative, ...
     Source: tflite/kernels/l2norm.cc, internal/reference/l2normalization.h,
     integer_ops/l2normalization.h
     """
-    source, result = one_to_one(node, ("float32", *_quantize.QUANT8))
+    source, result = one_to_one(node, ("float32", *quantized.QUANT8))
     fused = node.options.get("fused_activation_function", "NONE")
     if fused != "NONE":
         raise Unsupported(f"fused activation {fused}: TFLite takes none here")
@@ -53,7 +54,7 @@ def lower_l2_normalization(node: Node, target: Target) -> tuple[Alternative, ...
     family = "float"
     if source.dtype != "float32":
         family = "quant8"
-        _, in_zero = _quantize.per_tensor(source)
+        _, in_zero = quantized.per_tensor(source)
         out_zero = 128 if result.dtype == "uint8" else 0
         require_fixed_output(result, 1 / 128, out_zero)
         limits = np.iinfo(result.dtype)

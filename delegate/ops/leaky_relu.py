@@ -8,12 +8,14 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Target
-from delegate.ops import _fixed_point, _quantize
-from delegate.ops._activation import float_launch, one_to_one
-from delegate.ops._float import bits
-from delegate.ops._lookup import lookup
+from delegate.launch import Alternative
+from delegate.ops._checks import quantized
+from delegate.ops._launches.activation import float_launch, one_to_one
+from delegate.ops._launches.floats import bits
+from delegate.ops._launches.lookup import lookup
+from delegate.ops._numbers import fixed_point, fixed_point_arrays
 from delegate.ops._registry import lowers
+from delegate.target import Target
 
 
 @lowers("LEAKY_RELU")
@@ -25,19 +27,19 @@ def lower_leaky_relu(node: Node, target: Target) -> tuple[Alternative, ...]:
             number.
     Source: tflite/kernels/activations.cc LeakyReluPrepare, reference/leaky_relu.h
     """
-    source, result = one_to_one(node, ("float32", *_quantize.QUANT))
+    source, result = one_to_one(node, ("float32", *quantized.QUANT))
     alpha = node.options.get("alpha", 0.0)
     if not isinstance(alpha, float | int) or not np.isfinite(np.float32(alpha)):
         raise Unsupported(f"alpha is {alpha!r}: a finite number is needed")
     if source.dtype == "float32":
         return float_launch("leaky_relu", source, result, target, {"alpha": bits(alpha)})
-    in_scale, in_zero = _quantize.per_tensor(source, _quantize.QUANT)
-    out_scale, out_zero = _quantize.per_tensor(result, _quantize.QUANT)
+    in_scale, in_zero = quantized.per_tensor(source, quantized.QUANT)
+    out_scale, out_zero = quantized.per_tensor(result, quantized.QUANT)
     # Products and quotients are floats there.
     ratio = np.float32(in_scale) / np.float32(out_scale)
     leaking = np.float32(in_scale) * np.float32(alpha) / np.float32(out_scale)
-    above = _quantize.quantize_multiplier(float(ratio))
-    below = _quantize.quantize_multiplier(abs(float(leaking)))
+    above = fixed_point.quantize_multiplier(float(ratio))
+    below = fixed_point.quantize_multiplier(abs(float(leaking)))
     sign = -1 if leaking < 0 else 1
     before, after = (1, sign) if target.rules.leaky_relu_by_size else (sign, 1)
     if max(above[1], below[1]) > 30:
@@ -47,10 +49,10 @@ def lower_leaky_relu(node: Node, target: Target) -> tuple[Alternative, ...]:
         inputs = values - in_zero
         scaled = np.where(
             inputs >= 0,
-            _fixed_point.rescale(inputs, *above),
-            after * _fixed_point.rescale(inputs, before * below[0], below[1]),
+            fixed_point_arrays.rescale(inputs, *above),
+            after * fixed_point_arrays.rescale(inputs, before * below[0], below[1]),
         )
-        sums = _quantize.wrap_int32(scaled + out_zero)
-        return _fixed_point.clamped(sums.astype(np.int64), result)
+        sums = fixed_point.wrap_int32(scaled + out_zero)
+        return fixed_point_arrays.clamped(sums.astype(np.int64), result)
 
     return lookup(source, result, answers, target)

@@ -10,14 +10,16 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Constant, Launch, Target
-from delegate.ops import _quantize
-from delegate.ops._activation import one_to_one
-from delegate.ops._elements import ELEM, element_tiles, elements_of
-from delegate.ops._fixed_point import DISTANCE_BITS, exp_on_negative_values
-from delegate.ops._geometry import shape_text
+from delegate.launch import Alternative, Constant, Launch
+from delegate.ops._checks import quantized
+from delegate.ops._checks.windows import shape_text
+from delegate.ops._launches.activation import one_to_one
+from delegate.ops._launches.elements import ELEM, element_tiles, elements_of
+from delegate.ops._numbers import fixed_point
+from delegate.ops._numbers.fixed_point_arrays import DISTANCE_BITS, exp_on_negative_values
+from delegate.ops._numbers.sigmoid16 import require_fixed_output
 from delegate.ops._registry import lowers
-from delegate.ops._sigmoid16 import require_fixed_output
+from delegate.target import Target
 
 _MOST_DEPTH = 20000  # three loops of a work-item stay below 65,535 rounds
 _MOST_DEPTH_8 = 4095  # sums of 12 integer bits hold so many ones
@@ -35,7 +37,7 @@ def lower_log_softmax(node: Node, target: Target) -> tuple[Alternative, ...]:
     Source: tflite/kernels/activations.cc LogSoftmaxPrepare, internal/reference/log_softmax.h,
     integer_ops/log_softmax.h LogSoftmax
     """
-    source, result = one_to_one(node, ("float32", *_quantize.QUANT8))
+    source, result = one_to_one(node, ("float32", *quantized.QUANT8))
     if not source.shape:
         raise Unsupported(f"shape {shape_text(source)}: at least rank 1 is needed")
     depth = source.shape[-1]
@@ -72,28 +74,28 @@ def lower_log_softmax(node: Node, target: Target) -> tuple[Alternative, ...]:
 
 def _quant8_params(source: Tensor, result: Tensor) -> dict[str, int | Constant]:
     """Return the distances' tables, and how far from a row's maximum they reach."""
-    in_scale, _ = _quantize.per_tensor(source)
+    in_scale, _ = quantized.per_tensor(source)
     limits = np.iinfo(result.dtype)
     require_fixed_output(result, 16 / 256, int(limits.max))
     real = in_scale * (1 << (31 - DISTANCE_BITS))
     if not 2 < real < math.inf:
         raise Unsupported(f"scale {in_scale}: out of range")
-    multiplier, left_shift = _quantize.quantize_multiplier(min(real, float((1 << 31) - 1)))
+    multiplier, left_shift = fixed_point.quantize_multiplier(min(real, float((1 << 31) - 1)))
     # The greatest distance that stays within the integer bits, and the way back to distances.
     radius = ((1 << DISTANCE_BITS) - 1 << (31 - DISTANCE_BITS)) >> left_shift
-    back, back_shift = _quantize.quantize_multiplier(2.0 ** (31 - left_shift) / multiplier)
+    back, back_shift = fixed_point.quantize_multiplier(2.0 ** (31 - left_shift) / multiplier)
 
     def table() -> NDArray[np.int32]:
         # Scaled distances below the row's maximum; then their exponentials as the sum takes them.
         reached = range(min(radius, 255) + 1)
         scaled = [
-            _quantize.rounding_doubling_high_mul(-distance << left_shift, multiplier)
+            fixed_point.rounding_doubling_high_mul(-distance << left_shift, multiplier)
             for distance in reached
         ]
         entries = np.zeros((2, 256), np.int32)
         entries[0, : len(reached)] = scaled
         entries[1, : len(reached)] = [
-            _quantize.rounding_divide_by_pot(exp_on_negative_values(each), 12) for each in scaled
+            fixed_point.rounding_divide_by_pot(exp_on_negative_values(each), 12) for each in scaled
         ]
         return entries
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Target
-from delegate.ops import _quantize
-from delegate.ops._binary import binary, pair_of, require_stretched
-from delegate.ops._lookup import lookup
+from delegate.launch import Alternative
+from delegate.ops._checks.node import inputs_of, output_of
+from delegate.ops._launches.binary import binary, pair_of, require_stretched
+from delegate.ops._launches.lookup import lookup
 from delegate.ops._registry import lowers
+from delegate.target import Target
 
 
 @lowers("LOGICAL_AND", "LOGICAL_OR")
@@ -28,8 +29,8 @@ def lower_logical_not(node: Node, target: Target) -> tuple[Alternative, ...]:
 
     Source: tflite/kernels/elementwise.cc
     """
-    (source,), _ = _quantize.inputs_of(node.inputs, 1)
-    result = _quantize.output_of(node.outputs)
+    (source,), _ = inputs_of(node.inputs, 1)
+    result = output_of(node.outputs)
     if not source.dtype == result.dtype == "bool":
         raise Unsupported(f"{source.dtype} -> {result.dtype}: only bool")
     require_stretched(result, source)

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Launch, Target
-from delegate.ops import _float
-from delegate.ops._reduce import Reduction, mean_rescaling, reduce, reduction_of
+from delegate.launch import Alternative, Launch
+from delegate.ops._launches import floats
+from delegate.ops._launches.reduce import Reduction, mean_rescaling, reduce, reduction_of
 from delegate.ops._registry import lowers
+from delegate.target import Target
 
 _MOST_TERMS = 2**15  # of int32: the sum of their halves of 16 bits fits 32 bits
 
@@ -24,7 +25,7 @@ def lower_mean(node: Node, target: Target) -> tuple[Alternative, ...]:
     reduction = reduction_of(node)
     source = reduction.source
     if source.dtype == "float32":
-        return reduce(reduction, target, "SUM", 0, 2, {"factor": _float.bits(1 / reduction.terms)})
+        return reduce(reduction, target, "SUM", 0, 2, {"factor": floats.bits(1 / reduction.terms)})
     if source.dtype == "int32":
         return (Alternative("plain", (_integers(reduction, target),)),)
     return reduce(reduction, target, "SUM", 0, 1, mean_rescaling(reduction))

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Target
-from delegate.ops import _quantize
-from delegate.ops._copy import (
+from delegate.launch import Alternative
+from delegate.ops._checks.node import inputs_of, output_of
+from delegate.ops._launches.copy import (
     Box,
     Move,
     moved,
@@ -18,6 +18,7 @@ from delegate.ops._copy import (
 )
 from delegate.ops._registry import lowers
 from delegate.ops.pad import paddings_of
+from delegate.target import Target
 
 _SKIPPED = {"REFLECT": 1, "SYMMETRIC": 0}  # elements at the mirror that are not repeated
 
@@ -30,8 +31,8 @@ def lower_mirror_pad(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: computed paddings, or some that reach further than the input.
     Source: tflite/kernels/mirror_pad.cc
     """
-    (source, amounts), _ = _quantize.inputs_of(node.inputs, 2)
-    result = _quantize.output_of(node.outputs)
+    (source, amounts), _ = inputs_of(node.inputs, 2)
+    result = output_of(node.outputs)
     require_types(source, result)
     require_same_scale(source, result)
     mode = node.options.get("mode", "REFLECT")

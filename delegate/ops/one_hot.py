@@ -9,13 +9,14 @@ import numpy as np
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Launch, Target
-from delegate.ops import _quantize
-from delegate.ops._copy import require_shape, require_types
-from delegate.ops._elements import element_tiles, elements_of, moved_type
-from delegate.ops._geometry import integer, shape_text
-from delegate.ops._indices import axis_of, scalar_of
+from delegate.launch import Alternative, Launch
+from delegate.ops._checks.indices import axis_of, scalar_of
+from delegate.ops._checks.node import inputs_of, output_of
+from delegate.ops._checks.windows import integer, shape_text
+from delegate.ops._launches.copy import require_shape, require_types
+from delegate.ops._launches.elements import element_tiles, elements_of, moved_type
 from delegate.ops._registry import lowers
+from delegate.target import Target
 
 TYPES = ("uint8", "int8", "int32", "int64", "float32", "bool")
 
@@ -30,8 +31,8 @@ def lower_one_hot(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: a computed depth, values of several elements.
     Source: tflite/kernels/one_hot.cc
     """
-    (indices, depth_of, on, off), _ = _quantize.inputs_of(node.inputs, 4)
-    result = _quantize.output_of(node.outputs)
+    (indices, depth_of, on, off), _ = inputs_of(node.inputs, 4)
+    result = output_of(node.outputs)
     if indices.dtype not in ("int32", "int64"):
         raise Unsupported(f"{indices.dtype} indices: only int32 and int64")
     for value in (on, off):

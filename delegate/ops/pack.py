@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Target
-from delegate.ops import _quantize
-from delegate.ops._copy import moved, require_same_scale, require_shape, require_types
-from delegate.ops._geometry import integer, shape_text
-from delegate.ops._indices import axis_of
-from delegate.ops._parts import layer
+from delegate.launch import Alternative
+from delegate.ops._checks.indices import axis_of
+from delegate.ops._checks.node import inputs_of, output_of
+from delegate.ops._checks.windows import integer, shape_text
+from delegate.ops._launches.copy import moved, require_same_scale, require_shape, require_types
+from delegate.ops._launches.parts import layer
 from delegate.ops._registry import lowers
+from delegate.target import Target
 
 TYPES = ("uint8", "int8", "int16", "int32", "int64", "float32")
 
@@ -24,8 +25,8 @@ def lower_pack(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: shapes, scales or zero points that differ.
     Source: tflite/kernels/pack.cc
     """
-    sources, _ = _quantize.inputs_of(node.inputs, max(1, len(node.inputs)))
-    result = _quantize.output_of(node.outputs)
+    sources, _ = inputs_of(node.inputs, max(1, len(node.inputs)))
+    result = output_of(node.outputs)
     shape = sources[0].shape
     axis = axis_of(integer(node.options, "axis", 0), len(shape) + 1)
     if node.options.get("values_count", len(sources)) != len(sources):

@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Constant, Launch, Target
-from delegate.ops import _quantize
-from delegate.ops._copy import (
+from delegate.launch import Alternative, Constant, Launch
+from delegate.ops._checks.indices import integers_of
+from delegate.ops._checks.node import inputs_of, output_of
+from delegate.ops._checks.windows import shape_text
+from delegate.ops._launches.copy import (
     Box,
     Move,
     fill,
@@ -25,10 +27,9 @@ from delegate.ops._copy import (
     wide_type,
     zero_of,
 )
-from delegate.ops._elements import element_tiles
-from delegate.ops._geometry import shape_text
-from delegate.ops._indices import integers_of
+from delegate.ops._launches.elements import element_tiles
 from delegate.ops._registry import lowers
+from delegate.target import Target
 
 MOST_DIMENSIONS = 5  # TFLite's own limit
 
@@ -43,9 +44,9 @@ def lower_pad(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: computed or negative paddings, more than 5 dimensions, other scales.
     Source: tflite/kernels/pad.cc, internal/reference/pad.h
     """
-    inputs, _ = _quantize.inputs_of(node.inputs, 3 if node.op == "PADV2" else 2)
+    inputs, _ = inputs_of(node.inputs, 3 if node.op == "PADV2" else 2)
     source, amounts = inputs[:2]
-    result = _quantize.output_of(node.outputs)
+    result = output_of(node.outputs)
     require_types(source, result)
     values = paddings_of(amounts, source)
     rank = len(source.shape)

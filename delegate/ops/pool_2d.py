@@ -7,10 +7,14 @@ import math
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Constant, Launch, Target
-from delegate.ops import _elements, _float, _quantize
-from delegate.ops._geometry import integer, window
+from delegate.launch import Alternative, Constant, Launch
+from delegate.ops._checks import quantized
+from delegate.ops._checks.node import inputs_of, output_of
+from delegate.ops._checks.windows import integer, window
+from delegate.ops._launches import floats
+from delegate.ops._launches.elements import ELEM
 from delegate.ops._registry import lowers
+from delegate.target import Target
 
 # Of a window in bounds: llvmpipe leaves loops after 65,535 rounds. Its sums fit 32 bits, too.
 _MOST_PIXELS = 60000
@@ -27,15 +31,15 @@ def lower_pool_2d(node: Node, target: Target) -> tuple[Alternative, ...]:
             quantisation that differs across the op; too large a window.
     Source: tflite/kernels/internal/reference/pooling.h, integer_ops/pooling.h
     """
-    (source,), _ = _quantize.inputs_of(node.inputs, 1)
-    result = _quantize.output_of(node.outputs)
+    (source,), _ = inputs_of(node.inputs, 1)
+    result = output_of(node.outputs)
     if source.dtype != result.dtype:
         raise Unsupported(f"{source.dtype} in, {result.dtype} out: they must be equal")
     is_float = source.dtype == "float32"
-    types = _quantize.QUANT
+    types = quantized.QUANT
     if node.op == "L2_POOL_2D" and not is_float:
         raise Unsupported(f"{source.dtype}: only float32 is implemented")
-    if not is_float and _quantize.per_tensor(source, types) != _quantize.per_tensor(result, types):
+    if not is_float and quantized.per_tensor(source, types) != quantized.per_tensor(result, types):
         raise Unsupported("the scale or zero point changes: TFLite's kernel would not rescale")
     options = node.options
     kernel_h, kernel_w = integer(options, "filter_height", 0), integer(options, "filter_width", 0)
@@ -50,12 +54,12 @@ def lower_pool_2d(node: Node, target: Target) -> tuple[Alternative, ...]:
     clamp: dict[str, int]
     defines: dict[str, int | str] = {"TAKES_MAX": int(node.op == "MAX_POOL_2D")}
     if is_float:
-        family, clamp = "float", _float.activation_params(activation)
+        family, clamp = "float", floats.activation_params(activation)
         defines["IS_L2"] = int(node.op == "L2_POOL_2D")
     else:
-        low, high = _quantize.activation_range(result, activation, types)
+        low, high = quantized.activation_range(result, activation, types)
         family, clamp = "quant8", {"output_min": low, "output_max": high}
-        defines["ELEM"] = _elements.ELEM[source.dtype]
+        defines["ELEM"] = ELEM[source.dtype]
     common: dict[str, int | Tensor | Constant] = {
         "input": source,
         "output": result,
@@ -75,12 +79,12 @@ def lower_pool_2d(node: Node, target: Target) -> tuple[Alternative, ...]:
         defines=defines,
     )
     plain_last = (Alternative("plain", (plain,)),)
-    lanes = _float.lanes_of(depth, target, 16 if is_float else 8)
+    lanes = floats.lanes_of(depth, target, 16 if is_float else 8)
     if lanes == 0:
         return plain_last
     channel_blocks = -(-depth // lanes)
     items = elements // depth * channel_blocks
-    tile_items = _float.tile_items(items, pixels, target)
+    tile_items = floats.tile_items(items, pixels, target)
     if target.group_items == 1:
         tile_items = max(1, min(tile_items, _MOST_PIXELS // pixels))
     vector = Launch(

@@ -7,11 +7,14 @@ import numpy as np
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Constant, Launch, Target
-from delegate.ops import _quantize
-from delegate.ops._elements import ELEM, broadcast, element_tiles, elements_of, padded
-from delegate.ops._geometry import shape_text
+from delegate.launch import Alternative, Constant, Launch
+from delegate.ops._checks import quantized
+from delegate.ops._checks.node import inputs_of, output_of
+from delegate.ops._checks.windows import shape_text
+from delegate.ops._launches.elements import ELEM, broadcast, element_tiles, elements_of, padded
+from delegate.ops._numbers import fixed_point
 from delegate.ops._registry import lowers
+from delegate.target import Target
 
 _DIMENSIONS = 4  # that alpha steps through differently
 _LEAST_ROW = 8  # shorter ones cost more than they save
@@ -28,8 +31,8 @@ def lower_prelu(node: Node, target: Target) -> tuple[Alternative, ...]:
             int16 (TFLite takes such an alpha's bytes for int8), one that does not stretch.
     Source: tflite/kernels/activations.cc PreluPrepare, internal/reference/prelu.h
     """
-    (source, alpha), _ = _quantize.inputs_of(node.inputs, 2)
-    result = _quantize.output_of(node.outputs)
+    (source, alpha), _ = inputs_of(node.inputs, 2)
+    result = output_of(node.outputs)
     if source.dtype not in _ALPHAS:
         raise Unsupported(f"{source.dtype}: only {', '.join(_ALPHAS)}")
     if source.dtype != result.dtype:
@@ -81,15 +84,15 @@ _MOST_ROW = 32768  # llvmpipe leaves loops after 65,535 rounds
 
 def _scaling(source: Tensor, alpha: Tensor, result: Tensor) -> dict[str, int]:
     """Return zero points, and multipliers and shifts from zero on and below."""
-    in_scale, in_zero = _quantize.per_tensor(source, _quantize.QUANT)
-    alpha_scale, alpha_zero = _quantize.per_tensor(alpha)
-    out_scale, out_zero = _quantize.per_tensor(result, _quantize.QUANT)
+    in_scale, in_zero = quantized.per_tensor(source, quantized.QUANT)
+    alpha_scale, alpha_zero = quantized.per_tensor(alpha)
+    out_scale, out_zero = quantized.per_tensor(result, quantized.QUANT)
     # Products and quotients are floats there.
     with np.errstate(over="ignore", under="ignore"):
         ratio = np.float32(in_scale) / np.float32(out_scale)
         leaking = np.float32(in_scale) * np.float32(alpha_scale) / np.float32(out_scale)
-    above = _quantize.quantize_multiplier(float(ratio))
-    below = _quantize.quantize_multiplier(float(leaking))
+    above = fixed_point.quantize_multiplier(float(ratio))
+    below = fixed_point.quantize_multiplier(float(leaking))
     if max(above[1], below[1]) > 30:
         raise Unsupported(f"a scale ratio of 2^{max(above[1], below[1])}: more than 2^30")
     limits = np.iinfo(result.dtype)

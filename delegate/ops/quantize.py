@@ -8,13 +8,16 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Constant, Launch, Target
-from delegate.ops import _fixed_point, _quantize
-from delegate.ops._elements import ELEM, element_tiles, elements_of
-from delegate.ops._float import bits
-from delegate.ops._geometry import shape_text
-from delegate.ops._lookup import lookup
+from delegate.launch import Alternative, Constant, Launch
+from delegate.ops._checks import quantized
+from delegate.ops._checks.node import inputs_of, output_of
+from delegate.ops._checks.windows import shape_text
+from delegate.ops._launches.elements import ELEM, element_tiles, elements_of
+from delegate.ops._launches.floats import bits
+from delegate.ops._launches.lookup import lookup
+from delegate.ops._numbers import fixed_point, fixed_point_arrays
 from delegate.ops._registry import lowers
+from delegate.target import Target
 
 # Input -> outputs, as TFLite has them.
 _FROM_INT32 = ("int8", "int16")
@@ -29,26 +32,26 @@ def lower_quantize(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: types that TFLite does not bring to each other, several scales.
     Source: tflite/kernels/quantize.cc, internal/reference/quantize.h AffineQuantize, requantize.h
     """
-    (source,), _ = _quantize.inputs_of(node.inputs, 1)
-    result = _quantize.output_of(node.outputs)
+    (source,), _ = inputs_of(node.inputs, 1)
+    result = output_of(node.outputs)
     if source.shape != result.shape:
         raise Unsupported(f"{shape_text(source)} -> {shape_text(result)}: the shape must stay")
     elements_of(source)
-    out_scale, out_zero = _quantize.per_tensor(result, _quantize.QUANT)
+    out_scale, out_zero = quantized.per_tensor(result, quantized.QUANT)
     if source.dtype == "float32":
         return (Alternative("plain", (_from_floats(source, result, target),)),)
-    in_scale, in_zero = _quantize.per_tensor(source, (*_quantize.QUANT, "int32"))
-    outputs = {"int16": _FROM_INT16, "int32": _FROM_INT32}.get(source.dtype, _quantize.QUANT)
+    in_scale, in_zero = quantized.per_tensor(source, (*quantized.QUANT, "int32"))
+    outputs = {"int16": _FROM_INT16, "int32": _FROM_INT32}.get(source.dtype, quantized.QUANT)
     if result.dtype not in outputs:
         raise Unsupported(f"{source.dtype} to {result.dtype}: only to {' and '.join(outputs)}")
-    multiplier, shift = _quantize.quantize_multiplier(in_scale / out_scale)
+    multiplier, shift = fixed_point.quantize_multiplier(in_scale / out_scale)
     if shift > 30:
         raise Unsupported(f"a scale ratio of 2^{shift}: more than 2^30")
 
     def answers(values: NDArray[np.int64]) -> NDArray[np.int64]:
-        scaled = _fixed_point.rescale(values - in_zero, multiplier, shift)
-        sums = _quantize.wrap_int32(scaled + out_zero)
-        return _fixed_point.clamped(sums.astype(np.int64), result)
+        scaled = fixed_point_arrays.rescale(values - in_zero, multiplier, shift)
+        sums = fixed_point.wrap_int32(scaled + out_zero)
+        return fixed_point_arrays.clamped(sums.astype(np.int64), result)
 
     if source.dtype != "int32":
         return lookup(source, result, answers, target)
@@ -62,7 +65,7 @@ def lower_quantize(node: Node, target: Target) -> tuple[Alternative, ...]:
 
 
 def _from_floats(source: Tensor, result: Tensor, target: Target) -> Launch:
-    scale, zero_point = _quantize.per_tensor(result, _quantize.QUANT)
+    scale, zero_point = quantized.per_tensor(result, quantized.QUANT)
     if not 2.0**-96 < scale < 2.0**96:
         raise Unsupported(f"scale {scale}: only 2^-96 to 2^96, so that its reciprocal is exact")
     limits = np.iinfo(result.dtype)
@@ -70,7 +73,7 @@ def _from_floats(source: Tensor, result: Tensor, target: Target) -> Launch:
     # so TFLite's answer is the processor's.
     with np.errstate(invalid="ignore"):
         converted = np.array([-3e9, 3e9, np.nan], np.float32).astype(np.int32)
-    sums = _quantize.wrap_int32(converted.astype(np.int64) + zero_point)
+    sums = fixed_point.wrap_int32(converted.astype(np.int64) + zero_point)
     lowest, highest, nan = np.clip(sums, limits.min, limits.max).tolist()
     params: dict[str, int | Tensor | Constant] = {
         "factor": bits(1 / scale),

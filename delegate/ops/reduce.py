@@ -7,16 +7,18 @@ import numpy as np
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Target
-from delegate.ops import _float, _quantize
-from delegate.ops._reduce import reduce, reduction_of, sum_rescaling
+from delegate.launch import Alternative
+from delegate.ops._checks import quantized
+from delegate.ops._launches import floats
+from delegate.ops._launches.reduce import reduce, reduction_of, sum_rescaling
 from delegate.ops._registry import lowers
+from delegate.target import Target
 
 # What each computes with, and on which types.
 _FOLDS = {
-    "SUM": ("SUM", ("float32", "int32", *_quantize.QUANT)),
-    "REDUCE_MAX": ("MAX", ("float32", "int32", *_quantize.QUANT)),
-    "REDUCE_MIN": ("MIN", ("float32", "int32", *_quantize.QUANT)),
+    "SUM": ("SUM", ("float32", "int32", *quantized.QUANT)),
+    "REDUCE_MAX": ("MAX", ("float32", "int32", *quantized.QUANT)),
+    "REDUCE_MIN": ("MIN", ("float32", "int32", *quantized.QUANT)),
     "REDUCE_PROD": ("PROD", ("float32", "int32")),
     "REDUCE_ANY": ("MAX", ("bool",)),
     "REDUCE_ALL": ("MIN", ("bool",)),
@@ -38,13 +40,13 @@ def lower_reduce(node: Node, target: Target) -> tuple[Alternative, ...]:
     fold, types = _FOLDS[node.op]
     if source.dtype not in types:
         raise Unsupported(f"{source.dtype}: only {', '.join(types)} are implemented")
-    if source.dtype not in _quantize.QUANT:
+    if source.dtype not in quantized.QUANT:
         return reduce(reduction, target, fold, _start(fold, source.dtype))
     if source.dtype == "int16" and fold == "SUM" and target.rules.runtime == "tflite-runtime":
         raise Unsupported("int16: tflite-runtime's sums do not saturate")
     if fold == "SUM":
         return reduce(reduction, target, fold, 0, 3, sum_rescaling(reduction))
-    if _quantize.per_tensor(source, types) != _quantize.per_tensor(result, types):
+    if quantized.per_tensor(source, types) != quantized.per_tensor(result, types):
         raise Unsupported("the scale or zero point changes: TFLite does not rescale here")
     return reduce(reduction, target, fold, _start(fold, source.dtype))
 
@@ -53,10 +55,10 @@ def _start(fold: str, dtype: str) -> int:
     """Return what TFLite begins with, for floats its bits."""
     if fold in ("SUM", "PROD"):
         start = int(fold == "PROD")
-        return _float.bits(start) if dtype == "float32" else start
+        return floats.bits(start) if dtype == "float32" else start
     if dtype == "float32":
         limits = np.finfo(np.float32)
-        return _float.bits(float(limits.min if fold == "MAX" else limits.max))
+        return floats.bits(float(limits.min if fold == "MAX" else limits.max))
     if dtype == "bool":
         return int(fold == "MIN")
     bounds = np.iinfo(dtype)

@@ -10,12 +10,14 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Target
-from delegate.ops import _fixed_point, _quantize
-from delegate.ops._activation import float_launch, one_to_one
-from delegate.ops._float import bits
-from delegate.ops._lookup import lookup
+from delegate.launch import Alternative
+from delegate.ops._checks import quantized
+from delegate.ops._launches.activation import float_launch, one_to_one
+from delegate.ops._launches.floats import bits
+from delegate.ops._launches.lookup import lookup
+from delegate.ops._numbers import fixed_point, fixed_point_arrays
 from delegate.ops._registry import lowers
+from delegate.target import Target
 
 _BOUNDS = {
     "RELU": (0.0, math.inf),
@@ -35,14 +37,14 @@ def lower_relu(node: Node, target: Target) -> tuple[Alternative, ...]:
     Source: tflite/kernels/activations.cc ReluPrepare, QuantizedReluX; reference_ops.h ReluX
     """
     more = ("int16",) if node.op in _WITH_INT16 else ()
-    source, result = one_to_one(node, ("float32", *_quantize.QUANT8, *more))
+    source, result = one_to_one(node, ("float32", *quantized.QUANT8, *more))
     low, high = _BOUNDS[node.op]
     if source.dtype == "float32":
         params = {"lowest": bits(low), "highest": bits(high)}
         return float_launch("relu", source, result, target, params)
-    in_scale, in_zero = _quantize.per_tensor(source, _quantize.QUANT)
-    out_scale, out_zero = _quantize.per_tensor(result, _quantize.QUANT)
-    multiplier, shift = _quantize.quantize_multiplier(
+    in_scale, in_zero = quantized.per_tensor(source, quantized.QUANT)
+    out_scale, out_zero = quantized.per_tensor(result, quantized.QUANT)
+    multiplier, shift = fixed_point.quantize_multiplier(
         float(np.float32(in_scale) / np.float32(out_scale))
     )
     if shift > 30:
@@ -54,15 +56,15 @@ def lower_relu(node: Node, target: Target) -> tuple[Alternative, ...]:
         highest = min(highest, out_zero + _steps(high, result))
 
     def answers(values: NDArray[np.int64]) -> NDArray[np.int64]:
-        scaled = _fixed_point.rescale(values - in_zero, multiplier, shift)
-        sums = _quantize.wrap_int32(scaled + out_zero)
+        scaled = fixed_point_arrays.rescale(values - in_zero, multiplier, shift)
+        sums = fixed_point.wrap_int32(scaled + out_zero)
         return np.minimum(np.maximum(sums, lowest), highest).astype(np.int64)
 
     return lookup(source, result, answers, target)
 
 
 def _steps(bound: float, result: Tensor) -> int:
-    scale, _ = _quantize.per_tensor(result, _quantize.QUANT)
+    scale, _ = quantized.per_tensor(result, quantized.QUANT)
     with np.errstate(over="ignore"):
         steps = float(np.float32(bound) / np.float32(scale))
     if not abs(steps) < 2**30:

@@ -9,10 +9,11 @@ import numpy as np
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Target, size_bytes
-from delegate.ops import _quantize
-from delegate.ops._geometry import shape_text
+from delegate.launch import Alternative, size_bytes
+from delegate.ops._checks.node import inputs_of, output_of
+from delegate.ops._checks.windows import shape_text
 from delegate.ops._registry import lowers
+from delegate.target import Target
 
 
 @lowers("RESHAPE")
@@ -23,8 +24,8 @@ def lower_reshape(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: the sizes differ, the new shape is computed, or another one than the output's.
     Source: tflite/kernels/reshape.cc
     """
-    (source,), (shape,) = _quantize.inputs_of(node.inputs, 1, 1)
-    result = _quantize.output_of(node.outputs)
+    (source,), (shape,) = inputs_of(node.inputs, 1, 1)
+    result = output_of(node.outputs)
     if shape is not None and shape.data is None:
         raise Unsupported("the new shape is computed at run time")
     alternatives = view(source, result)

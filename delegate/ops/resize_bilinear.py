@@ -8,10 +8,12 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Constant, Launch, Target
-from delegate.ops import _elements, _float
+from delegate.launch import Alternative, Constant, Launch
+from delegate.ops._checks.resize import Resize, resize_of
+from delegate.ops._launches import floats
+from delegate.ops._launches.elements import ELEM
 from delegate.ops._registry import lowers
-from delegate.ops._resize import Resize, resize_of
+from delegate.target import Target
 
 _TYPES = ("uint8", "int8", "int16", "float32")
 _ROUNDS = 32768  # of a work-item's loops, at most
@@ -40,7 +42,7 @@ def lower_resize_bilinear(node: Node, target: Target) -> tuple[Alternative, ...]
     rows, columns = (_places(resize, axis) for axis in (1, 2))
     is_float = resize.source.dtype in ("uint8", "float32")
     defines: dict[str, int | str] = {
-        "ELEM": _elements.ELEM[resize.source.dtype],
+        "ELEM": ELEM[resize.source.dtype],
         "IS_FLOAT": int(is_float),
         "IS_SHORT": 0,
     }
@@ -50,7 +52,7 @@ def lower_resize_bilinear(node: Node, target: Target) -> tuple[Alternative, ...]
         segments = -(-out_w // run)
         blocks = -(-depth // lanes)
         items = batch * out_h * segments * blocks
-        tile_items = _float.tile_items(items, 4 * run, target)
+        tile_items = floats.tile_items(items, 4 * run, target)
         tile_items = max(1, min(tile_items, _ROUNDS // run))
         launch = Launch(
             "resize_bilinear",
@@ -86,7 +88,7 @@ def lower_resize_bilinear(node: Node, target: Target) -> tuple[Alternative, ...]
         lanes = _lanes(depth, 2 * target.vector_width)
         if lanes:
             found.append(alternative(f"short {lanes}", lanes, True))
-    lanes = _float.lanes_of(depth, target)
+    lanes = floats.lanes_of(depth, target)
     if lanes:
         found.append(alternative(f"vector {lanes}", lanes, False))
     return (*found, alternative("plain", 1, False))

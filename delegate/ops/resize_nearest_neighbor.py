@@ -7,10 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Constant, Launch, Target
-from delegate.ops import _elements, _float
+from delegate.launch import Alternative, Constant, Launch
+from delegate.ops._checks.resize import Resize, resize_of
+from delegate.ops._launches import floats
+from delegate.ops._launches.elements import moved_type
 from delegate.ops._registry import lowers
-from delegate.ops._resize import Resize, resize_of
+from delegate.target import Target
 
 _TYPES = ("uint8", "int8", "int16", "float32")
 _NEWER_TYPES = ("int32", "bool", "float16")  # not of tflite-runtime's kernels
@@ -37,7 +39,7 @@ def lower_resize_nearest_neighbor(node: Node, target: Target) -> tuple[Alternati
         run = min(out_w, 4 if target.group_items > 1 else 2048)
         segments, blocks = -(-out_w // run), -(-units // lanes)
         items = batch * out_h * segments * blocks
-        tile_items = _float.tile_items(items, 2 * run, target)
+        tile_items = floats.tile_items(items, 2 * run, target)
         tile_items = max(1, min(tile_items, _ROUNDS // run))
         launch = Launch(
             "resize_nearest_neighbor",
@@ -68,7 +70,7 @@ def lower_resize_nearest_neighbor(node: Node, target: Target) -> tuple[Alternati
     units = depth * bytes_an_element
     widest = 4 if target.group_items > 1 else 16
     lanes = max((n for n in (16, 8, 4) if n <= min(widest, units)), default=0)
-    plain = alternative("plain", 1, depth, _elements.moved_type(resize.source))
+    plain = alternative("plain", 1, depth, moved_type(resize.source))
     vector = (alternative(f"vector {lanes}", lanes, units, "uchar"),) if lanes else ()
     return (*vector, plain)
 

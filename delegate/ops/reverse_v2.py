@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Target
-from delegate.ops import _quantize
-from delegate.ops._copy import Box, Move, moved, require_shape, require_types, steps_of
-from delegate.ops._indices import axis_of, vector_of
+from delegate.launch import Alternative
+from delegate.ops._checks.indices import axis_of, vector_of
+from delegate.ops._checks.node import inputs_of, output_of
+from delegate.ops._launches.copy import Box, Move, moved, require_shape, require_types, steps_of
 from delegate.ops._registry import lowers
+from delegate.target import Target
 
 
 @lowers("REVERSE_V2")
@@ -20,8 +21,8 @@ def lower_reverse_v2(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: computed axes, one out of range or there twice.
     Source: tflite/kernels/reverse.cc
     """
-    (source, where), _ = _quantize.inputs_of(node.inputs, 2)
-    result = _quantize.output_of(node.outputs)
+    (source, where), _ = inputs_of(node.inputs, 2)
+    result = output_of(node.outputs)
     require_types(source, result)
     require_shape(result, source.shape)
     axes = [axis_of(axis, len(source.shape)) for axis in vector_of(where, "axes")]

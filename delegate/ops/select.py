@@ -9,12 +9,13 @@ import numpy as np
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Launch, Target
-from delegate.ops import _quantize
-from delegate.ops._binary import over_rows, require_stretched, rows_of
-from delegate.ops._elements import moved_type
-from delegate.ops._geometry import shape_text
+from delegate.launch import Alternative, Launch
+from delegate.ops._checks.node import inputs_of, output_of
+from delegate.ops._checks.windows import shape_text
+from delegate.ops._launches.binary import over_rows, require_stretched, rows_of
+from delegate.ops._launches.elements import moved_type
 from delegate.ops._registry import lowers
+from delegate.target import Target
 
 
 @lowers("SELECT", "SELECT_V2")
@@ -28,8 +29,8 @@ def lower_select(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: types that differ, a condition that is no bool, shapes that do not fit.
     Source: tflite/kernels/select.cc
     """
-    (condition, left, right), _ = _quantize.inputs_of(node.inputs, 3)
-    result = _quantize.output_of(node.outputs)
+    (condition, left, right), _ = inputs_of(node.inputs, 3)
+    result = output_of(node.outputs)
     if condition.dtype != "bool":
         raise Unsupported(f"{condition.dtype} condition: only bool")
     if not left.dtype == right.dtype == result.dtype:

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Target
-from delegate.ops import _quantize
-from delegate.ops._copy import Box, Move, moved, require_shape, require_types, steps_of
-from delegate.ops._geometry import shape_text
-from delegate.ops._indices import vector_of
+from delegate.launch import Alternative
+from delegate.ops._checks.indices import vector_of
+from delegate.ops._checks.node import inputs_of, output_of
+from delegate.ops._checks.windows import shape_text
+from delegate.ops._launches.copy import Box, Move, moved, require_shape, require_types, steps_of
 from delegate.ops._registry import lowers
+from delegate.target import Target
 
 
 @lowers("SLICE")
@@ -21,8 +22,8 @@ def lower_slice(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: a computed place or size, or one outside of the input.
     Source: tflite/kernels/slice.cc
     """
-    (source, place, amounts), _ = _quantize.inputs_of(node.inputs, 3)
-    result = _quantize.output_of(node.outputs)
+    (source, place, amounts), _ = inputs_of(node.inputs, 3)
+    result = output_of(node.outputs)
     require_types(source, result)
     rank = len(source.shape)
     begin, sizes = vector_of(place, "begin", rank), vector_of(amounts, "sizes", rank)

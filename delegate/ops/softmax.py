@@ -13,13 +13,17 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Constant, Launch, Target
-from delegate.ops import _fixed_point, _float, _quantize
-from delegate.ops._activation import ends_of_lines, on_lines
-from delegate.ops._elements import ELEM
-from delegate.ops._fixed_point import DISTANCE_BITS
-from delegate.ops._geometry import shape_text
+from delegate.launch import Alternative, Constant, Launch
+from delegate.ops._checks import quantized
+from delegate.ops._checks.node import inputs_of, output_of
+from delegate.ops._checks.windows import shape_text
+from delegate.ops._launches import floats
+from delegate.ops._launches.activation import ends_of_lines, on_lines
+from delegate.ops._launches.elements import ELEM
+from delegate.ops._numbers import fixed_point, fixed_point_arrays
+from delegate.ops._numbers.fixed_point_arrays import DISTANCE_BITS
 from delegate.ops._registry import lowers
+from delegate.target import Target
 
 # From so many values on, a row is worth a work-group: below, making its table takes longer.
 _LEAST_DEPTH = 32
@@ -42,9 +46,9 @@ def lower_softmax(node: Node, target: Target) -> tuple[Alternative, ...]:
     Floats are within (c + 8) * 2^-23 of the reference's value, and 2e-38: both round c additions,
     and exp() here is off by up to 2^-22.
     """
-    (source,), _ = _quantize.inputs_of(node.inputs, 1)
-    result = _quantize.output_of(node.outputs)
-    widens = source.dtype in _quantize.QUANT8 and result.dtype == "int16"
+    (source,), _ = inputs_of(node.inputs, 1)
+    result = output_of(node.outputs)
+    widens = source.dtype in quantized.QUANT8 and result.dtype == "int16"
     if source.dtype != result.dtype and not widens:
         raise Unsupported(f"{source.dtype} in, {result.dtype} out: they must be equal")
     if source.shape != result.shape:
@@ -69,7 +73,7 @@ def lower_softmax(node: Node, target: Target) -> tuple[Alternative, ...]:
         if not 0 <= beta < math.inf:
             raise Unsupported(f"beta {beta}: it must be finite and not negative")
         family, table_ints = "float", 0
-        common["beta"] = _float.bits(beta)
+        common["beta"] = floats.bits(beta)
     elif source.dtype == "int16":
         family, table_ints = "quant16", 0
         common |= _quant16_params(source, result, beta)
@@ -88,7 +92,7 @@ def lower_softmax(node: Node, target: Target) -> tuple[Alternative, ...]:
         defines=defines,
     )
     plain_last = (Alternative("plain", (plain,)),)
-    lanes = _float.lanes_of(depth, target, 16 if family == "float" else 8)
+    lanes = floats.lanes_of(depth, target, 16 if family == "float" else 8)
     if depth < _LEAST_DEPTH or lanes == 0 or family == "quant16":
         return plain_last
     defines = defines | {"LANES": lanes, "ALONE": int(target.group_items == 1)}
@@ -111,26 +115,26 @@ def _quant8_params(
     source: Tensor, result: Tensor, beta: float
 ) -> dict[str, int | Tensor | Constant]:
     """Return the table of exponentials and the output's range."""
-    in_scale, _ = _quantize.per_tensor(source)
+    in_scale, _ = quantized.per_tensor(source)
     limits = np.iinfo(result.dtype)
     _require_output(result, 2.0**-limits.bits, int(limits.min))
     real = beta * in_scale * (1 << (31 - DISTANCE_BITS))
     if not 1 < real < math.inf:
         raise Unsupported(f"beta {beta} with scale {in_scale}: out of range")
-    multiplier, left_shift = _quantize.quantize_multiplier(min(real, float((1 << 31) - 1)))
+    multiplier, left_shift = fixed_point.quantize_multiplier(min(real, float((1 << 31) - 1)))
 
     def table() -> NDArray[np.int32]:
         # exp by the distance below the row's maximum; then the same as the sum takes it.
         farthest = ((1 << DISTANCE_BITS) - 1 << (31 - DISTANCE_BITS)) >> left_shift
         entries = [
-            _fixed_point.exp_on_negative_values(
-                _quantize.rounding_doubling_high_mul(-distance << left_shift, multiplier)
+            fixed_point_arrays.exp_on_negative_values(
+                fixed_point.rounding_doubling_high_mul(-distance << left_shift, multiplier)
             )
             if distance <= farthest
             else 0
             for distance in range(256)
         ]
-        sums = [_quantize.rounding_divide_by_pot(entry, 12) for entry in entries]
+        sums = [fixed_point.rounding_divide_by_pot(entry, 12) for entry in entries]
         return np.array(entries + sums, np.int32)
 
     return {
@@ -145,19 +149,19 @@ def _quant16_params(
     source: Tensor, result: Tensor, beta: float
 ) -> dict[str, int | Tensor | Constant]:
     """Return the exponentials of all distances, and the lines that stand for 1 / (1 + x)."""
-    in_scale, _ = _quantize.per_tensor(source, _quantize.QUANT)
+    in_scale, _ = quantized.per_tensor(source, quantized.QUANT)
     _require_output(result, 2.0**-15, 0)
     if source.shape[-1] > _MOST_DEPTH_16:
         raise Unsupported(f"rows of {source.shape[-1]}: at most {_MOST_DEPTH_16} of int16")
     real = float(np.float32(beta) * np.float32(in_scale)) / (10.0 / 65535)
-    multiplier, shift = _quantize.quantize_multiplier(real)
+    multiplier, shift = fixed_point.quantize_multiplier(real)
     if not multiplier or shift > 14:
         raise Unsupported(f"beta {beta} with scale {in_scale}: out of range")
     zero, one, steps = np.float64(0), np.float64(1), np.float64(1 << 15)
 
     def exponentials() -> NDArray[np.int16]:
         # Distances below the row's maximum; from 10 on, all are alike.
-        scaled = _fixed_point.rescale(-np.arange(1 << 16), multiplier, shift)
+        scaled = fixed_point_arrays.rescale(-np.arange(1 << 16), multiplier, shift)
         entries = ends_of_lines(-10 * one, zero, steps, np.exp)
         return on_lines(entries, np.maximum(scaled + ((1 << 15) - 1), -(1 << 15)))
 

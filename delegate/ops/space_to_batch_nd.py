@@ -7,10 +7,11 @@ import math
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Target
-from delegate.ops import _quantize
-from delegate.ops._blocks import in_batch, reversed_move
-from delegate.ops._copy import (
+from delegate.launch import Alternative
+from delegate.ops._checks.node import inputs_of, output_of
+from delegate.ops._checks.windows import shape_text
+from delegate.ops._launches.blocks import in_batch, reversed_move
+from delegate.ops._launches.copy import (
     fill,
     moved,
     require_same_scale,
@@ -18,9 +19,9 @@ from delegate.ops._copy import (
     require_types,
     zero_of,
 )
-from delegate.ops._geometry import shape_text
 from delegate.ops._registry import lowers
 from delegate.ops.batch_to_space_nd import amounts_of, blocks_of
+from delegate.target import Target
 
 
 @lowers("SPACE_TO_BATCH_ND")
@@ -34,8 +35,8 @@ def lower_space_to_batch_nd(node: Node, target: Target) -> tuple[Alternative, ..
         Unsupported: computed blocks or paddings, a size that the blocks do not divide.
     Source: tflite/kernels/space_to_batch_nd.cc, internal/reference/space_to_batch_nd.h
     """
-    (source, block, padding), _ = _quantize.inputs_of(node.inputs, 3)
-    result = _quantize.output_of(node.outputs)
+    (source, block, padding), _ = inputs_of(node.inputs, 3)
+    result = output_of(node.outputs)
     require_types(source, result)
     require_same_scale(source, result)
     blocks, paddings = blocks_of(source, block), amounts_of(source, padding, "paddings")

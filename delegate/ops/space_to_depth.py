@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Target
-from delegate.ops import _quantize
-from delegate.ops._blocks import in_depth, reversed_move
-from delegate.ops._copy import moved, require_shape, require_types
-from delegate.ops._geometry import integer, shape_text
+from delegate.launch import Alternative
+from delegate.ops._checks.node import inputs_of, output_of
+from delegate.ops._checks.windows import integer, shape_text
+from delegate.ops._launches.blocks import in_depth, reversed_move
+from delegate.ops._launches.copy import moved, require_shape, require_types
 from delegate.ops._registry import lowers
 from delegate.ops.depth_to_space import TYPES
+from delegate.target import Target
 
 
 @lowers("SPACE_TO_DEPTH")
@@ -24,8 +25,8 @@ def lower_space_to_depth(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: another rank, a height or width that the block does not divide.
     Source: tflite/kernels/space_to_depth.cc, internal/reference/space_to_depth.h
     """
-    (source,), _ = _quantize.inputs_of(node.inputs, 1)
-    result = _quantize.output_of(node.outputs)
+    (source,), _ = inputs_of(node.inputs, 1)
+    result = output_of(node.outputs)
     require_types(source, result, TYPES)
     block = integer(node.options, "block_size", 0)
     if len(source.shape) != 4 or block < 1 or source.shape[1] % block or source.shape[2] % block:

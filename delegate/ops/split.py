@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Target
-from delegate.ops import _quantize
-from delegate.ops._copy import moved, require_shape, require_types
-from delegate.ops._indices import axis_of, scalar_of
-from delegate.ops._parts import part
+from delegate.launch import Alternative
+from delegate.ops._checks.indices import axis_of, scalar_of
+from delegate.ops._checks.node import inputs_of
+from delegate.ops._launches.copy import moved, require_shape, require_types
+from delegate.ops._launches.parts import part
 from delegate.ops._registry import lowers
+from delegate.target import Target
 
 TYPES = ("uint8", "int8", "int16", "int32", "int64", "float32")
 
@@ -25,7 +26,7 @@ def lower_split(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: a computed axis, a size that the number of outputs does not divide.
     Source: tflite/kernels/split.cc
     """
-    (where, source), _ = _quantize.inputs_of(node.inputs, 2)
+    (where, source), _ = inputs_of(node.inputs, 2)
     axis = axis_of(scalar_of(where, "axis"), len(source.shape))
     count = len(node.outputs)
     if node.options.get("num_splits", count) != count:

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Target
-from delegate.ops import _quantize
-from delegate.ops._copy import moved, require_shape, require_types
-from delegate.ops._indices import axis_of, scalar_of, vector_of
-from delegate.ops._parts import part
+from delegate.launch import Alternative
+from delegate.ops._checks.indices import axis_of, scalar_of, vector_of
+from delegate.ops._checks.node import inputs_of
+from delegate.ops._launches.copy import moved, require_shape, require_types
+from delegate.ops._launches.parts import part
 from delegate.ops._registry import lowers
 from delegate.ops.split import TYPES
+from delegate.target import Target
 
 
 @lowers("SPLIT_V")
@@ -22,7 +23,7 @@ def lower_split_v(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: computed sizes or axis, sizes that do not add up, empty parts.
     Source: tflite/kernels/split_v.cc
     """
-    (source, amounts, where), _ = _quantize.inputs_of(node.inputs, 3)
+    (source, amounts, where), _ = inputs_of(node.inputs, 3)
     axis = axis_of(scalar_of(where, "axis"), len(source.shape))
     sizes = vector_of(amounts, "sizes", len(node.outputs))
     if sizes.count(-1) == 1:

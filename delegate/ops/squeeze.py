@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Target
-from delegate.ops import _quantize
-from delegate.ops._copy import require_shape
-from delegate.ops._geometry import shape_text
-from delegate.ops._indices import axis_of
+from delegate.launch import Alternative
+from delegate.ops._checks.indices import axis_of
+from delegate.ops._checks.node import inputs_of, output_of
+from delegate.ops._checks.windows import shape_text
+from delegate.ops._launches.copy import require_shape
 from delegate.ops._registry import lowers
 from delegate.ops.reshape import view
+from delegate.target import Target
 
 
 @lowers("SQUEEZE")
@@ -22,8 +23,8 @@ def lower_squeeze(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: a named dimension that is not there or not 1.
     Source: tflite/kernels/squeeze.cc
     """
-    (source,), _ = _quantize.inputs_of(node.inputs, 1)
-    result = _quantize.output_of(node.outputs)
+    (source,), _ = inputs_of(node.inputs, 1)
+    result = output_of(node.outputs)
     rank = len(source.shape)
     named = node.options.get("squeeze_dims", ())
     if not isinstance(named, (tuple, list)):

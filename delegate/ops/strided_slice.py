@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Target
-from delegate.ops import _quantize
-from delegate.ops._copy import Box, Move, moved, require_shape, require_types, steps_of
-from delegate.ops._geometry import integer, shape_text
-from delegate.ops._indices import vector_of
+from delegate.launch import Alternative
+from delegate.ops._checks.indices import vector_of
+from delegate.ops._checks.node import inputs_of, output_of
+from delegate.ops._checks.windows import integer, shape_text
+from delegate.ops._launches.copy import Box, Move, moved, require_shape, require_types, steps_of
 from delegate.ops._registry import lowers
+from delegate.target import Target
 
 
 @lowers("STRIDED_SLICE")
@@ -21,8 +22,8 @@ def lower_strided_slice(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: computed places, a stride of 0, an axis to drop that is not in the input.
     Source: tflite/kernels/strided_slice.cc, internal/strided_slice_logic.h
     """
-    (source, first, last, by), _ = _quantize.inputs_of(node.inputs, 4)
-    result = _quantize.output_of(node.outputs)
+    (source, first, last, by), _ = inputs_of(node.inputs, 4)
+    result = output_of(node.outputs)
     require_types(source, result)
     begins = vector_of(first, "begin")
     ends, strides = vector_of(last, "end", len(begins)), vector_of(by, "strides", len(begins))

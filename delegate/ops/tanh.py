@@ -7,13 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Target
-from delegate.ops import _quantize
-from delegate.ops._activation import float_launch, one_to_one, rounded_floats
-from delegate.ops._libm import float_function
-from delegate.ops._lookup import lookup
+from delegate.launch import Alternative
+from delegate.ops._checks import quantized
+from delegate.ops._launches.activation import float_launch, one_to_one, rounded_floats
+from delegate.ops._launches.lookup import lookup
+from delegate.ops._numbers.c_library import float_function
+from delegate.ops._numbers.sigmoid16 import ONE, interpolated, require_fixed_output, scaled
 from delegate.ops._registry import lowers
-from delegate.ops._sigmoid16 import ONE, interpolated, require_fixed_output, scaled
+from delegate.target import Target
 
 
 @lowers("TANH")
@@ -25,12 +26,12 @@ def lower_tanh(node: Node, target: Target) -> tuple[Alternative, ...]:
             point than TFLite's for the type.
     Source: tflite/kernels/activations.cc TanhPrepare, reference/integer_ops/tanh.h
     """
-    source, result = one_to_one(node, ("float32", *_quantize.QUANT))
+    source, result = one_to_one(node, ("float32", *quantized.QUANT))
     if source.dtype == "float32":
         return float_launch("tanh", source, result, target)
     if source.dtype == "int16":
         require_fixed_output(result, 2.0**-15, 0)
-        in_scale, _ = _quantize.per_tensor(source, _quantize.QUANT)
+        in_scale, _ = quantized.per_tensor(source, quantized.QUANT)
 
         def interpolate(values: NDArray[np.int64]) -> NDArray[np.int64]:
             inputs = scaled(values, in_scale, most_shift=1)

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Target
-from delegate.ops import _quantize
-from delegate.ops._copy import Box, Move, moved, require_shape, require_types, steps_of
-from delegate.ops._indices import vector_of
+from delegate.launch import Alternative
+from delegate.ops._checks.indices import vector_of
+from delegate.ops._checks.node import inputs_of, output_of
+from delegate.ops._launches.copy import Box, Move, moved, require_shape, require_types, steps_of
 from delegate.ops._registry import lowers
+from delegate.target import Target
 
 
 @lowers("TILE")
@@ -20,8 +21,8 @@ def lower_tile(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: computed numbers of times, or one below 1.
     Source: tflite/kernels/tile.cc
     """
-    (source, multiples), _ = _quantize.inputs_of(node.inputs, 2)
-    result = _quantize.output_of(node.outputs)
+    (source, multiples), _ = inputs_of(node.inputs, 2)
+    result = output_of(node.outputs)
     require_types(source, result)
     times = vector_of(multiples, "multiples", len(source.shape))
     if min(times, default=1) < 1:

@@ -11,12 +11,16 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Constant, Launch, Target
-from delegate.ops import _float, _quantize
-from delegate.ops._convolution import channel_rows, items_a_tile, require_quant8_weights
-from delegate.ops._geometry import Window, shape_text, window
+from delegate.launch import Alternative, Constant, Launch
+from delegate.ops._checks import quantized
+from delegate.ops._checks.node import inputs_of, output_of, require_constant
+from delegate.ops._checks.windows import Window, shape_text, window
+from delegate.ops._convolution.records import channel_rows, items_a_tile, require_quant8_weights
+from delegate.ops._launches import floats
+from delegate.ops._launches.elements import ELEM
+from delegate.ops._launches.wide_sums import require_16x8, wide_sums
 from delegate.ops._registry import lowers
-from delegate.ops._wide import require_16x8, wide_sums
+from delegate.target import Target
 
 TILE_W = 4  # output pixels a work-item, a stride apart
 
@@ -35,10 +39,10 @@ def lower_transpose_conv(node: Node, target: Target) -> tuple[Alternative, ...]:
     Source: tflite/kernels/transpose_conv.cc, internal/reference/transpose_conv.h,
     integer_ops/transpose_conv.h
     """
-    (shape, weights, source), (bias,) = _quantize.inputs_of(node.inputs, 3, 1)
-    result = _quantize.output_of(node.outputs)
+    (shape, weights, source), (bias,) = inputs_of(node.inputs, 3, 1)
+    result = output_of(node.outputs)
     if source.dtype == result.dtype == "float32":
-        _float.require_float_weights(weights)
+        floats.require_float_weights(weights)
         return _floats(_spread(node, shape, weights, source, result), bias, target)
     if source.dtype == result.dtype == "int16":
         require_16x8(source, weights, result)
@@ -143,7 +147,7 @@ class Spread:
 def _spread(node: Node, shape: Tensor, weights: Tensor, source: Tensor, result: Tensor) -> Spread:
     if shape.dtype != "int32" or shape.shape != (4,):
         raise Unsupported(f"output shape {shape.dtype} of {shape.shape}: int32 of (4,) is needed")
-    wanted = tuple(np.asarray(_quantize.require_constant(shape, "output shapes")).tolist())
+    wanted = tuple(np.asarray(require_constant(shape, "output shapes")).tolist())
     if len(weights.shape) != 4 or 0 in weights.shape:
         raise Unsupported(f"weights {shape_text(weights)}: rank 4 (OHWI) is needed")
     out_c, kernel_h, kernel_w, in_c = weights.shape
@@ -161,18 +165,18 @@ def _spread(node: Node, shape: Tensor, weights: Tensor, source: Tensor, result: 
         name: value for name, value in node.options.items() if not name.startswith("dilation")
     }
     area = window(result, source, kernel_h, kernel_w, options)
-    values = _quantize.require_constant(weights, "weights").reshape(out_c, -1, in_c)
+    values = require_constant(weights, "weights").reshape(out_c, -1, in_c)
     activation = node.options.get("fused_activation_function", "NONE")
     return Spread(source, weights, values, result, area, activation)
 
 
 def _quant8(spread: Spread, bias: Tensor | None, target: Target) -> tuple[Alternative, ...]:
     source, weights, result = spread.source, spread.weights, spread.result
-    (_, input_zero), (_, output_zero) = _quantize.per_tensor(source), _quantize.per_tensor(result)
-    weight_zero = _quantize.weight_scales(weights, 0)[1]
-    values = _quantize.int32_bias(bias, spread.out_c)
-    low, high = _quantize.activation_range(result, spread.activation)
-    scaling = _quantize.convolution_multipliers(
+    (_, input_zero), (_, output_zero) = quantized.per_tensor(source), quantized.per_tensor(result)
+    weight_zero = quantized.weight_scales(weights, 0)[1]
+    values = quantized.int32_bias(bias, spread.out_c)
+    low, high = quantized.activation_range(result, spread.activation)
+    scaling = quantized.convolution_multipliers(
         source, weights, result, 0, per_channel=source.dtype == "int8"
     )
     common: Params = {
@@ -182,9 +186,9 @@ def _quant8(spread: Spread, bias: Tensor | None, target: Target) -> tuple[Altern
         "output_min": low,
         "output_max": high,
     }
-    elem: dict[str, int | str] = {"ELEM": _quantize.ELEM[source.dtype]}
+    elem: dict[str, int | str] = {"ELEM": ELEM[source.dtype]}
     plain = spread.plain("quant8", common | {"weight_zero": weight_zero}, elem)
-    lanes = _float.lanes_of(spread.out_c, target)
+    lanes = floats.lanes_of(spread.out_c, target)
     if not lanes:
         return (plain,)
     in_c, pairs = spread.in_c, -(-spread.in_c // 2)
@@ -212,24 +216,24 @@ def _quant8(spread: Spread, bias: Tensor | None, target: Target) -> tuple[Altern
 
 def _quant16(spread: Spread, bias: Tensor | None, target: Target) -> tuple[Alternative, ...]:
     sums = wide_sums(spread.source, spread.weights, bias, spread.result, 0, target.rules)
-    low, high = _quantize.activation_range(spread.result, spread.activation, _quantize.QUANT)
+    low, high = quantized.activation_range(spread.result, spread.activation, quantized.QUANT)
     params: Params = {"channels": sums.rows(), "output_min": low, "output_max": high}
     return (spread.plain("quant16", params, {"ROUNDING": sums.rounding}),)
 
 
 def _floats(spread: Spread, bias: Tensor | None, target: Target) -> tuple[Alternative, ...]:
     common: Params = {
-        "channels": _float.float_bias(bias, spread.out_c),
-        **_float.activation_params(spread.activation),
+        "channels": floats.float_bias(bias, spread.out_c),
+        **floats.activation_params(spread.activation),
     }
     plain = spread.plain("float", common, {})
-    lanes = _float.lanes_of(spread.out_c, target)
+    lanes = floats.lanes_of(spread.out_c, target)
     if not lanes:
         return (plain,)
     values = cast(NDArray[np.float32], spread.values)
     size = -(-spread.out_c // lanes) * lanes * values.shape[1] * spread.in_c
     params = common | {
-        "weights": Constant(4 * size, lambda: _float.packed(values, lanes)),
-        "zeros": _float.zeros(spread.in_c),
+        "weights": Constant(4 * size, lambda: floats.packed(values, lanes)),
+        "zeros": floats.zeros(spread.in_c),
     }
     return (spread.vector("float", lanes, params, {}, target), plain)

@@ -15,13 +15,20 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Launch, Target
-from delegate.ops import _fixed_point, _quantize
-from delegate.ops._activation import Floats, interpolated_floats, one_to_one, rounded_floats
-from delegate.ops._elements import element_tiles, elements_of
-from delegate.ops._libm import float_function
-from delegate.ops._lookup import Answers, lookup
+from delegate.launch import Alternative, Launch
+from delegate.ops._checks import quantized
+from delegate.ops._launches.activation import (
+    Floats,
+    interpolated_floats,
+    one_to_one,
+    rounded_floats,
+)
+from delegate.ops._launches.elements import element_tiles, elements_of
+from delegate.ops._launches.lookup import Answers, lookup
+from delegate.ops._numbers import fixed_point, fixed_point_arrays
+from delegate.ops._numbers.c_library import float_function
 from delegate.ops._registry import lowers
+from delegate.target import Target
 
 # Op -> expression of unary.cl, and the types it has.
 _HOW = {
@@ -92,7 +99,7 @@ def _answers(name: str, source: Tensor, result: Tensor, target: Target) -> Answe
     if source.dtype == "int16":
         return interpolated_floats(source, result, function)
     if target.rules.saturating_cast:
-        function = _bounded(function, _quantize.per_tensor(result)[0])
+        function = _bounded(function, quantized.per_tensor(result)[0])
     return rounded_floats(source, result, function)
 
 
@@ -101,8 +108,8 @@ def _roots(name: str, source: Tensor, result: Tensor) -> Answers:
 
     Source: tflite/kernels/elementwise.cc SqrtEvalQuantized, RsqrtEvalQuantized
     """
-    in_scale, in_zero = _quantize.per_tensor(source)
-    out_scale, out_zero = _quantize.per_tensor(result)
+    in_scale, in_zero = quantized.per_tensor(source)
+    out_scale, out_zero = quantized.per_tensor(result)
     if in_zero != -128:
         raise Unsupported(f"zero point {in_zero}: {name} fails below 0, so it must be -128")
     with np.errstate(over="ignore", under="ignore", divide="ignore"):
@@ -110,7 +117,7 @@ def _roots(name: str, source: Tensor, result: Tensor) -> Answers:
             most = float(np.sqrt(np.float32(255) * np.float32(in_scale)) / np.float32(out_scale))
             if not most < _MOST_STEPS:
                 raise Unsupported(f"output scale {out_scale}: the root of 255 is {most:g} of it")
-            return lambda values: _fixed_point.clamped(
+            return lambda values: fixed_point_arrays.clamped(
                 (
                     np.sqrt(np.float32(in_scale) * (values + 128).astype(np.float32))
                     / np.float32(out_scale)
@@ -121,15 +128,17 @@ def _roots(name: str, source: Tensor, result: Tensor) -> Answers:
         ratio = 1 / np.float64(np.sqrt(np.float32(in_scale)) * np.float32(out_scale))
     if not _LEAST_RATIO < ratio < _MOST_RATIO:
         raise Unsupported(f"a scale ratio of {ratio:g}: not within 2^-10 and 2^20")
-    multiplier, shift = _quantize.quantize_multiplier(float(ratio))
+    multiplier, shift = fixed_point.quantize_multiplier(float(ratio))
 
     def answers(values: NDArray[np.int64]) -> NDArray[Any]:
-        roots = [_fixed_point.inverse_root(int(value) + 128) for value in values if value > -128]
+        roots = [
+            fixed_point_arrays.inverse_root(int(value) + 128) for value in values if value > -128
+        ]
         scaled = np.full(values.shape, 127)  # of 0
-        scaled[values > -128] = out_zero + _fixed_point.rescale(
+        scaled[values > -128] = out_zero + fixed_point_arrays.rescale(
             np.array(roots), multiplier, shift - 20
         )
-        return _fixed_point.clamped(scaled, result)
+        return fixed_point_arrays.clamped(scaled, result)
 
     return answers
 
@@ -139,17 +148,17 @@ def _sizes(source: Tensor, result: Tensor) -> Answers:
 
     Source: tflite/kernels/elementwise.cc AbsEvalQuantized
     """
-    in_scale, in_zero = _quantize.per_tensor(source, _quantize.QUANT)
-    out_scale, out_zero = _quantize.per_tensor(result, _quantize.QUANT)
-    multiplier, shift = _quantize.quantize_multiplier(in_scale / out_scale)
+    in_scale, in_zero = quantized.per_tensor(source, quantized.QUANT)
+    out_scale, out_zero = quantized.per_tensor(result, quantized.QUANT)
+    multiplier, shift = fixed_point.quantize_multiplier(in_scale / out_scale)
     if shift > 30:
         raise Unsupported(f"a scale ratio of 2^{shift}: more than 2^30")
 
     def answers(values: NDArray[np.int64]) -> NDArray[Any]:
         sizes = np.abs(values - in_zero)
         if in_scale != out_scale:
-            sizes = _fixed_point.rescale(sizes, multiplier, shift)
-        return _fixed_point.clamped(sizes + out_zero, result)
+            sizes = fixed_point_arrays.rescale(sizes, multiplier, shift)
+        return fixed_point_arrays.clamped(sizes + out_zero, result)
 
     return answers
 

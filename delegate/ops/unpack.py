@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Target
-from delegate.ops import _quantize
-from delegate.ops._copy import moved, require_same_scale, require_shape, require_types
-from delegate.ops._geometry import integer
-from delegate.ops._indices import axis_of
-from delegate.ops._parts import peeled
+from delegate.launch import Alternative
+from delegate.ops._checks.indices import axis_of
+from delegate.ops._checks.node import inputs_of
+from delegate.ops._checks.windows import integer
+from delegate.ops._launches.copy import moved, require_same_scale, require_shape, require_types
+from delegate.ops._launches.parts import peeled
 from delegate.ops._registry import lowers
+from delegate.target import Target
 
 TYPES = ("uint8", "int8", "int16", "int32", "float16", "float32", "bool")
 
@@ -24,7 +25,7 @@ def lower_unpack(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: an axis out of range, another number of outputs than layers.
     Source: tflite/kernels/unpack.cc
     """
-    (source,), _ = _quantize.inputs_of(node.inputs, 1)
+    (source,), _ = inputs_of(node.inputs, 1)
     axis = axis_of(integer(node.options, "axis", 0), len(source.shape))
     count = len(node.outputs)
     if count != source.shape[axis] or node.options.get("num", count) != count:

@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import cast
 
-from delegate.launch import Rules
+from delegate.target import Rules
 from delegate.tflite import abi
 
 _PACKAGES = {"ai_edge_litert": "ai-edge-litert", "tflite_runtime": "tflite-runtime"}

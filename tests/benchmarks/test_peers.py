@@ -15,8 +15,8 @@ from benchmarks.missing import Skipped, imported
 from benchmarks.onnx_model import onnx_model
 from benchmarks.peers import Peers, Workload
 from delegate import write_model
-from label_image.runtime import find_runtime
 from tests.support.model import chain_model, op, t
+from tflite_opencl.common.runtime import find_runtime
 
 
 @pytest.fixture(scope="module")

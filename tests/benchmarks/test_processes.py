@@ -14,7 +14,7 @@ from benchmarks.rows import ROWS
 from benchmarks.setup import Setup
 from delegate import DeviceInfo
 from label_image import flags
-from label_image.runtime import find_runtime
+from tflite_opencl.common.runtime import find_runtime
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from benchmarks.missing import Skipped
 from benchmarks.rows import ROWS
 from benchmarks.setup import V1, Setup, machine
 from delegate import DeviceInfo, NoDeviceError, read_model
-from label_image.runtime import find_runtime
+from tflite_opencl.common.runtime import find_runtime
 
 
 @pytest.fixture

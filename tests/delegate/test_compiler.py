@@ -12,7 +12,8 @@ from delegate import compiler, ops
 from delegate.errors import Unsupported
 from delegate.graph.ir import Graph, Node, Tensor
 from delegate.graph.partition import partition_of
-from delegate.launch import Alternative, Target
+from delegate.launch import Alternative
+from delegate.target import Target
 from tests.support.model import const, graph_of, op, t
 from tests.support.nets import net
 

@@ -12,11 +12,11 @@ import pytest
 from delegate import DeviceInfo, Graph
 from delegate.engine import Engine
 from delegate.graph.partition import partition_of
-from delegate.launch import Rules
 from delegate.runtime.bench import DeviceBench
 from delegate.runtime.command_buffer import PROVEN
 from delegate.runtime.executor import FORMS, ONE_BY_ONE, PERSISTENT, Executor
 from delegate.runtime.persistent import ORDERS
+from delegate.target import Rules
 from delegate.tune import Tuner
 from tests.support.nets import conv_pool, net
 from tests.support.opencl import records

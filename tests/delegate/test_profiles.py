@@ -23,9 +23,10 @@ from delegate import (
     profiles,
     read_device_profile,
 )
-from delegate.launch import Launch, Target
+from delegate.launch import Launch
 from delegate.runtime import kernels
 from delegate.runtime.device import matching
+from delegate.target import Target
 from tests.support.compare import assert_exact, interpreter, refusals
 from tests.support.model import chain_model, const, one_op_model, op, t
 

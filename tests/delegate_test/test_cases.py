@@ -15,7 +15,7 @@ from delegate_test.cases import all_cases
 from delegate_test.oracle import NoOracle, oracle
 from delegate_test.selection import sample
 from delegate_test.values import input_sets
-from label_image.runtime import find_runtime
+from tflite_opencl.common.runtime import find_runtime
 
 CASES = list(all_cases())
 LIGHT = [case for case in CASES if not case.is_heavy]

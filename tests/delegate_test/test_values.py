@@ -11,7 +11,7 @@ from delegate_test.build import graph, node, tensor
 from delegate_test.cases._convolution import Convolution
 from delegate_test.oracle import oracle
 from delegate_test.values import compare, input_sets
-from label_image.runtime import find_runtime
+from tflite_opencl.common.runtime import find_runtime
 
 
 def test_input_sets_reach_the_ends_and_keep_the_limits() -> None:

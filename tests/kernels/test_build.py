@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 
 from delegate import DeviceError, DeviceInfo, KernelBuildError, Node, ops
-from delegate.launch import Launch, Rules
+from delegate.launch import Launch
 from delegate.probe import _isa_program
 from delegate.probe import _launch as self_test_launch
 from delegate.runtime import kernels as runtime_kernels
 from delegate.runtime.device import Device
 from delegate.runtime.kernels import OPTIONS, Kernels, defines_of, folder
 from delegate.runtime.survey import rate_launch
+from delegate.target import Rules
 from tests.support.activations import activation_nodes
 from tests.support.cases import (
     DOTS,

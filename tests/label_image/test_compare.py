@@ -14,9 +14,9 @@ from delegate import Graph
 from label_image import compare as module
 from label_image.classify import Delegation, Job, PathRun, RunError
 from label_image.compare import Difference, compare, difference, distances, judged
-from label_image.runtime import Runtime
-from label_image.timing import Times
 from tests.support.model import graph_of, op, t
+from tflite_opencl.common.runtime import Runtime
+from tflite_opencl.common.timing import Times
 
 TIMES = Times(1.0, 1.0, 1.0, 1.0, 1.0)
 GRAPH = Graph((), (), (), ())

@@ -21,9 +21,9 @@ from label_image import default_model
 from label_image.default_model import DefaultModelError, MissingDemoError
 from label_image.efficientnet_lite0 import float_graph
 from label_image.image import load_picture, to_input
-from label_image.runtime import find_runtime
 from label_image.torch_file import read_torch_file
 from tests.support.calibration import calibrate
+from tflite_opencl.common.runtime import find_runtime
 
 CHECKOUT = Path(__file__).parents[2]
 ASSETS = CHECKOUT / "assets"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from delegate import Graph, Node, Quantization, Tensor, write_model
 from label_image.efficientnet_lite0 import float_graph, quantize
-from label_image.runtime import find_runtime
+from tflite_opencl.common.runtime import find_runtime
 
 # Kernel size, expansion and channels of each block, as in the EfficientNet-Lite paper's table.
 BLOCKS = (

@@ -20,8 +20,8 @@ from PIL import Image
 
 from label_image.image import MAX_PIXELS, PictureError, is_picture, load_picture, to_input
 from label_image.labels import format_row, top_results
-from label_image.runtime import find_runtime
 from tests.support.model import one_op_model, t
+from tflite_opencl.common.runtime import find_runtime
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"
 Pixels = NDArray[np.uint8]

@@ -22,11 +22,13 @@ from PIL import Image
 from delegate import DeviceInfo, Node, Tensor, list_devices, write_model
 from delegate.runtime.executor import Executor
 from label_image import __main__ as command
-from label_image import __version__, classify, fetch
+from label_image import classify
 from label_image.open_path import OpenPath
-from label_image.runtime import Runtime, find_runtime
 from tests.support.model import chain_model, graph_of, op, t
 from tests.support.process import run_python
+from tflite_opencl import __version__
+from tflite_opencl.common import fetch
+from tflite_opencl.common.runtime import Runtime, find_runtime
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared"
@@ -957,7 +959,8 @@ def test_ctrl_c_among_several_pictures_is_130_without_a_traceback(
 
 MEMORY = """
 import os, sys
-from label_image import __main__ as command, streams
+from label_image import __main__ as command
+from label_image import streams
 
 def resident_kib():
     with open("/proc/self/status") as status:

@@ -19,7 +19,7 @@ from label_image import report
 from label_image.classify import Delegation, PathRun
 from label_image.compare import Comparison, Difference
 from label_image.labels import Row
-from label_image.timing import Times
+from tflite_opencl.common.timing import Times
 
 TIMES = Times(average_ms=20.5, min_ms=18.25, median_ms=19.125, total_ms=61.5, cpu_load=1.984)
 CPU = PathRun(replace(TIMES, average_ms=41.0), load_ms=7.0, outputs=(np.zeros(3, np.uint8),))

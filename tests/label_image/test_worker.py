@@ -16,9 +16,9 @@ import pytest
 
 from delegate import DeviceInfo, NoDeviceError, read_model
 from label_image.classify import DelegateFailed, Job, RunError, run_path
-from label_image.runtime import find_runtime
 from label_image.worker import run_in_child
 from tests.support.model import chain_model, op, t
+from tflite_opencl.common.runtime import find_runtime
 
 JOB = Job(model=b"not read by a fake child", input=np.arange(12, dtype=np.uint8), opencl={})
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from delegate import Graph, write_model
 from label_image.image import load_picture, to_input
-from label_image.runtime import find_runtime
+from tflite_opencl.common.runtime import find_runtime
 
 # The picture cannot show all that others will: tensors get this much more room on both sides.
 # Those that RELU6 limits need none.

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from delegate import DeviceInfo, Node, Quantization, ops
 from delegate.errors import Unsupported
-from delegate.launch import Alternative, Launch, Target
+from delegate.launch import Alternative, Launch
 from delegate.probe import examine
+from delegate.target import Target
 from delegate.tflite.reader import read_model
 from tests.support.compare import assert_exact, oracle
 from tests.support.model import t

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate import DeviceInfo, Graph, OpenCLDelegate, read_model
-from label_image.runtime import find_runtime
+from tflite_opencl.common.runtime import find_runtime
 
 RUNTIME = find_runtime()
 # A whole run of the tests may keep another device's limits: TEST_DEVICE_PROFILE=v3d

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from delegate import read_model
 from delegate.tflite.callbacks import Constants, NativeDelegate, PlannedNode, Shapes
-from label_image.runtime import find_runtime
+from tflite_opencl.common.runtime import find_runtime
 
 Bytes = NDArray[np.uint8]
 

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from delegate import Node
-from delegate.launch import Rules
+from delegate.target import Rules
 from tests.support.cases import integers
 from tests.support.compare import RUNTIME
 from tests.support.convolution import Convolution, convolutions

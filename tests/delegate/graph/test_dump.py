@@ -8,7 +8,7 @@ import pytest
 
 from delegate import compiler
 from delegate.graph.dump import refusals, table
-from delegate.launch import Target
+from delegate.target import Target
 from delegate.tflite.reader import read_model
 from tests.support.model import const, graph_of, op, t
 from tests.support.shared import model_path

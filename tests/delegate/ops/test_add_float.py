@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from delegate.ops import _quantize
-from delegate.ops._add_float import FloatSum, Rescaling, Sum, float_sum
+from delegate.ops._numbers import fixed_point
+from delegate.ops._numbers.float_sum import FloatSum, Rescaling, Sum, float_sum
 from tests.support.cases import DTYPES, scales, zero_points
 
 
@@ -28,9 +28,9 @@ def case_of(
         zeros,
         scales,
         (
-            Rescaling(*_quantize.quantize_multiplier(left / widest)),
-            Rescaling(*_quantize.quantize_multiplier(right / widest)),
-            Rescaling(*_quantize.quantize_multiplier(widest / (2**20 * result))),
+            Rescaling(*fixed_point.quantize_multiplier(left / widest)),
+            Rescaling(*fixed_point.quantize_multiplier(right / widest)),
+            Rescaling(*fixed_point.quantize_multiplier(widest / (2**20 * result))),
         ),
         20,
         clamp or (int(limits.min), int(limits.max)),
@@ -41,7 +41,7 @@ def case_of(
 def one_result(case: Sum, left: int, right: int) -> int:
     """Return TFLite's result, computed with integers of any size."""
     parts = [
-        _quantize.multiply_by_quantized_multiplier(
+        fixed_point.multiply_by_quantized_multiplier(
             (value - zero) << case.left_shift, rescaling.multiplier, rescaling.shift
         )
         for value, zero, rescaling in zip(
@@ -49,7 +49,7 @@ def one_result(case: Sum, left: int, right: int) -> int:
         )
     ]
     last = case.rescaling[2]
-    scaled = _quantize.multiply_by_quantized_multiplier(sum(parts), last.multiplier, last.shift)
+    scaled = fixed_point.multiply_by_quantized_multiplier(sum(parts), last.multiplier, last.shift)
     low, high = case.clamp
     return max(low, min(high, scaled + case.zeros[2]))
 

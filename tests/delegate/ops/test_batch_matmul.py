@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Node, ops
-from delegate.launch import Rules
+from delegate.target import Rules
 from tests.support.cases import (
     DRAWN_WAYS,
     LANES_4,

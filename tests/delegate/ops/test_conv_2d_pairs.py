@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from delegate.ops._conv_2d_pairs import Parted, most_extras, part
+from delegate.ops._numbers.int8_pairs import Parted, most_extras, part
 
 Weights = NDArray[np.int16]
 

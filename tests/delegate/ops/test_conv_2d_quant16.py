@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Node, ops
-from delegate.launch import Constant, Rules
+from delegate.launch import Constant
+from delegate.target import Rules
 from tests.support.cases import (
     DRAWN_WAYS,
     FUSED,

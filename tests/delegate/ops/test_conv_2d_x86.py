@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Node, Tensor, ops
 from delegate.launch import Constant
-from delegate.ops import _conv_2d_x86
-from delegate.ops._float_requantize import FloatForm, float_form
+from delegate.ops._convolution import conv_2d_x86
+from delegate.ops._numbers.float_requantize import FloatForm, float_form
 from tests.support.cases import (
     AVX2,
     FUSED,
@@ -188,7 +188,7 @@ def test_tiles_read_little() -> None:
 class Block:
     """A kind of inner product and the size of its blocks, forced."""
 
-    kind: _conv_2d_x86.Kind
+    kind: conv_2d_x86.Kind
     size: tuple[int, int]
 
     def __str__(self) -> str:
@@ -204,16 +204,16 @@ class Block:
         """Assert that the node runs so, and gives the numbers of TFLite's reference kernels."""
         way = next(way for way in X86 if way.name == self.kind.isa)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(_conv_2d_x86, "_sizes", lambda conv, kind: [self.size])
+            patch.setattr(conv_2d_x86, "_sizes", lambda conv, kind: [self.size])
             taken = assert_exact_way(model, device, replace(way, alternative=self.name))
         assert taken == {self.name}
 
 
-KINDS = (_conv_2d_x86.VNNI, _conv_2d_x86.AVX2)
+KINDS = (conv_2d_x86.VNNI, conv_2d_x86.AVX2)
 BLOCKS = [Block(kind, size) for kind in KINDS for size in kind.sizes]
 FEW = [Block(kind, kind.few_pixels) for kind in KINDS]
-PAIRS = [Block(_conv_2d_x86.AVX2_PAIRS, size) for size in _conv_2d_x86.AVX2_PAIRS.sizes]
-FEW_PAIRS = [Block(_conv_2d_x86.AVX2_PAIRS, _conv_2d_x86.AVX2_PAIRS.few_pixels)]
+PAIRS = [Block(conv_2d_x86.AVX2_PAIRS, size) for size in conv_2d_x86.AVX2_PAIRS.sizes]
+FEW_PAIRS = [Block(conv_2d_x86.AVX2_PAIRS, conv_2d_x86.AVX2_PAIRS.few_pixels)]
 
 GEOMETRY = [
     Convolution(size=size, kernel=kernel, stride=stride, dilation=dilation, padding=padding)
@@ -316,7 +316,7 @@ def proven(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> l
         counts[1] += int(exact.sum())
         return replace(form, exact=exact)
 
-    monkeypatch.setattr(_conv_2d_x86, "float_form", fewer)
+    monkeypatch.setattr(conv_2d_x86, "float_form", fewer)
     return counts
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from delegate import Tensor, Unsupported
 from delegate.launch import Launch
-from delegate.ops._copy import Box, Move, fill, moved, steps_of
+from delegate.ops._launches.copy import Box, Move, fill, moved, steps_of
 from tests.support.cases import LANES_8, SIMT
 from tests.support.model import t
 

@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Node, ops
-from delegate.launch import Alternative, Constant, Target
-from delegate.ops import _depthwise_conv_2d_nvidia, depthwise_conv_2d
-from delegate.ops._convolution import DepthwiseConvolution
+from delegate.launch import Alternative, Constant
+from delegate.ops import depthwise_conv_2d
+from delegate.ops._convolution import depthwise_conv_2d_nvidia
+from delegate.ops._convolution.records import DepthwiseConvolution
+from delegate.target import Target
 from tests.support.cases import (
     FUSED,
     NATIVE,
@@ -124,7 +126,7 @@ def _take(tile_w: int, tile_h: int, patch: pytest.MonkeyPatch) -> None:
     def only(conv: DepthwiseConvolution, target: Target) -> tuple[Alternative, ...]:
         area = conv.area
         height = min(tile_h, area.out_h) if area.dilation_h == 1 else 1
-        launch = _depthwise_conv_2d_nvidia._launch(conv, min(tile_w, area.out_w), height, target)
+        launch = depthwise_conv_2d_nvidia._launch(conv, min(tile_w, area.out_w), height, target)
         return (Alternative("dp4a", (launch,)),)
 
     patch.setattr(depthwise_conv_2d, "dp4a_alternatives", only)

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from delegate.ops import _quantize
-from delegate.ops._float_requantize import FloatForm, float_form
+from delegate.ops._numbers import fixed_point
+from delegate.ops._numbers.float_requantize import FloatForm, float_form
 from tests.support.cases import multipliers
 
 Floats = NDArray[np.float32]
@@ -20,16 +20,16 @@ Ints = NDArray[np.int64]
 
 
 def _scaling(reals: Any) -> NDArray[np.int32]:
-    pairs = [_quantize.quantize_multiplier(float(real)) for real in np.atleast_1d(reals)]
+    pairs = [fixed_point.quantize_multiplier(float(real)) for real in np.atleast_1d(reals)]
     scaling: NDArray[np.int32] = np.array(pairs, np.int32).T.copy()
     return scaling
 
 
 def _fixed(sums: Ints, multiplier: int, shift: int, once: bool = False) -> Ints:
     scale = (
-        _quantize.multiply_by_quantized_multiplier_once
+        fixed_point.multiply_by_quantized_multiplier_once
         if once
-        else _quantize.multiply_by_quantized_multiplier
+        else fixed_point.multiply_by_quantized_multiplier
     )
     return np.array([scale(int(value), multiplier, shift) for value in sums], np.int64)
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Node, Tensor, ops
-from delegate.launch import Rules, Target
+from delegate.target import Rules, Target
 from tests.support.cases import (
     DRAWN_WAYS,
     DTYPES,

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from delegate import Unsupported
-from delegate.ops._geometry import Window, integer, shape_text, window
+from delegate.ops._checks.windows import Window, integer, shape_text, window
 from tests.support.cases import output_size
 from tests.support.model import t
 

@@ -8,8 +8,8 @@ import math
 import numpy as np
 import pytest
 
-from delegate.launch import Rules
-from delegate.ops._libm import float_function
+from delegate.ops._numbers.c_library import float_function
+from delegate.target import Rules
 from delegate.tflite.library import float_function as of_library
 
 VALUES = np.linspace(-5, 5, 64, dtype=np.float32).reshape(8, 8)

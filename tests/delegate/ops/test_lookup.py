@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from delegate import Tensor
 from delegate.errors import Unsupported
 from delegate.launch import Constant
-from delegate.ops._lookup import lookup
+from delegate.ops._launches.lookup import lookup
 from tests.support.cases import LANES_8, SIMT, only_launch
 from tests.support.model import t
 

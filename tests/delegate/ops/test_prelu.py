@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Node, ops
-from delegate.launch import Rules
+from delegate.target import Rules
 from delegate.tflite.library import installed_rules
 from tests.support.activations import floats_of_all_sizes
 from tests.support.cases import (

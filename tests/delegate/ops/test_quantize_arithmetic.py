@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Unsupported
 from delegate.launch import Alternative, Constant, Launch, Program, Step
-from delegate.ops import _quantize
+from delegate.ops._checks import quantized
+from delegate.ops._numbers import fixed_point
 from delegate.runtime.device import Device
 from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
@@ -40,12 +41,12 @@ SCALES = st.floats(2.0**-40, 2.0**30)
     ],
 )
 def test_quantize_multiplier(real: float, multiplier: int, shift: int) -> None:
-    assert _quantize.quantize_multiplier(real) == (multiplier, shift)
+    assert fixed_point.quantize_multiplier(real) == (multiplier, shift)
 
 
 @given(real=SCALES)
 def test_quantize_multiplier_is_near(real: float) -> None:
-    multiplier, shift = _quantize.quantize_multiplier(real)
+    multiplier, shift = fixed_point.quantize_multiplier(real)
     assume(multiplier > 0)
     assert 2**30 <= multiplier < 2**31
     assert math.isclose(math.ldexp(multiplier, shift - 31), real, rel_tol=2.0**-31)
@@ -67,7 +68,7 @@ def _gemmlowp(value: int, multiplier: int, shift: int) -> int:
 
 @given(value=INT32, multiplier=st.integers(2**30, 2**31 - 1), shift=st.integers(-31, 30))
 def test_two_roundings_are_gemmlowp_s(value: int, multiplier: int, shift: int) -> None:
-    got = _quantize.multiply_by_quantized_multiplier(value, multiplier, shift)
+    got = fixed_point.multiply_by_quantized_multiplier(value, multiplier, shift)
     assert got == _gemmlowp(value, multiplier, shift)
 
 
@@ -75,7 +76,7 @@ def test_two_roundings_are_gemmlowp_s(value: int, multiplier: int, shift: int) -
     ("value", "answer"), [(3, 2), (1, 1), (-1, -1), (-3, -2), (2, 1), (-2, -1), (0, 0)]
 )
 def test_one_rounding_takes_ties_away_from_zero(value: int, answer: int) -> None:
-    assert _quantize.multiply_by_quantized_multiplier_once(value, 2**30, 0) == answer
+    assert fixed_point.multiply_by_quantized_multiplier_once(value, 2**30, 0) == answer
 
 
 @given(
@@ -88,7 +89,7 @@ def test_one_rounding_takes_ties_away_from_zero(value: int, answer: int) -> None
 def test_exact_multipliers_round_as_a_double_product(
     real: float, largest: int, share: float, answer: int, step: int
 ) -> None:
-    rows, found = _quantize.exact_multipliers(np.array([1.0, real, 2.0]), largest)
+    rows, found = fixed_point.exact_multipliers(np.array([1.0, real, 2.0]), largest)
     multiplier, shift = rows[:, 1].tolist()
     assert found[1]
     # Anywhere, and beside the border between two answers.
@@ -96,7 +97,7 @@ def test_exact_multipliers_round_as_a_double_product(
         if abs(value) <= largest:
             product = abs(value * real)
             expected = math.floor(product) + (product % 1 >= 0.5)
-            got = _quantize.multiply_by_quantized_multiplier_once(value, multiplier, shift)
+            got = fixed_point.multiply_by_quantized_multiplier_once(value, multiplier, shift)
             assert min(abs(got), 255) == min(expected, 255)
             assert got == 0 or (got > 0) == (value > 0)
 
@@ -111,14 +112,14 @@ def test_exact_multipliers_round_as_a_double_product(
     ],
 )
 def test_exact_multipliers_there_are(real: float, largest: int, is_found: bool) -> None:
-    rows, found = _quantize.exact_multipliers(np.array([real, 0.25]), largest)
+    rows, found = fixed_point.exact_multipliers(np.array([real, 0.25]), largest)
     assert found.tolist() == [is_found, True]
     assert rows[:, 1].tolist() == [2**30, -1]
 
 
 @given(value=st.integers(-(2**40), 2**40))
 def test_wrap_int32(value: int) -> None:
-    (wrapped,) = _quantize.wrap_int32(np.array([value], np.int64)).tolist()
+    (wrapped,) = fixed_point.wrap_int32(np.array([value], np.int64)).tolist()
     assert (wrapped - value) % 2**32 == 0
     assert -(2**31) <= wrapped < 2**31
 
@@ -140,19 +141,19 @@ def test_wrap_int32(value: int) -> None:
 def test_activation_range(
     dtype: str, scale: float, zero: int, fused: str, expected: tuple[int, int]
 ) -> None:
-    assert _quantize.activation_range(t((1,), dtype, scale, zero), fused) == expected
+    assert quantized.activation_range(t((1,), dtype, scale, zero), fused) == expected
 
 
 def test_activation_bound_beyond_32_bits_is_refused() -> None:
     with pytest.raises(Unsupported, match=r"^activation bound 6\.0 at scale .*: beyond 32 bits$"):
-        _quantize.activation_range(t((1,), "uint8", 1e-40, 0), "RELU6")
+        quantized.activation_range(t((1,), "uint8", 1e-40, 0), "RELU6")
 
 
 def test_scales_and_zero_points_must_be_as_many() -> None:
     tensor = t((1,), "int8", 0.5)
     object.__setattr__(tensor, "quantization", quantization(0.5, ()))
     with pytest.raises(Unsupported):
-        _quantize.per_tensor(tensor)
+        quantized.per_tensor(tensor)
 
 
 def test_rounding_on_the_device(device: DeviceInfo) -> None:
@@ -184,7 +185,7 @@ def test_rounding_on_the_device(device: DeviceInfo) -> None:
     executor.run([], [got.reshape(-1).view(np.uint8)])
     executor.close()
     for x, multiplier, shift, row in zip(*cases.T[:3].tolist(), got.tolist(), strict=True):
-        twice = _quantize.multiply_by_quantized_multiplier(x, multiplier, shift)
-        once = _quantize.multiply_by_quantized_multiplier_once(x, multiplier, shift)
-        expected = _quantize.wrap_int32(np.array([twice, once], np.int64)).tolist()
+        twice = fixed_point.multiply_by_quantized_multiplier(x, multiplier, shift)
+        once = fixed_point.multiply_by_quantized_multiplier_once(x, multiplier, shift)
+        expected = fixed_point.wrap_int32(np.array([twice, once], np.int64)).tolist()
         assert row[:2] == expected, (x, multiplier, shift)

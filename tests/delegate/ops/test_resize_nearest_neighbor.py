@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from delegate import DeviceInfo, Node, ops
-from delegate.launch import Rules
+from delegate.target import Rules
 from tests.support.cases import (
     DRAWN_WAYS,
     GROUPS,

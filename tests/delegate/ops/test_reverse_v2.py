@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Node, ops
-from delegate.launch import Rules
+from delegate.target import Rules
 from tests.support.cases import LANES_8, SEEDS, SIMT, Way, changed, only_launch, refusal
 from tests.support.model import op
 from tests.support.moves import (

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from delegate import DeviceInfo, Node, OpenCLDelegate, ops
-from delegate.launch import Constant, Target
+from delegate.launch import Constant
+from delegate.target import Target
 from tests.support.cases import (
     DRAWN_WAYS,
     GROUPS,

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 
 from delegate import DeviceInfo, Node, ops
-from delegate.launch import Constant, Rules
+from delegate.launch import Constant
+from delegate.target import Rules
 from tests.support.cases import (
     DRAWN_WAYS,
     FUSED,

@@ -8,11 +8,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from delegate.launch import Target
-from delegate.ops import _quantize
-from delegate.ops._convolution import Convolution, DepthwiseConvolution
-from delegate.ops._geometry import Window
-from delegate.ops._words import exact_terms, may_use_floats, scaling_rows, word_defines
+from delegate.ops._checks.windows import Window
+from delegate.ops._convolution.bytes_by_four import (
+    exact_terms,
+    may_use_floats,
+    scaling_rows,
+    word_defines,
+)
+from delegate.ops._convolution.records import Convolution, DepthwiseConvolution
+from delegate.ops._numbers import fixed_point
+from delegate.target import Target
 from tests.support.model import t
 
 AREA = Window(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0)
@@ -104,7 +109,7 @@ def test_rows_of_one_form() -> None:
     scaled = np.rint(
         sums.astype(np.float32) * factor[0] + np.copysign(offset[0], sums).astype(np.float32)
     )
-    expected = [_quantize.multiply_by_quantized_multiplier(int(x), MULTIPLIER, -7) for x in sums]
+    expected = [fixed_point.multiply_by_quantized_multiplier(int(x), MULTIPLIER, -7) for x in sums]
     low, high = -3, 252
     assert np.array_equal(np.clip(scaled, low, high), np.clip(expected, low, high))
 

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from delegate import DeviceError, DeviceInfo, Graph
 from delegate.compiler import compile_partition
 from delegate.graph.partition import partition_of
-from delegate.launch import Program, Target
+from delegate.launch import Program
 from delegate.runtime.device import TRANSFERS, Device
 from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
+from delegate.target import Target
 from tests.support.model import const, graph_of, op
 from tests.support.nets import image, net
 from tests.support.opencl import opencl_error

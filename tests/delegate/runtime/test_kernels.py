@@ -12,11 +12,12 @@ import pyopencl as cl
 import pytest
 
 from delegate import DeviceInfo, KernelBuildError, cache
-from delegate.launch import Launch, Target
+from delegate.launch import Launch
 from delegate.ops import lower
 from delegate.runtime import kernels as kernels_module
 from delegate.runtime.device import Device
 from delegate.runtime.kernels import Kernels, defines_of, source_of
+from delegate.target import Target
 from tests.support.nets import net
 from tests.support.opencl import opencl_error
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from delegate.launch import Rules
+from delegate.target import Rules
 from delegate.tflite import library
 from delegate.tflite.callbacks import NativeDelegate
 from delegate.tflite.writer import write_model

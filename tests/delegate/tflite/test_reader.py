@@ -21,8 +21,8 @@ import tflite
 from delegate.errors import ModelError
 from delegate.tflite import schema, table
 from delegate.tflite.reader import read_model
-from label_image.runtime import find_runtime
 from tests.support.model import chain_model, const, graph_values, one_op_model, op, t
+from tflite_opencl.common.runtime import find_runtime
 
 Interpreter = find_runtime().module.Interpreter
 

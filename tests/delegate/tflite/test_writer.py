@@ -17,8 +17,8 @@ from delegate.graph.ir import Graph, Node, Tensor
 from delegate.tflite import schema
 from delegate.tflite.reader import read_model
 from delegate.tflite.writer import write_model
-from label_image.runtime import find_runtime
 from tests.support.model import chain_model, const, graph_of, graph_values, one_op_model, op, t
+from tflite_opencl.common.runtime import find_runtime
 
 Interpreter = find_runtime().module.Interpreter
 

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scales, zero points, biases and activation ranges of quantised tensors, checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.errors import Unsupported
+from delegate.graph.ir import Tensor
+from delegate.ops._numbers.fixed_point import quantize_multiplier
+
+QUANT8 = ("uint8", "int8")
+QUANT = (*QUANT8, "int16")
+
+
+def per_tensor(tensor: Tensor, types: Sequence[str] = QUANT8) -> tuple[float, int]:
+    """Return a quantised tensor's one scale and zero point.
+
+    `types`: those that the op knows, of QUANT. An int16 tensor's zero point is 0.
+
+    Raises:
+        Unsupported: another type, no quantisation, several scales, a scale or zero point that no
+            such tensor can have.
+    """
+    if tensor.dtype not in types:
+        raise Unsupported(f"{tensor.dtype}: only {' and '.join(types)} are implemented")
+    quantization = tensor.quantization
+    if quantization is None:
+        raise Unsupported(f"{tensor.dtype} without quantisation: scale and zero point are missing")
+    if len(quantization.scale) != 1 or len(quantization.zero_point) != 1:
+        raise Unsupported(f"{len(quantization.scale)} scales: only one a tensor is allowed here")
+    scale, zero_point = quantization.scale[0], quantization.zero_point[0]
+    if not 0 < scale < math.inf:
+        raise Unsupported(f"scale {scale}: it must be positive and finite")
+    limits = np.iinfo(tensor.dtype)
+    if not limits.min <= zero_point <= limits.max:
+        raise Unsupported(f"zero point {zero_point}: outside {tensor.dtype}")
+    if tensor.dtype == "int16" and zero_point:
+        raise Unsupported(f"int16 with zero point {zero_point}: it must be 0")
+    return scale, zero_point
+
+
+def weight_scales(weights: Tensor, channel_axis: int) -> tuple[tuple[float, ...], int]:
+    """Return one scale per output channel and the zero point they share.
+
+    Raises:
+        Unsupported: scales that do not fit the channels, or zero points that differ.
+    """
+    quantization = weights.quantization
+    if quantization is None:
+        raise Unsupported("weights without quantisation: scale and zero point are missing")
+    channels = weights.shape[channel_axis]
+    count = len(quantization.scale)
+    if count == 1:
+        scale, zero_point = per_tensor(weights)
+        return (scale,) * channels, zero_point
+    if weights.dtype != "int8":
+        raise Unsupported(f"{weights.dtype} weights with {count} scales: per channel is int8 only")
+    if count != channels or quantization.axis != channel_axis:
+        raise Unsupported(
+            f"weights have {count} scales on axis {quantization.axis}: "
+            f"{channels} on axis {channel_axis} are needed"
+        )
+    if not all(0 < scale < math.inf for scale in quantization.scale):
+        raise Unsupported("a weight scale is not positive and finite")
+    if any(quantization.zero_point):
+        raise Unsupported("per-channel weights with a zero point other than 0")
+    return quantization.scale, 0
+
+
+def convolution_multipliers(
+    source: Tensor, weights: Tensor, result: Tensor, channel_axis: int, per_channel: bool
+) -> NDArray[np.int32]:
+    """Return each output channel's multiplier and shift.
+
+    Shapes:
+        -> (2, channels): row 0 the multipliers, row 1 the shifts
+    Source: tflite/kernels/kernel_util.cc PopulateConvolutionQuantizationParams (per channel, a
+    double product) and GetQuantizedConvolutionMultipler (per tensor, a float product)
+    """
+    in_scale, out_scale = per_tensor(source)[0], per_tensor(result)[0]
+    scales, _ = weight_scales(weights, channel_axis)
+    if per_channel:
+        pairs = [quantize_multiplier(in_scale * scale / out_scale) for scale in scales]
+    else:
+        with np.errstate(over="ignore"):
+            product = float(np.float32(in_scale) * np.float32(scales[0]))
+        if math.isinf(product):
+            raise Unsupported(f"scales {in_scale} * {scales[0]}: more than a float holds")
+        pairs = [quantize_multiplier(product / out_scale)] * len(scales)
+    for _multiplier, shift in pairs:
+        if shift > 30:
+            raise Unsupported(f"a scale ratio of 2^{shift}: more than 2^30")
+    scaling: NDArray[np.int32] = np.array(pairs, np.int32).T.copy()
+    return scaling
+
+
+def activation_range(
+    result: Tensor, activation: object, types: Sequence[str] = QUANT8
+) -> tuple[int, int]:
+    """Return the smallest and largest value a fused activation lets through.
+
+    Raises:
+        Unsupported: an activation that is no clamp.
+    Source: tflite/kernels/kernel_util.cc CalculateActivationRangeQuantized
+    """
+    scale, zero_point = per_tensor(result, types)
+    limits = np.iinfo(result.dtype)
+    bounds: dict[str, tuple[float | None, float | None]] = {
+        "NONE": (None, None),
+        "RELU": (0.0, None),
+        "RELU6": (0.0, 6.0),
+        "RELU_N1_TO_1": (-1.0, 1.0),
+    }
+    if not isinstance(activation, str) or activation not in bounds:
+        raise Unsupported(f"fused activation {activation}: only {', '.join(bounds)}")
+
+    def quantized(real: float | None, otherwise: int) -> int:
+        if real is None:
+            return otherwise
+        with np.errstate(over="ignore"):
+            steps = float(np.float32(real) / np.float32(scale))
+        if not abs(steps) < 2**30:
+            raise Unsupported(f"activation bound {real} at scale {scale}: beyond 32 bits")
+        return zero_point + int(math.copysign(math.floor(abs(steps) + 0.5), steps))
+
+    lowest, highest = bounds[activation]
+    return (
+        max(int(limits.min), quantized(lowest, int(limits.min))),
+        min(int(limits.max), quantized(highest, int(limits.max))),
+    )
+
+
+def int32_bias(bias: Tensor | None, channels: int) -> NDArray[np.int64]:
+    """Return the bias as (channels,) int64; zeros where there is none.
+
+    Raises:
+        Unsupported: a bias that is computed, of another type or length.
+    """
+    if bias is None:
+        return np.zeros(channels, np.int64)
+    if bias.data is None:
+        raise Unsupported("the bias is not a constant")
+    if bias.dtype != "int32" or bias.shape != (channels,):
+        raise Unsupported(f"bias {bias.dtype} of {bias.shape}: int32 of ({channels},) is needed")
+    return bias.data.astype(np.int64)

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A convolution on NVIDIA's tensor cores: tiles and packed weights. Lowers nothing itself."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.launch import Alternative, Constant, Launch
+from delegate.ops._convolution.nvidia import GROUP_ITEMS, saturates, scaling_rows
+from delegate.ops._convolution.records import Convolution
+from delegate.ops._launches.elements import ELEM
+from delegate.ops._numbers import fixed_point
+from delegate.target import Target
+
+_WARPS = GROUP_ITEMS // 32
+_CHUNK = 16  # bytes of a pixel that a lane takes a step
+_LANES_A_PIXEL = 4
+_FAR = -(2**30)  # a row that is out of bounds from any window
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """How a work-group's warps share a tile; each a power of 2."""
+
+    p_blocks: int  # of 8 pixels, a warp at once
+    c_blocks: int  # of 16 channels, a warp at once
+    blocks_m: int  # warps along the pixels
+    blocks_n: int  # warps along the channels
+    parts: int  # warps along a sum's terms
+    turns: int = 1  # blocks of pixels a warp takes one after the other
+    is_ahead: bool = False  # whether weights are loaded a step ahead, too; for one turn
+
+    @property
+    def pixels(self) -> int:
+        return 8 * self.p_blocks * self.blocks_m * self.turns
+
+    @property
+    def channels(self) -> int:
+        return 16 * self.c_blocks * self.blocks_n
+
+    def tiles(self, conv: Convolution) -> tuple[int, int]:
+        """How many there are along the pixels and along the channels."""
+        return -(-conv.pixels // self.pixels), -(-len(conv.bias) // self.channels)
+
+
+def mma_alternatives(conv: Convolution, target: Target) -> tuple[Alternative, ...]:
+    """Return the launches by matrix instructions, none where the device has not proven them.
+
+    The first takes least time for one picture, the second for many.
+    """
+    if "mma" not in target.isa or max(conv.area.in_h, conv.area.in_w) >= -_FAR:
+        return ()
+    if conv.residual is not None and len(conv.bias) % 4:
+        return ()  # it is read by words
+    chosen = (_for_one_picture(conv, target), _for_many(conv))
+    return tuple(
+        Alternative(_name(shape), (_launch(conv, shape),)) for shape in dict.fromkeys(chosen)
+    )
+
+
+def _name(shape: _Shape) -> str:
+    a_warp = f"{8 * shape.p_blocks}x{16 * shape.c_blocks}"
+    tile = f"{shape.pixels}x{shape.channels}"
+    if shape.turns > 1:
+        return f"mma_turns {tile} of {a_warp}, {shape.turns} turns"
+    if shape.parts > 1:
+        return f"mma_split {tile} of {a_warp} in {shape.parts}"
+    return f"mma {tile} of {a_warp}"
+
+
+def _is_pointwise(conv: Convolution) -> bool:
+    area = conv.area
+    sizes = (area.kernel_h, area.kernel_w, area.stride_h, area.stride_w)
+    return sizes == (1, 1, 1, 1) and conv.weights.shape[2] % 16 == 0
+
+
+def _rows(conv: Convolution) -> tuple[int, int]:
+    """How many stretches of neighbouring bytes a window is, and the bytes of one."""
+    _, taps, in_c = conv.weights.shape
+    rows = conv.area.kernel_h if conv.area.dilation_w == 1 else taps
+    return rows, taps // rows * in_c
+
+
+def _steps(conv: Convolution) -> int:
+    rows, row_bytes = _rows(conv)
+    return -(-rows * -(-row_bytes // _CHUNK) // _LANES_A_PIXEL)
+
+
+def _shapes(p_blocks: int, c_blocks: int) -> Iterator[_Shape]:
+    """Every way to share a tile among a work-group's warps."""
+    sizes = [n for n in (1, 2, 4, 8, 16) if n <= _WARPS]
+    for m, n in itertools.product(sizes, sizes):
+        if m * n <= _WARPS:
+            yield _Shape(p_blocks, c_blocks, m, n, _WARPS // (m * n))
+
+
+def _for_one_picture(conv: Convolution, target: Target) -> _Shape:
+    """The shape whose tiles take least time where each unit runs one group of them at a time."""
+    steps = _steps(conv)
+
+    def cycles(shape: _Shape) -> float:
+        along_m, along_n = shape.tiles(conv)
+        rounds = -(-along_m * along_n // target.compute_units)
+        part_steps = -(-steps // shape.parts)
+        # Two steps' loads are under way at once. What follows was fitted to an H200.
+        waiting = 700 * -(-part_steps // 2)
+        working = 24 * part_steps * (shape.p_blocks + 2 * shape.c_blocks)
+        finishing = 80 * shape.p_blocks * shape.c_blocks / shape.parts + 250 * (shape.parts > 1)
+        return rounds * (1500 + waiting + working + finishing)
+
+    # Partial sums wait in local memory: 16 KB where a warp has 16 x 32.
+    fitting = (
+        replace(shape, is_ahead=True)
+        for p_blocks in (1, 2, 4)
+        for shape in _shapes(p_blocks, 2)
+        if shape.parts <= steps and (shape.parts == 1 or p_blocks <= 2)
+    )
+    return min(fitting, key=cycles)
+
+
+def _for_many(conv: Convolution) -> _Shape:
+    """The shape that takes the units least time in all, with work enough to hide every wait."""
+    steps = _steps(conv)
+    p_blocks, c_blocks = (2, 4) if len(conv.bias) > 32 else (4, 2)
+
+    def cycles(shape: _Shape) -> tuple[float, int]:
+        along_m, along_n = shape.tiles(conv)
+        turns = -(-conv.pixels // (shape.pixels // shape.turns)) * along_n
+        # Warps side by side along the pixels share weights.
+        a_turn = (40 * steps + 120) * (1.1 if shape.blocks_m == 1 else 1)
+        return turns * a_turn + 200 * along_m * along_n, -shape.blocks_m
+
+    whole = (shape for shape in _shapes(p_blocks, c_blocks) if shape.parts == 1)
+    turned = (replace(shape, turns=turns) for shape in whole for turns in (1, 2, 4, 8))
+    return min(turned, key=cycles)
+
+
+def _launch(conv: Convolution, shape: _Shape) -> Launch:
+    in_c = conv.weights.shape[2]
+    along_m, along_n = shape.tiles(conv)
+    padded_c = along_n * shape.channels
+    part_steps = -(-_steps(conv) // shape.parts)
+    steps = part_steps * shape.parts
+    is_pointwise = _is_pointwise(conv)
+    own: dict[str, int | Constant] = {
+        "weights": _packed_weights(conv, shape.c_blocks, padded_c, steps),
+        "channels": scaling_rows(conv, padded_c),
+        "weight_zero": conv.weight_zero,
+        "pixels": conv.pixels,
+        "padded_c": padded_c,
+        "tiles_n": along_n,
+        "jobs": shape.blocks_m * shape.blocks_n * shape.parts,
+        "block_bits": (shape.blocks_m * shape.blocks_n).bit_length() - 1,
+        "block_n_bits": shape.blocks_n.bit_length() - 1,
+        "turns": shape.turns,
+        "parts": shape.parts,
+        "steps": steps,
+        "part_steps": part_steps,
+    }
+    defines: dict[str, int | str] = {
+        "ELEM": ELEM[conv.source.dtype],
+        "IS_SIGNED": int(conv.source.dtype == "int8"),
+        "C_BLOCKS": shape.c_blocks,
+        "P_BLOCKS": shape.p_blocks,
+        "SUMS_PIXELS": int(conv.weight_zero != 0),
+        "AHEAD": int(shape.is_ahead),
+        "SPLITS": int(shape.parts > 1),
+        "SINGLE_ROUNDING": int(conv.single_rounding),
+        "SATURATES": int(saturates(conv)),
+    }
+    if shape.parts > 1:
+        defines["SCRATCH_INTS"] = _WARPS * 128 * shape.p_blocks * shape.c_blocks
+    if not is_pointwise:
+        own["chunks"] = _chunk_table(conv, steps)
+        own["input_zeros"] = int(np.full(4, conv.input_zero, conv.source.dtype).view(np.int32)[0])
+        defines["ALIGNED"] = int(in_c % _CHUNK == 0)
+    return Launch(
+        "conv_2d_mma",
+        "conv_2d_1x1_mma_quant8" if is_pointwise else "conv_2d_mma_quant8",
+        tiles=along_m * along_n,
+        group_items=GROUP_ITEMS,
+        params=conv.params() | own,
+        reads=conv.reads,
+        writes=conv.writes,
+        defines=defines | conv.defines,
+    )
+
+
+def _packed_weights(conv: Convolution, c_blocks: int, padded_c: int, steps: int) -> Constant:
+    """The weights as stored, in the order in which warps load them, zeros where there are none."""
+    out_c = len(conv.weights)
+    rows, row_bytes = _rows(conv)
+    chunks = -(-row_bytes // _CHUNK)
+
+    def pack() -> NDArray[np.generic]:
+        padded = np.zeros((padded_c, steps * _LANES_A_PIXEL * _CHUNK), conv.weights.dtype)
+        spread = np.zeros((out_c, rows, chunks * _CHUNK), conv.weights.dtype)
+        spread[:, :, :row_bytes] = conv.weights.reshape(out_c, rows, row_bytes)
+        padded[:out_c, : rows * chunks * _CHUNK] = spread.reshape(out_c, -1)
+        # A warp's lanes are 8 rows of 4 columns. Channels: warp's block, row, 16 channels, half;
+        # terms: step, column, pair, word of the pair, byte.
+        split = padded.reshape(-1, 8, c_blocks, 2, steps, _LANES_A_PIXEL, 2, 2, 4)
+        return np.ascontiguousarray(split.transpose(0, 4, 2, 6, 1, 5, 7, 3, 8))
+
+    return Constant(padded_c * steps * _LANES_A_PIXEL * _CHUNK, pack)
+
+
+def _chunk_table(conv: Convolution, steps: int) -> Constant:
+    """Row, byte and length of each chunk of a window, then a one for each of its terms."""
+    area = conv.area
+    in_c = conv.weights.shape[2]
+    rows, row_bytes = _rows(conv)
+    entries = steps * _LANES_A_PIXEL
+
+    def pack() -> NDArray[np.int32]:
+        table = np.zeros((entries, 8), np.int32)
+        table[:, 0] = _FAR
+        row, byte = (
+            axis.ravel()
+            for axis in np.meshgrid(np.arange(rows), np.arange(0, row_bytes, _CHUNK), indexing="ij")
+        )
+        y, x = row // (rows // area.kernel_h), row % (rows // area.kernel_h)
+        length = np.minimum(_CHUNK, row_bytes - byte)
+        used = table[: row.size]
+        used[:, 0] = y * area.dilation_h
+        used[:, 1] = fixed_point.wrap_int32(x.astype(np.int64) * area.dilation_w * in_c + byte)
+        used[:, 2] = length
+        ones = (np.arange(_CHUNK) < length[:, None]).astype(np.uint8)
+        used[:, 4:] = ones.view(np.int32)
+        return table
+
+    return Constant(32 * entries, pack)

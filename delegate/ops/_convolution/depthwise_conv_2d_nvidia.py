@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A depthwise convolution by NVIDIA's dot products of bytes. Lowers nothing itself."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.launch import Alternative, Constant, Launch
+from delegate.ops._convolution.nvidia import GROUP_ITEMS, saturates, scaling_rows
+from delegate.ops._convolution.records import DepthwiseConvolution
+from delegate.ops._launches.elements import ELEM
+from delegate.target import Target
+
+_MOST_TAPS = 49  # a window's code is unrolled
+_WIDTHS = (4, 2, 1)  # pixels of a row a work-item
+_TALL = 14  # most rows a work-item goes down where there are many pictures
+_REGISTERS = 130  # a work-item may take: two groups of 256 on a unit, and few values in memory
+
+
+def dp4a_alternatives(conv: DepthwiseConvolution, target: Target) -> tuple[Alternative, ...]:
+    """Return the launches for a depth multiplier of 1, none where they do not fit.
+
+    The first fills the device with one picture, the second loads least for many.
+    """
+    area, channels = conv.area, conv.weights.shape[1]
+    if (
+        "dp4a" not in target.isa
+        or conv.depth_multiplier > 1
+        or channels % 4
+        or area.dilation_w != 1
+        or area.kernel_h * area.kernel_w > _MOST_TAPS
+    ):
+        return ()
+    widths = [width for width in _WIDTHS if width <= area.out_w]
+
+    def fills(width: int) -> bool:
+        return 3 * -(-_items(conv, width, 1) // GROUP_ITEMS) >= 2 * target.compute_units
+
+    filling = next(filter(fills, widths), widths[-1])
+    # As tall each, as far as that goes: the last block overlaps the one before it.
+    tall = -(-area.out_h // -(-area.out_h // _TALL)) if area.dilation_h == 1 else 1
+    wide = next((w for w in widths if _registers(conv, w) <= _REGISTERS), widths[-1])
+    return tuple(
+        Alternative(f"dp4a {width}x{height}", (_launch(conv, width, height, target),))
+        for width, height in dict.fromkeys(((filling, 1), (wide, tall)))
+    )
+
+
+def _registers(conv: DepthwiseConvolution, tile_w: int) -> int:
+    area = conv.area
+    columns = (tile_w - 1) * area.stride_w + area.kernel_w
+    rows = area.kernel_h + min(area.stride_h, area.kernel_h)
+    weights = 4 * -(-area.kernel_h // 2) * area.kernel_w
+    return rows * columns + weights + 4 * tile_w + 40
+
+
+def _items(conv: DepthwiseConvolution, tile_w: int, tile_h: int) -> int:
+    area = conv.area
+    blocks = -(-area.out_w // tile_w) * -(-area.out_h // tile_h)
+    items: int = conv.batch * blocks * (conv.weights.shape[1] // 4)
+    return items
+
+
+def _launch(conv: DepthwiseConvolution, tile_w: int, tile_h: int, target: Target) -> Launch:
+    area, channels, items = conv.area, conv.weights.shape[1], _items(conv, tile_w, tile_h)
+    # Few items are spread over more units.
+    tile_items = GROUP_ITEMS
+    while tile_items > 64 and 2 * -(-items // tile_items) <= target.compute_units:
+        tile_items //= 2
+    return Launch(
+        "depthwise_conv_2d_dp4a",
+        "depthwise_conv_2d_dp4a_quant8",
+        tiles=-(-items // tile_items),
+        group_items=GROUP_ITEMS,
+        params=conv.params()
+        | {
+            "weights": _paired_weights(conv),
+            "channels": scaling_rows(conv, channels),
+            "input_zeros": int(np.full(4, conv.input_zero, conv.source.dtype).view(np.int32)[0]),
+            "items": items,
+            "tile_items": tile_items,
+            "tile_h": tile_h,
+            "channel_blocks": channels // 4,
+            "row_blocks": -(-area.out_w // tile_w),
+            "column_blocks": -(-area.out_h // tile_h),
+        },
+        reads=(conv.source,),
+        writes=(conv.result,),
+        defines={
+            "ELEM": ELEM[conv.source.dtype],
+            "IS_SIGNED": int(conv.source.dtype == "int8"),
+            "TAPS_H": area.kernel_h,
+            "TAPS_W": area.kernel_w,
+            "STEP_H": area.stride_h,
+            "STEP_W": area.stride_w,
+            "TILE_W": tile_w,
+            "SINGLE_ROUNDING": 0,
+            # Its instruction came after dp4a, and before those for matrices.
+            "SATURATES": int("mma" in target.isa and saturates(conv)),
+        },
+    )
+
+
+def _paired_weights(conv: DepthwiseConvolution) -> Constant:
+    """A window's rows in pairs, side by side; an odd last one beside zeros."""
+    area, channels = conv.area, conv.weights.shape[1]
+    slots = -(-area.kernel_h // 2)
+
+    def pack() -> NDArray[np.int16]:
+        rows = np.zeros((2 * slots, area.kernel_w, channels), np.int16)
+        rows[: area.kernel_h] = conv.centred().reshape(area.kernel_h, area.kernel_w, channels)
+        # slot, row of the pair, column, channel -> slot, column, channel, row of the pair
+        pairs = rows.reshape(slots, 2, area.kernel_w, channels)
+        return np.ascontiguousarray(pairs.transpose(0, 2, 3, 1))
+
+    return Constant(4 * slots * area.kernel_w * channels, pack)

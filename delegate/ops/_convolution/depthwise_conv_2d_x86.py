@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DEPTHWISE_CONV_2D by x86 instructions that were proven on the device. Lowers nothing itself.
+
+The kernels gather TAPS rows of the input into columns, then sum along a row; see
+kernels/depthwise_conv_2d_x86.clh.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.launch import Alternative, Constant, Launch
+from delegate.ops._checks import quantized
+from delegate.ops._convolution.records import DepthwiseConvolution, items_a_tile, zeros_row
+from delegate.ops._numbers import fixed_point
+from delegate.ops._numbers.float_requantize import float_form
+from delegate.target import Target
+
+COLUMN_BYTES = 16384  # gathered rows, which half of a small first cache holds
+WIDEST_KERNEL = 9  # the kernels unroll a row of taps
+LEAST_PIXELS = 32  # a tile, so that claiming it costs little
+
+
+@dataclass(frozen=True, slots=True)
+class Isa:
+    """What a kernel's instructions take at once."""
+
+    name: str
+    block: int  # channels
+    vectors: int  # a block
+    taps: int  # that one 32-bit lane holds
+    most_pixels: int  # whose sums fit the registers
+    work: float  # relative time of a channel
+
+    @property
+    def lanes(self) -> int:
+        """Channels a vector."""
+        return self.block // self.vectors
+
+    @property
+    def columns(self) -> int:
+        """Columns that may be gathered."""
+        return COLUMN_BYTES // (4 * self.block)
+
+
+ISAS = (
+    Isa("vnni", 64, 4, taps=4, most_pixels=7, work=1.0),
+    Isa("vnni", 32, 4, taps=4, most_pixels=7, work=1.15),
+    Isa("avx2", 16, 2, taps=2, most_pixels=7, work=3.0),
+)
+
+
+def alternatives(conv: DepthwiseConvolution, target: Target) -> tuple[Alternative, ...]:
+    """Return a launch for each proven set of instructions that fits, the least work first."""
+    if target.group_items > 1 or conv.depth_multiplier > 1:
+        return ()
+    plans: list[Plan] = []
+    for isa in ISAS:
+        plan = _plan(conv, isa) if isa.name in target.isa else None
+        # A narrower block is worth a try where it does clearly fewer channels twice.
+        if plan and (not plans or (isa.taps == 4 and plan.channels < 0.9 * plans[-1].channels)):
+            plans.append(plan)
+    plans.sort(key=lambda plan: plan.channels * plan.isa.work)
+    return tuple(plan.alternative(target) for plan in plans)
+
+
+def _plan(conv: DepthwiseConvolution, isa: Isa) -> Plan | None:
+    """Return the plan, None where the channels are too few or the kernel is too wide."""
+    area = conv.area
+    if conv.out_c < isa.block or area.kernel_w > WIDEST_KERNEL:
+        return None
+    groups = -(-area.kernel_h // isa.taps)
+    # Output rows whose windows fit the same groups of input rows.
+    rows = 1
+    if area.dilation_h == 1:
+        rows += (groups * isa.taps - area.kernel_h) // area.stride_h
+    extent = (area.kernel_w - 1) * area.dilation_w + 1
+    most = (isa.columns // groups - extent) // area.stride_w + 1
+    if most < 1:
+        return None
+    widths = range(1, min(isa.most_pixels, most, area.out_w) + 1)
+    # A tile costs its pixels, and about one more for what does not depend on their number.
+    tile_w = min(reversed(widths), key=lambda width: -(-area.out_w // width) * (width + 1))
+    chunks = -(-area.out_w // (most // tile_w * tile_w))
+    chunk_w = min(-(-area.out_w // (chunks * tile_w)) * tile_w, area.out_w)
+    return Plan(conv, isa, groups, min(rows, area.out_h), tile_w, chunks, chunk_w)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A depthwise convolution in blocks of channels and chunks of rows and pixels."""
+
+    conv: DepthwiseConvolution
+    isa: Isa
+    groups: int  # of isa.taps input rows
+    rows: int  # output rows a chunk
+    tile_w: int  # output pixels that are summed at once
+    chunks: int  # of a row
+    chunk_w: int  # output pixels of one
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of channels; the last one overlaps the one before."""
+        return -(-self.conv.out_c // self.isa.block)
+
+    @property
+    def channels(self) -> int:
+        """Channels of all blocks."""
+        return self.blocks * self.isa.block
+
+    @property
+    def width(self) -> int:
+        """Columns of a chunk."""
+        area = self.conv.area
+        return (self.chunk_w - 1) * area.stride_w + (area.kernel_w - 1) * area.dilation_w + 1
+
+    @property
+    def is_unsigned(self) -> bool:
+        """Whether the instructions take bytes, so that int8 inputs are moved up by 128."""
+        return self.isa.taps == 4
+
+    def alternative(self, target: Target) -> Alternative:
+        """Return the launch, by a name of channels x pixels."""
+        conv, area, isa = self.conv, self.conv.area, self.isa
+        row_chunks = -(-area.out_h // self.rows)
+        items = conv.batch * row_chunks * self.chunks * self.blocks
+        least = min(
+            -(-LEAST_PIXELS // (self.rows * self.chunk_w)), -(-items // target.compute_units)
+        )
+        tile_items = max(items_a_tile(items, items, target), least)
+        extras = self._most_extras
+        zero_point = quantized.per_tensor(conv.result)[1]
+        limits = np.iinfo(conv.result.dtype)
+        is_plain = (zero_point, *conv.clamp) == (limits.min, limits.min, limits.max)
+        launch = Launch(
+            f"depthwise_conv_2d_{isa.name}",
+            f"depthwise_conv_2d_{isa.name}_quant8",
+            tiles=-(-items // tile_items),
+            group_items=1,
+            params=conv.params()
+            | {
+                "weights": Constant(self._packed_bytes, self._weights),
+                "channels": Constant(
+                    self.blocks * (3 * isa.vectors + 1) * 4 * isa.lanes, self._channels
+                ),
+                "zeros": zeros_row(conv.out_c, conv.input_zero, conv.source.dtype),
+                "zero_lane": self._zero_lane(),
+                "groups": self.groups,
+                "rows": self.rows,
+                "row_chunks": row_chunks,
+                "chunks": self.chunks,
+                "chunk_w": self.chunk_w,
+                "blocks": self.blocks,
+                "items": items,
+                "tile_items": tile_items,
+            }
+            | (
+                {
+                    "extra_starts": Constant(
+                        4 * (self.blocks * self.rows * isa.vectors + 1), lambda: self._extras[0]
+                    ),
+                    "extra_places": Constant(4 * extras, lambda: self._extras[1]),
+                    "extra_weights": Constant(4 * isa.lanes * extras, lambda: self._extras[2]),
+                }
+                if extras
+                else {}
+            ),
+            reads=(conv.source,),
+            writes=(conv.result,),
+            defines={
+                "BLOCK_C": isa.block,
+                "IS_SIGNED": int(conv.source.dtype == "int8"),
+                "HAS_EXTRA": int(extras > 0),
+                "IS_PLAIN": int(is_plain),
+                "TAPS_W": area.kernel_w,
+                "STEP_W": area.stride_w,
+                "GAP_W": area.dilation_w,
+                "TILE_W": self.tile_w,
+                "COLUMNS": isa.columns,
+            },
+        )
+        return Alternative(f"{isa.name} {isa.block}x{self.tile_w}", (launch,))
+
+    @property
+    def _input_zero(self) -> int:
+        moved = self.is_unsigned and self.conv.source.dtype == "int8"
+        return self.conv.input_zero + 128 * moved
+
+    def _zero_lane(self) -> int:
+        # A lane of zero points, as an int32.
+        kind = np.uint8 if self.is_unsigned else np.int16
+        return int(np.full(self.isa.taps, self._input_zero, kind).view(np.int32)[0])
+
+    def _channel_of_lane(self) -> NDArray[np.intp]:
+        # (blocks, vectors, lanes): unpacking takes 4 channels of every 128 bits to a vector.
+        isa = self.isa
+        starts = np.minimum(np.arange(self.blocks) * isa.block, self.conv.out_c - isa.block)
+        lane = np.arange(isa.lanes)
+        of_block = lane // 4 * 4 * isa.vectors + lane % 4 + 4 * np.arange(isa.vectors)[:, None]
+        channels: NDArray[np.intp] = starts[:, None, None] + of_block
+        return channels
+
+    @property
+    def _packed_bytes(self) -> int:
+        isa = self.isa
+        return self.blocks * self.rows * self.groups * self.conv.area.kernel_w * 4 * isa.block
+
+    def _lanes(self) -> NDArray[np.int16]:
+        """Return the weights less their zero point, each output row's moved along the taps.
+
+        Shapes:
+            -> (blocks, rows, vectors, groups, kernel_w, lanes, taps)
+        """
+        area, isa = self.conv.area, self.isa
+        out_c = self.conv.out_c
+        centred = self.conv.centred().reshape(area.kernel_h, area.kernel_w, out_c)
+        moved = np.zeros((self.rows, self.groups * isa.taps, area.kernel_w, out_c), np.int16)
+        for row in range(self.rows):
+            first = row * area.stride_h
+            moved[row, first : first + area.kernel_h] = centred
+        grouped = moved.reshape(self.rows, self.groups, isa.taps, area.kernel_w, out_c)
+        # (rows, groups, taps, kernel_w, blocks, vectors, lanes)
+        lanes = grouped[..., self._channel_of_lane()]
+        return np.transpose(lanes, (4, 0, 5, 1, 3, 6, 2))
+
+    def _weights(self) -> NDArray[np.generic]:
+        if not self.is_unsigned:
+            return self._lanes()
+        return self._lanes().clip(-128, 127).astype(np.int8)
+
+    @property
+    def _most_extras(self) -> int:
+        """At most so many vectors hold what is left of weights beyond int8."""
+        if not self.is_unsigned:
+            return 0
+        centred = self.conv.centred()
+        beyond = int(np.count_nonzero((centred < -128) | (centred > 127)))
+        # A channel may be in two blocks; 255 needs two more vectors, 127 + 127 + 1.
+        every = self._packed_bytes // (4 * self.isa.lanes)
+        return min(2 * self.rows * beyond, every) * (1 + int(centred.max() > 254))
+
+    @cached_property
+    def _extras(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int8]]:
+        """Return where each vector's extras start, each one's column, and its weights.
+
+        Shapes:
+            -> (blocks * rows * vectors + 1,), (extras,), (extras, lanes, taps)
+        """
+        isa, most = self.isa, self._most_extras
+        rest = self._lanes()
+        rest = rest - rest.clip(-128, 127)
+        counts = np.zeros(rest.shape[:3], np.int32)
+        entries = []
+        while rest.any():
+            found = np.argwhere(rest.any((-2, -1)))
+            np.add.at(counts, tuple(found[:, :3].T), 1)
+            taken = rest.clip(-128, 127)
+            entries += [(*at, taken[tuple(at)].astype(np.int8)) for at in found.tolist()]
+            rest = rest - taken
+        entries.sort(key=lambda entry: entry[:3])
+        places = np.zeros(most, np.int32)
+        weights = np.zeros((most, isa.lanes, isa.taps), np.int8)
+        for number, (_, _, vector, group, column, lanes) in enumerate(entries):
+            at = group * self.width + column * self.conv.area.dilation_w
+            places[number], weights[number] = at * isa.vectors + vector, lanes
+        starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+        return starts, places, weights
+
+    def _channels(self) -> NDArray[np.int32]:
+        """Return each block's biases, both numbers of its requantisation, and which one it is."""
+        conv, isa = self.conv, self.isa
+        channel = self._channel_of_lane()
+        zero_point = quantized.per_tensor(conv.result)[1]
+        form = float_form(conv.scaling, zero_point, conv.clamp)
+        is_float: NDArray[np.bool_] = np.all(form.exact[channel], axis=2)  # a vector at a time
+        bias = fixed_point.wrap_int32(conv.bias - self._input_zero * conv.centred().sum(0))
+        floats = np.stack([form.factor, form.offset]).view(np.int32)
+        numbers = np.where(is_float[..., None], floats[:, channel], conv.scaling[:, channel])
+        rows = np.zeros((self.blocks, 3 * isa.vectors + 1, isa.lanes), np.int32)
+        rows[:, : isa.vectors] = bias[channel]
+        rows[:, isa.vectors : 3 * isa.vectors] = np.concatenate([*numbers], 1)
+        rows[:, -1, : isa.vectors] = is_float
+        return rows

@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ops on two tensors share, element by element: types, stretching, launches of binary.cl.
+
+Lowers nothing itself: the op files say which expression, and what TFLite makes of the scales.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from delegate.errors import Unsupported
+from delegate.graph.ir import Node, Tensor
+from delegate.launch import Alternative, Constant, Launch, size_bytes
+from delegate.ops._checks import quantized
+from delegate.ops._checks.node import inputs_of, output_of
+from delegate.ops._checks.windows import shape_text
+from delegate.ops._convolution.records import items_a_tile
+from delegate.ops._launches.elements import ELEM, broadcast, elements_of, padded
+from delegate.ops._launches.floats import activation_params, lanes_of
+from delegate.ops._numbers import fixed_point
+from delegate.target import Target
+
+FAMILY = {
+    "uint8": "quant8",
+    "int8": "quant8",
+    "bool": "quant8",
+    "int16": "quant16",
+    "int32": "int32",
+    "float32": "float",
+}
+NUMBERS = ("int32", "float32")
+EVERY = (*quantized.QUANT, *NUMBERS)
+Params = Mapping[str, int | Tensor | Constant]
+IDENTITY = (1 << 30, 1)  # a multiplier and shift that change nothing
+_OUTER = 4  # dimensions around a row that binary.cl walks
+_LEAST_BYTES = 4096  # a tile of one-item groups, so that claiming it costs less than its work
+_MOST_ITEMS = 32768  # of a tile: llvmpipe leaves loops after 65,535 rounds
+_LARGEST_BYTES = 1 << 31  # kernels index by 32-bit integers
+# Expressions without vectors, by family.
+_ONE_BY_ONE = {("POWER", "float"), ("DIVIDE", "quant8"), ("DIVIDE", "quant16")}
+_SHORT_ROW = 64  # elements
+_INT32 = np.iinfo(np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The tensors of a node with two inputs of one type."""
+
+    left: Tensor
+    right: Tensor
+    result: Tensor
+
+
+def pair_of(node: Node, types: tuple[str, ...], result_type: str = "") -> Pair:
+    """Return a node's tensors, whose types and shapes fit.
+
+    `result_type`: the inputs' where it is left out.
+
+    Raises:
+        Unsupported: other types, a result of another shape than the inputs stretch to, tensors
+            that are empty or too large.
+    """
+    (left, right), _ = inputs_of(node.inputs, 2)
+    result = output_of(node.outputs)
+    if left.dtype != right.dtype or result.dtype != (result_type or left.dtype):
+        raise Unsupported(
+            f"{left.dtype} and {right.dtype} -> {result.dtype}: "
+            f"they must be equal{f', the output {result_type}' if result_type else ''}"
+        )
+    if left.dtype not in types:
+        raise Unsupported(f"{left.dtype}: only {', '.join(types)} are implemented")
+    require_stretched(result, left, right)
+    return Pair(left, right, result)
+
+
+def require_stretched(result: Tensor, *sources: Tensor) -> None:
+    """Check that a result has just the shape its sources stretch to.
+
+    Raises:
+        Unsupported: it has not, or a tensor is empty or too large.
+    """
+    for tensor in (*sources, result):
+        elements_of(tensor)
+        if size_bytes(tensor) >= _LARGEST_BYTES:
+            raise Unsupported(f"shape {shape_text(tensor)}: more than 2^31 bytes")
+    try:
+        shape = np.broadcast_shapes(*(tensor.shape for tensor in sources))
+    except ValueError:
+        shape = ()
+    if shape != result.shape:
+        texts = " and ".join(shape_text(tensor) for tensor in sources)
+        raise Unsupported(f"{texts} -> {shape_text(result)}: they do not stretch to that")
+
+
+def activation_of(node: Node) -> object:
+    """Return a node's fused activation as the file names it."""
+    return node.options.get("fused_activation_function", "NONE")
+
+
+def activation_bounds(result: Tensor, activation: object) -> dict[str, int]:
+    """Return the fields of a fused activation's bounds, for a result of any type.
+
+    Raises:
+        Unsupported: an activation that is no clamp.
+    Source: tflite/kernels/kernel_util.h CalculateActivationRange
+    """
+    if result.dtype == "int32":
+        bounds = {
+            "NONE": (int(_INT32.min), int(_INT32.max)),
+            "RELU": (0, int(_INT32.max)),
+            "RELU6": (0, 6),
+            "RELU_N1_TO_1": (-1, 1),
+        }
+        if not isinstance(activation, str) or activation not in bounds:
+            raise Unsupported(f"fused activation {activation}: only {', '.join(bounds)}")
+        low, high = bounds[activation]
+    elif result.dtype == "float32":
+        return activation_params(activation)
+    else:
+        low, high = quantized.activation_range(result, activation, quantized.QUANT)
+    return {"output_min": low, "output_max": high}
+
+
+def rescaling(which: str, multiplier: int, shift: int, zero: int, lift: int) -> dict[str, int]:
+    """Return the fields of an input that is brought to another scale.
+
+    Units:
+        lift: what it is multiplied by before; below 0 it is subtracted
+    """
+    return {
+        f"{which}_zero": zero,
+        f"{which}_lift": lift,
+        f"{which}_multiplier": multiplier,
+        f"{which}_shift": shift,
+    }
+
+
+def identity(which: str) -> dict[str, int]:
+    """Return the fields of an input that is taken as it is."""
+    return rescaling(which, *IDENTITY, zero=0, lift=1)
+
+
+def rows_of(result: Tensor, sources: Mapping[str, Tensor], joined: int = 1) -> dict[str, int]:
+    """Return the fields by which kernels/stretch.clh's items find the elements of the sources.
+
+    A row is the innermost dimension that every source steps through, or stands still in, alike.
+    `joined`: how many rows are made one, where a source is repeated by as much.
+
+    Raises:
+        Unsupported: more dimensions around the rows than 4.
+    """
+    sizes, strides = broadcast(result, *sources.values())
+    if joined > 1:
+        sizes = (*sizes[:-2], sizes[-2] // joined, sizes[-1] * joined)
+        strides = tuple((*own[:-2], own[-2] * joined, own[-1]) for own in strides)
+    row = sizes[-1] if sizes else 1
+    fields = {"row": row, "rows": elements_of(result) // row}
+    fields |= {f"size_{i}": n for i, n in enumerate(padded(sizes[:-1], _OUTER, 1))}
+    for name, own in zip(sources, strides, strict=True):
+        fields |= {f"{name}_{i}": n for i, n in enumerate(padded(own[:-1], _OUTER, 0))}
+        fields[f"{name}_step"] = own[-1] if own else 0
+    return fields
+
+
+def over_rows(plain: Launch, wide: int, most: int, target: Target) -> tuple[Alternative, ...]:
+    """Return a launch that has the fields of `rows_of`, over vectors of a row and plain.
+
+    Units:
+        wide: bytes of an element; most: lanes of a vector, 1 where the elements have none
+    """
+    row, rows = plain.params["row"], plain.params["rows"]
+    assert isinstance(row, int)
+    assert isinstance(rows, int)
+
+    def of(lanes: int) -> Launch:
+        row_items = -(-row // lanes)
+        items = rows * row_items
+        tile_items = items_a_tile(items, items, target)
+        if target.group_items == 1:
+            tile_items = max(tile_items, min(items, _LEAST_BYTES // (lanes * wide)))
+            tile_items = min(tile_items, _MOST_ITEMS)
+        sizes = {"items": items, "tile_items": tile_items, "row_items": row_items}
+        return replace(
+            plain,
+            tiles=-(-items // tile_items),
+            group_items=target.group_items,
+            params={**plain.params, **sizes},
+            defines={**plain.defines, "LANES": lanes},
+        )
+
+    last = Alternative("plain", (of(1),))
+    lanes = lanes_of(row, target, most)
+    return (Alternative(f"vector {lanes}", (of(lanes),)), last) if 1 < lanes <= most else (last,)
+
+
+def binary(pair: Pair, op: str, params: Params, target: Target) -> tuple[Alternative, ...]:
+    """Return the alternatives of an expression of binary.cl: over vectors of a row, and plain.
+
+    Raises:
+        Unsupported: more dimensions that step through the inputs in ways of their own than 5.
+    """
+    tensors = {"left": pair.left, "right": pair.right}
+    result = pair.result
+    fields: dict[str, int | Tensor | Constant] = {**tensors, "output": result}
+    joined = 1
+    for name, tensor in tensors.items():
+        rows = _rows_to_join(tensor, pair)
+        if rows > 1:
+            joined, fields[name] = rows, _repeated(tensor, rows)
+        fields[f"{name}_is_constant"] = int(rows > 1)
+    family = FAMILY[pair.left.dtype]
+    launch = Launch(
+        "binary",
+        f"binary_{family}",
+        tiles=1,
+        group_items=1,
+        params={**fields, **rows_of(result, tensors, joined), **params},
+        reads=tuple(dict.fromkeys(t for t in tensors.values() if t in fields.values())),
+        writes=(result,),
+        defines={"OP": op, "ELEM": ELEM[pair.left.dtype], "RESULT": ELEM[result.dtype]},
+    )
+    wide = np.dtype(pair.left.dtype).itemsize
+    most = 1 if (op, family) in _ONE_BY_ONE else 16 if wide == 1 else 8
+    return over_rows(launch, wide, most, target)
+
+
+def _rows_to_join(tensor: Tensor, pair: Pair) -> int:
+    """Return by how much a constant row is worth repeating; 1 for what is no short constant row.
+
+    A few channels, as of a mean colour, fill no vector: so many pixels are made one row.
+    """
+    sizes, strides = broadcast(pair.result, pair.left, pair.right)
+    if tensor.data is None or tensor.dtype == "bool" or len(sizes) < 2:
+        return 1
+    own, other = strides if tensor is pair.left else reversed(strides)
+    row = sizes[-1]
+    is_row = own[-1] == 1 and not any(own[:-1])
+    if not is_row or other[-2:] != (row, 1) or row >= _SHORT_ROW:
+        return 1
+    least, most = -(-_SHORT_ROW // row), min(16 * _SHORT_ROW // row, sizes[-2])
+    return next((n for n in range(least, most + 1) if sizes[-2] % n == 0), 1)
+
+
+def _repeated(tensor: Tensor, times: int) -> Constant:
+    values = tensor.data
+    assert values is not None
+    return Constant(
+        times * values.nbytes, lambda: np.tile(np.ravel(values).astype(tensor.dtype), times)
+    )
+
+
+def sum_of_pair(node: Node, target: Target, sign: int) -> tuple[Alternative, ...]:
+    """Lower ADD, or SUB where `sign` is -1.
+
+    Source: tflite/kernels/add.cc, sub.cc: PrepareGeneralQuantized, and for int16 whose scales are
+    powers of two a sum of shifted inputs, unless the node asks for the general one
+    """
+    pair = pair_of(node, EVERY)
+    bounds = activation_bounds(pair.result, activation_of(node))
+    if pair.left.dtype in NUMBERS:
+        return binary(pair, "ADD", {**bounds, "right_sign": sign}, target)
+    if pair.left.dtype == "int16" and node.options.get("pot_scale_int16", True):
+        shifts = _pot_shifts(pair)
+        if shifts is not None:
+            return binary(pair, "ADD_SHIFTED", {**bounds, **shifts, "right_sign": sign}, target)
+    return binary(pair, "ADD", {**bounds, **_sum_params(pair, sign)}, target)
+
+
+def _sum_params(pair: Pair, sign: int) -> dict[str, int]:
+    (left_scale, left_zero), (right_scale, right_zero), (scale, zero) = (
+        quantized.per_tensor(tensor, quantized.QUANT)
+        for tensor in (pair.left, pair.right, pair.result)
+    )
+    lift = 15 if pair.left.dtype == "int16" else 20
+    twice_widest = 2 * max(left_scale, right_scale)
+    left = fixed_point.quantize_multiplier(left_scale / twice_widest)
+    right = fixed_point.quantize_multiplier(right_scale / twice_widest)
+    multiplier, shift = fixed_point.quantize_multiplier(twice_widest / ((1 << lift) * scale))
+    if shift > 0:
+        raise Unsupported(f"output scale {scale}: too small beside {twice_widest / 2}")
+    return {
+        **rescaling("left", *left, left_zero, 1 << lift),
+        **rescaling("right", *right, right_zero, sign * (1 << lift)),
+        "output_multiplier": multiplier,
+        "output_shift": shift,
+        "output_zero": zero,
+    }
+
+
+def _pot_shifts(pair: Pair) -> dict[str, int] | None:
+    """Return the right shifts of the inputs; None where a scale is no power of two."""
+    logs = []
+    for tensor in (pair.left, pair.right, pair.result):
+        scale, _ = quantized.per_tensor(tensor, ("int16",))
+        exact = np.log2(np.float32(scale), dtype=np.float32)
+        whole = round(float(exact))
+        if not abs(float(exact) - whole) < 1e-3:
+            return None
+        logs.append(whole)
+    left, right = logs[2] - logs[0], logs[2] - logs[1]
+    if min(left, right) < 0 or (left and right):
+        raise Unsupported(f"int16 shifts by {left} and {right}: one must be 0, none to the left")
+    if max(left, right) > 31:
+        raise Unsupported(f"int16 shifts by {left} and {right}: more than 31")
+    if not pair.left.shape == pair.right.shape:
+        raise Unsupported("int16 of scales that are powers of two: only equal shapes")
+    return {"left_shift": left, "right_shift": right}

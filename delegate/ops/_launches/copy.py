@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Boxes of elements that move between tensors: what most ops without arithmetic come to.
+
+Ops say which elements go where; here dimensions are merged and elements joined to wider ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.errors import Unsupported
+from delegate.graph.ir import Tensor
+from delegate.launch import Alternative, Constant, Launch
+from delegate.ops._checks import quantized
+from delegate.ops._checks.windows import shape_text
+from delegate.ops._launches.elements import element_tiles, elements_of, moved_type
+from delegate.target import Target
+
+ANY = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "bool")
+MOST_DIMENSIONS = 8  # that are left after merging
+_WIDEST = 16  # bytes that are moved as one element
+_WIDE = {16: "uint4", 8: "uint2", 4: "uint", 2: "ushort", 1: "uchar"}
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """Which elements of a source go where in a result, dimension by dimension, outermost first."""
+
+    sizes: tuple[int, ...]
+    # Elements between neighbours: 0 takes the same one again, below 0 is backwards.
+    in_steps: tuple[int, ...]
+    out_steps: tuple[int, ...]
+    in_start: int = 0  # element that the first one is taken from
+    out_start: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Move:
+    """A box's way into a result; of a value instead of a source where that is one element."""
+
+    source: Tensor | NDArray[np.generic]
+    result: Tensor
+    box: Box
+
+
+def steps_of(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the elements between neighbours along each dimension of a dense tensor."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def require_types(source: Tensor, result: Tensor, types: Sequence[str] = ANY) -> None:
+    """Check that an op moves this type.
+
+    Raises:
+        Unsupported: the types differ, are not among `types`, or a tensor is empty or too large.
+    """
+    if source.dtype != result.dtype:
+        raise Unsupported(f"{source.dtype} in, {result.dtype} out: they must be equal")
+    if source.dtype not in types:
+        raise Unsupported(f"{source.dtype}: only {', '.join(types)}")
+    for tensor in (source, result):
+        if elements_of(tensor) * np.dtype(tensor.dtype).itemsize >= 2**31:
+            raise Unsupported(f"{tensor.dtype} {shape_text(tensor)}: 2^31 bytes or more")
+
+
+def require_shape(result: Tensor, shape: Sequence[int]) -> None:
+    """Check that a result has the shape that follows from the inputs.
+
+    Raises:
+        Unsupported: it has another.
+    """
+    if result.shape != tuple(shape):
+        expected = "x".join(map(str, shape)) or "scalar"
+        raise Unsupported(f"output {shape_text(result)}: the inputs give {expected}")
+
+
+def require_same_scale(source: Tensor, result: Tensor) -> None:
+    """Check what TFLite checks of an op that only moves bytes, where it does.
+
+    Raises:
+        Unsupported: the scales or zero points differ.
+    """
+    ours, theirs = (
+        tensor.quantization and (tensor.quantization.scale, tensor.quantization.zero_point)
+        for tensor in (source, result)
+    )
+    if ours != theirs:
+        raise Unsupported("input and output differ in scale or zero point")
+
+
+def zero_of(tensor: Tensor) -> NDArray[np.generic]:
+    """Return the value that stands for 0.0: the zero point, or 0 where there is none.
+
+    Raises:
+        Unsupported: several zero points, or one that the type does not hold.
+    """
+    points = (0,) if tensor.quantization is None else tensor.quantization.zero_point
+    if tensor.dtype not in quantized.QUANT:
+        points = (0,)
+    if len(points) != 1:
+        raise Unsupported(f"{len(points)} zero points: only one a tensor is allowed here")
+    if points[0] and not np.iinfo(tensor.dtype).min <= points[0] <= np.iinfo(tensor.dtype).max:
+        raise Unsupported(f"zero point {points[0]}: outside {tensor.dtype}")
+    return np.array(points, tensor.dtype)
+
+
+def fill(value: NDArray[np.generic], result: Tensor, shape: Sequence[int], start: int = 0) -> Move:
+    """Return the move that sets a part of the result, `shape` from element `start` on, to a value.
+
+    Shapes:
+        value: one element of the result's type; shape: as many dimensions as the result
+    """
+    nowhere = (0,) * len(result.shape)
+    return Move(value, result, Box(tuple(shape), nowhere, steps_of(result.shape), 0, start))
+
+
+def moved(moves: Sequence[Move], target: Target) -> tuple[Alternative, ...]:
+    """Return the alternatives that make these moves, one after the other; a view if that does.
+
+    Raises:
+        Unsupported: a box beyond its tensors or with too many dimensions.
+    """
+    moves = [move for move in moves if 0 not in move.box.sizes]
+    for move in moves:
+        _require_inside(move)
+    if len(moves) == 1 and isinstance(moves[0].source, Tensor):
+        source, result, box = moves[0].source, moves[0].result, _merged(moves[0].box)
+        elements = math.prod(result.shape)
+        flat = Box((elements,), (1,), (1,)) if elements > 1 else Box((), (), ())
+        if box == flat and math.prod(source.shape) == elements:
+            return (Alternative("view", (), view=(source, result)),)
+    plain = Alternative("plain", tuple(_launch(move, target, False) for move in moves))
+    if target.group_items > 1:
+        return (plain,)
+    return Alternative("row", tuple(_launch(move, target, True) for move in moves)), plain
+
+
+def joined(width: int, *numbers: int) -> int:
+    """Return how many elements of `width` bytes move as one, where these numbers are whole ones."""
+    return math.gcd(_WIDEST // width, *numbers)
+
+
+def wide_type(width: int) -> str:
+    """Return OpenCL C's name of a type of 1, 2, 4, 8 or 16 bytes."""
+    return _WIDE[width]
+
+
+def _require_inside(move: Move) -> None:
+    # Whatever an op reckons: nothing outside of a tensor is read or written.
+    box = move.box
+    source = 1 if isinstance(move.source, np.ndarray) else math.prod(move.source.shape)
+    for start, steps, elements in (
+        (box.in_start, box.in_steps, source),
+        (box.out_start, box.out_steps, math.prod(move.result.shape)),
+    ):
+        reach = [(size - 1) * step for size, step in zip(box.sizes, steps, strict=True)]
+        first = start + sum(distance for distance in reach if distance < 0)
+        last = start + sum(distance for distance in reach if distance > 0)
+        if first < 0 or last >= elements:
+            raise Unsupported(f"elements {first} to {last} of {elements}: outside of the tensor")
+
+
+def _merged(box: Box) -> Box:
+    """Return the same box with dimensions that step through alike as one, without those of 1."""
+    columns: list[tuple[int, int, int]] = []
+    for size, inwards, outwards in zip(box.sizes, box.in_steps, box.out_steps, strict=True):
+        if size == 1:
+            continue
+        if columns and columns[-1][1:] == (inwards * size, outwards * size):
+            size *= columns.pop()[0]
+        columns.append((size, inwards, outwards))
+    sizes, in_steps, out_steps = zip(*columns, strict=True) if columns else ((), (), ())
+    return Box(sizes, in_steps, out_steps, box.in_start, box.out_start)
+
+
+def _widened(box: Box, width: int, is_value: bool) -> tuple[Box, int]:
+    """Return the box in the widest elements that divide it, and their bytes."""
+    if not box.sizes or box.out_steps[-1] != 1 or box.in_steps[-1] != (0 if is_value else 1):
+        return box, width
+    numbers = (
+        box.sizes[-1], box.in_start, box.out_start, *box.in_steps[:-1], *box.out_steps[:-1]
+    )  # fmt: skip
+    times = joined(width, *numbers)
+    if times == 1:
+        return box, width
+    return _merged(
+        Box(
+            (*box.sizes[:-1], box.sizes[-1] // times),
+            (*(step // times for step in box.in_steps[:-1]), box.in_steps[-1]),
+            (*(step // times for step in box.out_steps[:-1]), 1),
+            box.in_start // times,
+            box.out_start // times,
+        )
+    ), width * times  # fmt: skip
+
+
+def _launch(move: Move, target: Target, is_row: bool) -> Launch:
+    moved_type(move.result)
+    width = np.dtype(move.result.dtype).itemsize
+    source: Tensor | Constant
+    if isinstance(move.source, np.ndarray):
+        values = np.repeat(move.source.ravel(), _WIDEST // width)
+        source = Constant(_WIDEST, lambda: values)
+    else:
+        source = move.source
+    box, width = _widened(_merged(move.box), width, isinstance(source, Constant))
+    missing = MOST_DIMENSIONS - len(box.sizes)
+    if missing < 0:
+        raise Unsupported(f"{len(box.sizes)} dimensions that differ: at most {MOST_DIMENSIONS}")
+    params: dict[str, int | Tensor | Constant] = {
+        "input": source,
+        "output": move.result,
+        "is_constant": int(isinstance(source, Constant)),
+        "in_start": box.in_start,
+        "out_start": box.out_start,
+        "dims": len(box.sizes),
+    }
+    columns = zip(box.sizes, box.in_steps, box.out_steps, strict=True)
+    for axis, column in enumerate((*reversed([*columns]), *((1, 0, 0),) * missing)):
+        params |= {
+            f"{what}_{axis}": n for what, n in zip(("size", "in", "out"), column, strict=True)
+        }
+    elements = math.prod(box.sizes)
+    tiles, group_items, tile_items = element_tiles(elements, target)
+    if is_row:
+        row = box.sizes[-1] if box.sizes else 1
+        part = min(row, tile_items)
+        tile_rows = max(1, tile_items // row)
+        rows, parts = elements // row, -(-row // part)
+        params |= {"rows": rows, "tile_rows": tile_rows, "parts": parts, "part": part}
+        tiles = -(-rows // tile_rows) * parts
+    else:
+        params |= {"elements": elements, "tile_items": tile_items}
+    return Launch(
+        "copy",
+        "copy_row" if is_row else "copy",
+        tiles=tiles,
+        group_items=group_items,
+        params=params,
+        reads=() if isinstance(source, Constant) else (source,),
+        writes=(move.result,),
+        defines={"ELEM": _WIDE[width]},
+    )

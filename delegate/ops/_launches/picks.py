@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows that are picked by indices: what GATHER and GATHER_ND share. Lowers no node."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.errors import Unsupported
+from delegate.graph.ir import Tensor
+from delegate.launch import Alternative, Constant, Launch
+from delegate.ops._checks.windows import shape_text
+from delegate.ops._launches.copy import joined, steps_of, wide_type
+from delegate.ops._launches.elements import element_tiles
+from delegate.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """Where indices lead: a source is blocks of groups of rows, and each block has its picks."""
+
+    sizes: tuple[int, ...]  # of a group, one for each coordinate of an index
+    row: int  # elements
+    picks: int  # rows that are taken of a block; blocks may share theirs
+
+
+def require_index(tensor: Tensor) -> None:
+    """Check the type of indices.
+
+    Raises:
+        Unsupported: another type than int16, int32 or int64.
+    """
+    if tensor.dtype not in ("int16", "int32", "int64"):
+        raise Unsupported(f"{tensor.dtype} indices: only int16, int32 and int64")
+
+
+def reach_of(tensor: Tensor) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the least and greatest value of each index; a constant's are its values.
+
+    Raises:
+        Unsupported: they are computed, and nothing is proven of them.
+    """
+    if tensor.data is not None:
+        values = np.asarray(tensor.data).astype(np.int64)
+        return values, values
+    if tensor.limits is None or tensor.dtype == "int16":
+        raise Unsupported("computed indices: one out of range must fail as it does in TFLite")
+    low, high = tensor.limits
+    if low.shape != tensor.shape or high.shape != tensor.shape:
+        raise Unsupported(f"limits of {low.shape} for indices {shape_text(tensor)}")
+    return low, high
+
+
+def picked(
+    source: Tensor, result: Tensor, indices: Tensor, look_up: LookUp, target: Target
+) -> tuple[Alternative, ...]:
+    """Return the way to take rows of elements out of a source.
+
+    Raises:
+        Unsupported: an index that is, or may be, out of range.
+    """
+    low, high = (each.reshape(-1, len(look_up.sizes)) for each in reach_of(indices))
+    for axis, size in enumerate(look_up.sizes):
+        least, greatest = int(low[:, axis].min()), int(high[:, axis].max())
+        if least < 0 or greatest >= size:
+            wrong = least if least < 0 else greatest
+            may_be = "may be" if indices.data is None else "is"
+            raise Unsupported(f"an index {may_be} {wrong}: outside of {size} elements")
+    width = np.dtype(source.dtype).itemsize
+    times = joined(width, look_up.row)
+    elements = math.prod(result.shape) // times
+    tiles, group_items, tile_items = element_tiles(elements, target)
+    group = math.prod(look_up.sizes)
+    blocks = math.prod(source.shape) // (group * look_up.row)
+    steps = steps_of(look_up.sizes)
+    params: dict[str, int | Tensor | Constant] = {
+        "input": source,
+        "output": result,
+        "picks": look_up.picks,
+        "repeats": blocks // (len(low) // look_up.picks),
+        "group": group,
+        "row": look_up.row // times,
+        "elements": elements,
+        "tile_items": tile_items,
+    }
+    defines: dict[str, int | str] = {"ELEM": wide_type(width * times)}
+    if indices.data is not None:
+        rows = (low @ np.array(steps, np.int64)).astype(np.int32)
+        params["table"] = Constant(rows.nbytes, lambda: rows)
+    else:
+        table = np.array(steps, np.int32)
+        params |= {"indices": indices, "axes": len(steps)}
+        params["steps"] = Constant(table.nbytes, lambda: table)
+        defines["WORDS"] = 2 if indices.dtype == "int64" else 1
+    launch = Launch(
+        "gather",
+        "gather" if indices.data is not None else "gather_computed",
+        tiles=tiles,
+        group_items=group_items,
+        params=params,
+        reads=(source,) if indices.data is not None else (source, indices),
+        writes=(result,),
+        defines=defines,
+    )
+    return (Alternative("plain", (launch,)),)

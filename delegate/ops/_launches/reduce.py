@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reductions over any axes of any tensor, as the fewest dimensions that tell; their launches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from delegate.errors import Unsupported
+from delegate.graph.ir import Node, Tensor
+from delegate.launch import Alternative, Constant, Launch, size_bytes
+from delegate.ops._checks import quantized
+from delegate.ops._checks.node import inputs_of, output_of, require_constant
+from delegate.ops._checks.windows import shape_text
+from delegate.ops._launches import floats
+from delegate.ops._launches.elements import ELEM, padded
+from delegate.ops._numbers import fixed_point
+from delegate.target import Target
+
+_DIMENSIONS = 3  # kept ones and reduced ones that a kernel steps through
+_ROUNDS = 60000  # of a work-item's loops, at most: llvmpipe leaves them after 65,535
+_STEPS = 8  # elements a round of the innermost loop
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """A checked reduction: neighbouring axes of one kind are one dimension, outermost first."""
+
+    source: Tensor
+    result: Tensor
+    kept: tuple[tuple[int, int], ...]  # (size, elements between neighbours)
+    reduced: tuple[tuple[int, int], ...]
+
+    @property
+    def terms(self) -> int:
+        """How many elements make one of the result."""
+        return math.prod(size for size, _ in self.reduced)
+
+    @property
+    def results(self) -> int:
+        """How many elements the result has."""
+        return math.prod(size for size, _ in self.kept)
+
+    def params(self) -> dict[str, int | Tensor | Constant]:
+        """The fields kernels read, by name."""
+        fields: dict[str, int | Tensor | Constant] = {"input": self.source, "output": self.result}
+        for name, dimensions in (("kept", self.kept), ("reduced", self.reduced)):
+            sizes = padded([size for size, _ in dimensions], _DIMENSIONS, 1)
+            steps = padded([step for _, step in dimensions], _DIMENSIONS, 0)
+            fields |= {f"{name}_{i}": size for i, size in enumerate(sizes)}
+            fields |= {f"{name}_step_{i}": step for i, step in enumerate(steps)}
+        return fields
+
+
+def reduction_of(node: Node) -> Reduction:
+    """Return what a node reduces: its axes may be negative, and name a dimension twice.
+
+    Shapes:
+        input (d0, d1, ...), constant axes () or (n,) -> output without those, or with them as 1
+    Raises:
+        Unsupported: axes computed or out of range, an empty tensor, another result's shape, types
+            that differ.
+    Source: tflite/kernels/internal/reference/reduce.h ResolveAxis
+    """
+    (source, axes), _ = inputs_of(node.inputs, 2)
+    result = output_of(node.outputs)
+    if source.dtype != result.dtype:
+        raise Unsupported(f"{source.dtype} in, {result.dtype} out: they must be equal")
+    if axes.dtype != "int32":
+        raise Unsupported(f"{axes.dtype} axes: only int32")
+    values = np.ravel(require_constant(axes, "axes")).tolist()
+    rank = len(source.shape)
+    if any(not -rank <= axis < rank for axis in values):
+        raise Unsupported(f"axes {values} of {shape_text(source)}: each must be one of its axes")
+    if 0 in source.shape:
+        raise Unsupported(f"input {shape_text(source)}: it is empty")
+    over = {axis % rank for axis in values}
+    keeps_dims = bool(node.options.get("keep_dims", False))
+    shape = tuple(
+        1 if axis in over else size
+        for axis, size in enumerate(source.shape)
+        if keeps_dims or axis not in over
+    )
+    if result.shape != shape:
+        computed = "x".join(map(str, shape)) or "scalar"
+        raise Unsupported(f"output {shape_text(result)}: {computed} is computed")
+    try:
+        is_large = size_bytes(source) >= 2**31
+    except TypeError:
+        raise Unsupported(f"{source.dtype}: only types of a fixed size") from None
+    if is_large:
+        raise Unsupported(f"input {shape_text(source)}: 2^31 bytes or more")
+    dimensions: list[tuple[bool, int, int]] = []  # innermost first
+    step = 1
+    for axis in reversed(range(rank)):
+        size = source.shape[axis]
+        if size == 1:
+            continue
+        if dimensions and dimensions[-1][0] == (axis in over):
+            is_reduced, inner, own = dimensions.pop()
+            dimensions.append((is_reduced, inner * size, own))
+        else:
+            dimensions.append((axis in over, size, step))
+        step *= size
+    dimensions.reverse()
+    return Reduction(
+        source,
+        result,
+        tuple((size, own) for is_reduced, size, own in dimensions if not is_reduced),
+        tuple((size, own) for is_reduced, size, own in dimensions if is_reduced),
+    )
+
+
+def reduce(
+    reduction: Reduction,
+    target: Target,
+    fold: str,
+    start: int,
+    finish: int = 0,
+    finishing: Mapping[str, int] | None = None,
+) -> tuple[Alternative, ...]:
+    """Return the alternatives of a reduction: over vectors where it can be, the plain one last.
+
+    `fold`: SUM, PROD, MAX or MIN. `start`: what changes nothing in it, for floats its bits.
+    `finish`: 0 the number itself; 1 with the fields of `mean_rescaling`; 2 times the float
+    `factor`; 3 with the fields of `sum_rescaling`.
+
+    Raises:
+        Unsupported: more terms than a work-item can visit, or too many dimensions.
+    """
+    terms, results = reduction.terms, reduction.results
+    # Products overflow on the way, or not, by their order.
+    is_ordered = fold == "PROD" and reduction.source.dtype == "float32"
+    innermost = reduction.reduced[-1] if reduction.reduced else (1, 0)
+    rounds = terms // innermost[0] * (innermost[0] // _STEPS + min(innermost[0], _STEPS))
+    if rounds > _ROUNDS:
+        raise Unsupported(f"{terms} elements for one of the result: more than can be visited")
+    common = reduction.params() | {"start": start} | dict(finishing or {})
+    defines: dict[str, int | str] = {
+        "ELEM": ELEM[reduction.source.dtype],
+        "FOLD": fold,
+        "FINISH": finish,
+    }
+
+    def alternative(kernel: str, lanes: int, items: int, rounds: int) -> Alternative:
+        tile_items = floats.tile_items(items, terms + 16, target)
+        if target.group_items == 1:
+            tile_items = max(1, min(tile_items, _ROUNDS // rounds))
+        blocks = {"blocks": -(-reduction.kept[-1][0] // lanes)} if kernel == "vector" else {}
+        launch = Launch(
+            "reduce",
+            f"reduce_{kernel}" if lanes else "reduce",
+            tiles=-(-items // tile_items),
+            group_items=target.group_items,
+            params=common | blocks | {"items": items, "tile_items": tile_items},
+            reads=(reduction.source,),
+            writes=(reduction.result,),
+            defines=defines | ({"LANES": lanes} if lanes else {}),
+        )
+        return Alternative(f"{kernel} {lanes}" if lanes else kernel, (launch,))
+
+    found = []
+    if reduction.kept and reduction.kept[-1][1] == 1:
+        size = reduction.kept[-1][0]
+        lanes = floats.lanes_of(size, target)
+        if lanes:
+            items = results // size * -(-size // lanes)
+            found.append(alternative("vector", lanes, items, rounds))
+    elif innermost[1] == 1 and target.group_items == 1 and not is_ordered:
+        lanes = floats.lanes_of(innermost[0], target)
+        if lanes:
+            each = innermost[0] // lanes + innermost[0] % lanes
+            found.append(alternative("row", lanes, results, terms // innermost[0] * each))
+    return (*found, alternative("plain", 0, results, rounds))
+
+
+def mean_rescaling(reduction: Reduction) -> dict[str, int]:
+    """Return the fields of a finish that makes a quantised sum a mean.
+
+    Raises:
+        Unsupported: types that are not quantised, a scale ratio beyond TFLite's.
+    Source: tflite/kernels/internal/reference/reduce.h QuantizedMeanOrSum
+    """
+    in_scale, in_zero = quantized.per_tensor(reduction.source, quantized.QUANT)
+    scale, zero = quantized.per_tensor(reduction.result, quantized.QUANT)
+    multiplier, shift = fixed_point.quantize_multiplier(in_scale / scale)
+    if shift > 30:
+        raise Unsupported(f"a scale ratio of 2^{shift}: more than 2^30")
+    # The division joins the multiplier, at as many more bits as that leaves it.
+    terms = reduction.terms
+    extra = min(terms.bit_length() - 1, 32, 31 + shift)
+    return {
+        "offset": -terms * in_zero,
+        "multiplier": (multiplier << extra) // terms,
+        "shift": shift - extra,
+        **_range(reduction.result, zero),
+    }
+
+
+def sum_rescaling(reduction: Reduction) -> dict[str, int]:
+    """Return the fields of a finish that rescales a quantised sum, which TFLite does in float32.
+
+    Raises:
+        Unsupported: types that are not quantised, results beyond 32 bits.
+    Source: tflite/kernels/internal/reference/reduce.h QuantizedMeanOrSum
+    """
+    in_scale, in_zero = quantized.per_tensor(reduction.source, quantized.QUANT)
+    scale, zero = quantized.per_tensor(reduction.result, quantized.QUANT)
+    with np.errstate(over="ignore"):
+        ratio = np.float32(in_scale) / np.float32(scale)
+    limits = np.iinfo(reduction.source.dtype)
+    if not float(ratio) * reduction.terms * (int(limits.max) - int(limits.min)) < 2**30:
+        raise Unsupported(f"{reduction.terms} elements at a scale ratio of {ratio:g}: too large")
+    bias = np.float32(-in_zero) * ratio * np.float32(reduction.terms)
+    return {
+        "factor": floats.bits(float(ratio)),
+        "bias": floats.bits(float(bias)),
+        **_range(reduction.result, zero),
+    }
+
+
+def _range(result: Tensor, zero: int) -> dict[str, int]:
+    limits = np.iinfo(result.dtype)
+    return {"output_zero": zero, "output_min": int(limits.min), "output_max": int(limits.max)}

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers only: numpy in, numpy out. No tensor, no launch."""

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When a sum of two floats is, for every pair of 8-bit inputs, what TFLite's quantised ADD gives.
+
+No kernel, no node. An ADD without such a form keeps the fixed-point one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.errors import Unsupported
+from delegate.graph.ir import Tensor
+from delegate.ops._checks import quantized
+from delegate.ops._numbers import fixed_point
+from delegate.ops._numbers.fixed_point_arrays import rescale
+
+LEFT_SHIFT = 20  # Source: tflite/kernels/add.cc, the 8-bit value
+ROUND = 12582912.0  # 1.5 * 2^23: a float near it has no fraction, so adding it rounds
+_ULPS = range(-6, 7)  # factors tried around the true ones
+_GRID = 2.0**24  # offsets are multiples of its inverse, so that float64 holds every sum below
+_Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Rescaling:
+    """One multiplication of TFLite's fixed point, by multiplier * 2**(shift - 31)."""
+
+    multiplier: int
+    shift: int
+
+    def of(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return int32 values rescaled with both roundings.
+
+        Source: tflite/kernels/internal/common.h MultiplyByQuantizedMultiplier
+        """
+        return rescale(values, self.multiplier, self.shift)
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """A quantised ADD by its numbers."""
+
+    zeros: tuple[int, int, int]  # of left, right, result
+    scales: tuple[float, float, float]
+    rescaling: tuple[Rescaling, Rescaling, Rescaling]
+    left_shift: int  # of both inputs, before they are rescaled
+    clamp: tuple[int, int]
+    dtype: str
+
+    def inputs(self) -> NDArray[np.int64]:
+        """Return every value an input can have."""
+        limits = np.iinfo(self.dtype)
+        return np.arange(limits.min, limits.max + 1, dtype=np.int64)
+
+    def results(self) -> NDArray[np.int64]:
+        """Return TFLite's result for each pair of inputs.
+
+        Shapes:
+            -> (256, 256): left, right
+        """
+        left, right = (
+            rescaling.of((self.inputs() - zero) << self.left_shift)
+            for rescaling, zero in zip(self.rescaling[:2], self.zeros[:2], strict=True)
+        )
+        total = self.rescaling[2].of(left[:, None] + right) + self.zeros[2]
+        return total.clip(*self.clamp)
+
+
+def sum_of(left: Tensor, right: Tensor, result: Tensor, activation: object) -> Sum:
+    """Return the numbers of an ADD of two 8-bit tensors.
+
+    Raises:
+        Unsupported: quantisation that is missing, an output scale too small for its inputs', an
+            activation that is no clamp.
+    Source: tflite/kernels/add.cc PrepareGeneralQuantized
+    """
+    (left_scale, left_zero), (right_scale, right_zero), (scale, zero) = (
+        quantized.per_tensor(tensor) for tensor in (left, right, result)
+    )
+    twice_widest = 2 * max(left_scale, right_scale)
+    rescaling = tuple(
+        Rescaling(*fixed_point.quantize_multiplier(real))
+        for real in (
+            left_scale / twice_widest,
+            right_scale / twice_widest,
+            twice_widest / ((1 << LEFT_SHIFT) * scale),
+        )
+    )
+    if rescaling[2].shift > 0:
+        raise Unsupported(f"output scale {scale}: too small beside {twice_widest / 2}")
+    return Sum(
+        zeros=(left_zero, right_zero, zero),
+        scales=(left_scale, right_scale, scale),
+        rescaling=(rescaling[0], rescaling[1], rescaling[2]),
+        left_shift=LEFT_SHIFT,
+        clamp=quantized.activation_range(result, activation),
+        dtype=result.dtype,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FloatSum:
+    """left * left_factor + (right * right_factor + offset), rounded to nearest, plus the zero."""
+
+    left_factor: float  # all three are float32
+    right_factor: float
+    offset: float
+
+
+@lru_cache(maxsize=256)
+def float_sum(case: Sum) -> FloatSum | None:
+    """Return factors and an offset that are right for all 65,536 pairs, or None.
+
+    Every float operation is rounded to nearest, ties to even. Whether a compiler fuses a
+    multiplication with the addition after it makes no difference.
+    """
+    expected = case.results()
+    inputs = case.inputs().astype(np.float64)
+    zero, (low, high) = case.zeros[2], case.clamp
+    # An answer that is the clamp's bounds the sum on one side only.
+    half = expected - zero
+    most = np.where(expected < high, half + 0.5, np.inf)
+    least = np.where(expected > low, half - 0.5, -np.inf)
+    exact = [np.float32(scale / case.scales[2]) for scale in case.scales[:2]]
+    if not all(2.0**-17 <= factor <= 8 for factor in exact):
+        return None  # float64 would not hold every sum
+    for ulps in sorted(((i, j) for i in _ULPS for j in _ULPS), key=lambda p: abs(p[0]) + abs(p[1])):
+        left, right = (
+            (factor.view(np.int32) + np.int32(ulp)).view(np.float32)
+            for factor, ulp in zip(exact, ulps, strict=True)
+        )
+        products = inputs[:, None] * float(left) + inputs * float(right)
+        start, end = float((least - products).max()), float((most - products).min())
+        if not start < end:
+            continue
+        start, end = max(start, -4096.0), min(end, 4096.0)
+        offset = np.float32(round((start + end) / 2 * _GRID) / _GRID)
+        results = _results(inputs, left, right, offset, np.float32(ROUND + zero))
+        if all(np.array_equal(each.clip(*case.clamp), expected) for each in results):
+            return FloatSum(float(left), float(right), float(offset))
+    return None
+
+
+def _results(
+    inputs: NDArray[np.float64],
+    left: np.float32,
+    right: np.float32,
+    offset: np.float32,
+    rounding: np.float32,
+) -> Iterator[NDArray[np.int64]]:
+    """Yield the result for each pair of inputs, for every way to fuse operations."""
+    from_left, from_right = inputs * float(left), inputs * float(right)  # exact
+    for right_part in (from_right.astype(np.float32).astype(np.float64), from_right):
+        inner = (right_part + float(offset)).astype(np.float32).astype(np.float64)
+        for left_part in (from_left.astype(np.float32).astype(np.float64), from_left):
+            total = (left_part[:, None] + inner).astype(np.float32)
+            yield (total + rounding).astype(np.int64) - int(ROUND)

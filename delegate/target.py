@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What lowering may know: the facts of a device, and the arithmetic of the TFLite that calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The arithmetic of the installed TFLite where its versions differ."""
+
+    runtime: str = "ai-edge-litert"  # whose reference kernels are the oracle
+    version: str = ""  # "" = unknown, taken as the newest
+    fully_connected_double_rounding: bool = False  # tflite-runtime's; ai-edge-litert rounds once
+    older_comparisons: bool = False  # of int16: tflite-runtime takes them as they are, or fails
+    # tflite-runtime's sums of int16 inputs are int32 unless the bias is int64; else they are int64.
+    int16_sums_of_int32: bool = False
+    # tflite-runtime's BATCH_MATMUL, of transposed left matrices with one right matrix for several.
+    batch_matmul_mixes_rows: bool = False
+    # tflite-runtime's REVERSE_V2, of several axes the first alone.
+    reverses_first_axis: bool = False
+    saturating_cast: bool = True  # from floats; tflite-runtime leaves those out of range to C
+    # DIV of int8 and int16, SQRT of int8 and PRELU of int16 run; in tflite-runtime they fail.
+    newer_types: bool = True
+    # A negative alpha's multiplier is its size's, with the sign put on what that rounds to.
+    leaky_relu_by_size: bool = True
+    # The C library's float function of a name ("tanhf"), which TFLite fills its tables with; None
+    # where it is not found.
+    float_function: Callable[[str], Callable[[float], float] | None] = field(
+        default=lambda name: None, compare=False, repr=False
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What lowering may know of a device; every fact was asked or measured, none is a name."""
+
+    device_type: str = "gpu"  # "gpu", "accelerator", "cpu" or "custom"
+    vector_width: int = 1  # native lanes of a 32-bit integer vector; 1 = one lane a work-item
+    compute_units: int = 1
+    # Instructions beyond OpenCL C 1.2 that a numeric self-test proved: "vnni", "avx2", "dp4a", ...
+    isa: frozenset[str] = frozenset()
+    rules: Rules = field(default_factory=Rules)
+
+    @property
+    def group_items(self) -> int:
+        """Work-items a work-group: 1 where one item's vectors fill the lanes, else 64."""
+        return 1 if self.device_type == "cpu" and self.vector_width > 1 else 64

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Timed runs, against a clock that the test turns."""
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tflite_opencl.common.timing import Times, measure
+
+
+class Clock:
+    """A wall clock and a CPU clock that move only when a run moves them."""
+
+    def __init__(self) -> None:
+        self.wall_s = 100.0
+        self.cpu_s = 5.0
+
+    def runs(self, steps: Iterator[tuple[float, float]]) -> Callable[[], None]:
+        def run() -> None:
+            wall_s, cpu_s = next(steps)
+            self.wall_s += wall_s
+            self.cpu_s += cpu_s
+
+        return run
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(time, "perf_counter", lambda: clock.wall_s)
+    monkeypatch.setattr(time, "process_time", lambda: clock.cpu_s)
+    return clock
+
+
+def test_times_come_from_the_timed_runs_alone(clock: Clock) -> None:
+    warmup = [(64.0, 64.0), (32.0, 32.0)]
+    timed = [(0.5, 1.0), (0.25, 0.5), (2.0, 4.0), (1.25, 2.5)]
+    steps = iter([*warmup, *timed])
+    times = measure(clock.runs(steps), count=4, warmup=2)
+    assert times == Times(
+        average_ms=1000.0, min_ms=250.0, median_ms=875.0, total_ms=4000.0, cpu_load=2.0
+    )
+    assert next(steps, None) is None
+
+
+def test_one_run_is_its_own_average_minimum_and_median(clock: Clock) -> None:
+    times = measure(clock.runs(iter([(0.125, 0.0)])), count=1, warmup=0)
+    assert times == Times(125.0, 125.0, 125.0, 125.0, 0.0)
+
+
+def test_a_clock_that_stands_still_gives_no_load(clock: Clock) -> None:
+    assert measure(clock.runs(iter([(0.0, 0.0)])), count=1, warmup=0).cpu_load == 0.0
+
+
+def test_real_clocks_tell_sleeping_from_waiting() -> None:
+    times = measure(lambda: time.sleep(0.02), count=3, warmup=0)
+    assert times.total_ms >= 60.0
+    assert times.min_ms >= 20.0
+    assert times.cpu_load < 0.9
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_no_run_at_all_is_refused(count: int) -> None:
+    with pytest.raises(ValueError, match="at least one run"):
+        measure(lambda: None, count, warmup=0)
+
+
+def test_what_a_run_raises_comes_through() -> None:
+    def run() -> None:
+        raise RuntimeError("device lost")
+
+    with pytest.raises(RuntimeError, match="device lost"):
+        measure(run, count=1, warmup=1)

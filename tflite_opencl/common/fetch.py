@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The official quantised MobileNets and their labels, fetched into the cache by name.
+
+An interrupted download goes on where it stopped. Nothing is used before its checksum is right, and
+of an archive only the one wanted file is taken out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http.client
+import tarfile
+import urllib.error
+import urllib.request
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path, PurePosixPath
+from typing import IO
+from urllib.parse import urlsplit
+
+from delegate import CacheError, cache_folder, write_cached
+
+# Told how much of a long job is done: (done, total); a total of 0 is not known.
+Progress = Callable[[int, int], None]
+_CHUNK_BYTES = 1 << 16
+# Far above any of the files, and far below what fills a disk.
+_DOWNLOAD_LIMIT_BYTES = 256 << 20
+_UNPACKED_LIMIT_BYTES = 512 << 20
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+class FetchError(Exception):
+    """The file could not be fetched; the text is one line that says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfficialFile:
+    """One file inside one archive on a server."""
+
+    url: str  # of the archive, .tgz or .zip
+    member: str  # the wanted file's name in it, without folders
+    file_name: str  # what it is called in the cache
+    archive_sha256: str | None = None  # pinned; None: only the file is
+    file_sha256: str | None = None  # pinned; None: only the archive is
+
+
+_SERVER = "https://storage.googleapis.com/download.tensorflow.org/models"
+# Source of the archives' checksums: TensorFlow's own build files, tensorflow/workspace2.bzl.
+OFFICIAL: Mapping[str, OfficialFile] = {
+    "mobilenet_v1_1.0_224_quant": OfficialFile(
+        f"{_SERVER}/mobilenet_v1_2018_08_02/mobilenet_v1_1.0_224_quant.tgz",
+        "mobilenet_v1_1.0_224_quant.tflite",
+        "mobilenet_v1_1.0_224_quant.tflite",
+        archive_sha256="d32432d28673a936b2d6281ab0600c71cf7226dfe4cdcef3012555f691744166",
+    ),
+    "mobilenet_v2_1.0_224_quant": OfficialFile(
+        f"{_SERVER}/tflite_11_05_08/mobilenet_v2_1.0_224_quant.tgz",
+        "mobilenet_v2_1.0_224_quant.tflite",
+        "mobilenet_v2_1.0_224_quant.tflite",
+        file_sha256="7aad0c74c5e3c06e5eb3c827e13304fdd68a83da6087d92ee169c24ff9fd4776",
+    ),
+    "imagenet_labels": OfficialFile(
+        f"{_SERVER}/tflite/mobilenet_v1_1.0_224_quant_and_labels.zip",
+        "labels_mobilenet_quant_v1_224.txt",
+        "imagenet_labels.txt",
+        archive_sha256="2f8054076cf655e1a73778a49bd8fd0306d32b290b7e576dda9574f00f186c0f",
+    ),
+}
+
+
+def fetched(name: str, official: Mapping[str, OfficialFile] | None = None) -> Path | None:
+    """Return the cached file of that official name, or None where it is not there or damaged."""
+    wanted = (OFFICIAL if official is None else official).get(name)
+    if wanted is None:
+        return None
+    path = cache_folder() / wanted.file_name
+    try:
+        if not path.is_file():
+            return None
+        if wanted.file_sha256 and _sha256(path) != wanted.file_sha256:
+            return None
+    except OSError:
+        return None
+    return path
+
+
+def fetch(
+    name: str,
+    progress: Progress | None = None,
+    official: Mapping[str, OfficialFile] | None = None,
+    timeout_seconds: float = 30.0,
+) -> Path:
+    """Return the cached file of that official name, downloading it where it is not there yet.
+
+    Raises: FetchError: unknown name, no network, wrong checksum, or the cache takes no file.
+    """
+    known = OFFICIAL if official is None else official
+    if name not in known:
+        raise FetchError(f"no official file is called {name!r}: there are {', '.join(known)}")
+    cached = fetched(name, known)
+    if cached is not None:
+        return cached
+    wanted = known[name]
+    part = cache_folder() / f"{PurePosixPath(urlsplit(wanted.url).path).name}.part"
+    try:
+        part.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _cannot_write(part.parent, error) from error
+    _download(wanted, part, progress, timeout_seconds)
+    try:
+        path = write_cached(wanted.file_name, _checked_member(wanted, part))
+    except FetchError:
+        part.unlink(missing_ok=True)
+        raise
+    except CacheError as error:
+        raise FetchError(str(error)) from error
+    part.unlink(missing_ok=True)
+    return path
+
+
+class _SecureRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: http.client.HTTPMessage,
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        try:
+            _require_secure(newurl, from_loopback=urlsplit(req.full_url).hostname in _LOOPBACK)
+        except FetchError:
+            fp.close()
+            raise
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _require_secure(url: str, from_loopback: bool = True) -> None:
+    parts = urlsplit(url)
+    on_this_machine = from_loopback and parts.scheme == "http" and parts.hostname in _LOOPBACK
+    if parts.scheme != "https" and not on_this_machine:
+        raise FetchError(f"refusing to load {url}: only https addresses are trusted")
+
+
+def _download(
+    wanted: OfficialFile, part: Path, progress: Progress | None, timeout_seconds: float
+) -> None:
+    """Bring `part` to the archive's full length, going on where an earlier download stopped."""
+    _require_secure(wanted.url)
+    present = part.stat().st_size if part.is_file() else 0
+    request = urllib.request.Request(wanted.url)
+    if present:
+        request.add_header("Range", f"bytes={present}-")
+    try:
+        opener = urllib.request.build_opener(_SecureRedirects)
+        with opener.open(request, timeout=timeout_seconds) as response:
+            if response.status != HTTPStatus.PARTIAL_CONTENT:
+                present = 0
+            _receive(wanted, response, part, present, progress)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and present:
+            part.unlink()
+            _download(wanted, part, progress, timeout_seconds)
+            return
+        raise FetchError(
+            f"{wanted.url}: the server says {error.code} {error.reason}; "
+            f"try later, {_by_hand(wanted)}"
+        ) from error
+    except (OSError, http.client.HTTPException) as error:
+        reason = error.reason if isinstance(error, urllib.error.URLError) else error
+        if isinstance(reason, TimeoutError):
+            reason = f"no answer for {timeout_seconds:g} seconds"
+        raise FetchError(
+            f"{wanted.url}: {reason}; run it again to go on, {_by_hand(wanted)}"
+        ) from error
+
+
+def _receive(
+    wanted: OfficialFile,
+    response: http.client.HTTPResponse,
+    part: Path,
+    present: int,
+    progress: Progress | None,
+) -> None:
+    """Write the answer's body to `part`, after the bytes that are present."""
+    # NOTE: `length` counts down while the body is read.
+    total = 0 if response.length is None else present + response.length
+    received = present
+    with contextlib.ExitStack() as stack:
+        try:
+            file = stack.enter_context(open(part, "ab" if present else "wb"))
+        except OSError as error:
+            raise _cannot_write(part, error) from error
+        while chunk := response.read(_CHUNK_BYTES):
+            received += len(chunk)
+            if received > _DOWNLOAD_LIMIT_BYTES:
+                raise FetchError(f"{wanted.url}: far larger than {wanted.file_name} should be")
+            try:
+                file.write(chunk)
+                file.flush()
+            except OSError as error:
+                raise _cannot_write(part, error) from error
+            if progress is not None:
+                progress(received, total)
+    if received < total:
+        raise FetchError(
+            f"{wanted.url}: the connection ended after {received} of {total} bytes; "
+            "run it again to go on from there"
+        )
+
+
+def _cannot_write(path: Path, error: OSError) -> FetchError:
+    reason = error.strerror or error
+    return FetchError(
+        f"cannot write {path}: {reason} (TFLITE_OPENCL_CACHE can name another folder)"
+    )
+
+
+def _by_hand(wanted: OfficialFile) -> str:
+    return f"or copy {wanted.file_name} by hand into {cache_folder()}"
+
+
+def _checked_member(wanted: OfficialFile, archive: Path) -> bytes:
+    if wanted.archive_sha256 and _sha256(archive) != wanted.archive_sha256:
+        raise FetchError(
+            f"{wanted.url}: wrong checksum, what came is not the known archive and was removed; "
+            f"run it again, {_by_hand(wanted)}"
+        )
+    try:
+        data = _read_member(wanted, archive)
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+        raise FetchError(
+            f"{wanted.url}: the archive is damaged and was removed: {error}"
+        ) from error
+    if wanted.file_sha256 and hashlib.sha256(data).hexdigest() != wanted.file_sha256:
+        raise FetchError(
+            f"{wanted.url}: wrong checksum, {wanted.member} in it is not the known file; "
+            f"run it again, {_by_hand(wanted)}"
+        )
+    return data
+
+
+def _read_member(wanted: OfficialFile, archive: Path) -> bytes:
+    """Return the wanted file's bytes; names and links of the archive never reach the disk."""
+    if zipfile.is_zipfile(archive):
+        with zipfile.ZipFile(archive) as opened:
+            for entry in opened.infolist():
+                _limit(wanted, entry.file_size)
+                if PurePosixPath(entry.filename).name == wanted.member:
+                    return opened.read(entry)
+    else:
+        with tarfile.open(archive, "r:gz") as tar:
+            for member in tar:
+                # Checked before the next turn unpacks up to there.
+                _limit(wanted, member.offset_data + member.size)
+                if member.isfile() and PurePosixPath(member.name).name == wanted.member:
+                    unpacked = tar.extractfile(member)
+                    assert unpacked is not None
+                    return unpacked.read()
+    raise FetchError(f"{wanted.url}: there is no {wanted.member} in the archive")
+
+
+def _limit(wanted: OfficialFile, size_bytes: int) -> None:
+    if size_bytes > _UNPACKED_LIMIT_BYTES:
+        raise FetchError(f"{wanted.url}: the archive unpacks to far more than it should")
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
