@@ -5,6 +5,7 @@
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
+#include "float.clh"
 #include "residual.clh"
 
 #if USES_CONV_2D_QUANT8

@@ -3,6 +3,7 @@
 // VECTORS vectors of 8 channels are a block; PANEL_BYTES for a block's windows.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
+#include "float.clh"
 #define X86_LANES 8
 #include "requantize_x86.clh"
 

@@ -5,6 +5,7 @@
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
+#include "float.clh"
 #include "words.clh"
 #include "requantize4.clh"
 #include "residual.clh"

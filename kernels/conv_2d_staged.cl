@@ -4,6 +4,7 @@
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
+#include "float.clh"
 #include "words.clh"
 #include "requantize4.clh"
 #include "residual.clh"
@@ -16,7 +17,7 @@ DEFINE_RESIDUAL(4)
 typedef JOIN(uint, TILE_W) LOCAL(pixel_words) __attribute__((aligned(4)));
 
 // Adds four terms of a pixel times their weights, for all channels of the block.
-#define MULTIPLY_ADD(p, word)                                                                   \
+#define ADD_WORD(p, word)                                                                   \
   do {                                                                                          \
     int4 a0 = BYTE_OF(word, 0);                                                                 \
     int4 a1 = BYTE_OF(word, 1);                                                                 \
@@ -114,25 +115,25 @@ TILE(conv_2d_staged_quant8) {
 #endif
       }
       weight += tile_items * VECTORS;
-      MULTIPLY_ADD(0, a.s0);
-      MULTIPLY_ADD(1, a.s1);
-      MULTIPLY_ADD(2, a.s2);
-      MULTIPLY_ADD(3, a.s3);
+      ADD_WORD(0, a.s0);
+      ADD_WORD(1, a.s1);
+      ADD_WORD(2, a.s2);
+      ADD_WORD(3, a.s3);
 #if TILE_W > 4
-      MULTIPLY_ADD(4, a.s4);
-      MULTIPLY_ADD(5, a.s5);
-      MULTIPLY_ADD(6, a.s6);
-      MULTIPLY_ADD(7, a.s7);
+      ADD_WORD(4, a.s4);
+      ADD_WORD(5, a.s5);
+      ADD_WORD(6, a.s6);
+      ADD_WORD(7, a.s7);
 #endif
 #if TILE_W > 8
-      MULTIPLY_ADD(8, a.s8);
-      MULTIPLY_ADD(9, a.s9);
-      MULTIPLY_ADD(10, a.sa);
-      MULTIPLY_ADD(11, a.sb);
-      MULTIPLY_ADD(12, a.sc);
-      MULTIPLY_ADD(13, a.sd);
-      MULTIPLY_ADD(14, a.se);
-      MULTIPLY_ADD(15, a.sf);
+      ADD_WORD(8, a.s8);
+      ADD_WORD(9, a.s9);
+      ADD_WORD(10, a.sa);
+      ADD_WORD(11, a.sb);
+      ADD_WORD(12, a.sc);
+      ADD_WORD(13, a.sd);
+      ADD_WORD(14, a.se);
+      ADD_WORD(15, a.sf);
 #endif
     }
     int first_channel = min((group * tile_items + item) * BLOCK, out_c - BLOCK);

@@ -3,6 +3,7 @@
 // channels are a block; PANEL_BYTES for a block's windows.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
+#include "float.clh"
 #define X86_LANES 16
 #include "requantize_x86.clh"
 

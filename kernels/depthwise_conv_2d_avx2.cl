@@ -3,6 +3,7 @@
 // are 16 bit.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
+#include "float.clh"
 #define X86_LANES 8
 #include "requantize_x86.clh"
 

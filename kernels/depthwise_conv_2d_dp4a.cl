@@ -5,6 +5,7 @@
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
+#include "float.clh"
 #include "ptx.clh"
 #include "requantize_word.clh"
 

@@ -5,6 +5,7 @@
 // row; TILE_W output pixels at once; COLUMNS, how many may be gathered.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
+#include "float.clh"
 #define X86_LANES (BLOCK_C / 4)
 #define X86_TARGET "avx512vnni,avx512vl,avx512f,avx512bw,avx512dq"
 #include "requantize_x86.clh"
