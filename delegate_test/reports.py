@@ -8,11 +8,10 @@ import json
 import re
 import xml.etree.ElementTree as ElementTree
 
-from delegate_test.checks import NOT_DELEGATED, PASS, SKIP
+from delegate_test.checks import NOT_DELEGATED, SKIP
 from delegate_test.expectations import EXPECTED_FAIL, KNOWN_FLAKE
 from delegate_test.results import Report, Row
 
-_GOOD = (PASS,)
 _PASSED_OVER = (SKIP, EXPECTED_FAIL, KNOWN_FLAKE)
 # XML 1.0 has no other control characters.
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
