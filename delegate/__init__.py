@@ -14,8 +14,10 @@ from delegate.errors import (
     Unsupported,
 )
 from delegate.graph.ir import Graph, Node, Quantization, Tensor
+from delegate.graph.verdict import Verdict
 from delegate.model import Model, Pending, TensorDetails
 from delegate.opencl_delegate import OpenCLDelegate
+from delegate.options import Options
 from delegate.probe import Proof, examine
 from delegate.profiles import (
     DeviceProfile,
@@ -54,6 +56,7 @@ __all__ = [
     "NoDeviceError",
     "Node",
     "OpenCLDelegate",
+    "Options",
     "Pending",
     "PlatformInfo",
     "ProfileError",
@@ -62,6 +65,7 @@ __all__ = [
     "Tensor",
     "TensorDetails",
     "Unsupported",
+    "Verdict",
     "cache_folder",
     "device_limits",
     "device_profile_names",

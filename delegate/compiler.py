@@ -9,13 +9,13 @@ from delegate import ops
 from delegate.errors import Unsupported
 from delegate.graph.ir import Graph, Node
 from delegate.graph.partition import Partition, dynamic_tensors
+from delegate.graph.verdict import Verdict
 from delegate.launch import Alternative, Program, Step, first_that_runs
 from delegate.passes import run_passes
 from delegate.target import Target
 
 Check = Callable[[Alternative], str | None]
 Choose = Callable[[Node, Sequence[Alternative]], Alternative]  # or Unsupported
-Verdict = tuple[int, str, str | None]  # node index, op, None or why it stays on the CPU
 
 
 def verdicts(
@@ -30,14 +30,14 @@ def verdicts(
                 first_that_runs(_lower(node, target), check)
             except Unsupported as refusal:
                 reason = str(refusal)
-        result.append((node.index, node.op, reason))
+        result.append(Verdict(node.index, node.op, reason))
     return _without_dynamic(graph, result)
 
 
 def _without_dynamic(graph: Graph, result: list[Verdict]) -> list[Verdict]:
     # A node that falls out may make others dynamic, so until nothing changes.
     while True:
-        claimed = {index for index, _, reason in result if reason is None}
+        claimed = {verdict.node for verdict in result if verdict.is_taken}
         dynamic = dynamic_tensors(graph, claimed)
         touching = {
             node.index
@@ -48,7 +48,7 @@ def _without_dynamic(graph: Graph, result: list[Verdict]) -> list[Verdict]:
         if not touching:
             return result
         why = "a tensor's shape is known only at run time"
-        result = [(index, op, why if index in touching else reason) for index, op, reason in result]
+        result = [each.refused(why) if each.node in touching else each for each in result]
 
 
 def compile_partition(

@@ -13,6 +13,7 @@ from delegate import compiler
 from delegate.errors import DeviceError
 from delegate.graph.ir import Graph, Node
 from delegate.graph.partition import Partition
+from delegate.graph.verdict import Verdict
 from delegate.launch import Alternative, Program, Step, first_that_runs
 from delegate.probe import open_device
 from delegate.profiles import DeviceProfile
@@ -87,7 +88,7 @@ class Engine:
 
     def verdicts(
         self, graph: Graph, target: Target, exclude_ops: Collection[str] = ()
-    ) -> list[compiler.Verdict]:
+    ) -> list[Verdict]:
         """Return for each node whether it runs here."""
         return compiler.verdicts(graph, target, self._bench.check, exclude_ops)
 

@@ -166,7 +166,8 @@ class Model:
 
     def _partition(self, graph: Graph, target: Target) -> Partition:
         """Return the whole graph as a partition, or raise Unsupported."""
-        refused = [row for row in self._engine.verdicts(graph, target) if row[2] is not None]
+        verdicts = self._engine.verdicts(graph, target)
+        refused = [verdict for verdict in verdicts if not verdict.is_taken]
         if refused:
             index, op, reason = refused[0]
             all_of_them = f" ({len(refused)} of {len(graph.nodes)} nodes are not supported)"

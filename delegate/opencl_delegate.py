@@ -7,12 +7,10 @@ import logging
 import os
 import threading
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import compiler
 from delegate.engine import Engine
 from delegate.errors import AbiMismatch, DelegateError, DeviceError, Unsupported
 from delegate.graph import dump
@@ -28,6 +26,8 @@ from delegate.graph.partition import (
     partitions,
     work,
 )
+from delegate.graph.verdict import Verdict
+from delegate.options import Options
 from delegate.profiles import read_device_profile
 from delegate.runtime.device import DeviceInfo
 from delegate.runtime.executor import Executor, LaunchTime
@@ -45,8 +45,9 @@ class OpenCLDelegate:
     One object may serve several interpreters of its model; the attributes tell of the last.
 
     Attributes:
-        verdicts: (node index, op, None or why it stays on the CPU) a node, after the interpreter
-            was made; `partitions`: the groups of node indices TFLite formed.
+        verdicts: a Verdict for each node, which is the tuple (node index, op, None or the reason
+            why it stays on the CPU), after the interpreter was made.
+        partitions: the groups of node indices TFLite formed.
         device: what the device says of itself; `device_name`: its name.
         failure: the text of the last error inside a callback, None if there was none.
     Raises:
@@ -66,34 +67,35 @@ class OpenCLDelegate:
         tune: str = "quick",
         exclude_isa: Iterable[str] = (),
         device_profile: str | None = None,
+        *,
+        options: Options | None = None,
     ) -> None:
         """Read the model and open a device; nothing is built before TFLite asks.
 
-        `device`: an index of list_devices() or words of a name; None takes the first that works.
-        `exclude_ops`: op names to leave to the CPU. `min_nodes_per_partition`: smaller ones are
-        left to the CPU; 0 = those that cost more than they save. `max_delegated_partitions`: 0 = no
-        limit.
-        `profiling`: keep launches apart and take their times. `tune`: "off" takes the first way
-        to run a node, "quick" measures for a few seconds, "full" to the end; what was found is
-        kept on disk. `exclude_isa`: instructions not to use, of Target.isa; "all" for every one.
-        `device_profile`: a name of device_profile_names() or a FILE.toml: limits of another device
-        to keep here; a node that would not run there stays on the CPU, with the limit named.
+        The keywords are the fields of Options, which says what each means. `options`: all of them
+        as one record, in the place of keywords.
         """
-        if isinstance(exclude_ops, str):
-            raise TypeError(f"exclude_ops is a list of op names: ['{exclude_ops}']")
-        self._graph = read_model(model)
-        self._limits = _Limits(
-            frozenset(exclude_ops), min_nodes_per_partition, max_delegated_partitions
+        keywords = Options(
+            device,
+            exclude_ops,
+            min_nodes_per_partition,
+            max_delegated_partitions,
+            profiling,
+            tune,
+            exclude_isa,
+            device_profile,
         )
-        profile = None if device_profile is None else read_device_profile(device_profile)
-        self._engine = Engine(device, tune, exclude_isa, profiling, profile)
+        if options is not None and keywords != Options():
+            raise TypeError("options is given, and other keywords, too")
+        self._options = keywords if options is None else options
+        self._graph = read_model(model)
+        self._engine = _engine(self._options)
         self._target: Target | None = None
         # By TFLite context, until TFLite has formed all its groups; then their kernels hold it.
         self._claims: dict[int, _Claim] = {}
         self._starting: set[int] = set()  # threads
-        self._profiling = profiling
         self._last_run: list[_PartitionKernel] = []
-        self.verdicts: list[compiler.Verdict] = []
+        self.verdicts: list[Verdict] = []
         self.partitions: list[list[int]] = []
         self.failure: str | None = None
         self._native = NativeDelegate("OpenCLDelegate", self)
@@ -120,7 +122,7 @@ class OpenCLDelegate:
         Raises:
             DelegateError: the delegate was made without profiling=True.
         """
-        if not self._profiling:
+        if not self._options.profiling:
             raise DelegateError("no times were taken: make the delegate with profiling=True")
         return [row for kernel in self._last_run for row in kernel.profile()]
 
@@ -144,7 +146,7 @@ class OpenCLDelegate:
         present = _match_plan(self._graph, plan, shapes, constants)
         if self._target is None:
             self._target = self._engine.target(rules_of_caller(context))
-        claim = _Claim(self._graph, shapes, self._target, self._engine, self._limits)
+        claim = _Claim(self._graph, shapes, self._target, self._engine, self._options)
         claim.judge(present)
         if context in self._claims:
             self._claims.pop(context).close()  # its interpreter was given up half made
@@ -155,7 +157,7 @@ class OpenCLDelegate:
             rules = self._target.rules
             whose = f"{self.device_name}, for {rules.runtime} {rules.version}"
             _log.debug("graph on %s\n%s", whose, dump.table(claim.graph, self.verdicts))
-        return [index for index, _, reason in claim.verdicts if reason is None]
+        return [verdict.node for verdict in claim.verdicts if verdict.is_taken]
 
     def partition(self, context: int, nodes: tuple[int, ...]) -> _PartitionKernel:
         """Return the kernel TFLite's group of nodes runs as."""
@@ -175,13 +177,10 @@ class OpenCLDelegate:
         _log.debug("in a TFLite callback", exc_info=error)
 
 
-@dataclass(frozen=True, slots=True)
-class _Limits:
-    """What is left to the CPU by choice."""
-
-    exclude_ops: frozenset[str]
-    min_nodes: int  # a partition
-    max_partitions: int  # 0 = no limit
+def _engine(options: Options) -> Engine:
+    name = options.device_profile
+    profile = None if name is None else read_device_profile(name)
+    return Engine(options.device, options.tune, options.exclude_isa, options.profiling, profile)
 
 
 class _Claim:
@@ -191,7 +190,7 @@ class _Claim:
     """
 
     def __init__(
-        self, file: Graph, shapes: Shapes, target: Target, engine: Engine, limits: _Limits
+        self, file: Graph, shapes: Shapes, target: Target, engine: Engine, options: Options
     ) -> None:
         """`file`: the graph as it was read; `graph` is the same with what is known at `shapes`."""
         self._file = file
@@ -199,10 +198,10 @@ class _Claim:
         self.graph = _known(file, shapes)
         self._target = target
         self._engine = engine
-        self._limits = limits
+        self._options = options
         self._executors: dict[tuple[int, ...], Executor] = {}
         self._taken: set[int] = set()
-        self.verdicts: list[compiler.Verdict] = []
+        self.verdicts: list[Verdict] = []
 
     @property
     def is_taken(self) -> bool:
@@ -211,7 +210,9 @@ class _Claim:
 
     def judge(self, present: Collection[int]) -> None:
         """Fill `verdicts`, and an executor for each partition they lead to."""
-        self.verdicts = self._engine.verdicts(self.graph, self._target, self._limits.exclude_ops)
+        self.verdicts = self._engine.verdicts(
+            self.graph, self._target, (*self._options.exclude_ops,)
+        )
         self._refuse(
             [index for index in range(len(self.graph.nodes)) if index not in present],
             "another delegate took it",
@@ -246,16 +247,16 @@ class _Claim:
         self._executors.clear()
 
     def _claimed(self) -> set[int]:
-        return {index for index, _, reason in self.verdicts if reason is None}
+        return {verdict.node for verdict in self.verdicts if verdict.is_taken}
 
     def _refuse(self, nodes: Collection[int], why: str) -> None:
         self.verdicts = [
-            (index, op, why if index in nodes and reason is None else reason)
-            for index, op, reason in self.verdicts
+            each.refused(why) if each.node in nodes else each for each in self.verdicts
         ]
 
     def _too_small_or_too_many(self, groups: Sequence[Partition]) -> bool:
-        least, most = self._limits.min_nodes, self._limits.max_partitions
+        least = self._options.min_nodes_per_partition
+        most = self._options.max_delegated_partitions
         for group in groups:
             why = None
             if len(group.nodes) < least:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import DelegateError, Graph, NoDeviceError, OpenCLDelegate
+from delegate import DelegateError, Graph, NoDeviceError, OpenCLDelegate, Verdict
 from label_image.verbose import interpreter_state, profile_lines
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.common.timing import Times, measure
@@ -67,7 +67,7 @@ class Delegation:
     device: str
     platform: str
     driver: str
-    verdicts: Sequence[tuple[int, str, str | None]]  # node index, op, None or why the CPU has it
+    verdicts: Sequence[Verdict]
     partitions: Sequence[Sequence[int]]  # node indices
     # With what is left to the CPU on the reference kernels; None: not run, or not possible.
     reference_outputs: tuple[NDArray[Any], ...] | None = None
@@ -76,7 +76,7 @@ class Delegation:
     @property
     def delegated(self) -> int:
         """Count the nodes that ran on OpenCL."""
-        return sum(reason is None for _, _, reason in self.verdicts)
+        return sum(verdict.is_taken for verdict in self.verdicts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ def _run(job: Job, runtime: Runtime, graph: Graph, delegate: Any, started_s: flo
     allocate(job, interpreter, delegate)
     load_ms = (time.perf_counter() - started_s) * 1e3
     opencl = delegate if job.opencl is not None else None
-    if speak and opencl and all(reason for _, _, reason in opencl.verdicts):
+    if speak and opencl and not any(verdict.is_taken for verdict in opencl.verdicts):
         log.warning(
             "the OpenCL delegate took none of the model's %d nodes: the CPU runs them all",
             len(graph.nodes),
@@ -162,7 +162,7 @@ def delegation_of(delegate: OpenCLDelegate) -> Delegation:
         device=delegate.device.name,
         platform=delegate.device.platform,
         driver=delegate.device.driver,
-        verdicts=tuple((index, op, reason) for index, op, reason in delegate.verdicts),
+        verdicts=tuple(delegate.verdicts),
         partitions=tuple(tuple(nodes) for nodes in delegate.partitions),
     )
 
@@ -251,7 +251,7 @@ def step(delegate: Any, line: str) -> Iterator[None]:
 def _is_left_out(delegate: OpenCLDelegate) -> bool:
     """Whether the delegate took no node of the model, so that what fails is TFLite's own."""
     verdicts = delegate.verdicts
-    return not delegate.failure and bool(verdicts) and all(reason for _, _, reason in verdicts)
+    return not delegate.failure and bool(verdicts) and not any(each.is_taken for each in verdicts)
 
 
 def one_line(error: BaseException) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import DelegateError, Graph, Model, NoDeviceError, Tensor, Unsupported
+from delegate import DelegateError, Graph, Model, NoDeviceError, Tensor, Unsupported, Verdict
 from label_image.classify import (
     DelegateFailed,
     Delegation,
@@ -144,7 +144,7 @@ def _whole_model(
         device=model.device.name,
         platform=model.device.platform,
         driver=model.device.driver,
-        verdicts=tuple((node.index, node.op, None) for node in graph.nodes),
+        verdicts=tuple(Verdict(node.index, node.op, None) for node in graph.nodes),
         partitions=(tuple(node.index for node in graph.nodes),),
     )
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import NoDeviceError, read_model
+from delegate import NoDeviceError, Verdict, read_model
 from label_image import streams
 from label_image.classify import (
     DelegateFailed,
@@ -158,7 +158,7 @@ def _run_from(packed: dict[str, Any]) -> PathRun:
     delegation = Delegation(
         **taken
         | {
-            "verdicts": tuple((index, op, reason) for index, op, reason in taken["verdicts"]),
+            "verdicts": tuple(Verdict(*each) for each in taken["verdicts"]),
             "partitions": tuple(tuple(nodes) for nodes in taken["partitions"]),
             "reference_outputs": None if reference is None else tuple(map(_array, reference)),
         }

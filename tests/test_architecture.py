@@ -34,9 +34,10 @@ LAYERS = {
     "probe": "cache errors graph launch ops profiles runtime",
     "tune": "cache errors graph launch",
     "engine": "compiler errors graph launch probe profiles runtime target tune",
-    "opencl_delegate": "compiler engine errors graph launch profiles runtime target tflite",
+    "options": "tune",
+    "opencl_delegate": "engine errors graph launch options profiles runtime target tflite",
     "model": "engine errors graph launch profiles runtime target tflite",
-    "__init__": "cache errors graph model opencl_delegate probe profiles runtime tflite",
+    "__init__": "cache errors graph model opencl_delegate options probe profiles runtime tflite",
 }
 # Module -> the folders that may import it.
 CONFINED = {

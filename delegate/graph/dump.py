@@ -7,23 +7,24 @@ from collections import Counter
 from collections.abc import Sequence
 
 from delegate.graph.ir import Graph, Tensor
+from delegate.graph.verdict import Verdict
 
 
-def table(graph: Graph, verdicts: Sequence[tuple[int, str, str | None]]) -> str:
+def table(graph: Graph, verdicts: Sequence[Verdict]) -> str:
     """Return a row a node, then the refusals grouped by op and reason with counts."""
     rows = [("node", "op", "inputs", "outputs", "shape", "dtype", "scale", "verdict")]
-    for node, (index, op, reason) in zip(graph.nodes, verdicts, strict=True):
+    for node, verdict in zip(graph.nodes, verdicts, strict=True):
         first = node.outputs[0] if node.outputs else None
         rows.append(
             (
-                str(index),
-                op,
+                str(verdict.node),
+                verdict.op,
                 ",".join("-" if t is None else str(t.index) for t in node.inputs),
                 ",".join(str(t.index) for t in node.outputs),
                 "x".join(map(str, first.shape)) if first else "",
                 first.dtype if first else "",
                 _scale(first),
-                reason or ("constant" if first and first.is_folded else "opencl"),
+                verdict.reason or ("constant" if first and first.is_folded else "opencl"),
             )
         )
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
@@ -36,9 +37,10 @@ def table(graph: Graph, verdicts: Sequence[tuple[int, str, str | None]]) -> str:
     return "\n".join(lines)
 
 
-def refusals(verdicts: Sequence[tuple[int, str, str | None]]) -> list[tuple[tuple[str, str], int]]:
+def refusals(verdicts: Sequence[Verdict]) -> list[tuple[tuple[str, str], int]]:
     """Return ((op, reason), how many nodes), the most frequent first."""
-    return Counter((op, reason) for _, op, reason in verdicts if reason is not None).most_common()
+    reasons = [(each.op, each.reason) for each in verdicts if each.reason is not None]
+    return Counter(reasons).most_common()
 
 
 def _scale(tensor: Tensor | None) -> str:

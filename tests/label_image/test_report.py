@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from delegate import DeviceInfo
+from delegate import DeviceInfo, Verdict
 from label_image import report
 from label_image.classify import Delegation, PathRun
 from label_image.compare import Comparison, Difference
@@ -29,15 +29,19 @@ PARTLY = Delegation(
     platform="rusticl",
     driver="24.3",
     verdicts=(
-        (0, "CONV_2D", WHY),
-        (1, "SOFTMAX", None),
-        (2, "CONV_2D", WHY),
-        (3, "CONV_2D", "excluded by exclude_ops"),
+        Verdict(0, "CONV_2D", WHY),
+        Verdict(1, "SOFTMAX", None),
+        Verdict(2, "CONV_2D", WHY),
+        Verdict(3, "CONV_2D", "excluded by exclude_ops"),
     ),
     partitions=((1,),),
 )
-ALL = replace(PARTLY, verdicts=((0, "CONV_2D", None), (1, "SOFTMAX", None)), partitions=((0, 1),))
-NONE = replace(PARTLY, verdicts=((0, "CONV_2D", WHY),), partitions=())
+ALL = replace(
+    PARTLY,
+    verdicts=(Verdict(0, "CONV_2D", None), Verdict(1, "SOFTMAX", None)),
+    partitions=((0, 1),),
+)
+NONE = replace(PARTLY, verdicts=(Verdict(0, "CONV_2D", WHY),), partitions=())
 EQUAL = Comparison(CPU, "", Difference(0), Difference(5), Difference(5))
 
 
@@ -139,7 +143,9 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     long_names = replace(
         PARTLY,
         device="a device with " + "many " * 20 + "words",
-        verdicts=tuple((i, "A_" * 30, "a reason of " + "many " * 20 + "words") for i in range(90)),
+        verdicts=tuple(
+            Verdict(i, "A_" * 30, "a reason of " + "many " * 20 + "words") for i in range(90)
+        ),
     )
     for line in report.comparison_text(gpu(long_names), EQUAL, "XNNPACK", width).splitlines():
         assert len(line) <= width

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from delegate import Verdict
 from label_image import several_report
 from label_image.classify import Delegation, Job
 from label_image.compare import Difference
@@ -24,7 +25,7 @@ TAKEN = Delegation(
     device="Vivante GC7000",
     platform="rusticl",
     driver="24.3",
-    verdicts=((0, "CONV_2D", None), (1, "SOFTMAX", None)),
+    verdicts=(Verdict(0, "CONV_2D", None), Verdict(1, "SOFTMAX", None)),
     partitions=((0, 1),),
 )
 ROWS = [Row(1, 0.5), Row(0, 0.25)]
@@ -102,7 +103,9 @@ def test_a_cpu_that_failed_says_why(series: Series) -> None:
 
 def test_what_opencl_left_to_the_cpu_is_listed(series: Series) -> None:
     assert series.gpu is not None
-    series.gpu.delegation = replace(TAKEN, verdicts=((0, "PAD", "no such op"), *TAKEN.verdicts[1:]))
+    series.gpu.delegation = replace(
+        TAKEN, verdicts=(Verdict(0, "PAD", "no such op"), *TAKEN.verdicts[1:])
+    )
     assert "PAD 1 no such op 0" in lines(series)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from delegate import compiler
 from delegate.graph.dump import refusals, table
+from delegate.graph.verdict import Verdict
 from delegate.target import Target
 from delegate.tflite.reader import read_model
 from tests.support.model import const, graph_of, op, t
@@ -26,10 +27,10 @@ def test_a_row_a_node_then_the_refusals() -> None:
         ]
     )
     verdicts = [
-        (0, "FULLY_CONNECTED", None),
-        (1, "MY_OP", "not known"),
-        (2, "NOP", "no output"),
-        (3, "MY_OP", "not known"),
+        Verdict(0, "FULLY_CONNECTED", None),
+        Verdict(1, "MY_OP", "not known"),
+        Verdict(2, "NOP", "no output"),
+        Verdict(3, "MY_OP", "not known"),
     ]
     assert table(graph, verdicts).splitlines() == [
         "node  op               inputs  outputs  shape  dtype    scale     verdict",
@@ -43,7 +44,13 @@ def test_a_row_a_node_then_the_refusals() -> None:
 
 
 def test_refusals_are_counted_by_op_and_reason() -> None:
-    verdicts = [(0, "A", "x"), (1, "A", None), (2, "A", "y"), (3, "B", "y"), (4, "A", "y")]
+    verdicts = [
+        Verdict(0, "A", "x"),
+        Verdict(1, "A", None),
+        Verdict(2, "A", "y"),
+        Verdict(3, "B", "y"),
+        Verdict(4, "A", "y"),
+    ]
     assert refusals(verdicts) == [(("A", "y"), 2), (("A", "x"), 1), (("B", "y"), 1)]
 
 

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""class Options: all that OpenCLDelegate can be told, as one frozen record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from delegate.tune import MODES
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What OpenCLDelegate can be told; each field is a keyword of it, with the same default.
+
+    Attributes:
+        device: an index of list_devices() or words of a name; None takes the first that works.
+        exclude_ops: names of ops to leave to the CPU.
+        min_nodes_per_partition: smaller partitions are left to the CPU; 0 = those that cost more
+            than they save.
+        max_delegated_partitions: 0 = no limit.
+        profiling: keep launches apart and take their times.
+        tune: "off" takes the first alternative of each node, "quick" measures for a few seconds,
+            "full" to the end; what was found is kept on disk.
+        exclude_isa: instructions not to use, of Target.isa; "all" for every one.
+        device_profile: a name of device_profile_names() or a FILE.toml: limits of another device
+            to keep here; a node that would not run there stays on the CPU, with the limit named.
+    Raises:
+        TypeError: one string where a list of names is meant.
+        ValueError: a number below 0, or `tune` is not one of its words.
+    """
+
+    device: str | int | None = None
+    exclude_ops: Iterable[str] = ()  # kept as a tuple
+    min_nodes_per_partition: int = 0
+    max_delegated_partitions: int = 0
+    profiling: bool = False
+    tune: str = "quick"
+    exclude_isa: Iterable[str] = ()  # kept as a tuple
+    device_profile: str | None = None
+
+    def __post_init__(self) -> None:
+        for field, meant in (("exclude_ops", "op names"), ("exclude_isa", "names")):
+            given = getattr(self, field)
+            if isinstance(given, str):
+                raise TypeError(f"{field} is a list of {meant}: ['{given}']")
+            # A frozen record is set this way only: an iterator could be read once.
+            object.__setattr__(self, field, tuple(given))
+        for field in ("min_nodes_per_partition", "max_delegated_partitions"):
+            if getattr(self, field) < 0:
+                raise ValueError(f"{field}={getattr(self, field)} is less than 0")
+        if self.tune not in MODES:
+            raise ValueError(f"tune='{self.tune}': one of {', '.join(MODES)}")

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options record: what it refuses, and that keywords and record are one thing."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from delegate import DeviceInfo, OpenCLDelegate, Options, write_model
+from delegate.graph.verdict import Verdict
+from tests.support.nets import net
+
+MODEL = write_model(net([("ADD", [0, 0], 1)]))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "text"),
+    [
+        ({"exclude_ops": "ADD"}, TypeError, "exclude_ops is a list of op names: ['ADD']"),
+        ({"exclude_isa": "vnni"}, TypeError, "exclude_isa is a list of names: ['vnni']"),
+        ({"tune": "slow"}, ValueError, "tune='slow': one of off, quick, full"),
+        (
+            {"min_nodes_per_partition": -1},
+            ValueError,
+            "min_nodes_per_partition=-1 is less than 0",
+        ),
+        (
+            {"max_delegated_partitions": -2},
+            ValueError,
+            "max_delegated_partitions=-2 is less than 0",
+        ),
+    ],
+)
+def test_wrong_values_are_refused(wrong: dict[str, Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error) as raised:
+        Options(**wrong)
+    assert str(raised.value) == text
+
+
+def test_lists_are_kept_as_tuples_and_equal_options_are_equal() -> None:
+    assert Options(exclude_ops=iter(["ADD"])) == Options(exclude_ops=["ADD"])
+    assert Options(exclude_ops=["ADD"]).exclude_ops == ("ADD",)
+
+
+def test_every_option_is_a_keyword_with_the_same_default() -> None:
+    keywords = dict(inspect.signature(OpenCLDelegate).parameters)
+    assert next(iter(keywords)) == "model"
+    del keywords["model"], keywords["options"]
+    assert [(each.name, each.default) for each in fields(Options)] == [
+        (name, each.default) for name, each in keywords.items()
+    ]
+
+
+def test_the_record_stands_for_the_keywords(device: DeviceInfo) -> None:
+    options = Options(device=device.index, exclude_ops=["ADD"], tune="off")
+    assert OpenCLDelegate(MODEL, options=options).device == device
+    with pytest.raises(TypeError, match="options is given, and other keywords, too"):
+        OpenCLDelegate(MODEL, device.index, options=options)
+
+
+def test_a_verdict_reads_as_a_record_and_as_a_tuple() -> None:
+    taken = Verdict(3, "ADD", None)
+    node, op, reason = taken
+    assert (node, op, reason, taken.is_taken) == (3, "ADD", None, True)
+    left = taken.refused("too small")
+    assert left == (3, "ADD", "too small")
+    assert not left.is_taken
+    assert left.refused("another reason") is left
