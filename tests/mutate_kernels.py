@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plants small faults in kernels, and counts those that the tests or the suite notice.
+
+    python -m tests.mutate_kernels --count 20 --seed 1            the op's own tests
+    python -m tests.mutate_kernels --count 20 --seed 1 --suite    the conformance suite
+
+A fault is planted in a copy of the checkout, never in the checkout itself. Exit code: 0 when every
+fault was noticed, 1 when some were not. Each of those is equal by meaning, or a case is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
+
+from delegate import Unsupported, ops, write_model
+from delegate.engine import Engine
+from delegate.graph.fold import fold
+from delegate.tflite.library import installed_rules
+from delegate.tflite.reader import read_model
+from delegate_test.cases import all_cases
+from tests.support.kernel_use import FOLDER_VARIABLE
+from tests.support.mutations import Mutation, drawn, includers, planted
+
+ROOT = Path(__file__).resolve().parents[1]
+COPIED = (
+    ".ci",
+    "assets",
+    "delegate",
+    "delegate_test",
+    "kernels",
+    "label_image",
+    "tests",
+    "tflite_opencl",
+)
+# The runtime's own kernels belong to no op; some run in child processes, which nobody records.
+RUNTIME_TESTS = {
+    "runtime_isa": ["tests/delegate/test_probe.py"],
+    "runtime_self_test": ["tests/delegate/test_probe.py"],
+    "runtime_persistent": ["tests/delegate/runtime/test_persistent.py"],
+    "runtime_rates": ["tests/tflite_opencl/test_info.py"],
+}
+LIMIT_SECONDS = 900  # for one fault; a kernel that never ends counts as noticed
+SUITE_CASES = 60  # for one fault, of the thousands that the suite has
+NOTICED, UNNOTICED, UNCOMPILED = "noticed", "NOT NOTICED", "not compiled here"
+
+Users = Mapping[str, Sequence[str]]  # a kernel file's stem -> the tests or cases that run it
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Decides whether a fault is noticed.
+
+    Attributes:
+        users: the tests or cases that run a kernel file; command: runs those of these names; most:
+            users that are run for one fault, None for all; is_sound: whether the users are known
+            to pass without a fault.
+    """
+
+    users: Users
+    command: Callable[[Sequence[str]], list[str]]
+    most: int | None
+    is_sound: bool
+    seed: int
+
+    def verdict(self, fault: Mutation, copy: Path, files: frozenset[str]) -> str:
+        """Plant a fault in a copy of the checkout, run its users, and put the copy right again."""
+        path = copy / "kernels" / fault.file
+        sound = path.read_text()
+        command = self.command(self._chosen(files))
+        if not self.is_sound and _fails(command, copy):
+            raise RuntimeError(f"the users of {fault.file} fail without a fault")
+        try:
+            path.write_text(planted(fault, sound))
+            if _fails(command, copy):
+                return NOTICED
+            lines = sound.splitlines(keepends=True)
+            if lines[fault.line - 2].endswith("\\\n") or lines[fault.line - 1].endswith("\\\n"):
+                return UNNOTICED  # a directive may not stand inside a macro
+            path.write_text(
+                "".join([*lines[: fault.line - 1], "#error\n", *lines[fault.line - 1 :]])
+            )
+            return UNNOTICED if _fails(command, copy) else UNCOMPILED
+        finally:
+            path.write_text(sound)
+
+    def _chosen(self, files: frozenset[str]) -> list[str]:
+        names = sorted({name for file in files for name in self.users.get(file[:-3], ())})
+        return random.Random(self.seed).sample(names, min(len(names), self.most or len(names)))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Plant the faults, print a line each and the count; return the exit code."""
+    given = _parser().parse_args(arguments)
+    texts = {path.name: path.read_text() for path in sorted((ROOT / "kernels").glob("*.cl*"))}
+    with tempfile.TemporaryDirectory(prefix="mutate-kernels-") as scratch:
+        judge = _suite(given) if given.suite else _tests(given, Path(scratch))
+        run = {
+            name: text
+            for name, text in texts.items()
+            if any(file[:-3] in judge.users for file in includers(texts, name))
+        }
+        print("nothing here runs:", ", ".join(sorted(texts.keys() - run.keys())) or "-")
+        chosen = {name: text for name, text in run.items() if re.search(given.files, name)}
+        faults = drawn(chosen, given.count, given.seed)
+        copies: SimpleQueue[Path] = SimpleQueue()
+        for number in range(given.jobs):
+            copies.put(_copy(Path(scratch, f"copy{number}")))
+
+        def judged(fault: Mutation) -> str:
+            copy = copies.get()
+            begin = time.monotonic()
+            try:
+                verdict = judge.verdict(fault, copy, includers(texts, fault.file))
+            finally:
+                copies.put(copy)
+            line = texts[fault.file].splitlines()[fault.line - 1].strip()
+            seconds = time.monotonic() - begin
+            print(f"{verdict}, {seconds:.0f} s: {fault} in {line}", flush=True)
+            return verdict
+
+        with ThreadPoolExecutor(given.jobs) as pool:
+            found = Counter(pool.map(judged, faults))
+    compiled = found[NOTICED] + found[UNNOTICED]
+    print(f"{found[NOTICED]} of {compiled} noticed, {found[UNCOMPILED]} more not compiled here")
+    return 1 if found[UNNOTICED] else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutate_kernels", description=__doc__)
+    add = parser.add_argument
+    add("--count", type=int, default=10, metavar="N", help="faults to plant")
+    add("--seed", type=int, default=0, metavar="S", help="which faults")
+    add("--files", default="", metavar="REGEX", help="only in kernel files with such a name")
+    add("--suite", action="store_true", help="run the conformance suite, not the op's tests")
+    add("--device", default="pocl", metavar="WORDS", help="of the OpenCL device's name")
+    add("--jobs", type=int, default=2, metavar="J", help="faults at a time")
+    return parser
+
+
+def _tests(given: argparse.Namespace, scratch: Path) -> Judge:
+    """Run the op tests once, sound as they are, to learn which test runs which kernel file."""
+    environment = os.environ | {FOLDER_VARIABLE: str(scratch)}
+    command = [sys.executable, "-m", "pytest", "-q", "-n", str(given.jobs)]
+    command += ["-p", "tests.support.kernel_use", "-k", given.device, "tests/delegate/ops"]
+    subprocess.run(command, cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
+    users: dict[str, set[str]] = defaultdict(set, {k: set(v) for k, v in RUNTIME_TESTS.items()})
+    for path in scratch.glob("*.json"):
+        for file, tests in json.loads(path.read_text()).items():
+            users[file].update(tests)
+    pytest = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+    named = {file: sorted(tests) for file, tests in users.items()}
+    return Judge(named, lambda names: [*pytest, *names], None, True, given.seed)
+
+
+def _suite(given: argparse.Namespace) -> Judge:
+    """Ask the delegate which kernel files each case's alternatives launch on this device."""
+    engine = Engine(given.device, tune="off")
+    target = engine.target(installed_rules())
+    users: dict[str, list[str]] = defaultdict(list)
+    for case in all_cases():
+        if case.is_heavy or case.check != "values":
+            continue
+        files = set()
+        for node in fold(read_model(write_model(case.graph()))).nodes:
+            try:
+                alternatives = ops.lower(node, target)
+            except Unsupported:
+                continue
+            files |= {launch.file for each in alternatives for launch in each.launches}
+        for file in files:
+            users[file].append(case.name)
+    return Judge(users, partial(_suite_command, given.device), SUITE_CASES, False, given.seed)
+
+
+def _suite_command(device: str, names: Sequence[str]) -> list[str]:
+    pattern = "^(" + "|".join(map(re.escape, names)) + ")$"
+    command = [sys.executable, "-m", "delegate_test", "--device", device, "--alternatives"]
+    command += ["--jobs", "1", "--output", "results", "--baseline", ".ci/opencl-fails.txt"]
+    return [*command, "--filter", pattern]
+
+
+def _copy(folder: Path) -> Path:
+    for name in COPIED:
+        shutil.copytree(
+            ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", ".?*cache")
+        )
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    return folder
+
+
+def _fails(command: Sequence[str], copy: Path) -> bool:
+    environment = os.environ | {
+        "PYTHONPATH": str(copy),
+        "TFLITE_OPENCL_CACHE": str(copy / "cache"),
+    }
+    # Its own group: what a fault makes hang may have children.
+    child = subprocess.Popen(
+        command,
+        cwd=copy,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        return child.wait(LIMIT_SECONDS) != 0
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+        return True
+
+
+if __name__ == "__main__":
+    sys.exit(main())
