@@ -73,21 +73,25 @@ def tensor(
     shape: Sequence[int],
     dtype: str = "float32",
     scale: float | Sequence[float] | Array | None = None,
-    zero_point: int = 0,
+    zero_point: int | Sequence[int] = 0,
     *,
     data: ArrayLike | None = None,
     axis: int = 0,
     name: str = "",
     limits: tuple[float, float] | None = None,
+    is_variable: bool = False,
+    shape_signature: Sequence[int] = (),
 ) -> Tensor:
-    """Return a tensor; used twice, the object is the same tensor. Scales become float32.
+    """Return a tensor; the same object used twice is the same tensor of the model.
 
-    `limits`: what the values of an input may be, where not all of its type are allowed.
+    `scale` is rounded to float32; one zero point serves all scales. `data` makes a constant.
+    `limits`: the least and the greatest value of an input, where not all of its type are allowed.
     """
     quantization = None
     if scale is not None:
         scales = tuple(float(np.float32(number)) for number in np.atleast_1d(scale))
-        quantization = Quantization(scales, (zero_point,) * len(scales), axis)
+        zeros = (zero_point,) * len(scales) if isinstance(zero_point, int) else zero_point
+        quantization = Quantization(scales, tuple(map(int, zeros)), axis)
     return Tensor(
         index=-1,  # given by graph()
         name=name,
@@ -96,6 +100,8 @@ def tensor(
         quantization=quantization,
         data=None if data is None else np.asarray(data, dtype).reshape(tuple(shape)),
         limits=None if limits is None else (np.array(limits[0]), np.array(limits[1])),
+        is_variable=is_variable,
+        shape_signature=tuple(shape_signature),
     )
 
 
@@ -113,13 +119,15 @@ def same(shape: Sequence[int], dtype: str, **keywords: Any) -> Tensor:
 def constant(
     data: ArrayLike,
     scale: float | Sequence[float] | Array | None = None,
-    zero_point: int = 0,
+    zero_point: int | Sequence[int] = 0,
     *,
     axis: int = 0,
+    name: str = "",
 ) -> Tensor:
     """Return a constant of the array's own shape and type."""
     array = np.asarray(data)
-    return tensor(array.shape, array.dtype.name, scale, zero_point, data=array, axis=axis)
+    kind = array.dtype.name
+    return tensor(array.shape, kind, scale, zero_point, data=array, axis=axis, name=name)
 
 
 def numbers(values: ArrayLike, dtype: str = "int32") -> Tensor:
@@ -162,9 +170,10 @@ def graph(
     inputs: Sequence[Tensor] | None = None,
     outputs: Sequence[Tensor] | None = None,
 ) -> Graph:
-    """Return the graph of these nodes, all numbered in order of appearance.
+    """Return the graph of these nodes; tensors and nodes are numbered in order of appearance.
 
-    Without `inputs`: what is neither constant nor produced. Without `outputs`: what no node reads.
+    Without `inputs`: the tensors that are neither constant nor variable, and that no node writes.
+    Without `outputs`: the tensors that no node reads.
     """
     used = list(
         dict.fromkeys(t for step in nodes for t in (*step.inputs, *step.outputs) if t is not None)
@@ -172,7 +181,7 @@ def graph(
     produced = {t for step in nodes for t in step.outputs}
     consumed = {t for step in nodes for t in step.inputs}
     if inputs is None:
-        inputs = [t for t in used if t not in produced and t.data is None]
+        inputs = [t for t in used if t not in produced and t.data is None and not t.is_variable]
     if outputs is None:
         outputs = [t for t in used if t in produced and t not in consumed]
     numbered = {

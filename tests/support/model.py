@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small models from a few arguments: graphs for lower(), and the same as .tflite bytes for TFLite.
+"""Small models for TFLite and lower(): delegate_test's builder under the tests' short names.
 
 model = one_op_model(
     "CONV_2D",
@@ -11,135 +11,27 @@ model = one_op_model(
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import ArrayLike
-
-from delegate.graph.ir import Graph, Node, Quantization, Tensor
+from delegate.graph.ir import Graph, Node, Tensor
 from delegate.tflite.reader import read_model
 from delegate.tflite.writer import write_model
+from delegate_test.build import constant as const
+from delegate_test.build import graph as graph_of
+from delegate_test.build import node as op
+from delegate_test.build import tensor as t
 
-
-def t(
-    shape: Sequence[int],
-    dtype: str = "float32",
-    scale: float | Sequence[float] | None = None,
-    zero_point: int | Sequence[int] = 0,
-    *,
-    data: ArrayLike | None = None,
-    axis: int = 0,
-    name: str = "",
-    is_variable: bool = False,
-    shape_signature: Sequence[int] = (),
-) -> Tensor:
-    """Return a tensor; the same object used twice is the same tensor of the model.
-
-    `scale` is rounded to float32; one zero point serves all scales. `data` makes it a constant.
-    """
-    return Tensor(
-        index=-1,  # given by graph_of
-        name=name,
-        shape=tuple(shape),
-        dtype=dtype,
-        quantization=None if scale is None else _quantization(scale, zero_point, axis),
-        data=None if data is None else np.asarray(data, dtype).reshape(tuple(shape)),
-        is_variable=is_variable,
-        shape_signature=tuple(shape_signature),
-    )
-
-
-def const(
-    data: ArrayLike,
-    scale: float | Sequence[float] | None = None,
-    zero_point: int | Sequence[int] = 0,
-    *,
-    axis: int = 0,
-    name: str = "",
-) -> Tensor:
-    """Return a constant of the array's own shape and type."""
-    array = np.asarray(data)
-    return t(array.shape, array.dtype.name, scale, zero_point, data=array, axis=axis, name=name)
-
-
-def _quantization(
-    scale: float | Sequence[float], zero_point: int | Sequence[int], axis: int
-) -> Quantization:
-    scales = tuple(float(np.float32(number)) for number in np.atleast_1d(scale))
-    zero_points = (
-        (zero_point,) * len(scales) if isinstance(zero_point, int) else tuple(map(int, zero_point))
-    )
-    return Quantization(scales, zero_points, axis)
-
-
-def op(
-    name: str,
-    inputs: Sequence[Tensor | None],
-    outputs: Sequence[Tensor],
-    options: Mapping[str, Any] | None = None,
-    version: int = 1,
-    is_custom: bool = False,
-) -> Node:
-    """Return one step of a model; options left out get the schema's defaults when written."""
-    return Node(-1, name, version, tuple(inputs), tuple(outputs), dict(options or {}), is_custom)
-
-
-def graph_of(
-    nodes: Sequence[Node],
-    inputs: Sequence[Tensor] | None = None,
-    outputs: Sequence[Tensor] | None = None,
-) -> Graph:
-    """Return the graph of these nodes, tensors and nodes numbered in order of appearance.
-
-    Without `inputs`, they are what is neither constant, variable nor produced by a node; without
-    `outputs`, they are what no node consumes.
-    """
-    used = list(
-        dict.fromkeys(
-            tensor
-            for node in nodes
-            for tensor in (*node.inputs, *node.outputs)
-            if tensor is not None
-        )
-    )
-    produced = {tensor for node in nodes for tensor in node.outputs}
-    consumed = {tensor for node in nodes for tensor in node.inputs}
-    if inputs is None:
-        inputs = [
-            tensor
-            for tensor in used
-            if tensor not in produced and tensor.data is None and not tensor.is_variable
-        ]
-    if outputs is None:
-        outputs = [tensor for tensor in used if tensor in produced and tensor not in consumed]
-
-    numbered = {
-        tensor: dataclasses.replace(tensor, index=index, name=tensor.name or f"t{index}")
-        for index, tensor in enumerate(dict.fromkeys([*used, *inputs, *outputs]))
-    }
-
-    def own(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
-        return tuple(numbered[tensor] for tensor in tensors)
-
-    return Graph(
-        tensors=tuple(numbered.values()),
-        nodes=tuple(
-            dataclasses.replace(
-                node,
-                index=index,
-                inputs=tuple(
-                    None if tensor is None else numbered[tensor] for tensor in node.inputs
-                ),
-                outputs=own(node.outputs),
-            )
-            for index, node in enumerate(nodes)
-        ),
-        inputs=own(inputs),
-        outputs=own(outputs),
-        description="made by tests/support/model.py",
-    )
+__all__ = [
+    "chain_model",
+    "const",
+    "graph_of",
+    "graph_values",
+    "one_op_graph",
+    "one_op_model",
+    "op",
+    "t",
+]
 
 
 def one_op_graph(

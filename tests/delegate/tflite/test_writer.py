@@ -216,7 +216,7 @@ def test_the_file_says_what_it_is() -> None:
     assert model[4:8] == b"TFL3"
     root = tflite.Model.GetRootAs(model)
     assert root.Version() == 3
-    assert root.Description() == b"made by tests/support/model.py"
+    assert root.Description() == b"made by tflite-delegate-test"
     assert root.BuffersLength() == 1  # the empty one
 
 

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the tests that most ops have, so that an op's test file is its tables of cases.
+
+test_refusal = refusals({"rank": (changed(NODE, 0, shape=(4,)), "rank 1: only 4")})
+test_exact = exact({"rows": tile((3, 5), [3, 1])}, MOVE_WAYS, assert_moved)
+test_types = types(lambda dtype: tile((2, 3), [1, 2], dtype), ["uint8", "int8"])
+test_drawn = drawn(nodes(), MOVE_WAYS, assert_moved_or_refused)
+
+A test's id has the case's name, the way and the device; its file is named after the op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delegate import DeviceInfo, Node
+from tests.support.cases import (
+    GROUPS,
+    LANES_8,
+    SEEDS,
+    Way,
+    assert_exact_or_refused,
+    assert_exact_way,
+    refusal,
+)
+from tests.support.model import chain_model
+
+Test = Callable[..., None]
+C = TypeVar("C")
+
+
+class HasNode(Protocol):
+    """A case that is a node's parameters; its str() is the case's name."""
+
+    def node(self) -> Node: ...
+
+
+def node_of(case: Node | HasNode) -> Node:
+    """Return the node of a case."""
+    return case if isinstance(case, Node) else case.node()
+
+
+def assert_case(case: Node | HasNode, device: DeviceInfo, way: Way) -> set[str]:
+    """Assert as `assert_exact_way` does, of one node."""
+    return assert_exact_way(chain_model([node_of(case)]), device, way)
+
+
+def assert_case_or_refused(
+    case: Node | HasNode, device: DeviceInfo, way: Way, seed: int
+) -> None:
+    """The same for a drawn case: one that TFLite itself does not take is no case."""
+    assert_exact_or_refused(chain_model([node_of(case)]), device, way, seed)
+
+
+def named(cases: Mapping[str, C] | Iterable[C]) -> list[Any]:
+    """Return the parameters of a test: named by the table's keys, else by each case's str()."""
+    pairs = cases.items() if isinstance(cases, Mapping) else ((str(case), case) for case in cases)
+    return [pytest.param(case, id=name) for name, case in pairs]
+
+
+def refusals(table: Mapping[str, tuple[Node, str]], are_beginnings: bool = False) -> Test:
+    """Return a test that each node is refused, for this reason.
+
+    `are_beginnings`: the table has the beginnings of the reasons alone.
+    """
+
+    @pytest.mark.parametrize(("node", "reason"), table.values(), ids=table)
+    def test_refusal(node: Node, reason: str) -> None:
+        found = refusal(node)
+        assert (found[: len(reason)] if are_beginnings else found) == reason
+
+    return test_refusal
+
+
+def exact(
+    cases: Mapping[str, C] | Iterable[C],
+    ways: Sequence[Way] = GROUPS,
+    check: Callable[[C, DeviceInfo, Way], object] = assert_case,
+) -> Test:
+    """Return a test that each case gives TFLite's results, each of these ways.
+
+    `check` runs a case; it raises AssertionError where a result differs.
+    """
+
+    @pytest.mark.parametrize("way", ways, ids=str)
+    @pytest.mark.parametrize("case", named(cases))
+    def test_exact(case: C, way: Way, device: DeviceInfo) -> None:
+        check(case, device, way)
+
+    return test_exact
+
+
+def types(
+    build: Callable[[str], C],
+    dtypes: Sequence[str],
+    check: Callable[[C, DeviceInfo, Way], object] = assert_case,
+) -> Test:
+    """Return a test that the case built of each type gives TFLite's results."""
+
+    @pytest.mark.parametrize("dtype", dtypes)
+    def test_types(dtype: str, device: DeviceInfo) -> None:
+        check(build(dtype), device, LANES_8)
+
+    return test_types
+
+
+def drawn(
+    cases: st.SearchStrategy[C],
+    ways: Sequence[Way] = GROUPS,
+    check: Callable[[C, DeviceInfo, Way, int], object] = assert_case_or_refused,
+) -> Test:
+    """Return a test of drawn cases, ways and seeds of the inputs."""
+
+    @given(case=cases, way=st.sampled_from(ways), seed=SEEDS)
+    def test_drawn(device: DeviceInfo, case: C, way: Way, seed: int) -> None:
+        check(case, device, way, seed)
+
+    return test_drawn
