@@ -20,7 +20,9 @@ _cache = tempfile.TemporaryDirectory(prefix="tflite-opencl-tests-")
 os.environ["TFLITE_OPENCL_CACHE"] = _cache.name
 os.environ.pop("TFLITE_OPENCL_DEVICE", None)
 
-pytest.register_assert_rewrite("tests.support.compare", "tests.support.cases")
+pytest.register_assert_rewrite(
+    "tests.support.compare", "tests.support.cases", "tests.support.factories"
+)
 
 from delegate import DeviceInfo, NoDeviceError, list_devices  # noqa: E402
 from delegate.probe import examine  # noqa: E402

@@ -15,7 +15,7 @@ from delegate import DeviceInfo, OpenCLDelegate, read_model, write_model
 from label_image.image import load_picture, to_input
 from tests.support.cases import LANES_8, SIMT, Way, forced
 from tests.support.compare import assert_close, interpreter, invoke, refusals
-from tests.support.floats import exact
+from tests.support.floats import exact_doubles
 from tests.support.shared import model_path, picture_path, picture_paths
 
 pytestmark = pytest.mark.model
@@ -72,5 +72,5 @@ def test_every_layer_is_within_its_bound(device: DeviceInfo, way: Way | None) ->
             shares /= shares.sum()
             assert_close(result, shares, shares * 1100 * 2.0**-24, what)
         else:
-            answer, bound = exact(node, source)
+            answer, bound = exact_doubles(node, source)
             assert_close(result, answer, bound, what)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the tests that most ops have, so that an op's test file is its tables of cases.
 
-test_refusal = refusals({"rank": (changed(NODE, 0, shape=(4,)), "rank 1: only 4")})
+test_refusal = refused({"rank": (changed(NODE, 0, shape=(4,)), "rank 1: only 4")})
 test_exact = exact({"rows": tile((3, 5), [3, 1])}, MOVE_WAYS, assert_moved)
 test_types = types(lambda dtype: tile((2, 3), [1, 2], dtype), ["uint8", "int8"])
 test_drawn = drawn(nodes(), MOVE_WAYS, assert_moved_or_refused)
@@ -50,9 +50,7 @@ def assert_case(case: Node | HasNode, device: DeviceInfo, way: Way) -> set[str]:
     return assert_exact_way(chain_model([node_of(case)]), device, way)
 
 
-def assert_case_or_refused(
-    case: Node | HasNode, device: DeviceInfo, way: Way, seed: int
-) -> None:
+def assert_case_or_refused(case: Node | HasNode, device: DeviceInfo, way: Way, seed: int) -> None:
     """The same for a drawn case: one that TFLite itself does not take is no case."""
     assert_exact_or_refused(chain_model([node_of(case)]), device, way, seed)
 
@@ -63,7 +61,7 @@ def named(cases: Mapping[str, C] | Iterable[C]) -> list[Any]:
     return [pytest.param(case, id=name) for name, case in pairs]
 
 
-def refusals(table: Mapping[str, tuple[Node, str]], are_beginnings: bool = False) -> Test:
+def refused(table: Mapping[str, tuple[Node, str]], are_beginnings: bool = False) -> Test:
     """Return a test that each node is refused, for this reason.
 
     `are_beginnings`: the table has the beginnings of the reasons alone.

@@ -111,7 +111,7 @@ def float_convolutions(draw: st.DrawFn, is_depthwise: bool = False) -> FloatConv
     return case if fits else replace(case, padding="SAME")
 
 
-def exact(node: Node, source: NDArray[Any]) -> tuple[Doubles, Doubles]:
+def exact_doubles(node: Node, source: NDArray[Any]) -> tuple[Doubles, Doubles]:
     """Return a float node's result in float64, and the bound for a float32 one.
 
     Covers CONV_2D, DEPTHWISE_CONV_2D, FULLY_CONNECTED and the two poolings.
@@ -193,7 +193,7 @@ def assert_float_ways(
     """Assert that each alternative of a node is within its bound; return their names.
 
     A way that names an alternative has that one only. `bounds`: as `assert_within` takes it, for
-    ops that `exact` does not cover.
+    ops that `exact_doubles` does not cover.
     """
     model = chain_model([node])
     names = [alternative.name for alternative in ops.lower(node, way.target)]
@@ -201,7 +201,9 @@ def assert_float_ways(
         names = [name for name in names if way.alternative in (name, name.split()[0])]
     for name in names:
         with forced(replace(way, alternative=name)) as taken:
-            assert_within(model, device, bounds or (lambda inputs: [exact(node, inputs[0])[1]]))
+            assert_within(
+                model, device, bounds or (lambda inputs: [exact_doubles(node, inputs[0])[1]])
+            )
         assert set(taken) == {name}
     RUN.update(node.op for node in read_model(model).nodes)
     return names

@@ -39,7 +39,7 @@ def one_value(value: float, dtype: str = "uint8", zero: int = 3) -> Tensor:
     return replace(like((), dtype, zero), data=np.array(value).astype(dtype))
 
 
-def assert_moved(device: DeviceInfo, node: Node, way: Way, seed: int = 0) -> set[str]:
+def assert_moved(node: Node, device: DeviceInfo, way: Way, seed: int = 0) -> set[str]:
     """Assert that a node gives TFLite's bytes this way; return the alternatives' names.
 
     A view has no other way. What an older runtime does not take is no case.
@@ -55,12 +55,12 @@ def assert_moved(device: DeviceInfo, node: Node, way: Way, seed: int = 0) -> set
     return assert_exact_way(model, device, way, seed, cpu_kernels=kernels)
 
 
-def assert_moved_or_refused(device: DeviceInfo, node: Node, way: Way, seed: int) -> None:
+def assert_moved_or_refused(node: Node, device: DeviceInfo, way: Way, seed: int) -> None:
     """The same for a drawn node: one that TFLite does not take is no case."""
     kernels = _kernels_that_run(node, chain_model([node], outputs=node.outputs))
     if kernels is None:
         reject()
-    assert_moved(device, node, way, seed)
+    assert_moved(node, device, way, seed)
 
 
 def _kernels_that_run(node: Node, model: bytes) -> str | None:

@@ -23,6 +23,7 @@ from tests.support.cases import (
     PLAIN,
     SEEDS,
     SIMT,
+    WAYS,
     Way,
     assert_exact_or_refused,
     assert_exact_way,
@@ -31,11 +32,11 @@ from tests.support.cases import (
     integers,
     only_launch,
     quantization,
-    refusal,
     scales,
     zero_points,
 )
 from tests.support.compare import assert_same, interpreter, invoke, refusals
+from tests.support.factories import drawn, refused
 from tests.support.model import chain_model, const, op, t
 from tests.support.pairs import QUANT, STRETCHES, Case, cases
 
@@ -193,11 +194,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     "no_output": (replace(NODE, outputs=()), "0 outputs: 1 is expected"),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
-
+test_refusal = refused(REFUSALS)
 
 CASES = [
     *(
@@ -312,9 +309,7 @@ def sums(draw: st.DrawFn) -> Sum:
     )
 
 
-@given(case=sums(), way=DRAWN_WAYS, seed=SEEDS)
-def test_drawn_add(device: DeviceInfo, case: Sum, way: Way, seed: int) -> None:
-    assert_exact_or_refused(case.model(), device, way, seed)
+test_drawn_add = drawn(sums(), WAYS)
 
 
 @given(case=cases(("ADD",), (*QUANT, "int32", "float32")), way=DRAWN_WAYS, seed=SEEDS)

@@ -26,8 +26,8 @@ from tests.support.cases import (
     assert_exact_way,
     changed,
     only_launch,
-    refusal,
 )
+from tests.support.factories import refused
 from tests.support.model import chain_model, op
 from tests.support.reductions import arg
 
@@ -101,11 +101,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     "one_input": (op("ARG_MAX", NODE.inputs[:1], NODE.outputs), "1 inputs: 2 expected"),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusals(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
-
+test_refusals = refused(REFUSALS)
 
 SHAPES = [
     ((3, 7, 21), -1),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delegate import DeviceInfo, Node, OpenCLDelegate, ops
+from delegate import DeviceInfo, OpenCLDelegate, ops
 from delegate.target import Rules
 from delegate.tflite.library import installed_rules
 from tests.support.cases import (
@@ -39,6 +39,7 @@ from tests.support.compare import (
     invoke,
     refusals,
 )
+from tests.support.factories import exact, refused
 from tests.support.floats import assert_float_ways
 from tests.support.model import chain_model, const
 from tests.support.pairs import MOST_DIMENSIONS, QUANT, STRETCHES, Case, cases
@@ -244,10 +245,7 @@ REFUSALS = {
     ),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node).startswith(reason)
+test_refusal = refused(REFUSALS, are_beginnings=True)
 
 
 def test_older_runtime_divides_fewer_types() -> None:
@@ -288,10 +286,7 @@ CASES = [
     *(case("POW", "int32", shapes=(shape, ())) for shape in ((4097,), (1, 1), (2, 3, 5, 8))),
 ]
 
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_exact(case: Case, device: DeviceInfo) -> None:
-    assert_exact_way(chain_model([case.node()]), device, LANES_8)
+test_exact = exact(CASES, [LANES_8])
 
 
 @pytest.mark.parametrize("case", KINDS, ids=str)

@@ -33,6 +33,7 @@ from tests.support.cases import (
     zero_points,
 )
 from tests.support.compare import Arrays, Bounds, sum_bound
+from tests.support.factories import refused
 from tests.support.floats import assert_float_or_refused, assert_float_ways
 from tests.support.model import chain_model, const, op, t
 from tests.support.quant16 import RULES
@@ -235,10 +236,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     "one_input": (replace(NODE, inputs=NODE.inputs[:1]), "1 inputs: 2 expected"),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
+test_refusal = refused(REFUSALS)
 
 
 # Its numbers.

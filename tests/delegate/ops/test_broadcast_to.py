@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
-from delegate import DeviceInfo, Node
-from tests.support.cases import LANES_8, SEEDS, Way, changed, refusal
+from delegate import Node
+from tests.support.cases import changed
+from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import op
 from tests.support.moves import (
     ANY,
@@ -44,21 +43,9 @@ CASES = {
     "eight": stretch((2, 1, 2, 1, 2, 1, 2), (3, 2, 2, 2, 2, 2, 2, 2)),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
-
-
-@pytest.mark.parametrize("way", MOVE_WAYS, ids=str)
-@pytest.mark.parametrize("case", CASES)
-def test_exact(device: DeviceInfo, case: str, way: Way) -> None:
-    assert_moved(device, CASES[case], way)
-
-
-@pytest.mark.parametrize("dtype", ANY)
-def test_types(device: DeviceInfo, dtype: str) -> None:
-    assert_moved(device, stretch((3, 1, 4), (2, 3, 5, 4), dtype), LANES_8)
+test_refusal = refused(REFUSALS)
+test_exact = exact(CASES, MOVE_WAYS, assert_moved)
+test_types = types(lambda dtype: stretch((3, 1, 4), (2, 3, 5, 4), dtype), ANY, assert_moved)
 
 
 @st.composite
@@ -69,6 +56,4 @@ def nodes(draw: st.DrawFn) -> Node:
     return stretch(tuple(shape), tuple(wide), dtype, index)
 
 
-@given(node=nodes(), way=st.sampled_from(MOVE_WAYS), seed=SEEDS)
-def test_drawn(device: DeviceInfo, node: Node, way: Way, seed: int) -> None:
-    assert_moved_or_refused(device, node, way, seed)
+test_drawn = drawn(nodes(), MOVE_WAYS, assert_moved_or_refused)

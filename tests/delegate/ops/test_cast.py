@@ -24,8 +24,8 @@ from tests.support.cases import (
     assert_exact_way,
     changed,
     only_launch,
-    refusal,
 )
+from tests.support.factories import refused
 from tests.support.model import chain_model, op, t
 
 TYPES = ("uint8", "int8", "int16", "int32", "int64", "float32", "bool")
@@ -69,10 +69,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     "no_output": (replace(NODE, outputs=()), "0 outputs: 1 is expected"),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
+test_refusal = refused(REFUSALS)
 
 
 def values_of(dtype: str) -> NDArray[Any]:

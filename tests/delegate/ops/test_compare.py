@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from delegate import DeviceInfo, Node, OpenCLDelegate, ops
+from delegate import DeviceInfo, OpenCLDelegate, ops
 from delegate.target import Rules
 from delegate.tflite.library import installed_rules
 from tests.support.cases import (
@@ -29,6 +29,7 @@ from tests.support.cases import (
     refusal,
 )
 from tests.support.compare import assert_same, interpreter, invoke, refusals
+from tests.support.factories import exact, refused
 from tests.support.model import chain_model
 from tests.support.pairs import COMPARISONS, QUANT, STRETCHES, Case, cases
 
@@ -86,11 +87,7 @@ REFUSALS = {
     "inputs": (replace(NODE, inputs=NODE.inputs[:1]), "1 inputs: 2 expected"),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node).startswith(reason)
-
+test_refusal = refused(REFUSALS, are_beginnings=True)
 
 CASES = [
     *(
@@ -104,10 +101,7 @@ CASES = [
     Case(op="EQUAL", dtype="float32", constant="right", values=(0, 1)),
 ]
 
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_exact(case: Case, device: DeviceInfo) -> None:
-    assert_exact_way(chain_model([case.node()]), device, LANES_8)
+test_exact = exact(CASES, [LANES_8])
 
 
 @pytest.mark.parametrize("dtype", TYPES)

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Node, ops
-from tests.support.cases import LANES_8, SEEDS, SIMT, Way, assert_exact_way, changed, refusal
+from tests.support.cases import LANES_8, SIMT, assert_exact_way, changed
+from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import chain_model, op, t
 from tests.support.moves import (
     ANY,
@@ -82,21 +82,9 @@ CASES = {
     "rescaled_rows": joined([(2, 3), (4, 3)], 0, "uint8", [(1, 3), (0.5, 3), (1, 3)]),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
-
-
-@pytest.mark.parametrize("way", MOVE_WAYS, ids=str)
-@pytest.mark.parametrize("case", CASES)
-def test_exact(device: DeviceInfo, case: str, way: Way) -> None:
-    assert_moved(device, CASES[case], way)
-
-
-@pytest.mark.parametrize("dtype", ANY)
-def test_types(device: DeviceInfo, dtype: str) -> None:
-    assert_moved(device, joined([(2, 3, 5), (2, 3, 4)], dtype=dtype), LANES_8)
+test_refusal = refused(REFUSALS)
+test_exact = exact(CASES, MOVE_WAYS, assert_moved)
+test_types = types(lambda dtype: joined([(2, 3, 5), (2, 3, 4)], dtype=dtype), ANY, assert_moved)
 
 
 def test_one_input_is_a_view() -> None:
@@ -139,6 +127,4 @@ def nodes(draw: st.DrawFn) -> Node:
     return joined(shapes, axis, dtype, draw(some) if dtype == "uint8" else None)
 
 
-@given(node=nodes(), way=st.sampled_from(MOVE_WAYS), seed=SEEDS)
-def test_drawn(device: DeviceInfo, node: Node, way: Way, seed: int) -> None:
-    assert_moved_or_refused(device, node, way, seed)
+test_drawn = drawn(nodes(), MOVE_WAYS, assert_moved_or_refused)

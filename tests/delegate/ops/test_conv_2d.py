@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from delegate import DeviceInfo, Node, Tensor, ops
+from delegate import DeviceInfo, Tensor, ops
 from delegate.launch import Constant
 from tests.support.cases import (
     DRAWN_WAYS,
@@ -31,6 +31,7 @@ from tests.support.cases import (
     refusal,
 )
 from tests.support.convolution import ABSENT_OPTIONS, Convolution, convolutions
+from tests.support.factories import refused
 
 # What lower() returns.
 
@@ -298,10 +299,7 @@ REFUSALS = {
     ),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
+test_refusal = refused(REFUSALS)
 
 
 @pytest.mark.parametrize("inputs", [(), (0,), (0, None), (None, 1), (0, 1, 2, 2)], ids=str)

@@ -31,13 +31,13 @@ from tests.support.cases import (
     assert_exact_or_refused,
     changed,
     forced,
-    refusal,
     require_isa,
     scales,
     zero_points,
 )
 from tests.support.compare import assert_same, inputs_for, interpreter, invoke
 from tests.support.convolution import Convolution, convolutions
+from tests.support.factories import refused
 from tests.support.model import chain_model, graph_of, op, t
 
 WAYS = (PLAIN, LANES_8, LANES_16, *X86, *NVIDIA, FLOAT4, STAGED, *DOTS)
@@ -117,11 +117,7 @@ REFUSALS = {
     ),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusals(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
-
+test_refusals = refused(REFUSALS)
 
 CASES = [
     ResidualEnd(fused="RELU", is_first=False),

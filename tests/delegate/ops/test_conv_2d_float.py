@@ -26,14 +26,14 @@ from tests.support.cases import (
     Way,
     changed,
     only_launch,
-    refusal,
 )
 from tests.support.compare import assert_close, interpreter, invoke, refusals, sum_bound
+from tests.support.factories import refused
 from tests.support.floats import (
     FloatConvolution,
     assert_float_or_refused,
     assert_float_ways,
-    exact,
+    exact_doubles,
     float_convolutions,
 )
 from tests.support.model import chain_model, const, op, t
@@ -186,10 +186,7 @@ REFUSALS = {
     ),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
+test_refusal = refused(REFUSALS)
 
 
 # Its numbers.
@@ -302,7 +299,7 @@ def test_nan_stays_nan(fused: str, device: DeviceInfo) -> None:
     node = FloatConvolution(fused=fused).node()
     got, expected = _outputs(node, device, values)
     assert np.isnan(expected).sum() == 9 * 8
-    assert_close(got, expected, exact(node, np.nan_to_num(values))[1], fused)
+    assert_close(got, expected, exact_doubles(node, np.nan_to_num(values))[1], fused)
 
 
 # The comparison itself.
@@ -311,7 +308,7 @@ def test_nan_stays_nan(fused: str, device: DeviceInfo) -> None:
 def test_a_wrong_sum_is_seen() -> None:
     node = FloatConvolution().node()
     values = np.random.default_rng(0).standard_normal((1, 7, 5, 3)).astype(np.float32)
-    result, bound = exact(node, values)
+    result, bound = exact_doubles(node, values)
     rounded = result.astype(np.float32)
     assert_close(rounded, rounded, 0.0, "itself")
     assert_close(rounded, result, bound, "rounded")

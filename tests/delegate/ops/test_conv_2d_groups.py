@@ -24,11 +24,11 @@ from tests.support.cases import (
     changed,
     only_launch,
     quantization,
-    refusal,
 )
 from tests.support.compare import Arrays, Bounds, assert_within
 from tests.support.convolution import Convolution, convolutions
-from tests.support.floats import FloatConvolution, exact
+from tests.support.factories import refused
+from tests.support.floats import FloatConvolution, exact_doubles
 from tests.support.model import chain_model
 
 CASE = Convolution(size=(7, 5, 3), out_c=8)
@@ -105,11 +105,7 @@ REFUSALS = {
     ),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
-
+test_refusal = refused(REFUSALS)
 
 CASES = [
     (2, CASE),
@@ -156,7 +152,7 @@ def test_float_groups(groups: int, fused: str, device: DeviceInfo) -> None:
             rows = slice(group * step, (group + 1) * step)
             part = changed(node, 1, data=kernels[rows], shape=(step, 3, 3, 5))
             part = changed(part, 2, data=biases[rows], shape=(step,))
-            parts.append(exact(part, inputs[0][..., 5 * group : 5 * group + 5])[1])
+            parts.append(exact_doubles(part, inputs[0][..., 5 * group : 5 * group + 5])[1])
         return [np.concatenate(parts, 3)]
 
     assert_within(chain_model([grouped(node, groups)]), device, bounds)

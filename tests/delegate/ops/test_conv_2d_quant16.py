@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delegate import DeviceInfo, Node, ops
+from delegate import DeviceInfo, ops
 from delegate.launch import Constant
 from delegate.target import Rules
 from tests.support.cases import (
@@ -28,9 +28,9 @@ from tests.support.cases import (
     changed,
     only_launch,
     quantization,
-    refusal,
 )
 from tests.support.convolution import Convolution
+from tests.support.factories import refused
 from tests.support.model import chain_model
 from tests.support.quant16 import IN_SCALE, RULES, convolution16, convolutions16
 
@@ -176,10 +176,7 @@ REFUSALS = {
     ),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
+test_refusal = refused(REFUSALS)
 
 
 # Their numbers.

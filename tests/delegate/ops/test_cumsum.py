@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Node
-from tests.support.cases import GROUPS, LANES_8, SEEDS, Way, changed, refusal
+from tests.support.cases import GROUPS, SEEDS, Way, changed
+from tests.support.factories import exact, refused, types
 from tests.support.model import op, t
 from tests.support.moves import (
     assert_moved,
@@ -54,21 +54,9 @@ CASES = {
     "many_lines": cumsum((3, 4099), 0),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
-
-
-@pytest.mark.parametrize("way", GROUPS, ids=str)
-@pytest.mark.parametrize("case", CASES)
-def test_exact(device: DeviceInfo, case: str, way: Way) -> None:
-    assert_moved(device, CASES[case], way)
-
-
-@pytest.mark.parametrize("dtype", TYPES)
-def test_types(device: DeviceInfo, dtype: str) -> None:
-    assert_moved(device, cumsum((3, 4, 5), 1, dtype), LANES_8)
+test_refusal = refused(REFUSALS)
+test_exact = exact(CASES, GROUPS, assert_moved)
+test_types = types(lambda dtype: cumsum((3, 4, 5), 1, dtype), TYPES, assert_moved)
 
 
 @given(
@@ -92,4 +80,4 @@ def test_drawn(
 ) -> None:
     axis = data.draw(st.integers(-len(shape), len(shape) - 1))
     node = cumsum(tuple(shape), axis, dtype, exclusive, reverse)
-    assert_moved_or_refused(device, node, way, seed)
+    assert_moved_or_refused(node, device, way, seed)

@@ -35,6 +35,7 @@ from tests.support.cases import (
     refusal,
 )
 from tests.support.convolution import ABSENT_OPTIONS, Convolution, convolutions
+from tests.support.factories import refused
 
 
 def depthwise(
@@ -279,10 +280,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     "no_output": (replace(NODE, outputs=()), "0 outputs: 1 is expected"),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
+test_refusal = refused(REFUSALS)
 
 
 @pytest.mark.parametrize("inputs", [(), (0,), (0, None), (None, 1), (0, 1, 2, 2)], ids=str)

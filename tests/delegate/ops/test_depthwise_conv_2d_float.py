@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delegate import DeviceInfo, Node, OpenCLDelegate, ops
+from delegate import DeviceInfo, OpenCLDelegate, ops
 from delegate.launch import Constant
 from tests.support.cases import (
     DRAWN_WAYS,
@@ -22,14 +22,14 @@ from tests.support.cases import (
     Way,
     changed,
     only_launch,
-    refusal,
 )
 from tests.support.compare import assert_close, interpreter, invoke, refusals
+from tests.support.factories import refused
 from tests.support.floats import (
     FloatConvolution,
     assert_float_or_refused,
     assert_float_ways,
-    exact,
+    exact_doubles,
     float_convolutions,
 )
 from tests.support.model import chain_model
@@ -135,10 +135,7 @@ REFUSALS = {
     ),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
+test_refusal = refused(REFUSALS)
 
 
 # Its numbers.
@@ -191,7 +188,7 @@ def test_what_is_out_of_bounds_counts_nothing(device: DeviceInfo) -> None:
     ours, reference = interpreter(model, delegate), interpreter(model)
     assert refusals(delegate) == {}
     got, expected = invoke(ours, [values])[0], invoke(reference, [values])[0]
-    bound = exact(node, np.ones_like(values))[1]
+    bound = exact_doubles(node, np.ones_like(values))[1]
     assert_close(got[:, 3, 2], expected[:, 3, 2], bound[:, 3, 2], "inside")
     # Where infinities of both signs meet, TFLite's clamp decides what becomes of NaN.
     assert (np.isnan(got) == np.isnan(expected)).all()

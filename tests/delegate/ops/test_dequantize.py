@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Node, ops
@@ -15,18 +14,16 @@ from tests.support.cases import (
     GROUPS,
     LANES_8,
     PLAIN,
-    SEEDS,
     SIMT,
     Way,
-    assert_exact_or_refused,
     assert_exact_way,
     changed,
     only_launch,
     quantization,
-    refusal,
     scales,
     zero_points,
 )
+from tests.support.factories import drawn, exact, refused
 from tests.support.model import chain_model, op, t
 
 TYPES = ("uint8", "int8", "int16")
@@ -93,11 +90,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     "no_output": (replace(NODE, outputs=()), "0 outputs: 1 is expected"),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
-
+test_refusal = refused(REFUSALS)
 
 CASES = [
     *(
@@ -109,11 +102,7 @@ CASES = [
 ]
 EVERY_WAY = (*GROUPS, PLAIN, replace(LANES_8, name="lanes8-plain", alternative="plain"))
 
-
-@pytest.mark.parametrize("way", EVERY_WAY, ids=str)
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_dequantize(case: Dequantization, way: Way, device: DeviceInfo) -> None:
-    assert_exact_way(case.model(), device, way)
+test_dequantize = exact(CASES, EVERY_WAY)
 
 
 @pytest.mark.parametrize("alternative", ["product", "vector", "plain"])
@@ -147,6 +136,4 @@ def dequantizations(draw: st.DrawFn) -> Dequantization:
     )
 
 
-@given(case=dequantizations(), way=st.sampled_from(EVERY_WAY), seed=SEEDS)
-def test_drawn_dequantize(device: DeviceInfo, case: Dequantization, way: Way, seed: int) -> None:
-    assert_exact_or_refused(case.model(), device, way, seed)
+test_drawn_dequantize = drawn(dequantizations(), EVERY_WAY)

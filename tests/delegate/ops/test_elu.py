@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Node, ops
 from tests.support.activations import (
@@ -19,7 +17,8 @@ from tests.support.activations import (
     common_refusals,
     floats_of_all_sizes,
 )
-from tests.support.cases import GROUPS, SEEDS, SIMT, Way, changed, only_launch, refusal
+from tests.support.cases import GROUPS, SIMT, Way, changed, only_launch
+from tests.support.factories import drawn, exact, refused
 from tests.support.floats import Doubles
 
 NODE = Activation(op="ELU").node()
@@ -37,10 +36,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     },
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
+test_refusal = refused(REFUSALS)
 
 
 def test_launch() -> None:
@@ -54,11 +50,7 @@ CASES = [
     for zeros in ((0, 0), (-128, 127), (127, -128))
 ]
 
-
-@pytest.mark.parametrize("way", GROUPS, ids=str)
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_every_value(case: Activation, way: Way, device: DeviceInfo) -> None:
-    assert_every_value(case, device, way)
+test_every_value = exact(CASES, GROUPS, assert_every_value)
 
 
 def sizes(values: Doubles) -> Doubles:
@@ -78,6 +70,4 @@ def test_shapes_of_floats(shape: tuple[int, ...], device: DeviceInfo) -> None:
     assert_float_function(case, device, SIMT, sizes)
 
 
-@given(case=activations("ELU", ["int8"]), way=st.sampled_from(GROUPS), seed=SEEDS)
-def test_drawn_elu(device: DeviceInfo, case: Activation, way: Way, seed: int) -> None:
-    assert_drawn(case, device, way, seed)
+test_drawn_elu = drawn(activations("ELU", ["int8"]), GROUPS, assert_drawn)

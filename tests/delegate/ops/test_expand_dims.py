@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
-from delegate import DeviceInfo, Node, ops
-from tests.support.cases import GROUPS, LANES_8, SEEDS, SIMT, Way, changed, refusal
+from delegate import Node, ops
+from tests.support.cases import GROUPS, SIMT, changed
+from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import op
 from tests.support.moves import (
     ANY,
@@ -46,21 +45,9 @@ CASES = {
     "int64": expand((3, 5), 1, index="int64"),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
-
-
-@pytest.mark.parametrize("way", GROUPS, ids=str)
-@pytest.mark.parametrize("case", CASES)
-def test_exact(device: DeviceInfo, case: str, way: Way) -> None:
-    assert_moved(device, CASES[case], way)
-
-
-@pytest.mark.parametrize("dtype", ANY)
-def test_types(device: DeviceInfo, dtype: str) -> None:
-    assert_moved(device, expand((3, 5), 1, dtype), LANES_8)
+test_refusal = refused(REFUSALS)
+test_exact = exact(CASES, GROUPS, assert_moved)
+test_types = types(lambda dtype: expand((3, 5), 1, dtype), ANY, assert_moved)
 
 
 def test_view() -> None:
@@ -77,6 +64,4 @@ def nodes(draw: st.DrawFn) -> Node:
     return expand(tuple(shape), axis, dtype, index)
 
 
-@given(node=nodes(), way=st.sampled_from(GROUPS), seed=SEEDS)
-def test_drawn(device: DeviceInfo, node: Node, way: Way, seed: int) -> None:
-    assert_moved_or_refused(device, node, way, seed)
+test_drawn = drawn(nodes(), GROUPS, assert_moved_or_refused)

@@ -6,12 +6,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Node
-from tests.support.cases import LANES_8, SEEDS, Way, changed, refusal
+from tests.support.cases import SEEDS, Way, changed
+from tests.support.factories import exact, refused, types
 from tests.support.model import op
 from tests.support.moves import (
     ANY,
@@ -50,21 +50,13 @@ CASES = {
     "int64_shape": filled((2, 3, 4), "int32", "int64"),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
-
-
-@pytest.mark.parametrize("way", MOVE_WAYS, ids=str)
-@pytest.mark.parametrize("case", CASES)
-def test_exact(device: DeviceInfo, case: str, way: Way) -> None:
-    assert_moved(device, CASES[case], way)
-
-
-@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "float16", "float32", "bool"])
-def test_types(device: DeviceInfo, dtype: str) -> None:
-    assert_moved(device, filled((3, 5), dtype), LANES_8)
+test_refusal = refused(REFUSALS)
+test_exact = exact(CASES, MOVE_WAYS, assert_moved)
+test_types = types(
+    lambda dtype: filled((3, 5), dtype),
+    ["int8", "int16", "int32", "int64", "float16", "float32", "bool"],
+    assert_moved,
+)
 
 
 @given(
@@ -77,4 +69,4 @@ def test_types(device: DeviceInfo, dtype: str) -> None:
 def test_drawn(
     device: DeviceInfo, shape: list[int], dtype: str, value: int | None, way: Way, seed: int
 ) -> None:
-    assert_moved_or_refused(device, filled(tuple(shape), dtype, value=value), way, seed)
+    assert_moved_or_refused(filled(tuple(shape), dtype, value=value), device, way, seed)

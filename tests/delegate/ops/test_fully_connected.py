@@ -32,6 +32,7 @@ from tests.support.cases import (
     refusal,
     zero_points,
 )
+from tests.support.factories import refused
 from tests.support.model import chain_model, const, op, t
 from tests.support.quant16 import IN_SCALE, RULES, WEIGHT_SCALE, scales_and_bias
 
@@ -235,10 +236,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     "two_outputs": (replace(NODE, outputs=NODE.outputs * 2), "2 outputs: 1 is expected"),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
+test_refusal = refused(REFUSALS)
 
 
 @pytest.mark.parametrize("inputs", [(), (0,), (None, 1), (0, 1, 2, 2)], ids=str)

@@ -6,12 +6,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
-from delegate import DeviceInfo, Node
-from tests.support.cases import GROUPS, LANES_8, SEEDS, Way, changed, refusal
+from delegate import Node
+from tests.support.cases import GROUPS, changed
+from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import op
 from tests.support.moves import (
     ANY,
@@ -79,21 +78,9 @@ CASES = {
     "large": gather((50, 129), [*range(49, -1, -1)] * 2),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
-
-
-@pytest.mark.parametrize("way", GROUPS, ids=str)
-@pytest.mark.parametrize("case", CASES)
-def test_exact(device: DeviceInfo, case: str, way: Way) -> None:
-    assert_moved(device, CASES[case], way)
-
-
-@pytest.mark.parametrize("dtype", ANY)
-def test_types(device: DeviceInfo, dtype: str) -> None:
-    assert_moved(device, gather((4, 3), [3, 0, 1], dtype=dtype), LANES_8)
+test_refusal = refused(REFUSALS)
+test_exact = exact(CASES, GROUPS, assert_moved)
+test_types = types(lambda dtype: gather((4, 3), [3, 0, 1], dtype=dtype), ANY, assert_moved)
 
 
 @st.composite
@@ -109,6 +96,4 @@ def nodes(draw: st.DrawFn) -> Node:
     return gather(tuple(shape), indices, axis, batch, dtype, index)
 
 
-@given(node=nodes(), way=st.sampled_from(GROUPS), seed=SEEDS)
-def test_drawn(device: DeviceInfo, node: Node, way: Way, seed: int) -> None:
-    assert_moved_or_refused(device, node, way, seed)
+test_drawn = drawn(nodes(), GROUPS, assert_moved_or_refused)

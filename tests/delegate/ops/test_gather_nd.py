@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Node
-from tests.support.cases import GROUPS, LANES_8, SEEDS, Way, assert_exact_way, changed, refusal
+from tests.support.cases import GROUPS, Way, assert_exact_way, changed
+from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import chain_model, op, t
 from tests.support.moves import (
     ANY,
@@ -71,21 +71,9 @@ CASES = {
     "diagonal": gather((17, 17, 2), [[i, i] for i in range(17)]),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
-
-
-@pytest.mark.parametrize("way", GROUPS, ids=str)
-@pytest.mark.parametrize("case", CASES)
-def test_exact(device: DeviceInfo, case: str, way: Way) -> None:
-    assert_moved(device, CASES[case], way)
-
-
-@pytest.mark.parametrize("dtype", ANY)
-def test_types(device: DeviceInfo, dtype: str) -> None:
-    assert_moved(device, gather((4, 3, 5), [[3, 2], [0, 1]], dtype), LANES_8)
+test_refusal = refused(REFUSALS)
+test_exact = exact(CASES, GROUPS, assert_moved)
+test_types = types(lambda dtype: gather((4, 3, 5), [[3, 2], [0, 1]], dtype), ANY, assert_moved)
 
 
 def looked_up(index: str, inner: int, dtype: str = "uint8") -> list[Node]:
@@ -134,6 +122,4 @@ def nodes(draw: st.DrawFn) -> Node:
     return gather(tuple(shape), np.array(rows), dtype, index)
 
 
-@given(node=nodes(), way=st.sampled_from(GROUPS), seed=SEEDS)
-def test_drawn(device: DeviceInfo, node: Node, way: Way, seed: int) -> None:
-    assert_moved_or_refused(device, node, way, seed)
+test_drawn = drawn(nodes(), GROUPS, assert_moved_or_refused)

@@ -22,8 +22,9 @@ from tests.support.activations import (
     common_refusals,
     floats_of_all_sizes,
 )
-from tests.support.cases import GROUPS, SEEDS, SIMT, Way, changed, only_launch, refusal
+from tests.support.cases import GROUPS, SEEDS, SIMT, Way, changed, only_launch
 from tests.support.compare import RUNTIME
+from tests.support.factories import refused
 from tests.support.floats import Doubles
 
 NODE = Activation(op="GELU", options={"approximate": False}).node()
@@ -36,10 +37,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
 }
 APPROXIMATE = pytest.mark.parametrize("approximate", [False, True], ids=["exact", "tanh"])
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
+test_refusal = refused(REFUSALS)
 
 
 @pytest.mark.parametrize(("approximate", "macro"), [(False, "IS_GELU"), (True, "IS_GELU_TANH")])

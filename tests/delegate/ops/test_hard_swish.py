@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Node, ops
 from tests.support.activations import (
@@ -21,14 +19,13 @@ from tests.support.activations import (
 )
 from tests.support.cases import (
     GROUPS,
-    SEEDS,
     SIMT,
     Way,
     changed,
     only_launch,
     quantization,
-    refusal,
 )
+from tests.support.factories import drawn, exact, refused
 from tests.support.floats import Doubles
 
 NODE = Activation(op="HARD_SWISH").node()
@@ -50,10 +47,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     ),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
+test_refusal = refused(REFUSALS)
 
 
 def test_launch() -> None:
@@ -67,11 +61,7 @@ CASES = [
     for scales in ((0.1, 0.07), (0.02, 0.02), (1.0, 0.3), (0.004, 1.0), (0.0001, 7.0), (30.0, 1.0))
 ]
 
-
-@pytest.mark.parametrize("way", GROUPS, ids=str)
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_every_value(case: Activation, way: Way, device: DeviceInfo) -> None:
-    assert_every_value(case, device, way)
+test_every_value = exact(CASES, GROUPS, assert_every_value)
 
 
 def sizes(values: Doubles) -> Doubles:
@@ -92,6 +82,4 @@ def test_shapes_of_floats(shape: tuple[int, ...], device: DeviceInfo) -> None:
     assert_float_function(case, device, SIMT, sizes)
 
 
-@given(case=activations("HARD_SWISH", ["uint8", "int8"]), way=st.sampled_from(GROUPS), seed=SEEDS)
-def test_drawn_hard_swish(device: DeviceInfo, case: Activation, way: Way, seed: int) -> None:
-    assert_drawn(case, device, way, seed)
+test_drawn_hard_swish = drawn(activations("HARD_SWISH", ["uint8", "int8"]), GROUPS, assert_drawn)

@@ -23,10 +23,10 @@ from tests.support.cases import (
     changed,
     only_launch,
     quantization,
-    refusal,
     zero_points,
 )
 from tests.support.compare import Arrays
+from tests.support.factories import exact, refused
 from tests.support.floats import assert_float_or_refused, assert_float_ways
 from tests.support.model import chain_model, op, t
 
@@ -92,11 +92,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     "no_output": (replace(NODE, outputs=()), "0 outputs: 1 is expected"),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
-
+test_refusal = refused(REFUSALS)
 
 SHAPES = [(1, 1), (1, 2), (63, 3), (64, 3), (65, 3), (2, 3, 5, 7), (17,), (3, 1001)]
 CASES = [
@@ -109,11 +105,7 @@ CASES = [
     *(Norm(shape=(500, 4), dtype="int8", zero=zero) for zero in (0, 127)),
 ]
 
-
-@pytest.mark.parametrize("way", GROUPS, ids=str)
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_l2_normalization(case: Norm, way: Way, device: DeviceInfo) -> None:
-    assert_exact_way(case.model(), device, way)
+test_l2_normalization = exact(CASES, GROUPS)
 
 
 @pytest.mark.parametrize("way", GROUPS, ids=str)

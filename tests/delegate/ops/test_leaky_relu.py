@@ -28,8 +28,8 @@ from tests.support.cases import (
     changed,
     only_launch,
     quantization,
-    refusal,
 )
+from tests.support.factories import exact, refused
 
 LEAKY = Activation(op="LEAKY_RELU", options={"alpha": 0.2})
 NODE = LEAKY.node()
@@ -57,10 +57,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     ),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
+test_refusal = refused(REFUSALS)
 
 
 def test_launch() -> None:
@@ -82,11 +79,7 @@ CASES = [
     for alpha in (0.2, 0.01, -0.5, -1.7, 3.0)
 ]
 
-
-@pytest.mark.parametrize("way", GROUPS, ids=str)
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_every_value(case: Activation, way: Way, device: DeviceInfo) -> None:
-    assert_every_value(case, device, way)
+test_every_value = exact(CASES, GROUPS, assert_every_value)
 
 
 @pytest.mark.parametrize("way", GROUPS, ids=str)

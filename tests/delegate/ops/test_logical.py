@@ -22,8 +22,8 @@ from tests.support.cases import (
     assert_exact_way,
     changed,
     only_launch,
-    refusal,
 )
+from tests.support.factories import refused
 from tests.support.model import chain_model, op, t
 from tests.support.pairs import STRETCHES, Case, cases
 
@@ -66,10 +66,7 @@ REFUSALS = {
     "not_empty": (changed(inverted((3,)), 0, shape=(0,)), "shape 0: it is empty"),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
+test_refusal = refused(REFUSALS)
 
 
 @pytest.mark.parametrize("way", [PLAIN, LANES_8], ids=str)

@@ -7,8 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Node, ops
 from tests.support.activations import (
@@ -23,14 +21,13 @@ from tests.support.activations import (
 )
 from tests.support.cases import (
     GROUPS,
-    SEEDS,
     SIMT,
     Way,
     changed,
     only_launch,
     quantization,
-    refusal,
 )
+from tests.support.factories import drawn, exact, refused
 from tests.support.floats import Doubles
 
 FIXED = {"uint8": (1 / 256, 0), "int8": (1 / 256, -128), "int16": (2.0**-15, 0)}
@@ -60,10 +57,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     ),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
+test_refusal = refused(REFUSALS)
 
 
 def test_launches() -> None:
@@ -78,11 +72,7 @@ CASES = [
     *(logistic("int16", scale) for scale in (2.0**-12, 2.0**-11, 2.0**-13, 0.0003, 0.01, 1e-6)),
 ]
 
-
-@pytest.mark.parametrize("way", GROUPS, ids=str)
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_every_value(case: Activation, way: Way, device: DeviceInfo) -> None:
-    assert_every_value(case, device, way)
+test_every_value = exact(CASES, GROUPS, assert_every_value)
 
 
 def shares(values: Doubles) -> Doubles:
@@ -102,10 +92,6 @@ def test_shapes_of_floats(shape: tuple[int, ...], device: DeviceInfo) -> None:
     assert_float_function(case, device, SIMT, shares)
 
 
-@given(
-    case=activations("LOGISTIC", ["uint8", "int8", "int16"], FIXED),
-    way=st.sampled_from(GROUPS),
-    seed=SEEDS,
+test_drawn_logistic = drawn(
+    activations("LOGISTIC", ["uint8", "int8", "int16"], FIXED), GROUPS, assert_drawn
 )
-def test_drawn_logistic(device: DeviceInfo, case: Activation, way: Way, seed: int) -> None:
-    assert_drawn(case, device, way, seed)

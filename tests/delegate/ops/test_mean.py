@@ -7,17 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
 
 from delegate import DeviceInfo, Node, ops
 from tests.support.cases import (
-    DRAWN_WAYS,
     LANES_2,
     LANES_4,
     LANES_8,
     LANES_16,
     PLAIN,
-    SEEDS,
     SIMT,
     WAYS,
     Way,
@@ -25,8 +22,8 @@ from tests.support.cases import (
     changed,
     only_launch,
     quantization,
-    refusal,
 )
+from tests.support.factories import drawn, refused
 from tests.support.reductions import (
     SHAPES,
     Reducing,
@@ -141,11 +138,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     "no_output": (replace(NODE, outputs=()), "0 outputs: 1 is expected"),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
-
+test_refusal = refused(REFUSALS)
 
 BASIC = [
     *(
@@ -217,6 +210,4 @@ def test_more_rounds_than_some_drivers_make(device: DeviceInfo) -> None:
             assert_exact_way(Reducing(shape=shape, axes=axes).model(), device, way)
 
 
-@given(case=reductions(("MEAN",), DTYPES), way=DRAWN_WAYS, seed=SEEDS)
-def test_drawn(device: DeviceInfo, case: Reducing, way: Way, seed: int) -> None:
-    assert_reduces_or_refused(case, device, way, seed)
+test_drawn = drawn(reductions(("MEAN",), DTYPES), WAYS, assert_reduces_or_refused)

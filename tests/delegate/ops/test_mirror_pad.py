@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
-from delegate import DeviceInfo, Node
-from tests.support.cases import LANES_8, SEEDS, Way, changed, refusal
+from delegate import Node
+from tests.support.cases import changed
+from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import op
 from tests.support.moves import (
     ANY,
@@ -70,21 +69,11 @@ CASES = {
     "large": mirrored((1, 33, 37, 5), [[0, 0], [3, 3], [3, 3], [0, 0]]),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
-
-
-@pytest.mark.parametrize("way", MOVE_WAYS, ids=str)
-@pytest.mark.parametrize("case", CASES)
-def test_exact(device: DeviceInfo, case: str, way: Way) -> None:
-    assert_moved(device, CASES[case], way)
-
-
-@pytest.mark.parametrize("dtype", ANY)
-def test_types(device: DeviceInfo, dtype: str) -> None:
-    assert_moved(device, mirrored((3, 4), [[1, 2], [3, 0]], "REFLECT", dtype), LANES_8)
+test_refusal = refused(REFUSALS)
+test_exact = exact(CASES, MOVE_WAYS, assert_moved)
+test_types = types(
+    lambda dtype: mirrored((3, 4), [[1, 2], [3, 0]], "REFLECT", dtype), ANY, assert_moved
+)
 
 
 @st.composite
@@ -96,6 +85,4 @@ def nodes(draw: st.DrawFn) -> Node:
     return mirrored(tuple(shape), amounts, mode, draw(st.sampled_from(ANY)))
 
 
-@given(node=nodes(), way=st.sampled_from(MOVE_WAYS), seed=SEEDS)
-def test_drawn(device: DeviceInfo, node: Node, way: Way, seed: int) -> None:
-    assert_moved_or_refused(device, node, way, seed)
+test_drawn = drawn(nodes(), MOVE_WAYS, assert_moved_or_refused)

@@ -7,13 +7,13 @@ import math
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from delegate import DeviceInfo, Node
-from tests.support.cases import GROUPS, LANES_8, SEEDS, Way, assert_exact_way, changed, refusal
+from tests.support.cases import GROUPS, SEEDS, Way, assert_exact_way, changed
+from tests.support.factories import exact, refused, types
 from tests.support.model import chain_model, op, t
 from tests.support.moves import (
     like,
@@ -83,25 +83,18 @@ def indices_for(node: Node, seed: int = 0) -> list[list[NDArray[Any]]]:
     return sets
 
 
-def assert_same_ones(device: DeviceInfo, node: Node, way: Way, seed: int = 0) -> None:
+def assert_same_ones(node: Node, device: DeviceInfo, way: Way, seed: int = 0) -> None:
     model = chain_model([node])
     assert assert_exact_way(model, device, way, inputs=indices_for(node, seed)) == {"plain"}
 
 
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
-
-
-@pytest.mark.parametrize("way", GROUPS, ids=str)
-@pytest.mark.parametrize("case", CASES)
-def test_exact(device: DeviceInfo, case: str, way: Way) -> None:
-    assert_same_ones(device, CASES[case], way)
-
-
-@pytest.mark.parametrize("dtype", ["uint8", "int8", "int32", "int64", "float32", "bool"])
-def test_types(device: DeviceInfo, dtype: str) -> None:
-    assert_same_ones(device, one_hot((3, 5), 4, dtype=dtype), LANES_8)
+test_refusal = refused(REFUSALS)
+test_exact = exact(CASES, GROUPS, assert_same_ones)
+test_types = types(
+    lambda dtype: one_hot((3, 5), 4, dtype=dtype),
+    ["uint8", "int8", "int32", "int64", "float32", "bool"],
+    assert_same_ones,
+)
 
 
 @given(
@@ -126,4 +119,4 @@ def test_drawn(
     seed: int,
 ) -> None:
     node = one_hot(tuple(shape), depth, min(axis, len(shape)), dtype, index, is_computed)
-    assert_same_ones(device, node, way, seed)
+    assert_same_ones(node, device, way, seed)

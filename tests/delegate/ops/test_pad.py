@@ -17,9 +17,9 @@ from tests.support.cases import (
     Way,
     changed,
     only_launch,
-    refusal,
     zero_points,
 )
+from tests.support.factories import exact, refused, types
 from tests.support.model import op, t
 from tests.support.moves import (
     ANY,
@@ -100,26 +100,14 @@ CASES = {
     "value_of_a_picture": pad((2, 5, 7, 8), [[0, 0], [1, 1], [2, 0], [0, 0]], value=255),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
-
-
-@pytest.mark.parametrize("way", MOVE_WAYS, ids=str)
-@pytest.mark.parametrize("case", CASES)
-def test_exact(device: DeviceInfo, case: str, way: Way) -> None:
-    assert_moved(device, CASES[case], way)
-
-
-@pytest.mark.parametrize("dtype", ANY)
-def test_types(device: DeviceInfo, dtype: str) -> None:
-    assert_moved(device, pad((3, 4), [[1, 2], [0, 3]], dtype), LANES_8)
+test_refusal = refused(REFUSALS)
+test_exact = exact(CASES, MOVE_WAYS, assert_moved)
+test_types = types(lambda dtype: pad((3, 4), [[1, 2], [0, 3]], dtype), ANY, assert_moved)
 
 
 @pytest.mark.parametrize("dtype", ANY)
 def test_types_of_values(device: DeviceInfo, dtype: str) -> None:
-    assert_moved(device, pad((3, 4), [[1, 2], [0, 3]], dtype, value=1), SIMT)
+    assert_moved(pad((3, 4), [[1, 2], [0, 3]], dtype, value=1), device, SIMT)
 
 
 def test_launch() -> None:
@@ -176,4 +164,4 @@ def test_drawn(
         list(pair) for pair in zip(counts[5 : 5 + rank], counts[10 : 10 + rank], strict=True)
     ]
     zero = data.draw(zero_points(dtype)) if dtype in ("uint8", "int8") else 0
-    assert_moved_or_refused(device, pad(shape, amounts, dtype, zero, value), way, seed)
+    assert_moved_or_refused(pad(shape, amounts, dtype, zero, value), device, way, seed)

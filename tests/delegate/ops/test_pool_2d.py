@@ -20,17 +20,15 @@ from tests.support.cases import (
     LANES_8,
     LANES_16,
     PLAIN,
-    SEEDS,
     SIMT,
+    WAYS,
     Way,
-    assert_exact_or_refused,
     assert_exact_way,
     changed,
     forced,
     only_launch,
     output_size,
     quantization,
-    refusal,
     scales,
     zero_points,
 )
@@ -44,7 +42,8 @@ from tests.support.compare import (
     refusals,
     sum_bound,
 )
-from tests.support.floats import assert_float_or_refused, assert_float_ways, exact
+from tests.support.factories import drawn, refused
+from tests.support.floats import assert_float_or_refused, assert_float_ways, exact_doubles
 from tests.support.model import chain_model, op, t
 
 OPS = ("AVERAGE_POOL_2D", "MAX_POOL_2D")
@@ -238,11 +237,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     "no_output": (replace(NODE, outputs=()), "0 outputs: 1 is expected"),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
-
+test_refusal = refused(REFUSALS)
 
 GEOMETRY = [
     Pool(size=size, window=window, stride=stride, padding=padding, batch=batch)
@@ -344,7 +339,7 @@ def l2_bounds(case: Pool) -> Callable[[Arrays], Bounds]:
 
     def bounds(inputs: Arrays) -> Bounds:
         squares = inputs[0].astype(np.float64) ** 2
-        roots = np.sqrt(exact(average, squares)[0])
+        roots = np.sqrt(exact_doubles(average, squares)[0])
         # Squares of less than 2^-63 are no normal floats.
         return [sum_bound(roots, case.window[0] * case.window[1]) + 2.0**-62]
 
@@ -390,9 +385,7 @@ def pools(draw: st.DrawFn) -> Pool:
     return case if fits else replace(case, padding="SAME")
 
 
-@given(case=pools(), way=DRAWN_WAYS, seed=SEEDS)
-def test_drawn_pool_2d(device: DeviceInfo, case: Pool, way: Way, seed: int) -> None:
-    assert_exact_or_refused(case.model(), device, way, seed)
+test_drawn_pool_2d = drawn(pools(), WAYS)
 
 
 @given(case=pools(), way=DRAWN_WAYS)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Node, ops
@@ -18,10 +17,8 @@ from tests.support.cases import (
     DTYPES,
     GROUPS,
     LANES_8,
-    SEEDS,
     SIMT,
     Way,
-    assert_exact_or_refused,
     assert_exact_way,
     changed,
     integers,
@@ -31,6 +28,7 @@ from tests.support.cases import (
     scales,
     zero_points,
 )
+from tests.support.factories import drawn, exact, refused
 from tests.support.model import chain_model, const, op, t
 
 
@@ -141,10 +139,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     "no_output": (replace(NODE, outputs=()), "0 outputs: 1 is expected"),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
+test_refusal = refused(REFUSALS)
 
 
 HAS_INT16 = installed_rules().newer_types
@@ -188,11 +183,7 @@ CASES = [
 ]
 WAYS = (*GROUPS, replace(LANES_8, name="lanes8-plain", alternative="plain"))
 
-
-@pytest.mark.parametrize("way", WAYS, ids=str)
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_prelu(case: Prelu, way: Way, device: DeviceInfo) -> None:
-    assert_exact_way(case.model(), device, way)
+test_prelu = exact(CASES, WAYS)
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
@@ -245,6 +236,4 @@ def prelus(draw: st.DrawFn) -> Prelu:
     )
 
 
-@given(case=prelus(), way=st.sampled_from(WAYS), seed=SEEDS)
-def test_drawn_prelu(device: DeviceInfo, case: Prelu, way: Way, seed: int) -> None:
-    assert_exact_or_refused(case.model(), device, way, seed)
+test_drawn_prelu = drawn(prelus(), WAYS)

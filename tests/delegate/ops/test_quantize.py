@@ -25,11 +25,11 @@ from tests.support.cases import (
     changed,
     only_launch,
     quantization,
-    refusal,
     scales,
     zero_points,
 )
 from tests.support.compare import interpreter
+from tests.support.factories import refused
 from tests.support.model import chain_model, op, t
 
 
@@ -152,10 +152,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     "no_output": (replace(NODE, outputs=()), "0 outputs: 1 is expected"),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
+test_refusal = refused(REFUSALS)
 
 
 def skip_unless_known(model: bytes) -> None:

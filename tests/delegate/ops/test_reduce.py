@@ -26,6 +26,7 @@ from tests.support.cases import (
     refusal,
 )
 from tests.support.compare import RUNTIME
+from tests.support.factories import refused
 from tests.support.reductions import (
     SHAPES,
     Reducing,
@@ -119,10 +120,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     "computed_axes": (changed(SUM, 1, data=None), "axes are not constant"),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
+test_refusal = refused(REFUSALS)
 
 
 def test_older_sums_of_int16_are_refused() -> None:

@@ -28,9 +28,9 @@ from tests.support.cases import (
     forced,
     only_launch,
     quantization,
-    refusal,
 )
 from tests.support.compare import assert_within
+from tests.support.factories import exact, refused
 
 NAMES = ("RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1")
 
@@ -69,11 +69,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     ),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
-
+test_refusal = refused(REFUSALS)
 
 CASES = [
     *(
@@ -89,11 +85,7 @@ CASES = [
     ),
 ]
 
-
-@pytest.mark.parametrize("way", GROUPS, ids=str)
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_every_value(case: Activation, way: Way, device: DeviceInfo) -> None:
-    assert_every_value(case, device, way)
+test_every_value = exact(CASES, GROUPS, assert_every_value)
 
 
 @pytest.mark.parametrize("way", GROUPS, ids=str)

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Node, Tensor, ops
-from tests.support.cases import SIMT, assert_exact_way, changed, refusal
+from tests.support.cases import SIMT, assert_exact_way, changed
+from tests.support.factories import refused
 from tests.support.model import chain_model, const, op, t
 from tests.support.moves import ANY
 
@@ -85,10 +86,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     "no_output": (replace(NODE, outputs=()), "0 outputs: 1 is expected"),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
+test_refusal = refused(REFUSALS)
 
 
 @pytest.mark.parametrize("shape_input", [False, True], ids=["option", "input"])

@@ -7,23 +7,20 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
 
 from delegate import DeviceInfo, Node, ops
 from tests.support.cases import (
-    DRAWN_WAYS,
     LANES_8,
     LANES_16,
     PLAIN,
-    SEEDS,
     SIMT,
+    WAYS,
     Way,
-    assert_exact_or_refused,
     assert_exact_way,
     changed,
     only_launch,
-    refusal,
 )
+from tests.support.factories import drawn, refused
 from tests.support.model import op
 from tests.support.resizing import CENTERS, SIZES, Resizing, resizings
 
@@ -127,10 +124,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     "one_input": (op("RESIZE_BILINEAR", NODE.inputs[:1], NODE.outputs), "1 inputs: 2 expected"),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusals(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
+test_refusals = refused(REFUSALS)
 
 
 @pytest.mark.parametrize("way", [PLAIN, SIMT, LANES_8, LANES_16], ids=str)
@@ -149,6 +143,4 @@ def test_what_short_sums_fit_the_others_give_too(device: DeviceInfo, dtype: str)
     assert assert_exact_way(case.model(), device, VECTOR) == {"vector 8"}
 
 
-@given(case=resizings("RESIZE_BILINEAR", DTYPES), way=DRAWN_WAYS, seed=SEEDS)
-def test_drawn(device: DeviceInfo, case: Resizing, way: Way, seed: int) -> None:
-    assert_exact_or_refused(case.model(), device, way, seed)
+test_drawn = drawn(resizings("RESIZE_BILINEAR", DTYPES), WAYS)

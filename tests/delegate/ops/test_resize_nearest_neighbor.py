@@ -7,25 +7,23 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
 
 from delegate import DeviceInfo, Node, ops
 from delegate.target import Rules
 from tests.support.cases import (
-    DRAWN_WAYS,
     GROUPS,
     LANES_8,
     PLAIN,
-    SEEDS,
     SIMT,
+    WAYS,
     Way,
-    assert_exact_or_refused,
     assert_exact_way,
     changed,
     only_launch,
     refusal,
 )
 from tests.support.compare import RUNTIME
+from tests.support.factories import drawn, refused
 from tests.support.model import chain_model
 from tests.support.resizing import CENTERS, SIZES, Resizing, resizings
 
@@ -74,10 +72,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     ),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusals(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
+test_refusals = refused(REFUSALS)
 
 
 def test_older_kernels_know_fewer_types() -> None:
@@ -111,6 +106,4 @@ def test_both_options(device: DeviceInfo) -> None:
         assert_exact_way(chain_model([both]), device)
 
 
-@given(case=resizings(OP, DTYPES), way=DRAWN_WAYS, seed=SEEDS)
-def test_drawn(device: DeviceInfo, case: Resizing, way: Way, seed: int) -> None:
-    assert_exact_or_refused(case.model(), device, way, seed)
+test_drawn = drawn(resizings(OP, DTYPES), WAYS)

@@ -6,13 +6,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
-from delegate import DeviceInfo, Node, ops
+from delegate import Node, ops
 from delegate.target import Rules
-from tests.support.cases import LANES_8, SEEDS, SIMT, Way, changed, only_launch, refusal
+from tests.support.cases import SIMT, changed, only_launch
+from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import op
 from tests.support.moves import (
     ANY,
@@ -51,21 +50,9 @@ CASES = {
     "long": backwards((4097,), [0]),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
-
-
-@pytest.mark.parametrize("way", MOVE_WAYS, ids=str)
-@pytest.mark.parametrize("case", CASES)
-def test_exact(device: DeviceInfo, case: str, way: Way) -> None:
-    assert_moved(device, CASES[case], way)
-
-
-@pytest.mark.parametrize("dtype", ANY)
-def test_types(device: DeviceInfo, dtype: str) -> None:
-    assert_moved(device, backwards((3, 4, 5), [1], dtype), LANES_8)
+test_refusal = refused(REFUSALS)
+test_exact = exact(CASES, MOVE_WAYS, assert_moved)
+test_types = types(lambda dtype: backwards((3, 4, 5), [1], dtype), ANY, assert_moved)
 
 
 def test_the_first_axis_alone() -> None:
@@ -91,6 +78,4 @@ def nodes(draw: st.DrawFn) -> Node:
     return backwards(tuple(shape), axes, draw(st.sampled_from(ANY)))
 
 
-@given(node=nodes(), way=st.sampled_from(MOVE_WAYS), seed=SEEDS)
-def test_drawn(device: DeviceInfo, node: Node, way: Way, seed: int) -> None:
-    assert_moved_or_refused(device, node, way, seed)
+test_drawn = drawn(nodes(), MOVE_WAYS, assert_moved_or_refused)

@@ -23,8 +23,8 @@ from tests.support.cases import (
     assert_exact_way,
     changed,
     only_launch,
-    refusal,
 )
+from tests.support.factories import refused
 from tests.support.model import chain_model, const, op, t
 from tests.support.pairs import STRETCHES, Shape, stretched
 
@@ -95,10 +95,7 @@ REFUSALS = {
     "two_inputs": (replace(NODE, inputs=NODE.inputs[:2]), "2 inputs: 3 expected"),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
+test_refusal = refused(REFUSALS)
 
 
 @pytest.mark.parametrize("way", GROUPS, ids=str)

@@ -23,17 +23,15 @@ from tests.support.cases import (
     LANES_4,
     LANES_8,
     LANES_16,
-    SEEDS,
     SIMT,
+    WAYS,
     Way,
-    assert_exact_or_refused,
     assert_exact_way,
     changed,
     forced,
     integers,
     only_launch,
     quantization,
-    refusal,
     scales,
     zero_points,
 )
@@ -46,6 +44,7 @@ from tests.support.compare import (
     invoke,
     refusals,
 )
+from tests.support.factories import drawn, exact, refused
 from tests.support.floats import assert_float_or_refused, assert_float_ways
 from tests.support.model import chain_model, op, t
 
@@ -244,11 +243,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     "no_output": (replace(NODE, outputs=()), "0 outputs: 1 is expected"),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
-
+test_refusal = refused(REFUSALS)
 
 CASES = [
     *(
@@ -280,12 +275,7 @@ CASES = [
     ),
 ]
 
-
-@pytest.mark.parametrize("way", GROUPS, ids=str)
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_softmax(case: Softmax, way: Way, device: DeviceInfo) -> None:
-    assert_exact_way(case.model(), device, way)
-
+test_softmax = exact(CASES, GROUPS)
 
 ROWS = [
     *(
@@ -359,9 +349,7 @@ def softmaxes(draw: st.DrawFn) -> Softmax:
     )
 
 
-@given(case=softmaxes(), way=DRAWN_WAYS, seed=SEEDS)
-def test_drawn_softmax(device: DeviceInfo, case: Softmax, way: Way, seed: int) -> None:
-    assert_exact_or_refused(case.model(), device, way, seed)
+test_drawn_softmax = drawn(softmaxes(), WAYS)
 
 
 # Floats.

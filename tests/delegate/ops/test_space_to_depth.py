@@ -3,12 +3,9 @@
 
 from __future__ import annotations
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from delegate import DeviceInfo, Node
-from tests.support.cases import LANES_8, SEEDS, Way, changed, refusal
+from delegate import Node
+from tests.support.cases import changed
+from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import op
 from tests.support.moves import (
     BLOCK_TYPES,
@@ -45,23 +42,7 @@ REFUSALS = {
 }
 CASES = {name: blocks(*sizes) for name, sizes in BLOCKS.items()}
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
-
-
-@pytest.mark.parametrize("way", MOVE_WAYS, ids=str)
-@pytest.mark.parametrize("case", CASES)
-def test_exact(device: DeviceInfo, case: str, way: Way) -> None:
-    assert_moved(device, CASES[case], way)
-
-
-@pytest.mark.parametrize("dtype", BLOCK_TYPES)
-def test_types(device: DeviceInfo, dtype: str) -> None:
-    assert_moved(device, blocks(2, 3, 4, 5, 2, dtype), LANES_8)
-
-
-@given(node=drawn_blocks(blocks), way=st.sampled_from(MOVE_WAYS), seed=SEEDS)
-def test_drawn(device: DeviceInfo, node: Node, way: Way, seed: int) -> None:
-    assert_moved_or_refused(device, node, way, seed)
+test_refusal = refused(REFUSALS)
+test_exact = exact(CASES, MOVE_WAYS, assert_moved)
+test_types = types(lambda dtype: blocks(2, 3, 4, 5, 2, dtype), BLOCK_TYPES, assert_moved)
+test_drawn = drawn(drawn_blocks(blocks), MOVE_WAYS, assert_moved_or_refused)

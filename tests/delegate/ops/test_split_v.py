@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
-from delegate import DeviceInfo, Node
-from tests.support.cases import LANES_8, SEEDS, Way, changed, refusal
+from delegate import Node
+from tests.support.cases import changed
+from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import op
 from tests.support.moves import (
     ANY,
@@ -64,21 +63,13 @@ CASES = {
     "one_part": split((3, 5), [5]),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
-
-
-@pytest.mark.parametrize("way", MOVE_WAYS, ids=str)
-@pytest.mark.parametrize("case", CASES)
-def test_exact(device: DeviceInfo, case: str, way: Way) -> None:
-    assert_moved(device, CASES[case], way)
-
-
-@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int32", "int64", "float32"])
-def test_types(device: DeviceInfo, dtype: str) -> None:
-    assert_moved(device, split((3, 4, 10), [3, 7], dtype=dtype), LANES_8)
+test_refusal = refused(REFUSALS)
+test_exact = exact(CASES, MOVE_WAYS, assert_moved)
+test_types = types(
+    lambda dtype: split((3, 4, 10), [3, 7], dtype=dtype),
+    ["uint8", "int8", "int16", "int32", "int64", "float32"],
+    assert_moved,
+)
 
 
 @st.composite
@@ -91,6 +82,4 @@ def nodes(draw: st.DrawFn) -> Node:
     return split(tuple(shape), sizes, axis, draw(st.sampled_from(ANY)), hidden)
 
 
-@given(node=nodes(), way=st.sampled_from(MOVE_WAYS), seed=SEEDS)
-def test_drawn(device: DeviceInfo, node: Node, way: Way, seed: int) -> None:
-    assert_moved_or_refused(device, node, way, seed)
+test_drawn = drawn(nodes(), MOVE_WAYS, assert_moved_or_refused)

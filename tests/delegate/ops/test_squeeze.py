@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
-from delegate import DeviceInfo, Node, ops
-from tests.support.cases import GROUPS, LANES_8, SEEDS, SIMT, Way, changed, refusal
+from delegate import Node, ops
+from tests.support.cases import GROUPS, SIMT, changed
+from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import op
 from tests.support.moves import (
     ANY,
@@ -51,21 +50,9 @@ CASES = {
     "to_a_scalar": squeeze((1, 1)),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
-
-
-@pytest.mark.parametrize("way", GROUPS, ids=str)
-@pytest.mark.parametrize("case", CASES)
-def test_exact(device: DeviceInfo, case: str, way: Way) -> None:
-    assert_moved(device, CASES[case], way)
-
-
-@pytest.mark.parametrize("dtype", ANY)
-def test_types(device: DeviceInfo, dtype: str) -> None:
-    assert_moved(device, squeeze((1, 3, 1), (2,), dtype), LANES_8)
+test_refusal = refused(REFUSALS)
+test_exact = exact(CASES, GROUPS, assert_moved)
+test_types = types(lambda dtype: squeeze((1, 3, 1), (2,), dtype), ANY, assert_moved)
 
 
 def test_view() -> None:
@@ -82,6 +69,4 @@ def nodes(draw: st.DrawFn) -> Node:
     return squeeze(tuple(shape), tuple(dims), draw(st.sampled_from(ANY)))
 
 
-@given(node=nodes(), way=st.sampled_from(GROUPS), seed=SEEDS)
-def test_drawn(device: DeviceInfo, node: Node, way: Way, seed: int) -> None:
-    assert_moved_or_refused(device, node, way, seed)
+test_drawn = drawn(nodes(), GROUPS, assert_moved_or_refused)

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from types import EllipsisType
 
 import numpy as np
-import pytest
 from hypothesis import assume, given, reject
 from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Node
-from tests.support.cases import LANES_8, SEEDS, Way, changed, refusal
+from tests.support.cases import SEEDS, Way, changed
+from tests.support.factories import exact, refused, types
 from tests.support.model import op
 from tests.support.moves import (
     ANY,
@@ -118,23 +118,13 @@ CASES = {
     "long": strided((2, 9001), [slice(None), slice(None, None, -2)]),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
-
-
-@pytest.mark.parametrize("way", MOVE_WAYS, ids=str)
-@pytest.mark.parametrize("case", CASES)
-def test_exact(device: DeviceInfo, case: str, way: Way) -> None:
-    assert_moved(device, CASES[case], way)
-
-
-@pytest.mark.parametrize("dtype", ANY)
-def test_types(device: DeviceInfo, dtype: str) -> None:
-    assert_moved(
-        device, strided((4, 5, 6), [slice(1, 3), 2, slice(None, None, -1)], dtype), LANES_8
-    )
+test_refusal = refused(REFUSALS)
+test_exact = exact(CASES, MOVE_WAYS, assert_moved)
+test_types = types(
+    lambda dtype: strided((4, 5, 6), [slice(1, 3), 2, slice(None, None, -1)], dtype),
+    ANY,
+    assert_moved,
+)
 
 
 @st.composite
@@ -167,4 +157,4 @@ def nodes(draw: st.DrawFn) -> Node:
 @given(node=nodes(), way=st.sampled_from(MOVE_WAYS), seed=SEEDS)
 def test_drawn(device: DeviceInfo, node: Node, way: Way, seed: int) -> None:
     assume(0 not in node.outputs[0].shape)
-    assert_moved_or_refused(device, node, way, seed)
+    assert_moved_or_refused(node, device, way, seed)

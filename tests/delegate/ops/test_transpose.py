@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
-from delegate import DeviceInfo, Node
-from tests.support.cases import LANES_8, SEEDS, Way, changed, refusal
+from delegate import Node
+from tests.support.cases import changed
+from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import op
 from tests.support.moves import (
     ANY,
@@ -51,21 +50,9 @@ CASES = {
     "six": transpose((2, 3, 2, 3, 2, 3), [5, 3, 1, 0, 2, 4]),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
-
-
-@pytest.mark.parametrize("way", MOVE_WAYS, ids=str)
-@pytest.mark.parametrize("case", CASES)
-def test_exact(device: DeviceInfo, case: str, way: Way) -> None:
-    assert_moved(device, CASES[case], way)
-
-
-@pytest.mark.parametrize("dtype", ANY)
-def test_types(device: DeviceInfo, dtype: str) -> None:
-    assert_moved(device, transpose((3, 4, 5), [2, 0, 1], dtype), LANES_8)
+test_refusal = refused(REFUSALS)
+test_exact = exact(CASES, MOVE_WAYS, assert_moved)
+test_types = types(lambda dtype: transpose((3, 4, 5), [2, 0, 1], dtype), ANY, assert_moved)
 
 
 @st.composite
@@ -76,6 +63,4 @@ def nodes(draw: st.DrawFn) -> Node:
     return transpose(tuple(shape), order, draw(st.sampled_from(ANY)))
 
 
-@given(node=nodes(), way=st.sampled_from(MOVE_WAYS), seed=SEEDS)
-def test_drawn(device: DeviceInfo, node: Node, way: Way, seed: int) -> None:
-    assert_moved_or_refused(device, node, way, seed)
+test_drawn = drawn(nodes(), MOVE_WAYS, assert_moved_or_refused)

@@ -28,8 +28,8 @@ from tests.support.cases import (
     changed,
     only_launch,
     quantization,
-    refusal,
 )
+from tests.support.factories import refused
 from tests.support.floats import assert_float_or_refused, assert_float_ways
 from tests.support.transpose_conv import Spread, spreads
 
@@ -156,10 +156,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     "two_inputs": (replace(NODE, inputs=NODE.inputs[:2]), "2 inputs: 3 to 4 expected"),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
+test_refusal = refused(REFUSALS)
 
 
 # Its numbers.

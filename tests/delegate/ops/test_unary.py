@@ -36,6 +36,7 @@ from tests.support.cases import (
     quantization,
     refusal,
 )
+from tests.support.factories import refused
 from tests.support.model import chain_model, op, t
 
 EXACT = ("ABS", "NEG", "SQUARE", "FLOOR", "ROUND", "CEIL")
@@ -134,10 +135,7 @@ REFUSALS = {
     ),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
+test_refusal = refused(REFUSALS)
 
 
 @pytest.mark.parametrize("way", GROUPS, ids=str)

@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
-from delegate import DeviceInfo, Node
-from tests.support.cases import LANES_8, SEEDS, Way, changed, refusal
+from delegate import Node
+from tests.support.cases import changed
+from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import op
 from tests.support.moves import (
     ANY,
@@ -47,21 +46,13 @@ CASES = {
     "one": unpack((3, 1, 5), 1),
 }
 
-
-@pytest.mark.parametrize(("node", "reason"), REFUSALS.values(), ids=REFUSALS)
-def test_refusal(node: Node, reason: str) -> None:
-    assert refusal(node) == reason
-
-
-@pytest.mark.parametrize("way", MOVE_WAYS, ids=str)
-@pytest.mark.parametrize("case", CASES)
-def test_exact(device: DeviceInfo, case: str, way: Way) -> None:
-    assert_moved(device, CASES[case], way)
-
-
-@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int32", "float16", "float32", "bool"])
-def test_types(device: DeviceInfo, dtype: str) -> None:
-    assert_moved(device, unpack((4, 3, 5), 1, dtype), LANES_8)
+test_refusal = refused(REFUSALS)
+test_exact = exact(CASES, MOVE_WAYS, assert_moved)
+test_types = types(
+    lambda dtype: unpack((4, 3, 5), 1, dtype),
+    ["uint8", "int8", "int16", "int32", "float16", "float32", "bool"],
+    assert_moved,
+)
 
 
 @st.composite
@@ -71,6 +62,4 @@ def nodes(draw: st.DrawFn) -> Node:
     return unpack(tuple(shape), axis, draw(st.sampled_from(ANY)))
 
 
-@given(node=nodes(), way=st.sampled_from(MOVE_WAYS), seed=SEEDS)
-def test_drawn(device: DeviceInfo, node: Node, way: Way, seed: int) -> None:
-    assert_moved_or_refused(device, node, way, seed)
+test_drawn = drawn(nodes(), MOVE_WAYS, assert_moved_or_refused)
