@@ -29,10 +29,12 @@ from delegate import (
     list_devices,
     read_device_profile,
 )
+from delegate.child import stdout_kept_apart
 from label_image import flags, inputs, report, several_report, streams
 from label_image.classify import DelegateFailed, Job, PathRun, RunError, reason_of, run_path
 from label_image.compare import compare, distances
-from label_image.decoder import DecoderFailed, Format
+from label_image.decoder import Format
+from label_image.decoders import DecoderFailed
 from label_image.default_model import DefaultModelError
 from label_image.feeds import Feeds, feeds_of, main_values, scale_of, warn_of_zeros
 from label_image.flags import Settings, UsageError
@@ -83,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         interrupted = stack.enter_context(_interrupts())
         out = sys.stdout
         if settings.json == "-":
-            out = stack.enter_context(streams.stdout_kept_apart())
+            out = stack.enter_context(stdout_kept_apart())
         stack.enter_context(streams.logging_to(sys.stdout, sys.stderr, settings.verbose))
         try:
             return _command(settings, out, interrupted)
@@ -385,16 +387,13 @@ def _job(
     opencl = None
     if settings.use_gpu and not settings.external_delegate_path:
         device = settings.device or os.environ.get(DEVICE_VARIABLE) or None
-        profile = settings.device_profile
-        if profile is not None and profile.endswith(".toml"):
-            profile = os.path.abspath(profile)  # a child process has another current folder
         opencl = {
             "device": int(device) if device and device.isdecimal() else device,
             "exclude_ops": inputs.known_ops(settings.exclude_ops, graph),
             "min_nodes_per_partition": settings.min_nodes_per_partition,
             "max_delegated_partitions": settings.max_delegated_partitions,
             "tune": settings.tune,
-            "device_profile": profile,
+            "device_profile": settings.device_profile,
         }
     if settings.profiling:
         log.warning("TFLite's Python runtime times no nodes on the CPU: only OpenCL's are shown")

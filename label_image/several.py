@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from delegate import Graph, NoDeviceError
 from label_image.classify import DelegateFailed, Job, RunError, reason_of
 from label_image.compare import Difference, difference, judged
-from label_image.decoder import Decoded, Decoders, Format
+from label_image.decoder import Format
+from label_image.decoders import Decoded, Decoders
 from label_image.open_path import OpenPath, Outputs, open_path
 from tflite_opencl.common.runtime import Runtime
 

@@ -24,7 +24,7 @@ from rich.text import Text
 
 from tflite_opencl.common.fetch import Progress
 
-_WORDS = {"WARNING": "WARN", "CRITICAL": "FATAL"}
+_LEVEL_NAMES = {"WARNING": "WARN", "CRITICAL": "FATAL"}
 
 
 # Consoles of progress bars that are on the terminal now: lines go above the bar.
@@ -78,21 +78,6 @@ def logging_to(out: TextIO, err: TextIO, verbose: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def stdout_kept_apart() -> Iterator[TextIO]:
-    """Give a private stdout, while what others write there, drivers too, goes to stderr."""
-    sys.stdout.flush()
-    own = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        with open(os.dup(own), "w", encoding="utf-8") as stream:
-            yield stream
-    finally:
-        sys.stdout.flush()
-        os.dup2(own, 1)
-        os.close(own)
-
-
-@contextlib.contextmanager
 def progress(what: str) -> Iterator[Progress]:
     """Give a function that shows a progress bar on stderr from its first call on."""
     with contextlib.ExitStack() as stack:
@@ -142,7 +127,7 @@ class _Formatter(logging.Formatter):
         text = super().format(record)
         if record.levelno == logging.DEBUG:
             return text  # tables
-        return f"{_WORDS.get(record.levelname, record.levelname)}: {text}"
+        return f"{_LEVEL_NAMES.get(record.levelname, record.levelname)}: {text}"
 
 
 class _Handler(logging.Handler):

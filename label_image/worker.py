@@ -7,22 +7,18 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import io
 import json
 import logging
-import os
-import signal
-import subprocess
 import sys
-from dataclasses import asdict, replace
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from delegate import NoDeviceError, Verdict, read_model
+from delegate.child import Child, command_of, signal_name, stdout_kept_apart
 from label_image import streams
 from label_image.classify import (
     DelegateFailed,
@@ -38,9 +34,6 @@ from tflite_opencl.common.timing import Times
 
 stdout = logging.getLogger("label_image.stdout")
 
-# A process inside a hung driver may not even end by SIGKILL: it is not waited for longer.
-_LAST_WAIT_SECONDS = 5.0
-
 
 def run_in_child(job: Job, timeout_seconds: float, command: list[str] | None = None) -> PathRun:
     """Return what run_path gives in a child process; the child's own lines go to stderr.
@@ -50,27 +43,17 @@ def run_in_child(job: Job, timeout_seconds: float, command: list[str] | None = N
         NoDeviceError: there is no OpenCL device, or not the wanted one.
         RunError: TFLite cannot run the model, whatever runs it.
     """
-    if isinstance(job.model, str):
-        job = replace(job, model=os.path.abspath(job.model))
-    request = json.dumps(_packed(asdict(job)))
-    child = subprocess.Popen(
-        command or [sys.executable, "-m", "label_image.worker"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        # `-m` looks in the current folder first: there it must find this package and no other.
-        cwd=Path(__file__).resolve().parent.parent,
-        start_new_session=True,
-    )
+    request = json.dumps(_packed(asdict(job))).encode()
+    child = Child(command or command_of("label_image.worker"))
     try:
-        answer, _ = child.communicate(request.encode(), timeout_seconds)
-    except subprocess.TimeoutExpired:
+        answer, _, is_in_time = child.communicate(request, timeout_seconds)
+    finally:
+        code = child.close()
+    if not is_in_time:
         raise DelegateFailed(
             f"the OpenCL run was ended after {timeout_seconds:g} seconds (--device_timeout)"
-        ) from None
-    finally:
-        _end(child)
-    if child.returncode < 0:
-        name = signal.Signals(-child.returncode).name
+        )
+    if code is not None and (name := signal_name(code)):
         raise DelegateFailed(f"the OpenCL run's process died ({name})")
     try:
         reply = json.loads(answer)
@@ -81,7 +64,7 @@ def run_in_child(job: Job, timeout_seconds: float, command: list[str] | None = N
             return _run_from(content)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DelegateFailed(
-            f"the OpenCL run's process ended with code {child.returncode} and without a result"
+            f"the OpenCL run's process ended with code {code} and without a result"
         ) from error
     errors = {"no_device": NoDeviceError, "cannot_run": RunError}
     raise errors.get(kind, DelegateFailed)(content)
@@ -90,7 +73,7 @@ def run_in_child(job: Job, timeout_seconds: float, command: list[str] | None = N
 def main() -> int:
     """Run the job on stdin, and answer on stdout with what came of it."""
     collected = io.StringIO()
-    with streams.stdout_kept_apart() as answer:
+    with stdout_kept_apart() as answer:
         job = _job_from(json.loads(sys.stdin.read()))
         with streams.logging_to(collected, sys.stderr, job.verbose):
             kind, content = _outcome(job)
@@ -109,18 +92,6 @@ def _outcome(job: Job) -> tuple[str, Any]:
             logging.getLogger("label_image").debug("", exc_info=True)
         return "cannot_run" if isinstance(error, RunError) else "failed", reason_of(error)
     return "run", _packed(asdict(run))
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """End the child and all that it started, a compiler for example."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        child.wait(_LAST_WAIT_SECONDS)
-    for pipe in (child.stdin, child.stdout):
-        if pipe is not None:
-            with contextlib.suppress(OSError):
-                pipe.close()
 
 
 def _packed(value: Any) -> Any:

@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 COMMANDS = ("label_image", "benchmarks", "tflite_opencl", "delegate_test")
 # Layer of `delegate` -> the layers it may import; a layer is a file or a folder, with its own.
 LAYERS = {
+    "child": "",
     "errors": "",
     "cache": "errors",
     "profiles": "errors",
@@ -31,7 +32,7 @@ LAYERS = {
     "compiler": "errors graph launch ops passes target",
     "tflite": "errors graph launch target",
     "runtime": "cache errors graph launch profiles",
-    "probe": "cache errors graph launch ops profiles runtime",
+    "probe": "cache child errors graph launch ops profiles runtime",
     "tune": "cache errors graph launch",
     "engine": "compiler errors graph launch probe profiles runtime target tune",
     "options": "tune",
@@ -116,7 +117,8 @@ def test_layers(path: Path) -> None:
 )
 def test_commands_use_public_names(path: Path) -> None:
     for module, names in _imports(path):
-        if module.split(".")[0] == "delegate":
+        # How a child process is run is no part of the public interface, but the commands run some.
+        if module.split(".")[0] == "delegate" and module != "delegate.child":
             assert module == "delegate"
             assert set(names) <= set(delegate.__all__)
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
 import sys
 import tempfile
 from dataclasses import asdict, dataclass
@@ -29,9 +27,9 @@ from delegate import (
     list_devices,
     list_platforms,
 )
+from delegate.child import answer, ask
 
 TIMEOUT_SECONDS = 180
-_ANSWER = "answer: "  # the child's line begins so: a driver may write to stdout, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,32 +100,17 @@ def _tuples(record: dict[str, Any]) -> dict[str, Any]:
 
 def _ask(*question: str, **environment: str) -> tuple[Any, str | None]:
     """Return the child's answer, or None and how it ended."""
-    # From a checkout the package is on no path a child would have by itself.
-    paths = [str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", "")]
-    path = os.pathsep.join(filter(None, paths))
-    try:
-        child = subprocess.run(
-            [sys.executable, "-m", "tflite_opencl.drivers", *question],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=TIMEOUT_SECONDS,
-            env=os.environ | {"PYTHONPATH": path} | environment,
-        )
-    except subprocess.TimeoutExpired:
+    child = ask("tflite_opencl.drivers", *question, seconds=TIMEOUT_SECONDS, **environment)
+    if child.texts:
+        return json.loads(child.texts[0]), None
+    if child.code is None:
         return None, f"it gave no answer within {TIMEOUT_SECONDS} s"
-    for line in child.stdout.splitlines():
-        if line.startswith(_ANSWER):
-            return json.loads(line.removeprefix(_ANSWER)), None
-    lines = [line.strip() for line in child.stderr.splitlines() if line.strip()]
-    told = f": {lines[-1]}" if lines else ""
-    if child.returncode < 0:
-        return None, f"it died with {signal.Signals(-child.returncode).name}{told}"
-    return None, f"it ended with code {child.returncode}{told}"
+    if child.signal is not None:
+        return None, f"it died with {child.signal}{child.told}"
+    return None, f"it ended with code {child.code}{child.told}"
 
 
-def _answer(question: str, *arguments: str) -> Any:
+def _found(question: str, *arguments: str) -> Any:
     if question == "alone":
         # pyopencl's wheels have a driver folder of their own, which their loader reads later.
         os.environ["PYOPENCL_HOME"] = os.environ["OCL_ICD_VENDORS"]
@@ -154,8 +137,7 @@ def _answer(question: str, *arguments: str) -> Any:
 
 def main() -> int:
     """Answer the question of the arguments."""
-    sys.stdout.write(f"\n{_ANSWER}{json.dumps(_answer(*sys.argv[1:]))}\n")
-    sys.stdout.flush()  # a driver may end the process on its way out
+    answer(json.dumps(_found(*sys.argv[1:])))
     return 0
 
 

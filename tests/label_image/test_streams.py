@@ -69,18 +69,6 @@ def test_writing_says_whether_somebody_reads() -> None:
         assert not streams.write(stream, "second")
 
 
-def test_stdout_kept_apart_takes_what_others_write_to_stderr(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    with streams.stdout_kept_apart() as own:
-        streams.write(own, "{}")
-        os.write(1, b"a driver's chatter\n")
-    os.write(1, b"afterwards\n")
-    out, err = capfd.readouterr()
-    assert out == "{}\nafterwards\n"
-    assert err == "a driver's chatter\n"
-
-
 def test_a_progress_bar_shows_nothing_before_its_first_step(
     capfd: pytest.CaptureFixture[str],
 ) -> None:

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pictures decoded and resized in child processes, handed over in the order they were asked for.
+
+decoder.py is what such a child runs.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.child import Child, command_of, signal_name
+from label_image.decoder import Format
+
+# Names a child knows beyond the one it works on: few enough to fit into a pipe, so that neither
+# side ever waits for the other to read.
+_AHEAD = 3
+_PIPE_BYTES = 1 << 20  # where the system allows it, so that a child can finish some tensors ahead
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """What came of one picture."""
+
+    path: str
+    seconds: float = 0.0  # of one process
+    error: str = ""  # one line; "" = the tensor is there
+    warnings: Sequence[str] = ()
+
+
+class DecoderFailed(Exception):
+    """No picture at all can be decoded; the text is one line that says why."""
+
+
+class Decoders:
+    """The child processes, started as they are needed."""
+
+    def __init__(
+        self,
+        paths: Iterable[str],
+        format: Format,
+        processes: int | None = None,
+        command: Sequence[str] | None = None,
+    ) -> None:
+        """`processes`: None: as many as this process may use cores."""
+        self._paths = iter(paths)
+        self._request = json.dumps(asdict(format))
+        self._command = command or command_of("label_image.decoder")
+        self._children: list[_Decoder | None] = [None] * (processes or core_count())
+        self._sent = self._received = 0  # pictures; number n is child n % len's
+        self.is_closed = False
+
+    @property
+    def processes(self) -> int:
+        """Count the children that were started."""
+        return sum(child is not None for child in self._children)
+
+    def next_into(self, tensor: NDArray[Any]) -> Decoded | None:
+        """Fill the tensor with the next picture; None after the last.
+
+        Raises:
+            DecoderFailed: a child cannot even start, or talks nonsense.
+        """
+        most = self._received + len(self._children) * (1 + _AHEAD)
+        while self._sent < most and (path := next(self._paths, None)) is not None:
+            self._child(self._sent).send(path)
+            self._sent += 1
+        if self._received == self._sent:
+            return None
+        child = self._child(self._received)
+        self._received += 1
+        decoded = child.receive(tensor.reshape(-1).view(np.uint8).data)
+        if decoded is None:
+            decoded = self._lost(child)
+        return decoded
+
+    def close(self) -> None:
+        """End the children; whoever waits in `next_into`, in another thread, gets an error."""
+        self.is_closed = True
+        children = [child for child in self._children if child is not None]
+        for child in children:
+            child.kill()
+        for child in children:
+            child.close()
+
+    def _child(self, number: int) -> _Decoder:
+        place = number % len(self._children)
+        child = self._children[place]
+        if child is None:
+            child = self._children[place] = _Decoder(self._command, self._request)
+        return child
+
+    def _lost(self, child: _Decoder) -> Decoded:
+        """Blame the picture a child died of, and let a new child go on after it."""
+        code = child.close()
+        path, *waiting = child.waiting
+        name = None if code is None else signal_name(code)
+        if self.is_closed or name is None:
+            raise DecoderFailed(f"a picture decoder ended with code {code} at {path}")
+        again = _Decoder(self._command, self._request)
+        self._children[self._children.index(child)] = again
+        for each in waiting:
+            again.send(each)
+        return Decoded(path, error=f"cannot read picture {path}: its decoder died ({name})")
+
+
+class _Decoder:
+    def __init__(self, command: Sequence[str], request: str) -> None:
+        self.waiting: deque[str] = deque()  # sent, not yet received
+        try:
+            self._process = Child(
+                command,
+                # numpy's library would start a thread a core in each child, and use none.
+                environment={"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+                # Linux shares the cores between sessions first: niceness would count for nothing.
+                has_own_session=False,
+                pipe_bytes=_PIPE_BYTES,
+            )
+        except OSError as error:
+            raise DecoderFailed(f"a picture decoder cannot start: {error}") from error
+        assert isinstance(self._process.answers, io.BufferedReader)
+        self._answers = self._process.answers
+        self._write(request)
+
+    def send(self, path: str) -> None:
+        self.waiting.append(path)
+        self._write(json.dumps(path))
+
+    def receive(self, tensor: memoryview) -> Decoded | None:
+        """Return the outcome of the first picture that waits; None where the child is gone."""
+        line = self._answers.readline()
+        if not line.endswith(b"\n"):
+            return None
+        try:
+            decoded = Decoded(path=self.waiting[0], **json.loads(line))
+        except (ValueError, TypeError) as error:
+            raise DecoderFailed(f"a picture decoder says {line[:80]!r}") from error
+        if not decoded.error and self._answers.readinto(tensor) < len(tensor):
+            return None
+        self.waiting.popleft()
+        return decoded
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def close(self) -> int | None:
+        """Return the exit code of a child that has ended, or is about to."""
+        self._process.wait()
+        return self._process.close()
+
+    def _write(self, line: str) -> None:
+        self._process.send(line.encode() + b"\n")
+
+
+def core_count() -> int:
+    """Count the cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
