@@ -26,6 +26,10 @@ class Constant:
     pack: Callable[[], NDArray[Any]]  # -> exactly size_bytes bytes
 
 
+# What kernels read as macros: ints, or a tensor or constant, which give their byte offset.
+Params = dict[str, int | Tensor | Constant]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Launch:
     """One kernel run: what it computes is `params`, how it is built is `defines`."""
@@ -34,7 +38,6 @@ class Launch:
     kernel: str  # function in it
     tiles: int  # work-groups; a tile is what one work-group computes
     group_items: int  # work-items wanted a work-group; the kernel's own limit may lower it
-    # What kernels read as macros: ints, or a tensor or constant, which give their byte offset.
     params: Mapping[str, int | Tensor | Constant]
     reads: tuple[Tensor, ...]
     writes: tuple[Tensor, ...]

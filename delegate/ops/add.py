@@ -12,15 +12,13 @@ from dataclasses import asdict, replace
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._checks import quantized
-from delegate.ops._convolution.records import items_a_tile
 from delegate.ops._launches.binary import EVERY, pair_of, sum_of_pair
-from delegate.ops._launches.elements import ELEM
-from delegate.ops._launches.floats import bits, lanes_of
+from delegate.ops._launches.tiles import LEAST_BYTES, by_share, lanes_of, of_size
+from delegate.ops._launches.types import ELEM
+from delegate.ops._numbers.float32 import bits
 from delegate.ops._numbers.float_sum import FloatSum, float_sum, sum_of
 from delegate.ops._registry import lowers
 from delegate.target import Target
-
-LEAST_BYTES = 4096  # a tile of one-item groups, so that claiming it costs less than its work
 
 
 @lowers("ADD")
@@ -54,13 +52,13 @@ def lower_add(node: Node, target: Target) -> tuple[Alternative, ...]:
         **{f"{name}_shift": by.shift for name, by in rescaling.items()},
     }
     elem = ELEM[result.dtype]
-    tile_items = 64 if target.group_items > 1 else 1024
+    tiling = of_size(elements, 1024, target)
     plain = Launch(
         "add",
         "add_quant8",
-        tiles=-(-elements // tile_items),
-        group_items=target.group_items,
-        params=common | fixed | {"tile_items": tile_items},
+        tiles=tiling.tiles,
+        group_items=tiling.group_items,
+        params=common | fixed | {"tile_items": tiling.tile_items},
         reads=(left, right),
         writes=(result,),
         defines={"ELEM": elem},
@@ -68,16 +66,14 @@ def lower_add(node: Node, target: Target) -> tuple[Alternative, ...]:
 
     def vector(lanes: int, floats: FloatSum | None) -> Alternative:
         items = -(-elements // lanes)
-        tile_items = items_a_tile(items, items, target)
-        if target.group_items == 1:
-            tile_items = max(tile_items, min(items, LEAST_BYTES // lanes))
+        tiling = by_share(items, target, LEAST_BYTES // lanes)
         launch = replace(
             plain,
             kernel="add_vector_quant8",
-            tiles=-(-items // tile_items),
+            tiles=tiling.tiles,
             params=common
             | (fixed if floats is None else {name: bits(v) for name, v in asdict(floats).items()})
-            | {"items": items, "tile_items": tile_items},
+            | {"items": items, "tile_items": tiling.tile_items},
             defines={"ELEM": elem, "LANES": lanes, "IS_FLOAT": int(floats is not None)},
         )
         return Alternative(f"{'vector' if floats is None else 'float'} {lanes}", (launch,))

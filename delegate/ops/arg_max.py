@@ -11,15 +11,14 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch, size_bytes
 from delegate.ops._checks.node import inputs_of, output_of, require_constant
-from delegate.ops._checks.windows import shape_text
-from delegate.ops._launches import floats
-from delegate.ops._launches.elements import ELEM, elements_of
+from delegate.ops._checks.shapes import elements_of, shape_text
+from delegate.ops._launches.tiles import HALF_ROUNDS, by_work, lanes_of
+from delegate.ops._launches.types import ELEM
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
 _TYPES = ("uint8", "int8", "int32", "float32", "bool")
 _LONGEST = 2**18  # an axis whose elements a work-item visits in few enough rounds
-_ROUNDS = 32768  # of a work-item's loops, at most
 _STEPS = 8  # elements a round of the plain kernel
 
 
@@ -72,22 +71,20 @@ def lower_arg_max(node: Node, target: Target) -> tuple[Alternative, ...]:
     def launch(
         kernel: str, items: int, rounds: int, extra: dict[str, int], defines: dict[str, int | str]
     ) -> Launch:
-        tile_items = floats.tile_items(items, 2 * rounds + 8, target)
-        if target.group_items == 1:
-            tile_items = max(1, min(tile_items, _ROUNDS // rounds))
+        tiling = by_work(items, 2 * rounds + 8, target, HALF_ROUNDS // rounds)
         return Launch(
             "arg_max",
             kernel,
-            tiles=-(-items // tile_items),
-            group_items=target.group_items,
-            params=common | {**extra, "items": items, "tile_items": tile_items},
+            tiles=tiling.tiles,
+            group_items=tiling.group_items,
+            params=common | {**extra, "items": items, "tile_items": tiling.tile_items},
             reads=(source,),
             writes=(result,),
             defines=defines,
         )
 
     found = []
-    lanes = floats.lanes_of(inner, target)
+    lanes = lanes_of(inner, target)
     if lanes:
         blocks = -(-inner // lanes)
         vector = launch(
@@ -97,7 +94,7 @@ def lower_arg_max(node: Node, target: Target) -> tuple[Alternative, ...]:
             kept | {"blocks": blocks},
             typed | {"LANES": lanes},
         )
-        if length <= _ROUNDS:
+        if length <= HALF_ROUNDS:
             found.append(Alternative(f"vector {lanes}", (vector,)))
     elif inner == 1 and target.group_items == 1:
         is_short = source.dtype != "int32" and source.dtype != "float32" and length <= 256

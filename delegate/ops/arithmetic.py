@@ -13,13 +13,12 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative
 from delegate.ops._checks import quantized
+from delegate.ops._checks.activations import activation_of, bounds_of
 from delegate.ops._checks.node import require_constant
 from delegate.ops._launches.binary import (
     EVERY,
     NUMBERS,
     Pair,
-    activation_bounds,
-    activation_of,
     binary,
     pair_of,
     rescaling,
@@ -52,7 +51,7 @@ def lower_mul(node: Node, target: Target) -> tuple[Alternative, ...]:
     Source: tflite/kernels/mul.cc, internal/reference/mul.h
     """
     pair = pair_of(node, EVERY)
-    params = activation_bounds(pair.result, activation_of(node))
+    params = bounds_of(pair.result, activation_of(node))
     if pair.left.dtype not in NUMBERS:
         params |= _product_params(pair)
     return binary(pair, "MULTIPLY", params, target)
@@ -118,7 +117,7 @@ def _squared_params(pair: Pair) -> dict[str, int]:
         "output_multiplier": multiplier,
         "output_shift": shift,
         "output_zero": zero,
-        **activation_bounds(pair.result, "NONE"),
+        **bounds_of(pair.result, "NONE"),
     }
 
 
@@ -132,7 +131,7 @@ def lower_div(node: Node, target: Target) -> tuple[Alternative, ...]:
     Source: tflite/kernels/div.cc, internal/reference/div.h
     """
     pair = pair_of(node, EVERY)
-    params = activation_bounds(pair.result, activation_of(node))
+    params = bounds_of(pair.result, activation_of(node))
     if pair.left.dtype in quantized.QUANT:
         if pair.left.dtype != "uint8" and not target.rules.newer_types:
             raise Unsupported(f"{pair.left.dtype}: DIV fails in this TFLite")

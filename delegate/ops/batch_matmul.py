@@ -10,13 +10,12 @@ import numpy as np
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Constant, Launch
+from delegate.launch import Alternative, Launch, Params
 from delegate.ops._checks import quantized
 from delegate.ops._checks.node import inputs_of, output_of
-from delegate.ops._checks.windows import shape_text
-from delegate.ops._convolution.records import items_a_tile
-from delegate.ops._launches.elements import ELEM
-from delegate.ops._launches.floats import lanes_of
+from delegate.ops._checks.shapes import shape_text
+from delegate.ops._launches.tiles import by_share, lanes_of, most_rounds
+from delegate.ops._launches.types import ELEM
 from delegate.ops._launches.wide_sums import WIDE, fixed_sums
 from delegate.ops._numbers import fixed_point
 from delegate.ops._registry import lowers
@@ -24,9 +23,7 @@ from delegate.target import Target
 
 MOST_DIMENSIONS = 5  # TFLite's own limit
 TILE = 4  # rows, or columns, a work-item
-_MOST_TERMS = 65000  # llvmpipe leaves every loop after 65535 rounds
-
-Params = dict[str, int | Tensor | Constant]
+_MOST_TERMS = most_rounds(1, 1_000)
 
 
 @lowers("BATCH_MATMUL")
@@ -158,7 +155,7 @@ class Product:
             name, side = "row", "TILE_N"
             items = self.batches * self.m * -(-self.n // tile)
             blocks = {"n_blocks": -(-self.n // tile)}
-        tile_items = items_a_tile(items, items, target)
+        tile_items = by_share(items, target).tile_items
         launch = self._launch(
             f"{name}_{family}",
             -(-items // tile_items),

@@ -10,7 +10,7 @@ from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative
 from delegate.ops._checks.indices import integers_of, vector_of
 from delegate.ops._checks.node import inputs_of, output_of
-from delegate.ops._checks.windows import shape_text
+from delegate.ops._checks.shapes import shape_text
 from delegate.ops._launches.blocks import in_batch
 from delegate.ops._launches.copy import moved, require_same_scale, require_shape, require_types
 from delegate.ops._registry import lowers

@@ -7,8 +7,8 @@ from delegate.graph.ir import Node
 from delegate.launch import Alternative
 from delegate.ops._checks.indices import vector_of
 from delegate.ops._checks.node import inputs_of, output_of
+from delegate.ops._launches.broadcast import broadcast
 from delegate.ops._launches.copy import Box, Move, moved, require_shape, require_types, steps_of
-from delegate.ops._launches.elements import broadcast
 from delegate.ops._registry import lowers
 from delegate.target import Target
 

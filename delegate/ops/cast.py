@@ -13,10 +13,11 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative, Constant, Launch, size_bytes
 from delegate.ops._checks.node import inputs_of, output_of
-from delegate.ops._checks.windows import shape_text
-from delegate.ops._launches.elements import element_tiles, elements_of, moved_type
-from delegate.ops._launches.floats import bits
+from delegate.ops._checks.shapes import elements_of, shape_text
 from delegate.ops._launches.lookup import lookup
+from delegate.ops._launches.tiles import by_elements
+from delegate.ops._launches.types import moved_type
+from delegate.ops._numbers.float32 import bits
 from delegate.ops._registry import lowers
 from delegate.target import Rules, Target
 
@@ -58,17 +59,17 @@ def lower_cast(node: Node, target: Target) -> tuple[Alternative, ...]:
     for tensor, side in ((source, "SOURCE"), (result, "RESULT")):
         for dtype, name in _KIND.items():
             defines[f"{side}_{name}"] = int(tensor.dtype == dtype)
-    tiles, group_items, tile_items = element_tiles(elements, target)
+    tiling = by_elements(elements, target)
     launch = Launch(
         "cast",
         "cast",
-        tiles=tiles,
-        group_items=group_items,
+        tiles=tiling.tiles,
+        group_items=tiling.group_items,
         params={
             "input": source,
             "output": result,
             "elements": elements,
-            "tile_items": tile_items,
+            "tile_items": tiling.tile_items,
             **(
                 _float_params(result.dtype, target.rules)
                 if source.dtype == "float32" and result.dtype not in ("float32", "bool")

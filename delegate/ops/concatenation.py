@@ -13,11 +13,11 @@ from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._checks import quantized
 from delegate.ops._checks.indices import axis_of
-from delegate.ops._checks.node import inputs_of, output_of
-from delegate.ops._checks.windows import integer, shape_text
+from delegate.ops._checks.node import inputs_of, integer, output_of
+from delegate.ops._checks.shapes import shape_text
 from delegate.ops._launches.copy import moved, require_same_scale, require_shape, require_types
-from delegate.ops._launches.elements import element_tiles
 from delegate.ops._launches.parts import whole
+from delegate.ops._launches.tiles import by_elements
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
@@ -69,12 +69,12 @@ def lower_concatenation(node: Node, target: Target) -> tuple[Alternative, ...]:
 def _launch(source: Tensor, result: Tensor, axis: int, start: int, target: Target) -> Launch:
     inner = math.prod(source.shape[axis + 1 :])
     elements = math.prod(source.shape)
-    tiles, group_items, tile_items = element_tiles(elements, target)
+    tiling = by_elements(elements, target)
     return Launch(
         "concatenation",
         "concatenation_quant8",
-        tiles=tiles,
-        group_items=group_items,
+        tiles=tiling.tiles,
+        group_items=tiling.group_items,
         params={
             "input": source,
             "output": result,
@@ -83,7 +83,7 @@ def _launch(source: Tensor, result: Tensor, axis: int, start: int, target: Targe
             "output_row": result.shape[axis] * inner,
             "start": start * inner,
             "elements": elements,
-            "tile_items": tile_items,
+            "tile_items": tiling.tile_items,
         },
         reads=(source,),
         writes=(result,),

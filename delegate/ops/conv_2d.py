@@ -10,8 +10,10 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._checks import quantized
+from delegate.ops._checks.activations import quantized_bounds
 from delegate.ops._checks.node import inputs_of, output_of, require_constant
-from delegate.ops._checks.windows import shape_text, window
+from delegate.ops._checks.shapes import shape_text
+from delegate.ops._checks.windows import window
 from delegate.ops._convolution import (
     conv_2d_float,
     conv_2d_groups,
@@ -23,11 +25,11 @@ from delegate.ops._convolution.conv_2d_nvidia import mma_alternatives
 from delegate.ops._convolution.records import (
     Convolution,
     channel_rows,
-    items_a_tile,
     require_quant8_weights,
     zeros_row,
 )
-from delegate.ops._launches.elements import ELEM
+from delegate.ops._launches.tiles import by_share
+from delegate.ops._launches.types import ELEM
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
@@ -78,9 +80,7 @@ def convolution(node: Node) -> Convolution:
         scaling=quantized.convolution_multipliers(
             source, weights, result, 0, per_channel=source.dtype == "int8"
         ),
-        clamp=quantized.activation_range(
-            result, node.options.get("fused_activation_function", "NONE")
-        ),
+        clamp=quantized_bounds(result, node.options.get("fused_activation_function", "NONE")),
         result=result,
         batch=source.shape[0],
         area=area,
@@ -119,7 +119,7 @@ def alternatives(conv: Convolution, target: Target) -> tuple[Alternative, ...]:
         block = lanes * vectors
         tile_w = TILE_W if pixels >= TILE_W else 1
         blocks, pixel_blocks = -(-out_c // block), -(-pixels // tile_w)
-        tile_items = items_a_tile(blocks * pixel_blocks, pixel_blocks, target)
+        tile_items = by_share(blocks * pixel_blocks, target, most=pixel_blocks).tile_items
         block_tiles = -(-pixel_blocks // tile_items)
         return Launch(
             "conv_2d",

@@ -11,12 +11,11 @@ from delegate.launch import Alternative, Launch
 from delegate.ops._checks.indices import axis_of, scalar_of
 from delegate.ops._checks.node import inputs_of, output_of
 from delegate.ops._launches.copy import require_shape, require_types
-from delegate.ops._launches.elements import element_tiles
+from delegate.ops._launches.tiles import HALF_ROUNDS, LEAST_ELEMENTS, by_elements
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
 _ELEM = {"int32": "uint", "int64": "uint2", "float32": "float"}  # unsigned sums wrap
-_LONGEST = 32768  # llvmpipe leaves loops after 65,535 rounds
 
 
 @lowers("CUMSUM")
@@ -37,20 +36,17 @@ def lower_cumsum(node: Node, target: Target) -> tuple[Alternative, ...]:
         raise Unsupported(f"{where.dtype} axis: only int32")
     axis = axis_of(scalar_of(where, "axis"), len(source.shape))
     size = source.shape[axis]
-    if size > _LONGEST:
-        raise Unsupported(f"an axis of {size} elements: at most {_LONGEST}")
+    if size > HALF_ROUNDS:
+        raise Unsupported(f"an axis of {size} elements: at most {HALF_ROUNDS}")
     inner = math.prod(source.shape[axis + 1 :])
     lines = math.prod(source.shape) // size
-    least = max(1, 4096 // size)
-    tiles, group_items, tile_items = element_tiles(lines, target, least)
-    if group_items == 1 and tile_items > max(1, _LONGEST // size):
-        tile_items = max(1, _LONGEST // size)
-        tiles = -(-lines // tile_items)
+    least, most = max(1, LEAST_ELEMENTS // size), max(1, HALF_ROUNDS // size)
+    tiling = by_elements(lines, target, least, most)
     launch = Launch(
         "cumsum",
         "cumsum",
-        tiles=tiles,
-        group_items=group_items,
+        tiles=tiling.tiles,
+        group_items=tiling.group_items,
         params={
             "input": source,
             "output": result,
@@ -59,7 +55,7 @@ def lower_cumsum(node: Node, target: Target) -> tuple[Alternative, ...]:
             "is_exclusive": int(bool(node.options.get("exclusive", False))),
             "is_reverse": int(bool(node.options.get("reverse", False))),
             "elements": lines,
-            "tile_items": tile_items,
+            "tile_items": tiling.tile_items,
         },
         reads=(source,),
         writes=(result,),

@@ -9,8 +9,10 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._checks import quantized
+from delegate.ops._checks.activations import quantized_bounds
 from delegate.ops._checks.node import inputs_of, output_of, require_constant
-from delegate.ops._checks.windows import shape_text, window
+from delegate.ops._checks.shapes import shape_text
+from delegate.ops._checks.windows import window
 from delegate.ops._convolution import (
     depthwise_conv_2d_float,
     depthwise_conv_2d_quant16,
@@ -21,11 +23,11 @@ from delegate.ops._convolution.depthwise_conv_2d_simt import float4_alternatives
 from delegate.ops._convolution.records import (
     DepthwiseConvolution,
     channel_rows,
-    items_a_tile,
     require_quant8_weights,
     zeros_row,
 )
-from delegate.ops._launches.elements import ELEM
+from delegate.ops._launches.tiles import by_share
+from delegate.ops._launches.types import ELEM
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
@@ -69,9 +71,7 @@ def lower_depthwise_conv_2d(node: Node, target: Target) -> tuple[Alternative, ..
         scaling=quantized.convolution_multipliers(
             source, weights, result, 3, per_channel=source.dtype == "int8"
         ),
-        clamp=quantized.activation_range(
-            result, node.options.get("fused_activation_function", "NONE")
-        ),
+        clamp=quantized_bounds(result, node.options.get("fused_activation_function", "NONE")),
         result=result,
         batch=source.shape[0],
         area=area,
@@ -121,7 +121,7 @@ def alternatives(conv: DepthwiseConvolution, target: Target) -> tuple[Alternativ
     tile_w = TILE_W if area.out_w >= TILE_W else 1
     channel_blocks, row_blocks = -(-out_c // lanes), -(-area.out_w // tile_w)
     items = conv.batch * area.out_h * row_blocks * channel_blocks
-    tile_items = items_a_tile(items, items, target)
+    tile_items = by_share(items, target).tile_items
     vector = Launch(
         "depthwise_conv_2d",
         "depthwise_conv_2d_vector_quant8",

@@ -13,10 +13,11 @@ from delegate.graph.ir import Node
 from delegate.launch import Alternative, Launch
 from delegate.ops._checks import quantized
 from delegate.ops._checks.node import inputs_of, output_of
-from delegate.ops._checks.windows import shape_text
-from delegate.ops._launches.elements import ELEM, element_tiles, elements_of
-from delegate.ops._launches.floats import bits
+from delegate.ops._checks.shapes import elements_of, shape_text
 from delegate.ops._launches.lookup import lookup
+from delegate.ops._launches.tiles import by_elements
+from delegate.ops._launches.types import ELEM
+from delegate.ops._numbers.float32 import bits
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
@@ -46,19 +47,19 @@ def lower_dequantize(node: Node, target: Target) -> tuple[Alternative, ...]:
         with np.errstate(over="ignore"):
             return (scale * (values - zero_point)).astype(np.float32)
 
-    tiles, group_items, tile_items = element_tiles(elements, target)
+    tiling = by_elements(elements, target)
     product = Launch(
         "dequantize",
         "dequantize",
-        tiles=tiles,
-        group_items=group_items,
+        tiles=tiling.tiles,
+        group_items=tiling.group_items,
         params={
             "input": source,
             "output": result,
             "scale": bits(scale),
             "zero": zero_point,
             "elements": elements,
-            "tile_items": tile_items,
+            "tile_items": tiling.tile_items,
         },
         reads=(source,),
         writes=(result,),

@@ -15,13 +15,15 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._checks import quantized
+from delegate.ops._checks.activations import quantized_bounds
 from delegate.ops._checks.node import inputs_of, output_of, require_constant
-from delegate.ops._checks.windows import Window, shape_text
+from delegate.ops._checks.shapes import shape_text
+from delegate.ops._checks.windows import Window
 from delegate.ops._convolution import conv_2d_float, conv_2d_quant16
 from delegate.ops._convolution.conv_2d_quant16 import Convolution16
-from delegate.ops._convolution.records import Convolution, items_a_tile, require_quant8_weights
-from delegate.ops._launches.elements import ELEM
-from delegate.ops._launches.floats import lanes_of
+from delegate.ops._convolution.records import Convolution, require_quant8_weights
+from delegate.ops._launches.tiles import by_share, lanes_of
+from delegate.ops._launches.types import ELEM
 from delegate.ops._launches.wide_sums import (
     WideSums,
     double_sums,
@@ -65,7 +67,7 @@ def lower_fully_connected(node: Node, target: Target) -> tuple[Alternative, ...]
         raise Unsupported("per-channel weights with keep_num_dims: this TFLite mixes up the rows")
     out_c, in_c = weights.shape
     values = require_constant(weights, "weights").reshape(out_c, 1, in_c)
-    clamp = quantized.activation_range(
+    clamp = quantized_bounds(
         result, node.options.get("fused_activation_function", "NONE"), quantized.QUANT
     )
     if is_wide:
@@ -203,7 +205,7 @@ def _doubles(conv: Convolution, sums: WideSums, target: Target) -> tuple[Alterna
     if not lanes:
         return plain_last
     blocks, pairs = -(-out_c // lanes), -(-in_c // 2)
-    tile_items = items_a_tile(rows * blocks, rows * blocks, target)
+    tile_items = by_share(rows * blocks, target).tile_items
 
     def pack_weights() -> NDArray[np.int16]:
         starts = np.minimum(np.arange(blocks) * lanes, out_c - lanes)

@@ -9,7 +9,7 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative
 from delegate.ops._checks.node import inputs_of, output_of
-from delegate.ops._checks.windows import shape_text
+from delegate.ops._checks.shapes import shape_text
 from delegate.ops._launches.copy import require_shape, require_types
 from delegate.ops._launches.picks import LookUp, picked, require_index
 from delegate.ops._registry import lowers

@@ -9,15 +9,17 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._checks import quantized
-from delegate.ops._checks.windows import shape_text
+from delegate.ops._checks.shapes import elements_of, shape_text
 from delegate.ops._launches.activation import one_to_one
-from delegate.ops._launches.elements import ELEM, element_tiles, elements_of
+from delegate.ops._launches.tiles import LEAST_ELEMENTS, by_elements, most_rounds
+from delegate.ops._launches.types import ELEM
+from delegate.ops._numbers.integers import ceil_div
 from delegate.ops._numbers.sigmoid16 import require_fixed_output
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
-# Two loops of a work-item stay below 65,535 rounds, and a sum of squares of 8 bits below 2^31.
-_MOST_DEPTH = 32000
+# A sum of so many squares of 8 bits stays below 2^31, too.
+_MOST_DEPTH = most_rounds(2, 1_000)
 
 
 @lowers("L2_NORMALIZATION")
@@ -42,13 +44,13 @@ def lower_l2_normalization(node: Node, target: Target) -> tuple[Alternative, ...
     if depth > _MOST_DEPTH:
         raise Unsupported(f"rows of {depth}: at most {_MOST_DEPTH}")
     rows = elements_of(source) // depth
-    tiles, group_items, tile_items = element_tiles(rows, target, -(-4096 // depth))
+    tiling = by_elements(rows, target, ceil_div(LEAST_ELEMENTS, depth))
     params: dict[str, int | Tensor | Constant] = {
         "input": source,
         "output": result,
         "rows": rows,
         "depth": depth,
-        "tile_items": tile_items,
+        "tile_items": tiling.tile_items,
     }
     defines: dict[str, int | str] = {}
     family = "float"
@@ -68,8 +70,8 @@ def lower_l2_normalization(node: Node, target: Target) -> tuple[Alternative, ...
     launch = Launch(
         "l2_normalization",
         f"l2_normalization_{family}",
-        tiles=tiles,
-        group_items=group_items,
+        tiles=tiling.tiles,
+        group_items=tiling.group_items,
         params=params,
         reads=(source,),
         writes=(result,),

@@ -11,9 +11,9 @@ from delegate.graph.ir import Node
 from delegate.launch import Alternative
 from delegate.ops._checks import quantized
 from delegate.ops._launches.activation import float_launch, one_to_one
-from delegate.ops._launches.floats import bits
 from delegate.ops._launches.lookup import lookup
 from delegate.ops._numbers import fixed_point, fixed_point_arrays
+from delegate.ops._numbers.float32 import bits
 from delegate.ops._registry import lowers
 from delegate.target import Target
 

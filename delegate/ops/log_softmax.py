@@ -12,16 +12,19 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._checks import quantized
-from delegate.ops._checks.windows import shape_text
+from delegate.ops._checks.shapes import elements_of, shape_text
 from delegate.ops._launches.activation import one_to_one
-from delegate.ops._launches.elements import ELEM, element_tiles, elements_of
+from delegate.ops._launches.tiles import by_elements, most_rounds
+from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers import fixed_point
 from delegate.ops._numbers.fixed_point_arrays import DISTANCE_BITS, exp_on_negative_values
+from delegate.ops._numbers.integers import ceil_div
 from delegate.ops._numbers.sigmoid16 import require_fixed_output
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
-_MOST_DEPTH = 20000  # three loops of a work-item stay below 65,535 rounds
+_MOST_DEPTH = most_rounds(3, 10_000)
+_LEAST_ELEMENTS = 1024  # of a tile: an exponential costs more than other functions
 _MOST_DEPTH_8 = 4095  # sums of 12 integer bits hold so many ones
 
 
@@ -45,13 +48,13 @@ def lower_log_softmax(node: Node, target: Target) -> tuple[Alternative, ...]:
     if depth > most:
         raise Unsupported(f"rows of {depth}: at most {most}")
     rows = elements_of(source) // depth
-    tiles, group_items, tile_items = element_tiles(rows, target, -(-1024 // depth))
+    tiling = by_elements(rows, target, ceil_div(_LEAST_ELEMENTS, depth))
     params: dict[str, int | Tensor | Constant] = {
         "input": source,
         "output": result,
         "rows": rows,
         "depth": depth,
-        "tile_items": tile_items,
+        "tile_items": tiling.tile_items,
     }
     defines: dict[str, int | str] = {}
     family = "float"
@@ -62,8 +65,8 @@ def lower_log_softmax(node: Node, target: Target) -> tuple[Alternative, ...]:
     launch = Launch(
         "log_softmax",
         f"log_softmax_{family}",
-        tiles=tiles,
-        group_items=group_items,
+        tiles=tiling.tiles,
+        group_items=tiling.group_items,
         params=params,
         reads=(source,),
         writes=(result,),

@@ -6,8 +6,8 @@ from __future__ import annotations
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative, Launch
-from delegate.ops._launches import floats
 from delegate.ops._launches.reduce import Reduction, mean_rescaling, reduce, reduction_of
+from delegate.ops._numbers.float32 import bits
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
@@ -25,7 +25,7 @@ def lower_mean(node: Node, target: Target) -> tuple[Alternative, ...]:
     reduction = reduction_of(node)
     source = reduction.source
     if source.dtype == "float32":
-        return reduce(reduction, target, "SUM", 0, 2, {"factor": floats.bits(1 / reduction.terms)})
+        return reduce(reduction, target, "SUM", 0, 2, {"factor": bits(1 / reduction.terms)})
     if source.dtype == "int32":
         return (Alternative("plain", (_integers(reduction, target),)),)
     return reduce(reduction, target, "SUM", 0, 1, mean_rescaling(reduction))

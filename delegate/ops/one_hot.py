@@ -11,10 +11,11 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative, Launch
 from delegate.ops._checks.indices import axis_of, scalar_of
-from delegate.ops._checks.node import inputs_of, output_of
-from delegate.ops._checks.windows import integer, shape_text
+from delegate.ops._checks.node import inputs_of, integer, output_of
+from delegate.ops._checks.shapes import elements_of, shape_text
 from delegate.ops._launches.copy import require_shape, require_types
-from delegate.ops._launches.elements import element_tiles, elements_of, moved_type
+from delegate.ops._launches.tiles import by_elements
+from delegate.ops._launches.types import moved_type
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
@@ -47,12 +48,12 @@ def lower_one_hot(node: Node, target: Target) -> tuple[Alternative, ...]:
     if elements_of(indices) * np.dtype(indices.dtype).itemsize >= 2**31:
         raise Unsupported(f"indices {shape_text(indices)}: 2^31 bytes or more")
     elements = math.prod(result.shape)
-    tiles, group_items, tile_items = element_tiles(elements, target)
+    tiling = by_elements(elements, target)
     launch = Launch(
         "one_hot",
         "one_hot",
-        tiles=tiles,
-        group_items=group_items,
+        tiles=tiling.tiles,
+        group_items=tiling.group_items,
         params={
             "indices": indices,
             "on": on,
@@ -61,7 +62,7 @@ def lower_one_hot(node: Node, target: Target) -> tuple[Alternative, ...]:
             "depth": depth,
             "inner": math.prod(indices.shape[axis:]),
             "elements": elements,
-            "tile_items": tile_items,
+            "tile_items": tiling.tile_items,
         },
         reads=(indices, on, off),
         writes=(result,),

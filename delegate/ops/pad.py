@@ -13,7 +13,7 @@ from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._checks.indices import integers_of
 from delegate.ops._checks.node import inputs_of, output_of
-from delegate.ops._checks.windows import shape_text
+from delegate.ops._checks.shapes import shape_text
 from delegate.ops._launches.copy import (
     Box,
     Move,
@@ -24,10 +24,10 @@ from delegate.ops._launches.copy import (
     require_shape,
     require_types,
     steps_of,
-    wide_type,
     zero_of,
 )
-from delegate.ops._launches.elements import element_tiles
+from delegate.ops._launches.tiles import by_elements
+from delegate.ops._launches.types import type_of_bytes
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
@@ -110,7 +110,7 @@ def _launch(
     width = np.dtype(source.dtype).itemsize
     times = joined(width, source.shape[-1], result.shape[-1], before[-1])
     elements = math.prod(result.shape) // times
-    tiles, group_items, tile_items = element_tiles(elements, target)
+    tiling = by_elements(elements, target)
     sizes = {
         "in": (*(1,) * missing, *source.shape),
         "out": (*(1,) * missing, *result.shape),
@@ -119,8 +119,8 @@ def _launch(
     return Launch(
         "pad",
         "pad",
-        tiles=tiles,
-        group_items=group_items,
+        tiles=tiling.tiles,
+        group_items=tiling.group_items,
         params={
             "input": source,
             "output": result,
@@ -131,9 +131,9 @@ def _launch(
             },
             "border": Constant(width * times, lambda: np.repeat(border, times)),
             "elements": elements,
-            "tile_items": tile_items,
+            "tile_items": tiling.tile_items,
         },
         reads=(source,),
         writes=(result,),
-        defines={"ELEM": wide_type(width * times)},
+        defines={"ELEM": type_of_bytes(width * times)},
     )

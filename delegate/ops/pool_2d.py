@@ -9,15 +9,16 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._checks import quantized
-from delegate.ops._checks.node import inputs_of, output_of
-from delegate.ops._checks.windows import integer, window
-from delegate.ops._launches import floats
-from delegate.ops._launches.elements import ELEM
+from delegate.ops._checks.activations import float_bounds, quantized_bounds
+from delegate.ops._checks.node import inputs_of, integer, output_of
+from delegate.ops._checks.windows import window
+from delegate.ops._launches.tiles import by_work, lanes_of, most_rounds
+from delegate.ops._launches.types import ELEM
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
-# Of a window in bounds: llvmpipe leaves loops after 65,535 rounds. Its sums fit 32 bits, too.
-_MOST_PIXELS = 60000
+# Of a window in bounds: a round each. The window's sums fit 32 bits, too.
+_MOST_PIXELS = most_rounds(1, 10_000)
 
 
 @lowers("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D")
@@ -54,10 +55,10 @@ def lower_pool_2d(node: Node, target: Target) -> tuple[Alternative, ...]:
     clamp: dict[str, int]
     defines: dict[str, int | str] = {"TAKES_MAX": int(node.op == "MAX_POOL_2D")}
     if is_float:
-        family, clamp = "float", floats.activation_params(activation)
+        family, clamp = "float", float_bounds(activation)
         defines["IS_L2"] = int(node.op == "L2_POOL_2D")
     else:
-        low, high = quantized.activation_range(result, activation, types)
+        low, high = quantized_bounds(result, activation, types)
         family, clamp = "quant8", {"output_min": low, "output_max": high}
         defines["ELEM"] = ELEM[source.dtype]
     common: dict[str, int | Tensor | Constant] = {
@@ -79,21 +80,19 @@ def lower_pool_2d(node: Node, target: Target) -> tuple[Alternative, ...]:
         defines=defines,
     )
     plain_last = (Alternative("plain", (plain,)),)
-    lanes = floats.lanes_of(depth, target, 16 if is_float else 8)
+    lanes = lanes_of(depth, target, 16 if is_float else 8)
     if lanes == 0:
         return plain_last
     channel_blocks = -(-depth // lanes)
     items = elements // depth * channel_blocks
-    tile_items = floats.tile_items(items, pixels, target)
-    if target.group_items == 1:
-        tile_items = max(1, min(tile_items, _MOST_PIXELS // pixels))
+    tiling = by_work(items, pixels, target, _MOST_PIXELS // pixels)
     vector = Launch(
         "pool_2d",
         f"pool_2d_vector_{family}",
-        tiles=-(-items // tile_items),
-        group_items=target.group_items,
+        tiles=tiling.tiles,
+        group_items=tiling.group_items,
         params=common
-        | {"items": items, "tile_items": tile_items, "channel_blocks": channel_blocks},
+        | {"items": items, "tile_items": tiling.tile_items, "channel_blocks": channel_blocks},
         reads=(source,),
         writes=(result,),
         defines=defines | {"LANES": lanes},

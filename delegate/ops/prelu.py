@@ -10,9 +10,12 @@ from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._checks import quantized
 from delegate.ops._checks.node import inputs_of, output_of
-from delegate.ops._checks.windows import shape_text
-from delegate.ops._launches.elements import ELEM, broadcast, element_tiles, elements_of, padded
+from delegate.ops._checks.shapes import elements_of, shape_text
+from delegate.ops._launches.broadcast import broadcast, padded
+from delegate.ops._launches.tiles import HALF_ROUNDS, LEAST_ELEMENTS, by_elements
+from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers import fixed_point
+from delegate.ops._numbers.integers import ceil_div
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
@@ -59,27 +62,24 @@ def lower_prelu(node: Node, target: Target) -> tuple[Alternative, ...]:
         params |= _scaling(source, alpha, result)
 
     def launch(kernel: str, items: int, least: int) -> Launch:
-        tiles, group_items, tile_items = element_tiles(items, target, least)
+        tiling = by_elements(items, target, least)
         return Launch(
             "prelu",
             f"{kernel}_{family}",
-            tiles=tiles,
-            group_items=group_items,
-            params=params | {"tile_items": tile_items},
+            tiles=tiling.tiles,
+            group_items=tiling.group_items,
+            params=params | {"tile_items": tiling.tile_items},
             reads=(source, alpha),
             writes=(result,),
             defines={"ELEM": ELEM[source.dtype], "ALPHA_ELEM": ELEM[alpha.dtype]},
         )
 
-    plain = Alternative("plain", (launch("prelu", elements, 4096),))
+    plain = Alternative("plain", (launch("prelu", elements, LEAST_ELEMENTS),))
     depth = sizes[-1] if sizes else 1
-    if target.group_items > 1 or not _LEAST_ROW <= depth <= _MOST_ROW:
+    if target.group_items > 1 or not _LEAST_ROW <= depth <= HALF_ROUNDS:
         return (plain,)
-    rows = launch("prelu_row", elements // depth, -(-4096 // depth))
+    rows = launch("prelu_row", elements // depth, ceil_div(LEAST_ELEMENTS, depth))
     return (Alternative("row", (rows,)), plain)
-
-
-_MOST_ROW = 32768  # llvmpipe leaves loops after 65,535 rounds
 
 
 def _scaling(source: Tensor, alpha: Tensor, result: Tensor) -> dict[str, int]:

@@ -11,11 +11,12 @@ from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._checks import quantized
 from delegate.ops._checks.node import inputs_of, output_of
-from delegate.ops._checks.windows import shape_text
-from delegate.ops._launches.elements import ELEM, element_tiles, elements_of
-from delegate.ops._launches.floats import bits
+from delegate.ops._checks.shapes import elements_of, shape_text
 from delegate.ops._launches.lookup import lookup
+from delegate.ops._launches.tiles import by_elements
+from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers import fixed_point, fixed_point_arrays
+from delegate.ops._numbers.float32 import bits
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
@@ -99,12 +100,12 @@ def _launch(
 ) -> Launch:
     limits = np.iinfo(result.dtype)
     elements = elements_of(result)
-    tiles, group_items, tile_items = element_tiles(elements, target)
+    tiling = by_elements(elements, target)
     return Launch(
         "quantize",
         kernel,
-        tiles=tiles,
-        group_items=group_items,
+        tiles=tiling.tiles,
+        group_items=tiling.group_items,
         params={
             "input": source,
             "output": result,
@@ -112,7 +113,7 @@ def _launch(
             "output_min": int(limits.min),
             "output_max": int(limits.max),
             "elements": elements,
-            "tile_items": tile_items,
+            "tile_items": tiling.tile_items,
         },
         reads=(source,),
         writes=(result,),

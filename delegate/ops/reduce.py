@@ -9,8 +9,8 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative
 from delegate.ops._checks import quantized
-from delegate.ops._launches import floats
 from delegate.ops._launches.reduce import reduce, reduction_of, sum_rescaling
+from delegate.ops._numbers.float32 import bits
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
@@ -55,10 +55,10 @@ def _start(fold: str, dtype: str) -> int:
     """Return what TFLite begins with, for floats its bits."""
     if fold in ("SUM", "PROD"):
         start = int(fold == "PROD")
-        return floats.bits(start) if dtype == "float32" else start
+        return bits(start) if dtype == "float32" else start
     if dtype == "float32":
         limits = np.finfo(np.float32)
-        return floats.bits(float(limits.min if fold == "MAX" else limits.max))
+        return bits(float(limits.min if fold == "MAX" else limits.max))
     if dtype == "bool":
         return int(fold == "MIN")
     bounds = np.iinfo(dtype)

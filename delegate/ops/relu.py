@@ -9,22 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
-from delegate.graph.ir import Node, Tensor
+from delegate.graph.ir import Node
 from delegate.launch import Alternative
 from delegate.ops._checks import quantized
+from delegate.ops._checks.activations import reals_of, steps_of_scale
 from delegate.ops._launches.activation import float_launch, one_to_one
-from delegate.ops._launches.floats import bits
 from delegate.ops._launches.lookup import lookup
 from delegate.ops._numbers import fixed_point, fixed_point_arrays
+from delegate.ops._numbers.float32 import bits
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
-_BOUNDS = {
-    "RELU": (0.0, math.inf),
-    "RELU6": (0.0, 6.0),
-    "RELU_N1_TO_1": (-1.0, 1.0),
-    "RELU_0_TO_1": (0.0, 1.0),
-}
 _WITH_INT16 = ("RELU", "RELU6")
 
 
@@ -38,9 +33,12 @@ def lower_relu(node: Node, target: Target) -> tuple[Alternative, ...]:
     """
     more = ("int16",) if node.op in _WITH_INT16 else ()
     source, result = one_to_one(node, ("float32", *quantized.QUANT8, *more))
-    low, high = _BOUNDS[node.op]
+    low, high = reals_of(node.op)
     if source.dtype == "float32":
-        params = {"lowest": bits(low), "highest": bits(high)}
+        params = {
+            "lowest": bits(-math.inf if low is None else low),
+            "highest": bits(math.inf if high is None else high),
+        }
         return float_launch("relu", source, result, target, params)
     in_scale, in_zero = quantized.per_tensor(source, quantized.QUANT)
     out_scale, out_zero = quantized.per_tensor(result, quantized.QUANT)
@@ -50,10 +48,11 @@ def lower_relu(node: Node, target: Target) -> tuple[Alternative, ...]:
     if shift > 30:
         raise Unsupported(f"a scale ratio of 2^{shift}: more than 2^30")
     limits = np.iinfo(result.dtype)
-    lowest = max(int(limits.min), out_zero + _steps(low, result))
-    highest = int(limits.max)
-    if math.isfinite(high):
-        highest = min(highest, out_zero + _steps(high, result))
+    lowest, highest = int(limits.min), int(limits.max)
+    if low is not None:
+        lowest = max(lowest, out_zero + steps_of_scale(low, out_scale, "bound"))
+    if high is not None:
+        highest = min(highest, out_zero + steps_of_scale(high, out_scale, "bound"))
 
     def answers(values: NDArray[np.int64]) -> NDArray[np.int64]:
         scaled = fixed_point_arrays.rescale(values - in_zero, multiplier, shift)
@@ -61,12 +60,3 @@ def lower_relu(node: Node, target: Target) -> tuple[Alternative, ...]:
         return np.minimum(np.maximum(sums, lowest), highest).astype(np.int64)
 
     return lookup(source, result, answers, target)
-
-
-def _steps(bound: float, result: Tensor) -> int:
-    scale, _ = quantized.per_tensor(result, quantized.QUANT)
-    with np.errstate(over="ignore"):
-        steps = float(np.float32(bound) / np.float32(scale))
-    if not abs(steps) < 2**30:
-        raise Unsupported(f"bound {bound} at scale {scale}: beyond 32 bits")
-    return int(math.copysign(math.floor(abs(steps) + 0.5), steps))

@@ -11,7 +11,7 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, size_bytes
 from delegate.ops._checks.node import inputs_of, output_of
-from delegate.ops._checks.windows import shape_text
+from delegate.ops._checks.shapes import shape_text
 from delegate.ops._registry import lowers
 from delegate.target import Target
 

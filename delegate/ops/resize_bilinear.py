@@ -10,13 +10,12 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._checks.resize import Resize, resize_of
-from delegate.ops._launches import floats
-from delegate.ops._launches.elements import ELEM
+from delegate.ops._launches.tiles import HALF_ROUNDS, by_work, lanes_of
+from delegate.ops._launches.types import ELEM
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
 _TYPES = ("uint8", "int8", "int16", "float32")
-_ROUNDS = 32768  # of a work-item's loops, at most
 _PARTS = 16  # a weight in so many parts makes a sum of 8-bit products fit 16 bits
 
 
@@ -52,13 +51,12 @@ def lower_resize_bilinear(node: Node, target: Target) -> tuple[Alternative, ...]
         segments = -(-out_w // run)
         blocks = -(-depth // lanes)
         items = batch * out_h * segments * blocks
-        tile_items = floats.tile_items(items, 4 * run, target)
-        tile_items = max(1, min(tile_items, _ROUNDS // run))
+        tiling = by_work(items, 4 * run, target, HALF_ROUNDS // run)
         launch = Launch(
             "resize_bilinear",
             "resize_bilinear",
-            tiles=-(-items // tile_items),
-            group_items=target.group_items,
+            tiles=tiling.tiles,
+            group_items=tiling.group_items,
             params={
                 "input": resize.source,
                 "output": resize.result,
@@ -72,7 +70,7 @@ def lower_resize_bilinear(node: Node, target: Target) -> tuple[Alternative, ...]
                 "segments": segments,
                 "blocks": blocks,
                 "items": items,
-                "tile_items": tile_items,
+                "tile_items": tiling.tile_items,
             },
             reads=(resize.source,),
             writes=(resize.result,),
@@ -88,7 +86,7 @@ def lower_resize_bilinear(node: Node, target: Target) -> tuple[Alternative, ...]
         lanes = _lanes(depth, 2 * target.vector_width)
         if lanes:
             found.append(alternative(f"short {lanes}", lanes, True))
-    lanes = floats.lanes_of(depth, target)
+    lanes = lanes_of(depth, target)
     if lanes:
         found.append(alternative(f"vector {lanes}", lanes, False))
     return (*found, alternative("plain", 1, False))

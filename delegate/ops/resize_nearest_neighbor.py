@@ -9,14 +9,13 @@ from numpy.typing import NDArray
 from delegate.graph.ir import Node
 from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._checks.resize import Resize, resize_of
-from delegate.ops._launches import floats
-from delegate.ops._launches.elements import moved_type
+from delegate.ops._launches.tiles import HALF_ROUNDS, by_work
+from delegate.ops._launches.types import moved_type
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
 _TYPES = ("uint8", "int8", "int16", "float32")
 _NEWER_TYPES = ("int32", "bool", "float16")  # not of tflite-runtime's kernels
-_ROUNDS = 32768  # of a work-item's loops, at most
 
 
 @lowers("RESIZE_NEAREST_NEIGHBOR")
@@ -39,13 +38,12 @@ def lower_resize_nearest_neighbor(node: Node, target: Target) -> tuple[Alternati
         run = min(out_w, 4 if target.group_items > 1 else 2048)
         segments, blocks = -(-out_w // run), -(-units // lanes)
         items = batch * out_h * segments * blocks
-        tile_items = floats.tile_items(items, 2 * run, target)
-        tile_items = max(1, min(tile_items, _ROUNDS // run))
+        tiling = by_work(items, 2 * run, target, HALF_ROUNDS // run)
         launch = Launch(
             "resize_nearest_neighbor",
             "resize_nearest_neighbor",
-            tiles=-(-items // tile_items),
-            group_items=target.group_items,
+            tiles=tiling.tiles,
+            group_items=tiling.group_items,
             params={
                 "input": resize.source,
                 "output": resize.result,
@@ -59,7 +57,7 @@ def lower_resize_nearest_neighbor(node: Node, target: Target) -> tuple[Alternati
                 "segments": segments,
                 "blocks": blocks,
                 "items": items,
-                "tile_items": tile_items,
+                "tile_items": tiling.tile_items,
             },
             reads=(resize.source,),
             writes=(resize.result,),

@@ -11,9 +11,9 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Launch
 from delegate.ops._checks.node import inputs_of, output_of
-from delegate.ops._checks.windows import shape_text
+from delegate.ops._checks.shapes import shape_text
 from delegate.ops._launches.binary import over_rows, require_stretched, rows_of
-from delegate.ops._launches.elements import moved_type
+from delegate.ops._launches.types import moved_type
 from delegate.ops._registry import lowers
 from delegate.target import Target
 

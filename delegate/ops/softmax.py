@@ -16,19 +16,20 @@ from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._checks import quantized
 from delegate.ops._checks.node import inputs_of, output_of
-from delegate.ops._checks.windows import shape_text
-from delegate.ops._launches import floats
+from delegate.ops._checks.shapes import shape_text
 from delegate.ops._launches.activation import ends_of_lines, on_lines
-from delegate.ops._launches.elements import ELEM
+from delegate.ops._launches.tiles import lanes_of, most_rounds
+from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers import fixed_point, fixed_point_arrays
 from delegate.ops._numbers.fixed_point_arrays import DISTANCE_BITS
+from delegate.ops._numbers.float32 import bits
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
 # From so many values on, a row is worth a work-group: below, making its table takes longer.
 _LEAST_DEPTH = 32
-# Sums of so many int16 exponentials stay within an int32, and a work-item's loops below 65,535.
-_MOST_DEPTH_16 = 16384
+# Sums of so many int16 exponentials stay within an int32, too.
+_MOST_DEPTH_16 = most_rounds(3, 1 << 14)
 
 
 @lowers("SOFTMAX")
@@ -73,7 +74,7 @@ def lower_softmax(node: Node, target: Target) -> tuple[Alternative, ...]:
         if not 0 <= beta < math.inf:
             raise Unsupported(f"beta {beta}: it must be finite and not negative")
         family, table_ints = "float", 0
-        common["beta"] = floats.bits(beta)
+        common["beta"] = bits(beta)
     elif source.dtype == "int16":
         family, table_ints = "quant16", 0
         common |= _quant16_params(source, result, beta)
@@ -92,7 +93,7 @@ def lower_softmax(node: Node, target: Target) -> tuple[Alternative, ...]:
         defines=defines,
     )
     plain_last = (Alternative("plain", (plain,)),)
-    lanes = floats.lanes_of(depth, target, 16 if family == "float" else 8)
+    lanes = lanes_of(depth, target, 16 if family == "float" else 8)
     if depth < _LEAST_DEPTH or lanes == 0 or family == "quant16":
         return plain_last
     defines = defines | {"LANES": lanes, "ALONE": int(target.group_items == 1)}

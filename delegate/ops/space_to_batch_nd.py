@@ -9,7 +9,7 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative
 from delegate.ops._checks.node import inputs_of, output_of
-from delegate.ops._checks.windows import shape_text
+from delegate.ops._checks.shapes import shape_text
 from delegate.ops._launches.blocks import in_batch, reversed_move
 from delegate.ops._launches.copy import (
     fill,

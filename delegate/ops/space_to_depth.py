@@ -6,8 +6,8 @@ from __future__ import annotations
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative
-from delegate.ops._checks.node import inputs_of, output_of
-from delegate.ops._checks.windows import integer, shape_text
+from delegate.ops._checks.node import inputs_of, integer, output_of
+from delegate.ops._checks.shapes import shape_text
 from delegate.ops._launches.blocks import in_depth, reversed_move
 from delegate.ops._launches.copy import moved, require_shape, require_types
 from delegate.ops._registry import lowers

@@ -8,7 +8,7 @@ from delegate.graph.ir import Node
 from delegate.launch import Alternative
 from delegate.ops._checks.indices import axis_of
 from delegate.ops._checks.node import inputs_of, output_of
-from delegate.ops._checks.windows import shape_text
+from delegate.ops._checks.shapes import shape_text
 from delegate.ops._launches.copy import require_shape
 from delegate.ops._registry import lowers
 from delegate.ops.reshape import view

@@ -13,11 +13,19 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._checks import quantized
+from delegate.ops._checks.activations import float_bounds, quantized_bounds
 from delegate.ops._checks.node import inputs_of, output_of, require_constant
-from delegate.ops._checks.windows import Window, shape_text, window
-from delegate.ops._convolution.records import channel_rows, items_a_tile, require_quant8_weights
-from delegate.ops._launches import floats
-from delegate.ops._launches.elements import ELEM
+from delegate.ops._checks.shapes import shape_text
+from delegate.ops._checks.windows import Window, window
+from delegate.ops._convolution.float_constants import (
+    float_bias,
+    packed,
+    require_float_weights,
+    zeros,
+)
+from delegate.ops._convolution.records import channel_rows, require_quant8_weights
+from delegate.ops._launches.tiles import by_share, lanes_of
+from delegate.ops._launches.types import ELEM
 from delegate.ops._launches.wide_sums import require_16x8, wide_sums
 from delegate.ops._registry import lowers
 from delegate.target import Target
@@ -42,7 +50,7 @@ def lower_transpose_conv(node: Node, target: Target) -> tuple[Alternative, ...]:
     (shape, weights, source), (bias,) = inputs_of(node.inputs, 3, 1)
     result = output_of(node.outputs)
     if source.dtype == result.dtype == "float32":
-        floats.require_float_weights(weights)
+        require_float_weights(weights)
         return _floats(_spread(node, shape, weights, source, result), bias, target)
     if source.dtype == result.dtype == "int16":
         require_16x8(source, weights, result)
@@ -121,7 +129,7 @@ class Spread:
         row_blocks = -(-columns // tile_w)
         pixel_blocks = self.source.shape[0] * area.in_h * phases * row_blocks
         blocks = -(-self.out_c // lanes)
-        tile_items = items_a_tile(blocks * pixel_blocks, pixel_blocks, target)
+        tile_items = by_share(blocks * pixel_blocks, target, most=pixel_blocks).tile_items
         block_tiles = -(-pixel_blocks // tile_items)
         launch = Launch(
             "transpose_conv",
@@ -175,7 +183,7 @@ def _quant8(spread: Spread, bias: Tensor | None, target: Target) -> tuple[Altern
     (_, input_zero), (_, output_zero) = quantized.per_tensor(source), quantized.per_tensor(result)
     weight_zero = quantized.weight_scales(weights, 0)[1]
     values = quantized.int32_bias(bias, spread.out_c)
-    low, high = quantized.activation_range(result, spread.activation)
+    low, high = quantized_bounds(result, spread.activation)
     scaling = quantized.convolution_multipliers(
         source, weights, result, 0, per_channel=source.dtype == "int8"
     )
@@ -188,7 +196,7 @@ def _quant8(spread: Spread, bias: Tensor | None, target: Target) -> tuple[Altern
     }
     elem: dict[str, int | str] = {"ELEM": ELEM[source.dtype]}
     plain = spread.plain("quant8", common | {"weight_zero": weight_zero}, elem)
-    lanes = floats.lanes_of(spread.out_c, target)
+    lanes = lanes_of(spread.out_c, target)
     if not lanes:
         return (plain,)
     in_c, pairs = spread.in_c, -(-spread.in_c // 2)
@@ -216,24 +224,24 @@ def _quant8(spread: Spread, bias: Tensor | None, target: Target) -> tuple[Altern
 
 def _quant16(spread: Spread, bias: Tensor | None, target: Target) -> tuple[Alternative, ...]:
     sums = wide_sums(spread.source, spread.weights, bias, spread.result, 0, target.rules)
-    low, high = quantized.activation_range(spread.result, spread.activation, quantized.QUANT)
+    low, high = quantized_bounds(spread.result, spread.activation, quantized.QUANT)
     params: Params = {"channels": sums.rows(), "output_min": low, "output_max": high}
     return (spread.plain("quant16", params, {"ROUNDING": sums.rounding}),)
 
 
 def _floats(spread: Spread, bias: Tensor | None, target: Target) -> tuple[Alternative, ...]:
     common: Params = {
-        "channels": floats.float_bias(bias, spread.out_c),
-        **floats.activation_params(spread.activation),
+        "channels": float_bias(bias, spread.out_c),
+        **float_bounds(spread.activation),
     }
     plain = spread.plain("float", common, {})
-    lanes = floats.lanes_of(spread.out_c, target)
+    lanes = lanes_of(spread.out_c, target)
     if not lanes:
         return (plain,)
     values = cast(NDArray[np.float32], spread.values)
     size = -(-spread.out_c // lanes) * lanes * values.shape[1] * spread.in_c
     params = common | {
-        "weights": Constant(4 * size, lambda: floats.packed(values, lanes)),
-        "zeros": floats.zeros(spread.in_c),
+        "weights": Constant(4 * size, lambda: packed(values, lanes)),
+        "zeros": zeros(spread.in_c),
     }
     return (spread.vector("float", lanes, params, {}, target), plain)

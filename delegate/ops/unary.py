@@ -17,14 +17,15 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Launch
 from delegate.ops._checks import quantized
+from delegate.ops._checks.shapes import elements_of
 from delegate.ops._launches.activation import (
     Floats,
     interpolated_floats,
     one_to_one,
     rounded_floats,
 )
-from delegate.ops._launches.elements import element_tiles, elements_of
 from delegate.ops._launches.lookup import Answers, lookup
+from delegate.ops._launches.tiles import by_elements
 from delegate.ops._numbers import fixed_point, fixed_point_arrays
 from delegate.ops._numbers.c_library import float_function
 from delegate.ops._registry import lowers
@@ -68,17 +69,17 @@ def lower_unary(node: Node, target: Target) -> tuple[Alternative, ...]:
 
 def _computed(op: str, source: Tensor, result: Tensor, target: Target) -> tuple[Alternative, ...]:
     elements = elements_of(source)
-    tiles, group_items, tile_items = element_tiles(elements, target)
+    tiling = by_elements(elements, target)
     launch = Launch(
         "unary",
         "unary_float" if source.dtype == "float32" else "unary_int32",
-        tiles=tiles,
-        group_items=group_items,
+        tiles=tiling.tiles,
+        group_items=tiling.group_items,
         params={
             "input": source,
             "output": result,
             "elements": elements,
-            "tile_items": tile_items,
+            "tile_items": tiling.tile_items,
         },
         reads=(source,),
         writes=(result,),

@@ -7,8 +7,7 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative
 from delegate.ops._checks.indices import axis_of
-from delegate.ops._checks.node import inputs_of
-from delegate.ops._checks.windows import integer
+from delegate.ops._checks.node import inputs_of, integer
 from delegate.ops._launches.copy import moved, require_same_scale, require_shape, require_types
 from delegate.ops._launches.parts import peeled
 from delegate.ops._registry import lowers

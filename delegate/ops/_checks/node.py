@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node's inputs, outputs and constants, checked."""
+"""A node's inputs, outputs, constants and options, checked."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,3 +52,15 @@ def output_of(outputs: Sequence[Tensor]) -> Tensor:
     if len(outputs) != 1:
         raise Unsupported(f"{len(outputs)} outputs: 1 is expected")
     return outputs[0]
+
+
+def integer(options: Mapping[str, Any], name: str, absent: int) -> int:
+    """Return an option, or `absent` where the node has none of that name.
+
+    Raises:
+        Unsupported: it is no number of 32 bits.
+    """
+    value = options.get(name, absent)
+    if not isinstance(value, int) or not -(2**31) <= value < 2**31:
+        raise Unsupported(f"{name} is {value!r}: an int32 is needed")
+    return value

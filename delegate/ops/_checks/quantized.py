@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scales, zero points, biases and activation ranges of quantised tensors, checked."""
+"""Scales, zero points and biases of quantised tensors, checked."""
 
 from __future__ import annotations
 
@@ -97,42 +97,6 @@ def convolution_multipliers(
             raise Unsupported(f"a scale ratio of 2^{shift}: more than 2^30")
     scaling: NDArray[np.int32] = np.array(pairs, np.int32).T.copy()
     return scaling
-
-
-def activation_range(
-    result: Tensor, activation: object, types: Sequence[str] = QUANT8
-) -> tuple[int, int]:
-    """Return the smallest and largest value a fused activation lets through.
-
-    Raises:
-        Unsupported: an activation that is no clamp.
-    Source: tflite/kernels/kernel_util.cc CalculateActivationRangeQuantized
-    """
-    scale, zero_point = per_tensor(result, types)
-    limits = np.iinfo(result.dtype)
-    bounds: dict[str, tuple[float | None, float | None]] = {
-        "NONE": (None, None),
-        "RELU": (0.0, None),
-        "RELU6": (0.0, 6.0),
-        "RELU_N1_TO_1": (-1.0, 1.0),
-    }
-    if not isinstance(activation, str) or activation not in bounds:
-        raise Unsupported(f"fused activation {activation}: only {', '.join(bounds)}")
-
-    def quantized(real: float | None, otherwise: int) -> int:
-        if real is None:
-            return otherwise
-        with np.errstate(over="ignore"):
-            steps = float(np.float32(real) / np.float32(scale))
-        if not abs(steps) < 2**30:
-            raise Unsupported(f"activation bound {real} at scale {scale}: beyond 32 bits")
-        return zero_point + int(math.copysign(math.floor(abs(steps) + 0.5), steps))
-
-    lowest, highest = bounds[activation]
-    return (
-        max(int(limits.min), quantized(lowest, int(limits.min))),
-        min(int(limits.max), quantized(highest, int(limits.max))),
-    )
 
 
 def int32_bias(bias: Tensor | None, channels: int) -> NDArray[np.int64]:

@@ -13,7 +13,7 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import size_bytes
 from delegate.ops._checks.node import inputs_of, output_of, require_constant
-from delegate.ops._checks.windows import shape_text
+from delegate.ops._checks.shapes import shape_text
 
 _LARGEST = 2**20  # pixels a side: places as fixed-point numbers with 10 fraction bits fit an int32
 

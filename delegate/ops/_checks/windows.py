@@ -9,6 +9,8 @@ from typing import Any
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Tensor
+from delegate.ops._checks.node import integer
+from delegate.ops._checks.shapes import shape_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,20 +91,3 @@ def _along(size: int, kernel: int, stride: int, dilation: int, padding: Any) -> 
     if padding in ("VALID", "EXPLICIT"):
         return max(0, (size + stride - extent) // stride), 0
     raise Unsupported(f"padding {padding}: only SAME and VALID exist")
-
-
-def integer(options: Mapping[str, Any], name: str, absent: int) -> int:
-    """Return an option, or `absent` where the node has none of that name.
-
-    Raises:
-        Unsupported: it is no number of 32 bits.
-    """
-    value = options.get(name, absent)
-    if not isinstance(value, int) or not -(2**31) <= value < 2**31:
-        raise Unsupported(f"{name} is {value!r}: an int32 is needed")
-    return value
-
-
-def shape_text(tensor: Tensor) -> str:
-    """A shape for people: "1x224x224x3"; "scalar" for rank 0."""
-    return "x".join(map(str, tensor.shape)) or "scalar"

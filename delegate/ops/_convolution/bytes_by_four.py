@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from delegate.launch import Constant
 from delegate.ops._checks import quantized
 from delegate.ops._convolution.records import Convolution, DepthwiseConvolution
-from delegate.ops._launches.elements import ELEM
+from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers import fixed_point
 from delegate.ops._numbers.float_requantize import float_form
 from delegate.target import Target

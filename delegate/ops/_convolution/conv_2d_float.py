@@ -13,9 +13,17 @@ from numpy.typing import NDArray
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch
+from delegate.ops._checks.activations import float_bounds
 from delegate.ops._checks.node import inputs_of, output_of, require_constant
-from delegate.ops._checks.windows import Window, shape_text, window
-from delegate.ops._launches import floats
+from delegate.ops._checks.shapes import shape_text
+from delegate.ops._checks.windows import Window, window
+from delegate.ops._convolution.float_constants import (
+    float_bias,
+    packed,
+    require_float_weights,
+    zeros,
+)
+from delegate.ops._launches.tiles import by_work, tile_w_of
 from delegate.target import Target
 
 # Terms of a sum so short, a first layer's say, that what its loops cost is more than what they do:
@@ -58,7 +66,7 @@ def lower(node: Node, target: Target) -> tuple[Alternative, ...]:
     """
     (source, weights), (bias,) = inputs_of(node.inputs, 2, 1)
     result = output_of(node.outputs)
-    floats.require_float_weights(weights)
+    require_float_weights(weights)
     if len(weights.shape) != 4:
         raise Unsupported(f"weights {shape_text(weights)}: rank 4 (OHWI) is needed")
     out_c, kernel_h, kernel_w, in_c = weights.shape
@@ -73,8 +81,8 @@ def lower(node: Node, target: Target) -> tuple[Alternative, ...]:
     matrix = Convolution(
         source=source,
         weights=values.reshape(out_c, -1, in_c),
-        bias=floats.float_bias(bias, out_c),
-        clamp=floats.activation_params(node.options.get("fused_activation_function", "NONE")),
+        bias=float_bias(bias, out_c),
+        clamp=float_bounds(node.options.get("fused_activation_function", "NONE")),
         result=result,
         batch=source.shape[0],
         area=area,
@@ -93,7 +101,7 @@ def lower_fully_connected(node: Node, target: Target) -> tuple[Alternative, ...]
     """
     (source, weights), (bias,) = inputs_of(node.inputs, 2, 1)
     result = output_of(node.outputs)
-    floats.require_float_weights(weights)
+    require_float_weights(weights)
     if node.options.get("weights_format", "DEFAULT") != "DEFAULT":
         raise Unsupported(f"weights format {node.options['weights_format']}: only DEFAULT")
     if len(weights.shape) != 2 or 0 in weights.shape:
@@ -109,8 +117,8 @@ def lower_fully_connected(node: Node, target: Target) -> tuple[Alternative, ...]
     matrix = Convolution(
         source=source,
         weights=values.reshape(out_c, 1, in_c),
-        bias=floats.float_bias(bias, out_c),
-        clamp=floats.activation_params(node.options.get("fused_activation_function", "NONE")),
+        bias=float_bias(bias, out_c),
+        clamp=float_bounds(node.options.get("fused_activation_function", "NONE")),
         result=result,
         batch=rows,
         area=Window(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0),
@@ -156,14 +164,14 @@ def alternatives(conv: Convolution, target: Target) -> tuple[Alternative, ...]:
             row_blocks = -(-conv.area.out_w // tile_w)
             pixel_blocks = conv.batch * conv.area.out_h * row_blocks
         work = tile_w * vectors * taps * in_c
-        tile_items = floats.tile_items(blocks * pixel_blocks, work, target)
+        tile_items = by_work(blocks * pixel_blocks, work, target).tile_items
         if target.group_items == 1:
             tile_items = min(tile_items, pixel_blocks)
         block_tiles = -(-pixel_blocks // tile_items)
         defines: dict[str, int | str] = {"LANES": lanes, "VECTORS": vectors, "TILE_W": tile_w}
         params = common | {
             "weights": Constant(
-                4 * blocks * block * taps * in_c, lambda: floats.packed(conv.weights, block)
+                4 * blocks * block * taps * in_c, lambda: packed(conv.weights, block)
             ),
             "pixel_blocks": pixel_blocks,
             "block_tiles": block_tiles,
@@ -172,7 +180,7 @@ def alternatives(conv: Convolution, target: Target) -> tuple[Alternative, ...]:
         if conv.is_1x1:
             params["pixels"] = pixels
         else:
-            params["zeros"] = floats.zeros(in_c)
+            params["zeros"] = zeros(in_c)
             params["row_blocks"] = row_blocks
             is_short = taps * in_c <= _SHORT
             defines["IS_LITERAL"] = int(is_short)
@@ -204,7 +212,7 @@ def alternatives(conv: Convolution, target: Target) -> tuple[Alternative, ...]:
 def _tile_shapes(out_c: int, pixels: int, target: Target) -> list[tuple[int, int, int]]:
     """Return (lanes, vectors, pixels) of the tiles worth trying, best first."""
     if target.group_items > 1:
-        return [(4, 1, floats.tile_w_of(pixels, 4))] if out_c >= 4 else []
+        return [(4, 1, tile_w_of(pixels, 4))] if out_c >= 4 else []
     width = min(target.vector_width, 16)
     found: dict[tuple[int, int], tuple[float, int, int, int]] = {}
     for lanes in (16, 8, 4):
@@ -215,7 +223,7 @@ def _tile_shapes(out_c: int, pixels: int, target: Target) -> list[tuple[int, int
             block = lanes * vectors
             if lanes > width or block > out_c:
                 continue
-            tile_w = floats.tile_w_of(pixels, most)
+            tile_w = tile_w_of(pixels, most)
             # Narrow vectors cost nearly as much as wide ones.
             cost = -(-out_c // block) * (vectors + 1 / tile_w) * (lanes + width)
             found.setdefault((tile_w, block), (cost, lanes, vectors, tile_w))

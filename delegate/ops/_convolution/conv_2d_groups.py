@@ -14,15 +14,17 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._checks import quantized
+from delegate.ops._checks.activations import float_bounds, quantized_bounds
 from delegate.ops._checks.node import inputs_of, output_of, require_constant
-from delegate.ops._checks.windows import shape_text, window
+from delegate.ops._checks.shapes import shape_text
+from delegate.ops._checks.windows import window
+from delegate.ops._convolution.float_constants import float_bias, require_float_weights
 from delegate.ops._convolution.records import (
     DepthwiseConvolution,
     channel_rows,
     require_quant8_weights,
 )
-from delegate.ops._launches import floats
-from delegate.ops._launches.elements import ELEM
+from delegate.ops._launches.types import ELEM
 from delegate.ops.depthwise_conv_2d import every_alternative
 from delegate.target import Target
 
@@ -63,7 +65,7 @@ def lower(node: Node, target: Target) -> tuple[Alternative, ...]:
     result = output_of(node.outputs)
     is_float = source.dtype == result.dtype == "float32"
     if is_float:
-        floats.require_float_weights(weights)
+        require_float_weights(weights)
     else:
         require_quant8_weights(source, weights, result)
     if len(weights.shape) != 4:
@@ -90,12 +92,12 @@ def lower(node: Node, target: Target) -> tuple[Alternative, ...]:
     }
     if is_float:
         params |= {
-            "channels": floats.float_bias(bias, out_c),
-            **floats.activation_params(activation),
+            "channels": float_bias(bias, out_c),
+            **float_bounds(activation),
         }
     else:
         biases = quantized.int32_bias(bias, out_c)
-        low, high = quantized.activation_range(result, activation)
+        low, high = quantized_bounds(result, activation)
         scaling = quantized.convolution_multipliers(
             source, weights, result, 0, per_channel=source.dtype == "int8"
         )

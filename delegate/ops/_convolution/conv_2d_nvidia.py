@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._convolution.nvidia import GROUP_ITEMS, saturates, scaling_rows
 from delegate.ops._convolution.records import Convolution
-from delegate.ops._launches.elements import ELEM
+from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers import fixed_point
 from delegate.target import Target
 

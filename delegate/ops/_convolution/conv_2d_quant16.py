@@ -12,10 +12,12 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._checks import quantized
+from delegate.ops._checks.activations import quantized_bounds
 from delegate.ops._checks.node import inputs_of, output_of, require_constant
-from delegate.ops._checks.windows import Window, shape_text, window
+from delegate.ops._checks.shapes import shape_text
+from delegate.ops._checks.windows import Window, window
 from delegate.ops._convolution.conv_2d_groups import groups_of
-from delegate.ops._convolution.records import items_a_tile
+from delegate.ops._launches.tiles import by_share
 from delegate.ops._launches.wide_sums import TERMS_AN_INT, WideSums, require_16x8, wide_sums
 from delegate.target import Target
 
@@ -78,7 +80,7 @@ def lower(node: Node, target: Target) -> tuple[Alternative, ...]:
         source=source,
         weights=require_constant(weights, "weights").reshape(out_c, -1, in_c),
         sums=wide_sums(source, weights, bias, result, 0, target.rules),
-        clamp=quantized.activation_range(
+        clamp=quantized_bounds(
             result, node.options.get("fused_activation_function", "NONE"), quantized.QUANT
         ),
         result=result,
@@ -119,7 +121,7 @@ def alternatives(conv: Convolution16, target: Target) -> tuple[Alternative, ...]
     size = lanes * vectors
     tile_w = TILE_W if conv.pixels >= TILE_W else 1
     blocks, pixel_blocks = -(-out_c // size), -(-conv.pixels // tile_w)
-    tile_items = items_a_tile(blocks * pixel_blocks, pixel_blocks, target)
+    tile_items = by_share(blocks * pixel_blocks, target, most=pixel_blocks).tile_items
     block_tiles = -(-pixel_blocks // tile_items)
     pairs = -(-in_c // 2)
     tiled = Launch(

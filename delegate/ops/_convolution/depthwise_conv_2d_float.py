@@ -11,10 +11,13 @@ from numpy.typing import NDArray
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch
+from delegate.ops._checks.activations import float_bounds
 from delegate.ops._checks.node import inputs_of, output_of, require_constant
-from delegate.ops._checks.windows import Window, shape_text, window
+from delegate.ops._checks.shapes import shape_text
+from delegate.ops._checks.windows import Window, window
 from delegate.ops._convolution import conv_2d_float
-from delegate.ops._launches import floats
+from delegate.ops._convolution.float_constants import float_bias, require_float_weights, zeros
+from delegate.ops._launches.tiles import by_work, lanes_of, tile_w_of
 from delegate.target import Target
 
 
@@ -30,7 +33,7 @@ def lower(node: Node, target: Target) -> tuple[Alternative, ...]:
     """
     (source, weights), (bias,) = inputs_of(node.inputs, 2, 1)
     result = output_of(node.outputs)
-    floats.require_float_weights(weights)
+    require_float_weights(weights)
     if len(weights.shape) != 4 or weights.shape[0] != 1:
         raise Unsupported(f"weights {shape_text(weights)}: 1HWO is needed")
     _, kernel_h, kernel_w, out_c = weights.shape
@@ -43,8 +46,8 @@ def lower(node: Node, target: Target) -> tuple[Alternative, ...]:
         )
     values = cast(NDArray[np.float32], require_constant(weights, "weights"))
     values = values.reshape(-1, out_c)
-    bias_values = floats.float_bias(bias, out_c)
-    clamp = floats.activation_params(node.options.get("fused_activation_function", "NONE"))
+    bias_values = float_bias(bias, out_c)
+    clamp = float_bounds(node.options.get("fused_activation_function", "NONE"))
     if in_c == 1:  # then it is a convolution, and that has more ways
         return conv_2d_float.alternatives(
             conv_2d_float.Convolution(
@@ -78,14 +81,14 @@ def lower(node: Node, target: Target) -> tuple[Alternative, ...]:
         reads=(source,),
         writes=(result,),
     )
-    lanes = floats.lanes_of(out_c, target)
+    lanes = lanes_of(out_c, target)
     ways: list[Alternative] = []
     if lanes and out_c == in_c:
         most = 4 if target.group_items > 1 else min(target.vector_width, 16)
-        tile_w = floats.tile_w_of(area.out_w, most)
+        tile_w = tile_w_of(area.out_w, most)
         channel_blocks, row_blocks = -(-out_c // lanes), -(-area.out_w // tile_w)
         items = batch * area.out_h * row_blocks * channel_blocks
-        tile_items = floats.tile_items(items, tile_w * kernel_h * kernel_w, target)
+        tile_items = by_work(items, tile_w * kernel_h * kernel_w, target).tile_items
         for name, defines in (("3x3", {"HOP": area.stride_w}), ("vector", {})):
             if name == "3x3" and not _leaves_by_one(area):
                 continue
@@ -96,7 +99,7 @@ def lower(node: Node, target: Target) -> tuple[Alternative, ...]:
                 group_items=target.group_items,
                 params=common
                 | {
-                    "zeros": floats.zeros(lanes),
+                    "zeros": zeros(lanes),
                     "items": items,
                     "tile_items": tile_items,
                     "channel_blocks": channel_blocks,

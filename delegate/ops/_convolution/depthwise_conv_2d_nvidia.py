@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._convolution.nvidia import GROUP_ITEMS, saturates, scaling_rows
 from delegate.ops._convolution.records import DepthwiseConvolution
-from delegate.ops._launches.elements import ELEM
+from delegate.ops._launches.types import ELEM
 from delegate.target import Target
 
 _MOST_TAPS = 49  # a window's code is unrolled

@@ -9,10 +9,11 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._checks import quantized
+from delegate.ops._checks.activations import quantized_bounds
 from delegate.ops._checks.node import inputs_of, output_of, require_constant
-from delegate.ops._checks.windows import shape_text, window
-from delegate.ops._convolution.records import items_a_tile
-from delegate.ops._launches.floats import lanes_of
+from delegate.ops._checks.shapes import shape_text
+from delegate.ops._checks.windows import window
+from delegate.ops._launches.tiles import by_share, lanes_of
 from delegate.ops._launches.wide_sums import TERMS_AN_INT, require_16x8, wide_sums
 from delegate.target import Target
 
@@ -45,7 +46,7 @@ def lower(node: Node, target: Target) -> tuple[Alternative, ...]:
         raise Unsupported("bias int32 with int16 activations: TFLite takes int64 here")
     values = require_constant(weights, "weights").reshape(-1, out_c)
     sums = wide_sums(source, weights, bias, result, 3, target.rules)
-    low, high = quantized.activation_range(
+    low, high = quantized_bounds(
         result, node.options.get("fused_activation_function", "NONE"), quantized.QUANT
     )
     elements = source.shape[0] * area.out_h * area.out_w * out_c
@@ -83,7 +84,7 @@ def lower(node: Node, target: Target) -> tuple[Alternative, ...]:
     tile_w = TILE_W if area.out_w >= TILE_W else 1
     channel_blocks, row_blocks = -(-out_c // lanes), -(-area.out_w // tile_w)
     items = source.shape[0] * area.out_h * row_blocks * channel_blocks
-    tile_items = items_a_tile(items, items, target)
+    tile_items = by_share(items, target).tile_items
     vector = Launch(
         "depthwise_conv_2d_quant16",
         "depthwise_conv_2d_vector_quant16",

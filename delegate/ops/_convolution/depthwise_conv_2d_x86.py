@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._checks import quantized
-from delegate.ops._convolution.records import DepthwiseConvolution, items_a_tile, zeros_row
+from delegate.ops._convolution.records import DepthwiseConvolution, zeros_row
+from delegate.ops._launches.tiles import by_share
 from delegate.ops._numbers import fixed_point
 from delegate.ops._numbers.float_requantize import float_form
 from delegate.target import Target
@@ -131,7 +132,7 @@ class Plan:
         least = min(
             -(-LEAST_PIXELS // (self.rows * self.chunk_w)), -(-items // target.compute_units)
         )
-        tile_items = max(items_a_tile(items, items, target), least)
+        tile_items = max(by_share(items, target).tile_items, least)
         extras = self._most_extras
         zero_point = quantized.per_tensor(conv.result)[1]
         limits = np.iinfo(conv.result.dtype)

@@ -14,10 +14,9 @@ from delegate.graph.ir import Tensor
 from delegate.launch import Constant
 from delegate.ops._checks import quantized
 from delegate.ops._checks.windows import Window
-from delegate.ops._launches.floats import bits
 from delegate.ops._numbers import fixed_point
+from delegate.ops._numbers.float32 import bits
 from delegate.ops._numbers.float_sum import FloatSum
-from delegate.target import Target
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -174,13 +173,6 @@ def require_quant8_weights(source: Tensor, weights: Tensor, result: Tensor) -> N
         )
     if weights.dtype != source.dtype:
         raise Unsupported(f"{weights.dtype} weights with {source.dtype} activations")
-
-
-def items_a_tile(items: int, most: int, target: Target) -> int:
-    """Return how many items a work-group takes: 64, or on one-item groups a sixteenth a core."""
-    if target.group_items > 1:
-        return target.group_items
-    return max(1, min(most, -(-items // (16 * target.compute_units))))
 
 
 def zeros_row(channels: int, zero_point: int, dtype: str) -> Constant:

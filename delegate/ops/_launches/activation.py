@@ -17,9 +17,9 @@ from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._checks import quantized
 from delegate.ops._checks.node import inputs_of, output_of
-from delegate.ops._checks.windows import shape_text
-from delegate.ops._launches.elements import element_tiles, elements_of
+from delegate.ops._checks.shapes import elements_of, shape_text
 from delegate.ops._launches.lookup import Answers
+from delegate.ops._launches.tiles import by_elements
 from delegate.ops._numbers import fixed_point_arrays
 from delegate.target import Target
 
@@ -53,19 +53,19 @@ def float_launch(
     params: Mapping[str, int] | None = None,
 ) -> tuple[Alternative, ...]:
     """Compute a function of each float; `function` is its name in kernels/activation.cl."""
-    tiles, group_items, tile_items = element_tiles(elements_of(source), target)
+    tiling = by_elements(elements_of(source), target)
     fields: dict[str, int | Tensor | Constant] = {
         "input": source,
         "output": result,
         "elements": elements_of(source),
-        "tile_items": tile_items,
+        "tile_items": tiling.tile_items,
         **(params or {}),
     }
     launch = Launch(
         "activation",
         "activation_float",
-        tiles=tiles,
-        group_items=group_items,
+        tiles=tiling.tiles,
+        group_items=tiling.group_items,
         params=fields,
         reads=(source,),
         writes=(result,),

@@ -15,12 +15,17 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch, size_bytes
 from delegate.ops._checks import quantized
+from delegate.ops._checks.activations import (
+    activation_of,
+    bounds_of,
+)
 from delegate.ops._checks.node import inputs_of, output_of
-from delegate.ops._checks.windows import shape_text
-from delegate.ops._convolution.records import items_a_tile
-from delegate.ops._launches.elements import ELEM, broadcast, elements_of, padded
-from delegate.ops._launches.floats import activation_params, lanes_of
+from delegate.ops._checks.shapes import elements_of, shape_text
+from delegate.ops._launches.broadcast import broadcast, padded
+from delegate.ops._launches.tiles import HALF_ROUNDS, LEAST_BYTES, by_share, lanes_of
+from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers import fixed_point
+from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
 
 FAMILY = {
@@ -36,13 +41,10 @@ EVERY = (*quantized.QUANT, *NUMBERS)
 Params = Mapping[str, int | Tensor | Constant]
 IDENTITY = (1 << 30, 1)  # a multiplier and shift that change nothing
 _OUTER = 4  # dimensions around a row that binary.cl walks
-_LEAST_BYTES = 4096  # a tile of one-item groups, so that claiming it costs less than its work
-_MOST_ITEMS = 32768  # of a tile: llvmpipe leaves loops after 65,535 rounds
 _LARGEST_BYTES = 1 << 31  # kernels index by 32-bit integers
 # Expressions without vectors, by family.
 _ONE_BY_ONE = {("POWER", "float"), ("DIVIDE", "quant8"), ("DIVIDE", "quant16")}
 _SHORT_ROW = 64  # elements
-_INT32 = np.iinfo(np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,35 +95,6 @@ def require_stretched(result: Tensor, *sources: Tensor) -> None:
     if shape != result.shape:
         texts = " and ".join(shape_text(tensor) for tensor in sources)
         raise Unsupported(f"{texts} -> {shape_text(result)}: they do not stretch to that")
-
-
-def activation_of(node: Node) -> object:
-    """Return a node's fused activation as the file names it."""
-    return node.options.get("fused_activation_function", "NONE")
-
-
-def activation_bounds(result: Tensor, activation: object) -> dict[str, int]:
-    """Return the fields of a fused activation's bounds, for a result of any type.
-
-    Raises:
-        Unsupported: an activation that is no clamp.
-    Source: tflite/kernels/kernel_util.h CalculateActivationRange
-    """
-    if result.dtype == "int32":
-        bounds = {
-            "NONE": (int(_INT32.min), int(_INT32.max)),
-            "RELU": (0, int(_INT32.max)),
-            "RELU6": (0, 6),
-            "RELU_N1_TO_1": (-1, 1),
-        }
-        if not isinstance(activation, str) or activation not in bounds:
-            raise Unsupported(f"fused activation {activation}: only {', '.join(bounds)}")
-        low, high = bounds[activation]
-    elif result.dtype == "float32":
-        return activation_params(activation)
-    else:
-        low, high = quantized.activation_range(result, activation, quantized.QUANT)
-    return {"output_min": low, "output_max": high}
 
 
 def rescaling(which: str, multiplier: int, shift: int, zero: int, lift: int) -> dict[str, int]:
@@ -176,17 +149,14 @@ def over_rows(plain: Launch, wide: int, most: int, target: Target) -> tuple[Alte
     assert isinstance(rows, int)
 
     def of(lanes: int) -> Launch:
-        row_items = -(-row // lanes)
+        row_items = ceil_div(row, lanes)
         items = rows * row_items
-        tile_items = items_a_tile(items, items, target)
-        if target.group_items == 1:
-            tile_items = max(tile_items, min(items, _LEAST_BYTES // (lanes * wide)))
-            tile_items = min(tile_items, _MOST_ITEMS)
-        sizes = {"items": items, "tile_items": tile_items, "row_items": row_items}
+        tiling = by_share(items, target, LEAST_BYTES // (lanes * wide), HALF_ROUNDS)
+        sizes = {"items": items, "tile_items": tiling.tile_items, "row_items": row_items}
         return replace(
             plain,
-            tiles=-(-items // tile_items),
-            group_items=target.group_items,
+            tiles=tiling.tiles,
+            group_items=tiling.group_items,
             params={**plain.params, **sizes},
             defines={**plain.defines, "LANES": lanes},
         )
@@ -259,7 +229,7 @@ def sum_of_pair(node: Node, target: Target, sign: int) -> tuple[Alternative, ...
     powers of two a sum of shifted inputs, unless the node asks for the general one
     """
     pair = pair_of(node, EVERY)
-    bounds = activation_bounds(pair.result, activation_of(node))
+    bounds = bounds_of(pair.result, activation_of(node))
     if pair.left.dtype in NUMBERS:
         return binary(pair, "ADD", {**bounds, "right_sign": sign}, target)
     if pair.left.dtype == "int16" and node.options.get("pot_scale_int16", True):

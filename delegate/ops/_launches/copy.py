@@ -17,14 +17,13 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Tensor
 from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._checks import quantized
-from delegate.ops._checks.windows import shape_text
-from delegate.ops._launches.elements import element_tiles, elements_of, moved_type
+from delegate.ops._checks.shapes import elements_of, shape_text
+from delegate.ops._launches.tiles import by_elements
+from delegate.ops._launches.types import WIDEST_BYTES, moved_type, type_of_bytes
 from delegate.target import Target
 
 ANY = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "bool")
 MOST_DIMENSIONS = 8  # that are left after merging
-_WIDEST = 16  # bytes that are moved as one element
-_WIDE = {16: "uint4", 8: "uint2", 4: "uint", 2: "ushort", 1: "uchar"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +141,7 @@ def moved(moves: Sequence[Move], target: Target) -> tuple[Alternative, ...]:
 
 def joined(width: int, *numbers: int) -> int:
     """Return how many elements of `width` bytes move as one, where these numbers are whole ones."""
-    return math.gcd(_WIDEST // width, *numbers)
-
-
-def wide_type(width: int) -> str:
-    """Return OpenCL C's name of a type of 1, 2, 4, 8 or 16 bytes."""
-    return _WIDE[width]
+    return math.gcd(WIDEST_BYTES // width, *numbers)
 
 
 def _require_inside(move: Move) -> None:
@@ -204,8 +198,8 @@ def _launch(move: Move, target: Target, is_row: bool) -> Launch:
     width = np.dtype(move.result.dtype).itemsize
     source: Tensor | Constant
     if isinstance(move.source, np.ndarray):
-        values = np.repeat(move.source.ravel(), _WIDEST // width)
-        source = Constant(_WIDEST, lambda: values)
+        values = np.repeat(move.source.ravel(), WIDEST_BYTES // width)
+        source = Constant(WIDEST_BYTES, lambda: values)
     else:
         source = move.source
     box, width = _widened(_merged(move.box), width, isinstance(source, Constant))
@@ -226,23 +220,24 @@ def _launch(move: Move, target: Target, is_row: bool) -> Launch:
             f"{what}_{axis}": n for what, n in zip(("size", "in", "out"), column, strict=True)
         }
     elements = math.prod(box.sizes)
-    tiles, group_items, tile_items = element_tiles(elements, target)
+    tiling = by_elements(elements, target)
+    tiles = tiling.tiles
     if is_row:
         row = box.sizes[-1] if box.sizes else 1
-        part = min(row, tile_items)
-        tile_rows = max(1, tile_items // row)
+        part = min(row, tiling.tile_items)
+        tile_rows = max(1, tiling.tile_items // row)
         rows, parts = elements // row, -(-row // part)
         params |= {"rows": rows, "tile_rows": tile_rows, "parts": parts, "part": part}
         tiles = -(-rows // tile_rows) * parts
     else:
-        params |= {"elements": elements, "tile_items": tile_items}
+        params |= {"elements": elements, "tile_items": tiling.tile_items}
     return Launch(
         "copy",
         "copy_row" if is_row else "copy",
         tiles=tiles,
-        group_items=group_items,
+        group_items=tiling.group_items,
         params=params,
         reads=() if isinstance(source, Constant) else (source,),
         writes=(move.result,),
-        defines={"ELEM": _WIDE[width]},
+        defines={"ELEM": type_of_bytes(width)},
     )

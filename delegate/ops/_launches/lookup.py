@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from delegate.errors import Unsupported
 from delegate.graph.ir import Tensor
 from delegate.launch import Alternative, Constant, Launch
-from delegate.ops._checks.windows import shape_text
-from delegate.ops._launches.elements import element_tiles, elements_of, moved_type
+from delegate.ops._checks.shapes import elements_of, shape_text
+from delegate.ops._launches.tiles import by_elements
+from delegate.ops._launches.types import moved_type, type_of_bytes
 from delegate.target import Target
 
-_INDEX = {1: "uchar", 2: "ushort"}
 # Elements a work-item takes at once: a word of 8-bit values, two of 16-bit ones.
 _LANES = 4
 
@@ -41,7 +41,7 @@ def lookup(
     """
     kind = read_as or ("uint8" if source.dtype == "bool" else source.dtype)
     wide = _width(kind)
-    if wide not in _INDEX:
+    if wide not in (1, 2):
         raise Unsupported(f"{source.dtype}: a table is for integers of 8 or 16 bits")
     if source.shape != result.shape:
         raise Unsupported(f"{shape_text(source)} -> {shape_text(result)}: the shape must stay")
@@ -57,22 +57,22 @@ def lookup(
     table_constant = Constant(count * np.dtype(result.dtype).itemsize, table)
 
     def launch(kernel: str, items: int) -> Launch:
-        tiles, group_items, tile_items = element_tiles(items, target)
+        tiling = by_elements(items, target)
         return Launch(
             "lookup",
             kernel,
-            tiles=tiles,
-            group_items=group_items,
+            tiles=tiling.tiles,
+            group_items=tiling.group_items,
             params={
                 "input": source,
                 "output": result,
                 "table": table_constant,
                 "elements": elements,
-                "tile_items": tile_items,
+                "tile_items": tiling.tile_items,
             },
             reads=(source,),
             writes=(result,),
-            defines={"INDEX": _INDEX[wide], "ELEM": moved},
+            defines={"INDEX": type_of_bytes(wide), "ELEM": moved},
         )
 
     plain = Alternative("plain", (launch("lookup", elements),))

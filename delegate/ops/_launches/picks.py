@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from delegate.errors import Unsupported
 from delegate.graph.ir import Tensor
 from delegate.launch import Alternative, Constant, Launch
-from delegate.ops._checks.windows import shape_text
-from delegate.ops._launches.copy import joined, steps_of, wide_type
-from delegate.ops._launches.elements import element_tiles
+from delegate.ops._checks.shapes import shape_text
+from delegate.ops._launches.copy import joined, steps_of
+from delegate.ops._launches.tiles import by_elements
+from delegate.ops._launches.types import type_of_bytes
 from delegate.target import Target
 
 
@@ -72,7 +73,7 @@ def picked(
     width = np.dtype(source.dtype).itemsize
     times = joined(width, look_up.row)
     elements = math.prod(result.shape) // times
-    tiles, group_items, tile_items = element_tiles(elements, target)
+    tiling = by_elements(elements, target)
     group = math.prod(look_up.sizes)
     blocks = math.prod(source.shape) // (group * look_up.row)
     steps = steps_of(look_up.sizes)
@@ -84,9 +85,9 @@ def picked(
         "group": group,
         "row": look_up.row // times,
         "elements": elements,
-        "tile_items": tile_items,
+        "tile_items": tiling.tile_items,
     }
-    defines: dict[str, int | str] = {"ELEM": wide_type(width * times)}
+    defines: dict[str, int | str] = {"ELEM": type_of_bytes(width * times)}
     if indices.data is not None:
         rows = (low @ np.array(steps, np.int64)).astype(np.int32)
         params["table"] = Constant(rows.nbytes, lambda: rows)
@@ -98,8 +99,8 @@ def picked(
     launch = Launch(
         "gather",
         "gather" if indices.data is not None else "gather_computed",
-        tiles=tiles,
-        group_items=group_items,
+        tiles=tiling.tiles,
+        group_items=tiling.group_items,
         params=params,
         reads=(source,) if indices.data is not None else (source, indices),
         writes=(result,),

@@ -14,14 +14,16 @@ from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch, size_bytes
 from delegate.ops._checks import quantized
 from delegate.ops._checks.node import inputs_of, output_of, require_constant
-from delegate.ops._checks.windows import shape_text
-from delegate.ops._launches import floats
-from delegate.ops._launches.elements import ELEM, padded
+from delegate.ops._checks.shapes import shape_text
+from delegate.ops._launches.broadcast import padded
+from delegate.ops._launches.tiles import by_work, lanes_of, most_rounds
+from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers import fixed_point
+from delegate.ops._numbers.float32 import bits
 from delegate.target import Target
 
 _DIMENSIONS = 3  # kept ones and reduced ones that a kernel steps through
-_ROUNDS = 60000  # of a work-item's loops, at most: llvmpipe leaves them after 65,535
+_ROUNDS = most_rounds(1, 10_000)  # of all loops
 _STEPS = 8  # elements a round of the innermost loop
 
 
@@ -146,16 +148,14 @@ def reduce(
     }
 
     def alternative(kernel: str, lanes: int, items: int, rounds: int) -> Alternative:
-        tile_items = floats.tile_items(items, terms + 16, target)
-        if target.group_items == 1:
-            tile_items = max(1, min(tile_items, _ROUNDS // rounds))
+        tiling = by_work(items, terms + 16, target, _ROUNDS // rounds)
         blocks = {"blocks": -(-reduction.kept[-1][0] // lanes)} if kernel == "vector" else {}
         launch = Launch(
             "reduce",
             f"reduce_{kernel}" if lanes else "reduce",
-            tiles=-(-items // tile_items),
-            group_items=target.group_items,
-            params=common | blocks | {"items": items, "tile_items": tile_items},
+            tiles=tiling.tiles,
+            group_items=tiling.group_items,
+            params=common | blocks | {"items": items, "tile_items": tiling.tile_items},
             reads=(reduction.source,),
             writes=(reduction.result,),
             defines=defines | ({"LANES": lanes} if lanes else {}),
@@ -165,12 +165,12 @@ def reduce(
     found = []
     if reduction.kept and reduction.kept[-1][1] == 1:
         size = reduction.kept[-1][0]
-        lanes = floats.lanes_of(size, target)
+        lanes = lanes_of(size, target)
         if lanes:
             items = results // size * -(-size // lanes)
             found.append(alternative("vector", lanes, items, rounds))
     elif innermost[1] == 1 and target.group_items == 1 and not is_ordered:
-        lanes = floats.lanes_of(innermost[0], target)
+        lanes = lanes_of(innermost[0], target)
         if lanes:
             each = innermost[0] // lanes + innermost[0] % lanes
             found.append(alternative("row", lanes, results, terms // innermost[0] * each))
@@ -216,8 +216,8 @@ def sum_rescaling(reduction: Reduction) -> dict[str, int]:
         raise Unsupported(f"{reduction.terms} elements at a scale ratio of {ratio:g}: too large")
     bias = np.float32(-in_zero) * ratio * np.float32(reduction.terms)
     return {
-        "factor": floats.bits(float(ratio)),
-        "bias": floats.bits(float(bias)),
+        "factor": bits(float(ratio)),
+        "bias": bits(float(bias)),
         **_range(reduction.result, zero),
     }
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from delegate.errors import Unsupported
 from delegate.graph.ir import Tensor
 from delegate.ops._checks import quantized
+from delegate.ops._checks.activations import quantized_bounds
 from delegate.ops._numbers import fixed_point
 from delegate.ops._numbers.fixed_point_arrays import rescale
 
@@ -98,7 +99,7 @@ def sum_of(left: Tensor, right: Tensor, result: Tensor, activation: object) -> S
         scales=(left_scale, right_scale, scale),
         rescaling=(rescaling[0], rescaling[1], rescaling[2]),
         left_shift=LEFT_SHIFT,
-        clamp=quantized.activation_range(result, activation),
+        clamp=quantized_bounds(result, activation),
         dtype=result.dtype,
     )
 

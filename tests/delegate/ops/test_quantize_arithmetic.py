@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from delegate import DeviceInfo, Unsupported
 from delegate.launch import Alternative, Constant, Launch, Program, Step
 from delegate.ops._checks import quantized
+from delegate.ops._checks.activations import quantized_bounds
 from delegate.ops._numbers import fixed_point
 from delegate.runtime.device import Device
 from delegate.runtime.executor import Executor
@@ -141,12 +142,12 @@ def test_wrap_int32(value: int) -> None:
 def test_activation_range(
     dtype: str, scale: float, zero: int, fused: str, expected: tuple[int, int]
 ) -> None:
-    assert quantized.activation_range(t((1,), dtype, scale, zero), fused) == expected
+    assert quantized_bounds(t((1,), dtype, scale, zero), fused) == expected
 
 
 def test_activation_bound_beyond_32_bits_is_refused() -> None:
     with pytest.raises(Unsupported, match=r"^activation bound 6\.0 at scale .*: beyond 32 bits$"):
-        quantized.activation_range(t((1,), "uint8", 1e-40, 0), "RELU6")
+        quantized_bounds(t((1,), "uint8", 1e-40, 0), "RELU6")
 
 
 def test_scales_and_zero_points_must_be_as_many() -> None:

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node's fused activation: between which numbers the results are clamped, for every type."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from delegate.errors import Unsupported
+from delegate.graph.ir import Node, Tensor
+from delegate.ops._checks.quantized import QUANT, QUANT8, per_tensor
+from delegate.ops._numbers.float32 import bits
+
+# The least and the greatest real number, None where the type's own range is the bound.
+_REALS: dict[str, tuple[int | None, int | None]] = {
+    "NONE": (None, None),
+    "RELU": (0, None),
+    "RELU6": (0, 6),
+    "RELU_N1_TO_1": (-1, 1),
+    "RELU_0_TO_1": (0, 1),  # an op of its own, never fused
+}
+_FUSED = ("NONE", "RELU", "RELU6", "RELU_N1_TO_1")
+# TFLite's bounds where there is no activation: an infinite sum becomes the largest float.
+_LARGEST = float(np.finfo(np.float32).max)
+_INT32 = np.iinfo(np.int32)
+
+
+def activation_of(node: Node) -> object:
+    """Return a node's fused activation as the file names it."""
+    return node.options.get("fused_activation_function", "NONE")
+
+
+def require_no_activation(node: Node, rule: str) -> None:
+    """Check that a node has no fused activation; `rule` says why none can be.
+
+    Raises:
+        Unsupported: it has one.
+    """
+    activation = activation_of(node)
+    if activation != "NONE":
+        raise Unsupported(f"fused activation {activation}: {rule}")
+
+
+def reals_of(op: str) -> tuple[int | None, int | None]:
+    """Return the bounds of a RELU of the op's own name, None where there is none."""
+    return _REALS[op]
+
+
+def bounds_of(result: Tensor, activation: object) -> dict[str, int]:
+    """Return the fields for the bounds of a result of any type.
+
+    Raises:
+        Unsupported: an activation that is no clamp.
+    Source: tflite/kernels/kernel_util.h CalculateActivationRange
+    """
+    if result.dtype == "float32":
+        return float_bounds(activation)
+    if result.dtype == "int32":
+        low, high = _fused(activation)
+        least = int(_INT32.min) if low is None else low
+        return {"output_min": least, "output_max": int(_INT32.max) if high is None else high}
+    least, greatest = quantized_bounds(result, activation, QUANT)
+    return {"output_min": least, "output_max": greatest}
+
+
+def float_bounds(activation: object) -> dict[str, int]:
+    """Return the fields for the bounds of floats, as their bits.
+
+    Raises:
+        Unsupported: an activation that is no clamp.
+    Source: tflite/kernels/kernel_util.h CalculateActivationRange
+    """
+    low, high = _fused(activation)
+    return {
+        "output_min": bits(-_LARGEST if low is None else low),
+        "output_max": bits(_LARGEST if high is None else high),
+    }
+
+
+def quantized_bounds(
+    result: Tensor, activation: object, types: Sequence[str] = QUANT8
+) -> tuple[int, int]:
+    """Return the smallest and largest quantised value a fused activation lets through.
+
+    Raises:
+        Unsupported: an activation that is no clamp.
+    Source: tflite/kernels/kernel_util.cc CalculateActivationRangeQuantized
+    """
+    scale, zero_point = per_tensor(result, types)
+    limits = np.iinfo(result.dtype)
+    low, high = _fused(activation)
+
+    def quantized(real: int | None, otherwise: int) -> int:
+        if real is None:
+            return otherwise
+        return zero_point + steps_of_scale(real, scale, "activation bound")
+
+    return (
+        max(int(limits.min), quantized(low, int(limits.min))),
+        min(int(limits.max), quantized(high, int(limits.max))),
+    )
+
+
+def steps_of_scale(real: float, scale: float, what: str) -> int:
+    """Return real / scale in float32, rounded half away from zero.
+
+    Raises:
+        Unsupported: it is beyond 2^30; `what` names the number.
+    """
+    with np.errstate(over="ignore"):
+        steps = float(np.float32(real) / np.float32(scale))
+    if not abs(steps) < 2**30:
+        raise Unsupported(f"{what} {float(real)} at scale {scale}: beyond 32 bits")
+    return int(math.copysign(math.floor(abs(steps) + 0.5), steps))
+
+
+def _fused(activation: object) -> tuple[int | None, int | None]:
+    if not isinstance(activation, str) or activation not in _FUSED:
+        raise Unsupported(f"fused activation {activation}: only {', '.join(_FUSED)}")
+    return _REALS[activation]

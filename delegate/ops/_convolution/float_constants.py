@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights and biases of float32 convolutions: checked, and packed as their kernels read them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.errors import Unsupported
+from delegate.graph.ir import Tensor
+from delegate.launch import Constant
+from delegate.ops._numbers.integers import ceil_div
+
+
+def require_float_weights(weights: Tensor) -> None:
+    """Check the weights of a node whose input and output are float32.
+
+    Raises:
+        Unsupported: weights of another type.
+    """
+    if weights.dtype != "float32":
+        raise Unsupported(f"hybrid: {weights.dtype} weights with float32 activations")
+
+
+def float_bias(bias: Tensor | None, channels: int) -> Constant:
+    """Return the bias as `channels` floats; zeros where there is none.
+
+    Raises:
+        Unsupported: a bias that is computed, of another type or length.
+    """
+    if bias is None:
+        return Constant(4 * channels, lambda: np.zeros(channels, np.float32))
+    values = bias.data
+    if values is None:
+        raise Unsupported("the bias is not a constant")
+    if bias.dtype != "float32" or bias.shape != (channels,):
+        raise Unsupported(f"bias {bias.dtype} of {bias.shape}: float32 of ({channels},) is needed")
+    return Constant(4 * channels, lambda: values)
+
+
+def zeros(count: int) -> Constant:
+    """Return `count` floats of zero, and room for one vector more."""
+    return Constant(4 * (count + 16), lambda: np.zeros(count + 16, np.float32))
+
+
+def packed(values: NDArray[np.float32], block: int) -> NDArray[np.float32]:
+    """Return (out_c, taps, in_c) weights in the order a block of channels reads them.
+
+    Shapes:
+        -> (blocks, taps, in_c, block); the last block ends with the last channel
+    """
+    out_c = values.shape[0]
+    starts = np.minimum(np.arange(ceil_div(out_c, block)) * block, out_c - block)
+    rows = values[starts[:, None] + np.arange(block)]
+    return np.ascontiguousarray(rows.transpose(0, 2, 3, 1))

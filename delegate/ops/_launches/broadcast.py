@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the elements of a result find those of tensors that are broadcast to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from delegate.errors import Unsupported
+from delegate.graph.ir import Tensor
+from delegate.ops._checks.shapes import shape_text
+
+
+def broadcast(
+    result: Tensor, *sources: Tensor
+) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+    """Return the result's dimensions, and each source's steps along them.
+
+    Dimensions of size 1 are left out. Neighbouring dimensions that all tensors step through alike
+    are merged.
+
+    Shapes:
+        -> (sizes of the dimensions, outermost first), and for each source the elements between
+        neighbours along each dimension, 0 where it is broadcast
+    Raises:
+        Unsupported: a source that cannot be broadcast to the result.
+    """
+    rank = len(result.shape)
+    columns: list[tuple[int, tuple[int, ...]]] = []  # innermost first
+    steps = [1] * len(sources)
+    for axis in range(1, rank + 1):
+        size = result.shape[-axis]
+        strides = []
+        for number, source in enumerate(sources):
+            own = source.shape[-axis] if axis <= len(source.shape) else 1
+            if own not in (1, size):
+                raise Unsupported(f"{shape_text(source)} does not stretch to {shape_text(result)}")
+            strides.append(steps[number] if own > 1 else 0)
+            steps[number] *= own
+        if size == 1:
+            continue
+        if columns:
+            inner, before = columns[-1]
+            if all(s == b * inner for s, b in zip(strides, before, strict=True)):
+                columns[-1] = (inner * size, before)
+                continue
+        columns.append((size, tuple(strides)))
+    if any(len(source.shape) > rank for source in sources):
+        raise Unsupported(f"more dimensions than the result's {rank}")
+    columns.reverse()
+    sizes = tuple(size for size, _ in columns)
+    return sizes, tuple(tuple(s[n] for _, s in columns) for n in range(len(sources)))
+
+
+def padded(values: Sequence[int], rank: int, absent: int) -> list[int]:
+    """Return `values` with `absent` before them, so that there are `rank`.
+
+    Raises:
+        Unsupported: there are more.
+    """
+    if len(values) > rank:
+        raise Unsupported(f"{len(values)} dimensions that differ: at most {rank} are implemented")
+    return [absent] * (rank - len(values)) + list(values)

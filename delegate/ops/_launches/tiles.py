@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a launch's work is cut: lanes of a work-item, items of a tile, tiles of a launch.
+
+Each policy below answers "how many items has a tile?" for one kind of kernel. A device with groups
+of 64 work-items always takes 64 items a tile. A CPU's groups of one work-item take more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from delegate.graph.ir import Tensor
+from delegate.launch import Launch, Params
+from delegate.ops._numbers.integers import ceil_div
+from delegate.target import Target
+
+GROUP_ITEMS = 64  # work-items of a group, and items of its tile, where groups are not of one item
+# A tile of a group of one item has at least so much work: claiming the tile costs less then.
+LEAST_ELEMENTS = 4096
+LEAST_BYTES = 4096
+
+# llvmpipe leaves every loop of a work-item after so many rounds, the rounds of all loops together.
+MOST_ROUNDS = 65_535
+# For kernels of one loop: a power of two, so that tiles of elements begin at aligned addresses.
+HALF_ROUNDS = (MOST_ROUNDS + 1) // 2
+
+_TILE_WORK = 4096  # multiplications: about 1 us of a core that starts one vector's a cycle
+_LEAST_TILES, _MOST_TILES = 4, 32  # a core, of `by_work`
+_SHARES = 16  # tiles a core, of `by_share`
+_ELEMENT_TILES = 8  # tiles a core, of `by_elements`
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """How the items of a launch are shared among work-groups."""
+
+    tiles: int
+    group_items: int  # work-items a group
+    tile_items: int
+
+
+def most_rounds(loops: int, multiple_of: int) -> int:
+    """Return the rounds that each of `loops` loops of a work-item may make, as a round number."""
+    return MOST_ROUNDS // loops // multiple_of * multiple_of
+
+
+def one_each(items: int) -> Tiling:
+    """Return tiles of 64 items in groups of 64 work-items, on every device: for plain kernels."""
+    return Tiling(ceil_div(items, GROUP_ITEMS), GROUP_ITEMS, GROUP_ITEMS)
+
+
+def of_size(items: int, alone: int, target: Target) -> Tiling:
+    """Return tiles of one item a work-item, but of `alone` items where a group is one work-item."""
+    tile_items = target.group_items if target.group_items > 1 else max(1, alone)
+    return Tiling(ceil_div(items, tile_items), target.group_items, tile_items)
+
+
+def by_elements(
+    elements: int, target: Target, least: int = LEAST_ELEMENTS, most: int = HALF_ROUNDS
+) -> Tiling:
+    """Return tiles of elements that cost about the same each, little work an element.
+
+    A group of one work-item takes an eighth of its core's share, but at least `least` elements, so
+    that a tile is worth claiming, and at most `most`.
+    """
+    share = ceil_div(elements, _ELEMENT_TILES * target.compute_units)
+    return of_size(elements, min(elements, max(least, share), most), target)
+
+
+def by_work(items: int, item_work: int, target: Target, most: int | None = None) -> Tiling:
+    """Return tiles of items whose work is known: 4 to 32 tiles a core, of about 1 us and more.
+
+    Units:
+        item_work: multiplications of vectors; most: items of a tile
+    """
+    wanted = items * item_work // (_TILE_WORK * target.compute_units)
+    tiles = min(max(wanted, _LEAST_TILES), _MOST_TILES) * target.compute_units
+    tile_items = ceil_div(items, tiles)
+    return of_size(items, tile_items if most is None else min(tile_items, most), target)
+
+
+def by_share(items: int, target: Target, least: int = 1, most: int | None = None) -> Tiling:
+    """Return tiles of a sixteenth of a core's share each, at least `least` and at most `most`."""
+    share = ceil_div(items, _SHARES * target.compute_units)
+    tile_items = max(share, min(items, least))
+    return of_size(items, tile_items if most is None else min(tile_items, most), target)
+
+
+def launch_over(
+    file: str,
+    kernel: str,
+    tiling: Tiling,
+    params: Params,
+    defines: Mapping[str, int | str] | None = None,
+) -> Launch:
+    """Return the launch of a kernel over tiles of items.
+
+    `params`: the tensor "output" is written, all other tensors among them are read. "tile_items" is
+    added as the last of them.
+    """
+    output = params["output"]
+    assert isinstance(output, Tensor)
+    inputs = (value for name, value in params.items() if name != "output")
+    return Launch(
+        file,
+        kernel,
+        tiles=tiling.tiles,
+        group_items=tiling.group_items,
+        params=params | {"tile_items": tiling.tile_items},
+        reads=tuple(dict.fromkeys(value for value in inputs if isinstance(value, Tensor))),
+        writes=(output,),
+        defines=defines or {},
+    )
+
+
+def widest_lanes(count: int, widest: int) -> int:
+    """Return the widest vector up to `widest` lanes that `count` neighbours fill; 0 for none."""
+    return max((lanes for lanes in (16, 8, 4) if lanes <= min(widest, count)), default=0)
+
+
+def lanes_of(count: int, target: Target, most: int = 16) -> int:
+    """Return the widest vector that the device has and `count` neighbours fill; 0 for none."""
+    return widest_lanes(count, 4 if target.group_items > 1 else min(target.vector_width, most))
+
+
+def tile_w_of(pixels: int, most: int) -> int:
+    """Return how many neighbouring pixels a work-item takes: those that waste least."""
+    sizes = [size for size in (16, 14, 8, 7, 4, 2, 1) if size <= min(most, pixels)]
+    # An item costs its pixels, and about two more for the part that does not depend on them.
+    return min(sizes, key=lambda size: ceil_div(pixels, size) * (size + 2))
