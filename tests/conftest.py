@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
 from functools import lru_cache
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-# rusticl shows llvmpipe only when asked to; tests never touch the user's own cache.
+# rusticl shows llvmpipe only when asked to.
 os.environ.setdefault("RUSTICL_ENABLE", "llvmpipe")
-_cache = tempfile.TemporaryDirectory(prefix="tflite-opencl-tests-")
-os.environ["TFLITE_OPENCL_CACHE"] = _cache.name
 os.environ.pop("TFLITE_OPENCL_DEVICE", None)
+# Tests never touch the user's own cache. A run has one, new and empty: its worker processes share
+# it, so that a device is examined and a program built once. A developer may keep a folder for it.
+_own_cache: tempfile.TemporaryDirectory[str] | None = None
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    kept = os.environ.get("TFLITE_OPENCL_TEST_CACHE")
+    if not kept:
+        _own_cache = tempfile.TemporaryDirectory(prefix="tflite-opencl-tests-")
+    os.environ["TFLITE_OPENCL_CACHE"] = kept or _own_cache.name
 
 pytest.register_assert_rewrite(
     "tests.support.compare", "tests.support.cases", "tests.support.factories"
@@ -61,6 +66,16 @@ def device_id(info: DeviceInfo) -> str:
     return f"{info.platform}-{info.name.split()[0]}".lower().replace(" ", "-")
 
 
+def pytest_sessionstart() -> None:
+    # Before xdist starts its workers, which then find the answers in the cache.
+    _devices()
+
+
+def pytest_unconfigure() -> None:
+    if _own_cache is not None:
+        _own_cache.cleanup()
+
+
 def pytest_report_header() -> list[str]:
     working, failing = _devices()
     names = ", ".join(device_id(info) for info in working) or "none"
@@ -92,9 +107,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "device" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.device)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _remove_cache() -> Iterator[None]:
-    yield
-    _cache.cleanup()
