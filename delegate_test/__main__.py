@@ -8,20 +8,20 @@ import io
 import os
 import re
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from delegate_test import coverage, expectations, flags, page, reduce, reports
 from delegate_test.build import Case
-from delegate_test.checks import NOT_DELEGATED, PASS, SKIP
 from delegate_test.flags import Settings, UsageError
+from delegate_test.outcome import NOT_DELEGATED, PASS, SKIP, Result
 from delegate_test.results import Folder, Report, ResultsError, Row, write_whole
-from delegate_test.runner import CannotRun, Result, Workers
+from delegate_test.runner import CannotRun, Workers
 from delegate_test.selection import NoCases, item_of, select
 
 SUCCESS, UNEXPECTED, USAGE, INTERRUPTED, NOTHING = 0, 1, 2, 130, 77
@@ -87,57 +87,12 @@ def _command(settings: Settings) -> int:
 
 
 def _run(settings: Settings, cases: list[Case], known: expectations.Expectations) -> int:
-    folder, begun = Folder(settings.output), time.monotonic()
-    run = {
-        "delegate": settings.delegate,
-        "delegate_options": settings.delegate_options,
-        "device": settings.device,
-        "runtime": settings.runtime,
-        "tolerance": "teflon" if settings.tolerance is None else settings.tolerance,
-    }
-    done = folder.resume(run) if settings.resume else {}
-    wanted = {case.name: case for case in cases}
-    done = {name: result for name, result in done.items() if name in wanted}
-    for case in cases:
-        if known.is_skipped(case.name):
-            done.setdefault(case.name, Result(case.name, SKIP, "listed in --skips"))
-    left = [item_of(case, settings.models) for case in cases if case.name not in done]
-    facts = {"device": "", "runtime": ""}
-    stop = threading.Event()
-
-    def ready(device: str, runtime: str) -> None:
-        if settings.expect_device and not re.search(settings.expect_device, device):
-            raise CannotRun(f"the device is {device}, not {settings.expect_device}")
-        facts.update(device=device, runtime=runtime)
-
-    results = dict(done)
-    is_whole = False
-    try:
-        with folder.writing(run, known, done) as writer, _progress(len(cases), known) as show:
-            for result in done.values():
-                show(result)
-
-            def add(result: Result) -> None:
-                results[result.name] = result
-                writer.add(result)
-                show(result)
-
-            _workers(settings, ready).run(left, settings.jobs, add, stop)
-        is_whole = True
-    finally:
-        if not is_whole and len(results) > len(done):
-            _complain(f"{len(results)} of {len(cases)} cases are done; --resume goes on with them")
-    rows = []
-    for case in cases:
-        result = results[case.name]
-        status = known.status(result)
-        rows.append(Row(case, result, status, known.is_expected(status)))
+    begun = time.monotonic()
+    results, device, runtime = _results(settings, cases, known)
+    rows = [_row(case, results[case.name], known) for case in cases]
+    seconds = time.monotonic() - begun
     report = Report(
-        rows,
-        settings.delegate,
-        facts["device"] or "no device",
-        facts["runtime"] or "no runtime",
-        time.monotonic() - begun,
+        rows, settings.delegate, device or "no device", runtime or "no runtime", seconds
     )
     if settings.update_baseline and settings.baseline is not None:
         comment = f"{settings.delegate} on {report.device}"
@@ -150,6 +105,60 @@ def _run(settings: Settings, cases: list[Case], known: expectations.Expectations
     if all(row.result.result == SKIP for row in rows):
         return NOTHING
     return UNEXPECTED if report.unexpected else SUCCESS
+
+
+def _results(
+    settings: Settings, cases: list[Case], known: expectations.Expectations
+) -> tuple[dict[str, Result], str, str]:
+    """Run the cases, but for those done before; return their results, the device, the runtime."""
+    folder, run = Folder(settings.output), _described(settings)
+    done = folder.resume(run) if settings.resume else {}
+    wanted = {case.name for case in cases}
+    results = {name: result for name, result in done.items() if name in wanted}
+    for case in cases:
+        if known.is_skipped(case.name):
+            results.setdefault(case.name, Result(case.name, SKIP, "listed in --skips"))
+    left = [item_of(case, settings.models) for case in cases if case.name not in results]
+    before = len(results)
+    facts = {"device": "", "runtime": ""}
+
+    def ready(device: str, runtime: str) -> None:
+        if settings.expect_device and not re.search(settings.expect_device, device):
+            raise CannotRun(f"the device is {device}, not {settings.expect_device}")
+        facts.update(device=device, runtime=runtime)
+
+    try:
+        with folder.writing(run, known, results) as writer, _progress(len(cases), known) as show:
+            for result in results.values():
+                show(result)
+
+            def add(result: Result) -> None:
+                results[result.name] = result
+                writer.add(result)
+                show(result)
+
+            _workers(settings, ready).run(left, settings.jobs, add)
+    except BaseException:
+        if len(results) > before:
+            _complain(f"{len(results)} of {len(cases)} cases are done; --resume goes on with them")
+        raise
+    return results, facts["device"], facts["runtime"]
+
+
+def _described(settings: Settings) -> dict[str, Any]:
+    """Return the settings that results depend on: --resume goes on only with the same."""
+    return {
+        "delegate": settings.delegate,
+        "delegate_options": settings.delegate_options,
+        "device": settings.device,
+        "runtime": settings.runtime,
+        "tolerance": "teflon" if settings.tolerance is None else settings.tolerance,
+    }
+
+
+def _row(case: Case, result: Result, known: expectations.Expectations) -> Row:
+    status = known.status(result)
+    return Row(case, result, status, known.is_expected(status))
 
 
 def _workers(settings: Settings, ready: Callable[[str, str], None]) -> Workers:

@@ -36,7 +36,7 @@ class Case:
     op: str  # row of the matrix: a builtin's name, or a family of chains
     kind: str  # column of the matrix: "uint8", "int8-per-channel", "16x8", "float32", ...
     make: Callable[[], Graph]  # builds the model; called only to run the case
-    check: str = "values"  # which of checks.py's
+    check: str = "values"  # a name of the table in checks/__init__.py
     is_heavy: bool = False  # takes the reference kernels seconds
 
 

@@ -7,9 +7,8 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 
-from delegate_test.checks import FAIL, NOT_DELEGATED, PASS, SKIP
+from delegate_test.outcome import FAIL, FLAKE, NOT_DELEGATED, PASS, SKIP
 from delegate_test.results import Report
-from delegate_test.runner import FLAKE
 
 KINDS = (
     "uint8", "int8", "int8-per-channel", "16x8", "float32", "int32", "int64", "bool", "int16",

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from delegate_test.checks import FAIL, NOT_DELEGATED, PASS, SKIP
-from delegate_test.runner import CRASH, FLAKE, TIMEOUT, Result
+from delegate_test.outcome import CRASH, FAIL, FLAKE, NOT_DELEGATED, PASS, SKIP, TIMEOUT, Result
 
 EXPECTED_FAIL, KNOWN_FLAKE, IMPROVEMENT = "ExpectedFail", "KnownFlake", "UnexpectedImprovement"
 # What a baseline may hold, the best first.

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import NoReturn
@@ -84,7 +84,15 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Exit code: 0 as expected, 1 unexpected results, 2 usage, 77 nothing could run.",
         allow_abbrev=False,
     )
-    add = parser.add_argument
+    for add_flags in (_subject, _cases, _run, _expectations, _outputs):
+        add_flags(parser.add_argument)
+    return parser
+
+
+_Add = Callable[..., object]
+
+
+def _subject(add: _Add) -> None:
     add(
         "--delegate",
         default="opencl",
@@ -106,6 +114,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="|".join(RUNTIMES),
         help="which installed TFLite calls the delegate",
     )
+
+
+def _cases(add: _Add) -> None:
     add("--models", metavar="DIR", help="run the .tflite files of a folder too")
     add("--list", dest="list_only", action="store_true", help="print the cases' names and end")
     add("--filter", type=_regex, metavar="REGEX", help="only cases whose name has a match")
@@ -113,6 +124,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--seed", type=int, default=0, metavar="S", help="which sample (default: %(default)s)")
     add("--quick", action="store_true", help="a small sample and the behaviour cases")
     add("--heavy", action="store_true", help="also cases that take the reference kernels long")
+
+
+def _run(add: _Add) -> None:
     add(
         "--tolerance",
         type=_tolerance,
@@ -135,6 +149,9 @@ def _parser() -> argparse.ArgumentParser:
         help="the folder of results.csv and the rest (default: %(default)s)",
     )
     add("--resume", action="store_true", help="go on with the killed run in --output")
+
+
+def _expectations(add: _Add) -> None:
     add("--baseline", metavar="FILE", help="known failures, lines NAME,Fail")
     add("--update_baseline", action="store_true", help="write what failed into --baseline")
     add(
@@ -162,6 +179,9 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="a case of which the delegate takes nothing is not unexpected",
     )
+
+
+def _outputs(add: _Add) -> None:
     for name, what in (
         ("junit", "JUnit's XML"),
         ("ktap", "the kernel's TAP"),
@@ -180,7 +200,6 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME|MODEL.tflite",
         help="shrink a failing case to the smallest model and input that still fail",
     )
-    return parser
 
 
 def _options(text: str) -> dict[str, str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from delegate_test.checks import NOT_DELEGATED
 from delegate_test.coverage import Cell, cells, kinds_of
+from delegate_test.outcome import NOT_DELEGATED
 from delegate_test.results import Report
 
 _LIMIT = 500  # unexpected results on the page

@@ -8,8 +8,8 @@ import json
 import re
 import xml.etree.ElementTree as ElementTree
 
-from delegate_test.checks import NOT_DELEGATED, SKIP
 from delegate_test.expectations import EXPECTED_FAIL, KNOWN_FLAKE
+from delegate_test.outcome import NOT_DELEGATED, SKIP
 from delegate_test.results import Report, Row
 
 _PASSED_OVER = (SKIP, EXPECTED_FAIL, KNOWN_FLAKE)

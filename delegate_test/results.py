@@ -17,7 +17,7 @@ from typing import Any, TextIO
 
 from delegate_test.build import Case
 from delegate_test.expectations import Expectations
-from delegate_test.runner import Result
+from delegate_test.outcome import Result
 
 _DETAILS, _RUN = "details.jsonl", "run.json"
 

@@ -19,10 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from delegate_test.checks import FAIL, NOT_DELEGATED, PASS, SKIP
-
-CRASH, TIMEOUT, FLAKE = "Crash", "Timeout", "Flake"
-RESULTS = (PASS, FAIL, NOT_DELEGATED, CRASH, TIMEOUT, FLAKE, SKIP)
+from delegate_test.outcome import CRASH, FAIL, FLAKE, PASS, SKIP, TIMEOUT, Result
 
 _BATCH = 60
 _STARTING_SECONDS = 120.0  # a driver's first build may take long
@@ -47,20 +44,6 @@ class Item:
     def request(self) -> dict[str, Any]:
         """Return what the worker is told."""
         return {"name": self.name, "model": self.model, "inputs": self.inputs}
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What came of a case."""
-
-    name: str
-    result: str  # one of RESULTS
-    detail: str = ""
-    seconds: float = 0
-    quanta: float = 0
-    taken: int = 0
-    nodes: int = 0
-    stderr: str = ""  # what the driver wrote meanwhile
 
 
 @dataclass(frozen=True, slots=True)

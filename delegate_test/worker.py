@@ -21,7 +21,9 @@ import numpy as np
 from delegate import DelegateError, Graph, read_model, write_model
 from delegate_test.build import Case
 from delegate_test.cases import all_cases
-from delegate_test.checks import FAIL, SKIP, Job, Outcome, run_check
+from delegate_test.checks import run_check
+from delegate_test.checks.job import Job
+from delegate_test.outcome import FAIL, SKIP, Outcome
 from delegate_test.subject import Subject, SubjectError
 from tflite_opencl.common.runtime import ENVIRONMENT_VARIABLE, RuntimeMissing, find_runtime
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a delegate does beside its arithmetic: the same models for every check of checks.py."""
+"""How a delegate behaves, whatever it computes: the same models for each check of checks/."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from delegate_test.expectations import ExpectationError, baseline_text, read
-from delegate_test.runner import Result
+from delegate_test.outcome import Result
 
 
 def files(folder: Path, **texts: str) -> dict[str, str]:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from delegate_test.cases import all_cases
-from delegate_test.runner import Result, Workers
+from delegate_test.outcome import Result
+from delegate_test.runner import Workers
 from delegate_test.selection import item_of
 
 ADD = "add/int8/1x7x5x3"
