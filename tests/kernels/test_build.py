@@ -4,15 +4,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from delegate import DeviceError, DeviceInfo, KernelBuildError, Node, ops
+from delegate import DeviceError, DeviceInfo, KernelBuildError, ops
 from delegate.launch import Launch
 from delegate.probe import _isa_program
 from delegate.probe import _launch as self_test_launch
@@ -21,7 +19,6 @@ from delegate.runtime.device import Device
 from delegate.runtime.kernels import OPTIONS, Kernels, defines_of, folder
 from delegate.runtime.survey import rate_launch
 from delegate.target import Rules
-from tests.support.activations import activation_nodes
 from tests.support.cases import (
     DOTS,
     FLOAT4,
@@ -35,14 +32,7 @@ from tests.support.cases import (
     emulated,
     require_isa,
 )
-from tests.support.convolution import Convolution
-from tests.support.convolution_like import convolution_like_nodes
-from tests.support.floats import FloatConvolution
-from tests.support.model import const, op, t
-from tests.support.moves import typed_nodes
-from tests.support.nodes import valid_nodes
-from tests.support.pairs import pair_nodes
-from tests.support.reductions import typed_reducing_nodes
+from tests.support.nodes import built_nodes
 
 # A device need not have these types; the builtin functions' headers are read before our macros.
 FORBIDDEN = {
@@ -65,37 +55,6 @@ REMARK = re.compile(
 WAYS_BUILT = (*WAYS, LANES_2, *X86, *NVIDIA, FLOAT4, NEAREST, STAGED, *DOTS)
 
 
-def _nodes() -> Iterator[Node]:
-    yield from activation_nodes()
-    yield from typed_nodes()
-    yield from pair_nodes()
-    yield from typed_reducing_nodes()
-    yield from convolution_like_nodes()
-    for dtype in ("uint8", "int8"):
-        for kernel in ((1, 1), (3, 3)):  # more channels than one group of some kernels takes
-            yield Convolution(size=(5, 5, 8), kernel=kernel, out_c=40, dtype=dtype).node()
-    for channels in (1, 2, 4, 8, 16, 32):
-        for size in (1, 5):  # one pixel, and enough for a tile
-            for dtype in ("uint8", "int8"):
-                yield from valid_nodes(dtype, channels, size).values()
-            for depth in (0, 1):
-                conv = FloatConvolution(
-                    size=(size, size, channels), out_c=channels, depth_multiplier=depth
-                )
-                yield conv.node()
-                yield replace(conv, kernel=(1, 1)).node()
-            image = t((1, size, size, channels), "float32")
-            pool = {"filter_width": 2, "filter_height": 2, "stride_w": 1, "stride_h": 1}
-            for op_name in ("AVERAGE_POOL_2D", "MAX_POOL_2D"):
-                options = {**pool, "padding": "SAME", "fused_activation_function": "NONE"}
-                yield op(op_name, [image], [image], options)
-            yield op("SOFTMAX", [image], [image], {"beta": 1.0})
-            paddings = const(np.zeros((4, 2), np.int32))
-            yield op("PAD", [image, paddings], [image])
-            bytes_ = t((1, size, size, channels), "uint8", 0.5, 3)
-            yield op("PAD", [bytes_, paddings], [bytes_])
-
-
 @cache
 def _launches() -> dict[str, tuple[Launch, Way]]:
     """Return a launch for each set of macros there is and a way to it, by a name for people."""
@@ -109,7 +68,7 @@ def _launches() -> dict[str, tuple[Launch, Way]]:
     for way in WAYS_BUILT:
         for twice in (False, True):
             rules = Rules(fully_connected_double_rounding=twice, int16_sums_of_int32=twice)
-            for node in _nodes():
+            for node in built_nodes():
                 for alternative in ops.lower(node, replace(way.target, rules=rules)):
                     chosen = emulated(alternative) if way.is_emulated else alternative
                     found += [(launch, way) for launch in chosen.launches]

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -99,42 +98,6 @@ class Case:
         limits = np.iinfo(dtype if dtype != "bool" else np.uint8)
         values = rng.integers(limits.min, limits.max, shape, endpoint=True)
         return np.asarray(values % 2 if dtype == "bool" else values).astype(dtype)
-
-
-def pair_nodes() -> Iterator[Node]:
-    """Yield a node of each expression and type, of a size that fills every vector.
-
-    Those of one input and of three too.
-    """
-    shapes = ((4, 20), (4, 20))
-    types = {
-        "SUB": (*QUANT, "int32", "float32"),
-        "MUL": (*QUANT, "int32", "float32"),
-        "MAXIMUM": (*QUANT, "int32", "float32"),
-        "MINIMUM": (*QUANT, "int32", "float32"),
-        "SQUARED_DIFFERENCE": ("int8", "int32", "float32"),
-        "DIV": (*QUANT, "int32", "float32"),
-        "FLOOR_DIV": ("int8", "int16", "int32", "float32"),
-        "FLOOR_MOD": ("int8", "int16", "int32"),
-        "POW": ("float32",),
-        "EQUAL": (*QUANT, "int32", "float32"),
-        "LESS": (*QUANT, "int32", "float32"),
-        "LESS_EQUAL": (*QUANT, "int32", "float32"),
-    }
-    for name, dtypes in types.items():
-        for dtype in dtypes:
-            yield Case(op=name, dtype=dtype, shapes=shapes, constant="right", values=(3, 5)).node()
-    one = ((4, 20), (1,))
-    yield Case(op="POW", dtype="int32", shapes=one, constant="right", values=(3,)).node()
-    yield Case(op="SUB", dtype="int16", shapes=shapes, scales=(0.5, 0.25, 0.5)).node()
-    for dtype in ("int8", "int16", "int32", "int64"):
-        numbers = [t((4, 20), dtype) for _ in range(3)]
-        yield op("SELECT_V2", [t((4, 20), "bool"), *numbers[:2]], numbers[2:])
-    for name in ("ABS", "NEG"):
-        yield op(name, [t((80,), "int32")], [t((80,), "int32")])
-    floats = ("ABS", "NEG", "SQUARE", "FLOOR", "CEIL", "ROUND", "SQRT", "RSQRT", "EXP", "LOG")
-    for name in floats:
-        yield op(name, [t((80,))], [t((80,))])
 
 
 @st.composite

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,17 +20,8 @@ from tests.support.cases import (
 from tests.support.compare import Arrays, Bounds, sum_bound
 from tests.support.floats import assert_float_or_refused, assert_float_ways
 from tests.support.model import chain_model, const, op, t
-from tests.support.resizing import Resizing
 
 QUANT = ("uint8", "int8", "int16")
-_POOL = {
-    "padding": "SAME",
-    "filter_height": 3,
-    "filter_width": 3,
-    "stride_h": 1,
-    "stride_w": 1,
-    "fused_activation_function": "NONE",
-}
 
 
 def arg(
@@ -181,42 +171,3 @@ def reductions(draw: st.DrawFn, ops: tuple[str, ...], dtypes: tuple[str, ...]) -
         zeros=(one[1], other[1]),
         dtype=dtype,
     )
-
-
-def reducing_nodes(dtype: str, channels: int = 8, size: int = 5) -> list[Node]:
-    """Return a node of each op that reduces or resizes, for tests of all ops."""
-    shape = (1, size, size, channels)
-    types = {"REDUCE_PROD": "float32", "REDUCE_ANY": "bool", "REDUCE_ALL": "bool"}
-    reduced = ("SUM", "REDUCE_MAX", "REDUCE_MIN", *types)
-    return [
-        *(Reducing(op=name, shape=shape, dtype=types.get(name, dtype)).node() for name in reduced),
-        *(arg(shape, 3, dtype, name) for name in ("ARG_MAX", "ARG_MIN")),
-        *(
-            Resizing(op=name, shape=shape, size=(2 * size, 3 * size), dtype=dtype).node()
-            for name in ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
-        ),
-        op("L2_POOL_2D", [t(shape)], [t(shape)], _POOL),
-    ]
-
-
-def typed_reducing_nodes() -> Iterator[Node]:
-    """Yield nodes that take every kernel of these ops, with all of its types."""
-    numbers = ("uint8", "int8", "int16", "int32", "float32")
-    folds = [(name, dtype) for name in ("SUM", "MEAN") for dtype in numbers]
-    folds += [(name, dtype) for name in ("REDUCE_MAX", "REDUCE_PROD") for dtype in numbers[3:]]
-    for axis in (1, 2):
-        for name, dtype in (*folds, ("REDUCE_MAX", "uint8"), ("REDUCE_MIN", "float32")):
-            yield Reducing(op=name, shape=(2, 18, 17), axes=(axis,), dtype=dtype).node()
-        for dtype in ("uint8", "int8", "int32", "float32"):
-            yield arg((2, 18, 17), axis, dtype)
-        yield arg((2, 18, 17), axis, "uint8", result="int64")
-        yield arg((2, 18, 17), axis, "float32", "ARG_MIN")
-    for dtype in ("uint8", "int8", "int16", "float32"):
-        for size in ((6, 6), (6, 7)):
-            yield Resizing(shape=(1, 3, 3, 17), size=size, dtype=dtype).node()
-    for dtype in ("int16", "float32"):
-        name = "RESIZE_NEAREST_NEIGHBOR"
-        yield Resizing(op=name, shape=(1, 3, 3, 17), dtype=dtype).node()
-    image = t((1, 5, 5, 17), "int16", 0.5)
-    for name in ("AVERAGE_POOL_2D", "MAX_POOL_2D"):
-        yield op(name, [image], [image], _POOL)

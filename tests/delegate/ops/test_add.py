@@ -317,3 +317,12 @@ def test_drawn_stretched(device: DeviceInfo, case: Case, way: Way, seed: int) ->
     if case.dtype == "int16":  # shifts by powers of two do not stretch
         case = replace(case, options={"pot_scale_int16": False})
     assert_exact_or_refused(chain_model([case.node()]), device, way, seed)
+
+
+def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
+    """Return this op's nodes of a size and an 8-bit type, for the tests of all ops."""
+    return [
+        Sum(
+            shape=(1, size, size, channels), scales=(0.5, 0.5, 0.5), zeros=(3, 3, 3), dtype=dtype
+        ).node()
+    ]

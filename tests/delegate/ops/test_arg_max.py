@@ -185,3 +185,19 @@ def test_drawn(
     inputs = [[few(tuple(shape), dtype, seed)]]
     assert_exact_or_refused(chain_model([node]), device, way, seed, inputs=inputs)
     assert_exact_or_refused(chain_model([node]), device, way, seed)
+
+
+def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
+    """Return this op's nodes of a size and an 8-bit type, for the tests of all ops."""
+    return [arg((1, size, size, channels), 3, dtype, name) for name in OPS]
+
+
+BUILT = [
+    node
+    for axis in (1, 2)
+    for node in (
+        *(arg((2, 18, 17), axis, dtype) for dtype in DTYPES),
+        arg((2, 18, 17), axis, "uint8", result="int64"),
+        arg((2, 18, 17), axis, "float32", "ARG_MIN"),
+    )
+]

@@ -452,3 +452,13 @@ def test_drawn(
 
 def _is_general(case: Case) -> bool:
     return any(abs(np.log2(scale) - round(np.log2(scale))) > 0.01 for scale in case.scales)
+
+
+NODES = {op: case(op, dtypes[0]).node() for op, dtypes in TYPES.items()}
+NODES["POW"] = case("POW", "int32").node()
+WIDE = ((4, 20), (4, 20))  # fills every vector
+BUILT = [
+    *(case(op, dtype, shapes=WIDE).node() for op in TYPES for dtype in TYPES[op]),
+    *(case(op, "float32", shapes=WIDE, values=(3,)).node() for op in ("DIV", "POW")),
+    case("SUB", "int16", shapes=WIDE, scales=(0.5, 0.25, 0.5)).node(),
+]

@@ -36,6 +36,7 @@ from tests.support.compare import Arrays, Bounds, sum_bound
 from tests.support.factories import refused
 from tests.support.floats import assert_float_or_refused, assert_float_ways
 from tests.support.model import chain_model, const, op, t
+from tests.support.nodes import CHANNELS
 from tests.support.quant16 import RULES
 
 
@@ -325,3 +326,21 @@ def test_drawn(device: DeviceInfo, case: Product, way: Way, seed: int) -> None:
 @given(case=products(("float32",)), way=DRAWN_WAYS)
 def test_drawn_floats(device: DeviceInfo, case: Product, way: Way) -> None:
     assert_float_or_refused(case.node(), device, way, case.bounds)
+
+
+def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
+    """Return this op's nodes of a size and an 8-bit type, for the tests of all ops."""
+    return [Product(m=size, k=channels, n=channels, dtype="int8").node()]
+
+
+NODES = {
+    "BATCH_MATMUL_float": Product(adj_y=True).node(),
+    "BATCH_MATMUL_int16": Product(dtype="int16", right_dtype="int8", adj_y=True).node(),
+}
+BUILT = [
+    Product(m=m, k=k, n=k, dtype=dtype, right_dtype=right, adj_y=adj_y).node()
+    for m in (1, 5)
+    for k in CHANNELS
+    for dtype, right in (("float32", ""), ("int8", ""), ("int16", ""), ("int16", "int8"))
+    for adj_y in (False, True)
+]

@@ -80,3 +80,8 @@ def nodes(draw: st.DrawFn) -> Node:
 
 
 test_drawn = drawn(nodes(), MOVE_WAYS, assert_moved_or_refused)
+
+
+def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
+    """Return this op's nodes of a size and an 8-bit type, for the tests of all ops."""
+    return [spread((4, size, size, channels), [2, 2], [[0, 1], [1, 0]], dtype)]

@@ -123,3 +123,7 @@ def test_drawn_cast(
     device: DeviceInfo, types: tuple[str, str], shape: list[int], way: Way, seed: int
 ) -> None:
     assert_exact_or_refused(chain_model([cast(*types, tuple(shape))]), device, way, seed)
+
+
+NODES = {"CAST": NODE}
+BUILT = [cast(before, after) for before, after in PAIRS]

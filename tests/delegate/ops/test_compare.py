@@ -152,3 +152,11 @@ def test_drawn(device: DeviceInfo, case: Case, way: Way, seed: int) -> None:
     if case.dtype == "int16" and case.op in FAILING:
         case = replace(case, op="LESS")
     assert_exact_or_refused(chain_model([case.node()]), device, way, seed)
+
+
+NODES = {op: Case(op=op).node() for op in COMPARISONS}
+BUILT = [
+    Case(op=op, dtype=dtype, shapes=((4, 20), (4, 20))).node()
+    for op in ("EQUAL", "LESS", "LESS_EQUAL")
+    for dtype in TYPES
+]

@@ -128,3 +128,10 @@ def nodes(draw: st.DrawFn) -> Node:
 
 
 test_drawn = drawn(nodes(), MOVE_WAYS, assert_moved_or_refused)
+
+
+def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
+    """Return this op's nodes of a size and an 8-bit type, for the tests of all ops."""
+    second = 0.25 if dtype == "uint8" else 0.5
+    scales = [(0.5, 3), (second, 3), (0.5, 3)]
+    return [joined([(1, size, size, channels)] * 2, dtype=dtype, scales=scales)]

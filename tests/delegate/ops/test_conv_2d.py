@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from delegate import DeviceInfo, Tensor, ops
+from delegate import DeviceInfo, Node, Tensor, ops
 from delegate.launch import Constant
 from tests.support.cases import (
     DRAWN_WAYS,
@@ -384,3 +384,16 @@ def test_lanes_2(out_c: int, dtype: str, name: str, device: DeviceInfo) -> None:
 @given(case=convolutions(), way=DRAWN_WAYS, seed=SEEDS)
 def test_drawn_conv_2d(device: DeviceInfo, case: Convolution, way: Way, seed: int) -> None:
     assert_exact_or_refused(case.model(seed), device, way, seed)
+
+
+def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
+    """Return this op's nodes of a size and an 8-bit type, for the tests of all ops."""
+    return [Convolution(size=(size, size, channels), out_c=channels, dtype=dtype).node()]
+
+
+# More channels than one group of some kernels takes.
+BUILT = [
+    Convolution(size=(5, 5, 8), kernel=kernel, out_c=40, dtype=dtype).node()
+    for dtype in ("uint8", "int8")
+    for kernel in ((1, 1), (3, 3))
+]

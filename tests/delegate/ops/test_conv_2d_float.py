@@ -37,6 +37,7 @@ from tests.support.floats import (
     float_convolutions,
 )
 from tests.support.model import chain_model, const, op, t
+from tests.support.nodes import CHANNELS, SIZES
 
 
 def product(
@@ -323,3 +324,12 @@ def test_a_wrong_sum_is_seen() -> None:
 
 def test_sum_bound() -> None:
     assert sum_bound(np.array([1.0, 1.5, 2.0]), 4) == pytest.approx([2**-21, 2**-21, 2**-20])
+
+
+NODES = {"CONV_2D_float": FloatConvolution(size=(5, 5, 8)).node(), "FULLY_CONNECTED_float": PRODUCT}
+BUILT = [
+    FloatConvolution(size=(size, size, channels), kernel=kernel, out_c=channels).node()
+    for size in SIZES
+    for channels in CHANNELS
+    for kernel in ((1, 1), (3, 3))
+]

@@ -170,3 +170,10 @@ def test_drawn_groups(
     case = replace(case, out_c=groups * -(-case.out_c // groups))
     model = chain_model([grouped(case.node(seed), groups)])
     assert_exact_or_refused(model, device, way, seed)
+
+
+NODES = {"CONV_2D_groups": NODE, "CONV_2D_groups_float": FLOAT}
+BUILT = [
+    grouped(Convolution(size=(5, 5, 2), kernel=(1, 1)).node(), 2),
+    grouped(Convolution(size=(5, 5, 2), dtype="int8").node(), 2),
+]

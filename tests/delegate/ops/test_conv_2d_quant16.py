@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delegate import DeviceInfo, ops
+from delegate import DeviceInfo, Node, ops
 from delegate.launch import Constant
 from delegate.target import Rules
 from tests.support.cases import (
@@ -32,6 +34,7 @@ from tests.support.cases import (
 from tests.support.convolution import Convolution
 from tests.support.factories import refused
 from tests.support.model import chain_model
+from tests.support.nodes import CHANNELS, SIZES
 from tests.support.quant16 import IN_SCALE, RULES, convolution16, convolutions16
 
 CONV = Convolution(dtype="int16")
@@ -301,3 +304,17 @@ def test_drawn_depthwise(
 ) -> None:
     model = chain_model([convolution16(case, seed, bias_dtype=bias)])
     assert_exact_or_refused(model, device, way, seed)
+
+
+NODES = {"CONV_2D_int16": NODE, "DEPTHWISE_CONV_2D_int16": DEEP}
+
+
+def _built() -> Iterator[Node]:
+    for size, channels in product(SIZES, CHANNELS):
+        conv = replace(CONV, size=(size, size, channels), out_c=channels)
+        for node in (convolution16(conv), convolution16(replace(conv, depth_multiplier=1))):
+            yield node
+            yield replace(node, inputs=(*node.inputs[:2], None))
+
+
+BUILT = list(_built())

@@ -81,3 +81,11 @@ def test_drawn(
     axis = data.draw(st.integers(-len(shape), len(shape) - 1))
     node = cumsum(tuple(shape), axis, dtype, exclusive, reverse)
     assert_moved_or_refused(node, device, way, seed)
+
+
+def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
+    """Return this op's nodes of a size and an 8-bit type, for the tests of all ops."""
+    return [cumsum((1, size, size, channels), 3, "float32")]
+
+
+BUILT = [cumsum((3, 5), 1, dtype) for dtype in TYPES]

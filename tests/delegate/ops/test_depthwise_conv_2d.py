@@ -466,3 +466,8 @@ def wide_convolutions(draw: st.DrawFn) -> Convolution:
 @given(case=wide_convolutions(), way=st.sampled_from(X86), seed=SEEDS)
 def test_drawn_x86(device: DeviceInfo, case: Convolution, way: Way, seed: int) -> None:
     assert_exact_or_refused(case.model(seed), device, way, seed)
+
+
+def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
+    """Return this op's nodes of a size and an 8-bit type, for the tests of all ops."""
+    return [replace(depthwise(size, size, channels), dtype=dtype).node()]

@@ -33,6 +33,7 @@ from tests.support.floats import (
     float_convolutions,
 )
 from tests.support.model import chain_model
+from tests.support.nodes import CHANNELS, SIZES
 
 
 def depthwise(
@@ -192,3 +193,12 @@ def test_what_is_out_of_bounds_counts_nothing(device: DeviceInfo) -> None:
     assert_close(got[:, 3, 2], expected[:, 3, 2], bound[:, 3, 2], "inside")
     # Where infinities of both signs meet, TFLite's clamp decides what becomes of NaN.
     assert (np.isnan(got) == np.isnan(expected)).all()
+
+
+NODES = {"DEPTHWISE_CONV_2D_float": NODE}
+BUILT = [
+    depthwise(size=(size, size, channels), kernel=kernel).node()
+    for size in SIZES
+    for channels in CHANNELS
+    for kernel in ((1, 1), (3, 3))
+]

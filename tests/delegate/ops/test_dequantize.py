@@ -137,3 +137,10 @@ def dequantizations(draw: st.DrawFn) -> Dequantization:
 
 
 test_drawn_dequantize = drawn(dequantizations(), EVERY_WAY)
+
+
+NODES = {"DEQUANTIZE": NODE}
+BUILT = [
+    *(Dequantization(dtype=dtype).node() for dtype in TYPES),
+    op("DEQUANTIZE", [t((5, 40), "float16")], [t((5, 40))]),
+]

@@ -71,3 +71,7 @@ def test_shapes_of_floats(shape: tuple[int, ...], device: DeviceInfo) -> None:
 
 
 test_drawn_elu = drawn(activations("ELU", ["int8"]), GROUPS, assert_drawn)
+
+
+NODES = {"ELU": Activation(op="ELU", dtype="float32").node()}
+BUILT = [INT8]

@@ -70,3 +70,8 @@ def test_drawn(
     device: DeviceInfo, shape: list[int], dtype: str, value: int | None, way: Way, seed: int
 ) -> None:
     assert_moved_or_refused(filled(tuple(shape), dtype, value=value), device, way, seed)
+
+
+def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
+    """Return this op's nodes of a size and an 8-bit type, for the tests of all ops."""
+    return [filled((size, channels), dtype, value=5)]

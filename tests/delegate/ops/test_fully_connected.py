@@ -34,6 +34,7 @@ from tests.support.cases import (
 )
 from tests.support.factories import refused
 from tests.support.model import chain_model, const, op, t
+from tests.support.nodes import CHANNELS
 from tests.support.quant16 import IN_SCALE, RULES, WEIGHT_SCALE, scales_and_bias
 
 
@@ -395,3 +396,30 @@ def products(draw: st.DrawFn) -> Product:
 @given(case=products(), way=DRAWN_WAYS, seed=SEEDS)
 def test_drawn_fully_connected(device: DeviceInfo, case: Product, way: Way, seed: int) -> None:
     assert_exact_or_refused(case.model(seed), device, way, seed)
+
+
+def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
+    """Return this op's nodes of a size and an 8-bit type, for the tests of all ops."""
+    case = Product(shape=(size, channels), out_c=channels, dtype=dtype, zeros=(3, 0, 3))
+    weights = np.ones((channels, channels), dtype)
+    return [changed(replace(case, multiplier=0.5).node(), 1, data=weights)]
+
+
+def _double(channels: int, dtype: str) -> Node:
+    """Return a node that only a product of doubles rounds as TFLite does."""
+    weights = const(np.ones((channels, channels), dtype), 0.5)
+    bias = const(np.full(channels, 2**30, np.int32), 0.25)
+    result = t((5, channels), dtype, 49.0 * 2**19)
+    return op("FULLY_CONNECTED", [t((5, channels), dtype, 0.5), weights, bias], [result])
+
+
+NODES = {"FULLY_CONNECTED_int16": INT16, "FULLY_CONNECTED_double": _double(8, "int8")}
+BUILT = [
+    *(_double(channels, dtype) for channels in CHANNELS for dtype in ("uint8", "int8")),
+    *(
+        Product(shape=(rows, channels), out_c=channels, dtype="int16", has_bias=has_bias).node()
+        for rows in (1, 25)
+        for channels in CHANNELS
+        for has_bias in (False, True)
+    ),
+]

@@ -97,3 +97,8 @@ def nodes(draw: st.DrawFn) -> Node:
 
 
 test_drawn = drawn(nodes(), GROUPS, assert_moved_or_refused)
+
+
+def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
+    """Return this op's nodes of a size and an 8-bit type, for the tests of all ops."""
+    return [gather((1, size, size, channels), [0, 0, size - 1], 2, dtype=dtype)]

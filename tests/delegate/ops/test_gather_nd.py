@@ -123,3 +123,16 @@ def nodes(draw: st.DrawFn) -> Node:
 
 
 test_drawn = drawn(nodes(), GROUPS, assert_moved_or_refused)
+
+
+def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
+    """Return this op's nodes of a size and an 8-bit type, for the tests of all ops."""
+    return [gather((1, size, size, channels), [[0, 0], [0, size - 1]], dtype)]
+
+
+def _computed(inner: int, index: str) -> Node:
+    node = gather((2, inner), np.zeros((3, 1)), index=index)
+    return changed(node, 1, data=None, limits=(np.zeros((3, 1)), np.ones((3, 1))))
+
+
+BUILT = [_computed(inner, index) for inner in (1, 2, 4, 8, 16) for index in ("int32", "int64")]

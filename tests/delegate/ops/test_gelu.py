@@ -102,3 +102,10 @@ def test_drawn_gelu(
     if case.dtype == "int16" and RUNTIME.name == "tflite-runtime":
         reject()  # which prepares it and then fails
     assert_drawn(replace(case, options={"approximate": approximate}), device, way, seed)
+
+
+NODES = {"GELU": NODE}
+BUILT = [
+    Activation(op="GELU", dtype="float32", options={"approximate": approximate}).node()
+    for approximate in (False, True)
+]

@@ -83,3 +83,7 @@ def test_shapes_of_floats(shape: tuple[int, ...], device: DeviceInfo) -> None:
 
 
 test_drawn_hard_swish = drawn(activations("HARD_SWISH", ["uint8", "int8"]), GROUPS, assert_drawn)
+
+
+NODES = {"HARD_SWISH": NODE}
+BUILT = [Activation(op="HARD_SWISH", dtype="float32").node()]

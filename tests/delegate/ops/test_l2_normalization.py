@@ -150,3 +150,7 @@ def test_drawn_l2_normalization(device: DeviceInfo, case: Norm, way: Way, seed: 
     assert_exact_or_refused(case.model(), device, way, seed)
     case = replace(case, dtype="float32", zero=0)
     assert_float_or_refused(case.node(), device, way, bounds)
+
+
+NODES = {"L2_NORMALIZATION": NODE}
+BUILT = [Norm(dtype=dtype).node() for dtype in ("float32", "uint8", "int8")]

@@ -103,3 +103,7 @@ def test_drawn_leaky_relu(
     device: DeviceInfo, case: Activation, alpha: float, way: Way, seed: int
 ) -> None:
     assert_drawn(replace(case, options={"alpha": alpha}, version=2), device, way, seed)
+
+
+NODES = {"LEAKY_RELU": NODE}
+BUILT = [replace(LEAKY, dtype="float32").node()]

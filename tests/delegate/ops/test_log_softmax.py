@@ -155,3 +155,7 @@ def test_drawn_log_softmax(
     assert_float_or_refused(log_softmax((*shape, depth)), device, way, bounds)
     node = log_softmax((*shape, depth), dtype, scale, data.draw(zero_points(dtype)))
     assert_exact_or_refused(chain_model([node]), device, way, seed)
+
+
+NODES = {"LOG_SOFTMAX": NODE}
+BUILT = [log_softmax((5, 40), dtype) for dtype in ("float32", "uint8", "int8")]

@@ -91,3 +91,9 @@ def test_not(shape: tuple[int, ...], way: Way, device: DeviceInfo) -> None:
 def test_drawn(device: DeviceInfo, case: Case, is_not: bool, way: Way, seed: int) -> None:
     node = inverted(case.shapes[0]) if is_not else replace(case.node(), version=1)
     assert_exact_or_refused(chain_model([node]), device, way, seed)
+
+
+NODES = {
+    **{name: pair(name, "equal") for name in ("LOGICAL_AND", "LOGICAL_OR")},
+    "LOGICAL_NOT": inverted((4, 5)),
+}

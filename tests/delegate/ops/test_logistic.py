@@ -95,3 +95,7 @@ def test_shapes_of_floats(shape: tuple[int, ...], device: DeviceInfo) -> None:
 test_drawn_logistic = drawn(
     activations("LOGISTIC", ["uint8", "int8", "int16"], FIXED), GROUPS, assert_drawn
 )
+
+
+NODES = {"LOGISTIC": NODE}
+BUILT = [logistic(dtype).node() for dtype in ("float32", "int16")]

@@ -211,3 +211,15 @@ def test_more_rounds_than_some_drivers_make(device: DeviceInfo) -> None:
 
 
 test_drawn = drawn(reductions(("MEAN",), DTYPES), WAYS, assert_reduces_or_refused)
+
+
+def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
+    """Return this op's nodes of a size and an 8-bit type, for the tests of all ops."""
+    return [Reducing(shape=(1, size, size, channels), dtype=dtype).node()]
+
+
+BUILT = [
+    Reducing(shape=(2, 18, 17), axes=(axis,), dtype=dtype).node()
+    for axis in (1, 2)
+    for dtype in DTYPES
+]

@@ -120,3 +120,15 @@ def test_drawn(
 ) -> None:
     node = one_hot(tuple(shape), depth, min(axis, len(shape)), dtype, index, is_computed)
     assert_same_ones(node, device, way, seed)
+
+
+def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
+    """Return this op's nodes of a size and an 8-bit type, for the tests of all ops."""
+    return [one_hot((3, size), channels, dtype=dtype)]
+
+
+BUILT = [
+    one_hot((3,), 4, dtype=dtype, index=index)
+    for dtype in ("uint8", "int32", "int64")
+    for index in ("int32", "int64")
+]

@@ -30,6 +30,7 @@ from tests.support.moves import (
     numbers,
     one_value,
 )
+from tests.support.nodes import CHANNELS, SIZES
 
 
 def pad(
@@ -165,3 +166,17 @@ def test_drawn(
     ]
     zero = data.draw(zero_points(dtype)) if dtype in ("uint8", "int8") else 0
     assert_moved_or_refused(pad(shape, amounts, dtype, zero, value), device, way, seed)
+
+
+def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
+    """Return this op's nodes of a size and an 8-bit type, for the tests of all ops."""
+    amounts = [[0, 0], [1, 1], [1, 1], [0, 0]]
+    return [pad((1, size, size, channels), amounts, dtype, value=value) for value in (None, 7)]
+
+
+BUILT = [
+    pad((1, size, size, channels), [[0, 0]] * 4, dtype)
+    for size in SIZES
+    for channels in CHANNELS
+    for dtype in ("uint8", "float32")
+]

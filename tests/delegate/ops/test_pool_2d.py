@@ -45,6 +45,7 @@ from tests.support.compare import (
 from tests.support.factories import drawn, refused
 from tests.support.floats import assert_float_or_refused, assert_float_ways, exact_doubles
 from tests.support.model import chain_model, op, t
+from tests.support.nodes import CHANNELS, SIZES
 
 OPS = ("AVERAGE_POOL_2D", "MAX_POOL_2D")
 
@@ -397,3 +398,23 @@ def test_drawn_pool_2d_float(device: DeviceInfo, case: Pool, way: Way) -> None:
 def test_drawn_l2_pool_2d(device: DeviceInfo, case: Pool, way: Way) -> None:
     case = replace(case, op="L2_POOL_2D", dtype="float32")
     assert_float_or_refused(case.node(), device, way, l2_bounds(case))
+
+
+def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
+    """Return this op's nodes of a size and an 8-bit type, for the tests of all ops."""
+    return [
+        *(Pool(op=op, size=(size, size, channels), dtype=dtype).node() for op in OPS),
+        Pool(op="L2_POOL_2D", size=(size, size, channels), dtype="float32").node(),
+    ]
+
+
+NODES = {f"{op}_float": Pool(op=op, dtype="float32").node() for op in OPS}
+BUILT = [
+    *(Pool(op=op, size=(5, 5, 17), dtype="int16").node() for op in OPS),
+    *(
+        Pool(op=op, size=(size, size, channels), window=(2, 2), dtype="float32").node()
+        for op in OPS
+        for size in SIZES
+        for channels in CHANNELS
+    ),
+]

@@ -237,3 +237,10 @@ def prelus(draw: st.DrawFn) -> Prelu:
 
 
 test_drawn_prelu = drawn(prelus(), WAYS)
+
+
+NODES = {"PRELU": NODE}
+BUILT = [
+    Prelu(shape=(5, 40), alpha=(40,), dtype=dtype, zeros=zeros, is_constant=False).node()
+    for dtype, zeros in (("uint8", (0, 0, 0)), ("int8", (0, 0, 0)), ("float32", (0, 0, 0)))
+] + [INT16.node()]

@@ -283,3 +283,19 @@ def test_drawn_quantize(device: DeviceInfo, case: Requantization, way: Way, seed
     if case.dtypes == ("int32", "uint8"):
         case = replace(case, dtypes=("int32", "int16"))
     assert_exact_or_refused(case.model(), device, way, seed)
+
+
+def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
+    """Return this op's nodes of a size and an 8-bit type, for the tests of all ops."""
+    return [
+        Requantization(
+            shape=(1, size, size, channels), dtypes=(dtype, dtype), scales=(0.5, 0.5), zeros=(3, 3)
+        ).node()
+    ]
+
+
+BUILT = [
+    Requantization(shape=(5, 40), dtypes=(before, after)).node()
+    for before, afters in (("float32", ("uint8", "int8", "int16")), ("int32", ("int8", "int16")))
+    for after in afters
+]

@@ -168,3 +168,22 @@ def test_drawn(device: DeviceInfo, op: str) -> None:
         assert_reduces_or_refused(case, device, way, seed)
 
     drawn()
+
+
+def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
+    """Return this op's nodes of a size and an 8-bit type, for the tests of all ops."""
+    types = {"REDUCE_PROD": "float32", "REDUCE_ANY": "bool", "REDUCE_ALL": "bool"}
+    shape = (1, size, size, channels)
+    return [Reducing(op=op, shape=shape, dtype=types.get(op, dtype)).node() for op in TYPES]
+
+
+BUILT = [
+    Reducing(op=op, shape=(2, 18, 17), axes=(axis,), dtype=dtype).node()
+    for axis in (1, 2)
+    for op, dtype in (
+        *(("SUM", dtype) for dtype in NUMBERS),
+        *((op, dtype) for op in ("REDUCE_MAX", "REDUCE_PROD") for dtype in ("int32", "float32")),
+        ("REDUCE_MAX", "uint8"),
+        ("REDUCE_MIN", "float32"),
+    )
+]

@@ -15,37 +15,13 @@ from hypothesis import strategies as st
 from delegate import Node, Quantization, Tensor, Unsupported, ops
 from delegate.launch import Constant, size_bytes
 from delegate.ops import _registry
-from tests.support.activations import activation_nodes
 from tests.support.cases import PLAIN, WAYS, Way, refusal
-from tests.support.convolution_like import other_nodes
 from tests.support.model import op, t
-from tests.support.moves import typed_nodes
-from tests.support.nodes import valid_float_nodes, valid_nodes
-from tests.support.pairs import pair_nodes
+from tests.support.nodes import other_nodes, valid_nodes
 
 VALID = valid_nodes("uint8")
-NODES = {
-    # Of ops that several types or expressions share, the first node each.
-    **{node.op: node for node in reversed([*activation_nodes(), *typed_nodes(), *pair_nodes()])},
-    **VALID,
-    **{f"{name}_float": node for name, node in valid_float_nodes().items()},
-    **other_nodes(),
-}
+NODES = {**VALID, **other_nodes()}
 FUSED = {"conv_2d_add"}  # made by passes alone
-# Ops that differ from another's node by their name alone.
-LIKE = {
-    "GREATER": "LESS",
-    "GREATER_EQUAL": "LESS",
-    "NOT_EQUAL": "EQUAL",
-    "RELU6": "RELU",
-    "RELU_0_TO_1": "RELU",
-    "RELU_N1_TO_1": "RELU",
-    "SELECT": "SELECT_V2",
-}
-NODES |= {name: replace(NODES[other], op=name) for name, other in LIKE.items()}
-FLAGS = [t((4, 5), "bool") for _ in range(3)]
-NODES |= {name: op(name, FLAGS[:2], FLAGS[2:]) for name in ("LOGICAL_AND", "LOGICAL_OR")}
-NODES["LOGICAL_NOT"] = op("LOGICAL_NOT", FLAGS[:1], FLAGS[2:])
 
 
 def test_ops_are_sorted_and_known() -> None:

@@ -116,3 +116,7 @@ def test_drawn_relu(
 ) -> None:
     types = ["uint8", "int8"] + ["int16"] * (name in NAMES[:2])
     assert_drawn(data.draw(activations(name, types)), device, way, seed)
+
+
+NODES = {name: Activation(op=name).node() for name in NAMES}
+BUILT = [Activation(op="RELU", dtype="float32").node()]

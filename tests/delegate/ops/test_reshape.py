@@ -163,3 +163,8 @@ def test_drawn_reshape(
     after = list(sizes)
     order.shuffle(after)
     assert_exact_way(chain_model([reshape(tuple(sizes), tuple(after), dtype)]), device)
+
+
+def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
+    """Return this op's nodes of a size and an 8-bit type, for the tests of all ops."""
+    return [reshape((1, size, size, channels), (size * size * channels,), dtype)]

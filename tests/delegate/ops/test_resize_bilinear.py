@@ -144,3 +144,17 @@ def test_what_short_sums_fit_the_others_give_too(device: DeviceInfo, dtype: str)
 
 
 test_drawn = drawn(resizings("RESIZE_BILINEAR", DTYPES), WAYS)
+
+
+def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
+    """Return this op's nodes of a size and an 8-bit type, for the tests of all ops."""
+    return [
+        Resizing(shape=(1, size, size, channels), size=(2 * size, 3 * size), dtype=dtype).node()
+    ]
+
+
+BUILT = [
+    Resizing(shape=(1, 3, 3, 17), size=size, dtype=dtype).node()
+    for dtype in DTYPES
+    for size in ((6, 6), (6, 7))
+]

@@ -107,3 +107,15 @@ def test_both_options(device: DeviceInfo) -> None:
 
 
 test_drawn = drawn(resizings(OP, DTYPES), WAYS)
+
+
+def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
+    """Return this op's nodes of a size and an 8-bit type, for the tests of all ops."""
+    return [
+        Resizing(
+            op=OP, shape=(1, size, size, channels), size=(2 * size, 3 * size), dtype=dtype
+        ).node()
+    ]
+
+
+BUILT = [Resizing(op=OP, shape=(1, 3, 3, 17), dtype=dtype).node() for dtype in DTYPES]

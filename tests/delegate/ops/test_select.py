@@ -152,3 +152,7 @@ def test_drawn(
 ) -> None:
     chosen = (*shapes, ())[condition]
     assert_exact_or_refused(chain_model([select(chosen, *shapes, dtype)]), device, way, seed)
+
+
+NODES = {name: select(name=name) for name in ("SELECT", "SELECT_V2")}
+BUILT = [select((4, 20), (4, 20), (4, 20), dtype) for dtype in ("int8", "int16", "int32", "int64")]

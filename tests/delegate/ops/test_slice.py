@@ -75,3 +75,9 @@ def nodes(draw: st.DrawFn) -> Node:
 
 
 test_drawn = drawn(nodes(), MOVE_WAYS, assert_moved_or_refused)
+
+
+def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
+    """Return this op's nodes of a size and an 8-bit type, for the tests of all ops."""
+    half = max(1, size // 2)
+    return [piece((1, size, size, channels), [0, 0, size - half, 0], [1, size, half, -1], dtype)]

@@ -47,6 +47,7 @@ from tests.support.compare import (
 from tests.support.factories import drawn, exact, refused
 from tests.support.floats import assert_float_or_refused, assert_float_ways
 from tests.support.model import chain_model, op, t
+from tests.support.nodes import CHANNELS, SIZES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -434,3 +435,20 @@ def test_nan_and_infinity(way: Way, alternative: str, device: DeviceInfo) -> Non
 def test_drawn_softmax_float(device: DeviceInfo, case: Softmax, way: Way) -> None:
     case = replace(case, dtype="float32", widens=False)
     assert_float_or_refused(case.node(), device, way, float_bounds(case))
+
+
+def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
+    """Return this op's nodes of a size and an 8-bit type, for the tests of all ops."""
+    return [Softmax(shape=(size, channels), dtype=dtype, scale=0.5).node()]
+
+
+NODES = {"SOFTMAX_float": FLOAT_NODE}
+BUILT = [
+    Softmax(shape=(5, 40), dtype="int16").node(),
+    *(Softmax(shape=(5, 40), dtype=dtype, widens=True).node() for dtype in ("uint8", "int8")),
+    *(
+        Softmax(shape=(1, size, size, channels), dtype="float32").node()
+        for size in SIZES
+        for channels in CHANNELS
+    ),
+]

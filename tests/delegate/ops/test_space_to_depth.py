@@ -46,3 +46,8 @@ test_refusal = refused(REFUSALS)
 test_exact = exact(CASES, MOVE_WAYS, assert_moved)
 test_types = types(lambda dtype: blocks(2, 3, 4, 5, 2, dtype), BLOCK_TYPES, assert_moved)
 test_drawn = drawn(drawn_blocks(blocks), MOVE_WAYS, assert_moved_or_refused)
+
+
+def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
+    """Return this op's nodes of a size and an 8-bit type, for the tests of all ops."""
+    return [blocks(1, size, size, channels, 2, dtype)]

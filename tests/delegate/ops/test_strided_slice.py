@@ -158,3 +158,8 @@ def nodes(draw: st.DrawFn) -> Node:
 def test_drawn(device: DeviceInfo, node: Node, way: Way, seed: int) -> None:
     assume(0 not in node.outputs[0].shape)
     assert_moved_or_refused(node, device, way, seed)
+
+
+def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
+    """Return this op's nodes of a size and an 8-bit type, for the tests of all ops."""
+    return [strided((1, size, size, channels), [slice(0, None, 2)] * 4, dtype)]

@@ -90,3 +90,7 @@ def test_shapes_of_floats(shape: tuple[int, ...], device: DeviceInfo) -> None:
 test_drawn_tanh = drawn(
     activations("TANH", ["uint8", "int8", "int16"], FIXED), GROUPS, assert_drawn
 )
+
+
+NODES = {"TANH": NODE}
+BUILT = [tanh(dtype).node() for dtype in ("float32", "int16")]

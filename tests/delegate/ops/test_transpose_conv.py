@@ -31,6 +31,7 @@ from tests.support.cases import (
 )
 from tests.support.factories import refused
 from tests.support.floats import assert_float_or_refused, assert_float_ways
+from tests.support.nodes import CHANNELS, SIZES
 from tests.support.transpose_conv import Spread, spreads
 
 # What lower() returns.
@@ -227,3 +228,17 @@ def test_drawn(device: DeviceInfo, case: Spread, way: Way, seed: int) -> None:
 @given(case=spreads(("float32",)), way=DRAWN_WAYS)
 def test_drawn_floats(device: DeviceInfo, case: Spread, way: Way) -> None:
     assert_float_or_refused(case.node(), device, way, case.bounds)
+
+
+def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
+    """Return this op's nodes of a size and an 8-bit type, for the tests of all ops."""
+    return [Spread(size=(size, size, channels), out_c=channels, dtype=dtype).node()]
+
+
+NODES = {"TRANSPOSE_CONV_float": FLOAT, "TRANSPOSE_CONV_int16": Spread(dtype="int16").node()}
+BUILT = [
+    Spread(size=(size, size, channels), out_c=channels, dtype=dtype, has_bias=has_bias).node()
+    for size in SIZES
+    for channels in CHANNELS
+    for dtype, has_bias in (("float32", True), ("int16", False), ("int16", True))
+]

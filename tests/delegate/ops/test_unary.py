@@ -235,3 +235,7 @@ def test_drawn(
 ) -> None:
     dtype = "float32" if is_float or name != "NEG" else "int32"
     assert_exact_or_refused(chain_model([node(name, dtype, tuple(shape))]), device, way, seed)
+
+
+NODES = {name: node(name) for name in (*EXACT, *ROUNDED)}
+BUILT = [node(name, "int32") for name in ("ABS", "NEG")]
