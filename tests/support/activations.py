@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Activations: nodes from parameters, every input they can have, and their drawn cases."""
+"""Activations: nodes from their parameters, every input value, and drawn cases."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of ops that only move bytes share: tensors, ways to run, a node of each op."""
+"""What tests of ops that only move bytes share: tensors, ways to run, blocks of pixels."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ops on two tensors element by element: nodes from parameters, drawn ones, one of each kernel."""
+"""Ops on two tensors element by element: nodes from their parameters, and drawn ones."""
 
 from __future__ import annotations
 
