@@ -45,17 +45,18 @@ class Engine:
         exclude_isa: Iterable[str] = (),
         profiling: bool = False,
         profile: DeviceProfile | None = None,
+        own_context: bool = False,
     ) -> None:
         """Open the device; nothing is built yet.
 
         `exclude_isa`: instructions not to use though the device has them; "all" for every one.
         `profiling`: launches stay apart, so that each has its time. `profile`: limits to keep
-        beside the device's own.
+        beside the device's own. `own_context`: share none with the other engines of this process.
         """
         if isinstance(exclude_isa, str):
             raise TypeError(f"exclude_isa is a list of names: ['{exclude_isa}']")
         begun = time.perf_counter()
-        self.device: Device = open_device(selector, profiling, profile)
+        self.device: Device = open_device(selector, profiling, profile, own_context)
         seconds = time.perf_counter() - begun
         excluded = frozenset(exclude_isa)
         # What a compiler makes of wider vectors is proven, whatever width the device names.
@@ -75,6 +76,15 @@ class Engine:
             self._tuner.remembered("transfer", lambda: self._tuner.fastest(self._bench.transfers()))
             or TRANSFERS[0]
         )
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self.device.is_closed
+
+    def close(self) -> None:
+        """Let the device's context go, once all executors were closed."""
+        self.device.close()
 
     def target(self, rules: Rules) -> Target:
         """Return what lowering may know, with a runtime's arithmetic rules."""

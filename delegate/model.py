@@ -78,17 +78,18 @@ class Model:
         tune: str = "quick",
         exclude_isa: Iterable[str] = (),
         device_profile: str | None = None,
+        own_context: bool = False,
     ) -> None:
         """Read the model, open a device, build and upload everything.
 
-        `device`, `tune`, `exclude_isa` and `device_profile` mean what they mean to OpenCLDelegate.
+        All but `batch` mean what they mean to OpenCLDelegate; see Options.
         Where TFLite's runtimes round differently, the arithmetic is that of the one installed.
         """
         if batch < 1:
             raise ValueError(f"a batch of {batch}: at least one picture must be run")
         graph = with_limits(fold(read_model(model)))
         profile = None if device_profile is None else read_device_profile(device_profile)
-        self._engine = Engine(device, tune, exclude_isa, profile=profile)
+        self._engine = Engine(device, tune, exclude_isa, False, profile, own_context)
         target = self._engine.target(installed_rules())
         executor = self._engine.executor(self._partition(graph, target), target, batch)
         self._graph = graph
@@ -152,6 +153,7 @@ class Model:
             slots, self._slots = self._slots, []
         for slot in reversed(slots):  # the first one has the constants
             slot.close()
+        self._engine.close()
 
     def __enter__(self) -> Model:
         return self

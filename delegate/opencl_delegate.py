@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,6 +68,7 @@ class OpenCLDelegate:
         tune: str = "quick",
         exclude_isa: Iterable[str] = (),
         device_profile: str | None = None,
+        own_context: bool = False,
         *,
         options: Options | None = None,
     ) -> None:
@@ -84,6 +86,7 @@ class OpenCLDelegate:
             tune,
             exclude_isa,
             device_profile,
+            own_context,
         )
         if options is not None and keywords != Options():
             raise TypeError("options is given, and other keywords, too")
@@ -127,11 +130,15 @@ class OpenCLDelegate:
         return [row for kernel in self._last_run for row in kernel.profile()]
 
     def close(self) -> None:
-        """Give the device's memory back now; later runs of its interpreters fail."""
+        """Give the device's memory back now; later runs of its interpreters fail.
+
+        The OpenCL context goes with the last delegate or model that uses it.
+        """
         self._native.close()
         for claim in self._claims.values():
             claim.close()
         self._claims.clear()
+        self._engine.close()
 
     # What follows are the hooks of delegate.tflite.callbacks.
 
@@ -144,6 +151,8 @@ class OpenCLDelegate:
         if self._graph.subgraphs > 1 and not is_main:
             return ()  # a body of control flow, which was not read
         present = _match_plan(self._graph, plan, shapes, constants)
+        if self._engine.is_closed:
+            self._engine = _engine(replace(self._options, device=self.device.index))
         if self._target is None:
             self._target = self._engine.target(rules_of_caller(context))
         claim = _Claim(self._graph, shapes, self._target, self._engine, self._options)
@@ -180,7 +189,14 @@ class OpenCLDelegate:
 def _engine(options: Options) -> Engine:
     name = options.device_profile
     profile = None if name is None else read_device_profile(name)
-    return Engine(options.device, options.tune, options.exclude_isa, options.profiling, profile)
+    return Engine(
+        options.device,
+        options.tune,
+        options.exclude_isa,
+        options.profiling,
+        profile,
+        options.own_context,
+    )
 
 
 class _Claim:

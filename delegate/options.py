@@ -25,6 +25,8 @@ class Options:
         exclude_isa: instructions not to use, of Target.isa; "all" for every one.
         device_profile: a name of device_profile_names() or a FILE.toml: limits of another device
             to keep here; a node that would not run there stays on the CPU, with the limit named.
+        own_context: open an OpenCL context of its own. Else all delegates and models of this
+            process share one for each device (and device profile), with the programs built in it.
     Raises:
         TypeError: one string where a list of names is meant.
         ValueError: a number below 0, or `tune` is not one of its words.
@@ -38,6 +40,7 @@ class Options:
     tune: str = "quick"
     exclude_isa: Iterable[str] = ()  # kept as a tuple
     device_profile: str | None = None
+    own_context: bool = False
 
     def __post_init__(self) -> None:
         for field, meant in (("exclude_ops", "op names"), ("exclude_isa", "names")):

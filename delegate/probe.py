@@ -54,7 +54,10 @@ class Proof:
 
 
 def open_device(
-    selector: str | int | None, profiling: bool = False, profile: DeviceProfile | None = None
+    selector: str | int | None,
+    profiling: bool = False,
+    profile: DeviceProfile | None = None,
+    own_context: bool = False,
 ) -> Device:
     """Open the first device meant that passes its self-test.
 
@@ -68,7 +71,7 @@ def open_device(
         failure = proof.failure
         if failure is None:
             try:
-                device = Device(info, profiling, proof.isa, profile)
+                device = Device(info, profiling, proof.isa, profile, not own_context)
             except DeviceError as error:
                 failure = str(error)
             else:

@@ -20,7 +20,7 @@ from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch, first_that_runs
 
 MODES = ("off", "quick", "full")
-# A process, self-tests included; what is left over is measured at the next start.
+# A delegate or model, self-tests included; the next start measures what is left over.
 QUICK_SECONDS = 2.0
 _ROUNDS = {"quick": 3, "full": 12}
 _FORM_SECONDS = {"quick": 0.5, "full": 5.0}  # for all forms of a partition; each runs once at least
@@ -126,7 +126,7 @@ class Tuner:
         for alternative in alternatives:
             digest.update(alternative.name.encode())
             for launch in alternative.launches:
-                # Zero points, clamps and the like are numbers alike; sizes show in these.
+                # Plain ints do not change the speed. Tensor and constant sizes do.
                 sizes = [_size(v) for v in launch.params.values() if not isinstance(v, int)]
                 digest.update(repr((launch.kernel, launch.tiles, sizes)).encode())
                 digest.update(self._source_of(launch).encode())

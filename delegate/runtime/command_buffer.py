@@ -37,6 +37,7 @@ class CommandBuffer:
         """Record; each launch is a kernel whose arguments are set, global size and local size."""
         if PROVEN not in device.proven:
             raise DeviceError("command buffers were not proven to work here")
+        self._context = device.context
         self._queues = (_HANDLE * 1)(queue.int_ptr)
         self._kept = (queue, *launches)  # a command buffer does not keep what it uses
         find = _finder(device.cl_device.platform.int_ptr)
@@ -77,6 +78,7 @@ class CommandBuffer:
         """
         status = self._enqueue(1, self._queues, self._handle, 0, None, None)
         if status:
+            self._context.retire()
             _check("clEnqueueCommandBufferKHR", status)
 
     def close(self) -> None:

@@ -6,14 +6,15 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import pyopencl as cl
 
 from delegate.errors import DeviceError, NoDeviceError
 from delegate.profiles import DeviceProfile
+from delegate.runtime.context import Context, opencl, shared_context
 
 _TYPES = (
     (cl.device_type.GPU, "gpu"),
@@ -54,16 +55,6 @@ class DeviceInfo:
         """Whether every word is part of the platform's or the device's name, in any case."""
         text = f"{self.platform} {self.platform_version} {self.name} {self.vendor}".lower()
         return all(word in text for word in words.lower().split())
-
-
-@contextmanager
-def opencl(call: str) -> Iterator[None]:
-    """Turn pyopencl's errors into DeviceError with the call and the status name."""
-    try:
-        yield
-    except cl.Error as error:
-        status = cl.status_code.to_string(error.code, "status %d")
-        raise DeviceError(f"{call}: CL_{status}") from error
 
 
 def list_devices() -> tuple[DeviceInfo, ...]:
@@ -174,12 +165,12 @@ def _size_of(type_name: str) -> int:
 
 
 class Device:
-    """An opened device: context, in-order queue and the limits lowering needs.
+    """An opened device: its context, an in-order queue and the limits lowering needs.
 
     Attributes:
-        info, context, queue; cl_device: pyopencl's object; max_alloc_bytes, vector_width,
-        compute_units; proven: what self-tests found it can do beyond OpenCL C 1.2; transfer: how
-        bytes cross best, one of TRANSFERS.
+        info; cl_device: pyopencl's object; max_alloc_bytes, vector_width, compute_units.
+        proven: the names in delegate.isa that self-tests found to work here.
+        transfer: how bytes cross best, one of TRANSFERS.
         profile: another device's limits, enforced beside its own; type: the profile's, else its
         own; identity: what kernels and times are kept by, profile included.
     Raises:
@@ -192,7 +183,9 @@ class Device:
         profiling: bool = False,
         proven: Collection[str] = (),
         profile: DeviceProfile | None = None,
+        shares_context: bool = False,
     ) -> None:
+        """Open it; `shares_context`: with the other devices of this process that do so, too."""
         entry = next((e for e in _found() if e[0] == info), None)
         if entry is None:
             raise DeviceError(f"device {info.name} ({info.platform}) is no longer there")
@@ -203,11 +196,13 @@ class Device:
         self.proven = frozenset(allowed(proven, profile))
         self.transfer = TRANSFERS[0]
         flags = cl.command_queue_properties.PROFILING_ENABLE if profiling else 0
-        with opencl("clCreateContext"):
-            self.context = cl.Context([self.cl_device])
-        with opencl("clCreateCommandQueue"):
-            self.queue = cl.CommandQueue(self.context, properties=flags)
+        self._context: Context | None = (
+            shared_context(self.cl_device, self.identity)
+            if shares_context
+            else Context(self.cl_device)
+        )
         self._queue_properties = flags
+        self._queue: cl.CommandQueue | None = self.another_queue()
         with opencl("clGetDeviceInfo"):
             self.max_alloc_bytes: int = self.cl_device.max_mem_alloc_size
             self.vector_width: int = self.cl_device.native_vector_width_int
@@ -215,6 +210,29 @@ class Device:
         if profile is not None:
             self.max_alloc_bytes = min(self.max_alloc_bytes, profile.max_alloc_bytes)
             self.vector_width = min(self.vector_width, profile.int_vector_width)
+
+    @property
+    def context(self) -> Context:
+        """The context, with the programs built in it."""
+        if self._context is None:
+            raise DeviceError("the device was closed")
+        return self._context
+
+    @property
+    def queue(self) -> cl.CommandQueue:
+        """The first queue."""
+        if self._queue is None:
+            raise DeviceError("the device was closed")
+        return self._queue
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._context is None
+
+    def calling(self, call: str) -> AbstractContextManager[None]:
+        """Turn pyopencl's errors into DeviceError; the context is not shared further after one."""
+        return opencl(call, self._context)
 
     def check_buffer(self, what: str, size: int, largest: int | None = None) -> None:
         """Return if a buffer of so many bytes may be made; `largest`: a limit beside the device's.
@@ -236,8 +254,8 @@ class Device:
             DeviceError: it is larger than one may be, or the driver refuses it.
         """
         self.check_buffer(what, size)
-        with opencl(f"allocating {size >> 10} KiB of {what}"):
-            return cl.Buffer(self.context, access, size)
+        with self.calling(f"allocating {size >> 10} KiB of {what}"):
+            return cl.Buffer(self.context.cl_context, access, size)
 
     def group_limit(self, kernel: cl.Kernel) -> int:
         """Return the work-items a group of this kernel may have.
@@ -279,5 +297,12 @@ class Device:
         Raises:
             DeviceError: the driver has none left.
         """
-        with opencl("clCreateCommandQueue"):
-            return cl.CommandQueue(self.context, properties=self._queue_properties)
+        with self.calling("clCreateCommandQueue"):
+            return cl.CommandQueue(self.context.cl_context, properties=self._queue_properties)
+
+    def close(self) -> None:
+        """Let the queue and the context go; a shared context ends with the last that has it.
+
+        What was made in the context is closed before. A second call does nothing.
+        """
+        self._queue = self._context = None

@@ -18,7 +18,7 @@ from delegate.errors import DeviceError
 from delegate.graph.ir import Tensor
 from delegate.launch import Constant, Program, size_bytes
 from delegate.runtime.command_buffer import CommandBuffer
-from delegate.runtime.device import Device, opencl
+from delegate.runtime.device import Device
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.memory import plan_arena, plan_constants
 from delegate.runtime.persistent import CONTROL_INTS, persistent_kernel
@@ -109,11 +109,13 @@ class Executor:
         self._kernels: list[tuple[cl.Kernel, tuple[int], tuple[int]]] = []
         self._recorded: CommandBuffer | None = None
         try:
-            with opencl(f"allocating {(arena.size_bytes * batch + constant_bytes) >> 10} KiB"):
+            with device.calling(
+                f"allocating {(arena.size_bytes * batch + constant_bytes) >> 10} KiB"
+            ):
 
                 def buffer(access: int, values: Bytes) -> cl.Buffer:
                     device.check_buffer("memory", values.nbytes)
-                    made = cl.Buffer(device.context, access, values.nbytes)
+                    made = cl.Buffer(device.context.cl_context, access, values.nbytes)
                     # Touching every byte makes a lazy driver allocate now, not within a run.
                     cl.enqueue_copy(self._queue, made, values)
                     return made
@@ -142,14 +144,14 @@ class Executor:
                     control = _as_bytes(np.zeros(CONTROL_INTS, np.int32))
                     arguments.append(own(flags.READ_WRITE, control))
             if whole is not None:
-                with opencl("clSetKernelArg of the persistent kernel"):
+                with device.calling("clSetKernelArg of the persistent kernel"):
                     whole.kernel.set_args(*arguments, np.int32(table_first))
                 size = whole.groups * whole.group_items
                 self._kernels.append((whole.kernel, (size,), (whole.group_items,)))
             else:
                 for launch, first in zip(program.launches, firsts, strict=True):
                     kernel, group = kernels.kernel(launch)
-                    with opencl(f"clSetKernelArg {launch.kernel}"):
+                    with device.calling(f"clSetKernelArg {launch.kernel}"):
                         kernel.set_args(*arguments, np.int32(first))
                     size = launch.tiles * batch * group
                     self._kernels.append((kernel, (size,), (group,)))
@@ -188,7 +190,7 @@ class Executor:
     def _run_mapped(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
         self._check(inputs, outputs)
         flags = cl.map_flags
-        with opencl("running"):
+        with self._device.calling("running"):
             for source, (offset, size) in zip(inputs, self._inputs, strict=True):
                 with self._mapped(flags.WRITE_INVALIDATE_REGION, offset, size) as view:
                     np.copyto(view, source)
@@ -237,7 +239,7 @@ class Executor:
             return np.zeros(size, np.uint8)
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR
         pinned = self._device.buffer("pinned memory", flags, size)
-        with opencl(f"mapping {size >> 10} KiB of pinned memory"):
+        with self._device.calling(f"mapping {size >> 10} KiB of pinned memory"):
             # The array keeps the mapping, and that the buffer.
             array: Bytes = cl.enqueue_map_buffer(
                 self._queue, pinned, cl.map_flags.READ | cl.map_flags.WRITE, 0, (size,), np.uint8
@@ -260,7 +262,7 @@ class Executor:
 
     def _submit(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
         queue, arena = self._queue, self._arena
-        with opencl("running"):
+        with self._device.calling("running"):
             # NOTE: pyopencl waits for a copy whose event is dropped, so they are held to the end.
             copies: list[object] = [
                 cl.enqueue_copy(queue, arena, source, is_blocking=False, **self._place(place, True))
@@ -295,7 +297,7 @@ class Executor:
         Raises:
             DeviceError: a failed OpenCL call.
         """
-        with opencl("running"):
+        with self._device.calling("running"):
             self._queue.finish()
         self._copies = []
 
@@ -307,7 +309,7 @@ class Executor:
         Raises:
             DeviceError: a failed OpenCL call.
         """
-        with opencl("running"):
+        with self._device.calling("running"):
             self._queue.finish()
             begin = time.perf_counter()
             for _ in range(count):
@@ -326,7 +328,7 @@ class Executor:
         for (step, launch), (_, global_size, _), event in zip(
             steps, self._kernels, self._events, strict=True
         ):
-            with opencl("clGetEventProfilingInfo"):
+            with self._device.calling("clGetEventProfilingInfo"):
                 spent = (event.profile.end - event.profile.start) / 1000
             rows.append(
                 LaunchTime(

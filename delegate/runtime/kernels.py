@@ -18,11 +18,13 @@ from delegate import cache as disk_cache
 from delegate.errors import DeviceError, KernelBuildError
 from delegate.launch import Launch
 from delegate.runtime import forbidden
-from delegate.runtime.device import Device, opencl
+from delegate.runtime.context import opencl
+from delegate.runtime.device import Device
 
 OPTIONS = ["-cl-std=CL1.2"]
-_LONG_SECONDS = 0.02  # a binary that takes longer is compiled for, not read
-_ASKING_SECONDS = 1.0  # a process, for such binaries; later starts ask for the others
+_LONG_SECONDS = 0.02  # if getting a binary takes longer, the driver is compiling
+# For getting such binaries, an opened device; later starts get the others.
+_ASKING_SECONDS = 1.0
 _log = logging.getLogger("delegate")
 _INCLUDE = re.compile(r'^#include "(\w+\.clh)"$', re.MULTILINE)
 
@@ -56,19 +58,21 @@ def source_of(file: str, defines: Mapping[str, str]) -> str:
 
 
 class Kernels:
-    """The programs of one opened device."""
+    """The kernels of one opened device; their programs belong to its context."""
 
     def __init__(self, device: Device) -> None:
-        # Before the device: PoCL 3.0 aborts where a context is let go before its programs.
-        self._programs: dict[str, cl.Program] = {}
-        self._failures: dict[str, KernelBuildError] = {}
         self._device = device
+        self._told: set[str] = set()  # sources of the failures that were logged
         identity = hashlib.sha256(device.identity.encode()).hexdigest()[:40]
         self._keeping = f"devices/{identity}-keeping"
         known = disk_cache.load(self._keeping)
         # Whether the driver itself keeps what it compiled; None: no binary has taken long yet.
         self._driver_keeps = None if known is None else known == b"yes"
         self._seconds_left = _ASKING_SECONDS
+
+    @property
+    def _cl_context(self) -> cl.Context:
+        return self._device.context.cl_context
 
     def build(self, launch: Launch) -> cl.Program:
         """Return the built program of a launch.
@@ -86,17 +90,22 @@ class Kernels:
 
     def source(self, file: str, source: str, chosen: dict[str, str]) -> cl.Program:
         """Return a built program by its text; `chosen` tells people which; raises as `build`."""
-        if source in self._failures:
-            raise self._failures[source]
-        if source not in self._programs:
-            try:
-                self._programs[source] = self._load_or_build(file, source)
-            except DeviceError as error:
-                failure = KernelBuildError(f"{file}.cl", chosen, self._explained(str(error)))
-                self._failures[source] = failure
-                _log.warning("%s; the driver's log:\n%s", failure, failure.log)
-                raise failure from error
-        return self._programs[source]
+        context = self._device.context
+        with context.lock:
+            if source not in context.programs and source not in context.failures:
+                try:
+                    context.programs[source] = self._load_or_build(file, source)
+                except DeviceError as error:
+                    log = self._explained(str(error))
+                    context.failures[source] = KernelBuildError(f"{file}.cl", chosen, log)
+            failed = context.failures.get(source)
+            if failed is None:
+                return context.programs[source]
+        if source not in self._told:
+            self._told.add(source)
+            _log.warning("%s; the driver's log:\n%s", failed, failed.log)
+        # A new one each time: an error that was raised keeps alive all that its frames refer to.
+        raise KernelBuildError(failed.file, failed.defines, failed.log)
 
     def _explained(self, log: str) -> str:
         profile = self._device.profile
@@ -111,11 +120,11 @@ class Kernels:
         if binary:
             try:
                 with opencl("clCreateProgramWithBinary"):
-                    program = cl.Program(self._device.context, [self._device.cl_device], [binary])
+                    program = cl.Program(self._cl_context, [self._device.cl_device], [binary])
                 return self._compile(program, file)
             except DeviceError:
                 pass  # a driver may refuse its own old binary: build it again
-        program = self._compile(cl.Program(self._device.context, source), file)
+        program = self._compile(cl.Program(self._cl_context, source), file)
         if self._driver_keeps and (binary is None or self._seconds_left <= 0):
             disk_cache.store(name, b"")  # a later start asks: it has less to do
         else:
@@ -145,7 +154,7 @@ class Kernels:
         for those that run. It keeps the second on disk; the first saves later starts its front end.
         """
         begin = time.perf_counter()
-        self._compile(cl.Program(self._device.context, source), file)
+        self._compile(cl.Program(self._cl_context, source), file)
         return time.perf_counter() - begin < asked / 2
 
     def _limited(self, source: str) -> str:
@@ -172,7 +181,7 @@ class Kernels:
     def log(self, launch: Launch) -> str:
         """Return the driver's build log, built from source."""
         source = self._limited(source_of(launch.file, defines_of(launch)))
-        program = self._compile(cl.Program(self._device.context, source), launch.file)
+        program = self._compile(cl.Program(self._cl_context, source), launch.file)
         return _log_of(program, self._device)
 
     def kernel(self, launch: Launch) -> tuple[cl.Kernel, int]:

@@ -12,7 +12,8 @@ import pyopencl as cl
 
 from delegate.errors import DeviceError, KernelBuildError
 from delegate.launch import Launch
-from delegate.runtime.device import Device, opencl
+from delegate.runtime.context import opencl
+from delegate.runtime.device import Device
 from delegate.runtime.kernels import Kernels, defines_of, source_of
 
 ORDERS = {"order_x86", "order_ptx", "order"}  # what self-tests prove, in runtime_isa.cl

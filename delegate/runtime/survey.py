@@ -16,7 +16,8 @@ import pyopencl as cl
 from delegate.graph.ir import Tensor
 from delegate.launch import Alternative, Launch, Program, Step
 from delegate.profiles import DeviceProfile
-from delegate.runtime.device import Device, DeviceInfo, opencl
+from delegate.runtime.context import opencl
+from delegate.runtime.device import Device, DeviceInfo
 from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
 
