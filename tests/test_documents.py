@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The documents' commands and Python, run as they stand in a folder with the files they name."""
+"""The documents: their commands and Python run, their links resolve, their words are the agreed ones."""
 
 from __future__ import annotations
 
@@ -14,30 +14,54 @@ import pytest
 from PIL import Image
 
 from delegate import NoDeviceError, list_devices
+from label_image.flags import usage
 from tests.support.model import chain_model, op, t
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").glob("*.md"))]
-
-
-def blocks(language: str) -> list[str]:
-    pattern = re.compile(rf"^```{language}\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-    return [block for path in DOCUMENTS for block in pattern.findall(path.read_text())]
-
-
-COMMANDS = [
-    line.partition("  #")[0].strip()
-    for block in blocks("sh")
-    for line in block.splitlines()
-    if line
+# What a user reads and pastes, and what a developer reads.
+MANUALS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
+DOCUMENTS = [
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    ROOT / "kernels/README.md",
+    ROOT / "tests/README.md",
 ]
-MODULES = {"label_image": "label_image", "tflite-delegate-test": "delegate_test"}
+# Every file a person writes, but not its stored data.
+WRITTEN = sorted(
+    path
+    for folder in (
+        ".ci", "benchmarks", "delegate", "delegate_test", "docs", "kernels", "label_image", "tests",
+        "tflite_opencl",
+    )
+    for path in (ROOT / folder).rglob("*")
+    if path.suffix in (".py", ".cl", ".clh", ".md", ".toml") and path != Path(__file__)
+)  # fmt: skip
+
+
+def blocks(language: str, *paths: Path) -> list[str]:
+    pattern = re.compile(rf"^```{language}\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+    return [block for path in paths for block in pattern.findall(path.read_text())]
+
+
+def commands(*paths: Path) -> list[str]:
+    """Return every command once, without its comment."""
+    lines = (line for block in blocks("sh", *paths) for line in block.splitlines())
+    return list(dict.fromkeys(line.partition("  #")[0].strip() for line in lines if line))
+
+
+COMMANDS = commands(*MANUALS)
+MODULES = {
+    "label_image": "label_image",
+    "tflite-delegate-test": "delegate_test",
+    "tflite-opencl": "tflite_opencl",
+}
 SETTING_UP = [line for line in COMMANDS if "apt-get" in line]
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A small classifier, its labels and a picture, under README's names."""
+    """A small classifier, its labels and a picture, under the documents' names."""
     picture = t((1, 8, 8, 3), "uint8", 0.5)
     pooled, flat = t((1, 1, 1, 3), "uint8", 0.5), t((1, 3), "uint8", 0.5)
     shares = t((1, 3), "uint8", 1 / 256)
@@ -91,10 +115,18 @@ def test_the_command_works(command: str, folder: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_ci_runs_what_a_developer_is_told_to_run() -> None:
+    continuous = (ROOT / ".ci/run").read_text()
+    (tests,) = (line for line in SETTING_UP if "pytest" in line)
+    for line in commands(CONTRIBUTING):
+        for command in line.split(" && "):
+            assert f".venv/bin/{command}" in continuous or tests.endswith(command), command
+
+
 @pytest.mark.device
 def test_the_python_works(folder: Path) -> None:
-    code, _ = blocks("python")
-    pytest.importorskip("ai_edge_litert", reason="README's Python is for ai-edge-litert")
+    code, _ = blocks("python", *MANUALS)
+    pytest.importorskip("ai_edge_litert", reason="this Python is for ai-edge-litert")
     done = run([sys.executable, "-c", code], folder)
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(
@@ -104,7 +136,61 @@ def test_the_python_works(folder: Path) -> None:
 
 @pytest.mark.device
 def test_the_python_without_tflite_works(folder: Path) -> None:
-    _, code = blocks("python")
+    _, code = blocks("python", *MANUALS)
     done = run([sys.executable, "-c", code], folder)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "(32, 3) True\n"
+
+
+def test_every_flag_of_label_image_is_in_its_document() -> None:
+    rows = re.findall(r"^\| (`-.*?) \|", (ROOT / "docs/label_image.md").read_text(), re.MULTILINE)
+    described = [flag for row in rows for flag in re.findall(r"`(--?\w+)", row)]
+    # A line of the help that names flags begins with them.
+    names = re.findall(r"^  (-.*?)(?:  |$)", usage(), re.MULTILINE)
+    assert set(described) == {flag for line in names for flag in re.findall(r"(--?\w+)", line)}
+    assert len(described) == len(set(described))
+
+
+def heading_names(path: Path) -> set[str]:
+    """Return the anchors that a forge makes of a document's headings."""
+    headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_resolve(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text()):
+        if "://" not in target:
+            name, _, anchor = target.partition("#")
+            other = path.parent / name if name else path
+            assert other.exists(), target
+            assert not anchor or anchor in heading_names(other), target
+
+
+def test_paths_that_developers_are_told_exist() -> None:
+    for name in ("ARCHITECTURE.md", "CONTRIBUTING.md", "kernels/README.md", "tests/README.md"):
+        for target in re.findall(r"`([\w./]+/[\w.]+\.(?:py|clh?|md|toml|txt))`", (ROOT / name).read_text()):
+            assert (ROOT / target).exists(), f"{name}: {target}"
+
+
+FORBIDDEN = {
+    # a phrase or a word -> what is written instead
+    r"[Ll]owers (?:nothing|no node)": "nothing: the leading underscore of its folder says it",
+    r"(?i)stretch(?!ed$)\w*": "broadcast",
+}
+
+
+@pytest.mark.parametrize("pattern", FORBIDDEN)
+def test_words(pattern: str) -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in [*WRITTEN, *DOCUMENTS]
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if re.search(pattern, line)
+    ]
+    assert found == [], f"write instead: {FORBIDDEN[pattern]}"
+
+
+def test_names_of_files() -> None:
+    unclear = re.compile(r"stretch|_words|words_|gpu|^_?(?:table|wide|pair)\b")
+    assert [path.name for path in WRITTEN if unclear.search(path.stem)] == []
