@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What lowering may know: the facts of a device, and the arithmetic of the TFLite that calls."""
+"""What lowering may know: the facts of a device, and the arithmetic of the TFLite that calls.
+
+All of it is plain data but one field: `Rules.float_function` finds functions of the C library. They
+are pure and belong to the process, and ops need them to fill TFLite's tables to the last bit.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +30,10 @@ class Rules:
     newer_types: bool = True
     # A negative alpha's multiplier is its size's, with the sign put on what that rounds to.
     leaky_relu_by_size: bool = True
+    # ARG_MAX and ARG_MIN along an axis that is not the last: a NaN gives way to the next element.
+    arg_max_nan_gives_way: bool = True
+    saturating_sums: bool = True  # SUM of int16; tflite-runtime's sums wrap
+    resizes_newer_types: bool = True  # RESIZE_NEAREST_NEIGHBOR of int32, bool and float16
     # The C library's float function of a name ("tanhf"), which TFLite fills its tables with; None
     # where it is not found.
     float_function: Callable[[str], Callable[[float], float] | None] = field(

@@ -112,6 +112,32 @@ def test_layers(path: Path) -> None:
         assert first not in COMMANDS
 
 
+# The folders of delegate/ops from the bottom up: each imports itself and those before it.
+OP_FOLDERS = ("_numbers", "_checks", "_launches", "_convolution")
+every_op_helper = pytest.mark.parametrize(
+    "path",
+    [p for folder in OP_FOLDERS for p in sorted((ROOT / "delegate/ops" / folder).glob("*.py"))],
+    ids=_name,
+)
+
+
+@every_op_helper
+def test_order_of_op_folders(path: Path) -> None:
+    allowed = OP_FOLDERS[: OP_FOLDERS.index(path.parent.name) + 1]
+    for module, names in _imports(path):
+        if module == "delegate.ops":
+            assert set(names) <= set(allowed)
+        elif module.startswith("delegate.ops._"):
+            assert module.split(".")[2] in allowed, module
+
+
+def test_numbers_import_no_tensor() -> None:
+    for path in (ROOT / "delegate/ops/_numbers").glob("*.py"):
+        for module, _ in _imports(path):
+            is_own = module.startswith("delegate.ops._numbers")
+            assert is_own or not module.startswith("delegate"), f"{_name(path)}: {module}"
+
+
 @pytest.mark.parametrize(
     "path", [p for p in SOURCES if not p.is_relative_to(ROOT / "delegate")], ids=_name
 )

@@ -12,11 +12,12 @@ from dataclasses import asdict, replace
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._checks import quantized
+from delegate.ops._checks.sums import sum_of
 from delegate.ops._launches.binary import EVERY, pair_of, sum_of_pair
 from delegate.ops._launches.tiles import LEAST_BYTES, by_share, lanes_of, of_size
 from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers.float32 import bits
-from delegate.ops._numbers.float_sum import FloatSum, float_sum, sum_of
+from delegate.ops._numbers.float_sum import FloatSum, float_sum
 from delegate.ops._registry import lowers
 from delegate.target import Target
 

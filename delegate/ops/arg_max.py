@@ -63,8 +63,7 @@ def lower_arg_max(node: Node, target: Target) -> tuple[Alternative, ...]:
         "length": length,
     }
     shared: dict[str, int | str] = {"IS_LONG": int(result.dtype == "int64")}
-    # TFLite before ai-edge-litert has one loop for all axes.
-    gives_way = int(inner > 1 and target.rules.runtime != "tflite-runtime")
+    gives_way = int(inner > 1 and target.rules.arg_max_nan_gives_way)
     kept = {"inner": inner, "nan_gives_way": gives_way}
     typed = shared | {"ELEM": ELEM[source.dtype], "IS_MIN": is_min}
 

@@ -10,8 +10,9 @@ from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative
 from delegate.ops import conv_2d
 from delegate.ops._checks.node import output_of
+from delegate.ops._checks.sums import sum_of
 from delegate.ops._convolution.records import Residual
-from delegate.ops._numbers.float_sum import float_sum, sum_of
+from delegate.ops._numbers.float_sum import float_sum
 from delegate.ops._registry import lowers
 from delegate.target import Target
 

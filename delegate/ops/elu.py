@@ -25,7 +25,7 @@ def lower_elu(node: Node, target: Target) -> tuple[Alternative, ...]:
     source, result = one_to_one(node, ("float32", "int8"))
     if source.dtype == "float32":
         return float_launch("elu", source, result, target)
-    expm1 = float_function(target.rules, "expm1f")
+    expm1 = float_function(target.rules.float_function, "expm1f")
 
     def elu(values: Floats) -> Floats:
         return np.where(values < 0, expm1(values), values)

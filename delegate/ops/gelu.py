@@ -35,8 +35,8 @@ def lower_gelu(node: Node, target: Target) -> tuple[Alternative, ...]:
     if source.dtype == "float32":
         function = "gelu_tanh" if is_approximate else "gelu"
         return float_launch(function, source, result, target)
-    tanh = float_function(target.rules, "tanhf")
-    erfc = float_function(target.rules, "erfcf")
+    tanh = float_function(target.rules.float_function, "tanhf")
+    erfc = float_function(target.rules.float_function, "erfcf")
     half, one = np.float32(0.5), np.float32(1)
 
     def gelu(values: Floats) -> Floats:

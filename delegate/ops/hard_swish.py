@@ -12,7 +12,7 @@ from delegate.launch import Alternative
 from delegate.ops._checks import quantized
 from delegate.ops._launches.activation import float_launch, one_to_one
 from delegate.ops._launches.lookup import lookup
-from delegate.ops._numbers import fixed_point, fixed_point_arrays
+from delegate.ops._numbers import fixed_point
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
@@ -59,7 +59,7 @@ def lower_hard_swish(node: Node, target: Target) -> tuple[Alternative, ...]:
         product = share * unshifted
         # Truncated toward zero, which cancels the bias of the roundings before.
         whole = np.sign(product) * (np.abs(product) >> 15)
-        return fixed_point_arrays.clamped(_divide_by_pot16(whole, -out_shift) + out_zero, result)
+        return fixed_point.clamped(_divide_by_pot16(whole, -out_shift) + out_zero, result.dtype)
 
     return lookup(source, result, answers, target)
 
@@ -70,7 +70,7 @@ def _to_16_bits(multiplier: int) -> int:
 
 
 def _high_mul16(values: _Integers, multiplier: int) -> _Integers:
-    return fixed_point_arrays.high_mul(values, multiplier, bits=16)
+    return fixed_point.rounding_doubling_high_mul(values, multiplier, bits=16)
 
 
 def _shift_left(values: _Integers, amount: int) -> _Integers:

@@ -14,7 +14,6 @@ from delegate.ops._launches.activation import one_to_one
 from delegate.ops._launches.tiles import LEAST_ELEMENTS, by_elements, most_rounds
 from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers.integers import ceil_div
-from delegate.ops._numbers.sigmoid16 import require_fixed_output
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
@@ -58,7 +57,7 @@ def lower_l2_normalization(node: Node, target: Target) -> tuple[Alternative, ...
         family = "quant8"
         _, in_zero = quantized.per_tensor(source)
         out_zero = 128 if result.dtype == "uint8" else 0
-        require_fixed_output(result, 1 / 128, out_zero)
+        quantized.require_fixed_output(result, 1 / 128, out_zero)
         limits = np.iinfo(result.dtype)
         params |= {
             "input_zero": in_zero,

@@ -12,7 +12,7 @@ from delegate.launch import Alternative
 from delegate.ops._checks import quantized
 from delegate.ops._launches.activation import float_launch, one_to_one
 from delegate.ops._launches.lookup import lookup
-from delegate.ops._numbers import fixed_point, fixed_point_arrays
+from delegate.ops._numbers import fixed_point
 from delegate.ops._numbers.float32 import bits
 from delegate.ops._registry import lowers
 from delegate.target import Target
@@ -49,10 +49,11 @@ def lower_leaky_relu(node: Node, target: Target) -> tuple[Alternative, ...]:
         inputs = values - in_zero
         scaled = np.where(
             inputs >= 0,
-            fixed_point_arrays.rescale(inputs, *above),
-            after * fixed_point_arrays.rescale(inputs, before * below[0], below[1]),
+            fixed_point.multiply_by_quantized_multiplier(inputs, *above),
+            after
+            * fixed_point.multiply_by_quantized_multiplier(inputs, before * below[0], below[1]),
         )
         sums = fixed_point.wrap_int32(scaled + out_zero)
-        return fixed_point_arrays.clamped(sums.astype(np.int64), result)
+        return fixed_point.clamped(sums, result.dtype)
 
     return lookup(source, result, answers, target)

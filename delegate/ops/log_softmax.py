@@ -17,9 +17,7 @@ from delegate.ops._launches.activation import one_to_one
 from delegate.ops._launches.tiles import by_elements, most_rounds
 from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers import fixed_point
-from delegate.ops._numbers.fixed_point_arrays import DISTANCE_BITS, exp_on_negative_values
 from delegate.ops._numbers.integers import ceil_div
-from delegate.ops._numbers.sigmoid16 import require_fixed_output
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
@@ -79,27 +77,23 @@ def _quant8_params(source: Tensor, result: Tensor) -> dict[str, int | Constant]:
     """Return the distances' tables, and how far from a row's maximum they reach."""
     in_scale, _ = quantized.per_tensor(source)
     limits = np.iinfo(result.dtype)
-    require_fixed_output(result, 16 / 256, int(limits.max))
-    real = in_scale * (1 << (31 - DISTANCE_BITS))
+    quantized.require_fixed_output(result, 16 / 256, int(limits.max))
+    real = in_scale * (1 << (31 - fixed_point.DISTANCE_BITS))
     if not 2 < real < math.inf:
         raise Unsupported(f"scale {in_scale}: out of range")
     multiplier, left_shift = fixed_point.quantize_multiplier(min(real, float((1 << 31) - 1)))
     # The greatest distance that stays within the integer bits, and the way back to distances.
-    radius = ((1 << DISTANCE_BITS) - 1 << (31 - DISTANCE_BITS)) >> left_shift
+    radius = fixed_point.farthest_distance(left_shift)
     back, back_shift = fixed_point.quantize_multiplier(2.0 ** (31 - left_shift) / multiplier)
 
     def table() -> NDArray[np.int32]:
         # Scaled distances below the row's maximum; then their exponentials as the sum takes them.
-        reached = range(min(radius, 255) + 1)
-        scaled = [
-            fixed_point.rounding_doubling_high_mul(-distance << left_shift, multiplier)
-            for distance in reached
-        ]
+        reached = np.arange(min(radius, 255) + 1)
+        scaled = fixed_point.rounding_doubling_high_mul(-reached << left_shift, multiplier)
+        exponentials = fixed_point.exp_on_negative_values(scaled)
         entries = np.zeros((2, 256), np.int32)
-        entries[0, : len(reached)] = scaled
-        entries[1, : len(reached)] = [
-            fixed_point.rounding_divide_by_pot(exp_on_negative_values(each), 12) for each in scaled
-        ]
+        entries[0, : reached.size] = scaled
+        entries[1, : reached.size] = fixed_point.rounding_divide_by_pot(exponentials, 12)
         return entries
 
     return {

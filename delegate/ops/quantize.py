@@ -15,7 +15,7 @@ from delegate.ops._checks.shapes import elements_of, shape_text
 from delegate.ops._launches.lookup import lookup
 from delegate.ops._launches.tiles import by_elements
 from delegate.ops._launches.types import ELEM
-from delegate.ops._numbers import fixed_point, fixed_point_arrays
+from delegate.ops._numbers import fixed_point
 from delegate.ops._numbers.float32 import bits
 from delegate.ops._registry import lowers
 from delegate.target import Target
@@ -50,9 +50,9 @@ def lower_quantize(node: Node, target: Target) -> tuple[Alternative, ...]:
         raise Unsupported(f"a scale ratio of 2^{shift}: more than 2^30")
 
     def answers(values: NDArray[np.int64]) -> NDArray[np.int64]:
-        scaled = fixed_point_arrays.rescale(values - in_zero, multiplier, shift)
+        scaled = fixed_point.multiply_by_quantized_multiplier(values - in_zero, multiplier, shift)
         sums = fixed_point.wrap_int32(scaled + out_zero)
-        return fixed_point_arrays.clamped(sums.astype(np.int64), result)
+        return fixed_point.clamped(sums, result.dtype)
 
     if source.dtype != "int32":
         return lookup(source, result, answers, target)

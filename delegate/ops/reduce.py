@@ -42,7 +42,7 @@ def lower_reduce(node: Node, target: Target) -> tuple[Alternative, ...]:
         raise Unsupported(f"{source.dtype}: only {', '.join(types)} are implemented")
     if source.dtype not in quantized.QUANT:
         return reduce(reduction, target, fold, _start(fold, source.dtype))
-    if source.dtype == "int16" and fold == "SUM" and target.rules.runtime == "tflite-runtime":
+    if source.dtype == "int16" and fold == "SUM" and not target.rules.saturating_sums:
         raise Unsupported("int16: tflite-runtime's sums do not saturate")
     if fold == "SUM":
         return reduce(reduction, target, fold, 0, 3, sum_rescaling(reduction))

@@ -15,7 +15,7 @@ from delegate.ops._checks import quantized
 from delegate.ops._checks.activations import reals_of, steps_of_scale
 from delegate.ops._launches.activation import float_launch, one_to_one
 from delegate.ops._launches.lookup import lookup
-from delegate.ops._numbers import fixed_point, fixed_point_arrays
+from delegate.ops._numbers import fixed_point
 from delegate.ops._numbers.float32 import bits
 from delegate.ops._registry import lowers
 from delegate.target import Target
@@ -55,7 +55,7 @@ def lower_relu(node: Node, target: Target) -> tuple[Alternative, ...]:
         highest = min(highest, out_zero + steps_of_scale(high, out_scale, "bound"))
 
     def answers(values: NDArray[np.int64]) -> NDArray[np.int64]:
-        scaled = fixed_point_arrays.rescale(values - in_zero, multiplier, shift)
+        scaled = fixed_point.multiply_by_quantized_multiplier(values - in_zero, multiplier, shift)
         sums = fixed_point.wrap_int32(scaled + out_zero)
         return np.minimum(np.maximum(sums, lowest), highest).astype(np.int64)
 

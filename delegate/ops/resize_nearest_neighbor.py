@@ -28,7 +28,7 @@ def lower_resize_nearest_neighbor(node: Node, target: Target) -> tuple[Alternati
         Unsupported: see `resize_of`.
     Source: tflite/kernels/internal/reference/resize_nearest_neighbor.h
     """
-    newer = () if target.rules.runtime == "tflite-runtime" else _NEWER_TYPES
+    newer = _NEWER_TYPES if target.rules.resizes_newer_types else ()
     resize = resize_of(node, (*_TYPES, *newer))
     batch, in_h, in_w, depth = resize.source.shape
     _, out_h, out_w, _ = resize.result.shape

@@ -20,8 +20,7 @@ from delegate.ops._checks.shapes import shape_text
 from delegate.ops._launches.activation import ends_of_lines, on_lines
 from delegate.ops._launches.tiles import lanes_of, most_rounds
 from delegate.ops._launches.types import ELEM
-from delegate.ops._numbers import fixed_point, fixed_point_arrays
-from delegate.ops._numbers.fixed_point_arrays import DISTANCE_BITS
+from delegate.ops._numbers import fixed_point
 from delegate.ops._numbers.float32 import bits
 from delegate.ops._registry import lowers
 from delegate.target import Target
@@ -119,24 +118,20 @@ def _quant8_params(
     in_scale, _ = quantized.per_tensor(source)
     limits = np.iinfo(result.dtype)
     _require_output(result, 2.0**-limits.bits, int(limits.min))
-    real = beta * in_scale * (1 << (31 - DISTANCE_BITS))
+    real = beta * in_scale * (1 << (31 - fixed_point.DISTANCE_BITS))
     if not 1 < real < math.inf:
         raise Unsupported(f"beta {beta} with scale {in_scale}: out of range")
     multiplier, left_shift = fixed_point.quantize_multiplier(min(real, float((1 << 31) - 1)))
 
     def table() -> NDArray[np.int32]:
         # exp by the distance below the row's maximum; then the same as the sum takes it.
-        farthest = ((1 << DISTANCE_BITS) - 1 << (31 - DISTANCE_BITS)) >> left_shift
-        entries = [
-            fixed_point_arrays.exp_on_negative_values(
-                fixed_point.rounding_doubling_high_mul(-distance << left_shift, multiplier)
-            )
-            if distance <= farthest
-            else 0
-            for distance in range(256)
-        ]
-        sums = [fixed_point.rounding_divide_by_pot(entry, 12) for entry in entries]
-        return np.array(entries + sums, np.int32)
+        farthest = fixed_point.farthest_distance(left_shift)
+        reached = np.arange(min(farthest, 255) + 1)
+        scaled = fixed_point.rounding_doubling_high_mul(-reached << left_shift, multiplier)
+        entries = np.zeros((2, 256), np.int32)
+        entries[0, : reached.size] = fixed_point.exp_on_negative_values(scaled)
+        entries[1] = fixed_point.rounding_divide_by_pot(entries[0].astype(np.int64), 12)
+        return entries
 
     return {
         "table": Constant(2048, table),
@@ -162,7 +157,8 @@ def _quant16_params(
 
     def exponentials() -> NDArray[np.int16]:
         # Distances below the row's maximum; from 10 on, all are alike.
-        scaled = fixed_point_arrays.rescale(-np.arange(1 << 16), multiplier, shift)
+        distances = -np.arange(1 << 16)
+        scaled = fixed_point.multiply_by_quantized_multiplier(distances, multiplier, shift)
         entries = ends_of_lines(-10 * one, zero, steps, np.exp)
         return on_lines(entries, np.maximum(scaled + ((1 << 15) - 1), -(1 << 15)))
 

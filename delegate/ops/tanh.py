@@ -12,7 +12,7 @@ from delegate.ops._checks import quantized
 from delegate.ops._launches.activation import float_launch, one_to_one, rounded_floats
 from delegate.ops._launches.lookup import lookup
 from delegate.ops._numbers.c_library import float_function
-from delegate.ops._numbers.sigmoid16 import ONE, interpolated, require_fixed_output, scaled
+from delegate.ops._numbers.sigmoid16 import ONE, interpolated, scaled
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
@@ -30,7 +30,7 @@ def lower_tanh(node: Node, target: Target) -> tuple[Alternative, ...]:
     if source.dtype == "float32":
         return float_launch("tanh", source, result, target)
     if source.dtype == "int16":
-        require_fixed_output(result, 2.0**-15, 0)
+        quantized.require_fixed_output(result, 2.0**-15, 0)
         in_scale, _ = quantized.per_tensor(source, quantized.QUANT)
 
         def interpolate(values: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -42,6 +42,6 @@ def lower_tanh(node: Node, target: Target) -> tuple[Alternative, ...]:
             return signed >> 8
 
         return lookup(source, result, interpolate, target)
-    require_fixed_output(result, 1 / 128, 128 if result.dtype == "uint8" else 0)
-    tanh = float_function(target.rules, "tanhf")
+    quantized.require_fixed_output(result, 1 / 128, 128 if result.dtype == "uint8" else 0)
+    tanh = float_function(target.rules.float_function, "tanhf")
     return lookup(source, result, rounded_floats(source, result, tanh), target)

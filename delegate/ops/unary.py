@@ -26,7 +26,7 @@ from delegate.ops._launches.activation import (
 )
 from delegate.ops._launches.lookup import Answers, lookup
 from delegate.ops._launches.tiles import by_elements
-from delegate.ops._numbers import fixed_point, fixed_point_arrays
+from delegate.ops._numbers import fixed_point
 from delegate.ops._numbers.c_library import float_function
 from delegate.ops._registry import lowers
 from delegate.target import Target
@@ -96,7 +96,7 @@ def _answers(name: str, source: Tensor, result: Tensor, target: Target) -> Answe
         return lambda values: (-values).astype(source.dtype)
     if name == "ABS":
         return _sizes(source, result)
-    function = float_function(target.rules, "expf" if name == "EXP" else "logf")
+    function = float_function(target.rules.float_function, "expf" if name == "EXP" else "logf")
     if source.dtype == "int16":
         return interpolated_floats(source, result, function)
     if target.rules.saturating_cast:
@@ -118,13 +118,13 @@ def _roots(name: str, source: Tensor, result: Tensor) -> Answers:
             most = float(np.sqrt(np.float32(255) * np.float32(in_scale)) / np.float32(out_scale))
             if not most < _MOST_STEPS:
                 raise Unsupported(f"output scale {out_scale}: the root of 255 is {most:g} of it")
-            return lambda values: fixed_point_arrays.clamped(
+            return lambda values: fixed_point.clamped(
                 (
                     np.sqrt(np.float32(in_scale) * (values + 128).astype(np.float32))
                     / np.float32(out_scale)
                 ).astype(np.int64)
                 + out_zero,
-                result,
+                result.dtype,
             )
         ratio = 1 / np.float64(np.sqrt(np.float32(in_scale)) * np.float32(out_scale))
     if not _LEAST_RATIO < ratio < _MOST_RATIO:
@@ -132,14 +132,12 @@ def _roots(name: str, source: Tensor, result: Tensor) -> Answers:
     multiplier, shift = fixed_point.quantize_multiplier(float(ratio))
 
     def answers(values: NDArray[np.int64]) -> NDArray[Any]:
-        roots = [
-            fixed_point_arrays.inverse_root(int(value) + 128) for value in values if value > -128
-        ]
+        roots = fixed_point.inverse_root(values[values > -128] + 128)
         scaled = np.full(values.shape, 127)  # of 0
-        scaled[values > -128] = out_zero + fixed_point_arrays.rescale(
-            np.array(roots), multiplier, shift - 20
+        scaled[values > -128] = out_zero + fixed_point.multiply_by_quantized_multiplier(
+            roots, multiplier, shift - 20
         )
-        return fixed_point_arrays.clamped(scaled, result)
+        return fixed_point.clamped(scaled, result.dtype)
 
     return answers
 
@@ -158,8 +156,8 @@ def _sizes(source: Tensor, result: Tensor) -> Answers:
     def answers(values: NDArray[np.int64]) -> NDArray[Any]:
         sizes = np.abs(values - in_zero)
         if in_scale != out_scale:
-            sizes = fixed_point_arrays.rescale(sizes, multiplier, shift)
-        return fixed_point_arrays.clamped(sizes + out_zero, result)
+            sizes = fixed_point.multiply_by_quantized_multiplier(sizes, multiplier, shift)
+        return fixed_point.clamped(sizes + out_zero, result.dtype)
 
     return answers
 

@@ -76,6 +76,9 @@ def rules(package: str) -> Rules:
         saturating_cast=package != "tflite_runtime",
         newer_types=package != "tflite_runtime",
         leaky_relu_by_size=package != "tflite_runtime",
+        arg_max_nan_gives_way=package != "tflite_runtime",
+        saturating_sums=package != "tflite_runtime",
+        resizes_newer_types=package != "tflite_runtime",
         float_function=float_function,
     )
 

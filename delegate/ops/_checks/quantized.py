@@ -44,6 +44,19 @@ def per_tensor(tensor: Tensor, types: Sequence[str] = QUANT8) -> tuple[float, in
     return scale, zero_point
 
 
+def require_fixed_output(result: Tensor, scale: float, zero_point: int) -> None:
+    """Check that an output has the one quantisation TFLite takes.
+
+    Raises:
+        Unsupported: it has another one.
+    """
+    found = per_tensor(result, QUANT)
+    if found != (scale, zero_point):
+        raise Unsupported(
+            f"output scale {found[0]}, zero point {found[1]}: TFLite's is {scale}, {zero_point}"
+        )
+
+
 def weight_scales(weights: Tensor, channel_axis: int) -> tuple[tuple[float, ...], int]:
     """Return one scale per output channel and the zero point they share.
 

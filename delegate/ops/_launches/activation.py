@@ -20,7 +20,7 @@ from delegate.ops._checks.node import inputs_of, output_of
 from delegate.ops._checks.shapes import elements_of, shape_text
 from delegate.ops._launches.lookup import Answers
 from delegate.ops._launches.tiles import by_elements
-from delegate.ops._numbers import fixed_point_arrays
+from delegate.ops._numbers import fixed_point
 from delegate.target import Target
 
 Floats = NDArray[np.float32]
@@ -91,7 +91,7 @@ def rounded_floats(source: Tensor, result: Tensor, function: Callable[[Floats], 
             steps = round_away(function(floats) * inverse)
             # As C's conversion to int32 does on this machine, where it cannot hold the float.
             whole = (steps + np.float32(out_zero)).astype(np.int32)
-        return fixed_point_arrays.clamped(whole.astype(np.int64), result)
+        return fixed_point.clamped(whole, result.dtype)
 
     return answers
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C library's float functions, which TFLite fills its tables with. Lowers nothing."""
+"""The C library's float functions, which TFLite fills its tables with, on arrays."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.target import Rules
-
 Floats = NDArray[np.float32]
+# The C library's function of a name, None where it is not found.
+Find = Callable[[str], Callable[[float], float] | None]
 _DOUBLE: dict[str, Callable[[float], float]] = {
     "expf": math.exp,
     "expm1f": math.expm1,
@@ -23,12 +23,12 @@ _DOUBLE: dict[str, Callable[[float], float]] = {
 }
 
 
-def float_function(rules: Rules, name: str) -> Callable[[Floats], Floats]:
-    """Return a function of arrays that gives what TFLite's own call does, to the last bit.
+def float_function(find: Find, name: str) -> Callable[[Floats], Floats]:
+    """Return a function of arrays that gives the results of TFLite's own call, to the last bit.
 
-    Where the C library is not found, it rounds a double's result: another one in few places.
+    Where the C library is not found, it rounds a double's result, which differs in few places.
     """
-    of_library = rules.float_function(name)
+    of_library = find(name)
     of_double = _DOUBLE[name]
 
     def of_one(value: float) -> float:

@@ -1,12 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fixed-point arithmetic of TFLite's quantised kernels; the device's half is quantize.clh."""
+"""The fixed-point arithmetic of TFLite's quantised kernels; the device's half is quantize.clh.
+
+Arrays are int64 and hold the numbers that the reference has in int32 or int16.
+"""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+Integers = NDArray[np.int64]
+
+# Integer bits of the scaled distance that exp() takes, of 31. Source: reference/softmax.h
+DISTANCE_BITS = 5
 
 
 def quantize_multiplier(real: float) -> tuple[int, int]:
@@ -26,39 +35,102 @@ def quantize_multiplier(real: float) -> tuple[int, int]:
     return (0, 0) if shift < -31 else (multiplier, shift)
 
 
-def rounding_doubling_high_mul(a: int, b: int) -> int:
-    """Return a * b / 2**31, rounded half up, as int32.
+def rounding_doubling_high_mul(a: Integers | int, b: Integers | int, bits: int = 32) -> Integers:
+    """Return a * b / 2**(bits - 1), rounded half up, saturated.
 
     Source: gemmlowp fixedpoint.h SaturatingRoundingDoublingHighMul, whose nudge by sign and
     truncation toward zero come to this floor
     """
-    return min((a * b + (1 << 30)) >> 31, (1 << 31) - 1)
+    product = (np.multiply(a, b, dtype=np.int64) + (1 << (bits - 2))) >> (bits - 1)
+    saturated: Integers = np.minimum(product, (1 << (bits - 1)) - 1)
+    return saturated
 
 
-def rounding_divide_by_pot(value: int, exponent: int) -> int:
-    """Return value / 2**exponent, ties away from zero.
+def rounding_divide_by_pot(values: Integers, exponent: int) -> Integers:
+    """Return values / 2**exponent, ties away from zero.
 
     Source: gemmlowp fixedpoint.h RoundingDivideByPOT
     """
-    remainder = value & ((1 << exponent) - 1)
-    threshold = (((1 << exponent) - 1) >> 1) + (value < 0)
-    return (value >> exponent) + (remainder > threshold)
+    mask = (1 << exponent) - 1
+    threshold = (mask >> 1) + (values < 0)
+    return (values >> exponent) + ((values & mask) > threshold)
 
 
-def multiply_by_quantized_multiplier(value: int, multiplier: int, shift: int) -> int:
-    """Scale one int32 as TFLite does, with its two roundings.
+def multiply_by_quantized_multiplier(
+    values: Integers | int, multiplier: Integers | int, shift: int
+) -> Integers:
+    """Scale int32 values as TFLite does, with its two roundings.
 
     Source: tflite/kernels/internal/common.cc MultiplyByQuantizedMultiplier (double rounding)
     """
-    shifted = _wrap_int32(value << max(shift, 0))
+    shifted = wrap_int32(np.asarray(values, np.int64) << max(shift, 0)).astype(np.int64)
     return rounding_divide_by_pot(rounding_doubling_high_mul(shifted, multiplier), max(-shift, 0))
 
 
-def multiply_by_quantized_multiplier_once(value: int, multiplier: int, shift: int) -> int:
-    """Scale one int32 with a single rounding, ties away from zero."""
+def multiply_by_quantized_multiplier_once(
+    values: Integers | int, multiplier: int, shift: int
+) -> Integers:
+    """Scale int32 values with a single rounding, ties away from zero."""
     total = 31 - shift
-    size = (abs(value) * multiplier + (1 << (total - 1))) >> total
-    return size if value >= 0 else -size
+    numbers = np.asarray(values, np.int64)
+    sizes = (np.abs(numbers) * multiplier + (1 << (total - 1))) >> total
+    return np.where(numbers >= 0, sizes, -sizes)
+
+
+def inverse_root(values: Integers) -> Integers:
+    """Return 1 / sqrt(values) in 20 fractional bits, of values from 1 to 65,535.
+
+    Source: tflite/kernels/internal/quantization_util.cc GetInvSqrtQuantizedMultiplierExp; of 1 it
+    is all ones, else five Newton steps with 3 integer bits from 1; and elementwise.cc
+    """
+    multiply, divide = rounding_doubling_high_mul, rounding_divide_by_pot
+    bit_length = np.frexp(values)[1].astype(np.int64)
+    pairs = (31 - bit_length) // 2 - 1
+    half_input = divide(values << 2 * pairs >> 1, 1)
+    x = np.full(values.shape, 1 << 28)
+    for _ in range(5):
+        cube = multiply(multiply(x, x), x) << 6
+        x = (multiply(x, (1 << 28) + (1 << 27)) - multiply(half_input, cube)) << 3
+    x = multiply(x, 1518500250)  # sqrt(1/2)
+    shift = 11 - pairs
+    # x / 2^31 times a power of two
+    scaled = (x << np.maximum(-shift, 0)) << (20 - np.maximum(shift, 0))
+    rounded = (scaled + (1 << 30)) >> 31
+    return np.where(values == 1, multiply_by_quantized_multiplier(1, (1 << 31) - 1, 20), rounded)
+
+
+def farthest_distance(left_shift: int) -> int:
+    """Return the greatest distance that, shifted, stays within the integer bits of exp()."""
+    return ((1 << DISTANCE_BITS) - 1 << (31 - DISTANCE_BITS)) >> left_shift
+
+
+def exp_on_negative_values(a: Integers) -> Integers:
+    """Return exp(a), a <= 0 with 5 integer bits, in 31 fractional bits.
+
+    Source: gemmlowp fixedpoint.h exp_on_negative_values and
+    exp_on_interval_between_negative_one_quarter_and_0_excl, with their constants
+    """
+    multiply, divide = rounding_doubling_high_mul, rounding_divide_by_pot
+    quarter = 1 << (31 - DISTANCE_BITS - 2)
+    below_quarter = (a & (quarter - 1)) - quarter
+    # Taylor's series around -1/8.
+    x = (below_quarter << DISTANCE_BITS) + (1 << 28)
+    x2 = multiply(x, x)
+    x3, x4 = multiply(x2, x), multiply(x2, x2)
+    tail = divide(multiply(divide(x4, 2) + x3, 715827883) + x2, 1)  # 1/3
+    result = 1895147668 + multiply(x + tail, 1895147668)  # exp(-1/8)
+    # exp(-1/4), exp(-1/2), exp(-1), ... for each bit of what is left.
+    factors = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)
+    for bit, factor in enumerate(factors):
+        has_bit = ((below_quarter - a) & (quarter << bit)) != 0
+        result = np.where(has_bit, multiply(result, factor), result)
+    return np.where(a == 0, (1 << 31) - 1, result)
+
+
+def clamped(values: NDArray[Any], dtype: str) -> Integers:
+    """Return the values within the range of an integer type."""
+    limits = np.iinfo(dtype)
+    return np.clip(values.astype(np.int64), int(limits.min), int(limits.max))
 
 
 def exact_multipliers(
@@ -107,10 +179,6 @@ def exact_multipliers(
     rows = np.stack([np.where(found, exact, 0), np.where(found, shift, 0)]).astype(np.int32)
     inverse = inverse.ravel()
     return rows[:, inverse], (found | never)[inverse]
-
-
-def _wrap_int32(value: int) -> int:
-    return ((value + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
 
 
 def wrap_int32(values: NDArray[np.int64]) -> NDArray[np.int32]:

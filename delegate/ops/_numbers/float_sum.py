@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """When a sum of two floats is, for every pair of 8-bit inputs, what TFLite's quantised ADD gives.
 
-No kernel, no node. An ADD without such a form keeps the fixed-point one.
+An ADD for which no such sum is found keeps the fixed-point arithmetic.
 """
 
 from __future__ import annotations
@@ -13,12 +13,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.errors import Unsupported
-from delegate.graph.ir import Tensor
-from delegate.ops._checks import quantized
-from delegate.ops._checks.activations import quantized_bounds
 from delegate.ops._numbers import fixed_point
-from delegate.ops._numbers.fixed_point_arrays import rescale
 
 LEFT_SHIFT = 20  # Source: tflite/kernels/add.cc, the 8-bit value
 ROUND = 12582912.0  # 1.5 * 2^23: a float near it has no fraction, so adding it rounds
@@ -39,7 +34,7 @@ class Rescaling:
 
         Source: tflite/kernels/internal/common.h MultiplyByQuantizedMultiplier
         """
-        return rescale(values, self.multiplier, self.shift)
+        return fixed_point.multiply_by_quantized_multiplier(values, self.multiplier, self.shift)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,38 +65,6 @@ class Sum:
         )
         total = self.rescaling[2].of(left[:, None] + right) + self.zeros[2]
         return total.clip(*self.clamp)
-
-
-def sum_of(left: Tensor, right: Tensor, result: Tensor, activation: object) -> Sum:
-    """Return the numbers of an ADD of two 8-bit tensors.
-
-    Raises:
-        Unsupported: quantisation that is missing, an output scale too small for its inputs', an
-            activation that is no clamp.
-    Source: tflite/kernels/add.cc PrepareGeneralQuantized
-    """
-    (left_scale, left_zero), (right_scale, right_zero), (scale, zero) = (
-        quantized.per_tensor(tensor) for tensor in (left, right, result)
-    )
-    twice_widest = 2 * max(left_scale, right_scale)
-    rescaling = tuple(
-        Rescaling(*fixed_point.quantize_multiplier(real))
-        for real in (
-            left_scale / twice_widest,
-            right_scale / twice_widest,
-            twice_widest / ((1 << LEFT_SHIFT) * scale),
-        )
-    )
-    if rescaling[2].shift > 0:
-        raise Unsupported(f"output scale {scale}: too small beside {twice_widest / 2}")
-    return Sum(
-        zeros=(left_zero, right_zero, zero),
-        scales=(left_scale, right_scale, scale),
-        rescaling=(rescaling[0], rescaling[1], rescaling[2]),
-        left_shift=LEFT_SHIFT,
-        clamp=quantized_bounds(result, activation),
-        dtype=result.dtype,
-    )
 
 
 @dataclass(frozen=True, slots=True)

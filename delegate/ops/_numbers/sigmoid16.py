@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The logistic function of 16-bit fixed point, interpolated as TFLite does. Lowers nothing.
+"""The logistic function of 16-bit fixed point, interpolated as TFLite does.
 
 Source: tflite/kernels/internal/reference/integer_ops/logistic.h, tanh.h; common.h
 sigmoid_table_uint16
@@ -13,35 +13,16 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.errors import Unsupported
-from delegate.graph.ir import Tensor
-from delegate.ops._checks import quantized
-
 Integers = NDArray[np.int64]
 
 ONE = 1 << 16  # a share of one in the table
 _ENTRIES = 256
 
 
-def require_fixed_output(result: Tensor, scale: float, zero_point: int) -> None:
-    """Check that an output has the one quantisation TFLite takes.
-
-    Raises:
-        Unsupported: it has another one.
-    """
-    found = quantized.per_tensor(result, quantized.QUANT)
-    if found != (scale, zero_point):
-        raise Unsupported(
-            f"output scale {found[0]}, zero point {found[1]}: TFLite's is {scale}, {zero_point}"
-        )
-
-
 def scaled(values: Integers, scale: float, most_shift: int) -> Integers:
     """Return int16 inputs in units of 1 / (3 * 4096).
 
-    `most_shift`: at which powers of 2 of a 4096th the factor is exact.
-    Raises:
-        Unsupported: a scale too large for 16 bits.
+    `most_shift`: up to which power of 2 times 1/4096 the scale's factor is exact.
     """
     power = round(math.log2(scale))
     shift = 12 + power

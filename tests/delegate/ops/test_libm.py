@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from delegate.ops._numbers.c_library import float_function
+from delegate.ops._numbers.c_library import Find, float_function
 from delegate.target import Rules
 from delegate.tflite.library import float_function as of_library
 
@@ -17,9 +17,9 @@ NAMES = {"expf": np.exp, "expm1f": np.expm1, "tanhf": np.tanh}
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("rules", [Rules(), Rules(float_function=of_library)], ids=["own", "libm"])
-def test_functions_of_arrays(name: str, rules: Rules) -> None:
-    found = float_function(rules, name)(VALUES)
+@pytest.mark.parametrize("find", [Rules().float_function, of_library], ids=["own", "libm"])
+def test_functions_of_arrays(name: str, find: Find) -> None:
+    found = float_function(find, name)(VALUES)
     assert (found.dtype, found.shape) == (np.float32, VALUES.shape)
     exact = NAMES[name](VALUES.astype(np.float64))
     assert (np.abs(found - exact) <= 2.5 * np.spacing(np.abs(found))).all()
@@ -27,15 +27,11 @@ def test_functions_of_arrays(name: str, rules: Rules) -> None:
 
 def test_erfc_and_infinities() -> None:
     values = np.array([0.0, 1.0, np.inf, -np.inf], np.float32)
-    for rules in (Rules(), Rules(float_function=of_library)):
-        assert float_function(rules, "erfcf")(values)[[0, 2, 3]].tolist() == [1, 0, 2]
-        assert float_function(rules, "expf")(np.float32([100, -200])).tolist() == [math.inf, 0]
+    for find in (Rules().float_function, of_library):
+        assert float_function(find, "erfcf")(values)[[0, 2, 3]].tolist() == [1, 0, 2]
+        assert float_function(find, "expf")(np.float32([100, -200])).tolist() == [math.inf, 0]
 
 
 def test_the_library_comes_first() -> None:
-    rules = Rules(float_function=lambda name: lambda value: 7.0)
-    assert float_function(rules, "tanhf")(VALUES).tolist() == np.full((8, 8), 7.0).tolist()
-
-
-def test_an_unknown_name_is_not_found() -> None:
-    assert of_library("no_such_function_f") is None
+    sevens = float_function(lambda name: lambda value: 7.0, "tanhf")
+    assert sevens(VALUES).tolist() == np.full((8, 8), 7.0).tolist()
