@@ -15,6 +15,7 @@ from delegate.errors import (
 )
 from delegate.graph.ir import Graph, Node, Quantization, Tensor
 from delegate.graph.verdict import Verdict
+from delegate.launch import NodeAlternatives
 from delegate.model import Model, Pending, TensorDetails
 from delegate.opencl_delegate import OpenCLDelegate
 from delegate.options import Options
@@ -55,6 +56,7 @@ __all__ = [
     "ModelError",
     "NoDeviceError",
     "Node",
+    "NodeAlternatives",
     "OpenCLDelegate",
     "Options",
     "Pending",

@@ -67,7 +67,9 @@ def compile_partition(
         if node in steps:
             continue
         try:
-            steps[node] = Step(node.index, node.op, choose(node, _lower(node, target)))
+            alternatives = _lower(node, target)
+            names = tuple(each.name for each in alternatives)
+            steps[node] = Step(node.index, node.op, choose(node, alternatives), names)
         except Unsupported as refusal:
             raise Unsupported(f"node {node.index} ({node.op}): {refusal}") from None
     in_order = tuple(steps[node] for node in partition.nodes)

@@ -46,12 +46,14 @@ class Engine:
         profiling: bool = False,
         profile: DeviceProfile | None = None,
         own_context: bool = False,
+        alternative: str | None = None,
     ) -> None:
         """Open the device; nothing is built yet.
 
         `exclude_isa`: instructions not to use though the device has them; "all" for every one.
         `profiling`: launches stay apart, so that each has its time. `profile`: limits to keep
         beside the device's own. `own_context`: share none with the other engines of this process.
+        `alternative`: its name; nodes that have it run it.
         """
         if isinstance(exclude_isa, str):
             raise TypeError(f"exclude_isa is a list of names: ['{exclude_isa}']")
@@ -71,7 +73,9 @@ class Engine:
             self._bench,
             lambda launch: source_of(launch.file, defines_of(launch)),
             seconds,
+            alternative,
         )
+        self._is_free = alternative is None
         self.device.transfer = (
             self._tuner.remembered("transfer", lambda: self._tuner.fastest(self._bench.transfers()))
             or TRANSFERS[0]
@@ -115,7 +119,7 @@ class Engine:
         fused = compiler.rewritten(partition, target, self._bench.check)
         if fused is not partition:
             programs.insert(0, compiler.compile_partition(fused, target, choose, steps))
-        if batch == 1 and target.group_items > 1 and self.device.proven & ORDERS:
+        if self._is_free and batch == 1 and target.group_items > 1 and self.device.proven & ORDERS:
             # Launches of a few microseconds measure alike one by one, but not within one launch:
             # what lower() expects to be fastest is worth a try, too.
             def expected(_: Node, alternatives: Sequence[Alternative]) -> Alternative:

@@ -60,6 +60,17 @@ class Step:
     node_index: int
     op: str
     alternative: Alternative
+    names: tuple[str, ...] = ()  # of all alternatives that the node has, this one included
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAlternatives:
+    """The alternatives that a node has on a device, and the one that runs."""
+
+    node: int  # index in the file, which is TFLite's node index
+    op: str  # TFLite's name, or the delegate's own for a node that a pass made of several
+    names: tuple[str, ...]  # the one expected to be fastest comes first, the plain one last
+    taken: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -28,6 +28,7 @@ from delegate.graph.partition import (
     work,
 )
 from delegate.graph.verdict import Verdict
+from delegate.launch import NodeAlternatives
 from delegate.options import Options
 from delegate.profiles import read_device_profile
 from delegate.runtime.device import DeviceInfo
@@ -69,6 +70,7 @@ class OpenCLDelegate:
         exclude_isa: Iterable[str] = (),
         device_profile: str | None = None,
         own_context: bool = False,
+        alternative: str | None = None,
         *,
         options: Options | None = None,
     ) -> None:
@@ -87,6 +89,7 @@ class OpenCLDelegate:
             exclude_isa,
             device_profile,
             own_context,
+            alternative,
         )
         if options is not None and keywords != Options():
             raise TypeError("options is given, and other keywords, too")
@@ -128,6 +131,11 @@ class OpenCLDelegate:
         if not self._options.profiling:
             raise DelegateError("no times were taken: make the delegate with profiling=True")
         return [row for kernel in self._last_run for row in kernel.profile()]
+
+    @property
+    def alternatives(self) -> list[NodeAlternatives]:
+        """How the nodes on the device run, in execution order; empty before TFLite took them."""
+        return [row for kernel in self._last_run for row in kernel.alternatives()]
 
     def close(self) -> None:
         """Give the device's memory back now; later runs of its interpreters fail.
@@ -196,6 +204,7 @@ def _engine(options: Options) -> Engine:
         options.profiling,
         profile,
         options.own_context,
+        options.alternative,
     )
 
 
@@ -344,6 +353,13 @@ class _PartitionKernel:
         if self._executor is None:  # TFLite does not run what it could not prepare
             raise DeviceError("the delegate was closed")
         self._executor.run(inputs, outputs)
+
+    def alternatives(self) -> list[NodeAlternatives]:
+        """Return the alternatives of the nodes, in execution order."""
+        return [
+            NodeAlternatives(step.node_index, step.op, step.names, step.alternative.name)
+            for step in (() if self._executor is None else self._executor.program.steps)
+        ]
 
     def profile(self) -> list[LaunchTime]:
         """Return the last run's launches."""

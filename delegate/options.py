@@ -27,6 +27,8 @@ class Options:
             to keep here; a node that would not run there stays on the CPU, with the limit named.
         own_context: open an OpenCL context of its own. Else all delegates and models of this
             process share one for each device (and device profile), with the programs built in it.
+        alternative: a name of OpenCLDelegate.alternatives: nodes that have an alternative of this
+            name run it, without measuring. For tests of drivers; None leaves the choice to `tune`.
     Raises:
         TypeError: one string where a list of names is meant.
         ValueError: a number below 0, or `tune` is not one of its words.
@@ -41,6 +43,7 @@ class Options:
     exclude_isa: Iterable[str] = ()  # kept as a tuple
     device_profile: str | None = None
     own_context: bool = False
+    alternative: str | None = None
 
     def __post_init__(self) -> None:
         for field, meant in (("exclude_ops", "op names"), ("exclude_isa", "names")):

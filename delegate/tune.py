@@ -44,7 +44,8 @@ class Tuner:
     """Chooses for the nodes of one device.
 
     `source_of`: all that a launch's kernel is compiled from; `identity`: device and driver;
-    `spent`: seconds that this start has taken already for what the next one knows.
+    `spent`: seconds that this start has taken already for what the next one knows; `wanted`: the
+    name of the alternative to choose, without measuring, for nodes that have it.
     """
 
     def __init__(
@@ -54,10 +55,12 @@ class Tuner:
         bench: Bench,
         source_of: Callable[[Launch], str],
         spent: float = 0.0,
+        wanted: str | None = None,
     ) -> None:
         if mode not in MODES:
             raise ValueError(f"tune='{mode}': one of {', '.join(MODES)}")
         self._mode = mode
+        self._wanted = wanted
         self._bench = bench
         self._source_of = source_of
         self._name = f"tune/{hashlib.sha256(identity.encode()).hexdigest()[:40]}"
@@ -73,6 +76,9 @@ class Tuner:
         Raises:
             Unsupported: it can run none; the last reason, which is the plain one's.
         """
+        for each in alternatives:
+            if each.name == self._wanted and self._bench.check(each) is None:
+                return each
         if len(alternatives) > 1:
             known = self.remembered(
                 f"{self.signature(alternatives)}x{batch}",

@@ -38,7 +38,8 @@ LAYERS = {
     "options": "tune",
     "opencl_delegate": "engine errors graph launch options profiles runtime target tflite",
     "model": "engine errors graph launch profiles runtime target tflite",
-    "__init__": "cache errors graph model opencl_delegate options probe profiles runtime tflite",
+    "__init__": "cache errors graph launch model opencl_delegate options probe profiles runtime "
+    "tflite",
 }
 # Module -> the folders that may import it.
 CONFINED = {

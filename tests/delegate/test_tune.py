@@ -96,6 +96,19 @@ def test_off_takes_the_first_that_runs_and_touches_no_disk(tmp_path: Path) -> No
     assert (fake.measured, list(tmp_path.iterdir())) == ([], [])
 
 
+@pytest.mark.parametrize(
+    ("wanted", "unable", "chosen"),
+    [("middle", (), MIDDLE), ("middle", ("middle",), FAST), ("no such name", (), FAST)],
+)
+def test_the_wanted_one_is_taken_without_measuring(
+    wanted: str, unable: tuple[str, ...], chosen: Alternative
+) -> None:
+    fake = bench(unable=unable)
+    made = Tuner("quick", "device 1", fake, lambda each: each.kernel, wanted=wanted)
+    assert made.choose(NODE, ALL) is chosen
+    assert (fake.measured == []) == (chosen is MIDDLE)
+
+
 def test_what_lies_is_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "delegate"):
         assert tuner(bench(lying=("fast",))).choose(NODE, ALL) is MIDDLE
