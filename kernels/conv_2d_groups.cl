@@ -13,7 +13,7 @@
   int x = pixel % OUT_W;                                                                           \
   int y = pixel / OUT_W % OUT_H;                                                                   \
   int n = pixel / OUT_W / OUT_H;                                                                   \
-  int first = o / GROUP_C * in_c;                                                                  \
+  int first = o / GROUP_OUT_C * in_c;                                                              \
   for (int ky = 0; ky < KERNEL_H; ky++) {                                                          \
     int in_y = y * STRIDE_H - PAD_TOP + ky * DILATION_H;                                           \
     if (in_y < 0 || in_y >= IN_H) continue;                                                        \
@@ -21,7 +21,7 @@
       int in_x = x * STRIDE_W - PAD_LEFT + kx * DILATION_W;                                        \
       if (in_x < 0 || in_x >= IN_W) continue;                                                      \
       global const TYPE* source = (global const TYPE*)(arena + INPUT) +                            \
-                                  ((n * IN_H + in_y) * IN_W + in_x) * SOURCE_C + first;            \
+                                  ((n * IN_H + in_y) * IN_W + in_x) * IN_C + first;                \
       global const TYPE* weight = (global const TYPE*)(constants + WEIGHTS) +                      \
                                   ((o * KERNEL_H + ky) * KERNEL_W + kx) * in_c;                    \
       DO                                                                                           \
@@ -31,13 +31,13 @@
 #if USES_CONV_2D_GROUPS_QUANT8
 DEFINE_ROUNDING()
 
-// output[n,y,x,o] = sum over the in-bounds window of (input[n,y',x',g*IN_C+i] - zero) *
+// output[n,y,x,o] = sum over the in-bounds window of (input[n,y',x',g*GROUP_IN_C+i] - zero) *
 // (weights[o,ky,kx,i] - zero) for the group g of o, plus bias, requantised and clamped   NHWC, OHWI
 // Source: reference/conv.h, integer_ops/conv.h
 // tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(n*out_h*out_w*out_c / TILE_ITEMS)
 TILE(conv_2d_groups_quant8) {
   global const int* channel = (global const int*)(constants + CHANNELS);
-  int in_c = IN_C;
+  int in_c = GROUP_IN_C;
   int input_zero = INPUT_ZERO;
   int weight_zero = WEIGHT_ZERO;
   for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
@@ -68,14 +68,14 @@ KERNEL(conv_2d_groups_quant8)
 TILE(conv_2d_groups_float) {
   float low = as_float(OUTPUT_MIN);
   float high = as_float(OUTPUT_MAX);
-  int in_c = IN_C;
+  int in_c = GROUP_IN_C;
   for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
     int element = tile * TILE_ITEMS + i;
     if (element >= ELEMENTS) break;
     float sum = 0.0f;
     EACH_TAP(float,
              { for (int c = 0; c < in_c; c++) sum = MULTIPLY_ADD(source[c], weight[c], sum); })
-    sum += ((global const float*)(constants + CHANNELS))[o];
+    sum += ((global const float*)(constants + BIAS))[o];
     ((global float*)(arena + OUTPUT))[element] = ACTIVATE(sum, low, high);
   }
 }

@@ -10,7 +10,7 @@
 
 #if USES_CONV_2D_QUANT16
 // output[n,y,x,o] = sum over the in-bounds window of input * weights[o,ky,kx,i], plus bias, requantised
-// and clamped; of groups, each takes IN_C of SOURCE_C channels   NHWC, OHWI; int16, int8
+// and clamped; of groups, each takes GROUP_IN_C of IN_C channels   NHWC, OHWI; int16, int8
 // Source: integer_ops/conv.h ConvPerChannel, the int16 overload
 // tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(n*out_h*out_w*out_c / TILE_ITEMS)
 TILE(conv_2d_quant16) {
@@ -18,7 +18,7 @@ TILE(conv_2d_quant16) {
   global const char* weights = (global const char*)(constants + WEIGHTS);
   global const int* channel = (global const int*)(constants + CHANNELS);
   global short* output = (global short*)(arena + OUTPUT);
-  int in_c = IN_C;
+  int in_c = GROUP_IN_C;
   int out_c = OUT_C;
   for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
     int element = tile * TILE_ITEMS + i;
@@ -28,7 +28,7 @@ TILE(conv_2d_quant16) {
     int x = pixel % OUT_W;
     int y = pixel / OUT_W % OUT_H;
     int n = pixel / OUT_W / OUT_H;
-    int first = o / GROUP_C * in_c;
+    int first = o / GROUP_OUT_C * in_c;
     uint low = as_uint(channel[o]);
     int high = channel[out_c + o];
     int part = 0;
@@ -38,7 +38,7 @@ TILE(conv_2d_quant16) {
       for (int kx = 0; kx < KERNEL_W; kx++) {
         int in_x = x * STRIDE_W - PAD_LEFT + kx * DILATION_W;
         if (in_x < 0 || in_x >= IN_W) continue;
-        global const short* source = input + ((n * IN_H + in_y) * IN_W + in_x) * SOURCE_C + first;
+        global const short* source = input + ((n * IN_H + in_y) * IN_W + in_x) * IN_C + first;
         global const char* weight = weights + ((o * KERNEL_H + ky) * KERNEL_W + kx) * in_c;
         int c = 0;
         // NOTE: llvmpipe leaves every loop after 65535 rounds, so there are fewer than terms. As

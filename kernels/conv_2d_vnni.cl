@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Macros: IS_SIGNED, 1 for int8 activations, 0 for uint8; TILE_W pixels x VECTORS vectors of 16
-// channels are a block; PANEL_BYTES for a block's windows.
+// channels are a block; PANEL_BYTES for a block's windows; ROWS_A_BLOCK and FIXED,
+// see conv_2d_x86.clh.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "float.clh"

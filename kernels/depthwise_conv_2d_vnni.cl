@@ -2,7 +2,8 @@
 // Macros: BLOCK_C channels at once, 64 or 32; IS_SIGNED, 1 for int8 activations; HAS_EXTRA, 1 where
 // a weight less its zero point is beyond int8; IS_PLAIN, 1 where the output's zero point and bounds
 // are the ends of its type; TAPS_W, STEP_W and GAP_W, the kernel's width, stride and dilation in a
-// row; TILE_W output pixels at once; COLUMNS, how many may be gathered.
+// row; TILE_W output pixels at once; COLUMNS, how many may be gathered;
+// ROWS_A_BLOCK, see depthwise_conv_2d_x86.clh.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "float.clh"

@@ -97,7 +97,7 @@ TILE(transpose_conv_quant16) {
     })
     uint bias = as_uint(channel[o]);
     uint total = low + bias;
-#if ROUNDING != 0
+#if ROUNDING != ROUNDING_TWICE
     high += channel[OUT_C + o] + as_int(LOCAL(carry_of)(low, bias, total));
 #endif
     global const int* scaling = channel + 2 * OUT_C + o;
@@ -123,7 +123,7 @@ TILE(transpose_conv_float) {
     float sum = 0.0f;
     EACH_TAP(float, float,
              { for (int c = 0; c < in_c; c++) sum = MULTIPLY_ADD(source[c], weight[c], sum); })
-    sum += ((global const float*)(constants + CHANNELS))[o];
+    sum += ((global const float*)(constants + BIAS))[o];
     ((global float*)(arena + OUTPUT))[element] = ACTIVATE(sum, low, high);
   }
 }
@@ -234,7 +234,7 @@ TILE(transpose_conv_vector_float) {
   int in_c = IN_C;
   FLOATS low = as_float(OUTPUT_MIN);
   FLOATS high = as_float(OUTPUT_MAX);
-  FLOATS bias = LOAD_FLOATS(0, (global const float*)(constants + CHANNELS) + first_channel);
+  FLOATS bias = LOAD_FLOATS(0, (global const float*)(constants + BIAS) + first_channel);
   for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
     int item = tile % BLOCK_TILES * TILE_ITEMS + i;
     if (item >= PIXEL_BLOCKS) break;

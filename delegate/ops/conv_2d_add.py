@@ -8,13 +8,14 @@ from dataclasses import replace
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative
-from delegate.ops import conv_2d
-from delegate.ops._checks.node import output_of
+from delegate.ops._checks import quantized
+from delegate.ops._checks.node import inputs_of, output_of
 from delegate.ops._checks.sums import sum_of
-from delegate.ops._convolution.records import Residual
+from delegate.ops._convolution import decode, variants
+from delegate.ops._convolution.records import Quant8Convolution, Residual
 from delegate.ops._numbers.float_sum import float_sum
 from delegate.ops._registry import lowers
-from delegate.target import Target
+from delegate.target import Rules, Target
 
 
 @lowers("conv_2d_add")
@@ -25,8 +26,12 @@ def lower_conv_2d_add(node: Node, target: Target) -> tuple[Alternative, ...]:
         input (n, h, w, i), weights (o, kh, kw, i), bias (o,) or None, other (n, oh, ow, o) ->
         output (n, oh, ow, o); the option `between` is the convolution's own result
     Raises:
-        Unsupported: what CONV_2D or ADD do not take, floats, a sum that no floats equal.
+        Unsupported: a node that CONV_2D or ADD does not take, floats, a sum that no floats equal.
     """
+    return variants.conv_2d(_decode(node, target.rules), target)
+
+
+def _decode(node: Node, rules: Rules) -> Quant8Convolution:
     *own, other = node.inputs
     result = output_of(node.outputs)
     between = node.options["between"]
@@ -35,10 +40,17 @@ def lower_conv_2d_add(node: Node, target: Target) -> tuple[Alternative, ...]:
         raise Unsupported("the sum of tensors of several shapes")
     if not other.dtype == between.dtype == result.dtype:
         raise Unsupported("the sum of tensors of several types")
-    conv = conv_2d.convolution(replace(node, inputs=tuple(own), outputs=(between,)))
+    (source, weights), _ = inputs_of(own, 2, 1)
+    decode.require_quant8(source, weights, between)
+    conv = decode.conv_2d(replace(node, inputs=tuple(own), outputs=(between,)), rules)
+    assert isinstance(conv, Quant8Convolution)
+    if conv.groups > 1:
+        raise Unsupported(
+            f"groups: {conv.group_in_c} input channels in the weights, {conv.in_c} in the input"
+        )
     total = sum_of(between, other, result, node.options["sum_activation_function"])
     floats = float_sum(total)
     if floats is None:
         raise Unsupported("no floats were found that equal this sum")
-    residual = Residual(other, result, floats, total.clamp)
-    return conv_2d.alternatives(replace(conv, residual=residual), target)
+    zero_point = quantized.per_tensor(result)[1]
+    return replace(conv, residual=Residual(other, result, zero_point, floats, total.clamp))

@@ -7,21 +7,31 @@ Where an 8-bit node's scales need a product of doubles, kernels of its own have 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Constant, Launch
+from delegate.launch import Alternative, Constant, Launch, Params
 from delegate.ops._checks import quantized
-from delegate.ops._checks.activations import quantized_bounds
+from delegate.ops._checks.activations import activation_of, float_bounds, quantized_bounds
 from delegate.ops._checks.node import inputs_of, output_of, require_constant
 from delegate.ops._checks.shapes import shape_text
 from delegate.ops._checks.windows import Window
-from delegate.ops._convolution import conv_2d_float, conv_2d_quant16
-from delegate.ops._convolution.conv_2d_quant16 import Convolution16
-from delegate.ops._convolution.records import Convolution, require_quant8_weights
+from delegate.ops._convolution import variants
+from delegate.ops._convolution.decode import require_types
+from delegate.ops._convolution.float_constants import float_bias
+from delegate.ops._convolution.packing import as_stored, int16_pairs
+from delegate.ops._convolution.records import (
+    AnyConvolution,
+    Convolution,
+    DoublesConvolution,
+    FloatConvolution,
+    Quant8Convolution,
+    Quant16Convolution,
+)
 from delegate.ops._launches.tiles import by_share, lanes_of
 from delegate.ops._launches.types import ELEM
 from delegate.ops._launches.wide_sums import (
@@ -29,12 +39,11 @@ from delegate.ops._launches.wide_sums import (
     double_sums,
     fixed_sums,
     real_scales,
-    require_16x8,
     wide_bias,
 )
 from delegate.ops._numbers import fixed_point
+from delegate.ops._numbers.integers import ceil_div
 from delegate.ops._registry import lowers
-from delegate.ops.conv_2d import alternatives
 from delegate.target import Rules, Target
 
 _ONE_TAP = Window(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0)
@@ -53,47 +62,73 @@ def lower_fully_connected(node: Node, target: Target) -> tuple[Alternative, ...]
     integer_ops/fully_connected.h; tflite-runtime rounds as convolutions do, ai-edge-litert a double
     product once
     """
+    return alternatives(decode(node, target.rules), target)
+
+
+def decode(node: Node, rules: Rules) -> AnyConvolution:
+    """Return a node as a convolution of a single tap, whose pixels are the input's rows.
+
+    Raises:
+        Unsupported: as `lower_fully_connected`.
+    """
     (source, weights), (bias,) = inputs_of(node.inputs, 2, 1)
     result = output_of(node.outputs)
-    if source.dtype == result.dtype == "float32":
-        return conv_2d_float.lower_fully_connected(node, target)
-    is_wide = source.dtype == result.dtype == "int16"
-    (require_16x8 if is_wide else require_quant8_weights)(source, weights, result)
+    require_types(source, weights, result)
     if node.options.get("weights_format", "DEFAULT") != "DEFAULT":
         raise Unsupported(f"weights format {node.options['weights_format']}: only DEFAULT")
-    rows = rows_of(node, source, weights, result)
-    keeps_dims = len(result.shape) != 2
-    if keeps_dims and _is_per_channel(weights) and target.rules.fully_connected_double_rounding:
+    rows = _rows(node, source, weights, result)
+    is_mixed_up = len(result.shape) != 2 and rules.fully_connected_double_rounding
+    if is_mixed_up and source.dtype != "float32" and _is_per_channel(weights):
         raise Unsupported("per-channel weights with keep_num_dims: this TFLite mixes up the rows")
     out_c, in_c = weights.shape
     values = require_constant(weights, "weights").reshape(out_c, 1, in_c)
-    clamp = quantized_bounds(
-        result, node.options.get("fused_activation_function", "NONE"), quantized.QUANT
-    )
-    if is_wide:
-        sums = _sums_of_int16(source, weights, bias, result, target.rules)
-        wide = Convolution16(source, values, sums, clamp, result, rows, _ONE_TAP)
-        return conv_2d_quant16.alternatives(wide, target)
-    bias_values = quantized.int32_bias(bias, out_c)
-    scaling = _scaling(source, weights, result, bias_values, target.rules)
-    matrix = Convolution(
-        source=source,
-        weights=values,
+    matrix = Convolution(source=source, result=result, area=_ONE_TAP, batch=rows, weights=values)
+    activation = activation_of(node)
+    if source.dtype == "float32":
+        return FloatConvolution(
+            **matrix.fields(),
+            bias=float_bias(bias, out_c),
+            clamp=float_bounds(activation),
+        )
+    clamp = quantized_bounds(result, activation, quantized.QUANT)
+    if source.dtype == "int16":
+        sums = _sums_of_int16(source, weights, bias, result, rules)
+        return Quant16Convolution(**matrix.fields(), sums=sums, clamp=clamp)
+    return _quant8(matrix, weights, bias, clamp, rules)
+
+
+def _quant8(
+    matrix: Convolution, weights: Tensor, bias: Tensor | None, clamp: tuple[int, int], rules: Rules
+) -> Quant8Convolution:
+    biases = quantized.int32_bias(bias, matrix.out_c)
+    scaling = _scaling(matrix.source, weights, matrix.result, biases, rules)
+    conv = Quant8Convolution(
+        **matrix.fields(),
+        input_zero=quantized.per_tensor(matrix.source)[1],
         weight_zero=quantized.weight_scales(weights, 0)[1],
-        bias=bias_values,
-        scaling=np.zeros((2, out_c), np.int32) if isinstance(scaling, WideSums) else scaling,
+        output_zero=quantized.per_tensor(matrix.result)[1],
+        bias=biases,
+        scaling=np.zeros((2, matrix.out_c), np.int32) if isinstance(scaling, WideSums) else scaling,
         clamp=clamp,
-        result=result,
-        batch=rows,
-        area=_ONE_TAP,
-        single_rounding=not target.rules.fully_connected_double_rounding,
+        single_rounding=not rules.fully_connected_double_rounding,
     )
     if isinstance(scaling, WideSums):
-        return _doubles(matrix, scaling, target)
-    return alternatives(matrix, target)
+        return DoublesConvolution(**conv.fields(), sums=scaling)
+    return conv
 
 
-def rows_of(node: Node, source: Tensor, weights: Tensor, result: Tensor) -> int:
+def alternatives(conv: AnyConvolution, target: Target) -> tuple[Alternative, ...]:
+    """Return the convolutions' launches, or of doubles this op's own: over vectors, then plain."""
+    if not isinstance(conv, DoublesConvolution):
+        return variants.conv_2d(conv, target)
+    plain = Alternative("plain", (_plain(conv),))
+    lanes = lanes_of(conv.out_c, target)
+    if not lanes:
+        return (plain,)
+    return Alternative(f"vector {lanes}", (_vector(conv, lanes, target),)), plain
+
+
+def _rows(node: Node, source: Tensor, weights: Tensor, result: Tensor) -> int:
     """Return how many rows of the input a node multiplies.
 
     Raises:
@@ -167,70 +202,56 @@ def _largest(
     return np.asarray(np.abs(centred).sum(1, dtype=np.int64) * farthest + np.abs(bias))
 
 
-def _doubles(conv: Convolution, sums: WideSums, target: Target) -> tuple[Alternative, ...]:
-    """Return this op's own launches: over vectors of channels where they fit, then plain."""
-    out_c, _, in_c = conv.weights.shape
-    rows = conv.batch
-    elem = ELEM[conv.source.dtype]
-    common: dict[str, int | Tensor | Constant] = {
-        "input": conv.source,
-        "output": conv.result,
-        "in_c": in_c,
-        "out_c": out_c,
-        "output_zero": quantized.per_tensor(conv.result)[1],
-        "output_min": conv.clamp[0],
-        "output_max": conv.clamp[1],
-    }
-    defines: dict[str, int | str] = {"ELEM": elem, "ROUNDING": sums.rounding}
-    plain = Launch(
+def _plain(conv: DoublesConvolution) -> Launch:
+    return Launch(
         "fully_connected",
         "fully_connected_quant8",
-        tiles=-(-rows * out_c // 64),
+        tiles=ceil_div(conv.elements, 64),
         group_items=64,
-        params=common
+        params=_params(conv)
         | {
-            "weights": Constant(conv.weights.nbytes, lambda: conv.weights),
-            "channels": sums.rows(),
+            "weights": as_stored(conv.weights),
+            "channels": conv.sums.rows(),
             "input_zero": conv.input_zero,
             "weight_zero": conv.weight_zero,
-            "elements": rows * out_c,
+            "elements": conv.elements,
             "tile_items": 64,
         },
-        reads=(conv.source,),
-        writes=(conv.result,),
-        defines=defines,
+        reads=conv.reads,
+        writes=conv.writes,
+        defines={"ELEM": ELEM[conv.source.dtype], **conv.sums.defines},
     )
-    plain_last = (Alternative("plain", (plain,)),)
-    lanes = lanes_of(out_c, target)
-    if not lanes:
-        return plain_last
-    blocks, pairs = -(-out_c // lanes), -(-in_c // 2)
-    tile_items = by_share(rows * blocks, target).tile_items
 
-    def pack_weights() -> NDArray[np.int16]:
-        starts = np.minimum(np.arange(blocks) * lanes, out_c - lanes)
-        channels = (starts[:, None] + np.arange(lanes)).ravel()
-        padded = np.zeros((blocks * lanes, 2 * pairs), np.int16)
-        padded[:, :in_c] = conv.centred()[channels, 0]
-        return np.ascontiguousarray(padded.reshape(blocks, lanes, pairs, 2).transpose(0, 2, 1, 3))
 
-    folded = WideSums(sums.rounding, conv.folded_bias(), sums.scaling)
-    vector = Launch(
+def _vector(conv: DoublesConvolution, lanes: int, target: Target) -> Launch:
+    items = conv.batch * ceil_div(conv.out_c, lanes)
+    tile_items = by_share(items, target).tile_items
+
+    def channels() -> NDArray[np.int32]:
+        folded = replace(conv.sums, bias=conv.folded_bias())
+        return folded.rows().pack()
+
+    return Launch(
         "fully_connected",
         "fully_connected_vector_quant8",
-        tiles=-(-rows * blocks // tile_items),
+        tiles=ceil_div(items, tile_items),
         group_items=target.group_items,
-        params=common
+        params=_params(conv)
         | {
-            "weights": Constant(4 * blocks * lanes * pairs, pack_weights),
-            "channels": Constant(20 * out_c, lambda: folded.rows().pack()),
-            "rows": rows,
-            "pairs": pairs,
-            "items": rows * blocks,
+            "weights": int16_pairs(conv, conv.centred, lanes),
+            "channels": Constant(20 * conv.out_c, channels),
+            "rows": conv.batch,
+            "pairs": ceil_div(conv.in_c, 2),
+            "items": items,
             "tile_items": tile_items,
         },
-        reads=(conv.source,),
-        writes=(conv.result,),
-        defines=defines | {"LANES": lanes},
+        reads=conv.reads,
+        writes=conv.writes,
+        defines={"ELEM": ELEM[conv.source.dtype], **conv.sums.defines, "LANES": lanes},
     )
-    return (Alternative(f"vector {lanes}", (vector,)), *plain_last)
+
+
+def _params(conv: DoublesConvolution) -> Params:
+    own = ("input", "output", "in_c", "out_c", "output_zero", "output_min", "output_max")
+    params = conv.params()
+    return {name: params[name] for name in own}

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from delegate.errors import Unsupported
@@ -29,6 +29,10 @@ class Window:
     dilation_w: int
     pad_top: int
     pad_left: int
+
+    def transposed(self) -> Window:
+        """The same window with its input as the output, for TRANSPOSE_CONV."""
+        return replace(self, in_h=self.out_h, in_w=self.out_w, out_h=self.in_h, out_w=self.in_w)
 
     def params(self) -> dict[str, int]:
         """The fields kernels read, by name."""

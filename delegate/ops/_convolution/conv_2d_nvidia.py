@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A convolution on NVIDIA's tensor cores: tiles and packed weights. Lowers nothing itself."""
+"""CONV_2D, 8 bit, on NVIDIA's tensor cores: the shapes of tiles, and packed weights."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.launch import Alternative, Constant, Launch
-from delegate.ops._convolution.nvidia import GROUP_ITEMS, saturates, scaling_rows
-from delegate.ops._convolution.records import Convolution
+from delegate.ops._convolution.channel_rows import alike_by_eight_rows
+from delegate.ops._convolution.nvidia import GROUP_ITEMS, saturates
+from delegate.ops._convolution.packing import four_zeros
+from delegate.ops._convolution.records import Quant8Convolution
 from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers import fixed_point
+from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
 
 _WARPS = GROUP_ITEMS // 32
@@ -43,19 +46,19 @@ class _Shape:
     def channels(self) -> int:
         return 16 * self.c_blocks * self.blocks_n
 
-    def tiles(self, conv: Convolution) -> tuple[int, int]:
+    def tiles(self, conv: Quant8Convolution) -> tuple[int, int]:
         """How many there are along the pixels and along the channels."""
-        return -(-conv.pixels // self.pixels), -(-len(conv.bias) // self.channels)
+        return ceil_div(conv.pixels, self.pixels), ceil_div(conv.out_c, self.channels)
 
 
-def mma_alternatives(conv: Convolution, target: Target) -> tuple[Alternative, ...]:
+def alternatives(conv: Quant8Convolution, target: Target) -> tuple[Alternative, ...]:
     """Return the launches by matrix instructions, none where the device has not proven them.
 
     The first takes least time for one picture, the second for many.
     """
     if "mma" not in target.isa or max(conv.area.in_h, conv.area.in_w) >= -_FAR:
         return ()
-    if conv.residual is not None and len(conv.bias) % 4:
+    if conv.residual is not None and conv.out_c % 4:
         return ()  # it is read by words
     chosen = (_for_one_picture(conv, target), _for_many(conv))
     return tuple(
@@ -73,22 +76,19 @@ def _name(shape: _Shape) -> str:
     return f"mma {tile} of {a_warp}"
 
 
-def _is_pointwise(conv: Convolution) -> bool:
-    area = conv.area
-    sizes = (area.kernel_h, area.kernel_w, area.stride_h, area.stride_w)
-    return sizes == (1, 1, 1, 1) and conv.weights.shape[2] % 16 == 0
+def _is_pointwise(conv: Quant8Convolution) -> bool:
+    return conv.is_1x1 and conv.in_c % _CHUNK == 0
 
 
-def _rows(conv: Convolution) -> tuple[int, int]:
-    """How many stretches of neighbouring bytes a window is, and the bytes of one."""
-    _, taps, in_c = conv.weights.shape
-    rows = conv.area.kernel_h if conv.area.dilation_w == 1 else taps
-    return rows, taps // rows * in_c
+def _rows(conv: Quant8Convolution) -> tuple[int, int]:
+    """How many runs of neighbouring bytes a window is, and the bytes of one."""
+    rows = conv.area.kernel_h if conv.area.dilation_w == 1 else conv.taps
+    return rows, conv.taps // rows * conv.in_c
 
 
-def _steps(conv: Convolution) -> int:
+def _steps(conv: Quant8Convolution) -> int:
     rows, row_bytes = _rows(conv)
-    return -(-rows * -(-row_bytes // _CHUNK) // _LANES_A_PIXEL)
+    return ceil_div(rows * ceil_div(row_bytes, _CHUNK), _LANES_A_PIXEL)
 
 
 def _shapes(p_blocks: int, c_blocks: int) -> Iterator[_Shape]:
@@ -99,16 +99,16 @@ def _shapes(p_blocks: int, c_blocks: int) -> Iterator[_Shape]:
             yield _Shape(p_blocks, c_blocks, m, n, _WARPS // (m * n))
 
 
-def _for_one_picture(conv: Convolution, target: Target) -> _Shape:
+def _for_one_picture(conv: Quant8Convolution, target: Target) -> _Shape:
     """The shape whose tiles take least time where each unit runs one group of them at a time."""
     steps = _steps(conv)
 
     def cycles(shape: _Shape) -> float:
         along_m, along_n = shape.tiles(conv)
-        rounds = -(-along_m * along_n // target.compute_units)
-        part_steps = -(-steps // shape.parts)
+        rounds = ceil_div(along_m * along_n, target.compute_units)
+        part_steps = ceil_div(steps, shape.parts)
         # Two steps' loads are under way at once. What follows was fitted to an H200.
-        waiting = 700 * -(-part_steps // 2)
+        waiting = 700 * ceil_div(part_steps, 2)
         working = 24 * part_steps * (shape.p_blocks + 2 * shape.c_blocks)
         finishing = 80 * shape.p_blocks * shape.c_blocks / shape.parts + 250 * (shape.parts > 1)
         return rounds * (1500 + waiting + working + finishing)
@@ -123,14 +123,14 @@ def _for_one_picture(conv: Convolution, target: Target) -> _Shape:
     return min(fitting, key=cycles)
 
 
-def _for_many(conv: Convolution) -> _Shape:
+def _for_many(conv: Quant8Convolution) -> _Shape:
     """The shape that takes the units least time in all, with work enough to hide every wait."""
     steps = _steps(conv)
-    p_blocks, c_blocks = (2, 4) if len(conv.bias) > 32 else (4, 2)
+    p_blocks, c_blocks = (2, 4) if conv.out_c > 32 else (4, 2)
 
     def cycles(shape: _Shape) -> tuple[float, int]:
         along_m, along_n = shape.tiles(conv)
-        turns = -(-conv.pixels // (shape.pixels // shape.turns)) * along_n
+        turns = ceil_div(conv.pixels, shape.pixels // shape.turns) * along_n
         # Warps side by side along the pixels share weights.
         a_turn = (40 * steps + 120) * (1.1 if shape.blocks_m == 1 else 1)
         return turns * a_turn + 200 * along_m * along_n, -shape.blocks_m
@@ -140,16 +140,15 @@ def _for_many(conv: Convolution) -> _Shape:
     return min(turned, key=cycles)
 
 
-def _launch(conv: Convolution, shape: _Shape) -> Launch:
-    in_c = conv.weights.shape[2]
+def _launch(conv: Quant8Convolution, shape: _Shape) -> Launch:
     along_m, along_n = shape.tiles(conv)
     padded_c = along_n * shape.channels
-    part_steps = -(-_steps(conv) // shape.parts)
+    part_steps = ceil_div(_steps(conv), shape.parts)
     steps = part_steps * shape.parts
     is_pointwise = _is_pointwise(conv)
     own: dict[str, int | Constant] = {
         "weights": _packed_weights(conv, shape.c_blocks, padded_c, steps),
-        "channels": scaling_rows(conv, padded_c),
+        "channels": alike_by_eight_rows(conv, padded_c),
         "weight_zero": conv.weight_zero,
         "pixels": conv.pixels,
         "padded_c": padded_c,
@@ -177,8 +176,8 @@ def _launch(conv: Convolution, shape: _Shape) -> Launch:
         defines["SCRATCH_INTS"] = _WARPS * 128 * shape.p_blocks * shape.c_blocks
     if not is_pointwise:
         own["chunks"] = _chunk_table(conv, steps)
-        own["input_zeros"] = int(np.full(4, conv.input_zero, conv.source.dtype).view(np.int32)[0])
-        defines["ALIGNED"] = int(in_c % _CHUNK == 0)
+        own["input_zeros"] = four_zeros(conv.input_zero, conv.source.dtype)
+        defines["ALIGNED"] = int(conv.in_c % _CHUNK == 0)
     return Launch(
         "conv_2d_mma",
         "conv_2d_1x1_mma_quant8" if is_pointwise else "conv_2d_mma_quant8",
@@ -191,11 +190,11 @@ def _launch(conv: Convolution, shape: _Shape) -> Launch:
     )
 
 
-def _packed_weights(conv: Convolution, c_blocks: int, padded_c: int, steps: int) -> Constant:
+def _packed_weights(conv: Quant8Convolution, c_blocks: int, padded_c: int, steps: int) -> Constant:
     """The weights as stored, in the order in which warps load them, zeros where there are none."""
-    out_c = len(conv.weights)
+    out_c = conv.out_c
     rows, row_bytes = _rows(conv)
-    chunks = -(-row_bytes // _CHUNK)
+    chunks = ceil_div(row_bytes, _CHUNK)
 
     def pack() -> NDArray[np.generic]:
         padded = np.zeros((padded_c, steps * _LANES_A_PIXEL * _CHUNK), conv.weights.dtype)
@@ -210,10 +209,9 @@ def _packed_weights(conv: Convolution, c_blocks: int, padded_c: int, steps: int)
     return Constant(padded_c * steps * _LANES_A_PIXEL * _CHUNK, pack)
 
 
-def _chunk_table(conv: Convolution, steps: int) -> Constant:
+def _chunk_table(conv: Quant8Convolution, steps: int) -> Constant:
     """Row, byte and length of each chunk of a window, then a one for each of its terms."""
     area = conv.area
-    in_c = conv.weights.shape[2]
     rows, row_bytes = _rows(conv)
     entries = steps * _LANES_A_PIXEL
 
@@ -228,7 +226,7 @@ def _chunk_table(conv: Convolution, steps: int) -> Constant:
         length = np.minimum(_CHUNK, row_bytes - byte)
         used = table[: row.size]
         used[:, 0] = y * area.dilation_h
-        used[:, 1] = fixed_point.wrap_int32(x.astype(np.int64) * area.dilation_w * in_c + byte)
+        used[:, 1] = fixed_point.wrap_int32(x.astype(np.int64) * area.dilation_w * conv.in_c + byte)
         used[:, 2] = length
         ones = (np.arange(_CHUNK) < length[:, None]).astype(np.uint8)
         used[:, 4:] = ones.view(np.int32)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions for devices that run work-items side by side: GPUs, and CPUs that imitate them.
+"""CONV_2D, 8 bit, on devices that run work-items side by side: GPUs, and CPUs that imitate them.
 
-Lowers no node itself. The kernels take four terms of a sum in a word.
+The kernels take four terms of a sum in a word.
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ from numpy.typing import NDArray
 
 from delegate.graph.ir import Tensor
 from delegate.launch import Alternative, Constant, Launch
-from delegate.ops._convolution.bytes_by_four import (
-    exact_terms,
-    may_use_floats,
-    scaling_rows,
-    word_defines,
-)
-from delegate.ops._convolution.records import Convolution, channel_rows, zeros_row
+from delegate.ops._convolution.bytes_by_four import exact_terms, may_use_floats, word_defines
+from delegate.ops._convolution.channel_rows import alike_rows, fixed_rows
+from delegate.ops._convolution.packing import zeros_row
+from delegate.ops._convolution.records import Quant8Convolution
+from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
 
 _STAGED_INTS = 7168  # of local memory, of which OpenCL's devices have 32 KiB
@@ -35,13 +33,12 @@ _DOTS = {
 _BY_TERM, _BY_CHANNEL = (0, 4, 5, 1, 2, 6, 3), (0, 4, 5, 1, 2, 3, 6)
 
 
-def alternatives(conv: Convolution, target: Target) -> tuple[Alternative, ...]:
+def alternatives(conv: Quant8Convolution, target: Target) -> tuple[Alternative, ...]:
     """Return the variants for this target, the fastest expected first."""
-    out_c = len(conv.bias)
-    if target.group_items == 1 or out_c < 4:
+    if target.group_items == 1 or conv.out_c < 4:
         return ()
     tile_w = 4 if conv.pixels >= 4 else 1
-    vectors = 2 if out_c >= 8 else 1
+    vectors = 2 if conv.out_c >= 8 else 1
     size = f"{tile_w}x{4 * vectors}"
     found = [
         Alternative(f"{isa} {size}", (_dot(conv, target, isa, tile_w, vectors),))
@@ -54,20 +51,19 @@ def alternatives(conv: Convolution, target: Target) -> tuple[Alternative, ...]:
     return tuple(found)
 
 
-def _staged(conv: Convolution, target: Target) -> list[Alternative]:
-    out_c, taps, in_c = conv.weights.shape
-    area = conv.area
+def _staged(conv: Quant8Convolution, target: Target) -> list[Alternative]:
+    area, taps = conv.area, conv.taps
     is_matrix = (taps, area.stride_h, area.stride_w, area.pad_top, area.pad_left) == (1, 1, 1, 0, 0)
-    words = -(-in_c // 4)
+    words = ceil_div(conv.in_c, 4)
     ints_a_pixel = taps * (words if is_matrix else words + 1)
     fitting = [w for w in (16, 8, 4) if w <= conv.pixels and w * ints_a_pixel <= _STAGED_INTS]
     if not fitting:
         return []
-    tile_w, vectors = fitting[0], 2 if out_c > 32 else 1
-    blocks, pixel_tiles = -(-out_c // (4 * vectors)), -(-conv.pixels // tile_w)
+    tile_w, vectors = fitting[0], 2 if conv.out_c > 32 else 1
+    blocks, pixel_tiles = _blocks(conv, vectors), ceil_div(conv.pixels, tile_w)
     # Many channels share the pixels put into local memory, but each core has some groups.
-    groups = -(-blocks // (64 if pixel_tiles >= 8 * target.compute_units else 32))
-    tile_items = -(-blocks // groups)
+    groups = ceil_div(blocks, 64 if pixel_tiles >= 8 * target.compute_units else 32)
+    tile_items = ceil_div(blocks, groups)
     launch = Launch(
         "conv_2d_staged",
         "conv_2d_staged_quant8",
@@ -76,7 +72,7 @@ def _staged(conv: Convolution, target: Target) -> list[Alternative]:
         params=conv.params()
         | {
             "weights": _as_stored(conv, vectors, groups, tile_items),
-            "channels": channel_rows(conv.folded_bias, conv.scaling),
+            "channels": fixed_rows(conv.folded_bias, conv.scaling),
             "input_zero": conv.input_zero,
             "weight_zero": conv.weight_zero,
             "pixels": conv.pixels,
@@ -98,9 +94,9 @@ def _staged(conv: Convolution, target: Target) -> list[Alternative]:
     return [Alternative(f"staged {tile_w}x{4 * vectors}", (launch,))]
 
 
-def _float4(conv: Convolution, target: Target, tile_w: int, vectors: int) -> Launch:
+def _float4(conv: Quant8Convolution, target: Target, tile_w: int, vectors: int) -> Launch:
     uses_floats = may_use_floats(target)
-    terms, words = exact_terms(conv), -(-conv.weights.shape[2] // 4)
+    terms, words = exact_terms(conv), ceil_div(conv.in_c, 4)
     has_chunks = terms < conv.weights[0].size
     return _by_blocks(
         conv,
@@ -108,7 +104,7 @@ def _float4(conv: Convolution, target: Target, tile_w: int, vectors: int) -> Lau
         "conv_2d_float4",
         {
             "weights": _as_stored(conv, vectors, _blocks(conv, vectors), 1),
-            "channels": scaling_rows(conv, conv.folded_bias, uses_floats),
+            "channels": alike_rows(conv, conv.folded_bias, uses_floats),
             "weight_zero": conv.weight_zero,
             "chunk_words": min(words, terms // 4) if has_chunks else words,
         },
@@ -117,7 +113,7 @@ def _float4(conv: Convolution, target: Target, tile_w: int, vectors: int) -> Lau
     )
 
 
-def _dot(conv: Convolution, target: Target, isa: str, tile_w: int, vectors: int) -> Launch:
+def _dot(conv: Quant8Convolution, target: Target, isa: str, tile_w: int, vectors: int) -> Launch:
     macro, takes_int8 = _DOTS[isa]
     uses_floats = may_use_floats(target)
     zero = conv.weight_zero
@@ -127,9 +123,9 @@ def _dot(conv: Convolution, target: Target, isa: str, tile_w: int, vectors: int)
     moved = 0 if is_int8 == takes_int8 else 128 if takes_int8 else -128
 
     def bias() -> NDArray[np.int64]:
-        # The kernel's sums are of (input - moved) * (weight - taken), and it adds what the second
-        # difference makes; the first one's is a constant.
-        zero_sums: NDArray[np.int64] = (moved - conv.input_zero) * conv.centred().sum((1, 2))
+        # The kernel's sums are of (input - moved) * (weight - taken). It makes up for `taken` by
+        # the sum of each window's inputs. What `moved` makes is the same for every window.
+        zero_sums: NDArray[np.int64] = (moved - conv.input_zero) * conv.weight_sums()
         return conv.bias + zero_sums
 
     def signed() -> NDArray[np.generic]:
@@ -141,9 +137,9 @@ def _dot(conv: Convolution, target: Target, isa: str, tile_w: int, vectors: int)
         "conv_2d_dot",
         {
             "weights": _packed(conv, signed, 0, vectors, _blocks(conv, vectors), 1, _BY_CHANNEL),
-            "channels": scaling_rows(conv, bias, uses_floats),
+            "channels": alike_rows(conv, bias, uses_floats),
             "difference": taken - zero,
-            "last_ones": 0x01010101 >> (8 * (-conv.weights.shape[2] % 4)),
+            "last_ones": 0x01010101 >> (8 * (-conv.in_c % 4)),
         },
         word_defines(conv, uses_floats)
         | {
@@ -156,29 +152,28 @@ def _dot(conv: Convolution, target: Target, isa: str, tile_w: int, vectors: int)
 
 
 def _by_blocks(
-    conv: Convolution,
+    conv: Quant8Convolution,
     target: Target,
     file: str,
     params: Mapping[str, int | Tensor | Constant],
     defines: Mapping[str, int | str],
 ) -> Launch:
     """Return a launch whose work-items have TILE_W pixels x VECTORS x 4 channels each."""
-    in_c = conv.weights.shape[2]
-    pixel_blocks = -(-conv.pixels // int(defines["TILE_W"]))
+    pixel_blocks = ceil_div(conv.pixels, int(defines["TILE_W"]))
     items = pixel_blocks * _blocks(conv, int(defines["VECTORS"]))
     return Launch(
         file,
         f"{file}_quant8",
-        tiles=-(-items // target.group_items),
+        tiles=ceil_div(items, target.group_items),
         group_items=target.group_items,
         params=conv.params()
         | {
-            "zeros": zeros_row(in_c, conv.input_zero, conv.source.dtype),
+            "zeros": zeros_row(conv.in_c, conv.input_zero, conv.source.dtype),
             "pixels": conv.pixels,
             "pixel_blocks": pixel_blocks,
             "items": items,
             "tile_items": target.group_items,
-            "words": -(-in_c // 4),
+            "words": ceil_div(conv.in_c, 4),
         }
         | dict(params),
         reads=conv.reads,
@@ -187,16 +182,16 @@ def _by_blocks(
     )
 
 
-def _blocks(conv: Convolution, vectors: int) -> int:
-    return -(-len(conv.bias) // (4 * vectors))
+def _blocks(conv: Quant8Convolution, vectors: int) -> int:
+    return ceil_div(conv.out_c, 4 * vectors)
 
 
-def _as_stored(conv: Convolution, vectors: int, groups: int, items: int) -> Constant:
+def _as_stored(conv: Quant8Convolution, vectors: int, groups: int, items: int) -> Constant:
     return _packed(conv, lambda: conv.weights, conv.weight_zero, vectors, groups, items, _BY_TERM)
 
 
 def _packed(
-    conv: Convolution,
+    conv: Quant8Convolution,
     values: Callable[[], NDArray[np.generic]],
     padding: int,
     vectors: int,
@@ -210,7 +205,7 @@ def _packed(
         (groups, taps, words, items, vectors, term, channel), or channel, term
     """
     out_c, taps, in_c = conv.weights.shape
-    words = -(-in_c // 4)
+    words = ceil_div(in_c, 4)
 
     def pack() -> NDArray[np.generic]:
         # The last block ends with the last channel, as in the kernel; one too many repeats it.

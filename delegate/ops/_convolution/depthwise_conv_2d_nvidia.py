@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A depthwise convolution by NVIDIA's dot products of bytes. Lowers nothing itself."""
+"""DEPTHWISE_CONV_2D, 8 bit, by NVIDIA's dot products of bytes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.launch import Alternative, Constant, Launch
-from delegate.ops._convolution.nvidia import GROUP_ITEMS, saturates, scaling_rows
-from delegate.ops._convolution.records import DepthwiseConvolution
+from delegate.ops._convolution.channel_rows import alike_by_eight_rows
+from delegate.ops._convolution.nvidia import GROUP_ITEMS, saturates
+from delegate.ops._convolution.packing import four_zeros
+from delegate.ops._convolution.records import Quant8Convolution
 from delegate.ops._launches.types import ELEM
+from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
 
 _MOST_TAPS = 49  # a window's code is unrolled
@@ -18,28 +21,28 @@ _TALL = 14  # most rows a work-item goes down where there are many pictures
 _REGISTERS = 130  # a work-item may take: two groups of 256 on a unit, and few values in memory
 
 
-def dp4a_alternatives(conv: DepthwiseConvolution, target: Target) -> tuple[Alternative, ...]:
+def alternatives(conv: Quant8Convolution, target: Target) -> tuple[Alternative, ...]:
     """Return the launches for a depth multiplier of 1, none where they do not fit.
 
     The first fills the device with one picture, the second loads least for many.
     """
-    area, channels = conv.area, conv.weights.shape[1]
+    area = conv.area
     if (
         "dp4a" not in target.isa
-        or conv.depth_multiplier > 1
-        or channels % 4
+        or conv.group_out_c > 1
+        or conv.out_c % 4
         or area.dilation_w != 1
-        or area.kernel_h * area.kernel_w > _MOST_TAPS
+        or conv.taps > _MOST_TAPS
     ):
         return ()
     widths = [width for width in _WIDTHS if width <= area.out_w]
 
     def fills(width: int) -> bool:
-        return 3 * -(-_items(conv, width, 1) // GROUP_ITEMS) >= 2 * target.compute_units
+        return 3 * ceil_div(_items(conv, width, 1), GROUP_ITEMS) >= 2 * target.compute_units
 
     filling = next(filter(fills, widths), widths[-1])
     # As tall each, as far as that goes: the last block overlaps the one before it.
-    tall = -(-area.out_h // -(-area.out_h // _TALL)) if area.dilation_h == 1 else 1
+    tall = ceil_div(area.out_h, ceil_div(area.out_h, _TALL)) if area.dilation_h == 1 else 1
     wide = next((w for w in widths if _registers(conv, w) <= _REGISTERS), widths[-1])
     return tuple(
         Alternative(f"dp4a {width}x{height}", (_launch(conv, width, height, target),))
@@ -47,46 +50,45 @@ def dp4a_alternatives(conv: DepthwiseConvolution, target: Target) -> tuple[Alter
     )
 
 
-def _registers(conv: DepthwiseConvolution, tile_w: int) -> int:
+def _registers(conv: Quant8Convolution, tile_w: int) -> int:
     area = conv.area
     columns = (tile_w - 1) * area.stride_w + area.kernel_w
     rows = area.kernel_h + min(area.stride_h, area.kernel_h)
-    weights = 4 * -(-area.kernel_h // 2) * area.kernel_w
+    weights = 4 * ceil_div(area.kernel_h, 2) * area.kernel_w
     return rows * columns + weights + 4 * tile_w + 40
 
 
-def _items(conv: DepthwiseConvolution, tile_w: int, tile_h: int) -> int:
+def _items(conv: Quant8Convolution, tile_w: int, tile_h: int) -> int:
     area = conv.area
-    blocks = -(-area.out_w // tile_w) * -(-area.out_h // tile_h)
-    items: int = conv.batch * blocks * (conv.weights.shape[1] // 4)
-    return items
+    blocks = ceil_div(area.out_w, tile_w) * ceil_div(area.out_h, tile_h)
+    return conv.batch * blocks * (conv.out_c // 4)
 
 
-def _launch(conv: DepthwiseConvolution, tile_w: int, tile_h: int, target: Target) -> Launch:
-    area, channels, items = conv.area, conv.weights.shape[1], _items(conv, tile_w, tile_h)
+def _launch(conv: Quant8Convolution, tile_w: int, tile_h: int, target: Target) -> Launch:
+    area, channels, items = conv.area, conv.out_c, _items(conv, tile_w, tile_h)
     # Few items are spread over more units.
     tile_items = GROUP_ITEMS
-    while tile_items > 64 and 2 * -(-items // tile_items) <= target.compute_units:
+    while tile_items > 64 and 2 * ceil_div(items, tile_items) <= target.compute_units:
         tile_items //= 2
     return Launch(
         "depthwise_conv_2d_dp4a",
         "depthwise_conv_2d_dp4a_quant8",
-        tiles=-(-items // tile_items),
+        tiles=ceil_div(items, tile_items),
         group_items=GROUP_ITEMS,
         params=conv.params()
         | {
-            "weights": _paired_weights(conv),
-            "channels": scaling_rows(conv, channels),
-            "input_zeros": int(np.full(4, conv.input_zero, conv.source.dtype).view(np.int32)[0]),
+            "weights": _row_pairs(conv),
+            "channels": alike_by_eight_rows(conv, channels),
+            "input_zeros": four_zeros(conv.input_zero, conv.source.dtype),
             "items": items,
             "tile_items": tile_items,
             "tile_h": tile_h,
             "channel_blocks": channels // 4,
-            "row_blocks": -(-area.out_w // tile_w),
-            "column_blocks": -(-area.out_h // tile_h),
+            "row_blocks": ceil_div(area.out_w, tile_w),
+            "column_blocks": ceil_div(area.out_h, tile_h),
         },
-        reads=(conv.source,),
-        writes=(conv.result,),
+        reads=conv.reads,
+        writes=conv.writes,
         defines={
             "ELEM": ELEM[conv.source.dtype],
             "IS_SIGNED": int(conv.source.dtype == "int8"),
@@ -102,14 +104,16 @@ def _launch(conv: DepthwiseConvolution, tile_w: int, tile_h: int, target: Target
     )
 
 
-def _paired_weights(conv: DepthwiseConvolution) -> Constant:
+def _row_pairs(conv: Quant8Convolution) -> Constant:
     """A window's rows in pairs, side by side; an odd last one beside zeros."""
-    area, channels = conv.area, conv.weights.shape[1]
-    slots = -(-area.kernel_h // 2)
+    area, channels = conv.area, conv.out_c
+    slots = ceil_div(area.kernel_h, 2)
 
     def pack() -> NDArray[np.int16]:
         rows = np.zeros((2 * slots, area.kernel_w, channels), np.int16)
-        rows[: area.kernel_h] = conv.centred().reshape(area.kernel_h, area.kernel_w, channels)
+        rows[: area.kernel_h] = conv.centred_by_tap().reshape(
+            area.kernel_h, area.kernel_w, channels
+        )
         # slot, row of the pair, column, channel -> slot, column, channel, row of the pair
         pairs = rows.reshape(slots, 2, area.kernel_w, channels)
         return np.ascontiguousarray(pairs.transpose(0, 2, 3, 1))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DEPTHWISE_CONV_2D by x86 instructions that were proven on the device. Lowers nothing itself.
+"""DEPTHWISE_CONV_2D, 8 bit, by x86 instructions that were proven on the device.
 
 The kernels gather TAPS rows of the input into columns, then sum along a row; see
 kernels/depthwise_conv_2d_x86.clh.
@@ -13,12 +13,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.launch import Alternative, Constant, Launch
-from delegate.ops._checks import quantized
-from delegate.ops._convolution.records import DepthwiseConvolution, zeros_row
+from delegate.launch import Alternative, Constant, Launch, Params
+from delegate.ops._convolution.channel_rows import vector_rows, vector_rows_a_block
+from delegate.ops._convolution.packing import zeros_row
+from delegate.ops._convolution.records import Quant8Convolution
 from delegate.ops._launches.tiles import by_share
-from delegate.ops._numbers import fixed_point
-from delegate.ops._numbers.float_requantize import float_form
+from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
 
 COLUMN_BYTES = 16384  # gathered rows, which half of a small first cache holds
@@ -55,9 +55,9 @@ ISAS = (
 )
 
 
-def alternatives(conv: DepthwiseConvolution, target: Target) -> tuple[Alternative, ...]:
+def alternatives(conv: Quant8Convolution, target: Target) -> tuple[Alternative, ...]:
     """Return a launch for each proven set of instructions that fits, the least work first."""
-    if target.group_items > 1 or conv.depth_multiplier > 1:
+    if target.group_items > 1 or conv.group_out_c > 1:
         return ()
     plans: list[Plan] = []
     for isa in ISAS:
@@ -69,12 +69,12 @@ def alternatives(conv: DepthwiseConvolution, target: Target) -> tuple[Alternativ
     return tuple(plan.alternative(target) for plan in plans)
 
 
-def _plan(conv: DepthwiseConvolution, isa: Isa) -> Plan | None:
+def _plan(conv: Quant8Convolution, isa: Isa) -> Plan | None:
     """Return the plan, None where the channels are too few or the kernel is too wide."""
     area = conv.area
     if conv.out_c < isa.block or area.kernel_w > WIDEST_KERNEL:
         return None
-    groups = -(-area.kernel_h // isa.taps)
+    groups = ceil_div(area.kernel_h, isa.taps)
     # Output rows whose windows fit the same groups of input rows.
     rows = 1
     if area.dilation_h == 1:
@@ -85,9 +85,9 @@ def _plan(conv: DepthwiseConvolution, isa: Isa) -> Plan | None:
         return None
     widths = range(1, min(isa.most_pixels, most, area.out_w) + 1)
     # A tile costs its pixels, and about one more for what does not depend on their number.
-    tile_w = min(reversed(widths), key=lambda width: -(-area.out_w // width) * (width + 1))
-    chunks = -(-area.out_w // (most // tile_w * tile_w))
-    chunk_w = min(-(-area.out_w // (chunks * tile_w)) * tile_w, area.out_w)
+    tile_w = min(reversed(widths), key=lambda width: ceil_div(area.out_w, width) * (width + 1))
+    chunks = ceil_div(area.out_w, most // tile_w * tile_w)
+    chunk_w = min(ceil_div(area.out_w, chunks * tile_w) * tile_w, area.out_w)
     return Plan(conv, isa, groups, min(rows, area.out_h), tile_w, chunks, chunk_w)
 
 
@@ -95,7 +95,7 @@ def _plan(conv: DepthwiseConvolution, isa: Isa) -> Plan | None:
 class Plan:
     """A depthwise convolution in blocks of channels and chunks of rows and pixels."""
 
-    conv: DepthwiseConvolution
+    conv: Quant8Convolution
     isa: Isa
     groups: int  # of isa.taps input rows
     rows: int  # output rows a chunk
@@ -106,7 +106,7 @@ class Plan:
     @property
     def blocks(self) -> int:
         """Blocks of channels; the last one overlaps the one before."""
-        return -(-self.conv.out_c // self.isa.block)
+        return ceil_div(self.conv.out_c, self.isa.block)
 
     @property
     def channels(self) -> int:
@@ -127,26 +127,22 @@ class Plan:
     def alternative(self, target: Target) -> Alternative:
         """Return the launch, by a name of channels x pixels."""
         conv, area, isa = self.conv, self.conv.area, self.isa
-        row_chunks = -(-area.out_h // self.rows)
+        row_chunks = ceil_div(area.out_h, self.rows)
         items = conv.batch * row_chunks * self.chunks * self.blocks
         least = min(
-            -(-LEAST_PIXELS // (self.rows * self.chunk_w)), -(-items // target.compute_units)
+            ceil_div(LEAST_PIXELS, self.rows * self.chunk_w), ceil_div(items, target.compute_units)
         )
         tile_items = max(by_share(items, target).tile_items, least)
-        extras = self._most_extras
-        zero_point = quantized.per_tensor(conv.result)[1]
-        limits = np.iinfo(conv.result.dtype)
-        is_plain = (zero_point, *conv.clamp) == (limits.min, limits.min, limits.max)
         launch = Launch(
             f"depthwise_conv_2d_{isa.name}",
             f"depthwise_conv_2d_{isa.name}_quant8",
-            tiles=-(-items // tile_items),
+            tiles=ceil_div(items, tile_items),
             group_items=1,
             params=conv.params()
             | {
                 "weights": Constant(self._packed_bytes, self._weights),
                 "channels": Constant(
-                    self.blocks * (3 * isa.vectors + 1) * 4 * isa.lanes, self._channels
+                    4 * self.blocks * vector_rows_a_block(isa.vectors) * isa.lanes, self._channels
                 ),
                 "zeros": zeros_row(conv.out_c, conv.input_zero, conv.source.dtype),
                 "zero_lane": self._zero_lane(),
@@ -159,32 +155,40 @@ class Plan:
                 "items": items,
                 "tile_items": tile_items,
             }
-            | (
-                {
-                    "extra_starts": Constant(
-                        4 * (self.blocks * self.rows * isa.vectors + 1), lambda: self._extras[0]
-                    ),
-                    "extra_places": Constant(4 * extras, lambda: self._extras[1]),
-                    "extra_weights": Constant(4 * isa.lanes * extras, lambda: self._extras[2]),
-                }
-                if extras
-                else {}
-            ),
-            reads=(conv.source,),
-            writes=(conv.result,),
-            defines={
-                "BLOCK_C": isa.block,
-                "IS_SIGNED": int(conv.source.dtype == "int8"),
-                "HAS_EXTRA": int(extras > 0),
-                "IS_PLAIN": int(is_plain),
-                "TAPS_W": area.kernel_w,
-                "STEP_W": area.stride_w,
-                "GAP_W": area.dilation_w,
-                "TILE_W": self.tile_w,
-                "COLUMNS": isa.columns,
-            },
+            | self._extra_params(),
+            reads=conv.reads,
+            writes=conv.writes,
+            defines=self._defines(),
         )
         return Alternative(f"{isa.name} {isa.block}x{self.tile_w}", (launch,))
+
+    def _defines(self) -> dict[str, int | str]:
+        conv, area, isa = self.conv, self.conv.area, self.isa
+        limits = np.iinfo(conv.result.dtype)
+        is_plain = (conv.output_zero, *conv.clamp) == (limits.min, limits.min, limits.max)
+        return {
+            "BLOCK_C": isa.block,
+            "IS_SIGNED": int(conv.source.dtype == "int8"),
+            "HAS_EXTRA": int(self._most_extras > 0),
+            "IS_PLAIN": int(is_plain),
+            "TAPS_W": area.kernel_w,
+            "STEP_W": area.stride_w,
+            "GAP_W": area.dilation_w,
+            "TILE_W": self.tile_w,
+            "COLUMNS": isa.columns,
+            "ROWS_A_BLOCK": vector_rows_a_block(isa.vectors),
+        }
+
+    def _extra_params(self) -> Params:
+        extras, isa = self._most_extras, self.isa
+        if extras == 0:
+            return {}
+        starts = self.blocks * self.rows * isa.vectors + 1
+        return {
+            "extra_starts": Constant(4 * starts, lambda: self._extras[0]),
+            "extra_places": Constant(4 * extras, lambda: self._extras[1]),
+            "extra_weights": Constant(4 * isa.lanes * extras, lambda: self._extras[2]),
+        }
 
     @property
     def _input_zero(self) -> int:
@@ -218,7 +222,7 @@ class Plan:
         """
         area, isa = self.conv.area, self.isa
         out_c = self.conv.out_c
-        centred = self.conv.centred().reshape(area.kernel_h, area.kernel_w, out_c)
+        centred = self.conv.centred_by_tap().reshape(area.kernel_h, area.kernel_w, out_c)
         moved = np.zeros((self.rows, self.groups * isa.taps, area.kernel_w, out_c), np.int16)
         for row in range(self.rows):
             first = row * area.stride_h
@@ -272,17 +276,5 @@ class Plan:
         return starts, places, weights
 
     def _channels(self) -> NDArray[np.int32]:
-        """Return each block's biases, both numbers of its requantisation, and which one it is."""
-        conv, isa = self.conv, self.isa
         channel = self._channel_of_lane()
-        zero_point = quantized.per_tensor(conv.result)[1]
-        form = float_form(conv.scaling, zero_point, conv.clamp)
-        is_float: NDArray[np.bool_] = np.all(form.exact[channel], axis=2)  # a vector at a time
-        bias = fixed_point.wrap_int32(conv.bias - self._input_zero * conv.centred().sum(0))
-        floats = np.stack([form.factor, form.offset]).view(np.int32)
-        numbers = np.where(is_float[..., None], floats[:, channel], conv.scaling[:, channel])
-        rows = np.zeros((self.blocks, 3 * isa.vectors + 1, isa.lanes), np.int32)
-        rows[:, : isa.vectors] = bias[channel]
-        rows[:, isa.vectors : 3 * isa.vectors] = np.concatenate([*numbers], 1)
-        rows[:, -1, : isa.vectors] = is_float
-        return rows
+        return vector_rows(self.conv, self._input_zero, lambda values: values[channel])

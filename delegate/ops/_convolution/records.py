@@ -1,22 +1,107 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A convolution as its kernels see it, and the constants they share. Lowers nothing itself."""
+"""A convolution as its kernels see it: one geometry, and a record for each arithmetic."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.errors import Unsupported
 from delegate.graph.ir import Tensor
-from delegate.launch import Constant
-from delegate.ops._checks import quantized
+from delegate.launch import Constant, Params
 from delegate.ops._checks.windows import Window
-from delegate.ops._numbers import fixed_point
+from delegate.ops._launches.wide_sums import WideSums
 from delegate.ops._numbers.float32 import bits
 from delegate.ops._numbers.float_sum import FloatSum
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Convolution:
+    """The tensors, the window and the weights of a convolution, whatever its arithmetic.
+
+    FULLY_CONNECTED is a convolution of a single tap. A depthwise convolution is one with a group
+    for each input channel. Of a TRANSPOSE_CONV the window goes the other way, from the output to
+    the input, but its sizes of input and output are those of the node.
+    """
+
+    source: Tensor
+    result: Tensor
+    area: Window
+    batch: int
+    weights: NDArray[np.generic]  # (out_c, taps, group_in_c) as stored
+    groups: int = 1
+
+    @property
+    def out_c(self) -> int:
+        """Output channels."""
+        return int(self.weights.shape[0])
+
+    @property
+    def taps(self) -> int:
+        """Taps of the window."""
+        return int(self.weights.shape[1])
+
+    @property
+    def in_c(self) -> int:
+        """Channels of an input pixel."""
+        return self.group_in_c * self.groups
+
+    @property
+    def group_in_c(self) -> int:
+        """Input channels of a group."""
+        return int(self.weights.shape[2])
+
+    @property
+    def group_out_c(self) -> int:
+        """Output channels of a group; of a depthwise convolution the depth multiplier."""
+        return self.out_c // self.groups
+
+    @property
+    def pixels(self) -> int:
+        """Output pixels of all pictures."""
+        return self.batch * self.area.out_h * self.area.out_w
+
+    @property
+    def elements(self) -> int:
+        """Elements of the output."""
+        return self.pixels * self.out_c
+
+    @property
+    def is_1x1(self) -> bool:
+        """Whether each output pixel is made of the input pixel in its place alone."""
+        area = self.area
+        return (area.kernel_h, area.kernel_w, area.stride_h, area.stride_w) == (1, 1, 1, 1)
+
+    @property
+    def reads(self) -> tuple[Tensor, ...]:
+        """The tensors kernels read."""
+        return (self.source,)
+
+    @property
+    def writes(self) -> tuple[Tensor]:
+        """The tensor kernels write."""
+        return (self.result,)
+
+    def fields(self) -> dict[str, Any]:
+        """The fields of this record by name, for a record that has more."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    def by_tap(self) -> NDArray[np.generic]:
+        """A depthwise convolution's weights, (taps, out_c) as its kernels read them."""
+        return np.ascontiguousarray(self.weights[:, :, 0].T)
+
+    def params(self) -> Params:
+        """The fields every kernel of a convolution reads."""
+        return {
+            "input": self.source,
+            "output": self.writes[0],
+            **self.area.params(),
+            "in_c": self.in_c,
+            "out_c": self.out_c,
+        }
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,35 +110,33 @@ class Residual:
 
     other: Tensor  # what is added to the convolution's results, of their shape
     result: Tensor  # the sum, which alone is written
+    zero_point: int  # of the sum
     floats: FloatSum
     clamp: tuple[int, int]
 
-    def params(self) -> dict[str, int | Tensor | Constant]:
+    def params(self) -> Params:
         """The fields kernels read."""
         return {
             "residual": self.other,
             "value_factor": bits(self.floats.left_factor),
             "residual_factor": bits(self.floats.right_factor),
             "sum_offset": bits(self.floats.offset),
-            "sum_zero": quantized.per_tensor(self.result)[1],
+            "sum_zero": self.zero_point,
             "sum_min": self.clamp[0],
             "sum_max": self.clamp[1],
         }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Convolution:
-    """A convolution as its kernels see it; FULLY_CONNECTED is one of a single tap."""
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Quant8Convolution(Convolution):
+    """A convolution of uint8 or of int8."""
 
-    source: Tensor
-    weights: NDArray[np.generic]  # (out_c, taps, in_c) as stored
+    input_zero: int
     weight_zero: int
+    output_zero: int
     bias: NDArray[np.int64]  # (out_c,)
     scaling: NDArray[np.int32]  # (2, out_c): multiplier, shift
     clamp: tuple[int, int]
-    result: Tensor
-    batch: int
-    area: Window
     single_rounding: bool = False
     residual: Residual | None = None  # then `result` is never written
 
@@ -69,120 +152,73 @@ class Convolution:
 
     @property
     def defines(self) -> dict[str, int | str]:
-        """What kernels/residual.clh is built with."""
+        """The macros of kernels/residual.clh."""
         return {} if self.residual is None else {"HAS_RESIDUAL": 1}
 
-    @property
-    def pixels(self) -> int:
-        """Output pixels of all pictures."""
-        return self.batch * self.area.out_h * self.area.out_w
-
-    @property
-    def input_zero(self) -> int:
-        """The input's zero point."""
-        return quantized.per_tensor(self.source)[1]
-
-    def centred(self) -> NDArray[np.int64]:
-        """The weights less their zero point, as stored otherwise."""
-        centred: NDArray[np.int64] = self.weights.astype(np.int64) - self.weight_zero
+    def centred(self) -> NDArray[np.int16]:
+        """The weights less their zero point, of the same shape."""
+        centred: NDArray[np.int16] = self.weights.astype(np.int16) - np.int16(self.weight_zero)
         return centred
+
+    def centred_by_tap(self) -> NDArray[np.int16]:
+        """The same of a depthwise convolution, (taps, out_c) as its kernels read them."""
+        return np.ascontiguousarray(self.centred()[:, :, 0].T)
+
+    def weight_sums(self) -> NDArray[np.int64]:
+        """The sum of each output channel's weights less their zero point."""
+        return np.asarray(self.centred().sum((1, 2), dtype=np.int64))
 
     def folded_bias(self) -> NDArray[np.int64]:
         """The bias less the input zero point's part, for kernels that take inputs as stored."""
-        folded: NDArray[np.int64] = self.bias - self.input_zero * self.centred().sum((1, 2))
+        folded: NDArray[np.int64] = self.bias - self.input_zero * self.weight_sums()
         return folded
 
-    def params(self) -> dict[str, int | Tensor | Constant]:
-        """The fields every kernel of a convolution reads."""
-        out_c, _, in_c = self.weights.shape
+    def params(self) -> Params:
+        """The fields every kernel of an 8-bit convolution reads."""
         return {
-            "input": self.source,
-            "output": self.writes[0],
-            **self.area.params(),
-            "in_c": in_c,
-            "out_c": out_c,
-            "output_zero": quantized.per_tensor(self.result)[1],
+            **Convolution.params(self),
+            "output_zero": self.output_zero,
             "output_min": self.clamp[0],
             "output_max": self.clamp[1],
             **({} if self.residual is None else self.residual.params()),
         }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DepthwiseConvolution:
-    """A depthwise convolution as its kernels see it."""
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class DoublesConvolution(Quant8Convolution):
+    """A FULLY_CONNECTED of 8 bits whose sums are multiplied by doubles; `scaling` is 0."""
 
-    source: Tensor
-    weights: NDArray[np.generic]  # (taps, out_c) as stored
-    weight_zero: int
-    bias: NDArray[np.int64]  # (out_c,)
-    scaling: NDArray[np.int32]  # (2, out_c): multiplier, shift
+    sums: WideSums
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Quant16Convolution(Convolution):
+    """A convolution of int16 with int8 weights; every zero point is 0."""
+
+    sums: WideSums
     clamp: tuple[int, int]
-    result: Tensor
-    batch: int
-    area: Window
 
-    @property
-    def out_c(self) -> int:
-        """Output channels."""
-        return self.result.shape[3]
-
-    @property
-    def depth_multiplier(self) -> int:
-        """Output channels an input channel."""
-        return self.out_c // self.source.shape[3]
-
-    @property
-    def input_zero(self) -> int:
-        """The input's zero point."""
-        return quantized.per_tensor(self.source)[1]
-
-    def centred(self) -> NDArray[np.int64]:
-        """The weights less their zero point, as stored otherwise."""
-        centred: NDArray[np.int64] = self.weights.astype(np.int64) - self.weight_zero
-        return centred
-
-    def folded_bias(self) -> NDArray[np.int64]:
-        """The bias less the input zero point's part, for kernels that take inputs as stored."""
-        folded: NDArray[np.int64] = self.bias - self.input_zero * self.centred().sum(0)
-        return folded
-
-    def params(self) -> dict[str, int | Tensor | Constant]:
-        """The fields every kernel of a depthwise convolution reads."""
+    def params(self) -> Params:
+        """The fields every kernel of an int16 convolution reads."""
         return {
-            "input": self.source,
-            "output": self.result,
-            **self.area.params(),
-            "in_c": self.source.shape[3],
-            "out_c": self.out_c,
-            "output_zero": quantized.per_tensor(self.result)[1],
+            **Convolution.params(self),
             "output_min": self.clamp[0],
             "output_max": self.clamp[1],
+            "channels": self.sums.rows(),
         }
 
 
-def require_quant8_weights(source: Tensor, weights: Tensor, result: Tensor) -> None:
-    """Check the types of a convolution-like node.
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class FloatConvolution(Convolution):
+    """A convolution of float32."""
 
-    Raises:
-        Unsupported: activations that are not 8 bit or differ, weights of another type.
-    """
-    if source.dtype not in quantized.QUANT8 or source.dtype != result.dtype:
-        raise Unsupported(
-            f"{source.dtype} in, {result.dtype} out: only uint8 or int8 in both are implemented"
-        )
-    if weights.dtype != source.dtype:
-        raise Unsupported(f"{weights.dtype} weights with {source.dtype} activations")
+    weights: NDArray[np.float32]
+    bias: Constant
+    clamp: dict[str, int]  # fields: the bits of floats
 
-
-def zeros_row(channels: int, zero_point: int, dtype: str) -> Constant:
-    """A pixel of zero points, which out-of-bounds taps read, and room for one vector more."""
-    return Constant(channels + 16, lambda: np.full(channels + 16, zero_point, dtype))
+    def params(self) -> Params:
+        """The fields every kernel of a float convolution reads."""
+        return {**Convolution.params(self), **self.clamp, "bias": self.bias}
 
 
-def channel_rows(bias: Callable[[], NDArray[np.int64]], scaling: NDArray[np.int32]) -> Constant:
-    """Each output channel's bias, multiplier and shift: three rows of int32."""
-    return Constant(
-        12 * scaling.shape[1],
-        lambda: np.concatenate([fixed_point.wrap_int32(bias())[None], scaling]),
-    )
+AnyConvolution = Quant8Convolution | Quant16Convolution | FloatConvolution

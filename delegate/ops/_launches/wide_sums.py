@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums beyond 32 bits and how they are requantised: what the ops on int16 share. Lowers nothing.
+"""Sums beyond 32 bits and how they are requantised: what the ops on int16 share.
 
 The device's half is kernels/quantize_wide.clh.
 """
@@ -19,10 +19,10 @@ from delegate.ops._checks import quantized
 from delegate.ops._numbers import fixed_point
 from delegate.target import Rules
 
-# How a sum becomes a result, by the kernels' macro ROUNDING.
-TWICE = 0  # 32-bit sums, TFLite's two roundings
-WIDE = 1  # 64-bit sums and a 16-bit multiplier
-DOUBLE = 2  # round() of a product of doubles
+# How a sum becomes a result: names of kernels/wide.clh, which has their numbers.
+TWICE = "ROUNDING_TWICE"  # 32-bit sums, TFLite's two roundings
+WIDE = "ROUNDING_WIDE"  # 64-bit sums and a 16-bit multiplier
+DOUBLE = "ROUNDING_DOUBLE"  # round() of a product of doubles
 
 TERMS_AN_INT = 511  # products of int16 and int8 are below 2^22, so this many fit an int
 _LARGEST_BIAS = 1 << 46  # TFLite's 64-bit sums may have 48 bits
@@ -33,9 +33,14 @@ _LARGEST_SUM = 1 << 43  # what quantize_wide.clh multiplies with a double
 class WideSums:
     """Each output channel's bias and scaling, for 64-bit sums."""
 
-    rounding: int  # TWICE, WIDE or DOUBLE
+    rounding: str  # TWICE, WIDE or DOUBLE
     bias: NDArray[np.int64]  # (channels,)
     scaling: NDArray[np.int32]  # (3, channels); what the rows are depends on the rounding
+
+    @property
+    def defines(self) -> dict[str, int | str]:
+        """The macros of kernels/wide.clh; LANES aside, where sums are vectors."""
+        return {"ROUNDING": self.rounding}
 
     def rows(self) -> Constant:
         """Five rows of int32: the bias's low and high word, then the scaling."""
@@ -81,24 +86,26 @@ def wide_sums(
     values, is_int32 = wide_bias(bias, weights.shape[channel_axis], rules)
     # TFLite's depthwise sums are int64 whatever the version, its other ones may be int32.
     is_int32 &= not (is_depthwise and bias is None)
-    pairs = [
+    multipliers = [
         fixed_point.quantize_multiplier(real)
         for real in real_scales(source, weights, result, channel_axis)
     ]
-    return fixed_sums(values, pairs, is_int32)
+    return fixed_sums(values, multipliers, is_int32)
 
 
-def fixed_sums(bias: NDArray[np.int64], pairs: list[tuple[int, int]], is_int32: bool) -> WideSums:
+def fixed_sums(
+    bias: NDArray[np.int64], multipliers: list[tuple[int, int]], is_int32: bool
+) -> WideSums:
     """Return sums that are scaled by fixed-point multipliers, of (multiplier, shift) each.
 
     Raises:
         Unsupported: a shift too far to the left.
     """
     rounding, most = (TWICE, 30) if is_int32 else (WIDE, 7)
-    for _multiplier, shift in pairs:
+    for _multiplier, shift in multipliers:
         if shift > most:
             raise Unsupported(f"a scale ratio of 2^{shift}: more than 2^{most}")
-    multiplier, shifts = np.array(pairs, np.int64).T
+    multiplier, shifts = np.array(multipliers, np.int64).T
     if rounding == WIDE:  # Source: tflite/kernels/internal/common.cc, the int64 overload
         multiplier = np.where(multiplier < 0x7FFF0000, (multiplier + 0x8000) >> 16, 0x7FFF)
     rows = np.stack([multiplier, shifts, np.zeros_like(shifts)]).astype(np.int32)

@@ -24,7 +24,7 @@ Range = tuple[NDArray[np.int64], NDArray[np.int64]]  # the least and the most, (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FloatForm:
+class FloatRescale:
     """How each channel's sums become results before the zero point and the clamp.
 
     rint(sum * factor + offset), with -offset for a negative sum; with a centre rint((sum + added) *
@@ -40,7 +40,7 @@ class FloatForm:
     correction: NDArray[np.int64]  # (2, channels), 0 where there is none
 
 
-def float_form(
+def float_rescale(
     scaling: NDArray[np.int32],
     zero_point: int,
     clamp: tuple[int, int],
@@ -50,7 +50,7 @@ def float_form(
     exceptions: int = 0,
     fused: bool = True,
     single_rounding: bool = False,
-) -> FloatForm:
+) -> FloatRescale:
     """Return each channel's float form and whether it is proven.
 
     Every rounding is to nearest, ties to even: of the int32 sum to float32, of the fused
@@ -110,7 +110,7 @@ def float_form(
         columns = (factor, offset, exact, added, exception, correction)
         for values, part in zip(columns, found, strict=True):
             values[..., todo] = part[..., inverse]
-    return FloatForm(factor, offset, exact, added, exception, correction)
+    return FloatRescale(factor, offset, exact, added, exception, correction)
 
 
 def _fixed(
@@ -163,7 +163,7 @@ class _Search:
     fused: bool
 
     def run(self, start: NDArray[np.float32], exceptions: int) -> tuple[NDArray[Any], ...]:
-        """Return FloatForm's columns, in its order."""
+        """Return FloatRescale's columns, in its order."""
         factor, offset = start.copy(), np.zeros_like(start)
         exact, added = np.zeros(len(start), np.bool_), np.zeros(len(start), np.int64)
         correction = np.zeros((2, len(start)), np.int64)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Node, ops
 from delegate.launch import Constant
+from delegate.ops._launches.wide_sums import TWICE, WIDE
 from delegate.target import Rules
 from tests.support.cases import (
     DRAWN_WAYS,
@@ -70,9 +71,9 @@ def test_vectors_then_plain(way: Way, case: Convolution, names: list[str]) -> No
 
 @pytest.mark.parametrize(
     ("bias_dtype", "rules", "rounding"),
-    [("int64", Rules(), 1), ("int64", OLDER, 1), ("int32", OLDER, 0)],
+    [("int64", Rules(), WIDE), ("int64", OLDER, WIDE), ("int32", OLDER, TWICE)],
 )
-def test_rounding_of_the_bias_and_the_runtime(bias_dtype: str, rules: Rules, rounding: int) -> None:
+def test_rounding_of_the_bias_and_the_runtime(bias_dtype: str, rules: Rules, rounding: str) -> None:
     node = convolution16(CONV, bias_dtype=bias_dtype)
     launch = only_launch(ops.lower(node, replace(SIMT.target, rules=rules))[-1])
     assert launch.defines["ROUNDING"] == rounding

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Node, Tensor, ops
 from delegate.launch import Constant
-from delegate.ops._convolution import conv_2d_x86
-from delegate.ops._numbers.float_requantize import FloatForm, float_form
+from delegate.ops._convolution import channel_rows, conv_2d_x86
+from delegate.ops._numbers.float_requantize import FloatRescale, float_rescale
 from tests.support.cases import (
     AVX2,
     FUSED,
@@ -308,15 +308,15 @@ def proven(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> l
     """Let no channel have a float form, or not every one; return how many had and have one."""
     counts: list[int] = [0, 0]
 
-    def fewer(*arguments: Any, **options: Any) -> FloatForm:
-        form = float_form(*arguments, **options)
+    def fewer(*arguments: Any, **options: Any) -> FloatRescale:
+        form = float_rescale(*arguments, **options)
         keep = np.arange(form.exact.size) % 19 != 5 if request.param == "some" else False
         counts[0] += int(form.exact.sum())
         exact = form.exact & keep
         counts[1] += int(exact.sum())
         return replace(form, exact=exact)
 
-    monkeypatch.setattr(conv_2d_x86, "float_form", fewer)
+    monkeypatch.setattr(channel_rows, "float_rescale", fewer)
     return counts
 
 

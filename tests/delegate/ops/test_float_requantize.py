@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from delegate.ops._numbers import fixed_point
-from delegate.ops._numbers.float_requantize import FloatForm, float_form
+from delegate.ops._numbers.float_requantize import FloatRescale, float_rescale
 from tests.support.cases import multipliers
 
 Floats = NDArray[np.float32]
@@ -52,7 +52,7 @@ def _fma(a: Floats, b: Floats, c: Floats) -> Floats:
 
 
 def _by_floats(
-    form: FloatForm, channel: int, sums: Ints, has_centre: bool, fused: bool = True
+    form: FloatRescale, channel: int, sums: Ints, has_centre: bool, fused: bool = True
 ) -> Ints:
     """What a kernel computes."""
     moved = sums + form.added[channel]
@@ -82,7 +82,7 @@ INT32 = (-(2**31), 2**31 - 1)
 
 
 def _assert_equal(
-    form: FloatForm,
+    form: FloatRescale,
     scaling: NDArray[np.int32],
     zero: int,
     clamp: tuple[int, int],
@@ -125,7 +125,7 @@ def test_a_proven_form_equals_fixed_point(
 ) -> None:
     zero, clamp = range_
     scaling = _scaling(reals)
-    form = float_form(
+    form = float_rescale(
         scaling, zero, clamp, fused=fused, single_rounding=once, exceptions=exceptions
     )
     _assert_equal(form, scaling, zero, clamp, fused=fused, once=once)
@@ -146,7 +146,7 @@ def test_a_proven_form_equals_fixed_point_for_the_sums_that_occur(
     sums = np.full(len(reals), low, np.int64), np.full(len(reals), low + size, np.int64)
     clamp = (zero, 127) if is_positive else (-128, 127)
     centre = zero if is_positive else None
-    form = float_form(
+    form = float_rescale(
         scaling, zero, clamp, centre=centre, sums=sums, exceptions=2, single_rounding=once
     )
     _assert_equal(form, scaling, zero, clamp, centre, sums, once=once)
@@ -157,7 +157,7 @@ def test_a_proven_form_equals_fixed_point_for_the_sums_that_occur(
 @pytest.mark.parametrize("real", [0.9, 0.51, 1 / 3, 0.0625, 0.0131, 0.00417])
 def test_every_sum_of_some_thousands(real: float, fused: bool, once: bool) -> None:
     scaling = _scaling(real)
-    form = float_form(scaling, 3, (-128, 127), fused=fused, single_rounding=once, exceptions=2)
+    form = float_rescale(scaling, 3, (-128, 127), fused=fused, single_rounding=once, exceptions=2)
     if not form.exact[0]:
         pytest.skip("not proven")
     sums = np.arange(-40_000, 40_000)
@@ -177,9 +177,9 @@ def _sums(count: int, most: int = 2**22) -> tuple[Ints, Ints]:
 
 def test_most_channels_have_a_form_and_a_centre_and_exceptions_give_it_to_more() -> None:
     scaling, sums = _typical(400), _sums(400)
-    plain = float_form(scaling, -128, (-128, 127), sums=sums)
-    centred = float_form(scaling, -128, (-128, 127), centre=-128, sums=sums)
-    one = float_form(scaling, -128, (-128, 127), centre=-128, sums=sums, exceptions=1)
+    plain = float_rescale(scaling, -128, (-128, 127), sums=sums)
+    centred = float_rescale(scaling, -128, (-128, 127), centre=-128, sums=sums)
+    one = float_rescale(scaling, -128, (-128, 127), centre=-128, sums=sums, exceptions=1)
     assert 300 < plain.exact.sum() < centred.exact.sum() < one.exact.sum() <= 400
     assert set(np.unique(one.correction[0])) == {-1, 0, 1}
     assert not one.correction[1].any()
@@ -189,7 +189,7 @@ def test_most_channels_have_a_form_and_a_centre_and_exceptions_give_it_to_more()
 
 def test_two_exceptions_give_a_form_to_more() -> None:
     scaling = _typical(400, 0.0002, 0.0006)
-    one, two = (float_form(scaling, 3, (-128, 127), exceptions=count) for count in (1, 2))
+    one, two = (float_rescale(scaling, 3, (-128, 127), exceptions=count) for count in (1, 2))
     assert one.exact.sum() < two.exact.sum()
     pairs = {tuple(pair) for pair in two.correction.T.tolist()}
     # Most often a step errs on both sides of 0.
@@ -201,7 +201,7 @@ def test_two_exceptions_give_a_form_to_more() -> None:
 def test_exceptions_late_and_early(zero: int, side: int) -> None:
     # As the scales before residual additions are. What errs on both sides has no form.
     scaling = _typical(400, 0.0002, 0.0006)
-    form = float_form(scaling, zero, (-128, 127), exceptions=1)
+    form = float_rescale(scaling, zero, (-128, 127), exceptions=1)
     signs = {
         (int(np.sign(sum_)), int(correction))
         for sum_, correction in zip(form.exception[0], form.correction[0], strict=True)
@@ -212,7 +212,7 @@ def test_exceptions_late_and_early(zero: int, side: int) -> None:
 
 
 def test_without_exceptions_no_sum_is_one() -> None:
-    form = float_form(_typical(50), 3, (-128, 127))
+    form = float_rescale(_typical(50), 3, (-128, 127))
     assert (form.exception == -(2**31)).all()
     assert not form.correction.any()
     assert not form.added.any()
@@ -220,7 +220,7 @@ def test_without_exceptions_no_sum_is_one() -> None:
 
 def test_a_wrong_form_is_seen() -> None:
     scaling = _typical(1)
-    form = float_form(scaling, 3, (-128, 127))
+    form = float_rescale(scaling, 3, (-128, 127))
     form.factor[0] *= np.float32(1.001)
     with pytest.raises(AssertionError):
         _assert_equal(form, scaling, 3, (-128, 127))
@@ -229,10 +229,10 @@ def test_a_wrong_form_is_seen() -> None:
 def test_scales_without_a_proof() -> None:
     # Left shifts wrap; a tie is rounded the one way for positive sums, the other for negative ones.
     ties = _scaling(2.0**-9)
-    assert not float_form(_scaling(1.5), 3, (-128, 127)).exact[0]
-    assert not float_form(ties, 3, (-128, 127)).exact[0]
-    assert float_form(ties, -128, (-128, 127)).exact[0]
-    assert not float_form(_scaling(2.0**-28), 3, (-128, 127)).exact[0]
+    assert not float_rescale(_scaling(1.5), 3, (-128, 127)).exact[0]
+    assert not float_rescale(ties, 3, (-128, 127)).exact[0]
+    assert float_rescale(ties, -128, (-128, 127)).exact[0]
+    assert not float_rescale(_scaling(2.0**-28), 3, (-128, 127)).exact[0]
 
 
 def test_one_answer_to_all_sums_is_a_form() -> None:
@@ -240,31 +240,32 @@ def test_one_answer_to_all_sums_is_a_form() -> None:
     scaling = _scaling([2.0**-28, 2.0**-28, 0.0])
     sums = np.array([2**30, -(2**30), -50]), np.array([2**30 + 9, 9 - 2**30, 70])
     for centre in (None, -100):
-        form = float_form(scaling, -100, (-100, 127), centre=centre, sums=sums)
+        form = float_rescale(scaling, -100, (-100, 127), centre=centre, sums=sums)
         assert form.exact.all()
         assert not form.factor.any()
         _assert_equal(form, scaling, -100, (-100, 127), centre, sums)
-    two_sided = float_form(scaling, 3, (-128, 127), sums=sums)
+    two_sided = float_rescale(scaling, 3, (-128, 127), sums=sums)
     assert two_sided.exact.all()
     _assert_equal(two_sided, scaling, 3, (-128, 127), None, sums)
 
 
 def test_a_clamp_to_one_value_needs_no_proof() -> None:
     scaling = _scaling([2.0**-28, 0.3])
-    assert float_form(scaling, 127, (127, 127), centre=127).exact.all()
+    assert float_rescale(scaling, 127, (127, 127), centre=127).exact.all()
 
 
 def test_sums_beyond_int32_may_be_any() -> None:
     scaling = _scaling([2.0**-28, 0.3])
     far = np.full(2, 2**40)
-    form = float_form(scaling, -128, (-128, 127), centre=-128, sums=(far, far))
+    form = float_rescale(scaling, -128, (-128, 127), centre=-128, sums=(far, far))
     # The centre's part must not wrap, either.
     assert not form.exact.any()
-    assert float_form(scaling, -128, (-128, 127), sums=(far, far)).exact.tolist() == [False, True]
+    plain = float_rescale(scaling, -128, (-128, 127), sums=(far, far))
+    assert plain.exact.tolist() == [False, True]
 
 
 def test_equal_channels_share_a_proof() -> None:
     scaling = np.repeat(_typical(3), [4, 5, 6], 1)
-    form = float_form(scaling, 3, (-128, 127), exceptions=2)
+    form = float_rescale(scaling, 3, (-128, 127), exceptions=2)
     for values in (form.factor, form.offset, form.exact, form.exception[0]):
         assert len(set(values[:4])) == len(set(values[4:9])) == len(set(values[9:])) == 1

@@ -12,6 +12,7 @@ from hypothesis import given
 
 from delegate import DeviceInfo, Node, ops
 from delegate.launch import Constant
+from delegate.ops._launches.wide_sums import TWICE, WIDE
 from delegate.target import Rules
 from tests.support.cases import (
     DRAWN_WAYS,
@@ -61,9 +62,10 @@ def test_vectors_then_plain(way: Way, case: Spread, names: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("has_bias", "is_int32", "rounding"), [(True, True, 1), (False, True, 0), (False, False, 1)]
+    ("has_bias", "is_int32", "rounding"),
+    [(True, True, WIDE), (False, True, TWICE), (False, False, WIDE)],
 )
-def test_rounding_of_int16(has_bias: bool, is_int32: bool, rounding: int) -> None:
+def test_rounding_of_int16(has_bias: bool, is_int32: bool, rounding: str) -> None:
     target = replace(SIMT.target, rules=Rules(int16_sums_of_int32=is_int32))
     node = Spread(dtype="int16", has_bias=has_bias).node()
     assert only_launch(ops.lower(node, target)[0]).defines["ROUNDING"] == rounding

@@ -9,13 +9,9 @@ import numpy as np
 import pytest
 
 from delegate.ops._checks.windows import Window
-from delegate.ops._convolution.bytes_by_four import (
-    exact_terms,
-    may_use_floats,
-    scaling_rows,
-    word_defines,
-)
-from delegate.ops._convolution.records import Convolution, DepthwiseConvolution
+from delegate.ops._convolution.bytes_by_four import exact_terms, may_use_floats, word_defines
+from delegate.ops._convolution.channel_rows import alike_rows
+from delegate.ops._convolution.records import Quant8Convolution
 from delegate.ops._numbers import fixed_point
 from delegate.target import Target
 from tests.support.model import t
@@ -24,13 +20,15 @@ AREA = Window(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0)
 MULTIPLIER = 1518500250
 
 
-def _convolution(weights: list[list[int]], zero: int, dtype: str = "uint8") -> Convolution:
+def _convolution(weights: list[list[int]], zero: int, dtype: str = "uint8") -> Quant8Convolution:
     values = np.array(weights, dtype)[:, None]
     out_c, _, in_c = values.shape
-    return Convolution(
+    return Quant8Convolution(
         source=t((1, 1, 1, in_c), dtype, 0.5, 3),
         weights=values,
+        input_zero=3,
         weight_zero=zero,
+        output_zero=3,
         bias=np.zeros(out_c, np.int64),
         scaling=np.full((2, out_c), [[MULTIPLIER], [-7]], np.int32),
         clamp=(0, 255),
@@ -67,10 +65,13 @@ def test_products_a_float_may_add_up(
 
 
 def test_a_depthwise_window_is_short() -> None:
-    conv = DepthwiseConvolution(
+    conv = Quant8Convolution(
         source=t((1, 1, 1, 2), "uint8", 0.5, 3),
-        weights=np.full((300, 2), 255, np.uint8),
+        weights=np.full((2, 300, 1), 255, np.uint8),
+        groups=2,
+        input_zero=3,
         weight_zero=0,
+        output_zero=3,
         bias=np.zeros(2, np.int64),
         scaling=np.zeros((2, 2), np.int32),
         clamp=(0, 255),
@@ -79,7 +80,7 @@ def test_a_depthwise_window_is_short() -> None:
         area=AREA,
     )
     assert exact_terms(conv) == 258
-    assert exact_terms(replace(conv, weights=conv.weights[:258])) == 258
+    assert exact_terms(replace(conv, weights=conv.weights[:, :258])) == 258
 
 
 def test_words_lie_as_the_weights_rows_do() -> None:
@@ -99,9 +100,9 @@ def test_floats_need_a_proof_and_no_cpu() -> None:
 def test_rows_of_one_form() -> None:
     conv = _convolution([[1, 2], [3, 4]], 0)
     bias = np.array([5, -6])
-    integers = scaling_rows(conv, lambda: bias, uses_floats=False).pack()
+    integers = alike_rows(conv, lambda: bias, uses_floats=False).pack()
     assert integers.tolist() == [[5, -6], [MULTIPLIER] * 2, [-7] * 2]
-    floats = scaling_rows(conv, lambda: bias, uses_floats=True).pack()
+    floats = alike_rows(conv, lambda: bias, uses_floats=True).pack()
     assert floats[0].tolist() == [5, -6]
     assert (floats[2] > 30).all()
     factor, offset = floats[1:].view(np.float32)
@@ -118,5 +119,5 @@ def test_one_channel_without_a_proof_keeps_all_from_floats() -> None:
     conv = _convolution([[1, 2], [3, 4]], 0)
     scaling = conv.scaling.copy()
     scaling[1, 1] = 3  # to the left: no such form is looked for
-    kept = scaling_rows(replace(conv, scaling=scaling), lambda: conv.bias, uses_floats=True)
+    kept = alike_rows(replace(conv, scaling=scaling), lambda: conv.bias, uses_floats=True)
     assert kept.pack()[1:].tolist() == scaling.tolist()

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights and zero points as several convolution kernels read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.launch import Constant
+from delegate.ops._convolution.records import Convolution
+from delegate.ops._numbers.integers import ceil_div
+
+
+def as_stored(weights: NDArray[np.generic]) -> Constant:
+    """The weights byte by byte as the record has them."""
+    return Constant(weights.nbytes, lambda: weights)
+
+
+def int16_pairs(
+    conv: Convolution, centred: Callable[[], NDArray[np.integer]], block: int
+) -> Constant:
+    """Weights of 16 bits in pairs along the input channel, which two multiplications take.
+
+    `centred`: the weights less their zero point; `block`: channels a work-item. The last block
+    ends with the last channel, as in the kernels. An odd last weight is paired with 0.
+
+    Shapes:
+        (out_c, taps, in_c) -> (blocks, taps, pairs, block, 2)
+    """
+    out_c, taps, in_c = conv.weights.shape
+    blocks, pairs = ceil_div(out_c, block), ceil_div(in_c, 2)
+
+    def pack() -> NDArray[np.int16]:
+        starts = np.minimum(np.arange(blocks) * block, out_c - block)
+        rows = (starts[:, None] + np.arange(block)).ravel()
+        padded = np.zeros((blocks * block, taps, 2 * pairs), np.int16)
+        padded[:, :, :in_c] = centred()[rows]
+        return np.ascontiguousarray(
+            padded.reshape(blocks, block, taps, pairs, 2).transpose(0, 2, 3, 1, 4)
+        )
+
+    return Constant(4 * blocks * block * taps * pairs, pack)
+
+
+def zeros_row(channels: int, zero_point: int, dtype: str) -> Constant:
+    """A pixel of zero points, which out-of-bounds taps read, and room for one vector more."""
+    return Constant(channels + 16, lambda: np.full(channels + 16, zero_point, dtype))
+
+
+def four_zeros(zero_point: int, dtype: str) -> int:
+    """Four zero points of one byte each as the bytes of an int32."""
+    return int(np.full(4, zero_point, dtype).view(np.int32)[0])

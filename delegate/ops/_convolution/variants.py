@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ways to run a convolution: by its arithmetic, its groups and the kind of device.
+
+A kernel variant for another kind of device is one module here, with `alternatives(record, target)`,
+and its entry in one of the two tuples.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from delegate.launch import Alternative
+from delegate.ops._convolution import (
+    conv_2d_float,
+    conv_2d_groups,
+    conv_2d_nvidia,
+    conv_2d_quant8,
+    conv_2d_quant16,
+    conv_2d_simt,
+    conv_2d_x86,
+    depthwise_conv_2d_float,
+    depthwise_conv_2d_nvidia,
+    depthwise_conv_2d_quant8,
+    depthwise_conv_2d_quant16,
+    depthwise_conv_2d_simt,
+    depthwise_conv_2d_x86,
+)
+from delegate.ops._convolution.records import (
+    AnyConvolution,
+    FloatConvolution,
+    Quant8Convolution,
+    Quant16Convolution,
+)
+from delegate.target import Target
+
+
+class Variant(Protocol):
+    """A module with kernels of 8-bit convolutions for some devices."""
+
+    def alternatives(self, conv: Quant8Convolution, target: Target, /) -> tuple[Alternative, ...]:
+        """Return its launches, the fastest expected first; none where it does not fit."""
+
+
+# For each kind of device, the fastest expected first; the last one's are portable, and end with
+# the plain launch.
+CONV_2D_VARIANTS: tuple[Variant, ...] = (
+    conv_2d_x86,
+    conv_2d_nvidia,
+    conv_2d_simt,
+    conv_2d_quant8,
+)
+DEPTHWISE_CONV_2D_VARIANTS: tuple[Variant, ...] = (
+    depthwise_conv_2d_x86,
+    depthwise_conv_2d_nvidia,
+    depthwise_conv_2d_simt,
+    depthwise_conv_2d_quant8,
+)
+
+
+def conv_2d(conv: AnyConvolution, target: Target) -> tuple[Alternative, ...]:
+    """Return the launches of a CONV_2D or a FULLY_CONNECTED, the plain one last."""
+    if isinstance(conv, Quant16Convolution):
+        return conv_2d_quant16.alternatives(conv, target)
+    if conv.groups > 1 and conv.group_in_c == 1 and isinstance(conv, Quant8Convolution):
+        return depthwise_conv_2d(conv, target)
+    if conv.groups > 1:
+        return conv_2d_groups.alternatives(conv)
+    if isinstance(conv, FloatConvolution):
+        return conv_2d_float.alternatives(conv, target)
+    return _every(CONV_2D_VARIANTS, conv, target)
+
+
+def depthwise_conv_2d(conv: AnyConvolution, target: Target) -> tuple[Alternative, ...]:
+    """Return the launches of a depthwise convolution, the plain one last."""
+    if isinstance(conv, Quant16Convolution):
+        return depthwise_conv_2d_quant16.alternatives(conv, target)
+    if isinstance(conv, FloatConvolution):
+        if conv.groups == 1:  # a convolution of one input channel, which has more ways
+            return conv_2d_float.alternatives(conv, target)
+        return depthwise_conv_2d_float.alternatives(conv, target)
+    return _every(DEPTHWISE_CONV_2D_VARIANTS, conv, target)
+
+
+def _every(
+    variants: tuple[Variant, ...], conv: Quant8Convolution, target: Target
+) -> tuple[Alternative, ...]:
+    return tuple(found for variant in variants for found in variant.alternatives(conv, target))
