@@ -46,7 +46,7 @@ def test_launch(dtype: str) -> None:
     (alternative,) = ops.lower(grouped(replace(CASE, dtype=dtype).node(), 4), SIMT.target)
     launch = only_launch(alternative)
     assert (alternative.name, launch.kernel) == ("plain", "conv_2d_groups_quant8")
-    assert (launch.params["in_c"], launch.params["source_c"], launch.params["group_c"]) == (
+    assert (launch.params["group_in_c"], launch.params["in_c"], launch.params["group_out_c"]) == (
         3,
         12,
         2,
