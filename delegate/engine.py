@@ -10,18 +10,18 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 from delegate import compiler
-from delegate.errors import DeviceError
+from delegate.errors import DeviceError, NoDeviceError
 from delegate.graph.ir import Graph, Node
 from delegate.graph.partition import Partition
 from delegate.graph.verdict import Verdict
+from delegate.isa import LANES16, ORDERS
 from delegate.launch import Alternative, Program, Step, first_that_runs
-from delegate.probe import open_device
+from delegate.probe import examine
 from delegate.profiles import DeviceProfile
 from delegate.runtime.bench import DeviceBench, same_outputs
-from delegate.runtime.device import TRANSFERS, Device
+from delegate.runtime.device import TRANSFERS, Device, matching
 from delegate.runtime.executor import FORMS, ONE_BY_ONE, Executor
 from delegate.runtime.kernels import Kernels, defines_of, source_of
-from delegate.runtime.persistent import ORDERS
 from delegate.target import Rules, Target
 from delegate.tune import Tuner
 
@@ -61,8 +61,8 @@ class Engine:
         self.device: Device = open_device(selector, profiling, profile, own_context)
         seconds = time.perf_counter() - begun
         excluded = frozenset(exclude_isa)
-        # What a compiler makes of wider vectors is proven, whatever width the device names.
-        self._lanes = 16 if "lanes16" in self.device.proven else 8
+        # Use 16 lanes only where a self-test showed that the compiler builds them; else at most 8.
+        self._lanes = 16 if LANES16 in self.device.proven else 8
         self.device.proven = frozenset() if "all" in excluded else self.device.proven - excluded
         self._profiling = profiling
         self._kernels = Kernels(self.device)
@@ -120,8 +120,8 @@ class Engine:
         if fused is not partition:
             programs.insert(0, compiler.compile_partition(fused, target, choose, steps))
         if self._is_free and batch == 1 and target.group_items > 1 and self.device.proven & ORDERS:
-            # Launches of a few microseconds measure alike one by one, but not within one launch:
-            # what lower() expects to be fastest is worth a try, too.
+            # One by one, short launches all take the same time, so tuning cannot rank them. Inside
+            # a persistent launch they differ, so try lower()'s first choices too.
             def expected(_: Node, alternatives: Sequence[Alternative]) -> Alternative:
                 return first_that_runs(alternatives, self._bench.check)
 
@@ -172,7 +172,7 @@ class Engine:
             other.close()
         if chosen is None:
             chosen = self._made(*ways.get(name, ways[first]), batch=batch)
-            chosen.repeat(1)  # a driver's first run finds code and memory: not the user's
+            chosen.repeat(1)  # run once now: a driver's first run is slow
         return chosen
 
     def _agrees(self, executor: Executor, made: Mapping[str, Executor]) -> bool:
@@ -195,3 +195,33 @@ class Engine:
         sibling: Executor | None = None,
     ) -> Executor:
         return Executor(self.device, self._kernels, program, batch, form, sibling)
+
+
+def open_device(
+    selector: str | int | None,
+    profiling: bool = False,
+    profile: DeviceProfile | None = None,
+    own_context: bool = False,
+) -> Device:
+    """Open the first device meant that passes its self-test.
+
+    Raises:
+        NoDeviceError: none matches, or each that does fails; the text has each reason.
+    """
+    found = matching(selector)
+    failures = []
+    for info in found:
+        proof = examine(info, profile)
+        failure = proof.failure
+        if failure is None:
+            try:
+                device = Device(info, profiling, proof.isa, profile, not own_context)
+            except DeviceError as error:
+                failure = str(error)
+            else:
+                if selector not in (None, "") and len(found) > 1:
+                    _log.info("device '%s' is %d: %s", selector, info.index, info.name)
+                return device
+        failures.append(f"{info.name} ({info.platform_version}): {failure}")
+        _log.warning("device %d is skipped: %s", info.index, failures[-1])
+    raise NoDeviceError("no OpenCL device works: " + "; ".join(failures))

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import delegate
+from delegate.isa import FEATURES
 from delegate.runtime.kernels import folder
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -26,15 +27,17 @@ LAYERS = {
     "profiles": "errors",
     "graph": "errors",
     "launch": "errors graph",
+    "isa": "",
     "target": "",
-    "ops": "errors graph launch target",
+    "ops": "errors graph isa launch target",
     "passes": "errors graph",
     "compiler": "errors graph launch ops passes target",
     "tflite": "errors graph launch target",
-    "runtime": "cache errors graph launch profiles",
-    "probe": "cache child errors graph launch ops profiles runtime",
+    "runtime": "cache errors graph isa launch profiles",
+    "self_tests": "child errors graph isa launch ops profiles runtime",
+    "probe": "cache child isa profiles runtime self_tests",
     "tune": "cache errors graph launch",
-    "engine": "compiler errors graph launch probe profiles runtime target tune",
+    "engine": "compiler errors graph isa launch probe profiles runtime target tune",
     "options": "tune",
     "opencl_delegate": "engine errors graph launch options profiles runtime target tflite",
     "model": "engine errors graph launch profiles runtime target tflite",
@@ -53,7 +56,8 @@ CONFINED = {
 }
 # <op>[_<case>][_<isa>][_<family>], see kernels/README.md
 CASES = r"(?:_(?:\d+x\d+|row|tiled|vector|staged|groups|computed))?"
-ISAS = r"(?:_(?:vnni|avx2|dp4a|mma|dot|float4|order|nearest|lanes16))?"
+_ISAS = {feature.kernel.removeprefix("runtime_isa_") for feature in FEATURES}
+ISAS = rf"(?:_(?:{'|'.join([*_ISAS, 'float4'])}))?"  # float4 needs OpenCL C 1.2 alone
 FAMILIES = r"(?:_(?:quant8|quant16|int32|float))?"
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import pyopencl as cl
 
 from delegate.errors import DeviceError
+from delegate.isa import COMMAND_BUFFER
 from delegate.runtime.device import Device
 
 EXTENSION = "cl_khr_command_buffer"
-PROVEN = "command_buffer"  # what its self-test adds to Device.proven
 _HANDLE, _COUNT = C.c_void_p, C.c_uint32
 _SIZES = C.POINTER(C.c_size_t)
 
@@ -35,7 +35,7 @@ class CommandBuffer:
         launches: Sequence[tuple[cl.Kernel, tuple[int], tuple[int]]],
     ) -> None:
         """Record; each launch is a kernel whose arguments are set, global size and local size."""
-        if PROVEN not in device.proven:
+        if COMMAND_BUFFER not in device.proven:
             raise DeviceError("command buffers were not proven to work here")
         self._context = device.context
         self._queues = (_HANDLE * 1)(queue.int_ptr)

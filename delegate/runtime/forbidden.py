@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from delegate.isa import ASSEMBLY, INTEGER_DOT_PRODUCT, that_need
 from delegate.profiles import DeviceProfile
 
 _MARK = "device_profile_without_"
@@ -26,15 +27,13 @@ _DOTS = (
     *(f"dot_4x8packed_{kind}" for kind in ("uu_uint", "ss_int", "us_int", "su_int")),
     *(f"dot_acc_sat_4x8packed_{kind}" for kind in ("uu_uint", "ss_int", "us_int", "su_int")),
 )
-_DOT_ISA = {"dot", "arm_dot", "qcom_dot"}
-_ASSEMBLY_ISA = {"avx2", "vnni", "dp4a", "mma", "order_x86", "order_ptx"}
 _WORDS = {
     "int64": "64-bit integers",
     "fp64": "doubles",
     "fp16": "halves",
     "images": "images",
-    "integer_dot_product": "integer dot products",
-    "assembly": "inline assembly",
+    INTEGER_DOT_PRODUCT: "integer dot products",
+    ASSEMBLY: "inline assembly",
 }
 
 
@@ -56,10 +55,10 @@ def lines(profile: DeviceProfile) -> str:
         text += _defines("fp16", _types("half"))
     if not profile.has_images:
         text += _defines("images", _IMAGES)
-    if not _DOT_ISA & {*profile.isa}:
-        text += _defines("integer_dot_product", _DOTS)
-    if not _ASSEMBLY_ISA & {*profile.isa}:
-        text += _defines("assembly", ("asm", "__asm", "__asm__"))
+    if not that_need(INTEGER_DOT_PRODUCT) & {*profile.isa}:
+        text += _defines(INTEGER_DOT_PRODUCT, _DOTS)
+    if not that_need(ASSEMBLY) & {*profile.isa}:
+        text += _defines(ASSEMBLY, ("asm", "__asm", "__asm__"))
     return text
 
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import pyopencl as cl
 
 from delegate.errors import DeviceError, KernelBuildError
+from delegate.isa import ORDER_PTX, ORDER_X86, ORDERS
 from delegate.launch import Launch
 from delegate.runtime.context import opencl
 from delegate.runtime.device import Device
 from delegate.runtime.kernels import Kernels, defines_of, source_of
 
-ORDERS = {"order_x86", "order_ptx", "order"}  # what self-tests prove, in runtime_isa.cl
 CONTROL_INTS = 96  # three counters in cache lines of their own, zero between runs
 _FILE, _KERNEL = "runtime_persistent", "runtime_persistent"
 _DEFINED = re.compile(r"^[ \t]*#define[ \t]+(\w+)", re.MULTILINE)
@@ -47,7 +47,7 @@ def persistent_kernel(
     one_item = any(launch.group_items == 1 for launch in launches)
     group_items = 1 if one_item else max(launch.group_items for launch in launches)
     # NVIDIA's units wait long for what is not in local memory, with one group each.
-    is_local = "order_ptx" in device.proven and not one_item
+    is_local = ORDER_PTX in device.proven and not one_item
     bodies: dict[str, int] = {}
     table: list[int] = []
     end = 0
@@ -66,8 +66,8 @@ def persistent_kernel(
         "TILES": str(end),
         "LAUNCHES": str(len(launches)),
         "ONE_ITEM": str(int(one_item)),
-        "ORDER_X86": str(int("order_x86" in device.proven)),
-        "ORDER_PTX": str(int("order_ptx" in device.proven)),
+        "ORDER_X86": str(int(ORDER_X86 in device.proven)),
+        "ORDER_PTX": str(int(ORDER_PTX in device.proven)),
     }
     if scratch:
         defines["SCRATCH_INTS"] = str(scratch)

@@ -12,10 +12,9 @@ import pytest
 from delegate import DeviceInfo, Graph
 from delegate.engine import Engine
 from delegate.graph.partition import partition_of
+from delegate.isa import COMMAND_BUFFER, ORDERS
 from delegate.runtime.bench import DeviceBench
-from delegate.runtime.command_buffer import PROVEN
 from delegate.runtime.executor import FORMS, ONE_BY_ONE, PERSISTENT, Executor
-from delegate.runtime.persistent import ORDERS
 from delegate.target import Rules
 from delegate.tune import Tuner
 from tests.support.nets import conv_pool, net
@@ -39,7 +38,7 @@ def executor_of(engine: Engine, graph: Graph = CHAIN, batch: int = 1) -> Executo
 def offers(engine: Engine, form: str) -> bool:
     if form == PERSISTENT:
         return bool(engine.device.proven & ORDERS)
-    return form == ONE_BY_ONE or PROVEN in engine.device.proven
+    return form == ONE_BY_ONE or COMMAND_BUFFER in engine.device.proven
 
 
 @pytest.mark.parametrize("fastest", FORMS)
@@ -48,7 +47,7 @@ def test_the_fastest_form_is_taken(
 ) -> None:
     engine = Engine(device.index, tune="full")
     if records(device):
-        engine.device.proven |= {PROVEN}
+        engine.device.proven |= {COMMAND_BUFFER}
     repeat = Executor.repeat
 
     def told(self: Executor, count: int, wait: bool = False) -> float:

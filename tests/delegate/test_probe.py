@@ -5,18 +5,18 @@ from __future__ import annotations
 
 import logging
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from delegate import DeviceInfo, NoDeviceError, cache, probe
-from delegate.launch import Alternative, Program
-from delegate.probe import Proof, examine, open_device, self_test
+from delegate import DeviceInfo, NoDeviceError, cache, engine, probe, self_tests
+from delegate.engine import open_device
+from delegate.isa import BY_NAME, ORDERS, Feature
+from delegate.probe import Proof, examine
 from delegate.runtime.device import Device
 from delegate.runtime.executor import Executor
-from delegate.runtime.persistent import ORDERS
+from delegate.self_tests import PASSED, feature_test, self_test
 
 PYTHON = sys.executable  # before a test puts another in its place
 POCL = "Portable Computing Language"
@@ -32,14 +32,14 @@ def info(index: int = 0, name: str = "Dev", platform: str = "Plat") -> DeviceInf
 
 
 def child_that(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: str) -> None:
-    """Make self-tests run this code in place of delegate.probe."""
+    """Make self-tests run this code in place of delegate.self_tests."""
     script = tmp_path / "child"
     script.write_text(f"#!{PYTHON}\nimport os, signal, sys, time\n{code}\n")
     script.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(script))
 
 
-GOOD = "self-test: device passed"
+GOOD = "answer: device passed"
 
 
 @pytest.mark.usefixtures("_empty_cache")
@@ -56,7 +56,7 @@ GOOD = "self-test: device passed"
         ("print('{}')", "its self-test ended with 0 and no answer"),
         ("time.sleep(60)", "its self-test did not end within 0.5 s"),
         (
-            "print('self-test: device it is wrong')",
+            "print('answer: device it is wrong')",
             "it is wrong",
         ),
     ],
@@ -71,7 +71,7 @@ def test_a_failing_device_is_skipped_with_its_reason(
 ) -> None:
     child_that(monkeypatch, tmp_path, code)
     monkeypatch.setattr(probe, "TIMEOUT_SECONDS", 0.5 if "sleep" in code else 30)
-    monkeypatch.setattr(probe, "matching", lambda selector: (info(), info(1, "Other")))
+    monkeypatch.setattr(engine, "matching", lambda selector: (info(), info(1, "Other")))
     assert examine(info()).failure == failure
     with (
         caplog.at_level(logging.WARNING, "delegate"),
@@ -124,7 +124,7 @@ def test_a_device_that_passed_is_remembered_until_its_driver_changes(
 ) -> None:
     counter = tmp_path / "calls"
     child_that(monkeypatch, tmp_path, f"open({str(counter)!r}, 'a').write('x'); print('{GOOD}')")
-    monkeypatch.setattr(probe, "_isas", lambda info: [])
+    monkeypatch.setattr(probe, "tried_on", lambda device_type: [])
     for _ in range(3):
         assert examine(info()).failure is None
     assert counter.read_text() == "x"
@@ -150,12 +150,11 @@ for isa in sys.argv[7:]:
     if isa == 'device': print('{GOOD}')
     if isa == 'b': os.kill(os.getpid(), signal.SIGILL)
     if isa == 'd': sys.exit(1)
-    print('self-test: ' + isa + (' other numbers' if isa == 'c' else ' passed'), flush=True)
+    print('answer: ' + isa + (' other numbers' if isa == 'c' else ' passed'), flush=True)
 """,
     )
-    monkeypatch.setattr(probe, "_isas", lambda info: ["a", "b", "c", "d", "e"])
-    monkeypatch.setattr(probe, "_isa_program", lambda isa: Program((), (), ()))
-    monkeypatch.setattr(Program, "launches", [probe._launch()[0]])
+    monkeypatch.setattr(probe, "tried_on", lambda device_type: ["a", "b", "c", "d", "e"])
+    monkeypatch.setattr(probe, "BY_NAME", dict.fromkeys("abcde", BY_NAME["nearest"]))
     proof = examine(info())
     assert proof == Proof(None, frozenset({"a", "e"}))
     assert asked.read_text().split("\n") == ["device a b c d e", "c d e", "e", ""]
@@ -166,16 +165,21 @@ for isa in sys.argv[7:]:
 def test_what_a_stronger_proof_covers_is_not_tested(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = []
-    monkeypatch.setattr(probe, "_isa_test", lambda opened, isa: asked.append(isa) or "passed")
+    asked: list[str] = []
+
+    def passes(opened: Device, feature: Feature) -> str:
+        asked.append(feature.name)
+        return PASSED
+
+    monkeypatch.setattr(self_tests, "feature_test", passes)
     names = ["order_x86", "nearest", "order"]
     arguments = [str(device.index), device.identity, "", "", *names]
-    monkeypatch.setattr(sys, "argv", ["probe", *arguments])
-    assert probe._main() == 0
+    monkeypatch.setattr(sys, "argv", ["self_tests", *arguments])
+    assert self_tests.main() == 0
     assert asked == ["order_x86", "nearest"]
     said = capsys.readouterr().out.split("\n")
     assert [line for line in said if line] == [
-        "self-test: order_x86 passed", "self-test: nearest passed", "self-test: order not needed"
+        "answer: order_x86 passed", "answer: nearest passed", "answer: order not needed"
     ]  # fmt: skip
 
 
@@ -202,7 +206,7 @@ def test_what_a_device_computes_wrongly_is_not_proven(
     if isa not in proven | {"nearest"} and not (isa == "order" and proven & ORDERS):
         pytest.skip(f"{device.name} has no {isa}")
     opened = Device(device, proven=[isa])
-    assert probe._isa_test(opened, isa) == "passed"
+    assert feature_test(opened, BY_NAME[isa]) == PASSED
     run = Executor.run
 
     def slightly_wrong(self: Executor, inputs: list[object], outputs: list[object]) -> None:
@@ -210,21 +214,14 @@ def test_what_a_device_computes_wrongly_is_not_proven(
         outputs[0].view(np.int32).reshape(-1)[3] ^= 1  # type: ignore[attr-defined]
 
     monkeypatch.setattr(Executor, "run", slightly_wrong)
-    assert probe._isa_test(opened, isa) == "other numbers than expected"
+    assert feature_test(opened, BY_NAME[isa]) == "other numbers than expected"
 
 
 @pytest.mark.parametrize("is_signed", [True, False])
-def test_dot_products_are_asked_for_the_right_numbers(
-    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, is_signed: bool
-) -> None:
+def test_dot_products_are_asked_for_the_right_numbers(device: DeviceInfo, is_signed: bool) -> None:
     # No device here has them: the kernel's own arithmetic stands in for the extension's.
-    monkeypatch.setitem(probe._DOTS, "dot", ("DOT_EMULATED", is_signed))
-    program = probe._isa_program("dot")
-    (launch,) = program.launches
-    emulated = replace(launch, defines={"DOT_EMULATED": int(is_signed)})
-    step = replace(program.steps[0], alternative=Alternative("dot", (emulated,)))
-    monkeypatch.setattr(probe, "_isa_program", lambda isa: replace(program, steps=(step,)))
-    assert probe._isa_test(Device(device), "dot") == "passed"
+    name = "emulated_dot" if is_signed else "emulated_mixed_dot"
+    assert feature_test(Device(device), BY_NAME[name]) == PASSED
 
 
 @pytest.mark.usefixtures("_empty_cache")
@@ -274,7 +271,7 @@ def test_a_device_that_computes_wrongly_fails(
 def test_several_matches_take_the_first_and_name_it(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(probe, "matching", lambda selector: (device, info(9)))
+    monkeypatch.setattr(engine, "matching", lambda selector: (device, info(9)))
     with caplog.at_level(logging.INFO, "delegate"):
         opened = open_device("words", profiling=False)
         assert opened.info == device
@@ -286,9 +283,9 @@ def test_several_matches_take_the_first_and_name_it(
 def test_a_failing_device_gives_way_to_the_next(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(probe, "matching", lambda selector: (info(9), device))
+    monkeypatch.setattr(engine, "matching", lambda selector: (info(9), device))
     answers = {9: Proof("broken"), device.index: Proof(None, frozenset({"dot"}))}
-    monkeypatch.setattr(probe, "examine", lambda found, profile: answers[found.index])
+    monkeypatch.setattr(engine, "examine", lambda found, profile: answers[found.index])
     with caplog.at_level(logging.WARNING, "delegate"):
         opened = open_device("words", profiling=False)
     assert opened.info == device

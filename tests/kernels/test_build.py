@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from delegate import DeviceError, DeviceInfo, KernelBuildError, ops
+from delegate.isa import FEATURES, INTEGER_DOT_PRODUCT, ORDER_PTX, ORDER_X86
 from delegate.launch import Launch
-from delegate.probe import _isa_program
-from delegate.probe import _launch as self_test_launch
 from delegate.runtime import kernels as runtime_kernels
 from delegate.runtime.device import Device
 from delegate.runtime.kernels import OPTIONS, Kernels, defines_of, folder
 from delegate.runtime.survey import rate_launch
+from delegate.self_tests import device_launch, program_of
 from delegate.target import Rules
 from tests.support.cases import (
     DOTS,
@@ -58,12 +58,13 @@ WAYS_BUILT = (*WAYS, LANES_2, *X86, *NVIDIA, FLOAT4, NEAREST, STAGED, *DOTS)
 @cache
 def _launches() -> dict[str, tuple[Launch, Way]]:
     """Return a launch for each set of macros there is and a way to it, by a name for people."""
-    found = [(self_test_launch()[0], WAYS[0])]
-    for isa in ("avx2", "vnni", "dp4a", "mma", "order", "nearest", "lanes16"):
-        way = Way(isa, {"isa": frozenset({isa})})
-        found += [(launch, way) for launch in _isa_program(isa).launches[:1]]
-    dot = replace(_isa_program("dot").launches[0], defines={"DOT_EMULATED": 1})
-    found.append((dot, WAYS[0]))
+    found = [(device_launch()[0], WAYS[0])]
+    for feature in FEATURES:
+        # The compiler's own dot products; the order's kernel for what uses assembly elsewhere.
+        if feature.needs == INTEGER_DOT_PRODUCT or feature.name in (ORDER_X86, ORDER_PTX):
+            continue
+        way = Way(feature.name, {"isa": frozenset({feature.name})})
+        found.append((program_of(feature).launches[0], WAYS[0] if feature.macro else way))
     found += [(rate_launch(family, 1, 1), WAYS[0]) for family in ("float", "quant8")]
     for way in WAYS_BUILT:
         for twice in (False, True):

@@ -6,9 +6,10 @@ from __future__ import annotations
 import pyopencl as cl
 from pyopencl import _cl
 
-from delegate import DeviceInfo, probe
-from delegate.runtime import command_buffer
+from delegate import DeviceInfo
+from delegate.isa import BY_NAME, COMMAND_BUFFER
 from delegate.runtime.device import Device
+from delegate.self_tests import PASSED, feature_test
 
 
 def opencl_error(kind: type[cl.Error], call: str, status: int) -> cl.Error:
@@ -18,7 +19,7 @@ def opencl_error(kind: type[cl.Error], call: str, status: int) -> cl.Error:
 
 def records(device: DeviceInfo) -> bool:
     """Whether command buffers work there; where a persistent launch does, none is proven."""
-    opened = Device(device, proven=[command_buffer.PROVEN])
+    opened = Device(device, proven=[COMMAND_BUFFER])
     if "cl_khr_command_buffer" not in opened.cl_device.extensions.split():
         return False
-    return probe._isa_test(opened, command_buffer.PROVEN) == "passed"
+    return feature_test(opened, BY_NAME[COMMAND_BUFFER]) == PASSED

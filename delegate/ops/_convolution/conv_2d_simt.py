@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.graph.ir import Tensor
+from delegate.isa import DOTS, Feature
 from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._convolution.bytes_by_four import exact_terms, may_use_floats, word_defines
 from delegate.ops._convolution.channel_rows import alike_rows, fixed_rows
@@ -21,14 +22,6 @@ from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
 
 _STAGED_INTS = 7168  # of local memory, of which OpenCL's devices have 32 KiB
-# What is proven -> kernels/dot.clh's macro for it, and whether it takes inputs as int8.
-_DOTS = {
-    "dot": ("DOT_KHR", True),
-    "arm_dot": ("DOT_ARM", True),
-    "qcom_dot": ("DOT_QCOM", False),
-    "emulated_dot": ("DOT_EMULATED", True),
-    "emulated_mixed_dot": ("DOT_EMULATED", False),
-}
 # Axes of weights as kernels read them, from (group, item, vector, channel, tap, word, term).
 _BY_TERM, _BY_CHANNEL = (0, 4, 5, 1, 2, 6, 3), (0, 4, 5, 1, 2, 3, 6)
 
@@ -41,9 +34,9 @@ def alternatives(conv: Quant8Convolution, target: Target) -> tuple[Alternative, 
     vectors = 2 if conv.out_c >= 8 else 1
     size = f"{tile_w}x{4 * vectors}"
     found = [
-        Alternative(f"{isa} {size}", (_dot(conv, target, isa, tile_w, vectors),))
-        for isa in _DOTS
-        if isa in target.isa
+        Alternative(f"{dot.name} {size}", (_dot(conv, target, dot, tile_w, vectors),))
+        for dot in DOTS
+        if dot.name in target.isa
     ][:1]
     if target.device_type == "cpu":
         found += _staged(conv, target)
@@ -113,14 +106,15 @@ def _float4(conv: Quant8Convolution, target: Target, tile_w: int, vectors: int) 
     )
 
 
-def _dot(conv: Quant8Convolution, target: Target, isa: str, tile_w: int, vectors: int) -> Launch:
-    macro, takes_int8 = _DOTS[isa]
+def _dot(
+    conv: Quant8Convolution, target: Target, dot: Feature, tile_w: int, vectors: int
+) -> Launch:
     uses_floats = may_use_floats(target)
     zero = conv.weight_zero
     fits = int(conv.weights.min()) - zero >= -128 and int(conv.weights.max()) - zero <= 127
     taken = zero if fits else 128
     is_int8 = conv.source.dtype == "int8"
-    moved = 0 if is_int8 == takes_int8 else 128 if takes_int8 else -128
+    moved = 0 if is_int8 == dot.takes_int8 else 128 if dot.takes_int8 else -128
 
     def bias() -> NDArray[np.int64]:
         # The kernel's sums are of (input - moved) * (weight - taken). It makes up for `taken` by
@@ -143,7 +137,7 @@ def _dot(conv: Quant8Convolution, target: Target, isa: str, tile_w: int, vectors
         },
         word_defines(conv, uses_floats)
         | {
-            macro: int(takes_int8),
+            dot.macro: int(dot.takes_int8),
             "TILE_W": tile_w,
             "VECTORS": vectors,
             "HAS_PIXEL_SUMS": int(not fits),

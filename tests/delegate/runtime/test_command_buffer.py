@@ -8,7 +8,8 @@ import pyopencl as cl
 import pytest
 
 from delegate import DeviceError, DeviceInfo
-from delegate.runtime.command_buffer import PROVEN, CommandBuffer, _check
+from delegate.isa import COMMAND_BUFFER
+from delegate.runtime.command_buffer import CommandBuffer, _check
 from delegate.runtime.device import Device
 from delegate.runtime.executor import ONE_BY_ONE, RECORDED, Executor
 from delegate.runtime.kernels import Kernels
@@ -18,7 +19,7 @@ from tests.support.opencl import records
 
 def test_the_same_outputs_at_each_run(device: DeviceInfo) -> None:
     is_recorded = records(device)
-    opened = Device(device, proven=[PROVEN] * is_recorded)
+    opened = Device(device, proven=[COMMAND_BUFFER] * is_recorded)
     executor = Executor(opened, Kernels(opened), program_of(SUMS), form=RECORDED)
     assert executor.form == (RECORDED if is_recorded else ONE_BY_ONE)
     rng = np.random.default_rng(5)

@@ -10,13 +10,14 @@ import pytest
 
 from delegate import DeviceInfo, Graph, read_model
 from delegate.compiler import compile_partition
+from delegate.engine import open_device
 from delegate.graph.partition import partition_of
+from delegate.isa import ORDERS
 from delegate.launch import Program, size_bytes
-from delegate.probe import open_device
 from delegate.runtime.device import Device
 from delegate.runtime.executor import ONE_BY_ONE, PERSISTENT, Executor
 from delegate.runtime.kernels import Kernels
-from delegate.runtime.persistent import ORDERS, persistent_kernel
+from delegate.runtime.persistent import persistent_kernel
 from tests.support.cases import LANES_4, LANES_16, SIMT, Way, require_isa
 from tests.support.nets import conv_pool, net
 from tests.support.shared import model_path

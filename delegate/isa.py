@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a device may do beyond OpenCL C 1.2, one row each: who tries it, and what proves it.
+
+A row's name is in Target.isa where the device's self-test of it passed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_CPU = ("cpu",)
+_NOT_CPU = ("gpu", "accelerator", "custom")
+_ANY = (*_NOT_CPU, *_CPU)
+ASSEMBLY, INTEGER_DOT_PRODUCT = "assembly", "integer_dot_product"
+LANES16, COMMAND_BUFFER = "lanes16", "command_buffer"
+ORDER_X86, ORDER_PTX = "order_x86", "order_ptx"
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """An instruction, a memory order or an extension."""
+
+    name: str
+    device_types: tuple[str, ...]  # of the devices that try it; none: only tests use it
+    kernel: str  # its self-test, in kernels/runtime_isa.cl
+    group_items: int = 32  # of the self-test
+    # What the compiler must offer: ASSEMBLY, INTEGER_DOT_PRODUCT, or "": OpenCL C 1.2.
+    needs: str = ""
+    # The self-test is not needed where one of these passed.
+    proven_by: frozenset[str] = frozenset()
+    is_order: bool = False  # a memory order between work-groups, for the persistent launch
+    # Of a dot product: the macro of kernels/dot.clh, and whether both sides are signed bytes.
+    macro: str = ""
+    takes_int8: bool = False
+
+
+def _own(name: str, device_types: tuple[str, ...], group_items: int, needs: str = "") -> Feature:
+    """Return a feature with a self-test kernel of its name."""
+    return Feature(name, device_types, f"runtime_isa_{name}", group_items, needs)
+
+
+def _order(name: str, device_types: tuple[str, ...], needs: str, *proven_by: str) -> Feature:
+    kernel = "runtime_isa_order"
+    return Feature(name, device_types, kernel, 1, needs, frozenset(proven_by), is_order=True)
+
+
+def _dot(name: str, macro: str, takes_int8: bool, is_emulated: bool = False) -> Feature:
+    return Feature(
+        name,
+        () if is_emulated else _NOT_CPU,
+        "runtime_isa_dot",
+        needs="" if is_emulated else INTEGER_DOT_PRODUCT,
+        macro=macro,
+        takes_int8=takes_int8,
+    )
+
+
+# In the order of the self-tests. The persistent launch uses one of the orders. On a CPU recorded
+# launches take as long as those one by one, so the better order is enough there.
+FEATURES = (
+    _own("avx2", _CPU, 1, ASSEMBLY),
+    _own("vnni", _CPU, 1, ASSEMBLY),
+    _order(ORDER_X86, _CPU, ASSEMBLY),
+    _own("dp4a", _NOT_CPU, 32, ASSEMBLY),
+    _own("mma", _NOT_CPU, 32, ASSEMBLY),
+    _order(ORDER_PTX, _NOT_CPU, ASSEMBLY),
+    _dot("dot", "DOT_KHR", takes_int8=True),
+    _dot("arm_dot", "DOT_ARM", takes_int8=True),
+    _dot("qcom_dot", "DOT_QCOM", takes_int8=False),
+    _dot("emulated_dot", "DOT_EMULATED", takes_int8=True, is_emulated=True),
+    _dot("emulated_mixed_dot", "DOT_EMULATED", takes_int8=False, is_emulated=True),
+    _own("nearest", _ANY, 32),
+    _order("order", _ANY, "", ORDER_X86, ORDER_PTX),
+    Feature(COMMAND_BUFFER, _ANY, "runtime_isa_order", 1, proven_by=frozenset({ORDER_X86})),
+    _own(LANES16, _CPU, 1),  # the last: its self-test limits the process
+)
+BY_NAME = {feature.name: feature for feature in FEATURES}
+DOTS = tuple(feature for feature in FEATURES if feature.macro)  # the best first
+ORDERS = frozenset(feature.name for feature in FEATURES if feature.is_order)
+
+
+def tried_on(device_type: str) -> list[str]:
+    """Return the names of what devices of a type try."""
+    return [feature.name for feature in FEATURES if device_type in feature.device_types]
+
+
+def that_need(what: str) -> frozenset[str]:
+    """Return the names of what needs this of the compiler."""
+    return frozenset(feature.name for feature in FEATURES if feature.needs == what)

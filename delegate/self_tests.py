@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m delegate.self_tests`: what runs in the child process of delegate.probe.
+
+Each test builds a small kernel, runs it and compares; its answer goes to the parent at once, as the
+driver may end the process at the next one.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate import child
+from delegate.errors import DelegateError, DeviceError
+from delegate.graph.ir import Tensor
+from delegate.isa import BY_NAME, COMMAND_BUFFER, LANES16, Feature
+from delegate.launch import Alternative, Constant, Launch, Program, Step
+from delegate.ops._numbers import fixed_point
+from delegate.profiles import DeviceProfile, device_profile_of
+from delegate.runtime.device import Device, DeviceInfo, matching
+from delegate.runtime.executor import PERSISTENT, RECORDED, Executor
+from delegate.runtime.kernels import Kernels
+
+DEVICE = "device"  # the name of the test without which a device is not used
+PASSED = "passed"
+_LANES16_SECONDS = 10  # of CPU time
+
+
+def advice(info: DeviceInfo, text: str) -> str:
+    """Return what to install where a driver fails with this text; "" if that is not known."""
+    if "Portable Computing Language" not in info.platform:
+        return ""
+    if "unknown target CPU" in text:
+        return (
+            "; this PoCL's LLVM is older than the CPU: install a newer PoCL, on Debian "
+            "pocl-opencl-icd"
+        )
+    return "; PoCL from PyPI links kernels with gcc: install gcc and libc6-dev"
+
+
+# x, multiplier, shift, divisor
+_CASES = np.array(
+    [
+        (x, multiplier, shift, divisor)
+        for x in (0, 1, -1, 2, 255, -255, 65025, -65025, 8388607, 2**24 + 1, 2**30 - 3, -(2**30))
+        for multiplier in (2**30, 2**30 + 12345, 1518500250, 2**31 - 1)
+        for shift, divisor in ((0, 1), (-1, 3), (-7, 49), (-15, 1001), (-30, -7), (-31, 112 * 112))
+    ],
+    np.int32,
+)
+
+
+def device_launch() -> tuple[Launch, Tensor]:
+    """Return the launch of the test without which a device is not used, and its answers."""
+    answers = Tensor(0, "answers", _CASES.shape, "int32")
+    launch = Launch(
+        "runtime_self_test",
+        "runtime_self_test",
+        tiles=len(_CASES),
+        group_items=1,
+        params={"cases": Constant(_CASES.nbytes, lambda: _CASES), "answers": answers},
+        reads=(),
+        writes=(answers,),
+    )
+    return launch, answers
+
+
+def _expected() -> NDArray[np.int32]:
+    rows = []
+    raw = _CASES.tobytes()
+    for i, (x, multiplier, shift, divisor) in enumerate(_CASES.tolist()):
+        twice = fixed_point.multiply_by_quantized_multiplier(x, multiplier, shift)
+        once = fixed_point.multiply_by_quantized_multiplier_once(x, multiplier, shift)
+        lanes = 4 * twice ^ int.from_bytes(raw[16 * i + 1 : 16 * i + 4], "little")
+        quotient = abs(x) // abs(divisor) * (1 if (x < 0) == (divisor < 0) else -1)
+        leading_zeros = 32 - (x & 0xFFFFFFFF).bit_length()
+        rows.append((twice, once, lanes, quotient ^ (x - quotient * divisor) ^ leading_zeros))
+    return fixed_point.wrap_int32(np.array(rows, np.int64))
+
+
+def self_test(device: Device) -> str | None:
+    """Build and run the self-test kernel on an opened device; return what is wrong, or None."""
+    launch, answers = device_launch()
+    program = Program((Step(0, "", Alternative("self-test", (launch,))),), (), (answers,))
+    executor = Executor(device, Kernels(device), program)
+    got = np.zeros(_CASES.shape, np.int32)
+    executor.run([], [got.reshape(-1).view(np.uint8)])
+    executor.close()
+    expected = _expected()
+    for column, what in enumerate(("two roundings", "one rounding", "vectors", "division")):
+        wrong = np.flatnonzero(got[:, column] != expected[:, column])
+        if wrong.size:
+            case = wrong[0]
+            return (
+                f"its self-test is wrong ({what}): {_CASES[case].tolist()} gives "
+                f"{got[case, column]}, not {expected[case, column]}"
+            )
+    return None
+
+
+_A = np.random.default_rng(1).integers(0, 256, (16, 32)).astype(np.uint8)
+_B = np.random.default_rng(2).integers(-128, 128, (8, 32)).astype(np.int8)
+# The ends of the range: the pairs' sums pass 16 bits, where some instructions saturate.
+_A[0], _A[1], _B[0], _B[1] = 255, 255, -128, 127
+# For "nearest": floats whose products and sums are rounded, and ties.
+_X = (np.random.default_rng(3).integers(-(2**24), 2**24, 64) / np.float32(2**20)).astype(np.float32)
+_Y = (np.random.default_rng(4).integers(-(2**24), 2**24, 64) / np.float32(2**21)).astype(np.float32)
+_X[:8], _Y[:8], _Y[-8:] = np.arange(8) * 2 + 1, 1, 0  # halves, once halved
+_ORDER_STEPS, _ORDER_RUNS = 40, 200
+
+
+def program_of(feature: Feature) -> Program:
+    """Return the self-test of a feature."""
+    if feature.is_order or feature.name == COMMAND_BUFFER:
+        return _order_program(feature)
+    answers = Tensor(0, "answers", (16, 8), "int32")
+    a, b = (_X, _Y) if feature.name == "nearest" else (_A, _B)
+    launch = Launch(
+        "runtime_isa",
+        feature.kernel,
+        tiles=1,
+        group_items=feature.group_items,
+        params={
+            "a": Constant(a.nbytes, lambda: a),
+            "b": Constant(b.nbytes, lambda: b),
+            "answers": answers,
+        },
+        reads=(),
+        writes=(answers,),
+        defines={feature.macro: int(feature.takes_int8)} if feature.macro else {},
+    )
+    return Program((Step(0, "", Alternative(feature.name, (launch,))),), (), (answers,))
+
+
+def _order_program(feature: Feature) -> Program:
+    values = [Tensor(i, "", (64,), "int32") for i in range(_ORDER_STEPS + 1)]
+    launches = tuple(
+        Launch(
+            "runtime_isa",
+            feature.kernel,
+            tiles=64,
+            group_items=feature.group_items,
+            params={"from": source, "to": result},
+            reads=(source,),
+            writes=(result,),
+        )
+        for source, result in pairwise(values)
+    )
+    steps = tuple(Step(i, "", Alternative("order", (each,))) for i, each in enumerate(launches))
+    return Program(steps, (values[0],), (values[-1],))
+
+
+def feature_test(device: Device, feature: Feature) -> str:
+    """Build and run the self-test of a feature; return PASSED, or what went wrong."""
+    program = program_of(feature)
+    if feature.is_order:
+        return _order_test(device, program, PERSISTENT)
+    if feature.name == COMMAND_BUFFER:
+        return _order_test(device, program, RECORDED)
+    executor = Executor(device, Kernels(device), program)
+    got = np.zeros((16, 8), np.int32)
+    executor.run([], [got.reshape(-1).view(np.uint8)])
+    return PASSED if np.array_equal(got, _answers(feature)) else "other numbers than expected"
+
+
+def _answers(feature: Feature) -> NDArray[np.int32]:
+    if feature.name == "nearest":
+        sums = _X * _Y + _Y[::-1]
+        whole = np.rint(sums * np.float32(0.5)).astype(np.int32)
+        return np.concatenate([sums.view(np.int32), whole]).reshape(16, 8)
+    left = _A.view(np.int8) if feature.takes_int8 else _A
+    answers: NDArray[np.int32] = left.astype(np.int32) @ _B.T
+    return answers
+
+
+def _order_test(device: Device, program: Program, form: str) -> str:
+    executor = Executor(device, Kernels(device), program, form=form)
+    if executor.form != form:
+        return f"no {form} launches"
+    for values, expected in zip(*_order_runs(), strict=True):
+        got = np.zeros(64, np.int32)
+        executor.run([values.view(np.uint8)], [got.view(np.uint8)])
+        if not np.array_equal(got, expected):
+            return "other numbers than expected"
+    return PASSED
+
+
+@lru_cache(maxsize=1)
+def _order_runs() -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Return inputs and outputs of the order program, (runs, 64) each."""
+    first = np.random.default_rng(5).integers(0, 2**20, (_ORDER_RUNS, 64)).astype(np.int32)
+    tiles, values = np.arange(64), first
+    for _ in range(_ORDER_STEPS):
+        mixed = values.astype(np.int64) * 3 + values[:, (tiles * 7 + 1) % 64].astype(np.int64) * 5
+        values = fixed_point.wrap_int32(mixed + values[:, (tiles + 32) % 64] + tiles)
+    return first, values
+
+
+def main() -> int:
+    """Run the tests named in the arguments and give their answers to the parent."""
+    index, identity, profile_name, limits, *names = int(sys.argv[1]), *sys.argv[2:]
+    info = matching(index)[0]
+    profile = device_profile_of(profile_name, limits) if limits else None
+    if info.identity != identity:
+        raise DeviceError(f"device {index} is now {info.identity}")
+    # PoCL forgets its library of built-ins with the last context: half a second for each test.
+    kept: list[Device] = []
+    passed: set[str] = set()
+    for name in names:
+        if name != DEVICE and BY_NAME[name].proven_by & passed:
+            answer = "not needed"
+        else:
+            answer = _tested(info, name, profile, kept)
+        if answer == PASSED:
+            passed.add(name)
+        child.answer(f"{name} {answer}")
+    return 0
+
+
+def _tested(info: DeviceInfo, name: str, profile: DeviceProfile | None, kept: list[Device]) -> str:
+    try:
+        if name == DEVICE:
+            kept.append(Device(info, profile=profile))
+            return self_test(kept[-1]) or PASSED
+        if name == LANES16:
+            # NOTE: PoCL 3.0 may compile it for ever and take all memory before it crashes.
+            used = int(time.process_time())
+            resource.setrlimit(resource.RLIMIT_CPU, (used + _LANES16_SECONDS,) * 2)
+        kept.append(Device(info, proven=[name], profile=profile))
+        return feature_test(kept[-1], BY_NAME[name])
+    except DelegateError as error:
+        return f"{' '.join(str(error).split())}{advice(info, str(error))}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of what a device may do: they agree with the kernels, the profiles and each other."""
+
+from __future__ import annotations
+
+import pytest
+
+from delegate import device_profile_names, read_device_profile
+from delegate.isa import ASSEMBLY, BY_NAME, DOTS, FEATURES, LANES16, ORDERS, that_need, tried_on
+from delegate.runtime.kernels import folder
+
+
+def test_each_name_is_there_once() -> None:
+    assert len(BY_NAME) == len(FEATURES)
+
+
+@pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.name)
+def test_a_row_names_a_self_test_and_rows_that_prove_it(feature: object) -> None:
+    row = next(each for each in FEATURES if each is feature)
+    assert f"\nKERNEL({row.kernel})\n" in (folder() / "runtime_isa.cl").read_text()
+    assert not row.macro or row.macro in (folder() / "dot.clh").read_text()
+    for other in row.proven_by:
+        # It is asked for before, else its answer is not there yet.
+        assert FEATURES.index(BY_NAME[other]) < FEATURES.index(row)
+
+
+def test_each_type_of_device_tries_its_own() -> None:
+    assert tried_on("cpu") == [
+        "avx2", "vnni", "order_x86", "nearest", "order", "command_buffer", "lanes16"
+    ]  # fmt: skip
+    others = [
+        *("dp4a", "mma", "order_ptx", "dot", "arm_dot", "qcom_dot"),
+        *("nearest", "order", "command_buffer"),
+    ]
+    for device_type in ("gpu", "accelerator", "custom"):
+        assert tried_on(device_type) == others
+    assert FEATURES[-1].name == LANES16  # its limit on CPU time stays
+
+
+def test_groups_of_rows() -> None:
+    assert {"order_x86", "order_ptx", "order"} == ORDERS
+    assert that_need(ASSEMBLY) == {"avx2", "vnni", "dp4a", "mma", "order_x86", "order_ptx"}
+    assert [dot.name for dot in DOTS][:3] == ["dot", "arm_dot", "qcom_dot"]
+
+
+@pytest.mark.parametrize("name", device_profile_names())
+def test_profiles_name_what_there_is(name: str) -> None:
+    profile = read_device_profile(name)
+    assert set(profile.isa) <= set(tried_on(profile.device_type))
