@@ -20,6 +20,7 @@ from benchmarks.missing import Skipped
 from benchmarks.results import Layers, Report, load, save
 from benchmarks.setup import MODELS, POCL, V1, Setup, machine
 from delegate import DelegateError
+from tflite_opencl.common.environment import prepare_environment
 from tflite_opencl.common.fetch import fetched
 from tflite_opencl.common.runtime import RuntimeMissing, find_runtime
 
@@ -36,8 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     unknown = [name for name in options.rows or () if name not in rows.ROWS]
     if unknown:
         _parser().error(f"--rows {unknown[0]}: there are {', '.join(rows.ROWS)}")
-    # As in label_image: PoCL pins its threads to cores only if told so before it is loaded.
-    os.environ.setdefault("POCL_AFFINITY", "1")
+    prepare_environment()
     if options.threads is not None:  # drivers on CPUs take no other word for it
         for name in ("POCL_MAX_PTHREAD_COUNT", "LP_NUM_THREADS"):
             os.environ.setdefault(name, str(options.threads))

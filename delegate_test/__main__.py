@@ -23,6 +23,7 @@ from delegate_test.outcome import NOT_DELEGATED, PASS, SKIP, Result
 from delegate_test.results import Folder, Report, ResultsError, Row, write_whole
 from delegate_test.runner import CannotRun, Workers
 from delegate_test.selection import NoCases, item_of, select
+from tflite_opencl.common.environment import prepare_environment
 
 SUCCESS, UNEXPECTED, USAGE, INTERRUPTED, NOTHING = 0, 1, 2, 130, 77
 _SHOWN = 20  # unexpected results on the terminal
@@ -39,8 +40,7 @@ _OUTPUTS: dict[str, Callable[[Report], str]] = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    # PoCL pins its threads to cores only if told so before it is loaded.
-    os.environ.setdefault("POCL_AFFINITY", "1")
+    prepare_environment()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:

@@ -12,15 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate import Graph, Tensor
-from label_image.classify import (
-    DelegateFailed,
-    Job,
-    PathRun,
-    RunError,
-    reason_of,
-    run_once,
-    run_path,
-)
+from label_image.classify import PathRun, run_once, run_path
+from label_image.errors import DelegateFailed, RunError, reason_of
+from label_image.job import Job
 from tflite_opencl.common.runtime import Runtime
 
 Outputs = Sequence[NDArray[Any]]

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from delegate.child import Child, command_of, signal_name
 from label_image.decoder import Format
+from tflite_opencl.common.errors import OneLineError
 
 # Names a child knows beyond the one it works on: few enough to fit into a pipe, so that neither
 # side ever waits for the other to read.
@@ -36,7 +37,7 @@ class Decoded:
     warnings: Sequence[str] = ()
 
 
-class DecoderFailed(Exception):
+class DecoderFailed(OneLineError):
     """No picture at all can be decoded; the text is one line that says why."""
 
 

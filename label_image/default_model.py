@@ -17,6 +17,7 @@ from pathlib import Path
 from delegate import CacheError, cache_folder, write_cached, write_model
 from label_image.efficientnet_lite0 import CLASSES, float_graph, quantize
 from label_image.torch_file import read_torch_file
+from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.common.fetch import Progress
 
 MODEL_FILE = "efficientnet_lite0_int8.tflite"
@@ -29,7 +30,7 @@ _CHECKSUMS_FILE = "efficientnet_lite0.sha256"
 _log = logging.getLogger("label_image")
 
 
-class DefaultModelError(Exception):
+class DefaultModelError(OneLineError):
     """The default cannot be had; the text is one line that says why and what to do."""
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate import Graph, Tensor
-from label_image.classify import RunError
+from label_image.errors import RunError
 from label_image.image import is_picture
 from tflite_opencl.common.runtime import TYPE_NUMBERS
 

@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from tflite_opencl.common.errors import OneLineError
+
 log = logging.getLogger("label_image")
 
 # What counts as a picture in a folder; a file named by itself may end as it likes.
@@ -28,7 +30,7 @@ MAX_PIXELS = 1024**3 // 4 // 3
 TOO_MANY_PIXELS = f"it has more than {MAX_PIXELS} pixels: make it smaller first"
 
 
-class PictureError(Exception):
+class PictureError(OneLineError):
     """This picture cannot be used; the text is one line that says why."""
 
 

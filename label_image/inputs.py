@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate import Graph, read_model
-from label_image import flags
-from label_image.classify import RunError
 from label_image.default_model import default_labels, default_model, sample_picture
+from label_image.errors import RunError
+from label_image.flag_table import DEFAULT_LABELS, DEFAULT_MODEL
 from label_image.image import ENDINGS, load_picture
 from label_image.labels import read_labels
 from tflite_opencl.common.fetch import OFFICIAL, Progress, fetched
@@ -43,13 +43,13 @@ def find_model(name: str | None, labels: str | None, progress: Progress) -> Mode
 
     Raises: DefaultModelError: the embedded default is meant and cannot be had.
     """
-    if name is None and not os.path.exists(flags.DEFAULT_MODEL):
+    if name is None and not os.path.exists(DEFAULT_MODEL):
         source = default_model(progress)
         if isinstance(source, bytes):
             return Model("the default model", source, labels)
         return Model(str(source), str(source), labels)
-    path = name or flags.DEFAULT_MODEL
-    own_labels = flags.DEFAULT_LABELS
+    path = name or DEFAULT_MODEL
+    own_labels = DEFAULT_LABELS
     if not os.path.exists(path) and (official := fetched(path)) is not None:
         path = str(official)
         if not os.path.exists(own_labels):

@@ -15,27 +15,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import DelegateError, Graph, Model, NoDeviceError, Tensor, Unsupported, Verdict
-from label_image.classify import (
-    DelegateFailed,
-    Delegation,
-    Job,
-    RunError,
-    allocate,
-    delegate_for,
-    delegation_of,
+from delegate import DelegateError, Graph, Model, Options, Tensor, Unsupported, Verdict
+from label_image.errors import DelegateFailed, RunError, delegate_failures
+from label_image.interpreter import (
+    OpenInterpreter,
     interpreter_for,
+    open_interpreter,
     outputs_of,
     step,
 )
+from label_image.job import Delegation, Job
 from tflite_opencl.common.runtime import Runtime
 
 log = logging.getLogger("label_image")
 
 Array = NDArray[Any]
 Outputs = tuple[Array, ...]  # of one picture, in the model's own shapes
-# OpenCLDelegate's limits: what they leave to the CPU, class Model cannot.
-_LIMITS = ("exclude_ops", "min_nodes_per_partition", "max_delegated_partitions")
 
 
 class OpenPath:
@@ -98,32 +93,34 @@ def open_path(
     """
     begin_s = time.perf_counter()
     with contextlib.ExitStack() as stack:
-        try:
+        with delegate_failures():
             path = None
             if job.opencl is not None and batch is not None:
                 path = _whole_model(stack, job, graph, batch, begin_s)
             if path is None:
-                delegate = stack.enter_context(delegate_for(job, runtime))
-                path = _interpreter(job, runtime, graph, delegate, batch or 1, begin_s)
-        except NoDeviceError:
-            raise
-        except DelegateError as error:
-            raise DelegateFailed(str(error)) from error
+                opened = stack.enter_context(open_interpreter(job, runtime))
+                path = _through_tflite(opened, job, runtime, graph, batch or 1, begin_s)
         yield path
 
 
 def _whole_model(
     stack: contextlib.ExitStack, job: Job, graph: Graph, batch: int, begin_s: float
 ) -> OpenPath | None:
-    assert job.opencl is not None
-    limits = [name for name in _LIMITS if job.opencl.get(name)]
-    if job.opencl.get("min_nodes_per_partition", 0) <= len(graph.nodes):
-        limits = [name for name in limits if name != "min_nodes_per_partition"]
-    options = {name: value for name, value in job.opencl.items() if name not in _LIMITS}
+    options = job.opencl
+    assert options is not None
     try:
-        if limits:
-            raise Unsupported(f"--{limits[0]} leaves nodes to the CPU")
-        model = stack.enter_context(Model(job.model, batch=batch, **options))
+        if limit := _limit_of(options, len(graph.nodes)):
+            raise Unsupported(f"--{limit} leaves nodes to the CPU")
+        model = stack.enter_context(
+            Model(
+                job.model,
+                options.device,
+                batch,
+                options.tune,
+                options.exclude_isa,
+                options.device_profile,
+            )
+        )
     except Unsupported as refusal:
         log.warning("--batch: OpenCL runs the pictures one by one through TFLite: %s", refusal)
         return None
@@ -155,24 +152,24 @@ def _whole_model(
     return OpenPath(run, _ms_since(begin_s), batch, taken, empty_batch)
 
 
-def _interpreter(
-    job: Job, runtime: Runtime, graph: Graph, delegate: Any, batch: int, begin_s: float
+def _limit_of(options: Options, nodes: int) -> str | None:
+    """Return the name of an option that leaves nodes to the CPU, which class Model cannot."""
+    if options.exclude_ops:
+        return "exclude_ops"
+    if options.min_nodes_per_partition > nodes:
+        return "min_nodes_per_partition"
+    return "max_delegated_partitions" if options.max_delegated_partitions else None
+
+
+def _through_tflite(
+    opened: OpenInterpreter, job: Job, runtime: Runtime, graph: Graph, batch: int, begin_s: float
 ) -> OpenPath:
-    interpreter = interpreter_for(job, runtime, delegate)
-    allocate(job, interpreter, delegate)
     load_ms = _ms_since(begin_s)
-    taker = interpreter.get_input_details()[job.input_number]["index"]
 
     def run(pixels: Array) -> list[Outputs]:
-        outputs = []
-        with step(delegate, "Failed to invoke tflite!"):
-            for number in range(len(pixels)):
-                interpreter.set_tensor(taker, pixels[number : number + 1])
-                interpreter.invoke()
-                outputs.append(outputs_of(interpreter))
-        return outputs
+        return opened.run_each(job.input_number, pixels)
 
-    if delegate is None and batch > 1:
+    if job.opencl is None and job.external is None and batch > 1:
         begin_s = time.perf_counter()
         sample = _sample(job.input, batch)
         with contextlib.suppress(RunError, RuntimeError, ValueError):  # as of a fixed RESHAPE
@@ -185,8 +182,7 @@ def _interpreter(
                     at_once_load_ms,
                     batch,
                 )
-    opencl = delegation_of(delegate) if job.opencl is not None else None
-    return OpenPath(run, load_ms, delegation=opencl)
+    return OpenPath(run, load_ms, delegation=opened.delegation)
 
 
 def _resized(

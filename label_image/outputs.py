@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from delegate import Graph, Tensor
 from label_image.feeds import scale_of, shape_text
-from label_image.report import replaced_file
+from label_image.files import replaced_file
 
 _FIRST_VALUES = 8
 _LONGEST_NAME = 100  # characters of a file's name, of the 255 that file systems allow
@@ -167,20 +166,6 @@ def _json_value(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value if isinstance(value, (bool, int)) else str(value)
-
-
-def folder_obstacle(path: str) -> str | None:
-    """Return why files cannot be written into this folder, which may be new; else None."""
-    there = Path(os.path.realpath(path))
-    while not there.exists():
-        there = there.parent
-    if not there.is_dir():
-        return (
-            "it is not a folder"
-            if there == Path(os.path.realpath(path))
-            else (f"{there} is not a folder")
-        )
-    return None if os.access(there, os.W_OK | os.X_OK) else "permission denied"
 
 
 def write_outputs(

@@ -1,31 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What follows label_image's own lines: the table of both paths, and the JSON document.
-
-Everything here returns text or writes the one file it is told to.
-"""
+"""What follows label_image's own lines: the table of both paths. Everything here returns text."""
 
 from __future__ import annotations
 
-import contextlib
 import io
-import json
-import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import IO, Any
+from collections.abc import Sequence
 
 from rich import box
 from rich.console import Console, RenderableType
 from rich.table import Table
 
 from delegate import DeviceInfo
-from label_image.classify import Delegation, PathRun
+from label_image.classify import PathRun
 from label_image.compare import Comparison, Difference
-from label_image.labels import Row
-
-# "cpu", "external" or "gpu" -> its run and its results
-Paths = dict[str, tuple[PathRun, Sequence[Row]]]
+from label_image.job import Delegation
 
 
 def comparison_text(
@@ -47,7 +36,7 @@ def comparison_text(
 
     facts = Table.grid(padding=(0, 2))
     if cpu:
-        facts.add_row("speedup", f"{_speedup(gpu, cpu):.2f} (average of the CPU over OpenCL's)")
+        facts.add_row("speedup", f"{speedup(gpu, cpu):.2f} (average of the CPU over OpenCL's)")
     for name, text in _facts(gpu.delegation, comparison, kernels):
         facts.add_row(name, text)
     return render(width, times, facts, *left_to_cpu(gpu.delegation))
@@ -66,145 +55,10 @@ def devices_text(devices: Sequence[DeviceInfo], width: int = 80) -> str:
     return render(width, table)
 
 
-def document(
-    about: Mapping[str, Any],
-    paths: Paths,
-    labels: Sequence[str],
-    threads: int | None,
-    comparison: Comparison | None,
-    described: Mapping[str, Sequence[dict[str, Any]]] | None = None,
-    has_scores: bool = True,
-) -> str:
-    """Return the run as JSON text; what is not known is null, with the reason beside it.
-
-    `described`: the outputs of each path, beside rows of scores or, without scores, instead.
-    """
-    entries: dict[str, Any] = dict(about)
-    for name, (run, rows) in paths.items():
-        device = device_entry(run.delegation) if run.delegation else {}
-        own = {"threads": threads} if run.delegation is None else {}
-        verdicts = verdict_entry(run.delegation) if run.delegation else {}
-        results: dict[str, Any] = {}
-        if has_scores:
-            results["results"] = result_entries(rows, labels)
-        if described and described[name]:
-            results["outputs"] = list(described[name])
-        entries[name] = device | _times_entry(run) | own | results | verdicts
-    if "gpu" in paths:
-        entries |= _comparison_entry(paths["gpu"][0], comparison)
-    return json.dumps(entries, indent=2)
-
-
-def file_obstacle(path: str) -> str | None:
-    """Return why a file cannot be written there, as far as it can be told before; else None."""
-    target = Path(os.path.realpath(path))
-    if target.is_dir():
-        return "it is a folder"
-    if not target.parent.is_dir():
-        return f"there is no folder {target.parent}"
-    if not os.access(target if target.exists() else target.parent, os.W_OK):
-        return "permission denied"
-    return None
-
-
-def write_file(path: str, text: str) -> None:
-    """Write the text: a reader sees the old file or the whole new one.
-
-    Raises: OSError: it cannot be written.
-    """
-    with replaced_file(path) as file:
-        file.write(text + "\n")
-
-
-@contextlib.contextmanager
-def replaced_file(path: str, mode: str = "w") -> Iterator[IO[Any]]:
-    """Give a file to write: a reader sees the old one or the whole new one.
-
-    Raises: OSError: it cannot be written.
-    """
-    target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():  # /dev/null or a pipe must stay what it is
-        with target.open(mode) as file:
-            yield file
-        return
-    part = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        with part.open(mode) as file:
-            yield file
-        os.replace(part, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        raise
-
-
-def result_entries(rows: Sequence[Row], labels: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the rows for JSON."""
-    return [
-        {
-            "index": row.index,
-            "label": labels[row.index] if row.index < len(labels) else None,
-            "score": row.score,
-        }
-        for row in rows
-    ]
-
-
-def device_entry(taken: Delegation) -> dict[str, Any]:
-    """Return the device for JSON."""
-    return {"device": taken.device, "platform": taken.platform, "driver": taken.driver}
-
-
-def verdict_entry(taken: Delegation) -> dict[str, Any]:
-    """Return for JSON what was delegated, and what was not and why."""
-    return {
-        "nodes": len(taken.verdicts),
-        "delegated": taken.delegated,
-        "partitions": len(taken.partitions),
-        "not_delegated": [
-            {"node": node, "op": op, "reason": reason}
-            for node, op, reason in taken.verdicts
-            if reason is not None
-        ],
-    }
-
-
-def _comparison_entry(gpu: PathRun, comparison: Comparison | None) -> dict[str, Any]:
-    if comparison is None:
-        to_reference = to_cpu = Difference(None, "--compare=false")
-    else:
-        to_reference, to_cpu = comparison.gpu_to_reference, comparison.gpu_to_cpu
-    cpu = comparison.cpu if comparison else None
-    entry: dict[str, Any] = {
-        "max_difference_quanta_reference": to_reference.quanta,
-        "max_difference_quanta_cpu": to_cpu.quanta,
-        "speedup": _speedup(gpu, cpu) if cpu else None,
-    }
-    reason = not_compared(to_reference, to_cpu)
-    return entry | {"not_compared": reason} if reason else entry
-
-
-def not_compared(to_reference: Difference, to_cpu: Difference) -> str:
-    """Return for JSON why there is no difference in quanta; "" where floats say it themselves."""
-    if to_reference.are_floats and to_cpu.are_floats:
-        return ""
-    return to_reference.reason or to_cpu.reason
-
-
 def _version(info: DeviceInfo) -> str:
     # "OpenCL 3.0 PoCL HSTR: pthread-x86_64-pc-linux-gnu-...": the second word is the version.
     words = info.version.split()
     return words[1] if len(words) > 1 else ""
-
-
-def _times_entry(run: PathRun) -> dict[str, float]:
-    return {
-        "average_ms": run.times.average_ms,
-        "min_ms": run.times.min_ms,
-        "median_ms": run.times.median_ms,
-        "load_ms": run.load_ms,
-        "cpu_load": run.times.cpu_load,
-    }
 
 
 def _time_rows(runs: Sequence[PathRun]) -> list[tuple[str, list[str]]]:
@@ -291,7 +145,8 @@ def left_to_cpu(taken: Delegation) -> list[RenderableType]:
     return [table]
 
 
-def _speedup(gpu: PathRun, cpu: PathRun) -> float:
+def speedup(gpu: PathRun, cpu: PathRun) -> float:
+    """Return the average time on the CPU over that on OpenCL."""
     return cpu.times.average_ms / max(gpu.times.average_ms, 1e-9)
 
 

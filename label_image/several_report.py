@@ -14,20 +14,13 @@ from rich import box
 from rich.table import Table
 
 from label_image.compare import Difference, distances
+from label_image.document import device_entry, not_compared, result_entries, verdict_entry
 from label_image.labels import Row, format_row
 from label_image.open_path import OpenPath
+from label_image.outcome import Outcome
 from label_image.outputs import Described
-from label_image.report import (
-    delegation_facts,
-    device_entry,
-    left_to_cpu,
-    not_compared,
-    output_facts,
-    render,
-    result_entries,
-    verdict_entry,
-)
-from label_image.several import Outcome, Series
+from label_image.report import delegation_facts, left_to_cpu, output_facts, render
+from label_image.series import Series
 
 _NOT_COMPARED = Difference(None, "--compare=false")
 _ESCAPES = str.maketrans({"\t": r"\t", "\n": r"\n", "\r": r"\r"})

@@ -17,18 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import NoDeviceError, Verdict, read_model
+from delegate import NoDeviceError, Options, Verdict, read_model
 from delegate.child import Child, command_of, signal_name, stdout_kept_apart
 from label_image import streams
-from label_image.classify import (
-    DelegateFailed,
-    Delegation,
-    Job,
-    PathRun,
-    RunError,
-    reason_of,
-    run_path,
-)
+from label_image.classify import PathRun, run_path
+from label_image.errors import DelegateFailed, RunError, reason_of
+from label_image.job import Delegation, Job
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.timing import Times
 
@@ -118,9 +112,10 @@ def _job_from(packed: dict[str, Any]) -> Job:
     if not isinstance(model, str):
         model = base64.b64decode(model["base64"])
     others = tuple((number, _array(array)) for number, array in packed["other_inputs"])
-    return Job(
-        **packed | {"model": model, "input": _array(packed["input"]), "other_inputs": others}
-    )
+    own = {"model": model, "input": _array(packed["input"]), "other_inputs": others}
+    if packed["opencl"] is not None:
+        own["opencl"] = Options(**packed["opencl"])
+    return Job(**packed | own)
 
 
 def _run_from(packed: dict[str, Any]) -> PathRun:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from tflite_opencl import info, obstacle
+from tflite_opencl.common.environment import prepare_environment
 from tflite_opencl.errors import CommandError
 
 SUCCESS, ERROR, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -18,6 +19,7 @@ SUBCOMMANDS = {"info": info, "obstacle": obstacle}
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
+    prepare_environment()
     parser = argparse.ArgumentParser(prog="tflite-opencl", description=__doc__.splitlines()[0])
     chosen = parser.add_subparsers(dest="subcommand", required=True, metavar="SUBCOMMAND")
     for name, module in SUBCOMMANDS.items():

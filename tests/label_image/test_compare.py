@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from delegate import Graph
+from delegate import Graph, Options
 from label_image import compare as module
-from label_image.classify import Delegation, Job, PathRun, RunError
+from label_image.classify import PathRun
 from label_image.compare import Difference, compare, difference, distances, judged
+from label_image.errors import RunError
+from label_image.job import Delegation, Job
 from tests.support.model import graph_of, op, t
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.common.timing import Times
@@ -60,7 +62,7 @@ def bytes_of(*values: int) -> NDArray[np.uint8]:
     return np.array(values, np.uint8)
 
 
-JOB = Job(model="m", input=bytes_of(0), opencl={}, reference=True, profile_rows=9)
+JOB = Job(model="m", input=bytes_of(0), opencl=Options(), reference=True, profile_rows=9)
 
 
 def test_distances_are_the_largest_in_quanta(tflite: Callable[..., list[Job]]) -> None:
@@ -91,7 +93,7 @@ def test_reference_kernels_on_the_cpu_are_not_run_twice(
     tflite: Callable[..., list[Job]],
 ) -> None:
     asked = tflite([bytes_of(7)], RunError("not to be run"))
-    job = Job(model="m", input=bytes_of(0), opencl={}, cpu_kernels="reference")
+    job = Job(model="m", input=bytes_of(0), opencl=Options(), cpu_kernels="reference")
     found = compare(job, path([bytes_of(7)], [bytes_of(7)]), RUNTIME, GRAPH)
     assert len(asked) == 1
     assert found.gpu_to_reference.quanta == 0

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from label_image import inputs
-from label_image.classify import RunError
+from label_image.errors import RunError
 
 
 @pytest.fixture

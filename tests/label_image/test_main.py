@@ -19,10 +19,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from delegate import DeviceInfo, Node, Tensor, list_devices, write_model
+from delegate import DeviceInfo, Node, Options, Tensor, Verdict, list_devices, write_model
 from delegate.runtime.executor import Executor
 from label_image import __main__ as command
-from label_image import classify
 from label_image.open_path import OpenPath
 from tests.support.model import chain_model, graph_of, op, t
 from tests.support.process import run_python
@@ -382,7 +381,7 @@ def test_what_nobody_expected_is_one_line_too(
     def broken(*_: object) -> None:
         raise KeyError("a bug")
 
-    monkeypatch.setattr(command, "to_input", broken)
+    monkeypatch.setattr("label_image.one_picture.to_input", broken)
     ran = run(*FILES)
     assert ran.code == 255
     assert ran.err[-1] == "ERROR: KeyError: 'a bug' (not expected: --verbose 1 shows where)"
@@ -408,11 +407,11 @@ class FakeDelegate:
     """Stand in for a delegate that takes all nodes and whose device then fails."""
 
     device = DeviceInfo(0, "platform", "1.2", "name", "vendor", "OpenCL 1.2", "1", "gpu")
-    verdicts = ((0, "AVERAGE_POOL_2D", None), (1, "RESHAPE", None))
+    verdicts = (Verdict(0, "AVERAGE_POOL_2D", None), Verdict(1, "RESHAPE", None))
     partitions = ((0, 1),)
     failure = "clWaitForEvents: DEVICE_NOT_AVAILABLE"
 
-    def __init__(self, model: object, profiling: bool, **_: object) -> None: ...
+    def __init__(self, model: object, options: Options) -> None: ...
 
     def close(self) -> None: ...
 
@@ -425,7 +424,7 @@ def failing_device(monkeypatch: pytest.MonkeyPatch) -> None:
         return BrokenInterpreter(delegates, real(self, model, threads, kernels))
 
     monkeypatch.setattr(Runtime, "interpreter", interpreter)
-    monkeypatch.setattr(classify, "OpenCLDelegate", FakeDelegate)
+    monkeypatch.setattr("label_image.interpreter.OpenCLDelegate", FakeDelegate)
 
 
 @pytest.mark.usefixtures("failing_device")

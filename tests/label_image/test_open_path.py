@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from delegate import DeviceError, DeviceInfo, Graph, NoDeviceError, read_model, write_model
+from delegate import DeviceError, DeviceInfo, Graph, NoDeviceError, Options, read_model, write_model
 from delegate.runtime.executor import Executor
-from label_image.classify import DelegateFailed, Job, RunError
+from label_image.errors import DelegateFailed, RunError
+from label_image.job import Job
 from label_image.open_path import OpenPath, open_path
 from tests.support.compare import RUNTIME, interpreter, invoke
 from tests.support.model import chain_model, const, op, t
@@ -49,7 +50,7 @@ def pictures(graph: Graph, count: int) -> NDArray[Any]:
 
 @contextmanager
 def opened(
-    model: bytes, batch: int | None = None, opencl: dict[str, Any] | None = None, **job: Any
+    model: bytes, batch: int | None = None, opencl: Options | None = None, **job: Any
 ) -> Iterator[tuple[OpenPath, Graph]]:
     graph = read_model(model)
     nothing = np.zeros(graph.inputs[0].shape, np.uint8)
@@ -58,8 +59,8 @@ def opened(
         yield path, graph
 
 
-def on(device: DeviceInfo, **options: Any) -> dict[str, Any]:
-    return {"device": device.index, **options}
+def on(device: DeviceInfo, **options: Any) -> Options:
+    return Options(device.index, **options)
 
 
 def assert_exact(path: OpenPath, model: bytes, graph: Graph, count: int) -> None:
@@ -124,7 +125,7 @@ def test_a_model_that_tflite_cannot_run_is_an_error() -> None:
 
 
 def test_no_device_is_told_apart_from_a_failure() -> None:
-    with pytest.raises(NoDeviceError), opened(FLAT, 3, {"device": "no such device"}):
+    with pytest.raises(NoDeviceError), opened(FLAT, 3, Options("no such device")):
         pass
 
 

@@ -13,14 +13,14 @@ import pytest
 from numpy.typing import ArrayLike
 
 from delegate import Tensor
-from label_image import outputs as module
+from label_image import files
+from label_image.files import folder_obstacle
 from label_image.outputs import (
     Described,
     are_scores,
     are_surely_scores,
     describe,
     file_names,
-    folder_obstacle,
     picture_folder,
     safe_name,
     write_outputs,
@@ -232,5 +232,5 @@ def test_obstacles_are_known_before_the_run(
     assert folder_obstacle(str(tmp_path / "new" / "deep")) is None
     assert folder_obstacle(str(tmp_path / "file")) == "it is not a folder"
     assert folder_obstacle(str(tmp_path / "file" / "a")) == f"{tmp_path / 'file'} is not a folder"
-    monkeypatch.setattr(module.os, "access", lambda path, mode: False)
+    monkeypatch.setattr(files.os, "access", lambda path, mode: False)
     assert folder_obstacle(str(tmp_path / "new")) == "permission denied"

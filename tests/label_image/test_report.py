@@ -15,9 +15,11 @@ import numpy as np
 import pytest
 
 from delegate import DeviceInfo, Verdict
-from label_image import report
-from label_image.classify import Delegation, PathRun
+from label_image import files, report
+from label_image.classify import PathRun
 from label_image.compare import Comparison, Difference
+from label_image.document import Paths, document
+from label_image.job import Delegation
 from label_image.labels import Row
 from tflite_opencl.common.timing import Times
 
@@ -175,8 +177,8 @@ def test_the_devices_table_begins_with_what_device_takes() -> None:
 
 def test_the_document_has_the_written_schema() -> None:
     about = {"model": "m", "image": "i", "runtime": "r"}
-    paths: report.Paths = {"cpu": (CPU, [Row(1, 0.5)]), "gpu": (gpu(PARTLY), [Row(0, 0.25)])}
-    entry = json.loads(report.document(about, paths, ["cat"], 4, EQUAL))
+    paths: Paths = {"cpu": (CPU, [Row(1, 0.5)]), "gpu": (gpu(PARTLY), [Row(0, 0.25)])}
+    entry = json.loads(document(about, paths, ["cat"], 4, EQUAL))
     assert list(entry) == [
         "model", "image", "runtime", "cpu", "gpu",
         "max_difference_quanta_reference", "max_difference_quanta_cpu", "speedup",
@@ -215,7 +217,7 @@ def test_the_document_has_the_written_schema() -> None:
 
 
 def test_without_opencl_the_document_has_no_gpu_part() -> None:
-    entry = json.loads(report.document({"model": "m"}, {"cpu": (CPU, [])}, [], None, None))
+    entry = json.loads(document({"model": "m"}, {"cpu": (CPU, [])}, [], None, None))
     assert list(entry) == ["model", "cpu"]
     assert entry["cpu"]["threads"] is None
 
@@ -223,7 +225,7 @@ def test_without_opencl_the_document_has_no_gpu_part() -> None:
 def test_the_document_holds_outputs_instead_of_rows() -> None:
     alone = Difference(None, "the outputs are not quantised", (0.5,))
     entry = json.loads(
-        report.document(
+        document(
             {}, {"gpu": (gpu(), [])}, [], 4, Comparison(CPU, "", alone, alone, alone),
             {"gpu": [{"name": "a"}]}, has_scores=False,
         )
@@ -235,14 +237,14 @@ def test_the_document_holds_outputs_instead_of_rows() -> None:
 
 
 def test_the_document_holds_further_outputs_beside_rows() -> None:
-    paths: report.Paths = {"cpu": (CPU, [Row(0, 0.5)])}
-    entry = json.loads(report.document({}, paths, [], 4, None, {"cpu": [{"name": "a"}]}))
+    paths: Paths = {"cpu": (CPU, [Row(0, 0.5)])}
+    entry = json.loads(document({}, paths, [], 4, None, {"cpu": [{"name": "a"}]}))
     assert entry["cpu"]["outputs"] == [{"name": "a"}]
     assert len(entry["cpu"]["results"]) == 1
 
 
 def test_what_the_document_does_not_know_is_null_with_a_reason() -> None:
-    entry = json.loads(report.document({}, {"gpu": (gpu(), [])}, [], 4, None))
+    entry = json.loads(document({}, {"gpu": (gpu(), [])}, [], 4, None))
     assert entry["max_difference_quanta_reference"] is None
     assert entry["max_difference_quanta_cpu"] is None
     assert entry["speedup"] is None
@@ -252,7 +254,7 @@ def test_what_the_document_does_not_know_is_null_with_a_reason() -> None:
 def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text("old")
-    report.write_file(str(path), "new")
+    files.write_file(str(path), "new")
     assert path.read_text() == "new\n"
     assert os.listdir(tmp_path) == ["a.json"]
 
@@ -268,14 +270,14 @@ def test_a_failed_write_leaves_the_old_file(
 
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(OSError, match="No space left"):
-        report.write_file(str(path), "new")
+        files.write_file(str(path), "new")
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["a.json"]
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "target")
-    report.write_file(str(tmp_path / "link"), "new")
+    files.write_file(str(tmp_path / "link"), "new")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "target").read_text() == "new\n"
 
@@ -286,16 +288,16 @@ def test_a_pipe_stays_a_pipe(tmp_path: Path) -> None:
     read: list[str] = []
     reader = threading.Thread(target=lambda: read.append(path.read_text()))
     reader.start()
-    report.write_file(str(path), "new")
+    files.write_file(str(path), "new")
     reader.join()
     assert read == ["new\n"]
     assert stat.S_ISFIFO(path.stat().st_mode)
 
 
 def test_obstacles_are_known_before_the_run(tmp_path: Path) -> None:
-    assert report.file_obstacle(str(tmp_path / "new.json")) is None
-    assert report.file_obstacle(str(tmp_path)) == "it is a folder"
-    assert report.file_obstacle(str(tmp_path / "no" / "new.json")) == (
+    assert files.file_obstacle(str(tmp_path / "new.json")) is None
+    assert files.file_obstacle(str(tmp_path)) == "it is a folder"
+    assert files.file_obstacle(str(tmp_path / "no" / "new.json")) == (
         f"there is no folder {tmp_path / 'no'}"
     )
 
@@ -304,4 +306,4 @@ def test_a_folder_that_may_not_be_written_is_an_obstacle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    assert report.file_obstacle(str(tmp_path / "new.json")) == "permission denied"
+    assert files.file_obstacle(str(tmp_path / "new.json")) == "permission denied"

@@ -11,11 +11,12 @@ import pytest
 
 from delegate import Verdict
 from label_image import several_report
-from label_image.classify import Delegation, Job
 from label_image.compare import Difference
+from label_image.job import Delegation, Job
 from label_image.labels import Row
 from label_image.open_path import OpenPath
-from label_image.several import Outcome, Series, Totals
+from label_image.outcome import Outcome, Totals
+from label_image.series import Series
 from tests.support.compare import RUNTIME
 from tests.support.model import graph_of, op
 from tests.support.nets import image

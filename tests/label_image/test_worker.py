@@ -14,13 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delegate import DeviceInfo, NoDeviceError, read_model
-from label_image.classify import DelegateFailed, Job, RunError, run_path
+from delegate import DeviceInfo, NoDeviceError, Options, read_model
+from label_image.classify import run_path
+from label_image.errors import DelegateFailed, RunError
+from label_image.job import Job
 from label_image.worker import run_in_child
 from tests.support.model import chain_model, op, t
 from tflite_opencl.common.runtime import find_runtime
 
-JOB = Job(model=b"not read by a fake child", input=np.arange(12, dtype=np.uint8), opencl={})
+JOB = Job(model=b"not read by a fake child", input=np.arange(12, dtype=np.uint8), opencl=Options())
 
 
 def child(code: str) -> list[str]:
@@ -147,7 +149,7 @@ def test_a_real_child_without_opencl_finds_no_device(
     model: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path / "none"))
-    job = Job(model=model, input=np.zeros((1, 4, 4, 3), np.uint8), opencl={})
+    job = Job(model=model, input=np.zeros((1, 4, 4, 3), np.uint8), opencl=Options())
     with pytest.raises(NoDeviceError, match="no OpenCL platform"):
         run_in_child(job, 60)
 
@@ -157,11 +159,7 @@ def test_a_child_gives_what_a_run_here_gives(device: DeviceInfo, model: bytes) -
         model=model,
         input=np.arange(48, dtype=np.uint8).reshape(1, 4, 4, 3),
         count=2,
-        opencl={
-            "device": device.index,
-            "exclude_ops": ["AVERAGE_POOL_2D"],
-            "min_nodes_per_partition": 1,
-        },
+        opencl=Options(device.index, exclude_ops=["AVERAGE_POOL_2D"], min_nodes_per_partition=1),
         reference=True,
         quiet=True,
     )
@@ -191,7 +189,7 @@ def test_a_child_logs_on_stderr_and_hands_stdout_over(
     job = Job(
         model=model,
         input=np.zeros((1, 4, 4, 3), np.uint8),
-        opencl={"device": device.index},
+        opencl=Options(device.index),
         verbose=True,
     )
     run_in_child(job, 300)

@@ -23,6 +23,7 @@ from typing import IO
 from urllib.parse import urlsplit
 
 from delegate import CacheError, cache_folder, write_cached
+from tflite_opencl.common.errors import OneLineError
 
 # Told how much of a long job is done: (done, total); a total of 0 is not known.
 Progress = Callable[[int, int], None]
@@ -33,7 +34,7 @@ _UNPACKED_LIMIT_BYTES = 512 << 20
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
-class FetchError(Exception):
+class FetchError(OneLineError):
     """The file could not be fetched; the text is one line that says why and what to do."""
 
 

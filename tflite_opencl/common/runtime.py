@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from tflite_opencl.common.errors import OneLineError
+
 ENVIRONMENT_VARIABLE = "LABEL_IMAGE_RUNTIME"
 
 # Distribution -> module, in the order they are looked for.
@@ -37,7 +39,7 @@ TYPE_NUMBERS = {
 }  # fmt: skip
 
 
-class RuntimeMissing(Exception):
+class RuntimeMissing(OneLineError):
     """No TFLite runtime works here; the text is one line that says what to install."""
 
 

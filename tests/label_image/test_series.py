@@ -14,14 +14,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from delegate import DeviceError, DeviceInfo, read_model
+from delegate import DeviceError, DeviceInfo, Options, read_model
 from delegate.runtime.executor import Executor
-from label_image.classify import Job, RunError
 from label_image.compare import Difference
 from label_image.decoder import Format
+from label_image.errors import RunError
 from label_image.image import load_picture, to_input
+from label_image.job import Job
 from label_image.open_path import OpenPath
-from label_image.several import Outcome, Series, Totals
+from label_image.outcome import Outcome, Totals
+from label_image.series import Series
 from tests.support.compare import RUNTIME, interpreter, invoke
 from tests.support.model import chain_model, op, t
 
@@ -62,7 +64,7 @@ def series(
 ) -> Iterator[Series]:
     model = model or pooling_model()
     graph = read_model(model)
-    opencl = None if device is None else {"device": device.index, **(options or {})}
+    opencl = None if device is None else Options(device.index, **(options or {}))
     nothing = np.zeros(SIZE, graph.inputs[0].dtype)
     full = Job(model=model, input=nothing, opencl=opencl, reference=True, warmup_runs=1, **job)
     with Series(full, RUNTIME, graph, batch) as opened:
@@ -136,7 +138,7 @@ def test_without_a_device_the_cpu_runs_them_all(
     paths: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     graph = read_model(pooling_model())
-    job = Job(pooling_model(), np.zeros(SIZE, np.uint8), opencl={"device": "no such device"})
+    job = Job(pooling_model(), np.zeros(SIZE, np.uint8), opencl=Options("no such device"))
     with Series(job, RUNTIME, graph, 2) as made:
         assert got(outcomes_of(made, paths)) == expected(paths)
         assert "no such device" in made.failure
@@ -163,7 +165,7 @@ def test_every_picture_is_compared_with_cpu_and_reference(
 
 def test_without_comparison_only_opencl_runs(device: DeviceInfo, paths: list[str]) -> None:
     graph = read_model(pooling_model())
-    job = Job(pooling_model(), np.zeros(SIZE, np.uint8), opencl={"device": device.index})
+    job = Job(pooling_model(), np.zeros(SIZE, np.uint8), opencl=Options(device.index))
     with Series(job, RUNTIME, graph, 2) as made:
         outcomes = outcomes_of(made, paths)
         assert got(outcomes) == expected(paths)
@@ -337,7 +339,7 @@ def test_each_output_has_its_own_largest_difference() -> None:
 
 def test_floats_are_compared_where_asked(device: DeviceInfo, paths: list[str]) -> None:
     model = pooling_model("float32")
-    job = Job(model, np.zeros(SIZE, np.float32), opencl={"device": device.index}, reference=True)
+    job = Job(model, np.zeros(SIZE, np.float32), opencl=Options(device.index), reference=True)
     with Series(job, RUNTIME, read_model(model), floats=True) as made:
         outcomes_of(made, paths, "float32")
         assert made.totals.gpu_to_reference is not None

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import queue
 import threading
 import traceback
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,55 +19,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate import Graph, NoDeviceError
-from label_image.classify import DelegateFailed, Job, RunError, reason_of
+from label_image.batches import Batches
+from label_image.classify import warn_of_nothing_taken
 from label_image.compare import Difference, difference, judged
 from label_image.decoder import Format
-from label_image.decoders import Decoded, Decoders
+from label_image.decoders import Decoders
+from label_image.errors import DelegateFailed, RunError, log_error, reason_of
+from label_image.interpreter import delegate_names, log_applied
+from label_image.job import Job
 from label_image.open_path import OpenPath, Outputs, open_path
+from label_image.outcome import Outcome, Totals
 from tflite_opencl.common.runtime import Runtime
 
 log = logging.getLogger("label_image")
 
 _BUFFERS = 2  # batches: one is filled while another runs
 _CPU, _REFERENCE, _GPU_ON_REFERENCE = "cpu", "reference", "gpu on reference"
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of one picture."""
-
-    path: str
-    error: str = ""  # why it could not be read; "" = it was classified
-    # The OpenCL path's; the CPU's where there is none, or where it computes wrongly.
-    outputs: Outputs = ()
-    gpu_to_reference: Difference | None = None  # None: not compared
-    cpu_to_reference: Difference | None = None
-    gpu_to_cpu: Difference | None = None
-
-
-@dataclass(slots=True)
-class Totals:
-    """What all pictures together came to."""
-
-    classified: int = 0
-    unreadable: int = 0
-    wrong: int = 0  # pictures whose OpenCL outputs are not the reference kernels'
-    decoding_seconds: float = 0.0  # of all processes together
-    processes: int = 0  # that decoded
-    gpu_to_reference: Difference | None = None  # the largest of all pictures; None: not compared
-    cpu_to_reference: Difference | None = None
-    gpu_to_cpu: Difference | None = None
-
-    def add(self, outcome: Outcome) -> None:
-        """Count one picture more."""
-        if outcome.error:
-            self.unreadable += 1
-            return
-        self.classified += 1
-        self.wrong += _is_wrong(outcome)
-        self.gpu_to_reference = _larger(self.gpu_to_reference, outcome.gpu_to_reference)
-        self.cpu_to_reference = _larger(self.cpu_to_reference, outcome.cpu_to_reference)
-        self.gpu_to_cpu = _larger(self.gpu_to_cpu, outcome.gpu_to_cpu)
 
 
 class Series:
@@ -164,7 +130,7 @@ class Series:
         if empty is None:
             empty = partial(np.empty, (self._batch or 1, *like.shape[1:]), like.dtype)
         buffers = [empty() for _ in range(_BUFFERS)]
-        with contextlib.closing(_Batches(decoders, buffers)) as batches:
+        with contextlib.closing(Batches(decoders, buffers)) as batches:
             for entries, pixels in batches:
                 classified = iter(self._classify(pixels) if len(pixels) else ())
                 for entry in entries:
@@ -176,21 +142,16 @@ class Series:
                     self.totals.decoding_seconds += entry.seconds
                     self.totals.processes = decoders.processes
                     self.totals.add(outcome)
-                    if self.totals.wrong == 1 and _is_wrong(outcome):
+                    if self.totals.wrong == 1 and outcome.is_wrong:
                         self._complain(outcome)
                     yield outcome
 
     def _opened(self, job: Job, stack: contextlib.ExitStack, batch: int | None) -> OpenPath:
         path = stack.enter_context(open_path(job, self._runtime, self._graph, batch))
         if not job.quiet:
-            names = ["GPU"] * (job.opencl is not None) + ["EXTERNAL"] * (job.external is not None)
-            for name in [*names, *(["XNNPACK"] * job.announce_xnnpack)]:
-                log.info("Applied %s delegate.", name)
-            if path.delegation is not None and path.delegation.delegated == 0:
-                log.warning(
-                    "the OpenCL delegate took none of the model's %d nodes: the CPU runs them all",
-                    len(self._graph.nodes),
-                )
+            log_applied(delegate_names(job))
+            if path.delegation is not None:
+                warn_of_nothing_taken(path.delegation, self._graph)
         path.warm_up(np.repeat(job.input, batch or 1, axis=0), job.warmup_runs)
         return path
 
@@ -275,7 +236,7 @@ class Series:
             cpu_to_reference=apart(cpu, (_CPU, _REFERENCE)),
             gpu_to_cpu=apart(outputs, (_CPU,)),
         )
-        return replace(outcome, outputs=cpu) if _is_wrong(outcome) and cpu else outcome
+        return replace(outcome, outputs=cpu) if outcome.is_wrong and cpu else outcome
 
     def _complain(self, outcome: Outcome) -> None:
         assert outcome.gpu_to_reference is not None
@@ -297,81 +258,9 @@ class Series:
         """Go on without OpenCL."""
         if self._interrupted.is_set():  # TFLite made an error of a callback's KeyboardInterrupt
             raise KeyboardInterrupt from error
-        log.error("%s", error, exc_info=error if self._job.verbose else None)
+        log_error(error, self._job.verbose)
         log.warning("the CPU runs the model instead")
         self._gave_up, self.gpu = reason_of(error), None
         # What the failed run held in memory must not slow down the next one.
         traceback.clear_frames(error.__traceback__)
         self._gpu_stack.close()
-
-
-class _Batches:
-    """Decoded pictures in batches, filled by a thread of their own.
-
-    Yields what came of each picture and the tensors of those that could be read. The tensors are
-    there until the next batch is asked for.
-    """
-
-    def __init__(self, decoders: Decoders, buffers: Sequence[NDArray[Any]]) -> None:
-        self._decoders = decoders
-        self._free: queue.SimpleQueue[NDArray[Any] | None] = queue.SimpleQueue()
-        self._ready: queue.SimpleQueue[_Batch | BaseException | None] = queue.SimpleQueue()
-        for buffer in buffers:
-            self._free.put(buffer)
-        self._thread = threading.Thread(target=self._fill, name="decoding", daemon=True)
-        self._thread.start()
-
-    def __iter__(self) -> Iterator[tuple[Sequence[Decoded], NDArray[Any]]]:
-        while (batch := self._ready.get()) is not None:
-            if isinstance(batch, BaseException):
-                raise batch
-            yield batch.entries, batch.buffer[: batch.count]
-            self._free.put(batch.buffer)
-
-    def close(self) -> None:
-        """End the thread and the processes."""
-        self._free.put(None)
-        self._decoders.close()
-        self._thread.join()
-
-    def _fill(self) -> None:
-        try:
-            while (buffer := self._free.get()) is not None and not self._decoders.is_closed:
-                batch = _Batch([], buffer)
-                # A row of unreadable pictures must not gather here.
-                while batch.count < len(buffer) and len(batch.entries) < 2 * len(buffer):
-                    decoded = self._decoders.next_into(buffer[batch.count : batch.count + 1])
-                    if decoded is None:
-                        self._ready.put(batch)
-                        self._ready.put(None)
-                        return
-                    batch.entries.append(decoded)
-                    batch.count += not decoded.error
-                self._ready.put(batch)
-        except BaseException as error:
-            self._ready.put(error)
-
-
-@dataclass(slots=True)
-class _Batch:
-    entries: list[Decoded]
-    buffer: NDArray[Any]
-    count: int = 0  # tensors in the buffer
-
-
-def _is_wrong(outcome: Outcome) -> bool:
-    return outcome.gpu_to_reference is not None and bool(outcome.gpu_to_reference.quanta)
-
-
-def _larger(one: Difference | None, other: Difference | None) -> Difference | None:
-    if one is None or other is None:
-        return one or other
-    if one.quanta is None or other.quanta is None:
-        larger = one if one.quanta is None else other
-    else:
-        larger = max(one, other, key=lambda difference: difference.quanta or 0)
-    if len(one.each) != len(other.each):
-        return larger
-    pairs = zip(one.each, other.each, strict=True)
-    each = tuple(None if a is None or b is None else max(a, b) for a, b in pairs)
-    return replace(larger, each=each)

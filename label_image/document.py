@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One run as a JSON document; and the parts of it that many pictures have, too."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from label_image.classify import PathRun
+from label_image.compare import Comparison, Difference
+from label_image.job import Delegation
+from label_image.labels import Row
+from label_image.report import speedup
+
+# "cpu", "external" or "gpu" -> its run and its results
+Paths = dict[str, tuple[PathRun, Sequence[Row]]]
+
+
+def document(
+    about: Mapping[str, Any],
+    paths: Paths,
+    labels: Sequence[str],
+    threads: int | None,
+    comparison: Comparison | None,
+    described: Mapping[str, Sequence[dict[str, Any]]] | None = None,
+    has_scores: bool = True,
+) -> str:
+    """Return the run as JSON text; what is not known is null, with the reason beside it.
+
+    `described`: the outputs of each path, beside rows of scores or, without scores, instead.
+    """
+    entries: dict[str, Any] = dict(about)
+    for name, (run, rows) in paths.items():
+        device = device_entry(run.delegation) if run.delegation else {}
+        own = {"threads": threads} if run.delegation is None else {}
+        verdicts = verdict_entry(run.delegation) if run.delegation else {}
+        results: dict[str, Any] = {}
+        if has_scores:
+            results["results"] = result_entries(rows, labels)
+        if described and described[name]:
+            results["outputs"] = list(described[name])
+        entries[name] = device | _times_entry(run) | own | results | verdicts
+    if "gpu" in paths:
+        entries |= _comparison_entry(paths["gpu"][0], comparison)
+    return json.dumps(entries, indent=2)
+
+
+def result_entries(rows: Sequence[Row], labels: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the rows for JSON."""
+    return [
+        {
+            "index": row.index,
+            "label": labels[row.index] if row.index < len(labels) else None,
+            "score": row.score,
+        }
+        for row in rows
+    ]
+
+
+def device_entry(taken: Delegation) -> dict[str, Any]:
+    """Return the device for JSON."""
+    return {"device": taken.device, "platform": taken.platform, "driver": taken.driver}
+
+
+def verdict_entry(taken: Delegation) -> dict[str, Any]:
+    """Return for JSON what was delegated, and what was not and why."""
+    return {
+        "nodes": len(taken.verdicts),
+        "delegated": taken.delegated,
+        "partitions": len(taken.partitions),
+        "not_delegated": [
+            {"node": node, "op": op, "reason": reason}
+            for node, op, reason in taken.verdicts
+            if reason is not None
+        ],
+    }
+
+
+def _comparison_entry(gpu: PathRun, comparison: Comparison | None) -> dict[str, Any]:
+    if comparison is None:
+        to_reference = to_cpu = Difference(None, "--compare=false")
+    else:
+        to_reference, to_cpu = comparison.gpu_to_reference, comparison.gpu_to_cpu
+    cpu = comparison.cpu if comparison else None
+    entry: dict[str, Any] = {
+        "max_difference_quanta_reference": to_reference.quanta,
+        "max_difference_quanta_cpu": to_cpu.quanta,
+        "speedup": speedup(gpu, cpu) if cpu else None,
+    }
+    reason = not_compared(to_reference, to_cpu)
+    return entry | {"not_compared": reason} if reason else entry
+
+
+def not_compared(to_reference: Difference, to_cpu: Difference) -> str:
+    """Return for JSON why there is no difference in quanta; "" where floats say it themselves."""
+    if to_reference.are_floats and to_cpu.are_floats:
+        return ""
+    return to_reference.reason or to_cpu.reason
+
+
+def _times_entry(run: PathRun) -> dict[str, float]:
+    return {
+        "average_ms": run.times.average_ms,
+        "min_ms": run.times.min_ms,
+        "median_ms": run.times.median_ms,
+        "load_ms": run.load_ms,
+        "cpu_load": run.times.cpu_load,
+    }

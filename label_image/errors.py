@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ends a run: its lines on stderr, and the command's exit codes."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+
+from delegate import DelegateError, NoDeviceError
+from tflite_opencl.common.errors import OneLineError
+
+SUCCESS, NO_DEVICE, INTERRUPTED, ERROR = 0, 2, 130, 255
+
+log = logging.getLogger("label_image")
+
+
+class RunError(OneLineError):
+    """The run cannot go on; the text is label_image's own line for it, at that log level."""
+
+    def __init__(self, text: str, level: int = logging.ERROR) -> None:
+        super().__init__(text)
+        self.level = level
+
+
+class DelegateFailed(OneLineError):
+    """The delegate's path failed and the CPU can take over; the text is one line that says why."""
+
+
+def log_error(error: Exception, verbose: bool) -> None:
+    """Log the lines of an error; the last one with a traceback where `verbose` asks for it."""
+    *lines, (level, last) = _lines(error)
+    for each_level, line in lines:
+        log.log(each_level, "%s", line)
+    log.log(level, "%s", last, exc_info=error if verbose else None)
+
+
+def _lines(error: Exception) -> list[tuple[int, str]]:
+    """Return each line of an error with its log level."""
+    if isinstance(error, RunError):
+        lines = [(error.level, str(error))]
+        if isinstance(error.__cause__, (RuntimeError, ValueError)):
+            lines.insert(0, (logging.ERROR, reason_of(error.__cause__)))
+        return lines
+    if isinstance(error, (OneLineError, DelegateError)):
+        return [(logging.ERROR, str(error))]
+    name = type(error).__name__
+    return [(logging.ERROR, f"{name}: {error} (not expected: --verbose 1 shows where)")]
+
+
+@contextlib.contextmanager
+def delegate_failures() -> Iterator[None]:
+    """Turn an error of the OpenCL delegate into DelegateFailed, a missing device excepted."""
+    try:
+        yield
+    except NoDeviceError:
+        raise
+    except DelegateError as error:
+        raise DelegateFailed(str(error)) from error
+
+
+def one_line(error: BaseException) -> str:
+    """Return the error's text as one line."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the error and its cause as one line."""
+    text = one_line(error)
+    if isinstance(error, RunError) and error.__cause__ is not None:
+        text = f"{text.rstrip('.!')}: {one_line(error.__cause__)}"
+    return text

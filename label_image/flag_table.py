@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of all flags: TFLite's label_image's, its delegates', and our own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from label_image.flag_values import (
+    backend,
+    cpu_kernels,
+    delegate_options,
+    divisor,
+    folder,
+    integer,
+    named_file,
+    names,
+    not_negative,
+    positive,
+    real,
+    seconds,
+    thread_count,
+    truth,
+    tune,
+)
+
+DEFAULT_MODEL = "./mobilenet_quant_v1_224.tflite"  # label_image's own defaults
+DEFAULT_LABELS = "./labels.txt"
+DEFAULT_IMAGE = "./grace_hopper.bmp"
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One flag: what it takes, and what is said of it."""
+
+    name: str
+    help: str
+    convert: Callable[[str], Any] | None  # None: a switch, which takes no value
+    default: Any = None
+    metavar: str = "N"
+    short: str = ""
+    not_done: str = ""  # why a value other than the default does nothing here
+    group: str = "delegate"  # "label_image" (prefixes resolve among these), "delegate", "own"
+    is_repeatable: bool = False  # every value counts, not the last
+
+
+def _label_image(
+    name: str,
+    short: str,
+    text: str,
+    convert: Callable[[str], Any] | None,
+    default: Any = None,
+    metavar: str = "N",
+    not_done: str = "",
+) -> Flag:
+    return Flag(name, text, convert, default, metavar, short, not_done, "label_image")
+
+
+def _own(
+    name: str,
+    text: str,
+    convert: Callable[[str], Any] | None,
+    default: Any = None,
+    metavar: str = "",
+    is_repeatable: bool = False,
+) -> Flag:
+    return Flag(name, text, convert, default, metavar, group="own", is_repeatable=is_repeatable)
+
+
+_NO_NNAPI = "there is no NNAPI here (Android has it)"
+_NO_HEXAGON = "there is no Hexagon DSP here (Android has it)"
+_NO_COREML = "there is no Core ML here (Apple has it)"
+_NO_GL = "there is no OpenGL here; --use_gpu runs the model on OpenCL"
+_NO_FLOAT = "what runs on OpenCL is integer arithmetic, at full precision"
+_CACHE = "built kernels are always cached, in the user's cache folder"
+_XNNPACK_DEFAULTS = "XNNPACK runs with TFLite's defaults"
+
+FLAGS = (
+    _label_image("tflite_model", "m", f"the model (default: {DEFAULT_MODEL}, or the embedded one)",
+                 str, None, metavar="FILE"),
+    _label_image("labels", "l", f"one label a line (default: {DEFAULT_LABELS}, or the embedded "
+                 "model's own)", str, None, metavar="FILE"),
+    _label_image("image", "i", "the picture: BMP, or whatever Pillow reads; or a folder of them",
+                 str, DEFAULT_IMAGE, metavar="FILE"),
+    _label_image("count", "c", "timed runs", positive, 1),
+    _label_image("warmup_runs", "w", "runs before the timed ones", not_negative, 2),
+    _label_image("threads", "t", "CPU threads; -1: TFLite's own choice", thread_count, 4),
+    _label_image("num_results", "r", "results to show", positive, 5),
+    _label_image("input_mean", "b", "subtracted from pixels, for float inputs", real, 127.5,
+                 metavar="X"),
+    _label_image("input_std", "s", "then divided by this, for float inputs", divisor, 127.5,
+                 metavar="X"),
+    _label_image("verbose", "v", "say more, show tracebacks", truth, False, metavar="0|1"),
+    _label_image("profiling", "p", "times of the nodes that ran on OpenCL", truth, False,
+                 metavar="0|1"),
+    _label_image("max_profiling_buffer_entries", "e", "most rows of --profiling", positive, 1024),
+    _label_image("xnnpack_delegate", "x", "XNNPACK: on by default", truth, False, metavar="0|1"),
+    _label_image("allow_fp16", "f", "floats in half precision", truth, False, metavar="0|1",
+                 not_done=_NO_FLOAT),
+    _label_image("accelerated", "a", "NNAPI", truth, False, metavar="0|1", not_done=_NO_NNAPI),
+    _label_image("gl_backend", "g", "OpenGL", truth, False, metavar="0|1", not_done=_NO_GL),
+    _label_image("hexagon_delegate", "j", "Hexagon", truth, False, metavar="0|1",
+                 not_done=_NO_HEXAGON),
+    _label_image("help", "h", "show this and exit", None),
+    Flag("use_gpu", "run the model through OpenCL", truth, False, metavar="BOOL"),
+    Flag("gpu_backend", "cl is what runs here", backend, "", metavar="cl|gl"),
+    Flag("gpu_precision_loss_allowed", "never needed: OpenCL results are exact", truth, True,
+          metavar="BOOL"),
+    Flag("gpu_experimental_enable_quant", "run quantised models", truth, True, metavar="BOOL",
+          not_done="quantised models are what runs on OpenCL"),
+    Flag("gpu_inference_for_sustained_speed", "a hint, always followed", truth, False,
+          metavar="BOOL"),
+    Flag("gpu_invoke_loop_times", "invoke several times", integer, -1,
+          not_done="use --count"),
+    Flag("gpu_wait_type", "how to wait for the GPU", str, "", metavar="WORD",
+          not_done="the OpenCL driver decides how to wait"),
+    Flag("max_delegated_partitions", "most partitions on OpenCL; 0: no limit", not_negative, 0),
+    Flag("min_nodes_per_partition", "smallest partition on OpenCL; 0: any that saves time",
+          not_negative, 0),
+    Flag("num_threads", "as --threads", thread_count, -1),
+    Flag("external_delegate_path", "a delegate library (libteflon.so, libvx_delegate.so)", str,
+          "", metavar="FILE"),
+    Flag("external_delegate_options", 'its options: "k1:v1;k2:v2"', delegate_options, {},
+          metavar="OPTIONS"),
+    Flag("use_xnnpack", "XNNPACK: on by default", truth, False, metavar="BOOL"),
+    Flag("xnnpack_force_fp16", "floats in half precision", truth, False, metavar="BOOL",
+          not_done=_XNNPACK_DEFAULTS),
+    Flag("xnnpack_weight_cache_file_path", "XNNPACK's weight cache", str, "", metavar="FILE",
+          not_done=_XNNPACK_DEFAULTS),
+    Flag("xnnpack_runtime_flags", "XNNPACK's flags", integer, 0, not_done=_XNNPACK_DEFAULTS),
+    Flag("delegate_serialize_dir", "where kernels are cached", str, "", metavar="DIR",
+          not_done=_CACHE),
+    Flag("delegate_serialize_token", "name of the cached kernels", str, "", metavar="WORD",
+          not_done=_CACHE),
+    Flag("first_delegate_node_index", "first node to delegate", integer, 0,
+          not_done="use --exclude_ops"),
+    Flag("last_delegate_node_index", "last node to delegate", integer, 2147483647,
+          not_done="use --exclude_ops"),
+    Flag("stable_delegate_settings_file", "settings of a stable delegate", str, "",
+          metavar="FILE", not_done="use --external_delegate_path"),
+    Flag("use_nnapi", "NNAPI", truth, False, metavar="BOOL", not_done=_NO_NNAPI),
+    Flag("nnapi_execution_preference", "NNAPI", str, "", metavar="WORD", not_done=_NO_NNAPI),
+    Flag("nnapi_execution_priority", "NNAPI", str, "", metavar="WORD", not_done=_NO_NNAPI),
+    Flag("nnapi_accelerator_name", "NNAPI", str, "", metavar="WORD", not_done=_NO_NNAPI),
+    Flag("nnapi_support_library_path", "NNAPI", str, "", metavar="FILE", not_done=_NO_NNAPI),
+    Flag("disable_nnapi_cpu", "NNAPI", truth, True, metavar="BOOL", not_done=_NO_NNAPI),
+    Flag("nnapi_allow_fp16", "NNAPI", truth, False, metavar="BOOL", not_done=_NO_NNAPI),
+    Flag("nnapi_allow_dynamic_dimensions", "NNAPI", truth, False, metavar="BOOL",
+          not_done=_NO_NNAPI),
+    Flag("nnapi_use_burst_mode", "NNAPI", truth, False, metavar="BOOL", not_done=_NO_NNAPI),
+    Flag("use_hexagon", "Hexagon", truth, False, metavar="BOOL", not_done=_NO_HEXAGON),
+    Flag("hexagon_lib_path", "Hexagon", str, "/data/local/tmp", metavar="DIR",
+          not_done=_NO_HEXAGON),
+    Flag("hexagon_profiling", "Hexagon", truth, False, metavar="BOOL", not_done=_NO_HEXAGON),
+    Flag("use_coreml", "Core ML", truth, False, metavar="BOOL", not_done=_NO_COREML),
+    Flag("coreml_version", "Core ML", integer, 0, not_done=_NO_COREML),
+    _own("device", "run on this device: its index in --list_devices, or words of its platform's "
+         "or its own name (or set TFLITE_OPENCL_DEVICE)", str, None, metavar="DEVICE"),
+    _own("device_profile", "keep another device's limits: what would not run there does not run "
+         "here: etnaviv-gc7000, panfrost-g52, v3d, ..., or a file", str, None,
+         metavar="NAME|FILE.toml"),
+    _own("list_devices", "show the OpenCL devices and exit", None),
+    _own("batch", "several pictures, N at once where OpenCL runs the whole model", positive,
+         None, metavar="N"),
+    _own("compare", "with --use_gpu: run the CPU and the reference kernels too (default: true)",
+         truth, True, metavar="BOOL"),
+    _own("exclude_ops", "leave these ops to the CPU", names, (), metavar="A,B"),
+    _own("tune", "measure which kernels are fastest on this device: off, quick (2 seconds a start, "
+         "until all is known) or full; what was found is kept", tune, "quick", metavar="MODE"),
+    _own("cpu_kernels", "what runs the CPU's part: auto (TFLite's default, XNNPACK), builtin (no "
+         "XNNPACK) or reference", cpu_kernels, "auto", metavar="KERNELS"),
+    _own("device_timeout", "run OpenCL in a child process and end it after so many seconds; "
+         "0: no child", seconds, 0.0, metavar="SECONDS"),
+    _own("json", "write times, results and verdicts to this file; - is stdout, which then holds "
+         "nothing else", str, None, metavar="FILE"),
+    _own("input", "an input's values, and of which input: its name or its number (0 is the first); "
+         "may be repeated; inputs without a file or a picture get zeros", named_file, [],
+         metavar="NAME=FILE.npy", is_repeatable=True),
+    _own("output_dir", "write every output as .npy into this folder; of several pictures each gets "
+         "a folder inside", folder, None, metavar="DIR"),
+    _own("fetch", "download an official model and its labels into the cache and exit; "
+         "--tflite_model NAME then means it", str, None, metavar="NAME"),
+    _own("version", "show the versions of this, of TFLite and of the OpenCL drivers and exit",
+         None),
+)  # fmt: skip

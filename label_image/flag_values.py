@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a flag's text to its value; each function raises ArgumentTypeError with one line."""
+
+from __future__ import annotations
+
+import argparse
+import math
+
+TRUTH = {"true": True, "1": True, "false": False, "0": False}
+
+
+def truth(text: str) -> bool:
+    """Return whether the text says true."""
+    try:
+        return TRUTH[text.lower()]
+    except KeyError:
+        raise argparse.ArgumentTypeError(f"'{text}' is not true, false, 1 or 0") from None
+
+
+def integer(text: str) -> int:
+    """Return a whole number."""
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number") from None
+
+
+def positive(text: str) -> int:
+    """Return a whole number above 0."""
+    if (number := integer(text)) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a positive number")
+    return number
+
+
+def not_negative(text: str) -> int:
+    """Return a whole number, 0 or more."""
+    if (number := integer(text)) < 0:
+        raise argparse.ArgumentTypeError(f"'{text}' is less than 0")
+    return number
+
+
+def thread_count(text: str) -> int:
+    """Return a positive whole number, or -1."""
+    if (number := integer(text)) != -1 and number < 1:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is neither a positive number nor -1 (TFLite's own choice)"
+        )
+    return number
+
+
+def real(text: str) -> float:
+    """Return a finite number."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number")
+    return number
+
+
+def divisor(text: str) -> float:
+    """Return a finite number that is not 0."""
+    if (number := real(text)) == 0:
+        raise argparse.ArgumentTypeError("pixels cannot be divided by 0")
+    return number
+
+
+def seconds(text: str) -> float:
+    """Return a finite number, 0 or more."""
+    if (number := real(text)) < 0:
+        raise argparse.ArgumentTypeError(f"'{text}' is less than 0 seconds")
+    return number
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Return the names between commas."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def backend(text: str) -> str:
+    """Return the name of a GPU backend."""
+    if text not in ("", "cl", "gl"):
+        raise argparse.ArgumentTypeError(f"'{text}' is neither cl nor gl")
+    return text
+
+
+def tune(text: str) -> str:
+    """Return one of the ways to tune."""
+    if text not in ("off", "quick", "full"):
+        raise argparse.ArgumentTypeError(f"'{text}' is not off, quick or full")
+    return text
+
+
+def cpu_kernels(text: str) -> str:
+    """Return the name of the CPU's kernels."""
+    if text not in ("auto", "builtin", "reference"):
+        raise argparse.ArgumentTypeError(f"'{text}' is not auto, builtin or reference")
+    return text
+
+
+def delegate_options(text: str) -> dict[str, str]:
+    """Return an external delegate's options."""
+    options = {}
+    for item in filter(None, text.split(";")):
+        key, *values = item.split(":")
+        if not key or len(values) != 1:
+            raise argparse.ArgumentTypeError(f"'{item}' is not key:value; as in \"k1:v1;k2:v2\"")
+        options[key] = values[0]
+    return options
+
+
+def named_file(text: str) -> tuple[str, str]:
+    """Return an input's name and its file."""
+    name, _, path = text.partition("=")
+    if not name or not path:
+        raise argparse.ArgumentTypeError(f"'{text}' is not NAME=FILE.npy")
+    return name, path
+
+
+def folder(text: str) -> str:
+    """Return a folder's name."""
+    if not text:
+        raise argparse.ArgumentTypeError("'' is no folder's name")
+    return text

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TFLite's interpreter for a job: on the CPU, or through a delegate, ready to run."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate import LaunchTime, OpenCLDelegate
+from label_image.errors import DelegateFailed, RunError, one_line
+from label_image.job import Delegation, Job
+from tflite_opencl.common.runtime import Runtime
+from tflite_opencl.common.timing import Times, measure
+
+log = logging.getLogger("label_image")
+# TFLite writes a few lines to stdout: their text is whole, "INFO: " included.
+stdout = logging.getLogger("label_image.stdout")
+
+
+class OpenInterpreter:
+    """An interpreter with allocated tensors; its inputs are the job's.
+
+    Attributes:
+        load_ms: from the file to allocated tensors, kernels built.
+        delegation: what the OpenCL delegate took, if it is one.
+    """
+
+    def __init__(self, interpreter: Any, delegate: Any, load_ms: float) -> None:
+        self._interpreter = interpreter
+        self._delegate = delegate
+        self.load_ms = load_ms
+        self.delegation: Delegation | None = None
+        if isinstance(delegate, OpenCLDelegate):
+            self.delegation = _delegation_of(delegate)
+
+    def measure(self, count: int, warmup_runs: int) -> Times:
+        """Time so many runs, after some that do not count. Raises as `step`."""
+        with step(self._delegate, "Failed to invoke tflite!"):
+            return measure(self._interpreter.invoke, count, warmup_runs)
+
+    def run_each(self, input_number: int, pixels: NDArray[Any]) -> list[tuple[NDArray[Any], ...]]:
+        """Return the outputs for each picture, given to the input of this number.
+
+        Shapes: (n, h, w, c)
+        Raises: as `step`.
+        """
+        index = self._interpreter.get_input_details()[input_number]["index"]
+        outputs = []
+        with step(self._delegate, "Failed to invoke tflite!"):
+            for number in range(len(pixels)):
+                self._interpreter.set_tensor(index, pixels[number : number + 1])
+                self._interpreter.invoke()
+                outputs.append(self.outputs())
+        return outputs
+
+    def outputs(self) -> tuple[NDArray[Any], ...]:
+        """Return copies of all outputs of the last run."""
+        return outputs_of(self._interpreter)
+
+    def profile(self) -> Sequence[LaunchTime]:
+        """Return the times of the OpenCL launches; needs Job.profile_rows."""
+        return self._delegate.profile() if self.delegation else ()
+
+
+@contextlib.contextmanager
+def open_interpreter(
+    job: Job, runtime: Runtime, announced: Sequence[str] = ()
+) -> Iterator[OpenInterpreter]:
+    """Give the job's interpreter; nothing has run yet.
+
+    `announced`: names of delegates to log TFLite's lines for, as they are made and applied.
+    Raises:
+        RunError: TFLite cannot run the model, or the external delegate cannot be used.
+        DelegateError: the OpenCL delegate cannot be made. DelegateFailed: it failed later.
+    """
+    begin_s = time.perf_counter()
+    with _delegate_for(job, runtime) as delegate:
+        if announced:
+            # Only the first delegate of the process is announced so.
+            stdout.info("INFO: %s delegate created.", announced[0])
+        interpreter = interpreter_for(job, runtime, delegate)
+        log_applied(announced)
+        _allocate(job, interpreter, delegate)
+        yield OpenInterpreter(interpreter, delegate, (time.perf_counter() - begin_s) * 1e3)
+
+
+def delegate_names(job: Job) -> list[str]:
+    """Return label_image's names of the delegates that are announced."""
+    names = ["GPU"] if job.opencl is not None else ["EXTERNAL"] if job.external else []
+    return names + ["XNNPACK"] * job.announce_xnnpack
+
+
+def log_applied(names: Sequence[str]) -> None:
+    """Log label_image's line for each of these delegates."""
+    for name in names:
+        log.info("Applied %s delegate.", name)
+
+
+def _delegation_of(delegate: OpenCLDelegate) -> Delegation:
+    """Return what the delegate of an allocated interpreter took."""
+    return Delegation(
+        device=delegate.device.name,
+        platform=delegate.device.platform,
+        driver=delegate.device.driver,
+        verdicts=tuple(delegate.verdicts),
+        partitions=tuple(tuple(nodes) for nodes in delegate.partitions),
+    )
+
+
+@contextlib.contextmanager
+def _delegate_for(job: Job, runtime: Runtime) -> Iterator[Any]:
+    """Give the job's delegate, ours or an external one, and close it in the end; None: the CPU.
+
+    Raises: RunError: the external delegate cannot be used. DelegateError: ours cannot.
+    """
+    if job.opencl is not None:
+        opencl = replace(job.opencl, profiling=job.profile_rows > 0)
+        delegate = OpenCLDelegate(job.model, options=opencl)
+        try:
+            yield delegate
+        finally:
+            delegate.close()
+    elif job.external is not None:
+        path, options = job.external
+        try:
+            loaded = runtime.load_delegate(path, options)
+        except (OSError, ValueError, AttributeError, RuntimeError) as error:
+            raise RunError(f"cannot load the delegate {path}: {one_line(error)}") from error
+        yield loaded
+    else:
+        yield None
+
+
+def interpreter_for(job: Job, runtime: Runtime, delegate: Any) -> Any:
+    """Return the job's interpreter; its tensors are not yet allocated. Raises as `step`."""
+    delegates = [] if delegate is None else [delegate]
+    external = job.external is not None
+    line = "Failed to apply EXTERNAL delegate." if external else "Failed to construct interpreter"
+    with step(delegate, line):
+        return runtime.interpreter(job.model, job.threads, job.cpu_kernels, delegates)
+
+
+def _allocate(job: Job, interpreter: Any, delegate: Any) -> None:
+    """Allocate tensors; set the inputs to the job's, others to zeros. Raises as `step`."""
+    with step(delegate, "Failed to allocate tensors!"):
+        interpreter.allocate_tensors()
+        values = {job.input_number: job.input, **dict(job.other_inputs)}
+        for number, details in enumerate(interpreter.get_input_details()):
+            value = values.get(number)
+            if value is None:  # else it holds whatever was in that memory
+                value = np.zeros(interpreter.get_tensor(details["index"]).shape, details["dtype"])
+            interpreter.set_tensor(details["index"], value)
+
+
+def outputs_of(interpreter: Any) -> tuple[NDArray[Any], ...]:
+    """Return copies of all outputs."""
+    return tuple(
+        interpreter.get_tensor(details["index"]) for details in interpreter.get_output_details()
+    )
+
+
+@contextlib.contextmanager
+def step(delegate: Any, line: str) -> Iterator[None]:
+    """Turn TFLite's errors into label_image's line, or, with OpenCL, into one the CPU recovers.
+
+    Raises: RunError, or with our delegate, where it took a node, DelegateFailed.
+    """
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        if isinstance(delegate, OpenCLDelegate) and not _is_left_out(delegate):
+            raise DelegateFailed(delegate.failure or one_line(error)) from error
+        raise RunError(line) from error
+
+
+def _is_left_out(delegate: OpenCLDelegate) -> bool:
+    """Whether the delegate took no node of the model, so that what fails is TFLite's own."""
+    verdicts = delegate.verdicts
+    return not delegate.failure and bool(verdicts) and not any(each.is_taken for each in verdicts)

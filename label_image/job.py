@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one path runs, and what the OpenCL delegate took of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from delegate import Options, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What one path runs; all of it can cross to a child process."""
+
+    model: str | bytes  # path, or content
+    input: NDArray[Any]  # for the model's first input, or the one below
+    count: int = 1
+    warmup_runs: int = 0
+    threads: int | None = None  # None: TFLite's own choice
+    cpu_kernels: str = "auto"  # what runs the CPU's part
+    opencl: Options | None = None  # None: no OpenCL
+    external: tuple[str, Mapping[str, str]] | None = None  # a delegate library and its options
+    announce_xnnpack: bool = False  # say that XNNPACK runs
+    reference: bool = False  # also run once with the CPU's part on the reference kernels
+    profile_rows: int = 0  # most rows to log of the nodes' times; 0: no profiling
+    verbose: bool = False
+    quiet: bool = False  # log none of label_image's own lines
+    input_number: int = 0  # which of the model's inputs `input` is for
+    # Values for other inputs, each with its input's number; what is not here gets zeros.
+    other_inputs: Sequence[tuple[int, NDArray[Any]]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Delegation:
+    """What the OpenCL delegate took."""
+
+    device: str
+    platform: str
+    driver: str
+    verdicts: Sequence[Verdict]
+    partitions: Sequence[Sequence[int]]  # node indices
+    # With what is left to the CPU on the reference kernels; None: not run, or not possible.
+    reference_outputs: tuple[NDArray[Any], ...] | None = None
+    reference_failure: str = ""  # why it was not possible
+
+    @property
+    def delegated(self) -> int:
+        """Count the nodes that ran on OpenCL."""
+        return sum(verdict.is_taken for verdict in self.verdicts)

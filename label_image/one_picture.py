@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run on one picture, or on the values of --input: prepare, run, show, write."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass, replace
+from typing import Any, TextIO
+
+from numpy.typing import NDArray
+
+from delegate import NoDeviceError, Tensor
+from label_image import inputs, streams
+from label_image.classify import PathRun, run_path
+from label_image.compare import Comparison, compare, distances
+from label_image.document import Paths, document
+from label_image.errors import NO_DEVICE, SUCCESS, DelegateFailed, log_error, reason_of
+from label_image.feeds import main_values, warn_of_zeros
+from label_image.files import write_file, writing
+from label_image.image import to_input
+from label_image.job import Job
+from label_image.labels import Row, format_row
+from label_image.outputs import are_scores, tensors_of, write_outputs
+from label_image.prepare import Prepared, described
+from label_image.report import comparison_text
+from label_image.worker import run_in_child
+
+log = logging.getLogger("label_image")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of the run."""
+
+    is_external: bool  # an external delegate ran in the place of the CPU
+    gpu: PathRun | None  # None: OpenCL was not asked for, or failed
+    comparison: Comparison | None
+    run: PathRun  # the run whose results are shown
+    failure: str  # why OpenCL did not do it, or did it wrongly; "" = nothing to complain of
+    tensors: Sequence[Tensor]  # the outputs', in the shapes they had
+    labels: Sequence[str]
+    has_scores: bool  # whether the first output is shown as rows
+
+
+def classify_one(
+    prepared: Prepared,
+    out: TextIO,
+    interrupted: threading.Event,
+    width: Callable[[TextIO], int],
+) -> int:
+    """Run the model once, show and write what came of it, and return the exit code.
+
+    Raises: RunError, and what reading a picture raises.
+    """
+    job = prepared.job(_main_input(prepared), prepared.settings.profiling)
+    outcome = _run(prepared, job, interrupted)
+    _show(prepared, outcome)
+    paths = _paths(prepared, outcome)
+    if outcome.gpu is not None:
+        text = comparison_text(outcome.gpu, outcome.comparison, prepared.kernels, width(sys.stderr))
+        streams.write(sys.stderr, text)
+    if prepared.settings.json is not None:
+        _write(prepared.settings.json, _document(prepared, outcome, paths), out)
+    return NO_DEVICE if outcome.failure else SUCCESS
+
+
+def _main_input(prepared: Prepared) -> NDArray[Any]:
+    """Return the values of the input that takes the picture, or of the first."""
+    settings, graph, feeds = prepared.settings, prepared.graph, prepared.feeds
+    path, picture = "", None
+    if feeds.picture is None:
+        pixels = main_values(graph, feeds)
+        if settings.is_image_asked:
+            log.warning("--image does nothing: no input of the model is left that takes a picture")
+    else:
+        path = inputs.find_picture(settings.image)
+        picture = inputs.read_picture(path)
+        pixels = to_input(picture, *astuple(prepared.format))
+    warn_of_zeros(graph, feeds)
+    if settings.verbose:
+        if picture is not None:
+            log.info("len: %d", os.path.getsize(path))
+            sizes = *picture.shape[1::-1], picture.shape[2]
+            log.info("width, height, channels: %d, %d, %d", *sizes)
+        log.info("input: %d", prepared.main_input.index)
+        log.info("number of inputs: %d", len(graph.inputs))
+        log.info("number of outputs: %d", len(graph.outputs))
+    return pixels
+
+
+def _run(prepared: Prepared, job: Job, interrupted: threading.Event) -> Outcome:
+    """Run the job on OpenCL where it asks for that, else or where that fails on the CPU."""
+    gpu, failure = None, ""
+    if job.opencl is not None:
+        gpu, failure = _run_on_opencl(prepared, job, interrupted)
+    run = gpu or run_path(replace(job, opencl=None), prepared.runtime, prepared.graph)
+    tensors = tensors_of(prepared.graph, run.outputs)
+    labels = prepared.labels(tensors)
+    has_scores = are_scores(tensors, prepared.main_input, len(labels))
+    comparison = None
+    if gpu is not None and prepared.settings.compare:
+        comparison = compare(job, gpu, prepared.runtime, prepared.graph, floats=not has_scores)
+        wrong_by = comparison.gpu_to_reference.quanta
+        if wrong_by and comparison.cpu:
+            failure = (
+                f"{gpu.delegation.device if gpu.delegation else 'the device'} computes wrongly: "
+                f"its outputs are up to {wrong_by} quanta from TFLite's reference kernels"
+            )
+            log.error("%s", failure)
+            log.warning("the results are the CPU's")
+            run = comparison.cpu
+    is_external = job.external is not None
+    return Outcome(is_external, gpu, comparison, run, failure, tensors, labels, has_scores)
+
+
+def _run_on_opencl(
+    prepared: Prepared, job: Job, interrupted: threading.Event
+) -> tuple[PathRun | None, str]:
+    """Return the run, or None and the reason why it failed."""
+    settings = prepared.settings
+    try:
+        if settings.device_timeout:
+            return run_in_child(job, settings.device_timeout), ""
+        return run_path(job, prepared.runtime, prepared.graph), ""
+    except (DelegateFailed, NoDeviceError) as error:
+        if interrupted.is_set():
+            raise KeyboardInterrupt from error
+        log_error(error, settings.verbose)
+        log.warning("the CPU runs the model instead")
+        # The memory that the failed run holds must not slow down the next one.
+        traceback.clear_frames(error.__traceback__)
+        return None, reason_of(error)
+
+
+def _rows(prepared: Prepared, outcome: Outcome, run: PathRun) -> list[Row]:
+    if not outcome.has_scores:
+        return []
+    return prepared.top_rows(run.outputs, prepared.settings.num_results)
+
+
+def _show(prepared: Prepared, outcome: Outcome) -> None:
+    """Log the results, and write the outputs where --output_dir asks for them."""
+    outputs, tensors = outcome.run.outputs, outcome.tensors
+    for row in _rows(prepared, outcome, outcome.run):
+        log.info("%s", format_row(row, outcome.labels))
+    for output in described(outputs, tensors, outcome.has_scores):
+        for line in output.lines:
+            log.info("%s", line)
+    folder = prepared.settings.output_dir
+    if folder is not None:
+        with writing(folder):
+            names = write_outputs(folder, outputs, tensors)
+        log.info("the outputs are in %s: %s", folder, ", ".join(names))
+
+
+def _paths(prepared: Prepared, outcome: Outcome) -> Paths:
+    """Return each path's run and its results, by the path's name in the document."""
+    if outcome.gpu is None:
+        runs = {"external" if outcome.is_external else "cpu": outcome.run}
+    else:
+        cpu = outcome.comparison.cpu if outcome.comparison else None
+        runs = ({"cpu": cpu} if cpu else {}) | {"gpu": outcome.gpu}
+    return {name: (run, _rows(prepared, outcome, run)) for name, run in runs.items()}
+
+
+def _document(prepared: Prepared, outcome: Outcome, paths: Paths) -> str:
+    """Return the run as JSON."""
+    settings, runtime = prepared.settings, prepared.runtime
+    about: dict[str, Any] = {"model": prepared.model.name}
+    if prepared.feeds.picture is not None:
+        about["image"] = settings.image
+    if settings.inputs:
+        about["inputs"] = dict(settings.inputs)
+    about["runtime"] = f"{runtime.name} {runtime.version}"
+    if outcome.failure:
+        about["failure"] = outcome.failure
+    has_scores, comparison = outcome.has_scores, outcome.comparison
+    entries = {
+        name: [output.entry for output in described(run.outputs, outcome.tensors, has_scores)]
+        for name, (run, _) in paths.items()
+    }
+    if comparison is not None:
+        ours = comparison.gpu_to_reference, comparison.gpu_to_cpu
+        for number, entry in enumerate(entries["gpu"], 1 if has_scores else 0):
+            entry |= distances(*ours, number)
+    return document(about, paths, outcome.labels, settings.threads, comparison, entries, has_scores)
+
+
+def _write(path: str, text: str, out: TextIO) -> None:
+    if path == "-":
+        streams.write(out, text)
+    else:
+        with writing(path):
+            write_file(path, text)

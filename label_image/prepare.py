@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All that a run needs before a device is opened: model, inputs, labels, and a path's job."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from delegate import Graph, Options, Tensor, read_device_profile
+from label_image import inputs, streams
+from label_image.decoder import Format
+from label_image.errors import RunError
+from label_image.feeds import Feeds, feeds_of, scale_of
+from label_image.files import file_obstacle, folder_obstacle
+from label_image.flags import Settings
+from label_image.job import Job
+from label_image.labels import Row, top_results
+from label_image.outputs import Described, are_surely_scores, describe, may_be_scores
+from label_image.verbose import model_lines
+from tflite_opencl.common.runtime import Runtime, find_runtime
+
+DEVICE_VARIABLE = "TFLITE_OPENCL_DEVICE"
+
+log = logging.getLogger("label_image")
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A model that can be run, and what its inputs get."""
+
+    settings: Settings
+    runtime: Runtime
+    model: inputs.Model
+    graph: Graph
+    feeds: Feeds
+
+    @property
+    def main_input(self) -> Tensor:
+        """The input that takes the picture, or the first."""
+        return self.graph.inputs[self.feeds.main]
+
+    @property
+    def kernels(self) -> str:
+        """What the CPU runs, for people."""
+        return self.runtime.kernels(self.settings.cpu_kernels)
+
+    @property
+    def format(self) -> Format:
+        """The tensor that a picture becomes."""
+        tensor, settings = self.main_input, self.settings
+        scale, zero_point = scale_of(tensor)
+        return Format(
+            tensor.shape, tensor.dtype, settings.input_mean, settings.input_std, scale, zero_point
+        )
+
+    def job(self, pixels: NDArray[Any], profiling: bool) -> Job:
+        """Return the job of the first path; `pixels`: the main input's values.
+
+        Raises: RunError: --exclude_ops names an op that does not exist.
+        """
+        settings = self.settings
+        if profiling:
+            log.warning(
+                "TFLite's Python runtime times no nodes on the CPU: only OpenCL's are shown"
+            )
+        path = settings.external_delegate_path
+        return Job(
+            model=self.model.source,
+            input=pixels,
+            count=settings.count,
+            warmup_runs=settings.warmup_runs,
+            threads=settings.threads,
+            cpu_kernels=settings.cpu_kernels,
+            opencl=self._opencl() if settings.use_gpu and not path else None,
+            external=(path, settings.external_delegate_options) if path else None,
+            announce_xnnpack=settings.announce_xnnpack,
+            reference=settings.compare,
+            profile_rows=settings.max_profiling_buffer_entries if profiling else 0,
+            verbose=settings.verbose,
+            input_number=self.feeds.main,
+            other_inputs=self.feeds.others,
+        )
+
+    def _opencl(self) -> Options:
+        settings = self.settings
+        device = settings.device or os.environ.get(DEVICE_VARIABLE) or None
+        return Options(
+            device=int(device) if device and device.isdecimal() else device,
+            exclude_ops=inputs.known_ops(settings.exclude_ops, self.graph),
+            min_nodes_per_partition=settings.min_nodes_per_partition,
+            max_delegated_partitions=settings.max_delegated_partitions,
+            tune=settings.tune,
+            device_profile=settings.device_profile,
+        )
+
+    def labels(self, outputs: Sequence[Tensor]) -> Sequence[str]:
+        """Return the labels; none where the first of these outputs needs none.
+
+        Raises: RunError: they are needed, and there is no such file. DefaultModelError: the
+            default model's are not installed.
+        """
+        fed = self.main_input
+        if not may_be_scores(outputs[0], fed):
+            return ()
+        try:
+            return inputs.find_labels(self.model.labels)
+        except RunError:
+            # label_image insists on labels. A model that it could not run may do without.
+            is_its_own = (
+                are_surely_scores(outputs, fed) and len(fed.shape) == 4 and fed.shape[3] == 3
+            )
+            if self.settings.labels is not None or is_its_own:
+                raise
+            return ()
+
+    def top_rows(self, outputs: Sequence[NDArray[Any]], count: int) -> list[Row]:
+        """Return the best classes of the first output."""
+        scale, zero_point = scale_of(self.graph.outputs[0])
+        dtype = self.main_input.dtype
+        return top_results(outputs[0], dtype, count, scale=scale, zero_point=zero_point)
+
+
+def prepare(settings: Settings) -> Prepared:
+    """Find and read all that the settings mean, after a look at the places to write to.
+
+    Raises: RunError, DelegateError, DefaultModelError or RuntimeMissing: something is wrong.
+    """
+    if settings.json not in (None, "-") and (obstacle := file_obstacle(settings.json)):
+        raise RunError(f"cannot write {settings.json}: {obstacle}")
+    if settings.output_dir and (obstacle := folder_obstacle(settings.output_dir)):
+        raise RunError(f"cannot write {settings.output_dir}: {obstacle}")
+    if settings.device_profile is not None:
+        # Before anything is built: a wrong one is no reason to run on the CPU.
+        profile = read_device_profile(settings.device_profile)
+        log.info("Keeping the limits of %s: %s", profile.name, profile.description)
+    runtime = find_runtime()
+    with streams.progress("building the default model") as progress:
+        model = inputs.find_model(settings.tflite_model, settings.labels, progress)
+    graph = inputs.read_graph(model)
+    log.info("Loaded model %s", model.name)
+    log.info("resolved reporter")
+    if settings.verbose:
+        for line in model_lines(graph):
+            log.info("%s", line)
+    return Prepared(settings, runtime, model, graph, feeds_of(graph, settings.inputs))
+
+
+def described(
+    outputs: Sequence[NDArray[Any]], tensors: Sequence[Tensor], has_scores: bool
+) -> list[Described]:
+    """Describe the outputs that are not shown as rows."""
+    return describe(outputs, tensors)[1 if has_scores else 0 :]

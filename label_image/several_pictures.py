@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run on several pictures: prepare, classify each, show a row and write an entry for each."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple, dataclass
+from typing import TextIO
+
+import numpy as np
+
+from label_image import inputs, streams
+from label_image.errors import ERROR, NO_DEVICE, SUCCESS, RunError
+from label_image.feeds import warn_of_zeros
+from label_image.files import replaced_file, writing
+from label_image.image import to_input
+from label_image.job import Job
+from label_image.labels import Row
+from label_image.outcome import Outcome
+from label_image.outputs import Described, are_scores, picture_folder, tensors_of, write_outputs
+from label_image.prepare import Prepared, described
+from label_image.series import Series
+from label_image.several_report import Document, row_text, summary_text
+
+log = logging.getLogger("label_image")
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """The pictures and how their results are shown."""
+
+    prepared: Prepared
+    found: Sequence[str]  # files and folders
+    labels: Sequence[str]
+    has_scores: bool
+    job: Job
+
+    @property
+    def other(self) -> str:
+        """The document's name of the path beside OpenCL."""
+        return "external" if self.job.external else "cpu"
+
+
+def classify_several(
+    prepared: Prepared,
+    out: TextIO,
+    interrupted: threading.Event,
+    width: Callable[[TextIO], int],
+) -> int:
+    """Run the model on each picture, show and write what comes of it, and return the exit code.
+
+    Raises: RunError, DefaultModelError or DecoderFailed: something is wrong with all pictures.
+    """
+    task = _task(prepared)
+    settings = prepared.settings
+    floats = not task.has_scores
+    with contextlib.ExitStack() as stack:
+        document = _open_document(stack, prepared, out)
+        series = stack.enter_context(
+            Series(task.job, prepared.runtime, prepared.graph, settings.batch, interrupted, floats)
+        )
+        _classify(task, series, document, out)
+        if document:
+            document.end(series, settings.threads, task.other)
+    other = "CPU" if task.other == "cpu" else "EXTERNAL"
+    text = summary_text(series, prepared.kernels, other, width(sys.stderr))
+    streams.write(sys.stderr, text)
+    if series.totals.unreadable:
+        return ERROR
+    return NO_DEVICE if series.failure else SUCCESS
+
+
+def _task(prepared: Prepared) -> _Task:
+    settings, graph, feeds = prepared.settings, prepared.graph, prepared.feeds
+    for name, asked in (
+        ("count", settings.count > 1),
+        ("profiling", settings.profiling),
+        ("device_timeout", settings.device_timeout),
+    ):
+        if asked:
+            log.warning("--%s does nothing with several pictures", name)
+    found = inputs.find_pictures(settings.pictures or [settings.image])
+    labels = prepared.labels(graph.outputs)
+    has_scores = are_scores(graph.outputs, prepared.main_input, len(labels))
+    nothing = np.zeros((16, 16, 3), np.uint8)
+    # Refuses an input that takes no picture, before anything is built.
+    pixels = to_input(nothing, *astuple(prepared.format))
+    if feeds.main in feeds.given:
+        raise RunError("--input gives values to the input that would take the pictures")
+    warn_of_zeros(graph, feeds)
+    job = prepared.job(pixels, profiling=False)
+    return _Task(prepared, found, labels, has_scores, job)
+
+
+def _open_document(stack: contextlib.ExitStack, prepared: Prepared, out: TextIO) -> Document | None:
+    """Begin the JSON document, if one is asked for."""
+    path, runtime = prepared.settings.json, prepared.runtime
+    if path is None:
+        return None
+    about = {"model": prepared.model.name, "runtime": f"{runtime.name} {runtime.version}"}
+    if path == "-":
+        return Document(functools.partial(streams.write, out), about)
+    return Document(stack.enter_context(_json_lines(path)), about)
+
+
+def _classify(task: _Task, series: Series, document: Document | None, out: TextIO) -> None:
+    """Classify all pictures; end early where nobody reads the results any more."""
+    settings = task.prepared.settings
+    with contextlib.ExitStack() as stack:
+        step = stack.enter_context(
+            streams.bar("classifying", lambda: sum(1 for _ in inputs.picture_paths(task.found)))
+        )
+        outcomes = series.outcomes(inputs.picture_paths(task.found), task.prepared.format)
+        stack.enter_context(contextlib.closing(outcomes))
+        is_read = True
+        for number, outcome in enumerate(outcomes, 1):
+            rows, outputs = _results(task, outcome, number)
+            if settings.json != "-" and not outcome.error:
+                text = row_text(outcome.path, rows, task.labels, outputs)
+                is_read = streams.write(out, text)
+            if document:
+                document.add(outcome, rows, task.labels, outputs, task.has_scores)
+            step()
+            if not is_read and document is None:
+                break  # `| head` has seen enough
+
+
+def _results(task: _Task, outcome: Outcome, number: int) -> tuple[list[Row], list[Described]]:
+    """Return a picture's rows and other outputs; write its outputs if --output_dir asks for them.
+
+    `number`: the picture's, from 1.
+    """
+    if outcome.error:
+        log.error("%s", outcome.error)
+        return [], []
+    prepared, settings = task.prepared, task.prepared.settings
+    rows: list[Row] = []
+    if task.has_scores:
+        rows = prepared.top_rows(outcome.outputs, settings.num_results_of_several)
+    tensors = tensors_of(prepared.graph, outcome.outputs)
+    if settings.output_dir is not None:
+        folder = picture_folder(settings.output_dir, number, outcome.path)
+        with writing(folder):
+            write_outputs(folder, outcome.outputs, tensors)
+    return rows, described(outcome.outputs, tensors, task.has_scores)
+
+
+@contextlib.contextmanager
+def _json_lines(path: str) -> Iterator[Callable[[str], object]]:
+    """Give a function that writes a line; the file is there when all lines are."""
+    with contextlib.ExitStack() as stack:
+        with writing(path):
+            file = stack.enter_context(replaced_file(path))
+
+        def write(line: str) -> None:
+            with writing(path):
+                file.write(line + "\n")
+
+        yield write
+        with writing(path):
+            stack.close()
