@@ -128,10 +128,10 @@ def distances(
 
 
 def judged(found: Difference, graph: Graph) -> Difference:
-    """Return OpenCL's difference from the reference without what proves nothing.
+    """Return OpenCL's difference from the reference, without the outputs that prove nothing.
 
-    Equal arithmetic gives equal integers; but indices and truth values that a model finds by floats
-    may differ as floats do.
+    Equal arithmetic gives equal integers. But a model may find indices and truth values by
+    comparing floats: these may differ as floats do.
     """
     if not any(_has_floats(node.inputs) and _has_floats(node.outputs) for node in graph.nodes):
         return found

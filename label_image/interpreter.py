@@ -154,7 +154,7 @@ def _allocate(job: Job, interpreter: Any, delegate: Any) -> None:
         values = {job.input_number: job.input, **dict(job.other_inputs)}
         for number, details in enumerate(interpreter.get_input_details()):
             value = values.get(number)
-            if value is None:  # else it holds whatever was in that memory
+            if value is None:  # without a value it would hold random memory
                 value = np.zeros(interpreter.get_tensor(details["index"]).shape, details["dtype"])
             interpreter.set_tensor(details["index"], value)
 

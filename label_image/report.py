@@ -98,7 +98,7 @@ def output_facts(
 ) -> list[tuple[str, str]]:
     """Return how far OpenCL and the CPU are from the reference kernels, as (word, text)."""
     facts = []
-    # What is left to the CPU would otherwise bring its own difference.
+    # The CPU's part of the nodes would otherwise bring its own difference.
     too = "" if taken.delegated == len(taken.verdicts) else ", which then run the CPU's part too"
     if ours.quanta == 0:
         facts.append(("outputs", f"equal to TFLite's reference kernels{too}: 0 quanta"))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Many pictures through the paths of one run: decoded in child processes, classified in batches.
 
-All of it streams: memory does not grow with the number of pictures. Nothing is printed here.
+Memory does not grow with the number of pictures. Nothing is printed here.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ class Series:
         self._interrupted = interrupted or threading.Event()
         self._stack = contextlib.ExitStack()
         self._gpu_stack = contextlib.ExitStack()
-        # What OpenCL is compared with, or what runs without it: the path, or why it is not there.
+        # By name: the paths that OpenCL is compared with, or that run in its place; and for each
+        # path that is missing, why it is.
         self._others: dict[str, OpenPath] = {}
         self._reasons: dict[str, str] = {}
         self._gave_up = ""
@@ -161,7 +162,7 @@ class Series:
         return self._others[_CPU]
 
     def _open_others(self, gpu: OpenPath) -> None:
-        """Open what OpenCL is compared with; of what cannot be opened the reason is kept."""
+        """Open the paths that OpenCL is compared with; keep why one cannot be opened."""
         assert gpu.delegation is not None
         on_reference = self._job.cpu_kernels == "reference"
         own = replace(self._job, quiet=True)
@@ -174,7 +175,7 @@ class Series:
         else:
             if not on_reference:
                 jobs[_REFERENCE] = replace(cpu, **once)
-            # What is left to the CPU would otherwise bring its own difference.
+            # The CPU's part of the nodes would otherwise bring its own difference.
             if not on_reference and gpu.delegation.delegated < len(gpu.delegation.verdicts):
                 jobs[_GPU_ON_REFERENCE] = replace(own, **once)
             else:
@@ -261,6 +262,6 @@ class Series:
         log_error(error, self._job.verbose)
         log.warning("the CPU runs the model instead")
         self._gave_up, self.gpu = reason_of(error), None
-        # What the failed run held in memory must not slow down the next one.
+        # The memory that the failed run holds must not slow down the next one.
         traceback.clear_frames(error.__traceback__)
         self._gpu_stack.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
 from collections.abc import Sequence
 
@@ -29,9 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = parser.parse_args(arguments)
     except SystemExit as error:  # argparse has said why
         return SUCCESS if error.code == 0 else USAGE
-    width = shutil.get_terminal_size((100, 24)).columns
     try:
-        text = SUBCOMMANDS[options.subcommand].run(options, width)
+        text = SUBCOMMANDS[options.subcommand].run(options)
     except CommandError as error:
         if error.is_answer:
             print(error)

@@ -151,7 +151,7 @@ def read_board(root: str | os.PathLike[str] = "/") -> Board:
     )
 
 
-def delegate_words(path: str) -> str:
+def delegate_text(path: str) -> str:
     """Return what a delegate's library is for."""
     return _DELEGATES.get(Path(path).name, "a delegate")
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from rich.table import Table
 from delegate import DeviceLimits, PlatformInfo, device_profile_text, profile_of
 from tflite_opencl import drivers
 from tflite_opencl.advice import next_steps
-from tflite_opencl.board import Board, delegate_words, icd_folder, read_board
+from tflite_opencl.board import Board, delegate_text, icd_folder, read_board
 from tflite_opencl.drivers import LoadedIcd, SurveyedDevice
 from tflite_opencl.errors import CommandError
 
@@ -60,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(options: argparse.Namespace, width: int) -> str:
+def run(options: argparse.Namespace) -> str:
     """Return what to print.
 
     Raises:
@@ -81,7 +82,9 @@ def run(options: argparse.Namespace, width: int) -> str:
     if options.write_profile:
         written = _write_profile(options.write_profile, info.devices)
         info = replace(info, next_steps=(written, *info.next_steps))
-    return json.dumps(asdict(info), indent=2) if options.json else text_of(info, width)
+    if options.json:
+        return json.dumps(asdict(info), indent=2)
+    return text_of(info, shutil.get_terminal_size((100, 24)).columns)
 
 
 def _of_files(board: Board) -> Info:
@@ -164,7 +167,7 @@ def _sections(info: Info) -> list[tuple[str, list[tuple[str, str]]]]:
     if not info.devices:
         sections.append(("Devices", [("none", info.no_devices or "")]))
     if board.delegates:
-        found = [(path, delegate_words(path)) for path in board.delegates]
+        found = [(path, delegate_text(path)) for path in board.delegates]
         sections.append(("Other delegates", found))
     steps = [(f"{number}.", step) for number, step in enumerate(info.next_steps, 1)]
     return [*sections, ("What to do next", steps or [("", "nothing was found to do")])]
@@ -206,7 +209,7 @@ def _rows_of_drivers(info: Info) -> list[tuple[str, str]]:
         said = [f"{icd.library}{gone}"]
         loaded = info.icds.get(icd.path)
         if loaded is not None:
-            said += [_platform_words(platform) for platform in loaded.platforms]
+            said += [_platform_text(platform) for platform in loaded.platforms]
             if loaded.failure:
                 said.append(f"asked alone, {loaded.failure}")
             elif not loaded.platforms:
@@ -214,17 +217,17 @@ def _rows_of_drivers(info: Info) -> list[tuple[str, str]]:
         rows.append((icd.path, "\n".join(said)))
     if not board.icds:
         rows.append((f"/{icd_folder()}", "no .icd file: no driver is installed"))
-    together = [_platform_words(platform) for platform in info.platforms.platforms]
+    together = [_platform_text(platform) for platform in info.platforms.platforms]
     rows.append(("all together", info.platforms.failure or "\n".join(together) or "no platform"))
     return rows
 
 
-def _platform_words(platform: PlatformInfo) -> str:
+def _platform_text(platform: PlatformInfo) -> str:
     # PoCL goes on with how it was built.
-    return f"{platform.name} ({platform.version.split('  ')[0]}): {_devices_words(platform)}"
+    return f"{platform.name} ({platform.version.split('  ')[0]}): {_devices_text(platform)}"
 
 
-def _devices_words(platform: PlatformInfo) -> str:
+def _devices_text(platform: PlatformInfo) -> str:
     if platform.devices:
         return ", ".join(platform.devices)
     why = "no devices"
@@ -271,8 +274,8 @@ def _rows_of_device(device: SurveyedDevice) -> list[tuple[str, str]]:
 
 def _has(limits: DeviceLimits) -> list[str]:
     return [
-        words
-        for words, is_there in (
+        text
+        for text, is_there in (
             ("64-bit integers", limits.has_int64),
             ("doubles", limits.has_fp64),
             ("halves", limits.has_fp16),

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("family", choices=[each.name for each in FAMILIES])
 
 
-def run(options: argparse.Namespace, width: int) -> str:
+def run(options: argparse.Namespace) -> str:
     """Return the device that would be used.
 
     Raises:
