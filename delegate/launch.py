@@ -28,6 +28,8 @@ class Constant:
 
 # What kernels read as macros: ints, or a tensor or constant, which give their byte offset.
 Params = dict[str, int | Tensor | Constant]
+# What kernels are built with: macros of literals.
+Defines = dict[str, int | str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

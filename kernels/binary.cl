@@ -5,7 +5,7 @@
 #include "kernel.clh"
 #include "float.clh"
 #include "quantize.clh"
-#include "stretch.clh"
+#include "broadcast.clh"
 
 #define ADD 1 /* with RIGHT_SIGN or RIGHT_LIFT below 0 it subtracts */
 #define ADD_SHIFTED 2
@@ -286,13 +286,13 @@ static void LOCAL(items)(global uchar* arena, global const uchar* constants,
       }
     }
     const int at = min(item * LANES, size - LANES);
-    JOIN(ELEM, N) a = LOAD_STRETCHED(elems, ELEM, left + left_at, at, left_step);
-    JOIN(ELEM, N) b = LOAD_STRETCHED(elems, ELEM, right + right_at, at, right_step);
+    JOIN(ELEM, N) a = LOAD_BROADCAST(elems, ELEM, left + left_at, at, left_step);
+    JOIN(ELEM, N) b = LOAD_BROADCAST(elems, ELEM, right + right_at, at, right_step);
     STORE_VECTOR(results, LOCAL(answers)(a, b, params), output + row * size + at);
   }
 }
 
-// output[i] = op(left[i], right[i]) of floats, each input stretched along the dimensions it lacks
+// output[i] = op(left[i], right[i]) of floats, each input broadcast along the dimensions it lacks
 // Source: reference/add.h, sub.h, mul.h, div.h, maximum_minimum.h, comparisons.h; floor_div.cc,
 // floor_mod.cc, pow.cc
 // tile: TILE_ITEMS items of LANES elements, one a work-item; tiles: ceil(items / TILE_ITEMS)

@@ -3,11 +3,11 @@
 // kernel.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
-#include "stretch.clh"
+#include "broadcast.clh"
 DEFINE_VECTOR(elems, ELEM)
 DEFINE_VECTOR(bools, uchar)
 
-// output[i] = condition[i] ? left[i] : right[i], each input stretched along the dimensions it lacks
+// output[i] = condition[i] ? left[i] : right[i], each input broadcast along the dimensions it lacks
 // Source: reference/reference_ops.h Select, BroadcastSelect5DSlow, RankOneSelect
 // tile: TILE_ITEMS items of LANES elements, one a work-item; tiles: ceil(items / TILE_ITEMS)
 TILE(select_row) {
@@ -40,9 +40,9 @@ TILE(select_row) {
     }
     const int at = min(item * LANES, size - LANES);
     JOIN(uchar, N) chosen =
-        LOAD_STRETCHED(bools, uchar, condition + condition_at, at, CONDITION_STEP);
-    JOIN(ELEM, N) a = LOAD_STRETCHED(elems, ELEM, left + left_at, at, LEFT_STEP);
-    JOIN(ELEM, N) b = LOAD_STRETCHED(elems, ELEM, right + right_at, at, RIGHT_STEP);
+        LOAD_BROADCAST(bools, uchar, condition + condition_at, at, CONDITION_STEP);
+    JOIN(ELEM, N) a = LOAD_BROADCAST(elems, ELEM, left + left_at, at, LEFT_STEP);
+    JOIN(ELEM, N) b = LOAD_BROADCAST(elems, ELEM, right + right_at, at, RIGHT_STEP);
 #if LANES == 1
     JOIN(ELEM, N) found = chosen ? a : b;
 #else

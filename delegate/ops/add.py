@@ -7,82 +7,81 @@ Other types and shapes are sums like any other, of kernels/binary.cl.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
-from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Constant, Launch
+from delegate.graph.ir import Node
+from delegate.launch import Alternative, Params
 from delegate.ops._checks import quantized
+from delegate.ops._checks.activations import activation_of
 from delegate.ops._checks.sums import sum_of
-from delegate.ops._launches.binary import EVERY, pair_of, sum_of_pair
-from delegate.ops._launches.tiles import LEAST_BYTES, by_share, lanes_of, of_size
+from delegate.ops._launches.binary import EVERY, Operands, operands_of
+from delegate.ops._launches.binary_sums import sum_of_operands
+from delegate.ops._launches.tiles import LEAST_BYTES, by_share, lanes_of, launch_over, of_size
 from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers.float32 import bits
-from delegate.ops._numbers.float_sum import FloatSum, float_sum
+from delegate.ops._numbers.float_sum import Sum, float_sum
+from delegate.ops._numbers.integers import ceil_div
 from delegate.ops._registry import lowers
 from delegate.target import Target
+
+_PLAIN_ELEMENTS = 1024  # of a tile of the plain kernel, where a group is one work-item
 
 
 @lowers("ADD")
 def lower_add(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Add two tensors that may differ in scale and zero point, and stretch to each other.
+    """Add two tensors that may differ in scale and zero point, and are broadcast to each other.
 
     Raises:
-        Unsupported: other types, shapes that do not stretch, an output scale too small.
+        Unsupported: other types, shapes that cannot be broadcast, an output scale too small.
     Source: tflite/kernels/add.cc PrepareGeneralQuantized, internal/reference/add.h
     """
-    pair = pair_of(node, EVERY)
-    left, right, result = pair.left, pair.right, pair.result
+    operands = operands_of(node, EVERY)
+    left, right, result = operands.left, operands.right, operands.result
     if left.dtype not in quantized.QUANT8 or left.shape != right.shape:
-        return sum_of_pair(node, target, 1)
-    case = sum_of(left, right, result, node.options.get("fused_activation_function", "NONE"))
-    elements = math.prod(result.shape)
-    common: dict[str, int | Tensor | Constant] = {
-        "left": left,
-        "right": right,
-        "output": result,
+        return sum_of_operands(node, target, 1)
+    return alternatives(operands, sum_of(left, right, result, activation_of(node)), target)
+
+
+def alternatives(operands: Operands, case: Sum, target: Target) -> tuple[Alternative, ...]:
+    """Return the sums of 8-bit tensors of one shape: by floats, by fixed point, and plain."""
+    elements = math.prod(operands.result.shape)
+    elem = ELEM[operands.result.dtype]
+    rescaling = dict(zip(("left", "right", "output"), case.rescaling, strict=True))
+    common: Params = {
+        "left": operands.left,
+        "right": operands.right,
+        "output": operands.result,
         "output_zero": case.zeros[2],
         "output_min": case.clamp[0],
         "output_max": case.clamp[1],
         "elements": elements,
     }
-    rescaling = dict(zip(("left", "right", "output"), case.rescaling, strict=True))
     fixed = {
         "left_zero": case.zeros[0],
         "right_zero": case.zeros[1],
         **{f"{name}_multiplier": by.multiplier for name, by in rescaling.items()},
         **{f"{name}_shift": by.shift for name, by in rescaling.items()},
     }
-    elem = ELEM[result.dtype]
-    tiling = of_size(elements, 1024, target)
-    plain = Launch(
-        "add",
-        "add_quant8",
-        tiles=tiling.tiles,
-        group_items=tiling.group_items,
-        params=common | fixed | {"tile_items": tiling.tile_items},
-        reads=(left, right),
-        writes=(result,),
-        defines={"ELEM": elem},
-    )
-
-    def vector(lanes: int, floats: FloatSum | None) -> Alternative:
-        items = -(-elements // lanes)
-        tiling = by_share(items, target, LEAST_BYTES // lanes)
-        launch = replace(
-            plain,
-            kernel="add_vector_quant8",
-            tiles=tiling.tiles,
-            params=common
-            | (fixed if floats is None else {name: bits(v) for name, v in asdict(floats).items()})
-            | {"items": items, "tile_items": tiling.tile_items},
-            defines={"ELEM": elem, "LANES": lanes, "IS_FLOAT": int(floats is not None)},
-        )
-        return Alternative(f"{'vector' if floats is None else 'float'} {lanes}", (launch,))
-
-    plain_last = (Alternative("plain", (plain,)),)
+    tiling = of_size(elements, _PLAIN_ELEMENTS, target)
+    plain = launch_over("add", "add_quant8", tiling, common | fixed, {"ELEM": elem})
     lanes = lanes_of(elements, target)
     if not lanes:
-        return plain_last
+        return (Alternative("plain", (plain,)),)
+
+    def vector(name: str, fields: dict[str, int], is_float: bool) -> Alternative:
+        items = ceil_div(elements, lanes)
+        launch = launch_over(
+            "add",
+            "add_vector_quant8",
+            by_share(items, target, LEAST_BYTES // lanes),
+            common | fields | {"items": items},
+            {"ELEM": elem, "LANES": lanes, "IS_FLOAT": int(is_float)},
+        )
+        return Alternative(f"{name} {lanes}", (launch,))
+
+    found = [vector("vector", fixed, False), Alternative("plain", (plain,))]
     floats = float_sum(case)
-    both = (vector(lanes, floats), vector(lanes, None)) if floats else (vector(lanes, None),)
-    return (*both, *plain_last)
+    if floats is not None:
+        fields = {name: bits(value) for name, value in asdict(floats).items()}
+        found.insert(0, vector("float", fields, True))
+    return tuple(found)

@@ -18,12 +18,12 @@ from delegate.ops._checks.node import require_constant
 from delegate.ops._launches.binary import (
     EVERY,
     NUMBERS,
-    Pair,
+    Operands,
     binary,
-    pair_of,
+    operands_of,
     rescaling,
-    sum_of_pair,
 )
+from delegate.ops._launches.binary_sums import sum_of_operands
 from delegate.ops._numbers import fixed_point
 from delegate.ops._registry import lowers
 from delegate.target import Target
@@ -36,10 +36,10 @@ def lower_sub(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Subtract the right tensor from the left.
 
     Raises:
-        Unsupported: other types, shapes that do not stretch, an output scale too small.
+        Unsupported: other types, shapes that cannot be broadcast, an output scale too small.
     Source: tflite/kernels/sub.cc, internal/reference/sub.h
     """
-    return sum_of_pair(node, target, -1)
+    return sum_of_operands(node, target, -1)
 
 
 @lowers("MUL")
@@ -47,20 +47,20 @@ def lower_mul(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Multiply two tensors.
 
     Raises:
-        Unsupported: other types, shapes that do not stretch, a ratio of scales above 2^30.
+        Unsupported: other types, shapes that cannot be broadcast, a ratio of scales above 2^30.
     Source: tflite/kernels/mul.cc, internal/reference/mul.h
     """
-    pair = pair_of(node, EVERY)
-    params = bounds_of(pair.result, activation_of(node))
-    if pair.left.dtype not in NUMBERS:
-        params |= _product_params(pair)
-    return binary(pair, "MULTIPLY", params, target)
+    operands = operands_of(node, EVERY)
+    params = bounds_of(operands.result, activation_of(node))
+    if operands.left.dtype not in NUMBERS:
+        params |= _product_params(operands)
+    return binary(operands, "MULTIPLY", params, target)
 
 
-def _product_params(pair: Pair) -> dict[str, int]:
+def _product_params(operands: Operands) -> dict[str, int]:
     (left_scale, left_zero), (right_scale, right_zero), (scale, zero) = (
         quantized.per_tensor(tensor, quantized.QUANT)
-        for tensor in (pair.left, pair.right, pair.result)
+        for tensor in (operands.left, operands.right, operands.result)
     )
     with np.errstate(over="ignore", under="ignore"):
         # In floats: TFLite's scales are, and only the quotient becomes a double.
@@ -83,7 +83,7 @@ def lower_extreme(node: Node, target: Target) -> tuple[Alternative, ...]:
 
     Source: tflite/kernels/maximum_minimum.cc
     """
-    return binary(pair_of(node, EVERY), node.op, {}, target)
+    return binary(operands_of(node, EVERY), node.op, {}, target)
 
 
 @lowers("SQUARED_DIFFERENCE")
@@ -91,17 +91,17 @@ def lower_squared_difference(node: Node, target: Target) -> tuple[Alternative, .
     """Square what two tensors differ by.
 
     Raises:
-        Unsupported: other types, shapes that do not stretch, a ratio of scales above 2^30.
+        Unsupported: other types, shapes that cannot be broadcast, a ratio of scales above 2^30.
     Source: tflite/kernels/squared_difference.cc
     """
-    pair = pair_of(node, ("int8", *NUMBERS))
-    params = {} if pair.left.dtype in NUMBERS else _squared_params(pair)
-    return binary(pair, "SQUARED_DIFFERENCE", params, target)
+    operands = operands_of(node, ("int8", *NUMBERS))
+    params = {} if operands.left.dtype in NUMBERS else _squared_params(operands)
+    return binary(operands, "SQUARED_DIFFERENCE", params, target)
 
 
-def _squared_params(pair: Pair) -> dict[str, int]:
+def _squared_params(operands: Operands) -> dict[str, int]:
     (left_scale, left_zero), (right_scale, right_zero), (scale, zero) = (
-        quantized.per_tensor(tensor) for tensor in (pair.left, pair.right, pair.result)
+        quantized.per_tensor(tensor) for tensor in (operands.left, operands.right, operands.result)
     )
     lift = 7
     twice_widest = 2 * max(left_scale, right_scale)
@@ -117,7 +117,7 @@ def _squared_params(pair: Pair) -> dict[str, int]:
         "output_multiplier": multiplier,
         "output_shift": shift,
         "output_zero": zero,
-        **bounds_of(pair.result, "NONE"),
+        **bounds_of(operands.result, "NONE"),
     }
 
 
@@ -130,23 +130,23 @@ def lower_div(node: Node, target: Target) -> tuple[Alternative, ...]:
             than floats divided by what is not constant or is 0, or of integers -1.
     Source: tflite/kernels/div.cc, internal/reference/div.h
     """
-    pair = pair_of(node, EVERY)
-    params = bounds_of(pair.result, activation_of(node))
-    if pair.left.dtype in quantized.QUANT:
-        if pair.left.dtype != "uint8" and not target.rules.newer_types:
-            raise Unsupported(f"{pair.left.dtype}: DIV fails in this TFLite")
-        params |= _quotient_params(pair)
-    elif pair.left.dtype == "int32":
-        _require_divisor(pair.right, 0, -1)
-    return binary(pair, "DIVIDE", params, target)
+    operands = operands_of(node, EVERY)
+    params = bounds_of(operands.result, activation_of(node))
+    if operands.left.dtype in quantized.QUANT:
+        if operands.left.dtype != "uint8" and not target.rules.newer_types:
+            raise Unsupported(f"{operands.left.dtype}: DIV fails in this TFLite")
+        params |= _quotient_params(operands)
+    elif operands.left.dtype == "int32":
+        _require_divisor(operands.right, 0, -1)
+    return binary(operands, "DIVIDE", params, target)
 
 
-def _quotient_params(pair: Pair) -> dict[str, int]:
+def _quotient_params(operands: Operands) -> dict[str, int]:
     (left_scale, left_zero), (right_scale, right_zero), (scale, zero) = (
         quantized.per_tensor(tensor, quantized.QUANT)
-        for tensor in (pair.left, pair.right, pair.result)
+        for tensor in (operands.left, operands.right, operands.result)
     )
-    if np.any(np.equal(require_constant(pair.right, "the divisors"), right_zero)):
+    if np.any(np.equal(require_constant(operands.right, "the divisors"), right_zero)):
         raise Unsupported(f"a divisor is {right_zero}, which stands for 0")
     with np.errstate(over="ignore", under="ignore", divide="ignore"):
         # In floats, as the scales are in TFLite.
@@ -171,11 +171,11 @@ def lower_floor_div(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: other types, a divisor that is not constant or is 0, or -1 of int8 and int16.
     Source: tflite/kernels/floor_div.cc
     """
-    pair = pair_of(node, ("int8", "int16", *NUMBERS))
-    _require_divisor(pair.right, 0)
-    if pair.left.dtype in quantized.QUANT:
-        _require_divisor(pair.right, -1)
-    return binary(pair, "FLOOR_DIVIDE", {}, target)
+    operands = operands_of(node, ("int8", "int16", *NUMBERS))
+    _require_divisor(operands.right, 0)
+    if operands.left.dtype in quantized.QUANT:
+        _require_divisor(operands.right, -1)
+    return binary(operands, "FLOOR_DIVIDE", {}, target)
 
 
 @lowers("FLOOR_MOD")
@@ -186,11 +186,11 @@ def lower_floor_mod(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: other types, a divisor that is not constant or is 0, or -1 of int32.
     Source: tflite/kernels/floor_mod.cc
     """
-    pair = pair_of(node, ("int8", "int16", "int32"))
-    _require_divisor(pair.right, 0)
-    if pair.left.dtype == "int32":
-        _require_divisor(pair.right, -1)
-    return binary(pair, "FLOOR_MODULO", {}, target)
+    operands = operands_of(node, ("int8", "int16", "int32"))
+    _require_divisor(operands.right, 0)
+    if operands.left.dtype == "int32":
+        _require_divisor(operands.right, -1)
+    return binary(operands, "FLOOR_MODULO", {}, target)
 
 
 def _require_divisor(tensor: Tensor, *refused: int) -> None:
@@ -205,18 +205,18 @@ def _require_divisor(tensor: Tensor, *refused: int) -> None:
 def lower_pow(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Raise the left tensor to the power of the right.
 
-    Integers wrap around where one exponent is stretched; else TFLite's powers are doubles, and what
-    becomes of large ones depends on the machine.
+    Integers wrap around where one exponent serves all elements. Else TFLite's powers are
+    doubles, whose conversion back depends on the machine.
 
     Raises:
-        Unsupported: int32 without one constant exponent of 0 and more that is stretched.
+        Unsupported: int32 without one constant exponent of 0 or more for all elements.
     Source: tflite/kernels/pow.cc, optimized_ops.h BroadcastPow4D
     """
-    pair = pair_of(node, NUMBERS)
-    if pair.left.dtype == "int32":
-        exponents = require_constant(pair.right, "the exponents")
-        if exponents.size > 1 or pair.left.shape == pair.right.shape:
+    operands = operands_of(node, NUMBERS)
+    if operands.left.dtype == "int32":
+        exponents = require_constant(operands.right, "the exponents")
+        if exponents.size > 1 or operands.left.shape == operands.right.shape:
             raise Unsupported("int32: only one exponent, which is stretched")
         if np.any(np.less(exponents, 0)):
             raise Unsupported(f"an exponent is {exponents.item()}")
-    return binary(pair, "POWER", {}, target)
+    return binary(operands, "POWER", {}, target)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BROADCAST_TO: a tensor stretched to a shape; only bytes move."""
+"""BROADCAST_TO: a tensor broadcast to a shape; only bytes move."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def lower_broadcast_to(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Repeat a tensor along its dimensions of size 1, and along new ones before them.
 
     Raises:
-        Unsupported: a computed shape, or one that the input does not stretch to.
+        Unsupported: a computed shape, or one that the input cannot be broadcast to.
     Source: tflite/kernels/broadcast_to.cc
     """
     (source, shape), _ = inputs_of(node.inputs, 2)

@@ -7,7 +7,7 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative
 from delegate.ops._checks import quantized
-from delegate.ops._launches.binary import Pair, binary, identity, pair_of, rescaling
+from delegate.ops._launches.binary import Operands, binary, identity, operands_of, rescaling
 from delegate.ops._numbers import fixed_point
 from delegate.ops._registry import lowers
 from delegate.target import Target
@@ -38,20 +38,20 @@ def lower_compare(node: Node, target: Target) -> tuple[Alternative, ...]:
     types: tuple[str, ...] = ("uint8", "int8", "int16", "int32", "float32")
     if node.op in ("EQUAL", "NOT_EQUAL"):
         types += ("bool",)
-    pair = pair_of(node, types, "bool")
+    operands = operands_of(node, types, "bool")
     op, changes_places = _HOW[node.op]
     if changes_places:
-        pair = Pair(pair.right, pair.left, pair.result)
+        operands = Operands(operands.right, operands.left, operands.result)
     params: dict[str, int] = {"invert": int(node.op == "NOT_EQUAL")} if op == "EQUAL" else {}
-    kind = pair.left.dtype
+    kind = operands.left.dtype
     if kind == "int16" and target.rules.older_comparisons and node.op in _FAIL_IN_OLDER:
         raise Unsupported(f"int16: {node.op} fails in this TFLite")
     is_equal16 = kind == "int16" and op == "EQUAL" and not target.rules.older_comparisons
     if kind in quantized.QUANT8 or is_equal16:
-        params |= _rescaled("left", pair.left) | _rescaled("right", pair.right)
+        params |= _rescaled("left", operands.left) | _rescaled("right", operands.right)
     elif kind in ("bool", "int16"):
         params |= identity("left") | identity("right")
-    return binary(pair, op, params, target)
+    return binary(operands, op, params, target)
 
 
 def _rescaled(which: str, tensor: Tensor) -> dict[str, int]:

@@ -7,7 +7,7 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative
 from delegate.ops._checks.node import inputs_of, output_of
-from delegate.ops._launches.binary import binary, pair_of, require_stretched
+from delegate.ops._launches.binary import binary, operands_of, require_broadcast
 from delegate.ops._launches.lookup import lookup
 from delegate.ops._registry import lowers
 from delegate.target import Target
@@ -19,8 +19,8 @@ def lower_logical(node: Node, target: Target) -> tuple[Alternative, ...]:
 
     Source: tflite/kernels/logical.cc
     """
-    pair = pair_of(node, ("bool",))
-    return binary(pair, "MINIMUM" if node.op == "LOGICAL_AND" else "MAXIMUM", {}, target)
+    operands = operands_of(node, ("bool",))
+    return binary(operands, "MINIMUM" if node.op == "LOGICAL_AND" else "MAXIMUM", {}, target)
 
 
 @lowers("LOGICAL_NOT")
@@ -33,5 +33,5 @@ def lower_logical_not(node: Node, target: Target) -> tuple[Alternative, ...]:
     result = output_of(node.outputs)
     if not source.dtype == result.dtype == "bool":
         raise Unsupported(f"{source.dtype} -> {result.dtype}: only bool")
-    require_stretched(result, source)
+    require_broadcast(result, source)
     return lookup(source, result, lambda values: values == 0, target)

@@ -4,21 +4,55 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Constant, Launch
+from delegate.launch import Alternative, Defines, Params
 from delegate.ops._checks import quantized
-from delegate.ops._checks.activations import float_bounds, quantized_bounds
+from delegate.ops._checks.activations import activation_of, bounds_of
 from delegate.ops._checks.node import inputs_of, integer, output_of
-from delegate.ops._checks.windows import window
-from delegate.ops._launches.tiles import by_work, lanes_of, most_rounds
+from delegate.ops._checks.windows import Window, window
+from delegate.ops._launches.tiles import by_work, lanes_of, launch_over, most_rounds, one_each
 from delegate.ops._launches.types import ELEM
+from delegate.ops._numbers.integers import ceil_div
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
 # Of a window in bounds: a round each. The window's sums fit 32 bits, too.
 _MOST_PIXELS = most_rounds(1, 10_000)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pool:
+    """A checked pooling as its kernels see it."""
+
+    source: Tensor
+    result: Tensor
+    area: Window
+    clamp: dict[str, int]
+    defines: Defines
+
+    @property
+    def pixels(self) -> int:
+        """The most pixels of a window in bounds."""
+        area = self.area
+        return min(area.kernel_h, area.in_h) * min(area.kernel_w, area.in_w)
+
+    @property
+    def family(self) -> str:
+        """The types, as kernels' names have them."""
+        return "float" if self.source.dtype == "float32" else "quant8"
+
+    def params(self) -> Params:
+        """The fields every kernel reads."""
+        return {
+            "input": self.source,
+            "output": self.result,
+            **self.area.params(),
+            "depth": self.source.shape[3],
+            **self.clamp,
+        }
 
 
 @lowers("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D")
@@ -31,6 +65,15 @@ def lower_pool_2d(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: other types than uint8, int8, int16 and float32, of L2_POOL_2D than float32;
             quantisation that differs across the op; too large a window.
     Source: tflite/kernels/internal/reference/pooling.h, integer_ops/pooling.h
+    """
+    return alternatives(decode(node), target)
+
+
+def decode(node: Node) -> Pool:
+    """Return what a node pools, checked.
+
+    Raises:
+        Unsupported: see `lower_pool_2d`.
     """
     (source,), _ = inputs_of(node.inputs, 1)
     result = output_of(node.outputs)
@@ -48,53 +91,39 @@ def lower_pool_2d(node: Node, target: Target) -> tuple[Alternative, ...]:
     pixels = min(kernel_h, area.in_h) * min(kernel_w, area.in_w)
     if pixels > _MOST_PIXELS:
         raise Unsupported(f"a window of {pixels} pixels: at most {_MOST_PIXELS} are implemented")
-    depth = source.shape[3]
-    if result.shape[3] != depth:
-        raise Unsupported(f"{depth} channels in, {result.shape[3]} out: they must be equal")
-    activation = options.get("fused_activation_function", "NONE")
-    clamp: dict[str, int]
-    defines: dict[str, int | str] = {"TAKES_MAX": int(node.op == "MAX_POOL_2D")}
+    if result.shape[3] != source.shape[3]:
+        raise Unsupported(
+            f"{source.shape[3]} channels in, {result.shape[3]} out: they must be equal"
+        )
+    defines: Defines = {"TAKES_MAX": int(node.op == "MAX_POOL_2D")}
+    clamp = bounds_of(result, activation_of(node))
     if is_float:
-        family, clamp = "float", float_bounds(activation)
         defines["IS_L2"] = int(node.op == "L2_POOL_2D")
     else:
-        low, high = quantized_bounds(result, activation, types)
-        family, clamp = "quant8", {"output_min": low, "output_max": high}
         defines["ELEM"] = ELEM[source.dtype]
-    common: dict[str, int | Tensor | Constant] = {
-        "input": source,
-        "output": result,
-        **area.params(),
-        "depth": depth,
-        **clamp,
-    }
-    elements = math.prod(result.shape)
-    plain = Launch(
+    return Pool(source, result, area, clamp, defines)
+
+
+def alternatives(pool: Pool, target: Target) -> tuple[Alternative, ...]:
+    """Return the launch over vectors of channels, if they fill one, then the plain one."""
+    elements, depth = math.prod(pool.result.shape), pool.source.shape[3]
+    plain = launch_over(
         "pool_2d",
-        f"pool_2d_{family}",
-        tiles=-(-elements // 64),
-        group_items=64,
-        params=common | {"elements": elements, "tile_items": 64},
-        reads=(source,),
-        writes=(result,),
-        defines=defines,
+        f"pool_2d_{pool.family}",
+        one_each(elements),
+        pool.params() | {"elements": elements},
+        pool.defines,
     )
-    plain_last = (Alternative("plain", (plain,)),)
-    lanes = lanes_of(depth, target, 16 if is_float else 8)
+    lanes = lanes_of(depth, target, 16 if pool.family == "float" else 8)
     if lanes == 0:
-        return plain_last
-    channel_blocks = -(-depth // lanes)
+        return (Alternative("plain", (plain,)),)
+    channel_blocks = ceil_div(depth, lanes)
     items = elements // depth * channel_blocks
-    tiling = by_work(items, pixels, target, _MOST_PIXELS // pixels)
-    vector = Launch(
+    vector = launch_over(
         "pool_2d",
-        f"pool_2d_vector_{family}",
-        tiles=tiling.tiles,
-        group_items=tiling.group_items,
-        params=common
-        | {"items": items, "tile_items": tiling.tile_items, "channel_blocks": channel_blocks},
-        reads=(source,),
-        writes=(result,),
-        defines=defines | {"LANES": lanes},
+        f"pool_2d_vector_{pool.family}",
+        by_work(items, pool.pixels, target, _MOST_PIXELS // pool.pixels),
+        pool.params() | {"items": items, "channel_blocks": channel_blocks},
+        pool.defines | {"LANES": lanes},
     )
-    return (Alternative(f"vector {lanes}", (vector,)), *plain_last)
+    return (Alternative(f"vector {lanes}", (vector,)), Alternative("plain", (plain,)))

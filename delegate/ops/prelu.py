@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PRELU of floats, 8 and 16 bits, alpha stretched to the input: by elements, and by rows."""
+"""PRELU of floats, 8 and 16 bits, alpha broadcast to the input: by elements, and by rows."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _FAMILY = {"float32": "float", "int16": "quant16"}  # else quant8
 
 @lowers("PRELU")
 def lower_prelu(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Multiply values below zero by alpha, which is stretched to the input's shape.
+    """Multiply values below zero by alpha, which is broadcast to the input's shape.
 
     Raises:
         Unsupported: other types, an alpha of another type than the input's, or than int8 for
-            int16 (TFLite takes such an alpha's bytes for int8), one that does not stretch.
+            int16 (TFLite takes such an alpha's bytes for int8), one that cannot be broadcast.
     Source: tflite/kernels/activations.cc PreluPrepare, internal/reference/prelu.h
     """
     (source, alpha), _ = inputs_of(node.inputs, 2)

@@ -12,7 +12,7 @@ from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Launch
 from delegate.ops._checks.node import inputs_of, output_of
 from delegate.ops._checks.shapes import shape_text
-from delegate.ops._launches.binary import over_rows, require_stretched, rows_of
+from delegate.ops._launches.binary import over_rows, require_broadcast, rows_of
 from delegate.ops._launches.types import moved_type
 from delegate.ops._registry import lowers
 from delegate.target import Target
@@ -23,8 +23,8 @@ def lower_select(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Take the left element where the condition holds, else the right one.
 
     Shapes:
-        SELECT_V2: all stretch to the result; SELECT: left and right as the result, the condition
-        too, or a scalar, or one bool for each of the result's first dimension
+        SELECT_V2: all are broadcast to the result; SELECT: left and right as the result, the
+        condition too, or a scalar, or one bool for each of the result's first dimension
     Raises:
         Unsupported: types that differ, a condition that is no bool, shapes that do not fit.
     Source: tflite/kernels/select.cc
@@ -36,15 +36,15 @@ def lower_select(node: Node, target: Target) -> tuple[Alternative, ...]:
     if not left.dtype == right.dtype == result.dtype:
         raise Unsupported(f"{left.dtype} or {right.dtype} -> {result.dtype}: they must be equal")
     moved = moved_type(result)
-    stretched = condition
+    mask = condition
     if node.op == "SELECT":
-        stretched = _of_first_dimension(condition, result)
+        mask = _of_first_dimension(condition, result)
         if not left.shape == right.shape == result.shape:
             raise Unsupported(
                 f"{shape_text(left)} or {shape_text(right)} -> {shape_text(result)}: "
                 "they must be equal"
             )
-    require_stretched(result, stretched, left, right)
+    require_broadcast(result, mask, left, right)
     tensors = {"condition": condition, "left": left, "right": right}
     launch = Launch(
         "select",
@@ -54,7 +54,7 @@ def lower_select(node: Node, target: Target) -> tuple[Alternative, ...]:
         params={
             **tensors,
             "output": result,
-            **rows_of(result, {**tensors, "condition": stretched}),
+            **rows_of(result, {**tensors, "condition": mask}),
         },
         reads=tuple(dict.fromkeys((condition, left, right))),
         writes=(result,),
@@ -65,7 +65,7 @@ def lower_select(node: Node, target: Target) -> tuple[Alternative, ...]:
 
 
 def _of_first_dimension(condition: Tensor, result: Tensor) -> Tensor:
-    """Return SELECT's condition with the shape by which it stretches."""
+    """Return SELECT's condition with the shape by which it is broadcast."""
     if condition.shape in ((), result.shape):
         return condition
     if len(condition.shape) != 1 or condition.shape[0] != (result.shape or (0,))[0]:

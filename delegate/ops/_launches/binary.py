@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ops on two tensors share, element by element: types, stretching, launches of binary.cl.
+"""What ops on two tensors share, element by element: types, broadcasting, launches of binary.cl.
 
-Lowers nothing itself: the op files say which expression, and what TFLite makes of the scales.
+The op files choose the expression, and the fields for the scales.
 """
 
 from __future__ import annotations
@@ -13,18 +13,13 @@ import numpy as np
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Constant, Launch, size_bytes
+from delegate.launch import Alternative, Constant, Launch, Params, size_bytes
 from delegate.ops._checks import quantized
-from delegate.ops._checks.activations import (
-    activation_of,
-    bounds_of,
-)
 from delegate.ops._checks.node import inputs_of, output_of
 from delegate.ops._checks.shapes import elements_of, shape_text
 from delegate.ops._launches.broadcast import broadcast, padded
 from delegate.ops._launches.tiles import HALF_ROUNDS, LEAST_BYTES, by_share, lanes_of
 from delegate.ops._launches.types import ELEM
-from delegate.ops._numbers import fixed_point
 from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
 
@@ -38,7 +33,6 @@ FAMILY = {
 }
 NUMBERS = ("int32", "float32")
 EVERY = (*quantized.QUANT, *NUMBERS)
-Params = Mapping[str, int | Tensor | Constant]
 IDENTITY = (1 << 30, 1)  # a multiplier and shift that change nothing
 _OUTER = 4  # dimensions around a row that binary.cl walks
 _LARGEST_BYTES = 1 << 31  # kernels index by 32-bit integers
@@ -48,7 +42,7 @@ _SHORT_ROW = 64  # elements
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class Operands:
     """The tensors of a node with two inputs of one type."""
 
     left: Tensor
@@ -56,14 +50,14 @@ class Pair:
     result: Tensor
 
 
-def pair_of(node: Node, types: tuple[str, ...], result_type: str = "") -> Pair:
+def operands_of(node: Node, types: tuple[str, ...], result_type: str = "") -> Operands:
     """Return a node's tensors, whose types and shapes fit.
 
     `result_type`: the inputs' where it is left out.
 
     Raises:
-        Unsupported: other types, a result of another shape than the inputs stretch to, tensors
-            that are empty or too large.
+        Unsupported: other types, a result of another shape than the inputs are broadcast to,
+            tensors that are empty or too large.
     """
     (left, right), _ = inputs_of(node.inputs, 2)
     result = output_of(node.outputs)
@@ -74,12 +68,12 @@ def pair_of(node: Node, types: tuple[str, ...], result_type: str = "") -> Pair:
         )
     if left.dtype not in types:
         raise Unsupported(f"{left.dtype}: only {', '.join(types)} are implemented")
-    require_stretched(result, left, right)
-    return Pair(left, right, result)
+    require_broadcast(result, left, right)
+    return Operands(left, right, result)
 
 
-def require_stretched(result: Tensor, *sources: Tensor) -> None:
-    """Check that a result has just the shape its sources stretch to.
+def require_broadcast(result: Tensor, *sources: Tensor) -> None:
+    """Check that a result has just the shape that its sources are broadcast to.
 
     Raises:
         Unsupported: it has not, or a tensor is empty or too large.
@@ -117,9 +111,10 @@ def identity(which: str) -> dict[str, int]:
 
 
 def rows_of(result: Tensor, sources: Mapping[str, Tensor], joined: int = 1) -> dict[str, int]:
-    """Return the fields by which kernels/stretch.clh's items find the elements of the sources.
+    """Return the fields by which kernels/broadcast.clh's items find the elements of the sources.
 
-    A row is the innermost dimension that every source steps through, or stands still in, alike.
+    A row is the innermost dimension. Along it each source has neighbouring elements, or one element
+    for all of the row.
     `joined`: how many rows are made one, where a source is repeated by as much.
 
     Raises:
@@ -166,46 +161,48 @@ def over_rows(plain: Launch, wide: int, most: int, target: Target) -> tuple[Alte
     return (Alternative(f"vector {lanes}", (of(lanes),)), last) if 1 < lanes <= most else (last,)
 
 
-def binary(pair: Pair, op: str, params: Params, target: Target) -> tuple[Alternative, ...]:
+def binary(
+    operands: Operands, op: str, numbers: Mapping[str, int], target: Target
+) -> tuple[Alternative, ...]:
     """Return the alternatives of an expression of binary.cl: over vectors of a row, and plain.
 
     Raises:
-        Unsupported: more dimensions that step through the inputs in ways of their own than 5.
+        Unsupported: more than 5 dimensions after merging.
     """
-    tensors = {"left": pair.left, "right": pair.right}
-    result = pair.result
-    fields: dict[str, int | Tensor | Constant] = {**tensors, "output": result}
+    tensors = {"left": operands.left, "right": operands.right}
+    result = operands.result
+    fields: Params = {**tensors, "output": result}
     joined = 1
     for name, tensor in tensors.items():
-        rows = _rows_to_join(tensor, pair)
+        rows = _rows_to_join(tensor, operands)
         if rows > 1:
             joined, fields[name] = rows, _repeated(tensor, rows)
         fields[f"{name}_is_constant"] = int(rows > 1)
-    family = FAMILY[pair.left.dtype]
+    family = FAMILY[operands.left.dtype]
     launch = Launch(
         "binary",
         f"binary_{family}",
         tiles=1,
         group_items=1,
-        params={**fields, **rows_of(result, tensors, joined), **params},
+        params={**fields, **rows_of(result, tensors, joined), **numbers},
         reads=tuple(dict.fromkeys(t for t in tensors.values() if t in fields.values())),
         writes=(result,),
-        defines={"OP": op, "ELEM": ELEM[pair.left.dtype], "RESULT": ELEM[result.dtype]},
+        defines={"OP": op, "ELEM": ELEM[operands.left.dtype], "RESULT": ELEM[result.dtype]},
     )
-    wide = np.dtype(pair.left.dtype).itemsize
+    wide = np.dtype(operands.left.dtype).itemsize
     most = 1 if (op, family) in _ONE_BY_ONE else 16 if wide == 1 else 8
     return over_rows(launch, wide, most, target)
 
 
-def _rows_to_join(tensor: Tensor, pair: Pair) -> int:
-    """Return by how much a constant row is worth repeating; 1 for what is no short constant row.
+def _rows_to_join(tensor: Tensor, operands: Operands) -> int:
+    """Return how many times to repeat a short constant row; 1 for any other operand.
 
-    A few channels, as of a mean colour, fill no vector: so many pixels are made one row.
+    A few channels, as of a mean colour, fill no vector, so several pixels become one row.
     """
-    sizes, strides = broadcast(pair.result, pair.left, pair.right)
+    sizes, strides = broadcast(operands.result, operands.left, operands.right)
     if tensor.data is None or tensor.dtype == "bool" or len(sizes) < 2:
         return 1
-    own, other = strides if tensor is pair.left else reversed(strides)
+    own, other = strides if tensor is operands.left else reversed(strides)
     row = sizes[-1]
     is_row = own[-1] == 1 and not any(own[:-1])
     if not is_row or other[-2:] != (row, 1) or row >= _SHORT_ROW:
@@ -220,61 +217,3 @@ def _repeated(tensor: Tensor, times: int) -> Constant:
     return Constant(
         times * values.nbytes, lambda: np.tile(np.ravel(values).astype(tensor.dtype), times)
     )
-
-
-def sum_of_pair(node: Node, target: Target, sign: int) -> tuple[Alternative, ...]:
-    """Lower ADD, or SUB where `sign` is -1.
-
-    Source: tflite/kernels/add.cc, sub.cc: PrepareGeneralQuantized, and for int16 whose scales are
-    powers of two a sum of shifted inputs, unless the node asks for the general one
-    """
-    pair = pair_of(node, EVERY)
-    bounds = bounds_of(pair.result, activation_of(node))
-    if pair.left.dtype in NUMBERS:
-        return binary(pair, "ADD", {**bounds, "right_sign": sign}, target)
-    if pair.left.dtype == "int16" and node.options.get("pot_scale_int16", True):
-        shifts = _pot_shifts(pair)
-        if shifts is not None:
-            return binary(pair, "ADD_SHIFTED", {**bounds, **shifts, "right_sign": sign}, target)
-    return binary(pair, "ADD", {**bounds, **_sum_params(pair, sign)}, target)
-
-
-def _sum_params(pair: Pair, sign: int) -> dict[str, int]:
-    (left_scale, left_zero), (right_scale, right_zero), (scale, zero) = (
-        quantized.per_tensor(tensor, quantized.QUANT)
-        for tensor in (pair.left, pair.right, pair.result)
-    )
-    lift = 15 if pair.left.dtype == "int16" else 20
-    twice_widest = 2 * max(left_scale, right_scale)
-    left = fixed_point.quantize_multiplier(left_scale / twice_widest)
-    right = fixed_point.quantize_multiplier(right_scale / twice_widest)
-    multiplier, shift = fixed_point.quantize_multiplier(twice_widest / ((1 << lift) * scale))
-    if shift > 0:
-        raise Unsupported(f"output scale {scale}: too small beside {twice_widest / 2}")
-    return {
-        **rescaling("left", *left, left_zero, 1 << lift),
-        **rescaling("right", *right, right_zero, sign * (1 << lift)),
-        "output_multiplier": multiplier,
-        "output_shift": shift,
-        "output_zero": zero,
-    }
-
-
-def _pot_shifts(pair: Pair) -> dict[str, int] | None:
-    """Return the right shifts of the inputs; None where a scale is no power of two."""
-    logs = []
-    for tensor in (pair.left, pair.right, pair.result):
-        scale, _ = quantized.per_tensor(tensor, ("int16",))
-        exact = np.log2(np.float32(scale), dtype=np.float32)
-        whole = round(float(exact))
-        if not abs(float(exact) - whole) < 1e-3:
-            return None
-        logs.append(whole)
-    left, right = logs[2] - logs[0], logs[2] - logs[1]
-    if min(left, right) < 0 or (left and right):
-        raise Unsupported(f"int16 shifts by {left} and {right}: one must be 0, none to the left")
-    if max(left, right) > 31:
-        raise Unsupported(f"int16 shifts by {left} and {right}: more than 31")
-    if not pair.left.shape == pair.right.shape:
-        raise Unsupported("int16 of scales that are powers of two: only equal shapes")
-    return {"left_shift": left, "right_shift": right}

@@ -7,11 +7,10 @@ of 64 work-items always takes 64 items a tile. A CPU's groups of one work-item t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from delegate.graph.ir import Tensor
-from delegate.launch import Launch, Params
+from delegate.launch import Defines, Launch, Params
 from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
 
@@ -92,7 +91,7 @@ def launch_over(
     kernel: str,
     tiling: Tiling,
     params: Params,
-    defines: Mapping[str, int | str] | None = None,
+    defines: Defines | None = None,
 ) -> Launch:
     """Return the launch of a kernel over tiles of items.
 
