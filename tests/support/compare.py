@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate import DeviceInfo, Graph, OpenCLDelegate, read_model
+from tests.support.opencl import PROFILE
 from tflite_opencl.common.runtime import find_runtime
 
 RUNTIME = find_runtime()
-# A whole run of the tests may keep another device's limits: TEST_DEVICE_PROFILE=v3d
-_OPTIONS = {"tune": "off", "device_profile": os.environ.get("TEST_DEVICE_PROFILE") or None}
+_OPTIONS = {"tune": "off", "device_profile": PROFILE}
 Arrays = list[NDArray[Any]]
 Bounds = list[NDArray[np.float64]]
 

@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+import os
+from functools import cache
+
 import pyopencl as cl
 from pyopencl import _cl
 
-from delegate import DeviceInfo
+from delegate import DeviceInfo, read_device_profile
 from delegate.isa import BY_NAME, COMMAND_BUFFER
+from delegate.runtime.context import Context, shared_context
 from delegate.runtime.device import Device
 from delegate.self_tests import PASSED, feature_test
 
@@ -23,3 +27,30 @@ def records(device: DeviceInfo) -> bool:
     if "cl_khr_command_buffer" not in opened.cl_device.extensions.split():
         return False
     return feature_test(opened, BY_NAME[COMMAND_BUFFER]) == PASSED
+
+
+# A whole run of the tests may keep another device's limits: TEST_DEVICE_PROFILE=v3d
+PROFILE = os.environ.get("TEST_DEVICE_PROFILE") or None
+# PoCL takes 2 MB of memory for each.
+MOST_PROGRAMS = 250
+_held: dict[DeviceInfo, Context] = {}
+
+
+def hold_context(device: DeviceInfo) -> None:
+    """Keep the context that delegates share open between tests, with the programs built in it.
+
+    Else it would go with each test's delegate, and PoCL would compile its programs again for the
+    next one.
+    """
+    opened = _opened(device)
+    # Another one than before where an error ended the sharing of that.
+    context = shared_context(opened.cl_device, opened.identity)
+    if len(context.programs) > MOST_PROGRAMS:
+        context.programs.clear()
+    _held[device] = context
+
+
+@cache
+def _opened(device: DeviceInfo) -> Device:
+    profile = None if PROFILE is None else read_device_profile(PROFILE)
+    return Device(device, profile=profile, shares_context=True)
