@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 
 from delegate.engine import Engine
 from delegate.errors import DelegateError, DeviceError, Unsupported
-from delegate.graph.fold import fold
 from delegate.graph.ir import Graph, Tensor
-from delegate.graph.limits import with_limits
+from delegate.graph.known import known
 from delegate.graph.partition import Partition, partition_of
 from delegate.profiles import read_device_profile
 from delegate.runtime.device import DeviceInfo
@@ -87,7 +86,7 @@ class Model:
         """
         if batch < 1:
             raise ValueError(f"a batch of {batch}: at least one picture must be run")
-        graph = with_limits(fold(read_model(model)))
+        graph = known(read_model(model))
         profile = None if device_profile is None else read_device_profile(device_profile)
         self._engine = Engine(device, tune, exclude_isa, False, profile, own_context)
         target = self._engine.target(installed_rules())

@@ -39,7 +39,8 @@ LAYERS = {
     "tune": "cache errors graph launch",
     "engine": "compiler errors graph isa launch probe profiles runtime target tune",
     "options": "tune",
-    "opencl_delegate": "engine errors graph launch options profiles runtime target tflite",
+    "claim": "engine errors graph launch options runtime target tflite",
+    "opencl_delegate": "claim engine errors graph launch options profiles runtime target tflite",
     "model": "engine errors graph launch profiles runtime target tflite",
     "__init__": "cache errors graph launch model opencl_delegate options probe profiles runtime "
     "tflite",

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from delegate.graph.ir import Graph, Node, Tensor
@@ -21,6 +21,11 @@ class Partition:
     nodes: tuple[Node, ...]  # in execution order
     inputs: tuple[Tensor, ...]  # computed outside and read inside, by tensor index
     outputs: tuple[Tensor, ...]  # computed inside and read outside, by tensor index
+
+    @property
+    def indices(self) -> tuple[int, ...]:
+        """The nodes' indices."""
+        return tuple(node.index for node in self.nodes)
 
 
 def partitions(graph: Graph, claimed: Collection[int]) -> tuple[Partition, ...]:
@@ -74,7 +79,7 @@ def partition_of(graph: Graph, members: Collection[int]) -> Partition:
 # Multiplications: what a CPU does in less time than a partition takes to be called, to get its
 # inputs and to be waited for. See ARCHITECTURE.md for how it was measured.
 LEAST_WORK = 1 << 20
-_ELEMENT = 16  # what an element costs that is read, or computed, beside its multiplications
+_ELEMENT = 16  # cost of reading or writing one element, in multiplications
 
 
 def work(partition: Partition) -> int:
@@ -94,6 +99,26 @@ def work(partition: Partition) -> int:
         channels = result.shape[-1] if result.shape else 1
         total += math.prod(result.shape) * (max(weights, default=0) // max(channels, 1))
     return total
+
+
+def too_small_or_too_many(
+    graph: Graph, groups: Sequence[Partition], least_nodes: int, most_groups: int
+) -> tuple[Partition, str] | None:
+    """Return the first partition to leave to the CPU, and why; None where all may stay.
+
+    `least_nodes`: of a partition; 0: it must cost a CPU LEAST_WORK, unless it is the whole graph.
+    `most_groups`: 0 = no limit; beyond it the smallest is left.
+    """
+    for group in groups:
+        nodes = len(group.nodes)
+        if nodes < least_nodes:
+            return group, f"a partition of {nodes}: min_nodes_per_partition is {least_nodes}"
+        if least_nodes == 0 and nodes < len(graph.nodes) and work(group) < LEAST_WORK:
+            return group, f"a partition of {nodes} that costs a CPU less than the detour"
+    if 0 < most_groups < len(groups):
+        smallest = min(groups, key=lambda group: len(group.nodes))
+        return smallest, f"{len(groups)} partitions: max_delegated_partitions is {most_groups}"
+    return None
 
 
 def _may_be_sizes(tensor: Tensor | None) -> bool:

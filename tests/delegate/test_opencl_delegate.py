@@ -509,7 +509,7 @@ for number in range(1, 201):
     if number in (40, 200):
         print(resident_kib(), len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task")))
 kinds = Counter(type(thing).__name__ for thing in gc.get_objects())
-print(*(kinds[name] for name in ("Executor", "_Claim", "_PartitionKernel", "Graph", "Buffer")))
+print(*(kinds[name] for name in ("Executor", "Claim", "PartitionKernel", "Graph", "Buffer")))
 """
     early, late, objects = (
         tuple(map(int, line.split()))

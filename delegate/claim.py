@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One interpreter's graph: its verdicts, its groups, an executor and a kernel for each group."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.engine import Engine
+from delegate.errors import DeviceError, Unsupported
+from delegate.graph.ir import Graph
+from delegate.graph.known import known
+from delegate.graph.partition import (
+    Partition,
+    partition_of,
+    partitions,
+    too_small_or_too_many,
+)
+from delegate.graph.verdict import Verdict
+from delegate.launch import NodeAlternatives
+from delegate.options import Options
+from delegate.runtime.executor import Executor, LaunchTime
+from delegate.target import Target
+from delegate.tflite.callbacks import Shapes
+
+_log = logging.getLogger("delegate")
+
+
+class Claim:
+    """What was judged and built for one interpreter's graph at its present shapes.
+
+    It does not know the delegate: C's callbacks reach it, and must not keep the delegate alive.
+    """
+
+    def __init__(
+        self, file: Graph, shapes: Shapes, target: Target, engine: Engine, options: Options
+    ) -> None:
+        """`file`: the graph as it was read; `graph` is the same with what is known at `shapes`."""
+        self._file = file
+        self._shapes = shapes
+        self.graph = known(file, shapes)
+        self._target = target
+        self._engine = engine
+        self._options = options
+        self._executors: dict[tuple[int, ...], Executor] = {}
+        self._taken: set[int] = set()
+        self.verdicts: list[Verdict] = []
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether TFLite has put every claimed node into a group."""
+        return self._claimed() <= self._taken
+
+    def judge(self, present: Collection[int]) -> None:
+        """Fill `verdicts`, and an executor for each partition they lead to."""
+        self.verdicts = self._engine.verdicts(
+            self.graph, self._target, (*self._options.exclude_ops,)
+        )
+        self._refuse(
+            [index for index in range(len(self.graph.nodes)) if index not in present],
+            "another delegate took it",
+        )
+        while True:
+            groups = partitions(self.graph, self._claimed())
+            dropped = self._is_left(groups) or self._do_not_fit(groups)
+            if not dropped:
+                return
+
+    def take(self, nodes: tuple[int, ...]) -> PartitionKernel:
+        """Return the kernel of TFLite's group, whose executor is ready if it was foreseen."""
+        group = partition_of(self.graph, nodes)
+        self._taken.update(nodes)
+        executor = self._executors.pop(group.indices, None)
+        return PartitionKernel(self, group, executor)
+
+    def executor(self, partition: Partition) -> Executor:
+        """Compile a partition and take its memory; raises Unsupported or DeviceError."""
+        return self._engine.executor(partition, self._target)
+
+    def repartition(self, partition: Partition, shapes: Shapes) -> Partition:
+        """Return the same nodes at other shapes."""
+        # TFLite prepares every partition once more at the shapes that were just judged.
+        graph = self.graph if shapes == self._shapes else known(self._file, shapes)
+        return partition_of(graph, partition.indices)
+
+    def close(self) -> None:
+        """Release executors no kernel has taken over."""
+        for executor in self._executors.values():
+            executor.close()
+        self._executors.clear()
+
+    def _claimed(self) -> set[int]:
+        return {verdict.node for verdict in self.verdicts if verdict.is_taken}
+
+    def _refuse(self, nodes: Collection[int], why: str) -> None:
+        self.verdicts = [
+            each.refused(why) if each.node in nodes else each for each in self.verdicts
+        ]
+
+    def _is_left(self, groups: Sequence[Partition]) -> bool:
+        """Leave the first group to the CPU that the options say so of; whether there was one."""
+        options = self._options
+        left = too_small_or_too_many(
+            self.graph, groups, options.min_nodes_per_partition, options.max_delegated_partitions
+        )
+        if left is not None:
+            group, why = left
+            self._refuse(group.indices, why)
+        return left is not None
+
+    def _do_not_fit(self, groups: Sequence[Partition]) -> bool:
+        for group in groups:
+            if group.indices in self._executors:
+                continue
+            try:
+                self._executors[group.indices] = self.executor(group)
+            except (DeviceError, Unsupported) as error:
+                _log.warning("%d nodes go to the CPU: %s", len(group.nodes), error)
+                self._refuse(group.indices, str(error))
+                return True
+        for nodes in set(self._executors) - {group.indices for group in groups}:
+            self._executors.pop(nodes).close()
+        return False
+
+
+class PartitionKernel:
+    """A partition in TFLite's hands."""
+
+    def __init__(self, claim: Claim, partition: Partition, executor: Executor | None) -> None:
+        self._claim = claim
+        self._partition = partition
+        self._executor = executor
+        self._closed = False
+        self.inputs: Sequence[int] = [tensor.index for tensor in partition.inputs]
+        self.outputs: Sequence[int] = [tensor.index for tensor in partition.outputs]
+
+    def prepare(self, shapes: Shapes) -> Shapes:
+        """Compile again where a shape is not the one this was built for; return the outputs'."""
+        current = self._claim.repartition(self._partition, shapes)
+        same = all(
+            was.shape == now.shape
+            for old, new in zip(self._partition.nodes, current.nodes, strict=True)
+            for was, now in zip(old.outputs, new.outputs, strict=True)
+        ) and all(
+            was.shape == now.shape
+            for was, now in zip(self._partition.inputs, current.inputs, strict=True)
+        )
+        if self._closed:
+            raise DeviceError("the delegate was closed")
+        if self._executor is None or not same:
+            if self._executor is not None:
+                self._executor.close()
+            self._executor, self._partition = None, current
+            self._executor = self._claim.executor(current)
+        return {tensor.index: tensor.shape for tensor in self._partition.outputs}
+
+    def invoke(
+        self, inputs: Sequence[NDArray[np.uint8]], outputs: Sequence[NDArray[np.uint8]]
+    ) -> None:
+        """Run the partition once."""
+        if self._executor is None:  # TFLite does not run what it could not prepare
+            raise DeviceError("the delegate was closed")
+        self._executor.run(inputs, outputs)
+
+    def alternatives(self) -> list[NodeAlternatives]:
+        """Return the alternatives of the nodes, in execution order."""
+        return [
+            NodeAlternatives(step.node_index, step.op, step.names, step.alternative.name)
+            for step in (() if self._executor is None else self._executor.program.steps)
+        ]
+
+    def profile(self) -> list[LaunchTime]:
+        """Return the last run's launches."""
+        return [] if self._executor is None else self._executor.profile()
+
+    def close(self) -> None:
+        """Give the device memory back."""
+        self._closed = True
+        if self._executor is not None:
+            self._executor.close()
+            self._executor = None
