@@ -20,8 +20,9 @@ from delegate_test import coverage, expectations, flags, page, reduce, reports
 from delegate_test.build import Case
 from delegate_test.flags import Settings, UsageError
 from delegate_test.outcome import NOT_DELEGATED, PASS, SKIP, Result
+from delegate_test.process import CannotRun
 from delegate_test.results import Folder, Report, ResultsError, Row, write_whole
-from delegate_test.runner import CannotRun, Workers
+from delegate_test.runner import Workers
 from delegate_test.selection import NoCases, item_of, select
 from tflite_opencl.common.environment import prepare_environment
 
@@ -153,6 +154,7 @@ def _described(settings: Settings) -> dict[str, Any]:
         "device": settings.device,
         "runtime": settings.runtime,
         "tolerance": "teflon" if settings.tolerance is None else settings.tolerance,
+        "alternatives": settings.alternatives or None,  # as in folders that know of none
     }
 
 
@@ -174,6 +176,7 @@ def _workers(settings: Settings, ready: Callable[[str, str], None]) -> Workers:
         settings.tolerance,
         settings.timeout,
         ready,
+        settings.alternatives,
     )
 
 

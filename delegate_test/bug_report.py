@@ -36,7 +36,8 @@ def _script(result: Result, workers: Workers, runtime: Runtime, inputs: int) -> 
     spec, options = workers.delegate, workers.options
     model = "'reduced.tflite'"
     if spec == "opencl":
-        made = f"__import__('delegate').OpenCLDelegate({model}, device={workers.device!r})"
+        named = f", alternative={options['alternative']!r}" if "alternative" in options else ""
+        made = f"__import__('delegate').OpenCLDelegate({model}, device={workers.device!r}{named})"
     elif spec.startswith("python:"):
         where, _, name = spec.removeprefix("python:").partition(":")
         made = (

@@ -33,6 +33,7 @@ class Settings:
     seed: int
     quick: bool
     heavy: bool
+    alternatives: bool
     tolerance: int | None  # quanta; None: Teflon's
     jobs: int
     timeout: float  # seconds a case
@@ -72,6 +73,8 @@ def parse(arguments: Sequence[str]) -> Settings:
         profile = given["device_profile"]
         path = str(Path(profile).resolve()) if profile.endswith(".toml") else profile
         given["delegate_options"] = {**given["delegate_options"], "device_profile": path}
+    if given["alternatives"] and not re.match("opencl$|python:", given["delegate"]):
+        raise UsageError("--alternatives is for --delegate opencl: others do not tell theirs")
     if given["quick"] and given["sample"] is not None:
         raise UsageError("--quick and --sample exclude each other")
     return Settings(**{entry.name: given[entry.name] for entry in fields(Settings)})
@@ -128,6 +131,11 @@ def _cases(add: _Add) -> None:
 
 def _run(add: _Add) -> None:
     add(
+        "--alternatives",
+        action="store_true",
+        help="run each case once for each alternative that opencl has for its nodes",
+    )
+    add(
         "--tolerance",
         type=_tolerance,
         default=0,
@@ -140,7 +148,7 @@ def _run(add: _Add) -> None:
         type=_seconds,
         default=60.0,
         metavar="S",
-        help="seconds a case may take (default: %(default)g)",
+        help="seconds a case may take, or each of its alternatives (default: %(default)g)",
     )
     add(
         "--output",

@@ -19,6 +19,7 @@ class Outcome:
     quanta: float = 0  # the greatest difference, also one that was tolerated
     taken: int = 0  # nodes the delegate ran
     nodes: int = 0
+    alternative: str = ""  # whose result it is, where several ran; the detail begins with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,3 +34,9 @@ class Result:
     taken: int = 0
     nodes: int = 0
     stderr: str = ""  # what the driver wrote meanwhile
+    alternative: str = ""  # as in Outcome
+
+
+def named(alternative: str, detail: str) -> str:
+    """Return a detail that begins with the alternative, if there is one."""
+    return f"{alternative}: {detail}" if alternative else detail

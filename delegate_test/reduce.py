@@ -6,6 +6,7 @@ Fewer nodes, then smaller shapes, then simpler values; each step's candidates sh
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -20,7 +21,8 @@ from delegate_test.build import graph, sizes
 from delegate_test.cases import all_cases
 from delegate_test.oracle import interpreter, invoke
 from delegate_test.outcome import CRASH, FAIL, TIMEOUT, Result
-from delegate_test.runner import Item, Workers
+from delegate_test.process import Item
+from delegate_test.runner import Workers
 from delegate_test.shrink import Candidate
 from delegate_test.values import Arrays, input_sets
 from tflite_opencl.common.runtime import ENVIRONMENT_VARIABLE, Runtime, RuntimeMissing, find_runtime
@@ -52,6 +54,7 @@ def reduce(name: str, workers: Workers, folder: Path) -> Iterator[str]:
     found, result = failing[0]
     yield f"{name}: {result.result}: {result.detail}"
     kind = result.result
+    workers = _of_one_alternative(workers, result)
     if len(whole.nodes) > 1:
         found, words = _fewer_nodes(found, workers, runtime, kind)
         yield words
@@ -74,6 +77,12 @@ def reduce(name: str, workers: Workers, folder: Path) -> Iterator[str]:
         raise ReduceError(f"cannot write {folder}: {error.strerror}") from None
     yield f"{result.result}: {result.detail}"
     yield f"wrote {', '.join(files)} to {folder}"
+
+
+def _of_one_alternative(workers: Workers, result: Result) -> Workers:
+    """Return workers for the alternative that failed alone, where each was run."""
+    named = {"alternative": result.alternative} if result.alternative else {}
+    return dataclasses.replace(workers, alternatives=False, options={**workers.options, **named})
 
 
 def _graph(name: str) -> Graph:

@@ -13,7 +13,7 @@ from delegate_test.build import Case
 from delegate_test.cases import all_cases
 from delegate_test.checks import NOT_REPEATED
 from delegate_test.flags import Settings
-from delegate_test.runner import Item
+from delegate_test.process import Item
 
 QUICK = 250
 _MODEL = "model/"

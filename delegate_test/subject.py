@@ -5,16 +5,28 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from delegate import Graph, OpenCLDelegate, list_devices, read_device_profile
+from delegate import (
+    DelegateError,
+    Graph,
+    NodeAlternatives,
+    OpenCLDelegate,
+    Options,
+    Verdict,
+    list_devices,
+    read_device_profile,
+    write_model,
+)
+from delegate_test.build import one, tensor
 from delegate_test.oracle import interpreter
 from tflite_opencl.common.runtime import Runtime
 
 OPENCL, XNNPACK, PYTHON = "opencl", "xnnpack", "python:"
-OPENCL_OPTIONS = frozenset({"device_profile", "tune"})  # texts, as the command line gives them
+# The options that are texts, as the command line gives them.
+OPENCL_OPTIONS = sorted(each.name for each in fields(Options) if each.type in ("str", "str | None"))
 
 
 class SubjectError(Exception):
@@ -50,8 +62,12 @@ class Opened:
 
     def reasons(self) -> list[str]:
         """Return why nodes stayed on the CPU, where the delegate says."""
-        verdicts = getattr(self.delegate, "verdicts", ())
-        return [f"{op}: {reason}" for _, op, reason in verdicts if reason is not None]
+        verdicts = map(Verdict._make, getattr(self.delegate, "verdicts", ()))
+        return [f"{each.op}: {each.reason}" for each in verdicts if not each.is_taken]
+
+    def alternatives(self) -> list[NodeAlternatives]:
+        """Return the alternatives of the nodes that the delegate runs, where it tells them."""
+        return list(getattr(self.delegate, "alternatives", ()))
 
     def failure(self) -> str:
         """Return what the delegate says of its last failure, "" if nothing."""
@@ -66,6 +82,8 @@ class Subject:
     options: Mapping[str, str]
     device: str | None
     runtime: Runtime
+    alternative: str | None = None  # what nodes take that have it; None: each its first
+    own_context: bool = False  # opencl's: share no context with the others of this process
 
     def open(self, graph: Graph, model: bytes | str, cpu_kernels: str) -> Opened:
         """Return an interpreter with the delegate; what it leaves runs on `cpu_kernels`.
@@ -82,6 +100,16 @@ class Subject:
             words = " ".join(str(error).split()) or "TFLite refuses the delegate"
             raise RuntimeError(f"{said}; {words}" if said else words) from error
 
+    def hold(self) -> Any:
+        """Return what keeps opencl's device open: the context goes with the last that uses it."""
+        if self.spec != OPENCL:
+            return None
+        model = write_model(one("RELU", [tensor((1,))], [tensor((1,))]))
+        try:
+            return self._delegate(model)
+        except (DelegateError, ValueError, OSError):
+            return None  # each case will tell
+
     def describe(self) -> str:
         """Return the name of the device or library, after trying whether it can be used.
 
@@ -92,9 +120,9 @@ class Subject:
         if self.spec == OPENCL:
             devices = list_devices()  # raises NoDeviceError, which the worker reports
             wanted = self.device
-            unknown = sorted(set(self.options) - OPENCL_OPTIONS)
+            unknown = sorted(set(self.options) - set(OPENCL_OPTIONS))
             if unknown:
-                known = ", ".join(sorted(OPENCL_OPTIONS))
+                known = ", ".join(OPENCL_OPTIONS)
                 raise SubjectError(f"--delegate_options {unknown[0]}: opencl has {known}")
             if "device_profile" in self.options:
                 read_device_profile(self.options["device_profile"])
@@ -114,14 +142,22 @@ class Subject:
         if self.spec == OPENCL:
             # Without measuring a run is the same each time; partitions are taken however small.
             options: dict[str, Any] = {
-                "tune": "off", "min_nodes_per_partition": 1, **self.options
-            }  # fmt: skip
-            return OpenCLDelegate(model, device=self.device, **options)
+                "device": self.device,
+                "tune": "off",
+                "min_nodes_per_partition": 1,
+                "own_context": self.own_context,
+                **self._texts(),
+            }
+            return OpenCLDelegate(model, options=Options(**options))
         if self.spec.startswith(PYTHON):
             module, _, name = self.spec.removeprefix(PYTHON).partition(":")
             make = getattr(importlib.import_module(module), name)
-            return make(model, dict(self.options))
+            return make(model, self._texts())
         return self.runtime.load_delegate(self.spec, self.options)
+
+    def _texts(self) -> dict[str, str]:
+        wanted = {} if self.alternative is None else {"alternative": self.alternative}
+        return {**self.options, **wanted}
 
 
 def unsupported_ops(graph: Graph, taken: Sequence[int] | set[int]) -> list[str]:

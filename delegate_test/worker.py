@@ -1,30 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """A child process that runs a batch of cases: a job as JSON on stdin, a line of JSON an event.
 
-Events: ready, start, delegate (from here on it is the delegate's fault), result, fatal.
+Events: ready, start, delegate (from here on it is the delegate's fault), alternative (its name;
+what follows is of it), result, fatal.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import gc
 import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from functools import partial
 from typing import Any, TextIO
 
 import numpy as np
 
 from delegate import DelegateError, Graph, read_model, write_model
+from delegate.child import stdout_kept_apart
 from delegate_test.build import Case
 from delegate_test.cases import all_cases
 from delegate_test.checks import run_check
 from delegate_test.checks.job import Job
 from delegate_test.outcome import FAIL, SKIP, Outcome
 from delegate_test.subject import Subject, SubjectError
+from delegate_test.values import Arrays
 from tflite_opencl.common.runtime import ENVIRONMENT_VARIABLE, RuntimeMissing, find_runtime
 
 
@@ -33,7 +35,7 @@ def main() -> int:
     request = json.loads(sys.stdin.read())
     if request["runtime"]:
         os.environ[ENVIRONMENT_VARIABLE] = request["runtime"]
-    with _stdout_kept_apart() as answer:
+    with stdout_kept_apart() as answer:
         try:
             subject = Subject(
                 request["delegate"], request["options"], request["device"], find_runtime()
@@ -47,37 +49,64 @@ def main() -> int:
         wanted = {item["name"] for item in request["items"]}
         known = {case.name: case for case in all_cases() if case.name in wanted}
         gc.freeze()  # what is there now stays: collecting after each case then takes no time
+        worker = _Worker(answer, subject, request["tolerance"], request["alternatives"])
         for item in request["items"]:
-            _run(answer, subject, item, known.get(item["name"]), request["tolerance"])
+            worker.run(item, known.get(item["name"]))
     return 0
 
 
-def _run(
-    answer: TextIO, subject: Subject, item: dict[str, Any], case: Case | None, tolerance: int | None
-) -> None:
-    name = item["name"]
-    _say(answer, event="start", name=name)
-    begun = time.monotonic()
-    try:
-        graph, model = _model(item, case)
-    except (DelegateError, ValueError, OSError) as error:
-        # A file may be no model; a case of this suite always is one.
-        result = FAIL if case else SKIP
-        outcome = Outcome(result, f"no model: {' '.join(str(error).split())}")
-    else:
-        inputs = None
-        if item.get("inputs"):
-            with np.load(item["inputs"]) as saved:
-                inputs = [[saved[key] for key in sorted(saved.files)]]
-        job = Job(subject, graph, model, tolerance, inputs, lambda: _say(answer, event="delegate"))
+class _Worker:
+    """Runs cases and tells their events."""
+
+    def __init__(
+        self, answer: TextIO, subject: Subject, tolerance: int | None, alternatives: bool
+    ) -> None:
+        self._say, self._subject = partial(_say, answer), subject
+        self._tolerance, self._alternatives = tolerance, alternatives
+        self._held: Any = None
+
+    def run(self, item: dict[str, Any], case: Case | None) -> None:
+        """Run a case, or the model of a file."""
+        name = item["name"]
+        self._say(event="start", name=name)
+        begun = time.monotonic()
         try:
-            outcome = run_check(case.check if case else "values", job)
+            graph, model = _model(item, case)
+        except (DelegateError, ValueError, OSError) as error:
+            # A file may be no model; a case of this suite always is one.
+            result = FAIL if case else SKIP
+            outcome = Outcome(result, f"no model: {' '.join(str(error).split())}")
+        else:
+            outcome = self._checked(case.check if case else "values", graph, model, _inputs(item))
+            gc.collect()
+        took = round(time.monotonic() - begun, 4)
+        self._say(event="result", name=name, seconds=took, **dataclasses.asdict(outcome))
+
+    def _checked(
+        self, check: str, graph: Graph, model: bytes | str, inputs: list[Arrays] | None
+    ) -> Outcome:
+        def alternative(name: str) -> None:
+            self._say(event="alternative", name=name)
+
+        told = alternative if self._alternatives else None
+        job = Job(self._subject, graph, model, self._tolerance, inputs, self._begin, told)
+        try:
+            return run_check(check, job)
         except Exception as error:  # a fault of this suite or of the delegate's Python
-            outcome = Outcome(FAIL, f"{type(error).__name__}: {' '.join(str(error).split())}")
-        del job
-        gc.collect()
-    took = round(time.monotonic() - begun, 4)
-    _say(answer, event="result", name=name, seconds=took, **dataclasses.asdict(outcome))
+            return Outcome(FAIL, f"{type(error).__name__}: {' '.join(str(error).split())}")
+
+    def _begin(self) -> None:
+        """Say that the delegate runs from here on, and open its device for this process's life."""
+        self._say(event="delegate")
+        if self._held is None:
+            self._held = self._subject.hold()
+
+
+def _inputs(item: dict[str, Any]) -> list[Arrays] | None:
+    if not item.get("inputs"):
+        return None
+    with np.load(item["inputs"]) as saved:
+        return [[saved[key] for key in sorted(saved.files)]]
 
 
 def _model(item: dict[str, Any], case: Case | None) -> tuple[Graph, bytes | str]:
@@ -88,15 +117,6 @@ def _model(item: dict[str, Any], case: Case | None) -> tuple[Graph, bytes | str]
         return read_model(path), path
     graph = case.make()
     return graph, write_model(graph)
-
-
-@contextlib.contextmanager
-def _stdout_kept_apart() -> Iterator[TextIO]:
-    """Give a private stdout; what drivers write there goes to stderr."""
-    sys.stdout.flush()
-    with open(os.dup(1), "w", encoding="utf-8") as stream:
-        os.dup2(2, 1)
-        yield stream
 
 
 def _say(answer: TextIO, **event: Any) -> None:

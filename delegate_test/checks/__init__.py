@@ -10,6 +10,7 @@ import dataclasses
 import gc
 from collections.abc import Callable
 
+from delegate_test.checks.alternatives import run_each
 from delegate_test.checks.behaviour import inputs_unchanged, reopen, twice, two_interpreters
 from delegate_test.checks.guards import guard_bytes
 from delegate_test.checks.job import Job, NotDelegated, own_answers
@@ -35,13 +36,26 @@ BEHAVIOURS = tuple(name for name in _CHECKS if name != "values")
 NOT_REPEATED = frozenset({"twice", "reopen_100"})
 
 
+# They are about what an opening leaves behind, a context included.
+_REOPENING = frozenset({"reopen", "reopen_100"})
+
+
 def run_check(check: str, job: Job) -> Outcome:
     """Return what came of a case; only what ends the process escapes."""
     try:
         known = oracle(job.subject.runtime, job.graph, job.model, job.sets)
     except NoOracle as error:
         return Outcome(SKIP, f"TFLite itself does not run it: {error}")
+    if check in _REOPENING:
+        subject = dataclasses.replace(job.subject, own_context=True)
+        job = dataclasses.replace(job, subject=subject)
     job.on_delegate()
+    if job.on_alternative is None:
+        return _run(check, job, known)
+    return run_each(job, lambda each: _run(check, each, known), job.on_alternative)
+
+
+def _run(check: str, job: Job, known: Oracle) -> Outcome:
     count = len(job.graph.nodes)
     try:
         if check != "values":

@@ -25,6 +25,9 @@ class Job:
     tolerance: int | None  # quanta; None: Teflon's
     inputs: Sequence[Arrays] | None  # None: input_sets'
     on_delegate: Callable[[], None]  # told before the delegate is first used
+    # Told which alternative runs next; None: only the first one of each node runs.
+    on_alternative: Callable[[str], None] | None = None
+    on_opened: Callable[[Opened], None] = lambda opened: None  # told of each opening
 
     @property
     def allowed(self) -> int:
@@ -49,6 +52,7 @@ def open_job(job: Job, known: Oracle) -> tuple[Opened, int]:
     Raises: NotDelegated: none. RuntimeError, ValueError: TFLite or the delegate refuses.
     """
     opened = job.subject.open(job.graph, job.model, known.cpu_kernels)
+    job.on_opened(opened)
     taken = opened.taken(job.graph)
     if not taken:
         why = "; ".join(dict.fromkeys(opened.reasons()))

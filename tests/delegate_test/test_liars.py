@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from delegate import DeviceInfo
 from delegate_test.cases import all_cases
 from delegate_test.outcome import Result
 from delegate_test.runner import Workers
@@ -22,11 +24,17 @@ def behaviour(check: str, model: str = "conv", kind: str = "int8") -> str:
     return f"behaviour/{kind}/{check}-{model}"
 
 
-def run(liar: str, names: list[str], timeout: float = 60, **options: str) -> dict[str, Result]:
+def run(
+    liar: str,
+    names: list[str],
+    timeout: float = 60,
+    alternatives: bool = False,
+    **options: str,
+) -> dict[str, Result]:
     """Return the results of these cases by name."""
     known = {case.name: case for case in all_cases()}
     spec = f"python:tests.support.liars:{liar}"
-    workers = Workers(spec, options, None, None, 0, timeout)
+    workers = Workers(spec, options, None, None, 0, timeout, alternatives=alternatives)
     results: dict[str, Result] = {}
     items = [item_of(known[name], None) for name in names]
     workers.run(items, 1, lambda result: results.update({result.name: result}))
@@ -104,3 +112,34 @@ def test_what_passes_when_repeated_is_a_flake(tmp_path: Path) -> None:
 def test_taking_nothing_is_no_pass() -> None:
     result = run("takes_nothing", [CONV])[CONV]
     assert (result.result, result.detail) == ("NotDelegated", "left CONV_2D")
+
+
+@pytest.mark.device
+def test_a_fault_in_one_alternative_is_found_where_each_is_run(device: DeviceInfo) -> None:
+    options = {"device": str(device.index)}
+    assert run("plain_is_wrong", [CONV], **options)[CONV].result == "Pass"
+    found = run("plain_is_wrong", [CONV], alternatives=True, **options)[CONV]
+    assert (found.result, found.alternative) == ("Fail", "plain")
+    assert found.detail.startswith("plain: random inputs: ")
+    right = run("plain_is_wrong", [CONV], alternative="plain", **options)[CONV]
+    assert right.result == "Fail"
+
+
+@pytest.mark.device
+def test_a_result_tells_the_alternatives_that_ran(device: DeviceInfo) -> None:
+    known = {case.name: case for case in all_cases()}
+    names = [CONV, behaviour("twice")]
+    results: dict[str, Result] = {}
+    workers = Workers("opencl", {}, str(device.index), None, 0, 60, alternatives=True)
+    items = [item_of(known[name], None) for name in names]
+    workers.run(items, 1, lambda result: results.update({result.name: result}))
+    assert {name: result.result for name, result in results.items()} == dict.fromkeys(names, "Pass")
+    for result in results.values():
+        assert re.match("alternatives: .+; plain$", result.detail)
+
+
+def test_a_crash_tells_its_alternative() -> None:
+    result = run("dies_in_the_second", [ADD], alternatives=True)[ADD]
+    assert run("dies_in_the_second", [ADD])[ADD].result == "Pass"
+    assert (result.result, result.alternative) == ("Crash", "second")
+    assert result.detail == "second: the process died (SIGSEGV)"

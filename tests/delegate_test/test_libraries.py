@@ -12,7 +12,8 @@ import pytest
 
 from delegate_test.cases import all_cases
 from delegate_test.outcome import Result
-from delegate_test.runner import CannotRun, Workers
+from delegate_test.process import CannotRun
+from delegate_test.runner import Workers
 from delegate_test.selection import item_of
 
 SOURCE = Path(__file__).resolve().parents[1] / "support" / "liar.c"

@@ -207,6 +207,8 @@ def test_a_case_is_reduced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (["--json", "none/x.json"], "there is no such folder"),
         (["--reduce", "no/such/case"], "there is no case no/such/case"),
         (["--delegate", "xnnpack", "--device_profile", "v3d"], "is for --delegate opencl"),
+        (["--delegate", "xnnpack", "--alternatives"], "is for --delegate opencl"),
+        (["--delegate", "libfoo.so", "--alternatives"], "is for --delegate opencl"),
         (["--unknown"], "unrecognized arguments: --unknown"),
     ],
 )

@@ -10,19 +10,23 @@ import os
 import signal
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from delegate import read_model
+from delegate import Node, NodeAlternatives, OpenCLDelegate, ops, read_model
+from delegate.launch import Alternative, Launch
+from delegate.target import Target
 from delegate.tflite.callbacks import Constants, NativeDelegate, PlannedNode, Shapes
 from tflite_opencl.common.runtime import find_runtime
 
 Bytes = NDArray[np.uint8]
 
 _leaked: list[Any] = []
+_lower = ops.lower
 
 
 class PassThrough:
@@ -196,6 +200,18 @@ class takes_nothing(PassThrough):
         return []
 
 
+class dies_in_the_second(PassThrough):
+    """Says that each node has two alternatives; the second one ends the process."""
+
+    @property
+    def alternatives(self) -> list[NodeAlternatives]:
+        taken = self.options.get("alternative", "first")
+        return [NodeAlternatives(0, "ADD", ("first", "second"), taken)]
+
+    def kernel(self) -> type[Kernel]:
+        return _Crash if self.alternatives[0].taken == "second" else Kernel
+
+
 class refuses(PassThrough):
     """Fails when it is asked."""
 
@@ -219,6 +235,29 @@ stale_pointers = _liar(_StalePointers)
 nothing = _liar(_Nothing)
 differs = _liar(_Differs)
 shared = _liar(_Shared)
+
+
+def plain_is_wrong(model: bytes, options: dict[str, str]) -> OpenCLDelegate | None:
+    """Return our own delegate with a fault in each node's alternative "plain" alone."""
+
+    def spoiled(launch: Launch) -> Launch:
+        zero = launch.params["output_zero"]
+        assert isinstance(zero, int)
+        return replace(launch, params={**launch.params, "output_zero": zero + 1})
+
+    def with_a_fault(node: Node, target: Target) -> tuple[Alternative, ...]:
+        return tuple(
+            replace(each, launches=tuple(map(spoiled, each.launches)))
+            if each.name == "plain" else each
+            for each in _lower(node, target)
+        )  # fmt: skip
+
+    if not model:  # the suite asks whether there is such a delegate
+        return None
+    given: dict[str, Any] = {"tune": "off", "min_nodes_per_partition": 1, **options}
+    # A worker is a process of its own, which has this one delegate.
+    ops.lower = with_a_fault
+    return OpenCLDelegate(model, **given)
 
 
 def flaky(model: bytes, options: dict[str, str]) -> PassThrough:
