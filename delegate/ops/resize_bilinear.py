@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Constant, Launch
+from delegate.launch import Alternative, Constant, Defines, Launch, Params
 from delegate.ops._checks.resize import Resize, resize_of
-from delegate.ops._launches.tiles import HALF_ROUNDS, by_work, lanes_of
+from delegate.ops._launches.resize import over_runs
+from delegate.ops._launches.tiles import lanes_of, widest_lanes
 from delegate.ops._launches.types import ELEM
 from delegate.ops._registry import lowers
 from delegate.target import Target
@@ -36,64 +37,43 @@ def lower_resize_bilinear(node: Node, target: Target) -> tuple[Alternative, ...]
     resize = resize_of(node, _TYPES)
     if resize.align_corners and resize.half_pixel_centers:
         raise Unsupported("align_corners and half_pixel_centers: only one of them")
-    batch, in_h, in_w, depth = resize.source.shape
-    _, out_h, out_w, _ = resize.result.shape
+    return alternatives(resize, target)
+
+
+def alternatives(resize: Resize, target: Target) -> tuple[Alternative, ...]:
+    """Return the launches over vectors of channels that this resizing allows, then the plain one.
+
+    Raises:
+        Unsupported: a place outside of the input.
+    """
     rows, columns = (_places(resize, axis) for axis in (1, 2))
-    is_float = resize.source.dtype in ("uint8", "float32")
-    defines: dict[str, int | str] = {
-        "ELEM": ELEM[resize.source.dtype],
-        "IS_FLOAT": int(is_float),
-        "IS_SHORT": 0,
-    }
-
-    def alternative(name: str, lanes: int, is_short: bool) -> Alternative:
-        run = min(out_w, 4 if target.group_items > 1 else 2048)
-        segments = -(-out_w // run)
-        blocks = -(-depth // lanes)
-        items = batch * out_h * segments * blocks
-        tiling = by_work(items, 4 * run, target, HALF_ROUNDS // run)
-        launch = Launch(
-            "resize_bilinear",
-            "resize_bilinear",
-            tiles=tiling.tiles,
-            group_items=tiling.group_items,
-            params={
-                "input": resize.source,
-                "output": resize.result,
-                "rows": _table(resize, 1, in_w * depth, is_short),
-                "columns": _table(resize, 2, depth, is_short),
-                "in_pixels": in_h * in_w,
-                "out_h": out_h,
-                "out_w": out_w,
-                "depth": depth,
-                "run": run,
-                "segments": segments,
-                "blocks": blocks,
-                "items": items,
-                "tile_items": tiling.tile_items,
-            },
-            reads=(resize.source,),
-            writes=(resize.result,),
-            defines=defines
-            | {"LANES": lanes}
-            | ({"IS_SHORT": 1, "IS_FLOAT": 0} if is_short else {}),
-        )
-        return Alternative(name, (launch,))
-
+    depth = resize.source.shape[3]
     found = []
     is_exact = all(_is_in_parts(weights) for _, weights in (rows, columns))
     if resize.source.dtype in ("uint8", "int8") and is_exact and target.group_items == 1:
-        lanes = _lanes(depth, 2 * target.vector_width)
+        lanes = widest_lanes(depth, 2 * target.vector_width)
         if lanes:
-            found.append(alternative(f"short {lanes}", lanes, True))
+            found.append(Alternative(f"short {lanes}", (_launch(resize, lanes, True, target),)))
     lanes = lanes_of(depth, target)
     if lanes:
-        found.append(alternative(f"vector {lanes}", lanes, False))
-    return (*found, alternative("plain", 1, False))
+        found.append(Alternative(f"vector {lanes}", (_launch(resize, lanes, False, target),)))
+    return (*found, Alternative("plain", (_launch(resize, 1, False, target),)))
 
 
-def _lanes(channels: int, widest: int) -> int:
-    return max((lanes for lanes in (16, 8, 4) if lanes <= min(widest, channels)), default=0)
+def _launch(resize: Resize, lanes: int, is_short: bool, target: Target) -> Launch:
+    _, in_h, in_w, depth = resize.source.shape
+    params: Params = {
+        "rows": _table(resize, 1, in_w * depth, is_short),
+        "columns": _table(resize, 2, depth, is_short),
+        "in_pixels": in_h * in_w,
+    }
+    defines: Defines = {
+        "ELEM": ELEM[resize.source.dtype],
+        "IS_FLOAT": int(resize.source.dtype in ("uint8", "float32") and not is_short),
+        "IS_SHORT": int(is_short),
+        "LANES": lanes,
+    }
+    return over_runs("resize_bilinear", resize, params, ("depth", depth), lanes, 4, defines, target)
 
 
 def _places(resize: Resize, axis: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:

@@ -7,9 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Constant, Launch
+from delegate.launch import Alternative, Constant, Defines, Launch, Params
 from delegate.ops._checks.resize import Resize, resize_of
-from delegate.ops._launches.tiles import HALF_ROUNDS, by_work
+from delegate.ops._launches.resize import over_runs
+from delegate.ops._launches.tiles import widest_lanes
 from delegate.ops._launches.types import moved_type
 from delegate.ops._registry import lowers
 from delegate.target import Target
@@ -30,53 +31,33 @@ def lower_resize_nearest_neighbor(node: Node, target: Target) -> tuple[Alternati
     """
     newer = _NEWER_TYPES if target.rules.resizes_newer_types else ()
     resize = resize_of(node, (*_TYPES, *newer))
-    batch, in_h, in_w, depth = resize.source.shape
-    _, out_h, out_w, _ = resize.result.shape
-    bytes_an_element = np.dtype(resize.source.dtype).itemsize
+    depth = resize.source.shape[3]
+    plain = _launch(resize, 1, depth, moved_type(resize.source), target)
+    count = depth * np.dtype(resize.source.dtype).itemsize
+    lanes = widest_lanes(count, 4 if target.group_items > 1 else 16)
+    if not lanes:
+        return (Alternative("plain", (plain,)),)
+    vector = _launch(resize, lanes, count, "uchar", target)
+    return (Alternative(f"vector {lanes}", (vector,)), Alternative("plain", (plain,)))
 
-    def alternative(name: str, lanes: int, units: int, elem: str) -> Alternative:
-        run = min(out_w, 4 if target.group_items > 1 else 2048)
-        segments, blocks = -(-out_w // run), -(-units // lanes)
-        items = batch * out_h * segments * blocks
-        tiling = by_work(items, 2 * run, target, HALF_ROUNDS // run)
-        launch = Launch(
-            "resize_nearest_neighbor",
-            "resize_nearest_neighbor",
-            tiles=tiling.tiles,
-            group_items=tiling.group_items,
-            params={
-                "input": resize.source,
-                "output": resize.result,
-                "rows": _table(resize, 1, in_w * units),
-                "columns": _table(resize, 2, units),
-                "in_picture": in_h * in_w * units,
-                "out_h": out_h,
-                "out_w": out_w,
-                "units": units,
-                "run": run,
-                "segments": segments,
-                "blocks": blocks,
-                "items": items,
-                "tile_items": tiling.tile_items,
-            },
-            reads=(resize.source,),
-            writes=(resize.result,),
-            defines={"ELEM": elem, "LANES": lanes},
-        )
-        return Alternative(name, (launch,))
 
-    units = depth * bytes_an_element
-    widest = 4 if target.group_items > 1 else 16
-    lanes = max((n for n in (16, 8, 4) if n <= min(widest, units)), default=0)
-    plain = alternative("plain", 1, depth, moved_type(resize.source))
-    vector = (alternative(f"vector {lanes}", lanes, units, "uchar"),) if lanes else ()
-    return (*vector, plain)
+def _launch(resize: Resize, lanes: int, units: int, elem: str, target: Target) -> Launch:
+    """`units`: of type `elem` that a pixel has."""
+    _, in_h, in_w, _ = resize.source.shape
+    params: Params = {
+        "rows": _table(resize, 1, in_w * units),
+        "columns": _table(resize, 2, units),
+        "in_picture": in_h * in_w * units,
+    }
+    defines: Defines = {"ELEM": elem, "LANES": lanes}
+    op = "resize_nearest_neighbor"
+    return over_runs(op, resize, params, ("units", units), lanes, 2, defines, target)
 
 
 def _table(resize: Resize, axis: int, step: int) -> Constant:
     """An int a row or column of the output: the offset of its own in the input.
 
-    `step`: what lies between neighbours.
+    `step`: units between neighbours.
     """
 
     def pack() -> NDArray[np.int32]:

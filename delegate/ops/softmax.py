@@ -7,18 +7,19 @@ A row a work-item, or a row a work-group.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Constant, Launch
+from delegate.launch import Alternative, Constant, Defines, Params
 from delegate.ops._checks import quantized
 from delegate.ops._checks.node import inputs_of, output_of
 from delegate.ops._checks.shapes import shape_text
 from delegate.ops._launches.activation import ends_of_lines, on_lines
-from delegate.ops._launches.tiles import lanes_of, most_rounds
+from delegate.ops._launches.tiles import lanes_of, launch_over, most_rounds, of_size
 from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers import fixed_point
 from delegate.ops._numbers.float32 import bits
@@ -29,6 +30,16 @@ from delegate.target import Target
 _LEAST_DEPTH = 32
 # Sums of so many int16 exponentials stay within an int32, too.
 _MOST_DEPTH_16 = most_rounds(3, 1 << 14)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """A checked SOFTMAX as its kernels see it."""
+
+    family: str  # the types, as kernels' names have them
+    params: Params
+    defines: Defines
+    table_ints: int  # of local memory, for a table of a row's shares
 
 
 @lowers("SOFTMAX")
@@ -46,6 +57,15 @@ def lower_softmax(node: Node, target: Target) -> tuple[Alternative, ...]:
     Floats are within (c + 8) * 2^-23 of the reference's value, and 2e-38: both round c additions,
     and exp() here is off by up to 2^-22.
     """
+    return alternatives(decode(node), target)
+
+
+def decode(node: Node) -> Rows:
+    """Return what a node computes, checked.
+
+    Raises:
+        Unsupported: see `lower_softmax`.
+    """
     (source,), _ = inputs_of(node.inputs, 1)
     result = output_of(node.outputs)
     widens = source.dtype in quantized.QUANT8 and result.dtype == "int16"
@@ -61,59 +81,52 @@ def lower_softmax(node: Node, target: Target) -> tuple[Alternative, ...]:
     if not isinstance(beta, float | int):
         raise Unsupported(f"beta is {beta!r}: a number is needed")
     depth = source.shape[-1]
-    rows = math.prod(source.shape) // depth
-    common: dict[str, int | Tensor | Constant] = {
+    common: Params = {
         "input": source,
         "output": result,
-        "rows": rows,
+        "rows": math.prod(source.shape) // depth,
         "depth": depth,
     }
-    defines: dict[str, int | str] = {}
     if source.dtype == "float32":
         if not 0 <= beta < math.inf:
             raise Unsupported(f"beta {beta}: it must be finite and not negative")
-        family, table_ints = "float", 0
-        common["beta"] = bits(beta)
-    elif source.dtype == "int16":
-        family, table_ints = "quant16", 0
-        common |= _quant16_params(source, result, beta)
-    else:
-        family, table_ints = "quant8", 256
-        common |= _quant8_params(source, result, beta)
-        defines = {"ELEM": ELEM[source.dtype], "OUT": ELEM[result.dtype]}
-    plain = Launch(
+        return Rows("float", common | {"beta": bits(beta)}, {}, 0)
+    if source.dtype == "int16":
+        return Rows("quant16", common | _quant16_params(source, result, beta), {}, 0)
+    types: Defines = {"ELEM": ELEM[source.dtype], "OUT": ELEM[result.dtype]}
+    return Rows("quant8", common | _quant8_params(source, result, beta), types, 256)
+
+
+def alternatives(softmax: Rows, target: Target) -> tuple[Alternative, ...]:
+    """Return the launch of a row a work-group, if rows are long enough, then the plain one."""
+    depth, rows = softmax.params["depth"], softmax.params["rows"]
+    assert isinstance(depth, int)
+    assert isinstance(rows, int)
+    family = softmax.family
+    plain = launch_over(
         "softmax",
         f"softmax_{family}",
-        tiles=-(-rows // target.group_items),
-        group_items=target.group_items,
-        params=common | {"tile_items": target.group_items},
-        reads=(source,),
-        writes=(result,),
-        defines=defines,
+        of_size(rows, 1, target),
+        softmax.params,
+        softmax.defines,
     )
-    plain_last = (Alternative("plain", (plain,)),)
     lanes = lanes_of(depth, target, 16 if family == "float" else 8)
     if depth < _LEAST_DEPTH or lanes == 0 or family == "quant16":
-        return plain_last
-    defines = defines | {"LANES": lanes, "ALONE": int(target.group_items == 1)}
+        return (Alternative("plain", (plain,)),)
+    defines = softmax.defines | {"LANES": lanes, "ALONE": int(target.group_items == 1)}
     if target.group_items > 1:
-        defines["SCRATCH_INTS"] = table_ints + target.group_items
-    row = Launch(
-        "softmax",
-        f"softmax_row_{family}",
+        defines["SCRATCH_INTS"] = softmax.table_ints + target.group_items
+    row = replace(
+        plain,
+        kernel=f"softmax_row_{family}",
         tiles=rows,
-        group_items=target.group_items,
-        params=common,
-        reads=(source,),
-        writes=(result,),
+        params=softmax.params,
         defines=defines,
     )
-    return (Alternative(f"row {lanes}", (row,)), *plain_last)
+    return (Alternative(f"row {lanes}", (row,)), Alternative("plain", (plain,)))
 
 
-def _quant8_params(
-    source: Tensor, result: Tensor, beta: float
-) -> dict[str, int | Tensor | Constant]:
+def _quant8_params(source: Tensor, result: Tensor, beta: float) -> Params:
     """Return the table of exponentials and the output's range."""
     in_scale, _ = quantized.per_tensor(source)
     limits = np.iinfo(result.dtype)
@@ -141,9 +154,7 @@ def _quant8_params(
     }
 
 
-def _quant16_params(
-    source: Tensor, result: Tensor, beta: float
-) -> dict[str, int | Tensor | Constant]:
+def _quant16_params(source: Tensor, result: Tensor, beta: float) -> Params:
     """Return the exponentials of all distances, and the lines that stand for 1 / (1 + x)."""
     in_scale, _ = quantized.per_tensor(source, quantized.QUANT)
     _require_output(result, 2.0**-15, 0)

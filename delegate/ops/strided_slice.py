@@ -1,17 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""STRIDED_SLICE: every so manieth element of a box, forwards or backwards; only bytes move."""
+"""STRIDED_SLICE: every n-th element of a box, forwards or backwards; only bytes move."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from delegate.errors import Unsupported
-from delegate.graph.ir import Node
+from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative
 from delegate.ops._checks.indices import vector_of
 from delegate.ops._checks.node import inputs_of, integer, output_of
 from delegate.ops._checks.shapes import shape_text
 from delegate.ops._launches.copy import Box, Move, moved, require_shape, require_types, steps_of
+from delegate.ops._numbers.integers import ceil_div
 from delegate.ops._registry import lowers
 from delegate.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """What a node says of the dimensions: an entry is a begin, an end and a stride, by position."""
+
+    begins: list[int]
+    ends: list[int]
+    strides: list[int]
+    masks: dict[str, int]
+    is_offset: bool  # ends count from the begins
+
+    def marks(self, name: str, position: int) -> bool:
+        """Tell if a mask has the bit of an entry."""
+        return bool(self.masks[name] >> position & 1)
 
 
 @lowers("STRIDED_SLICE")
@@ -31,72 +49,85 @@ def lower_strided_slice(node: Node, target: Target) -> tuple[Alternative, ...]:
         name: integer(node.options, f"{name}_mask", 0)
         for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
     }
+    entries = Entries(begins, ends, strides, masks, bool(node.options.get("offset")))
+    return moved([_move(source, result, entries)], target)
 
-    def marked(name: str, position: int) -> bool:
-        return bool(masks[name] >> position & 1)
 
-    # As TFLite counts: an ellipsis stands for one dimension at least, which pushes later entries
-    # off the end where there is nothing for it.
-    count = len(begins)
-    rank = len(source.shape)
-    added = sum(marked("new_axis", i) and not marked("ellipsis", i) for i in range(count))
-    entries: list[int | None] = []  # of each dimension, None for one that is taken as a whole
-    for i in range(count):
-        if marked("ellipsis", i):
-            if None in entries:
-                raise Unsupported("two ellipses: at most one")
-            entries += [None] * max(1, rank + added - count + 1)
-        else:
-            entries.append(i)
-    if count > rank + added and None not in entries:
-        raise Unsupported(f"{count} entries for {shape_text(source)}: too many")
-    entries = (entries + [None] * (rank + added))[: rank + added]
-    # TFLite crashes on some of these.
-    if node.options.get("offset") and (any(masks.values()) or None in entries or min(strides) < 1):
-        raise Unsupported("ends as offsets: only for all dimensions, forwards and without masks")
-    in_steps = steps_of(source.shape)
+def _move(source: Tensor, result: Tensor, entries: Entries) -> Move:
+    rank, in_steps = len(source.shape), steps_of(source.shape)
     shape: list[int] = []
     taken: list[tuple[int, int]] = []  # size and step of each dimension of the input
     start = 0
-    for entry in entries:
-        if entry is not None and marked("new_axis", entry):
+    for entry in _order(source, entries):
+        if entry is not None and entries.marks("new_axis", entry):
             shape.append(1)
             continue
         axis = len(taken)
         if axis == rank:
-            raise Unsupported(f"{count} entries for {shape_text(source)}: too many")
-        size = source.shape[axis]
+            raise Unsupported(f"{len(entries.begins)} entries for {shape_text(source)}: too many")
         if entry is None:
-            begin, number, stride = 0, size, 1
+            begin, number, stride = 0, source.shape[axis], 1
         else:
-            stride = strides[entry]
-            begin, end = begins[entry], ends[entry]
-            if stride == 0:
-                raise Unsupported("a stride of 0")
-            low, high = (0, size) if stride > 0 else (-1, size - 1)
-            if marked("begin", entry):
-                begin = 0 if stride > 0 else size - 1
-            begin += size if begin < 0 else 0
-            if marked("shrink_axis", entry):
-                if not 0 <= begin < size or stride < 0:
-                    raise Unsupported(
-                        f"element {begins[entry]} by {stride} of {size}: none is there"
-                    )
-                number = 1
-            else:
-                begin = min(max(begin, low), high)
-                if marked("end", entry):
-                    end = high if stride > 0 else low
-                elif node.options.get("offset"):
-                    if not begin <= (end := begin + end) <= size:
-                        raise Unsupported(f"elements {begin} to {end} of {size}: not all are there")
-                elif end < 0:
-                    end += size
-                number = max(0, -((begin - min(max(end, low), high)) // stride))
-        if entry is None or not marked("shrink_axis", entry):
+            begin, number = _part(source.shape[axis], entries, entry)
+            stride = entries.strides[entry]
+        if entry is None or not entries.marks("shrink_axis", entry):
             shape.append(number)
         start += begin * in_steps[axis]
         taken.append((number, stride * in_steps[axis]))
     require_shape(result, shape)
     sizes, steps = tuple(size for size, _ in taken), tuple(step for _, step in taken)
-    return moved([Move(source, result, Box(sizes, steps, steps_of(sizes), start))], target)
+    return Move(source, result, Box(sizes, steps, steps_of(sizes), start))
+
+
+def _order(source: Tensor, entries: Entries) -> list[int | None]:
+    """Return the entry of each dimension, new ones included; None takes a dimension as a whole.
+
+    As in TFLite, an ellipsis stands for at least one dimension. Where none is left for it, it
+    pushes later entries off the end.
+    """
+    count, rank = len(entries.begins), len(source.shape)
+    added = sum(
+        entries.marks("new_axis", i) and not entries.marks("ellipsis", i) for i in range(count)
+    )
+    order: list[int | None] = []
+    for i in range(count):
+        if entries.marks("ellipsis", i):
+            if None in order:
+                raise Unsupported("two ellipses: at most one")
+            order += [None] * max(1, rank + added - count + 1)
+        else:
+            order.append(i)
+    if count > rank + added and None not in order:
+        raise Unsupported(f"{count} entries for {shape_text(source)}: too many")
+    order = (order + [None] * (rank + added))[: rank + added]
+    # TFLite crashes on some of these.
+    has_more = any(entries.masks.values()) or None in order
+    if entries.is_offset and (has_more or min(entries.strides) < 1):
+        raise Unsupported("ends as offsets: only for all dimensions, forwards and without masks")
+    return order
+
+
+def _part(size: int, entries: Entries, entry: int) -> tuple[int, int]:
+    """Return the first element that an entry takes of a dimension, and how many."""
+    stride, begin, end = entries.strides[entry], entries.begins[entry], entries.ends[entry]
+    if stride == 0:
+        raise Unsupported("a stride of 0")
+    low, high = (0, size) if stride > 0 else (-1, size - 1)
+    if entries.marks("begin", entry):
+        begin = 0 if stride > 0 else size - 1
+    begin += size if begin < 0 else 0
+    if entries.marks("shrink_axis", entry):
+        if not 0 <= begin < size or stride < 0:
+            raise Unsupported(
+                f"element {entries.begins[entry]} by {stride} of {size}: none is there"
+            )
+        return begin, 1
+    begin = min(max(begin, low), high)
+    if entries.marks("end", entry):
+        end = high if stride > 0 else low
+    elif entries.is_offset:
+        if not begin <= (end := begin + end) <= size:
+            raise Unsupported(f"elements {begin} to {end} of {size}: not all are there")
+    elif end < 0:
+        end += size
+    return begin, max(0, ceil_div(min(max(end, low), high) - begin, stride))

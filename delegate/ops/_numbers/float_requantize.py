@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """When one float multiplication and addition requantise exactly as TFLite's fixed point does.
 
-Numbers only: no kernel, no node. A channel without such a form keeps the fixed-point one.
+A channel without such a form keeps the fixed-point one.
 """
 
 from __future__ import annotations
@@ -64,16 +64,13 @@ def float_rescale(
     with their results about 0.
 
     Shapes:
-        scaling (2, channels): multipliers and shifts of `_quantize`; sums: those that occur, by
+        scaling (2, channels): multipliers and shifts of fixed_point.py; sums: those that occur, by
         default all of int32 -> (channels,) each
     """
     multiplier, shift = scaling.astype(np.int64)
     right = np.maximum(-shift, 0)
     channels = multiplier.size
-    low, high = np.full(channels, _INT32.min), np.full(channels, _INT32.max)
-    if sums is not None:  # beyond int32 they wrap, and may be any
-        fits = (sums[0] >= _INT32.min) & (sums[1] <= _INT32.max)
-        low, high = np.where(fits, sums[0], low), np.where(fits, sums[1], high)
+    low, high = _that_occur(sums, channels)
     down = 0 if centre is not None else max(0, zero_point - clamp[0])
     up = max(0, clamp[1] - zero_point)
     lowest, highest = (_fixed(s, multiplier, right, single_rounding) for s in (low, high))
@@ -87,14 +84,7 @@ def float_rescale(
     exception = np.full((2, channels), _INT32.min, np.int64)
     todo = np.flatnonzero(~exact & (shift <= 0) & (shift >= -_STEEPEST))
     if todo.size:
-        # Equal channels, as all of a tensor with one scale are, are proven once.
-        _, first, inverse = np.unique(
-            (multiplier << 6 | right)[todo], return_index=True, return_inverse=True
-        )
-        inverse = inverse.ravel()
-        joint_low, joint_high = np.zeros((2, first.size), np.int64)
-        np.minimum.at(joint_low, inverse, low[todo])
-        np.maximum.at(joint_high, inverse, high[todo])
+        first, inverse, joint = _once((multiplier << 6 | right)[todo], (low[todo], high[todo]))
         rising, falling = _thresholds(
             multiplier[todo[first]], right[todo[first]], max(up, down), single_rounding
         )
@@ -102,7 +92,7 @@ def float_rescale(
             np.concatenate([rising[:, :up], falling[:, :down]], 1),
             np.concatenate([np.arange(1, up + 1), np.arange(1, down + 1)]) + (centre or 0),
             up,
-            (joint_low, joint_high),
+            joint,
             centre,
             fused,
         )
@@ -113,13 +103,36 @@ def float_rescale(
     return FloatRescale(factor, offset, exact, added, exception, correction)
 
 
+def _that_occur(sums: Range | None, channels: int) -> Range:
+    """Return the least and the greatest sum of each channel."""
+    low, high = np.full(channels, _INT32.min), np.full(channels, _INT32.max)
+    if sums is not None:  # sums beyond int32 wrap, so that any may occur
+        fits = (sums[0] >= _INT32.min) & (sums[1] <= _INT32.max)
+        low, high = np.where(fits, sums[0], low), np.where(fits, sums[1], high)
+    return low, high
+
+
+def _once(keys: NDArray[np.int64], sums: Range) -> tuple[NDArray[np.intp], NDArray[np.intp], Range]:
+    """Find channels that are equal, as all of a tensor with one scale are: they are proven once.
+
+    Shapes:
+        (n,) -> the first channel of each kind (m,), each channel's kind (n,), each kind's sums (m,)
+    """
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    inverse = inverse.ravel()
+    low, high = np.zeros((2, first.size), np.int64)
+    np.minimum.at(low, inverse, sums[0])
+    np.maximum.at(high, inverse, sums[1])
+    return first, inverse, (low, high)
+
+
 def _fixed(
     sums: NDArray[np.int64],
     multiplier: NDArray[np.int64],
     right: NDArray[np.int64],
     single_rounding: bool,
 ) -> NDArray[np.int64]:
-    """Return TFLite's fixed point for right shifts, as `_quantize` has it for one number."""
+    """Return TFLite's fixed point for right shifts, as fixed_point.py computes it."""
     product = sums * multiplier
     if single_rounding:
         return (product + (1 << (30 + right)) - (product < 0)) >> (31 + right)

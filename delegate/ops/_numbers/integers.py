@@ -5,5 +5,5 @@ from __future__ import annotations
 
 
 def ceil_div(dividend: int, divisor: int) -> int:
-    """Return dividend / divisor, rounded up; the divisor is positive."""
+    """Return dividend / divisor, rounded up; the divisor may be negative."""
     return -(-dividend // divisor)
