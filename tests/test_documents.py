@@ -163,3 +163,15 @@ DEVELOPERS = [path for path in DOCUMENTS if path not in MANUALS and path.parent.
 def test_files_that_developers_are_told_of_exist(path: Path) -> None:
     for name in re.findall(r"`([\w.]+/[\w./]+\.(?:py|clh?|md|toml|txt))`", path.read_text()):
         assert (ROOT / name).exists(), name
+
+
+def test_the_tree_of_the_architecture_is_the_tree() -> None:
+    tree = blocks("", ROOT / "ARCHITECTURE.md")[0]
+    packages = ("delegate", "delegate_test", "label_image", "tflite_opencl")
+    there = [path for name in packages for path in (ROOT / name).rglob("*.py")]
+    named = set(re.findall(r"\b(\w+\.py)\b", tree))
+    assert sorted(named - {path.name for path in there}) == []
+    # Each file of these folders does a job of its own, so each is named.
+    folders = [ROOT / "delegate" / name for name in ("", "graph", "runtime", "tflite")]
+    jobs = {path.name for path in there if path.parent in folders} - {"__init__.py"}
+    assert sorted(jobs - named) == []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CONV_2D -> ADD becomes one kernel that adds what it would have stored.
+"""CONV_2D -> ADD becomes one kernel that adds before it stores.
 
     x -CONV_2D-> y, (y, z) -ADD-> s        becomes        (x, z) -conv_2d_add-> s
 
@@ -22,7 +22,7 @@ def rewrite(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:
     gone: set[Node] = set()
     nodes = []
     for node in partition.nodes:
-        # Where each convolution stands whose result this ADD alone reads.
+        # The places of the convolutions whose result only this ADD reads.
         places = [
             place[tensor]
             for tensor in node.inputs
@@ -33,7 +33,7 @@ def rewrite(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:
             and tensor not in partition.outputs
         ]
         if places and len(node.inputs) == 2:
-            # The later one, as the other has to be there.
+            # The later one: the other one's result exists by then.
             last = partition.nodes[max(places)]
             fused = _joined(last, node)
             if accepts(fused):

@@ -48,7 +48,7 @@ class Kernel(Protocol):
         """Run once; the arrays are TFLite's own memory and die with the call."""
 
     def close(self) -> None:
-        """Give back what it took."""
+        """Release its memory."""
 
 
 class Hooks(Protocol):
@@ -86,7 +86,7 @@ class NativeDelegate:
         self._hooks_reference = weakref.ref(hooks)
         self._kernels: dict[int, Kernel] = {}
         self._handles = itertools.count(1)
-        self._failure: BaseException | None = None  # init cannot report: the next prepare does
+        self._failure: BaseException | None = None  # init cannot report it; the next prepare does
         self._registration = abi.Registration(
             init=abi.Init(self._init),
             free=abi.Free(self._free),
@@ -191,7 +191,7 @@ class NativeDelegate:
         known = isinstance(error, DelegateError)
         text = str(error) if known else f"{type(error).__name__}: {error}"
         view = abi.Context.from_address(context)
-        # A line of its own: TFLite appends its words to it.
+        # Ends the line: TFLite appends text to it.
         view.ReportError(context, b"%s\n", f"OpenCL delegate: {text}".encode())
         return abi.ERROR
 
@@ -232,7 +232,7 @@ def _give_shape(context: int, view: abi.Context, index: int, shape: tuple[int, .
     if tensor.allocation_type != abi.DYNAMIC and abi.ints(tensor.dims) == shape:
         return
     if tensor.allocation_type == abi.DYNAMIC:
-        # As TFLite's own kernels do once they know the size; its planner then finds the memory.
+        # TFLite's own kernels do the same once they know the size; its planner then finds memory.
         tensor.allocation_type = abi.ARENA
         tensor.data = None
     if view.ResizeTensor(context, C.pointer(tensor), abi.new_int_array(shape)) != abi.OK:

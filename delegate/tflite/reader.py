@@ -61,7 +61,7 @@ def _map(path: str | os.PathLike[str]) -> memoryview:
         raise ModelError("this is a device or a pipe; give a regular file")
     with open(path, "rb") as file:
         size_bytes = os.fstat(file.fileno()).st_size
-        if size_bytes == 0:  # which mmap refuses
+        if size_bytes == 0:  # mmap refuses an empty file
             return memoryview(b"")
         if size_bytes > MAX_FILE_BYTES:
             raise too_large(size_bytes)
@@ -184,7 +184,7 @@ def _dense(
     try:
         return sparsity_values(stored, shape, sparsity)
     except ValueError:
-        return None  # TFLite is to say what it thinks of it
+        return None  # malformed: TFLite reports it
 
 
 def _read_quantization(tensor: Table) -> Quantization | None:
@@ -203,7 +203,7 @@ def _read_quantization(tensor: Table) -> Quantization | None:
 
 def _read_code(table: Table) -> tuple[str, int, bool]:
     """Return an operator code's op, its version, and whether it is a custom op."""
-    # The first field is older and has 8 bits; files of either age hold the code in the larger one.
+    # Two fields may hold the code. The older one has 8 bits; the larger value is the code.
     code = max(table.scalar("builtin_code"), table.scalar("deprecated_builtin_code"))
     version = table.scalar("version")
     op = schema.builtin_name(code)

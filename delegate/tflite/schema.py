@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the .tflite schema says, taken from the generated classes of the `tflite` package.
+"""The .tflite schema, taken from the generated classes of the `tflite` package.
 
 Names, numbers, field slots and defaults only: no file is read or written here.
 """
@@ -127,7 +127,7 @@ def enum_names(enum: str) -> dict[int, str]:
 
 
 def builtin_name(code: int) -> str:
-    """Return a builtin op's name; "BUILTIN_999" for a code the schema has not."""
+    """Return a builtin op's name; "BUILTIN_999" for a code that the schema lacks."""
     return enum_names("BuiltinOperator").get(code, f"BUILTIN_{code}")
 
 
@@ -160,7 +160,7 @@ def options_class(op: str) -> tuple[str, int, str] | None:
 
 
 class _Recorded(Exception):
-    """Ends a recorded accessor before it goes on with values that do not exist."""
+    """Ends a recorded accessor before it reads values that do not exist."""
 
 
 class _Recorder:

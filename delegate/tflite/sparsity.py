@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from delegate.tflite import schema
 from delegate.tflite.table import Table
 
-MOST_BYTES = 1 << 28  # of a tensor: a small file could ask for any memory there is
+MOST_BYTES = 1 << 28  # of a tensor: else a small file could ask for all memory
 Indices = NDArray[np.int64]
 
 
@@ -37,7 +37,7 @@ def dense(values: NDArray[np.generic], shape: tuple[int, ...], table: Table) -> 
         raise ValueError("not an order of the dimensions")
     if any(not 0 <= axis < rank for axis in blocked):
         raise ValueError("a block of no dimension")
-    at = np.zeros(1, np.int64)  # of each path walked so far: where its next level begins
+    at = np.zeros(1, np.int64)  # where the next level of each walked path begins
     index: dict[int, Indices] = {}  # dimension -> its index on each path
     for dimension, level in zip(order, levels, strict=True):
         if level.scalar("format") == 0:
@@ -81,9 +81,9 @@ def dense(values: NDArray[np.generic], shape: tuple[int, ...], table: Table) -> 
 def compressed(
     values: NDArray[np.generic],
 ) -> tuple[NDArray[np.generic], NDArray[np.int32], NDArray[np.int32]]:
-    """Return what is not 0, and of the last dimension the segments and indices: dense()'s inverse.
+    """Return the values that are not 0, and the last dimension's segments and indices.
 
-    All other dimensions are dense, in their own order.
+    This is the inverse of `dense`. All other dimensions are dense, in their own order.
 
     Shapes:
         values (..., width) -> (stored,), (rows + 1,), (stored,)

@@ -31,7 +31,7 @@ def too_large(size_bytes: int) -> ModelError:
 
 
 class File:
-    """The bytes of a model, and how much of them may still be decoded.
+    """The bytes of a model, and how many of them may still be decoded.
 
     A small file whose parts all point at the same bytes could otherwise grow without bound.
     """

@@ -151,7 +151,7 @@ def _buffer(builder: Any, tensor: Tensor) -> int:
     if tensor.is_sparse:
         data = sparsity.compressed(data)[0]
     content = data.astype(dtype or np.uint8, copy=False).tobytes()
-    # As Builder.CreateByteVector does, which knows no alignment.
+    # As Builder.CreateByteVector does, but aligned.
     builder.StartVector(1, len(content), _BUFFER_ALIGNMENT)
     builder.head -= len(content)
     builder.Bytes[builder.head : builder.head + len(content)] = content
@@ -219,7 +219,7 @@ def _numbers(value: Any, enum: str, where: str) -> Any:
 
 
 def _number(values: Mapping[str, int], name: str, unknown_prefix: str, where: str) -> int:
-    """Return an enum member's number; of one the reader could not name, the number in its name."""
+    """Return an enum member's number; a member without a name has its number in its name."""
     if name in values:
         return values[name]
     number = name.removeprefix(unknown_prefix)
