@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command's exit codes, and bad input: one clear line, no traceback."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delegate import DeviceInfo, Options, Verdict, write_model
+from label_image import __main__ as command
+from tests.support.command import (
+    CPU_LINES,
+    FILES,
+    GPU_LINES,
+    Run,
+    absolute,
+    replace_input,
+    run_process,
+)
+from tests.support.model import chain_model, graph_of, op, t
+from tflite_opencl import __version__
+from tflite_opencl.common import fetch
+from tflite_opencl.common.runtime import Runtime, find_runtime
+
+
+def test_an_unknown_option_shows_the_usage_on_stderr(run: Run) -> None:
+    ran = run("--nosuch")
+    assert ran.code == 255
+    assert ran.out == []
+    assert ran.err[0].startswith("usage: label_image")
+    assert ran.err[-1] == "ERROR: unknown option --nosuch (label_image --help shows all flags)"
+
+
+def test_a_wrong_value_is_one_line(run: Run) -> None:
+    ran = run("-c", "0")
+    assert ran.code == 255
+    assert ran.err == [
+        "ERROR: -c/--count: '0' is not a positive number (label_image --help shows all flags)"
+    ]
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_is_a_success(run: Run, flag: str) -> None:
+    ran = run(flag)
+    assert ran.code == 0
+    assert ran.err == []
+    assert "Our own flags:" in ran.out
+
+
+def test_version_names_tool_runtime_and_drivers(run: Run) -> None:
+    runtime = find_runtime()
+    ran = run("--version")
+    assert ran.code == 0
+    assert ran.out[0] == f"label_image (tflite-opencl) {__version__}"
+    assert ran.out[1] == f"TFLite runtime: {runtime.name} {runtime.version}"
+    assert ran.out[2].startswith("OpenCL driver: ")
+
+
+def remove(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).unlink()
+
+
+def overwrite(name: str, data: bytes) -> Callable[[Path], None]:
+    def spoil(folder: Path) -> None:
+        (folder / name).write_bytes(data)
+
+    return spoil
+
+
+def without_nodes(folder: Path) -> None:
+    pixels = t((1, 4, 4, 3), "uint8", 0.5, 0)
+    (folder / "model.tflite").write_bytes(write_model(graph_of([], [pixels], [pixels])))
+
+
+def without_inputs(folder: Path) -> None:
+    constant = t((1, 4), "uint8", 0.5, 0, data=[[1, 2, 3, 4]])
+    output = t((4,), "uint8", 0.5, 0)
+    node = op("RESHAPE", [constant], [output], {"new_shape": [4]})
+    (folder / "model.tflite").write_bytes(chain_model([node]))
+
+
+BAD_INPUT: list[tuple[str, Callable[[Path], Any], str]] = [
+    ("no-model", remove("model.tflite"), "ERROR: Failed to mmap model model.tflite"),
+    ("empty-model", overwrite("model.tflite", b""), "ERROR: .+"),
+    ("foreign-model", overwrite("model.tflite", b"GIF89a" * 99), "ERROR: .+"),
+    ("no-nodes", without_nodes, "ERROR: .*no operator.*"),
+    ("no-input", without_inputs, "ERROR: .*has no input.*"),
+    ("string-input", replace_input(t((1, 4, 4, 3), "string")),
+     "ERROR: cannot handle input type 5 yet"),
+    ("unknown-size",
+     replace_input(t((1, 1, 1, 3), "uint8", 0.5, 0, shape_signature=(-1, -1, -1, 3))),
+     "ERROR: the model's input 1 x \\? x \\? x 3 has no fixed size.*"),
+    ("no-picture", remove("picture.bmp"), "FATAL: input file picture.bmp not found"),
+    ("foreign-picture", overwrite("picture.bmp", b"TFL3" * 99), "ERROR: .*picture picture.bmp: .+"),
+    ("truncated-picture", overwrite("picture.bmp", b"BM" + bytes(70)),
+     "ERROR: .*picture picture.bmp: .+"),
+    ("no-labels", remove("labels.txt"), "ERROR: Labels file labels.txt not found"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("spoil", "line"), [case[1:] for case in BAD_INPUT], ids=[case[0] for case in BAD_INPUT]
+)
+def test_bad_input_is_one_clear_line(
+    files: Path, run: Run, spoil: Callable[[Path], Any], line: str
+) -> None:
+    spoil(files)
+    ran = run(*FILES)
+    assert ran.code == 255
+    assert ran.out == []
+    assert re.fullmatch(line, ran.lines[-1])
+    assert all(text.startswith("INFO: ") for text in ran.lines[:-1])
+
+
+def test_a_batch_of_unknown_size_is_one(files: Path, run: Run) -> None:
+    replace_input(t((1, 4, 4, 3), "uint8", 0.5, 0, shape_signature=(-1, 4, 4, 3)))(files)
+    assert run(*FILES).lines == CPU_LINES
+
+
+def test_missing_labels_are_noticed_after_inference(files: Path, run: Run) -> None:
+    assert run(*FILES[:-1], "nosuch.txt").lines == [
+        *CPU_LINES[:4],
+        "ERROR: Labels file nosuch.txt not found",
+    ]
+
+
+def test_a_folder_as_model_says_so(files: Path, run: Run) -> None:
+    assert run("-m", ".", *FILES[2:]).lines == ["ERROR: Failed to mmap model .: Is a directory"]
+
+
+def test_an_official_model_that_was_not_fetched_says_how(files: Path, run: Run) -> None:
+    ran = run("-m", "mobilenet_v1_1.0_224_quant", *FILES[2:])
+    assert ran.code == 255
+    assert "label_image --fetch mobilenet_v1_1.0_224_quant downloads it" in ran.lines[-1]
+
+
+def test_a_fetched_model_is_meant_by_its_name(
+    files: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("label_image.inputs.fetched", lambda name: files / "model.tflite")
+    ran = run("-m", "mobilenet_v1_1.0_224_quant", *FILES[2:])
+    assert ran.lines[0] == f"INFO: Loaded model {files / 'model.tflite'}"
+    assert ran.lines[1:] == CPU_LINES[1:]
+
+
+def test_fetching_an_unknown_name_lists_the_known(run: Run) -> None:
+    ran = run("--fetch", "resnet")
+    assert ran.code == 255
+    assert all(name in ran.err[-1] for name in fetch.OFFICIAL)
+
+
+def test_fetching_a_model_brings_its_labels(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fetched = []
+
+    def fake(name: str, progress: Callable[[int, int], None]) -> Path:
+        progress(1, 2)
+        progress(2, 2)
+        fetched.append(name)
+        return tmp_path / name
+
+    monkeypatch.setattr(command, "fetch", fake)
+    ran = run("--fetch", "mobilenet_v2_1.0_224_quant")
+    assert ran.code == 0
+    assert fetched == ["mobilenet_v2_1.0_224_quant", "imagenet_labels"]
+    assert any("fetching mobilenet_v2_1.0_224_quant" in line for line in ran.err)
+
+
+def test_verbose_adds_the_traceback(files: Path, run: Run) -> None:
+    ran = run("-m", "nosuch", "--verbose", "1")
+    assert ran.code == 255
+    assert ran.err[0] == "ERROR: Failed to mmap model nosuch"
+    assert "Traceback (most recent call last):" in ran.err
+
+
+def test_what_nobody_expected_is_one_line_too(
+    files: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr("label_image.one_picture.to_input", broken)
+    ran = run(*FILES)
+    assert ran.code == 255
+    assert ran.err[-1] == "ERROR: KeyError: 'a bug' (not expected: --verbose 1 shows where)"
+
+
+class BrokenInterpreter:
+    """Stand in for TFLite's interpreter where a run fails in the middle."""
+
+    def __init__(self, delegates: Sequence[object], real: Any) -> None:
+        self._broken = bool(delegates)
+        self._real = real
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def invoke(self) -> None:
+        if self._broken:
+            raise RuntimeError("Node number 2 (OpenCLDelegate) failed to invoke.")
+        self._real.invoke()
+
+
+class FakeDelegate:
+    """Stand in for a delegate that takes all nodes and whose device then fails."""
+
+    device = DeviceInfo(0, "platform", "1.2", "name", "vendor", "OpenCL 1.2", "1", "gpu")
+    verdicts = (Verdict(0, "AVERAGE_POOL_2D", None), Verdict(1, "RESHAPE", None))
+    partitions = ((0, 1),)
+    failure = "clWaitForEvents: DEVICE_NOT_AVAILABLE"
+
+    def __init__(self, model: object, options: Options) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def failing_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Runtime.interpreter
+
+    def interpreter(self: Runtime, model: Any, threads: Any, kernels: str, delegates: Any) -> Any:
+        return BrokenInterpreter(delegates, real(self, model, threads, kernels))
+
+    monkeypatch.setattr(Runtime, "interpreter", interpreter)
+    monkeypatch.setattr("label_image.interpreter.OpenCLDelegate", FakeDelegate)
+
+
+@pytest.mark.usefixtures("failing_device")
+def test_a_run_that_fails_in_the_middle_is_repeated_on_the_cpu(files: Path, run: Run) -> None:
+    ran = run(*FILES, "--use_gpu", "--json", "out.json")
+    assert ran.code == 2
+    assert ran.lines == [
+        *GPU_LINES[:3],
+        "ERROR: clWaitForEvents: DEVICE_NOT_AVAILABLE",
+        "WARN: the CPU runs the model instead",
+        *CPU_LINES[2:],
+    ]
+    document = json.loads((files / "out.json").read_text())
+    assert document["failure"] == "clWaitForEvents: DEVICE_NOT_AVAILABLE"
+    assert "gpu" not in document
+    assert [row["label"] for row in document["cpu"]["results"]] == ["green", "blue", "red"]
+
+
+def test_a_model_that_tflite_cannot_run_says_why(files: Path, run: Run) -> None:
+    pixels, output = t((1, 4, 4, 3), "uint8", 0.5, 0), t((1, 3), "uint8", 0.5, 0)
+    model = chain_model([op("fake-op-double", [pixels], [output], is_custom=True)])
+    (files / "model.tflite").write_bytes(model)
+    ran = run(*FILES)
+    assert ran.code == 255
+    assert "fake-op-double" in ran.lines[-2]
+    assert ran.lines[-1] == "ERROR: Failed to allocate tensors!"
+
+
+def test_without_opencl_the_cpu_finishes_the_run_and_the_code_is_2(files: Path) -> None:
+    ran = run_process(
+        *absolute(files),
+        "--use_gpu",
+        OCL_ICD_VENDORS=str(files / "none"),
+    )
+    assert ran.code == 2
+    assert ran.out == []
+    assert re.fullmatch("ERROR: .*OpenCL.*install.*", ran.lines[2])
+    assert ran.lines[3] == "WARN: the CPU runs the model instead"
+    assert ran.lines[4:] == CPU_LINES[2:]
+
+
+def test_without_opencl_list_devices_fails_and_version_does_not(tmp_path: Path) -> None:
+    listed = run_process("--list_devices", OCL_ICD_VENDORS=str(tmp_path / "none"))
+    assert listed.code == 2
+    assert listed.out == []
+    version = run_process("--version", OCL_ICD_VENDORS=str(tmp_path / "none"))
+    assert version.code == 0
+    assert version.out[-1].startswith("OpenCL driver: none (")

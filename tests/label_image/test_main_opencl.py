@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command with --use_gpu on every OpenCL device, and with real models."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delegate import DeviceInfo, list_devices
+from delegate.runtime.executor import Executor
+from tests.support.command import (
+    CPU_LINES,
+    FILES,
+    GPU_LINES,
+    ROOT,
+    ROWS,
+    Run,
+    absolute,
+    interrupt,
+    replace_input,
+    run_process,
+)
+from tests.support.model import t
+from tflite_opencl.common.runtime import find_runtime
+
+SHARED = ROOT.parent / "shared"
+
+
+def test_ctrl_c_on_opencl_is_130_without_a_traceback(device: DeviceInfo, files: Path) -> None:
+    ran = interrupt(
+        "INFO: Applied GPU delegate.",
+        *absolute(files), "--use_gpu", "--device", str(device.index),
+    )  # fmt: skip
+    assert ran.code == 130
+    assert all(line.startswith("INFO: ") for line in ran.err)
+
+
+def test_opencl_prints_label_images_lines_then_the_table(
+    device: DeviceInfo, files: Path, run: Run
+) -> None:
+    ran = run(*FILES, "--use_gpu", "--device", str(device.index))
+    assert ran.code == 0
+    assert ran.out == ["INFO: GPU delegate created."]
+    assert ran.lines[: len(GPU_LINES)] == GPU_LINES
+    table = " ".join(" ".join(ran.lines[len(GPU_LINES) :]).split())
+    assert f"CPU, {find_runtime().kernels('auto')}" in table
+    assert "nodes 2 of 2 on OpenCL, in 1 partition" in table
+    assert "equal to TFLite's reference kernels: 0 quanta" in table
+    assert device.driver in table
+
+
+def test_a_device_that_computes_wrongly_does_not_take_the_result_with_it(
+    device: DeviceInfo, files: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lie(self: Executor, inputs: Any, outputs: Any) -> None:
+        honest(self, inputs, outputs)
+        outputs[0][1] -= 7
+
+    honest = Executor.run
+    monkeypatch.setattr(Executor, "run", lie)
+    ran = run(*FILES, "--use_gpu", "--device", str(device.index), "--json", "out.json")
+    assert ran.code == 2
+    assert [line for line in ran.lines if line in ROWS] == ROWS
+    (error,) = [line for line in ran.lines if line.startswith("ERROR: ")]
+    assert error == (
+        f"ERROR: {device.name} computes wrongly: its outputs are up to 7 quanta from TFLite's "
+        "reference kernels"
+    )
+    document = json.loads((files / "out.json").read_text())
+    assert document["max_difference_quanta_reference"] == 7
+    assert document["failure"] == error.removeprefix("ERROR: ")
+    assert document["gpu"]["results"] != document["cpu"]["results"]
+
+
+def test_nodes_left_to_the_cpu_are_listed_with_their_reason(
+    device: DeviceInfo, files: Path, run: Run
+) -> None:
+    ran = run(
+        *FILES, "--use_gpu", "--device", str(device.index), "--exclude_ops", "average_pool_2d",
+        "--min_nodes_per_partition", "1", "--json", "out.json",
+    )  # fmt: skip
+    assert ran.lines[: len(GPU_LINES)] == GPU_LINES
+    document = json.loads((files / "out.json").read_text())
+    assert (document["gpu"]["nodes"], document["gpu"]["delegated"]) == (2, 1)
+    (left,) = document["gpu"]["not_delegated"]
+    assert (left["node"], left["op"]) == (0, "AVERAGE_POOL_2D")
+    assert "exclude" in left["reason"]
+    assert document["max_difference_quanta_reference"] == 0
+    assert document["speedup"] > 0
+
+
+def test_a_delegate_that_takes_nothing_warns(device: DeviceInfo, files: Path, run: Run) -> None:
+    ran = run(
+        *FILES, "--use_gpu", "--device", str(device.index),
+        "--exclude_ops=AVERAGE_POOL_2D,RESHAPE", "--compare=false",
+    )  # fmt: skip
+    assert ran.code == 0
+    assert [line for line in ran.lines if line.startswith("WARN: ")] == [
+        "WARN: the OpenCL delegate took none of the model's 2 nodes: the CPU runs them all"
+    ]
+    assert any("0 of 2 on OpenCL, in 0 partitions" in line for line in ran.lines)
+
+
+def test_a_float_model_is_not_compared_in_quanta(device: DeviceInfo, files: Path, run: Run) -> None:
+    replace_input(t((1, 4, 4, 3), "float32"))(files)
+    ran = run(
+        *FILES, "--use_gpu", "--device", str(device.index), "-b", "0", "-s", "255",
+        "--json", "out.json",
+    )  # fmt: skip
+    assert ran.code == 0
+    assert "INFO: 0.8: 1 green" in ran.lines
+    document = json.loads((files / "out.json").read_text())
+    assert document["max_difference_quanta_reference"] is None
+    assert document["not_compared"] == "the outputs are not quantised"
+
+
+def test_a_child_process_gives_the_same_lines(device: DeviceInfo, files: Path, run: Run) -> None:
+    ran = run(*FILES, "--use_gpu", "--device", str(device.index), "--device_timeout", "300")
+    assert ran.code == 0
+    assert ran.out == ["INFO: GPU delegate created."]
+    assert ran.lines[: len(GPU_LINES)] == GPU_LINES
+
+
+def test_profiling_shows_opencls_nodes(device: DeviceInfo, files: Path, run: Run) -> None:
+    ran = run(
+        *FILES, "--use_gpu", "--device", str(device.index), "--compare=false", "-p", "1", "-e", "1"
+    )
+    rows = [line for line in ran.lines if "OpCode" in line]
+    assert len(rows) == 1
+    assert re.fullmatch(
+        r"INFO:  {0,9}\d+\.\d{3}, Subgraph   0, Node   0, OpCode   1, AVERAGE_POOL_2D", rows[0]
+    )
+
+
+def test_json_on_stdout_stands_alone(device: DeviceInfo, files: Path) -> None:
+    ran = run_process(
+        *absolute(files),
+        "--use_gpu",
+        "--device",
+        str(device.index),
+        "--json",
+        "-",
+        "--verbose",
+        "1",
+    )
+    assert ran.code == 0
+    document = json.loads("\n".join(ran.out))
+    assert document["gpu"]["device"] == device.name
+    assert document["max_difference_quanta_reference"] == 0
+    assert "INFO: GPU delegate created." in ran.err
+    assert "Interpreter has 1 subgraphs." in ran.err
+
+
+def test_the_device_can_be_named_in_the_environment(
+    device: DeviceInfo, files: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TFLITE_OPENCL_DEVICE", str(device.index))
+    ran = run(*FILES, "--use_gpu", "--compare=false", "--json", "out.json")
+    assert ran.code == 0
+    document = json.loads((files / "out.json").read_text())
+    assert (document["gpu"]["device"], document["gpu"]["driver"]) == (device.name, device.driver)
+
+
+def test_a_device_that_matches_none_lists_those_there_are(
+    device: DeviceInfo, files: Path, run: Run
+) -> None:
+    ran = run(*FILES, "--use_gpu", "--device", "no such thing")
+    assert ran.code == 2
+    assert device.name in ran.lines[2]
+    assert ran.lines[3:] == ["WARN: the CPU runs the model instead", *CPU_LINES[2:]]
+
+
+def test_a_misspelt_op_names_what_is_close(device: DeviceInfo, files: Path, run: Run) -> None:
+    ran = run(*FILES, "--use_gpu", "--exclude_ops", "AVERAGE_POOL2D")
+    assert ran.code == 255
+    assert "there is no op AVERAGE_POOL2D; there are AVERAGE_POOL_2D" in ran.lines[-1]
+
+
+def test_list_devices_shows_them_all_on_stdout(device: DeviceInfo, run: Run) -> None:
+    ran = run("--list_devices")
+    assert ran.code == 0
+    assert ran.err == []
+    first_cells = [line.split()[0] for line in ran.out if line.strip() and line[1].isdigit()]
+    assert first_cells == [str(info.index) for info in list_devices()]
+    assert device.driver in "".join(ran.out)
+
+
+GOLDEN = {  # LABEL_IMAGE.md 1.8, x86-64
+    ("mobilenet_v1_1.0_224_quant", "reference"): [
+        "0.776471: 653 military uniform",
+        "0.105882: 907 Windsor tie",
+        "0.0117647: 458 bow tie, bow-tie, bowtie",
+        "0.00784314: 835 suit, suit of clothes",
+        "0.00784314: 668 mortarboard",
+    ],
+    ("mobilenet_v2_1.0_224_quant", "reference"): [
+        "0.901961: 653 military uniform",
+        "0.027451: 835 suit, suit of clothes",
+        "0.0117647: 907 Windsor tie",
+        "0.0117647: 458 bow tie, bow-tie, bowtie",
+    ],
+    ("tf2_mobilenet_v2_1.0_224_ptq", "reference"): [
+        "0.913725: 653 military uniform",
+        "0.0235294: 835 suit, suit of clothes",
+    ],
+}
+
+
+def real_words(model: str) -> list[str]:
+    paths = [
+        SHARED / f"models/{model}.tflite",
+        SHARED / "labels/imagenet_labels.txt",
+        SHARED / "images/grace_hopper_517x606.bmp",
+    ]
+    for path in paths:
+        if not path.is_file():
+            pytest.skip(f"no ../shared/{path.relative_to(SHARED)}")
+    words = zip(("--tflite_model", "--labels", "--image"), map(str, paths), strict=True)
+    return [word for pair in words for word in pair]
+
+
+@pytest.mark.model
+@pytest.mark.parametrize(("model", "kernels"), GOLDEN, ids=[f"{m}-{k}" for m, k in GOLDEN])
+def test_golden_rows_on_the_cpu(run: Run, model: str, kernels: str) -> None:
+    golden = GOLDEN[model, kernels]
+    ran = run(*real_words(model), "--cpu_kernels", kernels, "-w", "0")
+    assert ran.code == 0
+    rows = ran.lines[4:]
+    assert rows[: len(golden)] == [f"INFO: {row}" for row in golden]
+
+
+@pytest.mark.model
+def test_golden_rows_of_the_whole_command_line_on_opencl(device: DeviceInfo, run: Run) -> None:
+    ran = run(
+        "--gpu_backend=cl", "--use_gpu=true", "--verbose", "1",
+        *real_words("mobilenet_v1_1.0_224_quant"), "--warmup_runs", "1", "-c", "1",
+        "--device", str(device.index),
+    )  # fmt: skip
+    assert ran.code == 0
+    golden = [f"INFO: {row}" for row in GOLDEN["mobilenet_v1_1.0_224_quant", "reference"]]
+    assert [line for line in ran.lines if re.match(r"INFO: 0\.\d+: \d+ ", line)] == golden
+    assert "nodes    31 of 31 on OpenCL, in 1 partition" in ran.lines
+    assert ran.out[0] == "INFO: GPU delegate created."
+    assert sum("(delegated by OpenCL)" in line for line in ran.out) == 31

@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command with several pictures."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from delegate import DeviceInfo
+from label_image.open_path import OpenPath
+from tests.support.command import (
+    CPU_LINES,
+    ROOT,
+    Run,
+    replace_input,
+    run_process,
+)
+from tests.support.model import chain_model, op, t
+from tests.support.process import run_python
+
+SEVERAL = ("-m", "model.tflite", "-l", "labels.txt")
+FOLDER = ("-i", "pictures")
+FOLDER_ROWS = [
+    "pictures/blue/blue.png\t0.8: 2 blue",
+    "pictures/green/green.png\t0.8: 1 green",
+    "pictures/red/red.png\t0.8: 0 red",
+]
+
+
+def test_a_folder_gives_a_row_a_picture_on_stdout(pictures: Path, run: Run) -> None:
+    ran = run(*SEVERAL, *FOLDER)
+    assert ran.code == 0
+    assert ran.out == FOLDER_ROWS
+    assert ran.lines[:2] == CPU_LINES[:2]
+    table = " ".join(" ".join(ran.lines[2:]).split())
+    assert "pictures/s" in table
+    assert "pictures 3 classified decoding" in table
+
+
+def test_further_arguments_are_further_pictures(pictures: Path, run: Run) -> None:
+    ran = run("pictures/red", *SEVERAL, "-i", "picture.bmp", "pictures/blue/blue.png", "-r", "2")
+    assert ran.code == 0
+    assert ran.out == [
+        "picture.bmp\t0.8: 1 green\t0.4: 2 blue",
+        "pictures/red/red.png\t0.8: 0 red\t0.4: 1 green",
+        "pictures/blue/blue.png\t0.8: 2 blue\t0.4: 1 green",
+    ]
+
+
+@pytest.mark.parametrize("words", [["picture.bmp"], ["-i", "picture.bmp", "--batch", "1"]])
+def test_a_single_picture_asked_for_as_several_is_a_row(
+    pictures: Path, run: Run, words: list[str]
+) -> None:
+    assert run(*SEVERAL, *words).out == ["picture.bmp\t0.8: 1 green"]
+
+
+@pytest.mark.parametrize("batch", ["1", "2", "8"])
+def test_batches_on_the_cpu_give_the_same_rows(pictures: Path, run: Run, batch: str) -> None:
+    ran = run(*SEVERAL, *FOLDER, "--batch", batch)
+    assert (ran.code, ran.out) == (0, FOLDER_ROWS)
+
+
+def test_pictures_that_cannot_be_read_cost_a_line_each_and_the_exit_code(
+    pictures: Path, run: Run
+) -> None:
+    (pictures / "pictures" / "a.jpg").write_bytes(b"no picture")
+    ran = run("nosuch.png", *SEVERAL, "pictures", "--json", "out.json")
+    assert ran.code == 255
+    assert ran.out == FOLDER_ROWS
+    assert [line for line in ran.lines if line.startswith("ERROR: ")] == [
+        "ERROR: input file nosuch.png not found",
+        "ERROR: cannot read picture pictures/a.jpg: not a picture, or its beginning is damaged",
+    ]
+    document = json.loads((pictures / "out.json").read_text())
+    assert document["pictures"][0] == {
+        "image": "nosuch.png",
+        "error": "input file nosuch.png not found",
+    }
+    assert [entry["image"] for entry in document["pictures"]] == [
+        "nosuch.png", "pictures/a.jpg", *(row.split("\t")[0] for row in FOLDER_ROWS),
+    ]  # fmt: skip
+    assert (document["classified"], document["unreadable"]) == (3, 2)
+    assert document["pictures"][2]["results"] == [
+        {"index": 2, "label": "blue", "score": float(np.float32(0.8))}
+    ]
+
+
+SEVERAL_BAD = [
+    ("empty-folder", ["empty"], "ERROR: there is no picture in the folder empty"),
+    ("no-labels", ["picture.bmp", "-l", "none.txt"], "ERROR: Labels file none.txt not found"),
+    ("no-model", ["picture.bmp", "-m", "none"], "ERROR: Failed to mmap model none"),
+    ("no-json", ["picture.bmp", "--json", "no/a.json"], "ERROR: cannot write no/a.json: .+"),
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "line"), [case[1:] for case in SEVERAL_BAD], ids=[case[0] for case in SEVERAL_BAD]
+)
+def test_what_no_picture_can_do_without_is_an_error_before_them(
+    pictures: Path, run: Run, words: list[str], line: str
+) -> None:
+    (pictures / "empty").mkdir()
+    ran = run(*SEVERAL, *words)
+    assert (ran.code, ran.out) == (255, [])
+    assert re.fullmatch(line, ran.lines[-1])
+
+
+def test_an_input_that_is_no_picture_is_an_error_before_them(pictures: Path, run: Run) -> None:
+    replace_input(t((1, 48), "uint8", 0.5, 0))(pictures)
+    ran = run(*SEVERAL, *FOLDER)
+    assert (ran.code, ran.out) == (255, [])
+    assert "1x48 is no picture" in ran.lines[-1]
+
+
+def test_flags_for_one_picture_say_that_they_do_nothing(pictures: Path, run: Run) -> None:
+    ran = run(*SEVERAL, *FOLDER, "-c", "3", "-p", "1")
+    assert ran.code == 0
+    assert [line for line in ran.lines if line.startswith("WARN: ")] == [
+        "WARN: --count does nothing with several pictures",
+        "WARN: --profiling does nothing with several pictures",
+    ]
+
+
+def test_json_of_several_pictures_stands_alone_on_stdout(pictures: Path) -> None:
+    words = [str(pictures / word) if "." in word else word for word in SEVERAL]
+    ran = run_process(*words, str(pictures / "pictures"), "--json", "-")
+    assert ran.code == 0
+    document = json.loads("\n".join(ran.out))
+    assert len(document["pictures"]) == 3
+    assert document["cpu"]["pictures_per_second"] > 0
+    assert any("pictures/s" in line for line in ran.err)
+
+
+def test_a_run_that_is_broken_off_leaves_the_old_json(pictures: Path, run: Run) -> None:
+    (pictures / "out.json").write_text("old")
+    (pictures / "model.tflite").write_bytes(
+        chain_model([op("fake", [t((1, 4, 4, 3), "uint8", 0.5)], [t((3,), "uint8", 0.5)],
+                        is_custom=True)])
+    )  # fmt: skip
+    assert run(*SEVERAL, *FOLDER, "--json", "out.json").code == 255
+    assert (pictures / "out.json").read_text() == "old"
+    assert sorted(path.name for path in pictures.iterdir() if path.name[0] == ".") == []
+
+
+def test_an_external_delegate_takes_several_pictures(
+    pictures: Path, run: Run, library: str
+) -> None:
+    ran = run(*SEVERAL, *FOLDER, f"--external_delegate_path={library}", "--json", "out.json")
+    assert (ran.code, ran.out) == (0, FOLDER_ROWS)
+    assert "INFO: Applied EXTERNAL delegate." in ran.lines
+    assert "pictures_per_second" in json.loads((pictures / "out.json").read_text())["external"]
+
+
+@pytest.fixture
+def many(pictures: Path) -> Path:
+    """Return a folder of 20000 names of one picture."""
+    folder = pictures / "many"
+    folder.mkdir()
+    for number in range(20000):
+        os.link(pictures / "picture.bmp", folder / f"{number}.bmp")
+    return folder
+
+
+def test_several_pictures_end_when_nobody_reads_the_rows(pictures: Path, many: Path) -> None:
+    words = " ".join(str(pictures / word) if "." in word else word for word in SEVERAL)
+    script = f"{sys.executable} -m label_image {words} {many} 2>&1 >&3 | tail -3 >&2"
+    done = subprocess.run(
+        ["bash", "-c", f"{{ {script}; }} 3>&1 | head -1"],
+        capture_output=True, text=True, cwd=ROOT, timeout=300, check=True,
+    )  # fmt: skip
+    assert done.stdout == f"{many}/0.bmp\t0.8: 1 green\n"
+    classified = re.search(r"pictures +(\d+) classified", done.stderr)
+    assert classified is not None
+    assert int(classified[1]) < 15000
+
+
+def test_ctrl_c_among_several_pictures_is_130_without_a_traceback(
+    pictures: Path, many: Path
+) -> None:
+    words = [str(pictures / word) if "." in word else word for word in SEVERAL]
+    with subprocess.Popen(
+        [sys.executable, "-m", "label_image", *words, str(many)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+    ) as child:  # fmt: skip
+        assert child.stdout is not None
+        assert "\t" in child.stdout.readline()
+        child.send_signal(signal.SIGINT)
+        _, err = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert all(line.startswith("INFO: ") for line in err.splitlines())
+
+
+MEMORY = """
+import os, sys
+from label_image import __main__ as command
+from label_image import streams
+
+def resident_kib():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
+
+rows, sizes = 0, {}
+write = streams.write
+
+def count(stream, text):
+    global rows
+    rows += "picture.bmp" in text
+    sizes[rows] = resident_kib() if rows in (1000, 4000) else 0
+    return True
+
+streams.write = count
+code = command.main([*sys.argv[1:], "--json", os.devnull])
+assert code == 0, code
+assert rows == 4000, rows
+print(sizes[4000] - sizes[1000])
+"""
+
+
+def test_memory_stays_flat_over_thousands_of_pictures(pictures: Path) -> None:
+    words = [str(pictures / word) if "." in word else word for word in SEVERAL]
+    many = [str(pictures / "picture.bmp")] * 4000
+    grown_kib = int(run_python(MEMORY, *words, "--batch", 8, *many).split()[-1])
+    assert grown_kib < 512
+
+
+def test_opencl_batches_several_pictures(device: DeviceInfo, pictures: Path, run: Run) -> None:
+    words = (*SEVERAL, *FOLDER, "--use_gpu", "--device", str(device.index), "--json", "out.json")
+    for batch in ([], ["--batch", "1"], ["--batch", "2"], ["--batch", "5"]):
+        ran = run(*words, *batch)
+        assert (ran.code, ran.out) == (0, FOLDER_ROWS)
+        assert "INFO: Applied GPU delegate." in ran.lines
+        table = " ".join(" ".join(ran.lines).split())
+        assert "nodes 2 of 2 on OpenCL, in 1 partition" in table
+        assert "equal to TFLite's reference kernels: 0 quanta" in table
+        document = json.loads((pictures / "out.json").read_text())
+        assert [e["max_difference_quanta_reference"] for e in document["pictures"]] == [0, 0, 0]
+        assert document["gpu"]["batch"] == int(batch[1] if batch else 1)
+        assert document["gpu"]["device"] == device.name
+        assert document["max_difference_quanta_reference"] == 0
+        assert document["speedup"] > 0
+
+
+def test_a_model_opencl_does_not_take_whole_runs_one_by_one_and_says_so(
+    device: DeviceInfo, pictures: Path, run: Run
+) -> None:
+    ran = run(
+        *SEVERAL, *FOLDER, "--use_gpu", "--device", str(device.index), "--batch", "2",
+        "--exclude_ops", "average_pool_2d", "--min_nodes_per_partition", "1",
+    )  # fmt: skip
+    assert (ran.code, ran.out) == (0, FOLDER_ROWS)
+    assert [line for line in ran.lines if line.startswith("WARN: ")] == [
+        "WARN: --batch: OpenCL runs the pictures one by one through TFLite: --exclude_ops leaves "
+        "nodes to the CPU"
+    ]
+    assert "OpenCL, one by one" in " ".join(" ".join(ran.lines).split())
+
+
+def test_without_comparison_several_pictures_run_on_opencl_alone(
+    device: DeviceInfo, pictures: Path, run: Run
+) -> None:
+    ran = run(
+        *SEVERAL, *FOLDER, "--use_gpu", "--device", str(device.index), "--batch", "2",
+        "--compare=false", "--json", "out.json",
+    )  # fmt: skip
+    assert (ran.code, ran.out) == (0, FOLDER_ROWS)
+    document = json.loads((pictures / "out.json").read_text())
+    assert "cpu" not in document
+    assert document["not_compared"] == "--compare=false"
+    assert list(document["pictures"][0]) == ["image", "results"]
+
+
+def test_a_wrong_device_s_pictures_are_the_cpu_s_and_the_code_is_2(
+    device: DeviceInfo, pictures: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lie(self: OpenPath, pixels: Any) -> Any:
+        outputs = honest(self, pixels)
+        if self.delegation is not None:
+            outputs[0][0][0, 1] ^= 64
+        return outputs
+
+    honest = OpenPath.run
+    monkeypatch.setattr(OpenPath, "run", lie)
+    ran = run(*SEVERAL, *FOLDER, "--use_gpu", "--device", str(device.index), "--json", "out.json")
+    assert (ran.code, ran.out) == (2, FOLDER_ROWS)
+    document = json.loads((pictures / "out.json").read_text())
+    assert document["failure"].endswith("reference kernels, in 3 of 3 pictures")
+    assert document["max_difference_quanta_reference"] == 64

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The label_image command as the tests run it, and the small models they run it on."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from delegate import Node, Tensor
+from tests.support.model import chain_model, op, t
+
+ROOT = Path(__file__).resolve().parents[2]
+XNNPACK_LINE = "INFO: Created TensorFlow Lite XNNPACK delegate for CPU."
+
+
+@dataclass
+class Ran:
+    """What a command gave."""
+
+    code: int
+    out: list[str]
+    err: list[str]
+
+    @property
+    def lines(self) -> list[str]:
+        """Give stderr's lines that are not TFLite's own, times replaced."""
+        return [
+            re.sub(r"average time: [0-9.e-]+ ms", "average time: T ms", line)
+            for line in self.err
+            if line != XNNPACK_LINE
+        ]
+
+
+Run = Callable[..., Ran]
+
+
+def run_process(*arguments: str, **environment: str) -> Ran:
+    done = subprocess.run(
+        [sys.executable, "-m", "label_image", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | environment,
+        timeout=300,
+        check=False,
+    )
+    return Ran(done.returncode, done.stdout.splitlines(), done.stderr.splitlines())
+
+
+def pooling_nodes(pixels: Tensor) -> list[Node]:
+    """Return nodes that give each channel's average, so that a picture's colour ranks."""
+    scale = None if pixels.quantization is None else 0.5
+    size = {"stride_w": 4, "stride_h": 4, "filter_width": 4, "filter_height": 4}
+    pooled = t((1, 1, 1, 3), pixels.dtype, scale)
+    flat = t((1, 3), pixels.dtype, scale)
+    return [
+        op("AVERAGE_POOL_2D", [pixels], [pooled], {"padding": "VALID", **size}),
+        op("RESHAPE", [pooled], [flat], {"new_shape": [1, 3]}),
+    ]
+
+
+def pooling_model(pixels: Tensor) -> bytes:
+    """Return the model of these nodes."""
+    return chain_model(pooling_nodes(pixels))
+
+
+def pooling_of_two(folder: Path) -> None:
+    """Write a model of two pictures, which are added before."""
+    first, second = t((1, 4, 4, 3), "uint8", 0.5, 0, name="left"), t((1, 4, 4, 3), "uint8", 0.5, 0)
+    added = t((1, 4, 4, 3), "uint8", 0.5, 0)
+    nodes = [op("ADD", [first, second], [added]), *pooling_nodes(added)]
+    (folder / "model.tflite").write_bytes(chain_model(nodes))
+
+
+def replace_input(tensor: Tensor) -> Callable[[Path], None]:
+    """Return a function that writes the model with this input into a folder."""
+
+    def replace(folder: Path) -> None:
+        (folder / "model.tflite").write_bytes(pooling_model(tensor))
+
+    return replace
+
+
+FILES = ("-m", "model.tflite", "-i", "picture.bmp", "-l", "labels.txt")
+
+
+def absolute(folder: Path) -> list[str]:
+    """Return the words of FILES for a command that starts in another folder."""
+    return [str(folder / word) if "." in word else word for word in FILES]
+
+
+ROWS = ["INFO: 0.8: 1 green", "INFO: 0.4: 2 blue", "INFO: 0.2: 0 red"]
+CPU_LINES = [
+    "INFO: Loaded model model.tflite",
+    "INFO: resolved reporter",
+    "INFO: invoked",
+    "INFO: average time: T ms",
+    *ROWS,
+]
+GPU_LINES = [*CPU_LINES[:2], "INFO: Applied GPU delegate.", *CPU_LINES[2:]]
+
+
+def interrupt(last_line: str, *arguments: str) -> Ran:
+    """Start the command, press Ctrl-C a second after that line of its, and wait."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "label_image", *arguments, "-c", "100000000"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+    ) as child:  # fmt: skip
+        assert child.stderr is not None
+        lines = []
+        for line in child.stderr:
+            lines.append(line)
+            if line.rstrip() == last_line:
+                break
+        time.sleep(1.0)
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=60)
+    return Ran(child.returncode, out.splitlines(), ("".join(lines) + err).splitlines())
