@@ -175,3 +175,34 @@ def test_the_tree_of_the_architecture_is_the_tree() -> None:
     folders = [ROOT / "delegate" / name for name in ("", "graph", "runtime", "tflite")]
     jobs = {path.name for path in there if path.parent in folders} - {"__init__.py"}
     assert sorted(jobs - named) == []
+
+
+# A phrase or a word -> the text to write instead.
+FORBIDDEN = {
+    r"(?i)lowers (?:nothing|no node)": "nothing: the leading underscore of the folder says it",
+    r"(?i)stretch": "broadcast",
+}
+WRITTEN = [
+    path
+    for name in ("delegate", "kernels", "label_image", "tflite_opencl")
+    for path in sorted((ROOT / name).rglob("*"))
+    if path.suffix in (".py", ".cl", ".clh", ".md", ".toml")
+]
+
+
+@pytest.mark.parametrize("pattern", FORBIDDEN)
+def test_one_word_has_one_meaning(pattern: str) -> None:
+    # Messages to users keep their text, so strings are left out; docstrings are not.
+    texts = re.compile(r'(?<!")f?"(?!")[^"\n]*"')
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in [*WRITTEN, *(path for path in DOCUMENTS if path.name != "ops.md")]
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if re.search(pattern, texts.sub("", line))
+    ]
+    assert found == [], f"write instead: {FORBIDDEN[pattern]}"
+
+
+def test_names_of_files_are_clear() -> None:
+    unclear = re.compile(r"stretch|_words|_gpu")
+    assert [path.name for path in WRITTEN if unclear.search(path.stem)] == []

@@ -16,7 +16,7 @@ from delegate.runtime.device import TRANSFERS, Device
 from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
 
-_LEAST_SECONDS = 2e-4  # a timed stretch: what one launch takes is lost in the wait for it
+_LEAST_SECONDS = 2e-4  # of a timed series: the time of one launch is lost in the wait for it
 _MOST_LAUNCHES = 50
 
 

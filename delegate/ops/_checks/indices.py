@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ops read on the host of axes, sizes and positions: constants, checked. Lowers no node."""
+"""Constants that ops read on the host: axes, sizes and positions, checked."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the two resizing ops share: the node's sizes and options, checked. Lowers nothing."""
+"""What the two resizing ops share: the node's sizes and options, checked."""
 
 from __future__ import annotations
 

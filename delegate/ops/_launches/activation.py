@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the activations share: a float function of each element, and tables of rounded floats.
-
-Lowers no node.
-"""
+"""What the activations share: a float function of each element, and tables of rounded floats."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Blocks of pixels that lie in channels or in a batch elsewhere, as moves. Lowers no node."""
+"""Blocks of pixels that lie in channels or in a batch elsewhere, as moves."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ops on 8 and 16 bits share: a table with the answer for each value an element can have.
 
-The host fills it by the very arithmetic of TFLite's kernel; lowers no node by itself.
+The host fills it by the same arithmetic as TFLite's kernel.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows that are picked by indices: what GATHER and GATHER_ND share. Lowers no node."""
+"""Rows that are picked by indices: what GATHER and GATHER_ND share."""
 
 from __future__ import annotations
 
