@@ -1,22 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Macros: ELEM, the activations' type, uchar or char; WEIGHT, the stored weights' type;
-// SINGLE_ROUNDING, 1 where the runtime's FULLY_CONNECTED rounds once; residual.clh's; for the tiled
-// kernel LANES x VECTORS output channels and TILE_W output pixels a work-item.
+// SINGLE_ROUNDING, see quantize.clh; those of residual.clh; for the tiled kernel LANES x VECTORS
+// output channels and TILE_W output pixels a work-item.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
+#include "nhwc.clh"
 #include "quantize.clh"
 #include "float.clh"
 #include "residual.clh"
 
 #if USES_CONV_2D_QUANT8
-DEFINE_ROUNDING()
+DEFINE_REQUANTIZE()
 DEFINE_RESIDUAL()
-#if SINGLE_ROUNDING
-DEFINE_SINGLE_ROUNDING()
-#define REQUANTIZE LOCAL(requantize_once)
-#else
-#define REQUANTIZE LOCAL(requantize)
-#endif
 
 // output[n,y,x,o] = sum over the in-bounds window of (input - zero) * (weights[o,ky,kx,i] - zero),
 // plus bias, requantised and clamped   NHWC, OHWI   Source: reference/conv.h, integer_ops/conv.h
@@ -32,11 +27,7 @@ TILE(conv_2d_quant8) {
   for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
     int element = tile * TILE_ITEMS + i;
     if (element >= ELEMENTS) break;
-    int o = element % OUT_C;
-    int pixel = element / OUT_C;
-    int x = pixel % OUT_W;
-    int y = pixel / OUT_W % OUT_H;
-    int n = pixel / OUT_W / OUT_H;
+    LOCATE_OUTPUT(element);
     int sum = channel[o];
     for (int ky = 0; ky < KERNEL_H; ky++) {
       int in_y = y * STRIDE_H - PAD_TOP + ky * DILATION_H;
@@ -56,7 +47,7 @@ TILE(conv_2d_quant8) {
         for (; c < in_c; c++) sum += ((int)source[c] - input_zero) * ((int)weight[c] - weight_zero);
       }
     }
-    int scaled = REQUANTIZE(sum, channel[OUT_C + o], channel[2 * OUT_C + o]) + OUTPUT_ZERO;
+    int scaled = REQUANTIZE()(sum, channel[OUT_C + o], channel[2 * OUT_C + o]) + OUTPUT_ZERO;
     int result = clamp(scaled, OUTPUT_MIN, OUTPUT_MAX);
     output[element] = (ELEM)WITH_RESIDUAL(result, output + element);
   }
@@ -66,14 +57,9 @@ KERNEL(conv_2d_quant8)
 #endif
 
 #if USES_CONV_2D_TILED_QUANT8
-DEFINE_ROUNDING(LANES)
+DEFINE_REQUANTIZE(LANES)
 DEFINE_RESIDUAL(LANES)
-#if SINGLE_ROUNDING
-DEFINE_SINGLE_ROUNDING(LANES)
-#define REQUANTIZE LOCAL(JOIN(requantize_once, LANES))
-#else
-#define REQUANTIZE LOCAL(JOIN(requantize, LANES))
-#endif
+#include "windows.clh"
 #define INTS JOIN(int, LANES)
 #define LOAD_INTS JOIN(vload, LANES)
 #define STORE_ELEMS JOIN(vstore, LANES)
@@ -91,32 +77,17 @@ TILE(conv_2d_tiled_quant8) {
   int block = tile / BLOCK_TILES;
   int first_channel = min(block * BLOCK, OUT_C - BLOCK);
   global const int* channel = (global const int*)(constants + CHANNELS) + first_channel;
-  global const uchar* zeros = constants + ZEROS;
   for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
     int item = tile % BLOCK_TILES * TILE_ITEMS + i;
     if (item >= PIXEL_BLOCKS) break;
     int pixel = min(item * TILE_W, PIXELS - TILE_W);
-    int x = pixel % OUT_W;
-    int y = pixel / OUT_W % OUT_H;
-    int n = pixel / OUT_W / OUT_H;
     int in_x[TILE_W];
     int in_y[TILE_W];
     int in_row[TILE_W];
+    LOCAL(begin_windows)(params, pixel, in_x, in_y, in_row);
     INTS sum[TILE_W][VECTORS];
 #pragma unroll
     for (int p = 0; p < TILE_W; p++) {
-      in_x[p] = x * STRIDE_W - PAD_LEFT;
-      in_y[p] = y * STRIDE_H - PAD_TOP;
-      in_row[p] = n * IN_H;
-      x++;
-      if (x == OUT_W) {
-        x = 0;
-        y++;
-        if (y == OUT_H) {
-          y = 0;
-          n++;
-        }
-      }
 #pragma unroll
       for (int v = 0; v < VECTORS; v++) sum[p][v] = LOAD_INTS(v, channel);
     }
@@ -125,14 +96,7 @@ TILE(conv_2d_tiled_quant8) {
     for (int ky = 0; ky < KERNEL_H; ky++) {
       for (int kx = 0; kx < KERNEL_W; kx++) {
         global const ELEM* source[TILE_W];
-#pragma unroll
-        for (int p = 0; p < TILE_W; p++) {
-          int at_x = in_x[p] + kx * DILATION_W;
-          int at_y = in_y[p] + ky * DILATION_H;
-          int inside = at_x >= 0 && at_x < IN_W && at_y >= 0 && at_y < IN_H;
-          global const uchar* tap = arena + INPUT + ((in_row[p] + at_y) * IN_W + at_x) * IN_C;
-          source[p] = (global const ELEM*)(inside ? tap : zeros);
-        }
+        LOCAL(enter_tap)(arena, constants, params, ky, kx, in_x, in_y, in_row, source);
         for (int k = 0; k < PAIRS; k++) {
           INTS even[VECTORS];
           INTS odd[VECTORS];
@@ -161,7 +125,7 @@ TILE(conv_2d_tiled_quant8) {
       INTS high = OUTPUT_MAX;
 #pragma unroll
       for (int p = 0; p < TILE_W; p++) {
-        INTS scaled = REQUANTIZE(sum[p][v], multiplier, shift) + OUTPUT_ZERO;
+        INTS scaled = REQUANTIZE(LANES)(sum[p][v], multiplier, shift) + OUTPUT_ZERO;
         global ELEM* output = (global ELEM*)(arena + OUTPUT) + (pixel + p) * OUT_C + first_channel;
         INTS result = WITH_RESIDUALS(LANES, clamp(scaled, low, high), output + v * LANES);
         STORE_ELEMS(TO_ELEMS(result), v, output);

@@ -62,9 +62,9 @@ INLINE void LOCAL(copy)(const uchar* from, uchar* to, int size) {
   for (int i = 0; i < size; i += 32) *(NEAR_INTS*)(to + i) = *(const NEAR_INTS*)(from + i) ^ flip;
 }
 
-// sum[p][v] += a window's bytes times weights, added in 16 bits over as many steps of a row as these
-// weights cannot overflow, whatever the bytes are. What weights are too large for that comes after:
-// an extra step is the rest of one step's weights.
+// sum[p][v] += a window's bytes times weights, added in 16 bits over as many steps of a row as
+// these weights cannot overflow, whatever the bytes are. What weights are too large for that comes
+// after: an extra step is the rest of one step's weights.
 INLINE void LOCAL(add_products)(INTS (*sum)[VECTORS], const uchar* rows, int pitch, int jump,
                                 global const uchar* constants, PARAMS params, int c) {
   int row_steps = ROW_STEPS;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Macros: those of words.clh, requantize4.clh, residual.clh and dot.clh; TILE_W output pixels and
-// VECTORS x 4 output channels a work-item; HAS_PIXEL_SUMS, 1 where weights less their zero point are
-// no int8.
+// VECTORS x 4 output channels a work-item; HAS_PIXEL_SUMS, 1 where weights less their zero point
+// are no int8.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
@@ -55,7 +55,7 @@ TILE(conv_2d_dot_quant8) {
                                  block * (kernel_h * kernel_w * words * VECTORS);
     for (int ky = 0; ky < kernel_h; ky++) {
       for (int kx = 0; kx < kernel_w; kx++) {
-        global const uchar* source[TILE_W];
+        global const ELEM* source[TILE_W];
         LOCAL(enter_tap)(arena, constants, params, ky, kx, in_x, in_y, in_row, source);
         for (int word = 0; word < words; word++) {
 #if HAS_PIXEL_SUMS

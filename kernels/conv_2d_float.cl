@@ -3,6 +3,7 @@
 // work-item.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
+#include "nhwc.clh"
 #include "float.clh"
 
 #if USES_CONV_2D_FLOAT
@@ -19,11 +20,7 @@ TILE(conv_2d_float) {
   for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
     int element = tile * TILE_ITEMS + i;
     if (element >= ELEMENTS) break;
-    int o = element % OUT_C;
-    int pixel = element / OUT_C;
-    int x = pixel % OUT_W;
-    int y = pixel / OUT_W % OUT_H;
-    int n = pixel / OUT_W / OUT_H;
+    LOCATE_OUTPUT(element);
     float sum = bias[o];
     for (int ky = 0; ky < KERNEL_H; ky++) {
       int in_y = y * STRIDE_H - PAD_TOP + ky * DILATION_H;
@@ -53,11 +50,11 @@ KERNEL(conv_2d_float)
 #define UNROLL
 #endif
 
-// The same for TILE_W neighbouring pixels x BLOCK channels at a time. A window's pixels of a row are
-// one run of inputs, as its weights are, unless it is dilated. Where a window leaves its row, each
-// pixel is asked for, and one out of bounds reads zeros kept among the constants. The last block of
-// pixels or channels overlaps the one before it and writes the same values again: no short stores.
-// IS_LITERAL says that sizes are literals and windows small enough to be unrolled.
+// The same for TILE_W neighbouring pixels x BLOCK channels at a time. A window's pixels of a row
+// are one run of inputs, as its weights are, unless it is dilated. Where a window leaves its row,
+// each pixel is asked for, and one out of bounds reads zeros kept among the constants. The last
+// block of pixels or channels overlaps the one before it and writes the same values again: no short
+// stores. IS_LITERAL says that sizes are literals and windows small enough to be unrolled.
 // tile: TILE_ITEMS pixel blocks of one channel block; tiles: ceil(pixel blocks / TILE_ITEMS) *
 // channel blocks
 TILE(conv_2d_tiled_float) {

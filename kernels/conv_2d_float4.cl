@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Macros: those of words.clh, requantize4.clh and residual.clh; TILE_W output pixels and VECTORS x 4
-// output channels a work-item; HAS_CHUNKS, 1 where a sum may pass 2^24.
+// Macros: those of words.clh, requantize4.clh and residual.clh; TILE_W output pixels and VECTORS x
+// 4 output channels a work-item; HAS_CHUNKS, 1 where a sum may pass 2^24.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
@@ -14,11 +14,11 @@ DEFINE_RESIDUAL(4)
 
 #define BLOCK (4 * VECTORS)
 
-// The sums of conv_2d_quant8 for TILE_W pixels x BLOCK channels a work-item, in floats. Products and
-// sums of up to CHUNK_WORDS words of four terms are whole numbers below 2^24, which floats hold
-// exactly, so neither the order of additions nor fused ones nor the mode of rounding matters; longer
-// sums are moved to integers. The last block of pixels or channels overlaps the one before it and
-// writes the same values again.
+// The sums of conv_2d_quant8 for TILE_W pixels x BLOCK channels a work-item, in floats. Products
+// and sums of up to CHUNK_WORDS words of four terms are whole numbers below 2^24, which floats hold
+// exactly, so neither the order of additions nor fused ones nor the mode of rounding matters;
+// longer sums are moved to integers. The last block of pixels or channels overlaps the one before
+// it and writes the same values again.
 // tile: TILE_ITEMS blocks of pixels x channels, pixels first; tiles: ceil(ITEMS / TILE_ITEMS)
 TILE(conv_2d_float4_quant8) {
   int items = ITEMS;
@@ -55,7 +55,7 @@ TILE(conv_2d_float4_quant8) {
                                  block * (kernel_h * kernel_w * words * VECTORS);
     for (int ky = 0; ky < kernel_h; ky++) {
       for (int kx = 0; kx < kernel_w; kx++) {
-        global const uchar* source[TILE_W];
+        global const ELEM* source[TILE_W];
         LOCAL(enter_tap)(arena, constants, params, ky, kx, in_x, in_y, in_row, source);
         for (int begin = 0; begin < words; begin += chunk_words) {
           int end = min(begin + chunk_words, words);

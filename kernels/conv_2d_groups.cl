@@ -2,17 +2,14 @@
 // Macros: ELEM, the activations' and the weights' type where they are of 8 bits, uchar or char.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
+#include "nhwc.clh"
 #include "quantize.clh"
 #include "float.clh"
 
-// Goes through the in-bounds taps of an output element: `source` and `weight` are the input channels
-// of its group, and their weights.
+// Goes through the in-bounds taps of an output element: `source` and `weight` are the input
+// channels of its group, and their weights.
 #define EACH_TAP(TYPE, DO)                                                                         \
-  int o = element % OUT_C;                                                                         \
-  int pixel = element / OUT_C;                                                                     \
-  int x = pixel % OUT_W;                                                                           \
-  int y = pixel / OUT_W % OUT_H;                                                                   \
-  int n = pixel / OUT_W / OUT_H;                                                                   \
+  LOCATE_OUTPUT(element);                                                                          \
   int first = o / GROUP_OUT_C * in_c;                                                              \
   for (int ky = 0; ky < KERNEL_H; ky++) {                                                          \
     int in_y = y * STRIDE_H - PAD_TOP + ky * DILATION_H;                                           \

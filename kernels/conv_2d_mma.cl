@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Macros: ELEM, the activations' type, uchar or char, and IS_SIGNED; C_BLOCKS and P_BLOCKS, how many
-// times 16 output channels and 8 output pixels a warp computes at once; SUMS_PIXELS, 1 where weights
-// have a zero point; AHEAD, 1 where weights are loaded a step ahead, as pixels always are, for few
-// results a warp; SPLITS, 1 where several warps share a sum's terms, through SCRATCH_INTS; for any
-// window ALIGNED, 1 where pixels are multiples of 16 bytes; those of requantize_word.clh
+// Macros: ELEM, the activations' type, uchar or char, and IS_SIGNED; C_BLOCKS and P_BLOCKS, how
+// many times 16 output channels and 8 output pixels a warp computes at once; SUMS_PIXELS, 1 where
+// weights have a zero point; AHEAD, 1 where weights are loaded a step ahead, as pixels always are,
+// for few results a warp; SPLITS, 1 where several warps share a sum's terms, through SCRATCH_INTS;
+// for any window ALIGNED, 1 where pixels are multiples of 16 bytes; those of requantize_word.clh
 // and residual.clh.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
@@ -15,200 +15,11 @@
 
 DEFINE_RESIDUAL(4)
 
-#define BLOCK_C (16 * C_BLOCKS)
-#define BLOCK_PIXELS (8 * P_BLOCKS)
-#define LANE_C (2 * C_BLOCKS)
+#include "mma_terms.clh"
+#include "mma_results.clh"
 
-// The weights are the left matrix, a pixel's terms a column of the right one. A lane takes a chunk of
-// 16 neighbouring bytes of its pixel a step, the warp 4 times as many: the order of a sum's terms is
-// free, and weights are packed in the order that this gives. Their order also spreads the channels so
-// that a lane ends with LANE_C neighbours of its two pixels.
-#define CHUNK 16
-#define WORDS 4
-#define PAIRS 2  // of words, which one instruction multiplies
-#define STEP_VECTORS (C_BLOCKS * PAIRS * 32)
-#define ONES 0x01010101u
-
-#if USES_CONV_2D_1X1_MMA_QUANT8
-#define PLACE_INTS 1
-
-static void LOCAL(locate)(int* place, int pixel, int input, int3 size, PARAMS params) {
-  place[0] = input + pixel * size.z;
-}
-
-// Loads the chunk's words of each pixel; `ones` has a one for each byte that is a term.
-// NOTE: 16 bytes at once need an address that is a multiple of 16, as tensors and IN_C are.
-static void LOCAL(load_terms)(uint terms[P_BLOCKS][WORDS], uint ones[WORDS],
-                              int place[P_BLOCKS][PLACE_INTS], int chunk, int3 size,
-                              global const uchar* arena, global const int4* table, uint zeros) {
-  int is_term = chunk * CHUNK < size.z;
-  int offset = is_term ? chunk * CHUNK : 0;
-  ones[0] = ones[1] = ones[2] = ones[3] = is_term ? ONES : 0u;
-#pragma unroll
-  for (int p = 0; p < P_BLOCKS; p++)
-    vstore4(*(global const uint4*)(arena + place[p][0] + offset), 0, terms[p]);
-}
-
-#else
-#define PLACE_INTS 3
-
-// A window's first row, its first byte in the row, and that byte's place.
-static void LOCAL(locate)(int* place, int pixel, int input, int3 size, PARAMS params) {
-  int row = pixel / OUT_W;
-  int n = row / OUT_H;
-  place[0] = (row - n * OUT_H) * STRIDE_H - PAD_TOP;
-  place[1] = ((pixel - row * OUT_W) * STRIDE_W - PAD_LEFT) * size.z;
-  place[2] = input + (n * size.x + place[0]) * size.y + place[1];
-}
-
-// The same by a table: a chunk's row and byte from the window's first, and how many bytes are terms;
-// then its ones. Bytes that are no terms may be anything, as they have no weight.
-static void LOCAL(load_terms)(uint terms[P_BLOCKS][WORDS], uint ones[WORDS],
-                              int place[P_BLOCKS][PLACE_INTS], int chunk, int3 size,
-                              global const uchar* arena, global const int4* table, uint zeros) {
-  int4 entry = table[2 * chunk];
-#if SUMS_PIXELS
-  vstore4(as_uint4(table[2 * chunk + 1]), 0, ones);
-#endif
-#pragma unroll
-  for (int p = 0; p < P_BLOCKS; p++) {
-    int first = place[p][1] + entry.y;
-    int is_row = (uint)(place[p][0] + entry.x) < (uint)size.x;
-    global const uchar* source = arena + place[p][2] + entry.x * size.y + entry.y;
-    vstore4((uint4)zeros, 0, terms[p]);
-#if ALIGNED
-    if (is_row && (uint)first < (uint)size.y)
-      vstore4(*(global const uint4*)source, 0, terms[p]);
-#else
-    if (is_row && first >= 0 && first + entry.z <= size.y) {
-      int odd = (int)((uintptr_t)source & 3);
-      global const uint* from = (global const uint*)(source - odd);
-      uint word = from[0];
-#pragma unroll
-      for (int w = 0; w < WORDS; w++) {
-        uint next = from[w + 1];
-        terms[p][w] = LOCAL(funnel)(word, next, odd * 8);
-        word = next;
-      }
-    } else if (is_row) {
-#pragma unroll
-      for (int w = 0; w < WORDS; w++) {
-#pragma unroll 1
-        for (int b = 4 * w; b < 4 * w + 4; b++) {
-          uint byte = (uint)(first + b) < (uint)size.y ? source[b] : zeros & 255u;
-          terms[p][w] = terms[p][w] >> 8 | byte << 24;
-        }
-      }
-    }
-#endif
-  }
-}
-#endif
-
-static void LOCAL(load_weights)(uint weights[C_BLOCKS][PAIRS][4], global const uint4* from) {
-#pragma unroll
-  for (int u = 0; u < C_BLOCKS; u++) {
-#pragma unroll
-    for (int pair = 0; pair < PAIRS; pair++)
-      vstore4(from[(u * PAIRS + pair) * 32], 0, weights[u][pair]);
-  }
-}
-
-static void LOCAL(take)(uint terms[P_BLOCKS][WORDS], uint ones[WORDS],
-                        uint next_terms[P_BLOCKS][WORDS], uint next_ones[WORDS]) {
-#pragma unroll
-  for (int w = 0; w < WORDS; w++) {
-    ones[w] = next_ones[w];
-#pragma unroll
-    for (int p = 0; p < P_BLOCKS; p++) terms[p][w] = next_terms[p][w];
-  }
-}
-
-// Adds a step's products, and the pixels' terms where the weights' zero point needs their sum.
-static void LOCAL(add_products)(int sum[P_BLOCKS][C_BLOCKS][4], int pixel_sum[P_BLOCKS][4],
-                                uint weights[C_BLOCKS][PAIRS][4], uint terms[P_BLOCKS][WORDS],
-                                uint ones[WORDS], local int* scratch) {
-#pragma unroll
-  for (int w = 0; w < WORDS; w += 2) {
-#pragma unroll
-    for (int p = 0; p < P_BLOCKS; p++) {
-#pragma unroll
-      for (int u = 0; u < C_BLOCKS; u++)
-        LOCAL(mma)(sum[p][u], weights[u][w / 2], terms[p][w], terms[p][w + 1], scratch);
-#if SUMS_PIXELS
-      uint rows_of_ones[4] = {ones[w], ones[w], ones[w + 1], ones[w + 1]};
-      LOCAL(mma)(pixel_sum[p], rows_of_ones, terms[p][w], terms[p][w + 1], scratch);
-#endif
-    }
-  }
-}
-
-// Stores a word's four channels; the last ones of all may be fewer.
-static void LOCAL(store)(uint word, int c, int out_c, global uchar* output) {
-  if ((out_c & 3) == 0) {
-    if (c < out_c) *(global uint*)(output + c) = word;
-  } else {
-#pragma unroll 1
-    for (int i = 0; i < 4 && c + i < out_c; i++) output[c + i] = (uchar)(word >> (8 * i));
-  }
-}
-
-#if SPLITS
-// The four channels that an item finishes, counted from the tile's first: from an item's lowest bits
-// on it is a lane, which of its two pixels, which four of its channels, which 8 pixels, which block.
-static int LOCAL(c_of_item)(int item, int block_n_bits) {
-  int block_n = item / (C_BLOCKS * P_BLOCKS * 32) & ((1 << block_n_bits) - 1);
-  return block_n * BLOCK_C + (item >> 2 & 7) * LANE_C + (item >> 6) % (C_BLOCKS / 2) * 4;
-}
-#else
-static void LOCAL(load_all_scaling)(LOCAL(scaling) by[C_BLOCKS / 2], global const int* channel,
-                                    int padded_c) {
-#pragma unroll
-  for (int u = 0; u < C_BLOCKS; u += 2)
-    by[u / 2] = LOCAL(load_scaling)(channel + u * 2, padded_c);
-}
-
-// A lane's results: LANE_C channels of two pixels of every 8. It is called with a literal `is_float`.
-static void LOCAL(store_block)(int sum[P_BLOCKS][C_BLOCKS][4], LOCAL(scaling) by[C_BLOCKS / 2],
-                               int is_float, int3 range, int pixel, int pixels, int c, int out_c,
-                               global uchar* output, PARAMS params) {
-#pragma unroll
-  for (int p = 0; p < P_BLOCKS; p++) {
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-      uint words[C_BLOCKS / 2];
-#pragma unroll
-      for (int u = 0; u < C_BLOCKS; u += 2) {
-        int4 four =
-            (int4)(sum[p][u][i], sum[p][u][i + 2], sum[p][u + 1][i], sum[p][u + 1][i + 2]);
-        words[u / 2] = is_float ? LOCAL(to_word_float)(four, by[u / 2], range)
-                                : LOCAL(to_word_fixed)(four, by[u / 2], range);
-      }
-      if (pixel + p * 8 + i < pixels) {
-        global uchar* to = output + (pixel + p * 8 + i) * out_c;
-#if HAS_RESIDUAL
-#pragma unroll
-        for (int u = 0; u < C_BLOCKS / 2; u++)
-          if (c + 4 * u < out_c) words[u] = WITH_RESIDUAL_WORD(words[u], to + c + 4 * u);
-#endif
-#if C_BLOCKS == 4
-        if ((out_c & 7) == 0) {
-          if (c < out_c) *(global uint2*)(to + c) = (uint2)(words[0], words[1]);
-        } else {
-          LOCAL(store)(words[0], c, out_c, to);
-          LOCAL(store)(words[1], c + 4, out_c, to);
-        }
-#else
-        LOCAL(store)(words[0], c, out_c, to);
-#endif
-      }
-    }
-  }
-}
-#endif
-
-// A job is some turns of BLOCK_PIXELS x BLOCK_C sums over one part of their terms, and a warp's work.
-// A tile has JOBS of them: its blocks, as often as there are parts, both powers of 2.
+// A job is some turns of BLOCK_PIXELS x BLOCK_C sums over one part of their terms, and a warp's
+// work. A tile has JOBS of them: its blocks, as often as there are parts, both powers of 2.
 static void LOCAL(compute)(global uchar* arena, global const uchar* constants,
                            PARAMS params, int tile, local int* scratch) {
   int lane = get_local_id(0) & 31;
@@ -421,8 +232,9 @@ static void LOCAL(compute)(global uchar* arena, global const uchar* constants,
 }
 
 #if USES_CONV_2D_1X1_MMA_QUANT8
-// output = requantised input * weights as in conv_2d.cl, for windows of one pixel. Of input * (weight
-// - zero) the zero point's part is summed by a matrix of ones; the input's zero point is in the bias.
+// output = requantised input * weights as in conv_2d.cl, for windows of one pixel. Of input *
+// (weight - zero) the zero point's part is summed by a matrix of ones; the input's zero point is in
+// the bias.
 // tile: TURNS times some blocks of pixels x some of channels, TILES_N along the channels
 TILE(conv_2d_1x1_mma_quant8) { LOCAL(compute)(arena, constants, params, tile, scratch); }
 

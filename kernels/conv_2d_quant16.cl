@@ -3,14 +3,16 @@
 // output pixels a work-item.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
+#include "nhwc.clh"
 #include "quantize.clh"
 #include "quantize_wide.clh"
 #include "store.clh"
 #include "wide.clh"
 
 #if USES_CONV_2D_QUANT16
-// output[n,y,x,o] = sum over the in-bounds window of input * weights[o,ky,kx,i], plus bias, requantised
-// and clamped; of groups, each takes GROUP_IN_C of IN_C channels   NHWC, OHWI; int16, int8
+// output[n,y,x,o] = sum over the in-bounds window of input * weights[o,ky,kx,i], plus bias,
+// requantised and clamped; of groups, each takes GROUP_IN_C of IN_C channels   NHWC, OHWI; int16,
+// int8
 // Source: integer_ops/conv.h ConvPerChannel, the int16 overload
 // tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(n*out_h*out_w*out_c / TILE_ITEMS)
 TILE(conv_2d_quant16) {
@@ -23,11 +25,7 @@ TILE(conv_2d_quant16) {
   for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
     int element = tile * TILE_ITEMS + i;
     if (element >= ELEMENTS) break;
-    int o = element % out_c;
-    int pixel = element / out_c;
-    int x = pixel % OUT_W;
-    int y = pixel / OUT_W % OUT_H;
-    int n = pixel / OUT_W / OUT_H;
+    LOCATE_OUTPUT(element);
     int first = o / GROUP_OUT_C * in_c;
     uint low = as_uint(channel[o]);
     int high = channel[out_c + o];
@@ -65,16 +63,19 @@ KERNEL(conv_2d_quant16)
 #endif
 
 #if USES_CONV_2D_TILED_QUANT16
+#define ELEM short
+#include "windows.clh"
 #define SHORTS JOIN(short, LANES)
 #define LOAD_INTS JOIN(vload, LANES)
 #define TO_SHORTS JOIN(convert_short, LANES)
 #define BLOCK (LANES * VECTORS)
 DEFINE_STORE(SHORTS)
 
-// The same for TILE_W pixels x BLOCK channels at a time: weights are 16 bit, in pairs along the input
-// channel. Sums are of 32 bits and go to 64 before they could overflow: after TAPS_A_PART taps, or
-// PAIRS_A_PART pairs. A window's pixel out of bounds reads a row of zeros kept among the constants.
-// The last block of pixels or channels overlaps the one before it and writes the same values again.
+// The same for TILE_W pixels x BLOCK channels at a time: weights are 16 bit, in pairs along the
+// input channel. Sums are of 32 bits and go to 64 before they could overflow: after TAPS_A_PART
+// taps, or PAIRS_A_PART pairs. A window's pixel out of bounds reads a row of zeros kept among the
+// constants. The last block of pixels or channels overlaps the one before it and writes the same
+// values again.
 // tile: TILE_ITEMS pixel blocks of one channel block; tiles: ceil(pixel blocks / TILE_ITEMS) *
 // channel blocks
 TILE(conv_2d_tiled_quant16) {
@@ -86,29 +87,15 @@ TILE(conv_2d_tiled_quant16) {
     int item = tile % BLOCK_TILES * TILE_ITEMS + i;
     if (item >= PIXEL_BLOCKS) break;
     int pixel = min(item * TILE_W, PIXELS - TILE_W);
-    int x = pixel % OUT_W;
-    int y = pixel / OUT_W % OUT_H;
-    int n = pixel / OUT_W / OUT_H;
     int in_x[TILE_W];
     int in_y[TILE_W];
     int in_row[TILE_W];
+    LOCAL(begin_windows)(params, pixel, in_x, in_y, in_row);
     WIDE_INTS part[TILE_W][VECTORS];
     WIDE_INTS high[TILE_W][VECTORS];
     WIDE_UINTS low[TILE_W][VECTORS];
 #pragma unroll
     for (int p = 0; p < TILE_W; p++) {
-      in_x[p] = x * STRIDE_W - PAD_LEFT;
-      in_y[p] = y * STRIDE_H - PAD_TOP;
-      in_row[p] = n * IN_H;
-      x++;
-      if (x == OUT_W) {
-        x = 0;
-        y++;
-        if (y == OUT_H) {
-          y = 0;
-          n++;
-        }
-      }
 #pragma unroll
       for (int v = 0; v < VECTORS; v++) {
         part[p][v] = 0;
@@ -122,15 +109,7 @@ TILE(conv_2d_tiled_quant16) {
     for (int ky = 0; ky < KERNEL_H; ky++) {
       for (int kx = 0; kx < KERNEL_W; kx++) {
         global const short* source[TILE_W];
-#pragma unroll
-        for (int p = 0; p < TILE_W; p++) {
-          int at_x = in_x[p] + kx * DILATION_W;
-          int at_y = in_y[p] + ky * DILATION_H;
-          int inside = at_x >= 0 && at_x < IN_W && at_y >= 0 && at_y < IN_H;
-          int place = ((in_row[p] + at_y) * IN_W + at_x) * IN_C;
-          global const short* input = (global const short*)(arena + INPUT);
-          source[p] = inside ? input + place : (global const short*)(constants + ZEROS);
-        }
+        LOCAL(enter_tap)(arena, constants, params, ky, kx, in_x, in_y, in_row, source);
         taps++;
         for (int first = 0; first < PAIRS; first += PAIRS_A_PART) {
           int end = min(first + PAIRS_A_PART, PAIRS);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Macros: those of words.clh, requantize4.clh and residual.clh; TILE_W, 4, 8 or 16 output pixels and
-// VECTORS x 4 output channels a work-item; IS_MATRIX, 1 for windows of one pixel, side by side.
+// Macros: those of words.clh, requantize4.clh and residual.clh; TILE_W, 4, 8 or 16 output pixels
+// and VECTORS x 4 output channels a work-item; IS_MATRIX, 1 for windows of one pixel, side by side.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
@@ -27,10 +27,11 @@ typedef JOIN(uint, TILE_W) LOCAL(pixel_words) __attribute__((aligned(4)));
       sum[p][v] += factor[v][0] * a0 + factor[v][1] * a1 + factor[v][2] * a2 + factor[v][3] * a3; \
   } while (0)
 
-// The sums of conv_2d_quant8 for TILE_W pixels x BLOCK channels a work-item. The pixels' windows are
-// first put into local memory, as words of four terms, the TILE_W pixels' next to each other, so
-// that one load of a wide vector brings a word of each: for devices on which loads are dear whatever
-// their width. The last tile of pixels overlaps the one before it and writes the same values again.
+// The sums of conv_2d_quant8 for TILE_W pixels x BLOCK channels a work-item. The pixels' windows
+// are first put into local memory, as words of four terms, the TILE_W pixels' next to each other,
+// so that one load of a wide vector brings a word of each: for devices on which loads are dear
+// whatever their width. The last tile of pixels overlaps the one before it and writes the same
+// values again.
 // NOTE: llvmpipe keeps what is used after a barrier in registers only where no loop is around both.
 // tile: TILE_W pixels x TILE_ITEMS blocks of channels; tiles: ceil(n*out_h*out_w / TILE_W) *
 // CHANNEL_GROUPS, those of the same pixels next to each other

@@ -3,6 +3,7 @@
 // vector kernel LANES channels and TILE_W output pixels of a row a work-item.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
+#include "nhwc.clh"
 #include "quantize.clh"
 #include "store.clh"
 
@@ -21,11 +22,7 @@ TILE(depthwise_conv_2d_quant8) {
   for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
     int element = tile * TILE_ITEMS + i;
     if (element >= ELEMENTS) break;
-    int o = element % OUT_C;
-    int pixel = element / OUT_C;
-    int x = pixel % OUT_W;
-    int y = pixel / OUT_W % OUT_H;
-    int n = pixel / OUT_W / OUT_H;
+    LOCATE_OUTPUT(element);
     int sum = channel[o];
     for (int ky = 0; ky < KERNEL_H; ky++) {
       int in_y = y * STRIDE_H - PAD_TOP + ky * DILATION_H;

@@ -25,11 +25,11 @@ static void LOCAL(load_row)(uint row[COLUMNS], global const uchar* source, int i
 }
 
 // output as in depthwise_conv_2d.cl for a depth multiplier of 1 and channels in fours, which are a
-// word. A dot product takes a channel's bytes of two rows, zipped, and their two 16-bit weights less
-// their zero point: exact, without unpacking. Items go down TILE_H rows and load the next window's
-// new rows ahead. The input's zero point is in the bias; a word out of bounds holds zero points. The
-// last blocks of a row and of rows overlap the ones before, and items beyond the last do its work
-// again: no short stores.
+// word. A dot product takes a channel's bytes of two rows, zipped, and their two 16-bit weights
+// less their zero point: exact, without unpacking. Items go down TILE_H rows and load the next
+// window's new rows ahead. The input's zero point is in the bias; a word out of bounds holds zero
+// points. The last blocks of a row and of rows overlap the ones before, and items beyond the last
+// do its work again: no short stores.
 // tile: TILE_ITEMS blocks of 4 channels x TILE_W x TILE_H pixels, channels first; tiles:
 // ceil(blocks / TILE_ITEMS)
 TILE(depthwise_conv_2d_dp4a_quant8) {

@@ -3,6 +3,7 @@
 // work-item; for the 3x3 kernel HOP, the stride along a row.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
+#include "nhwc.clh"
 #include "float.clh"
 
 #if USES_DEPTHWISE_CONV_2D_FLOAT
@@ -20,11 +21,7 @@ TILE(depthwise_conv_2d_float) {
   for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
     int element = tile * TILE_ITEMS + i;
     if (element >= ELEMENTS) break;
-    int o = element % OUT_C;
-    int pixel = element / OUT_C;
-    int x = pixel % OUT_W;
-    int y = pixel / OUT_W % OUT_H;
-    int n = pixel / OUT_W / OUT_H;
+    LOCATE_OUTPUT(element);
     float sum = bias[o];
     for (int ky = 0; ky < KERNEL_H; ky++) {
       int in_y = y * STRIDE_H - PAD_TOP + ky * DILATION_H;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Macros: those of words.clh and requantize4.clh; TAPS_H and TAPS_W, the window's size, and STEP, by
-// how many pixels it moves along a row.
+// Macros: those of words.clh and requantize4.clh; TAPS_H and TAPS_W, the window's size, and STEP,
+// by how many pixels it moves along a row.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
@@ -9,12 +9,12 @@
 
 #define KEPT (TAPS_W > STEP ? TAPS_W - STEP : 0)
 
-// The sums of depthwise_conv_2d_quant8 for a depth multiplier of 1, four channels of RUN neighbouring
-// pixels one after the other: what two windows share is loaded once. Products and their sums are
-// whole numbers below 2^24, which floats hold exactly, so neither the order of additions nor fused
-// ones nor the mode of rounding matters. A pixel out of bounds reads zero points kept among the
-// constants. The last run or block of channels overlaps the one before it and writes the same values
-// again.
+// The sums of depthwise_conv_2d_quant8 for a depth multiplier of 1, four channels of RUN
+// neighbouring pixels one after the other: what two windows share is loaded once. Products and
+// their sums are whole numbers below 2^24, which floats hold exactly, so neither the order of
+// additions nor fused ones nor the mode of rounding matters. A pixel out of bounds reads zero
+// points kept among the constants. The last run or block of channels overlaps the one before it and
+// writes the same values again.
 // tile: TILE_ITEMS runs of four channels, channels first; tiles: ceil(ITEMS / TILE_ITEMS)
 TILE(depthwise_conv_2d_float4_quant8) {
   int items = ITEMS;
@@ -42,7 +42,8 @@ TILE(depthwise_conv_2d_float4_quant8) {
     int y = (row - n * out_h) * STRIDE_H - PAD_TOP;
     int out_x = min((rest - row * row_blocks) * run, out_w - run);
     int x = out_x * STEP - PAD_LEFT;
-    global const uint* weight = (global const uint*)(constants + WEIGHTS) + block * (TAPS_H * TAPS_W);
+    global const uint* weight =
+        (global const uint*)(constants + WEIGHTS) + block * (TAPS_H * TAPS_W);
     global const uchar* zeros = constants + ZEROS + c;
     global const uchar* line[TAPS_H];
     int bounds[TAPS_H];  // the line's pixels, none where it is out of bounds itself

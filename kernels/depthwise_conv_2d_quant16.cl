@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Macros: ROUNDING, see wide.clh; for the vector kernel LANES channels and TILE_W output pixels of a
-// row a work-item.
+// Macros: ROUNDING, see wide.clh; for the vector kernel LANES channels and TILE_W output pixels of
+// a row a work-item.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
+#include "nhwc.clh"
 #include "quantize.clh"
 #include "quantize_wide.clh"
 #include "store.clh"
@@ -22,11 +23,7 @@ TILE(depthwise_conv_2d_quant16) {
   for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
     int element = tile * TILE_ITEMS + i;
     if (element >= ELEMENTS) break;
-    int o = element % out_c;
-    int pixel = element / out_c;
-    int x = pixel % OUT_W;
-    int y = pixel / OUT_W % OUT_H;
-    int n = pixel / OUT_W / OUT_H;
+    LOCATE_OUTPUT(element);
     uint low = as_uint(channel[o]);
     int high = channel[out_c + o];
     for (int ky = 0; ky < KERNEL_H; ky++) {
@@ -57,9 +54,9 @@ KERNEL(depthwise_conv_2d_quant16)
 #define TO_SHORTS JOIN(convert_short, LANES)
 DEFINE_STORE(SHORTS)
 
-// The same for a depth multiplier of 1 and windows whose sums fit 32 bits, LANES channels and TILE_W
-// neighbouring pixels at a time. A pixel out of bounds reads zeros kept among the constants. The
-// last block of pixels or channels overlaps the one before it and writes the same values again.
+// The same for a depth multiplier of 1 and windows whose sums fit 32 bits, LANES channels and
+// TILE_W neighbouring pixels at a time. A pixel out of bounds reads zeros kept among the constants.
+// The last block of pixels or channels overlaps the one before it and writes the same values again.
 // tile: TILE_ITEMS blocks of LANES channels x TILE_W pixels, channels first; tiles:
 // ceil(blocks / TILE_ITEMS)
 TILE(depthwise_conv_2d_vector_quant16) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Macros: ELEM, the activations' and the weights' type, uchar or char; ROUNDING, see wide.clh; for the
-// vector kernel LANES output channels a work-item.
+// Macros: ELEM, the activations' and the weights' type, uchar or char; ROUNDING, see wide.clh; for
+// the vector kernel LANES output channels a work-item.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Macros: ELEM, the activations' and the weights' type where they are of 8 bits, uchar or char;
-// ROUNDING of int16, see wide.clh; for the vector kernels LANES channels and TILE_W pixels a work-item.
+// ROUNDING of int16, see wide.clh; for the vector kernels LANES channels and TILE_W pixels a
+// work-item.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
@@ -12,8 +13,8 @@
 // input's size. An output pixel meets every STRIDE-th tap of the window, each with one input pixel.
 
 #if USES_TRANSPOSE_CONV_QUANT8 || USES_TRANSPOSE_CONV_QUANT16 || USES_TRANSPOSE_CONV_FLOAT
-// Goes through the taps of output pixel (n, y, x) and channel o: `source` and `weight` are the input
-// pixel and the weights of one.
+// Goes through the taps of output pixel (n, y, x) and channel o: `source` and `weight` are the
+// input pixel and the weights of one.
 #define EACH_TAP(TYPE, WEIGHT, DO)                                                                 \
   int o = element % OUT_C;                                                                         \
   int pixel = element / OUT_C;                                                                     \
@@ -147,8 +148,8 @@ KERNEL(transpose_conv_float)
   int n = row / OUT_H;                                                                             \
   int in_y = y / STRIDE_H
 
-// Goes through their taps; an input pixel out of bounds reads zeros kept among the constants. `WIDTH`:
-// words of weights a tap and channel.
+// Goes through their taps; an input pixel out of bounds reads zeros kept among the constants.
+// `WIDTH`: words of weights a tap and channel.
 #define EACH_VECTOR_TAP(TYPE, WIDTH, DO)                                                           \
   for (int ky = y % STRIDE_H; ky < KERNEL_H; ky += STRIDE_H, in_y--) {                             \
     if (in_y < 0 || in_y >= IN_H) continue;                                                        \
