@@ -3,7 +3,7 @@
 
 AVX2 multiplies uint8 inputs by int8 weights and adds pairs of products in 16 bits. If the positive
 weights of all that such a sum takes in come to at most 127, and the negative ones, too, then it
-fits whatever the inputs are. Numbers only; the kernel's half is conv_2d_avx2.cl.
+fits whatever the inputs are. The kernel's half is conv_2d_avx2.cl.
 """
 
 from __future__ import annotations
@@ -15,11 +15,15 @@ from numpy.typing import NDArray
 
 _LIMIT = 127  # 255 * 127 < 2^15, and the most an int8 holds
 _GROUPS = (1, 2, 4, 8, 16)  # steps whose products are added in 16 bits
-# What it takes to widen a group's sums, and what an extra step takes, in steps.
-_GROUP_COST, _EXTRA_COST = 0.5, 1.5
-_MANY = 4  # a block may have a quarter of its steps as extra ones, so that groups are wide
-# Where more than an eighth is needed even with the narrowest, and that is not just a few, 16-bit
-# weights are faster.
+# The numbers below are heuristics: no measurement of theirs is kept. `part` weighs the time of a
+# block by them, in units of an ordinary step.
+_GROUP_COST = 0.5  # to widen a group's 16-bit sums to 32 bits and add them
+_EXTRA_COST = 1.5  # an extra step: it is found by a table, and its sums are widened, too
+# A block may have so large a part of its steps as extra ones: a quarter. More extra steps let
+# groups be wider, but their memory is reserved before the weights are packed.
+_MANY = 4
+# If more than an eighth of all steps, and 8 more, are extra ones even in groups of one step, then
+# weights of 16 bits take less time, and these are not offered.
 _TOO_MANY, _FEW = 8, 8
 
 Int16s = NDArray[np.int16]
