@@ -178,10 +178,13 @@ class Kernels:
             except cl.Error as error:
                 raise DeviceError(_log_of(program, self._device) or str(error)) from error
 
-    def log(self, launch: Launch) -> str:
-        """Return the driver's build log, built from source."""
-        source = self._limited(source_of(launch.file, defines_of(launch)))
-        program = self._compile(cl.Program(self._cl_context, source), launch.file)
+    def log(self, file: str, source: str) -> str:
+        """Return the driver's log of building a source, which is not kept.
+
+        Raises:
+            DeviceError: the driver refuses it; its text is the log.
+        """
+        program = self._compile(cl.Program(self._cl_context, self._limited(source)), file)
         return _log_of(program, self._device)
 
     def kernel(self, launch: Launch) -> tuple[cl.Kernel, int]:

@@ -101,12 +101,24 @@ ANYWHERE = frozenset({"nearest", "emulated_dot", "emulated_mixed_dot"})
 
 def require_isa(way: Way, device: DeviceInfo) -> None:
     """Skip the test where a way needs what this device has not proven, or its compiler loses."""
+    if missing := _missing(way, device):
+        pytest.skip(missing)
+
+
+def has_isa(way: Way, device: DeviceInfo) -> bool:
+    """Whether the device has proven what a way needs, and its compiler does not lose it."""
+    return not _missing(way, device)
+
+
+def _missing(way: Way, device: DeviceInfo) -> str:
+    """Return why a way cannot run on a device; "" if it can."""
     missing = way.isa - _proven(device)
     if missing:
-        pytest.skip(f"{device.name} has not proven {', '.join(sorted(missing))}")
+        return f"{device.name} has not proven {', '.join(sorted(missing))}"
     lanes = way.facts.get("vector_width", 1)
     if lanes > 8 and "lanes16" not in _proven(device):
-        pytest.skip(f"the compiler of {device.name} loses kernels with vectors of {lanes}")
+        return f"the compiler of {device.name} loses kernels with vectors of {lanes}"
+    return ""
 
 
 @cache
