@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate import DeviceInfo, Graph, OpenCLDelegate, read_model
+from tests.support.guards import guarded
 from tests.support.opencl import PROFILE
 from tflite_opencl.common.runtime import find_runtime
 
@@ -114,19 +115,22 @@ def assert_exact(
 
     Raises:
         AssertionError: a node stayed on the CPU (a silent fallback would compare the CPU with
-            itself), or an element differs; says which and by how much.
+            itself), an element differs, which the message tells, or a kernel wrote past the end
+            of a tensor.
     """
     # Without measuring: a run is the same each time. What tune may take has tests of its own.
     cpu_kernels = cpu_kernels or oracle(model)
-    delegate = OpenCLDelegate(model, device=device.index, **{**_OPTIONS, **options})
-    ours = interpreter(model, delegate, cpu_kernels)
-    reference = interpreter(model, cpu_kernels=cpu_kernels)
-    assert refusals(delegate) == {}
-    assert delegate.device == device
-    for number, given in enumerate(inputs or inputs_for(read_model(model), seed)):
-        pairs = zip(invoke(ours, given), invoke(reference, given), strict=True)
-        for output, (got, expected) in enumerate(pairs):
-            assert_same(got, expected, f"input set {number}, output {output}")
+    with guarded() as written:
+        delegate = OpenCLDelegate(model, device=device.index, **{**_OPTIONS, **options})
+        ours = interpreter(model, delegate, cpu_kernels)
+        reference = interpreter(model, cpu_kernels=cpu_kernels)
+        assert refusals(delegate) == {}
+        assert delegate.device == device
+        for number, given in enumerate(inputs or inputs_for(read_model(model), seed)):
+            pairs = zip(invoke(ours, given), invoke(reference, given), strict=True)
+            for output, (got, expected) in enumerate(pairs):
+                assert_same(got, expected, f"input set {number}, output {output}")
+    assert written == []
 
 
 def assert_same(got: NDArray[Any], expected: NDArray[Any], where: str) -> None:
@@ -182,15 +186,17 @@ def assert_within(
     `bounds`: from a set of inputs, for each element of each output. The rest as `assert_exact`.
     """
     cpu_kernels = cpu_kernels or oracle(model)
-    delegate = OpenCLDelegate(model, device=device.index, **{**_OPTIONS, **options})
-    ours = interpreter(model, delegate, cpu_kernels)
-    reference = interpreter(model, cpu_kernels=cpu_kernels)
-    assert refusals(delegate) == {}
-    assert delegate.device == device
-    for number, given in enumerate(inputs or inputs_for(read_model(model), seed)):
-        triples = zip(invoke(ours, given), invoke(reference, given), bounds(given), strict=True)
-        for output, (got, expected, bound) in enumerate(triples):
-            assert_close(got, expected, bound, f"input set {number}, output {output}")
+    with guarded() as written:
+        delegate = OpenCLDelegate(model, device=device.index, **{**_OPTIONS, **options})
+        ours = interpreter(model, delegate, cpu_kernels)
+        reference = interpreter(model, cpu_kernels=cpu_kernels)
+        assert refusals(delegate) == {}
+        assert delegate.device == device
+        for number, given in enumerate(inputs or inputs_for(read_model(model), seed)):
+            triples = zip(invoke(ours, given), invoke(reference, given), bounds(given), strict=True)
+            for output, (got, expected, bound) in enumerate(triples):
+                assert_close(got, expected, bound, f"input set {number}, output {output}")
+    assert written == []
 
 
 def assert_close(

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Guard bytes behind every tensor of an arena: no kernel may write there.
+
+kernels/README.md: a kernel may read up to 64 bytes past a tensor's end; it never writes there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+import pytest
+from numpy.typing import NDArray
+
+from delegate import Tensor
+from delegate.launch import size_bytes
+from delegate.runtime import memory
+from delegate.runtime.executor import Executor
+
+GUARD_BYTES = 64  # behind each tensor, beside the gap to the next multiple of the alignment
+
+
+@contextmanager
+def guarded() -> Iterator[list[str]]:
+    """Run programs with guard bytes; yields a line for each tensor with writes behind it.
+
+    The plan of an arena stays the real one: tensors that do not live at once share their bytes.
+    A guard byte is a byte that belongs to no tensor at any time.
+    """
+    written: list[str] = []
+    run = Executor.run
+
+    def run_guarded(self: Executor, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        offsets = memory.plan_arena(self.program).offsets
+        before = _arena(self)
+        slots = before.reshape(self.batch, -1)
+        is_guard = _guards(offsets, slots.shape[1])
+        # Random bytes: a kernel that goes on too long copies guard bytes to guard bytes.
+        guards = np.random.default_rng(0).integers(0, 256, slots.shape[1], np.uint8)
+        slots[:, is_guard] = guards[is_guard]
+        cl.enqueue_copy(self._queue, self._arena, before)
+        run(self, inputs, outputs)
+        for slot in _arena(self).reshape(slots.shape):
+            places = np.flatnonzero(is_guard & (slot != guards))
+            written.extend(_lines(offsets, places))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory, "size_bytes", lambda tensor: size_bytes(tensor) + GUARD_BYTES)
+        patch.setattr(Executor, "run", run_guarded)
+        yield written
+
+
+def _arena(executor: Executor) -> NDArray[np.uint8]:
+    values = np.empty(executor._arena.size, np.uint8)
+    cl.enqueue_copy(executor._queue, values, executor._arena)
+    return values
+
+
+def _guards(offsets: Any, count: int) -> NDArray[np.bool_]:
+    """Return which bytes of an arena belong to no tensor."""
+    is_guard = np.ones(count, bool)
+    for tensor, offset in offsets.items():
+        is_guard[offset : offset + size_bytes(tensor)] = False
+    return is_guard
+
+
+def _lines(offsets: Any, places: NDArray[np.intp]) -> list[str]:
+    """Return a line for each tensor with writes behind it."""
+    behind: dict[Tensor, list[int]] = {}
+    for place in places.tolist():
+        tensor = max((t for t in offsets if offsets[t] <= place), key=lambda t: offsets[t])
+        behind.setdefault(tensor, []).append(place - offsets[tensor] - size_bytes(tensor))
+    return [
+        f"{len(found)} bytes written behind {tensor.name} ({tensor.dtype} {tensor.shape}), "
+        f"the first {found[0]} bytes past its end"
+        for tensor, found in behind.items()
+    ]
