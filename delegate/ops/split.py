@@ -23,12 +23,14 @@ def lower_split(node: Node, target: Target) -> tuple[Alternative, ...]:
     Shapes:
         axis, input (..., n, ...) -> outputs (..., n / outputs, ...)
     Raises:
-        Unsupported: a computed axis, a size that the number of outputs does not divide.
+        Unsupported: a computed axis, no output, a size that their number does not divide.
     Source: tflite/kernels/split.cc
     """
     (where, source), _ = inputs_of(node.inputs, 2)
     axis = axis_of(scalar_of(where, "axis"), len(source.shape))
     count = len(node.outputs)
+    if not count:
+        raise Unsupported("0 outputs: at least 1 is expected")
     if node.options.get("num_splits", count) != count:
         raise Unsupported(f"{node.options['num_splits']} parts, {count} outputs: not equal")
     size, rest = divmod(source.shape[axis], count)

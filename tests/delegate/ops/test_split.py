@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import strategies as st
 
@@ -41,6 +43,10 @@ REFUSALS = {
         "7 elements in 3 parts: they are not equal",
     ),
     "count": (changed(NODE, options={"num_splits": 2}), "2 parts, 3 outputs: not equal"),
+    "no_output": (
+        replace(NODE, outputs=(), options={"num_splits": 0}),
+        "0 outputs: at least 1 is expected",
+    ),
     "output": (changed(NODE, -1, shape=(1, 2, 3, 3)), "output 1x2x3x3: the inputs give 1x2x3x2"),
     "types": (changed(NODE, -1, dtype="int8"), "uint8 in, int8 out: they must be equal"),
     "bool": (

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A kernel that writes past the end of a tensor is noticed, whatever it writes there."""
+
+from __future__ import annotations
+
+import pytest
+
+from delegate import DeviceInfo
+from delegate.runtime import kernels
+from tests.delegate.ops.test_gather import gather
+from tests.support.cases import GROUPS, Way, assert_exact_way
+from tests.support.model import chain_model
+
+
+@pytest.mark.parametrize("way", GROUPS, ids=str)
+def test_one_element_too_many(
+    device: DeviceInfo, way: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = kernels._text
+    monkeypatch.setattr(
+        kernels, "_text", lambda file: read(file).replace("i < count", "i <= count")
+    )
+    # 64 bytes: there is no gap between the output's end and the next multiple of the alignment.
+    model = chain_model([gather((5, 16), [4, 0, 3, 3])])
+    with pytest.raises(AssertionError, match=r"bytes written behind .* the first 0 bytes past"):
+        assert_exact_way(model, device, way)
