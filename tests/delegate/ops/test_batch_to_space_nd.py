@@ -12,14 +12,7 @@ from delegate import Node
 from tests.support.cases import changed
 from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import op
-from tests.support.moves import (
-    ANY,
-    MOVE_WAYS,
-    assert_moved,
-    assert_moved_or_refused,
-    like,
-    numbers,
-)
+from tests.support.moves import ANY, MOVE_WAYS, assert_moved, assert_moved_or_refused, like, numbers
 
 
 def spread(

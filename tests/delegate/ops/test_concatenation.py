@@ -13,13 +13,7 @@ from delegate import DeviceInfo, Node, ops
 from tests.support.cases import LANES_8, SIMT, assert_exact_way, changed
 from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import chain_model, op, t
-from tests.support.moves import (
-    ANY,
-    MOVE_WAYS,
-    assert_moved,
-    assert_moved_or_refused,
-    like,
-)
+from tests.support.moves import ANY, MOVE_WAYS, assert_moved, assert_moved_or_refused, like
 
 
 def joined(

@@ -11,11 +11,7 @@ from delegate import DeviceInfo, Node
 from tests.support.cases import GROUPS, SEEDS, Way, changed
 from tests.support.factories import exact, refused, types
 from tests.support.model import op, t
-from tests.support.moves import (
-    assert_moved,
-    assert_moved_or_refused,
-    numbers,
-)
+from tests.support.moves import assert_moved, assert_moved_or_refused, numbers
 
 TYPES = ("int32", "int64", "float32")
 

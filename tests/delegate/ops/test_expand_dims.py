@@ -10,13 +10,7 @@ from delegate import Node, ops
 from tests.support.cases import GROUPS, SIMT, changed
 from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import op
-from tests.support.moves import (
-    ANY,
-    assert_moved,
-    assert_moved_or_refused,
-    like,
-    numbers,
-)
+from tests.support.moves import ANY, assert_moved, assert_moved_or_refused, like, numbers
 
 
 def expand(shape: tuple[int, ...], axis: int, dtype: str = "uint8", index: str = "int32") -> Node:

@@ -14,13 +14,7 @@ from delegate import DeviceInfo, Node
 from tests.support.cases import GROUPS, Way, assert_exact_way, changed
 from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import chain_model, op, t
-from tests.support.moves import (
-    ANY,
-    assert_moved,
-    assert_moved_or_refused,
-    like,
-    numbers,
-)
+from tests.support.moves import ANY, assert_moved, assert_moved_or_refused, like, numbers
 
 
 def gather(

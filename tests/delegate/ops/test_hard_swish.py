@@ -17,14 +17,7 @@ from tests.support.activations import (
     common_refusals,
     floats_of_all_sizes,
 )
-from tests.support.cases import (
-    GROUPS,
-    SIMT,
-    Way,
-    changed,
-    only_launch,
-    quantization,
-)
+from tests.support.cases import GROUPS, SIMT, Way, changed, only_launch, quantization
 from tests.support.factories import drawn, exact, refused
 from tests.support.floats import Doubles
 

@@ -15,11 +15,7 @@ from delegate import DeviceInfo, Node
 from tests.support.cases import GROUPS, SEEDS, Way, assert_exact_way, changed
 from tests.support.factories import exact, refused, types
 from tests.support.model import chain_model, op, t
-from tests.support.moves import (
-    like,
-    numbers,
-    one_value,
-)
+from tests.support.moves import like, numbers, one_value
 
 
 def one_hot(

@@ -12,13 +12,7 @@ from delegate import Node
 from tests.support.cases import changed
 from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import op
-from tests.support.moves import (
-    ANY,
-    MOVE_WAYS,
-    assert_moved,
-    assert_moved_or_refused,
-    like,
-)
+from tests.support.moves import ANY, MOVE_WAYS, assert_moved, assert_moved_or_refused, like
 
 
 def pack(shape: tuple[int, ...], count: int, axis: int = 0, dtype: str = "uint8") -> Node:

@@ -10,15 +10,7 @@ from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Node, ops
 from delegate.launch import Launch
-from tests.support.cases import (
-    LANES_8,
-    SEEDS,
-    SIMT,
-    Way,
-    changed,
-    only_launch,
-    zero_points,
-)
+from tests.support.cases import LANES_8, SEEDS, SIMT, Way, changed, only_launch, zero_points
 from tests.support.factories import exact, refused, types
 from tests.support.model import op, t
 from tests.support.moves import (

@@ -13,14 +13,7 @@ from delegate.target import Rules
 from tests.support.cases import SIMT, changed, only_launch
 from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import op
-from tests.support.moves import (
-    ANY,
-    MOVE_WAYS,
-    assert_moved,
-    assert_moved_or_refused,
-    like,
-    numbers,
-)
+from tests.support.moves import ANY, MOVE_WAYS, assert_moved, assert_moved_or_refused, like, numbers
 
 
 def backwards(shape: tuple[int, ...], axes: list[int], dtype: str = "uint8") -> Node:

@@ -9,12 +9,7 @@ from delegate import Node, ops
 from tests.support.cases import GROUPS, SIMT, changed
 from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import op
-from tests.support.moves import (
-    ANY,
-    assert_moved,
-    assert_moved_or_refused,
-    like,
-)
+from tests.support.moves import ANY, assert_moved, assert_moved_or_refused, like
 
 
 def squeeze(shape: tuple[int, ...], dims: tuple[int, ...] = (), dtype: str = "uint8") -> Node:

@@ -14,14 +14,7 @@ from delegate import DeviceInfo, Node
 from tests.support.cases import SEEDS, Way, changed
 from tests.support.factories import exact, refused, types
 from tests.support.model import op
-from tests.support.moves import (
-    ANY,
-    MOVE_WAYS,
-    assert_moved,
-    assert_moved_or_refused,
-    like,
-    numbers,
-)
+from tests.support.moves import ANY, MOVE_WAYS, assert_moved, assert_moved_or_refused, like, numbers
 
 # Python's words for an entry: a slice, a number (drops the axis), None (a new one), ... (the rest).
 Entry = slice | int | None | EllipsisType
