@@ -154,10 +154,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         changed(NODE, -1, shape=()),
         "1x7x5x3 and 1x7x5x3 -> scalar: they do not stretch to that",
     ),
-    "types_differ": (
-        changed(NODE, 1, dtype="int8"),
-        "uint8 and int8 -> uint8: they must be equal",
-    ),
+    "types_differ": (changed(NODE, 1, dtype="int8"), "uint8 and int8 -> uint8: they must be equal"),
     "int16_zero_point": (
         changed(changed(changed(NODE, 0, dtype="int16"), 1, dtype="int16"), -1, dtype="int16"),
         "int16 with zero point 125: it must be 0",
@@ -187,10 +184,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         "input 1 is sparse: only dense tensors are implemented",
     ),
     "one_input": (replace(NODE, inputs=NODE.inputs[:1]), "1 inputs: 2 expected"),
-    "left_out_input": (
-        replace(NODE, inputs=(NODE.inputs[0], None)),
-        "2 inputs: 2 expected",
-    ),
+    "left_out_input": (replace(NODE, inputs=(NODE.inputs[0], None)), "2 inputs: 2 expected"),
     "no_output": (replace(NODE, outputs=()), "0 outputs: 1 is expected"),
 }
 

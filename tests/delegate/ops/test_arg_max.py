@@ -77,10 +77,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         changed(NODE, 0, dtype="int16"),
         "int16: only uint8, int8, int32, float32, bool are implemented",
     ),
-    "output_type": (
-        changed(NODE, -1, dtype="float32"),
-        "output float32: int32 or int64 is needed",
-    ),
+    "output_type": (changed(NODE, -1, dtype="float32"), "output float32: int32 or int64 is needed"),
     "axis_type": (changed(NODE, 1, dtype="uint8"), "axis uint8: int32 or int64 is needed"),
     "computed_axis": (changed(NODE, 1, data=None), "axes are not constant"),
     "axis_outside": (

@@ -141,10 +141,7 @@ def test_short_constant_rows_are_repeated(
 NODE = case("SUB").node()
 NUMBER = case("DIV", "int32").node()
 REFUSALS = {
-    "types": (
-        changed(NODE, 1, dtype="uint8"),
-        "int8 and uint8 -> int8: they must be equal",
-    ),
+    "types": (changed(NODE, 1, dtype="uint8"), "int8 and uint8 -> int8: they must be equal"),
     "int64": (
         replace(
             NODE,
@@ -163,10 +160,7 @@ REFUSALS = {
     ),
     "empty": (changed(NODE, 0, shape=(0,)), "shape 0: it is empty"),
     "scale": (changed(NODE, 1, quantization=None), "int8 without quantisation: "),
-    "tiny_output": (
-        changed(NODE, -1, quantization=quantization(1e-12)),
-        "output scale ",
-    ),
+    "tiny_output": (changed(NODE, -1, quantization=quantization(1e-12)), "output scale "),
     "large_ratio": (
         changed(case("MUL").node(), -1, quantization=quantization(1e-12)),
         "a scale ratio of ",
@@ -184,14 +178,8 @@ REFUSALS = {
         "fused activation TANH: only NONE, RELU, RELU6, RELU_N1_TO_1",
     ),
     "computed_divisor": (changed(NUMBER, 1, data=None), "the divisors are not constant"),
-    "zero": (
-        changed(NUMBER, 1, data=np.zeros((1, 7, 5, 3), np.int32)),
-        "a divisor is 0",
-    ),
-    "minus_one": (
-        case("FLOOR_MOD", "int32", values=(-1,)).node(),
-        "a divisor is -1",
-    ),
+    "zero": (changed(NUMBER, 1, data=np.zeros((1, 7, 5, 3), np.int32)), "a divisor is 0"),
+    "minus_one": (case("FLOOR_MOD", "int32", values=(-1,)).node(), "a divisor is -1"),
     "quantised_by_zero": (
         case("DIV", "uint8", values=(119, 120)).node(),
         "a divisor is 120, which stands for 0",
@@ -217,10 +205,7 @@ REFUSALS = {
     ),
     "quantised_powers": (case("POW").node(), "int8: only int32, float32 are implemented"),
     "negative_power": (case("POW", "int32", values=(-1,)).node(), "an exponent is -1"),
-    "computed_power": (
-        case("POW", "int32", constant="").node(),
-        "the exponents are not constant",
-    ),
+    "computed_power": (case("POW", "int32", constant="").node(), "the exponents are not constant"),
     "many_powers": (
         case("POW", "int32", shapes=((2, 3), (3,)), values=(1, 2)).node(),
         "int32: only one exponent, which is stretched",

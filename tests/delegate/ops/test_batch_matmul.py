@@ -180,10 +180,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         changed(NODE, 1, shape=(1, 1, 1, 1, 11, 9)),
         "shapes 5x11 x 1x1x1x1x11x9 -> 5x9: 2 to 5 dimensions are implemented",
     ),
-    "empty": (
-        changed(NODE, 0, shape=(0, 11)),
-        "shapes 0x11 x 11x9 -> 5x9: they are empty",
-    ),
+    "empty": (changed(NODE, 0, shape=(0, 11)), "shapes 0x11 x 11x9 -> 5x9: they are empty"),
     "terms": (
         changed(NODE, options={"adj_y": True}),
         "shapes 5x11 x 11x9 -> 5x9: 11 columns of the left one, 9 rows of the right one",
@@ -192,10 +189,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         changed(changed(NODE, 0, shape=(2, 5, 11)), 1, shape=(3, 11, 9)),
         "shapes 2x5x11 x 3x11x9 -> 5x9: they do not stretch to each other",
     ),
-    "output": (
-        changed(NODE, -1, shape=(1, 5, 9)),
-        "shapes 5x11 x 11x9 -> 1x5x9: 5x9 is computed",
-    ),
+    "output": (changed(NODE, -1, shape=(1, 5, 9)), "shapes 5x11 x 11x9 -> 1x5x9: 5x9 is computed"),
     "many_terms": (
         changed(changed(NODE, 0, shape=(5, 65001)), 1, shape=(65001, 9)),
         "shapes 5x65001 x 65001x9 -> 5x9: 65001 terms a sum, at most 65000 are implemented",

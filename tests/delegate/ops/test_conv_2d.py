@@ -139,10 +139,7 @@ REFUSALS = {
         changed(CONV, 0, shape=(7, 5, 3)),
         "shapes 7x5x3 -> 1x7x5x8: only rank 4 (NHWC)",
     ),
-    "scalar_output": (
-        changed(CONV, -1, shape=()),
-        "shapes 1x7x5x3 -> scalar: only rank 4 (NHWC)",
-    ),
+    "scalar_output": (changed(CONV, -1, shape=()), "shapes 1x7x5x3 -> scalar: only rank 4 (NHWC)"),
     "empty_batch": (
         changed(CONV, 0, shape=(0, 7, 5, 3)),
         "shapes 0x7x5x3 -> 1x7x5x8: they are empty",
@@ -151,10 +148,7 @@ REFUSALS = {
         changed(CONV, 0, shape=(2, 7, 5, 3)),
         "batch 2 in, 1 out: they must be equal",
     ),
-    "output_size": (
-        changed(CONV, -1, shape=(1, 7, 4, 8)),
-        "output 7x4: the window gives 7x5",
-    ),
+    "output_size": (changed(CONV, -1, shape=(1, 7, 4, 8)), "output 7x4: the window gives 7x5"),
     "absent_options_table": (
         changed(CONV, options=ABSENT_OPTIONS),
         "kernel 3x3, stride 0x0, dilation 0x0: each must be at least 1",
@@ -171,10 +165,7 @@ REFUSALS = {
         changed(CONV, options={"stride_h": "SAME"}),
         "stride_h is 'SAME': an int32 is needed",
     ),
-    "padding": (
-        changed(CONV, options={"padding": 7}),
-        "padding 7: only SAME and VALID exist",
-    ),
+    "padding": (changed(CONV, options={"padding": 7}), "padding 7: only SAME and VALID exist"),
     "fused_tanh": (
         changed(CONV, options={"fused_activation_function": "TANH"}),
         "fused activation TANH: only NONE, RELU, RELU6, RELU_N1_TO_1",
@@ -187,14 +178,8 @@ REFUSALS = {
         changed(CONV, -1, shape=(1, 7, 5, 9)),
         "8 channels of weights, 9 of output",
     ),
-    "rank_2_weights": (
-        changed(CONV, 1, shape=(8, 27)),
-        "weights 8x27: rank 4 (OHWI) is needed",
-    ),
-    "computed_weights": (
-        changed(CONV, 1, data=None),
-        "weights are not constant",
-    ),
+    "rank_2_weights": (changed(CONV, 1, shape=(8, 27)), "weights 8x27: rank 4 (OHWI) is needed"),
+    "computed_weights": (changed(CONV, 1, data=None), "weights are not constant"),
     "sparse_weights": (
         changed(CONV, 1, data=None, is_sparse=True),
         "input 1 is sparse: only dense tensors are implemented",
@@ -211,10 +196,7 @@ REFUSALS = {
         changed(CONV, -1, dtype="int8"),
         "uint8 in, int8 out: only uint8 or int8 in both are implemented",
     ),
-    "hybrid_weights": (
-        changed(CONV, 1, dtype="int8"),
-        "int8 weights with uint8 activations",
-    ),
+    "hybrid_weights": (changed(CONV, 1, dtype="int8"), "int8 weights with uint8 activations"),
     "input_without_quantisation": (
         changed(CONV, 0, quantization=None),
         "uint8 without quantisation: scale and zero point are missing",
@@ -281,18 +263,9 @@ REFUSALS = {
         ),
         f"scales {float(np.float32(3e38))} * 2.0: more than a float holds",
     ),
-    "computed_bias": (
-        changed(CONV, 2, data=None),
-        "the bias is not a constant",
-    ),
-    "bias_of_7": (
-        changed(CONV, 2, shape=(7,)),
-        "bias int32 of (7,): int32 of (8,) is needed",
-    ),
-    "bias_int64": (
-        changed(CONV, 2, dtype="int64"),
-        "bias int64 of (8,): int32 of (8,) is needed",
-    ),
+    "computed_bias": (changed(CONV, 2, data=None), "the bias is not a constant"),
+    "bias_of_7": (changed(CONV, 2, shape=(7,)), "bias int32 of (7,): int32 of (8,) is needed"),
+    "bias_int64": (changed(CONV, 2, dtype="int64"), "bias int64 of (8,): int32 of (8,) is needed"),
     "window_too_large": (
         changed(changed(CONV, 0, shape=(1, 2, 5, 3)), options={"padding": "VALID"}),
         "output 7x5: the window gives 0x3",

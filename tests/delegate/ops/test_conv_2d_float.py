@@ -133,16 +133,10 @@ def test_no_bias_is_zeros() -> None:
 CONV = FloatConvolution().node()
 PRODUCT = product()
 REFUSALS = {
-    "hybrid": (
-        changed(CONV, 1, dtype="int8"),
-        "hybrid: int8 weights with float32 activations",
-    ),
+    "hybrid": (changed(CONV, 1, dtype="int8"), "hybrid: int8 weights with float32 activations"),
     "computed_weights": (changed(CONV, 1, data=None), "weights are not constant"),
     "computed_bias": (changed(CONV, 2, data=None), "the bias is not a constant"),
-    "bias_of_7": (
-        changed(CONV, 2, shape=(7,)),
-        "bias float32 of (7,): float32 of (8,) is needed",
-    ),
+    "bias_of_7": (changed(CONV, 2, shape=(7,)), "bias float32 of (7,): float32 of (8,) is needed"),
     "int32_bias": (
         changed(CONV, 2, dtype="int32"),
         "bias int32 of (8,): float32 of (8,) is needed",
@@ -163,10 +157,7 @@ REFUSALS = {
         changed(CONV, -1, shape=(1, 7, 5, 9)),
         "8 channels of weights, 9 of output",
     ),
-    "rank_2_weights": (
-        changed(CONV, 1, shape=(8, 27)),
-        "weights 8x27: rank 4 (OHWI) is needed",
-    ),
+    "rank_2_weights": (changed(CONV, 1, shape=(8, 27)), "weights 8x27: rank 4 (OHWI) is needed"),
     "product_hybrid": (
         changed(PRODUCT, 1, dtype="int8"),
         "hybrid: int8 weights with float32 activations",
@@ -181,10 +172,7 @@ REFUSALS = {
         "weights 8x1x1x11: rank 2 (OI) is needed",
     ),
     "product_rows": (changed(PRODUCT, 0, shape=(3, 10)), "input 3x10: no rows of 11"),
-    "product_output": (
-        changed(PRODUCT, -1, shape=(3, 9)),
-        "output 3x9: 3 rows of 8 are computed",
-    ),
+    "product_output": (changed(PRODUCT, -1, shape=(3, 9)), "output 3x9: 3 rows of 8 are computed"),
 }
 
 test_refusal = refused(REFUSALS)

@@ -86,19 +86,13 @@ REFUSALS = {
         changed(NODE, -1, shape=(1, 7, 5, 9)),
         "8 channels of weights, 9 of output",
     ),
-    "hybrid": (
-        changed(FLOAT, 1, dtype="int8"),
-        "hybrid: int8 weights with float32 activations",
-    ),
+    "hybrid": (changed(FLOAT, 1, dtype="int8"), "hybrid: int8 weights with float32 activations"),
     "int32": (
         changed(NODE, 0, dtype="int32"),
         "int32 in, uint8 out: only uint8 or int8 in both are implemented",
     ),
     "computed_weights": (changed(NODE, 1, data=None), "weights are not constant"),
-    "bias_of_7": (
-        changed(FLOAT, 2, shape=(7,)),
-        "bias float32 of (7,): float32 of (8,) is needed",
-    ),
+    "bias_of_7": (changed(FLOAT, 2, shape=(7,)), "bias float32 of (7,): float32 of (8,) is needed"),
     "uint8_per_channel": (
         changed(NODE, 1, quantization=quantization([0.5] * 8)),
         "uint8 weights with 8 scales: per channel is int8 only",
@@ -158,12 +152,7 @@ def test_float_groups(groups: int, fused: str, device: DeviceInfo) -> None:
     assert_within(chain_model([grouped(node, groups)]), device, bounds)
 
 
-@given(
-    case=convolutions(),
-    groups=st.integers(2, 4),
-    way=st.sampled_from(GROUPS),
-    seed=SEEDS,
-)
+@given(case=convolutions(), groups=st.integers(2, 4), way=st.sampled_from(GROUPS), seed=SEEDS)
 def test_drawn_groups(
     device: DeviceInfo, case: Convolution, groups: int, way: Way, seed: int
 ) -> None:

@@ -119,10 +119,7 @@ REFUSALS = {
         changed(NODE, 1, quantization=quantization([0.5] * 7)),
         "weights have 7 scales on axis 0: 8 on axis 0 are needed",
     ),
-    "rank_2_weights": (
-        changed(NODE, 1, shape=(8, 27)),
-        "weights 8x27: rank 4 (OHWI) is needed",
-    ),
+    "rank_2_weights": (changed(NODE, 1, shape=(8, 27)), "weights 8x27: rank 4 (OHWI) is needed"),
     "computed_weights": (changed(NODE, 1, data=None), "weights are not constant"),
     "groups": (
         changed(NODE, 0, shape=(1, 7, 5, 7)),
@@ -141,18 +138,12 @@ REFUSALS = {
         convolution16(CONV, bias_dtype="int32"),
         "an int32 bias with int16 activations: this TFLite reads it as int64",
     ),
-    "bias_of_7": (
-        changed(NODE, 2, shape=(7,)),
-        "bias int64 of (7,): int64 of (8,) is needed",
-    ),
+    "bias_of_7": (changed(NODE, 2, shape=(7,)), "bias int64 of (7,): int64 of (8,) is needed"),
     "float_bias": (
         changed(NODE, 2, dtype="float32"),
         "bias float32 of (8,): int64 of (8,) is needed",
     ),
-    "huge_bias": (
-        changed(NODE, 2, data=np.full(8, 1 << 50)),
-        "the bias is beyond 46 bits",
-    ),
+    "huge_bias": (changed(NODE, 2, data=np.full(8, 1 << 50)), "the bias is beyond 46 bits"),
     "scale_ratio": (
         changed(NODE, -1, quantization=quantization(1e-6)),
         "a scale ratio of 2^11: more than 2^7",

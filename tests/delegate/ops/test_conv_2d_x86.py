@@ -65,13 +65,7 @@ def test_least_wasteful_first(case: Convolution, names: list[str]) -> None:
 def test_vnni_before_avx2() -> None:
     target = replace(VNNI.target, isa=frozenset({"vnni", "avx2"}))
     found = [a.name for a in ops.lower(_narrow(Convolution(out_c=32).node()), target)]
-    assert found == [
-        "vnni 7x32",
-        "avx2 6x16 pairs",
-        "avx2 6x16",
-        "tiled 8x2",
-        "plain",
-    ]
+    assert found == ["vnni 7x32", "avx2 6x16 pairs", "avx2 6x16", "tiled 8x2", "plain"]
 
 
 def test_pairs_only_where_few_weights_are_large() -> None:
@@ -95,11 +89,7 @@ def _narrow(node: Node) -> Node:
 
 @pytest.mark.parametrize(
     "way",
-    [
-        LANES_16,
-        SIMT,
-        Way("groups_of_64", {"device_type": "gpu", "isa": frozenset({"vnni"})}),
-    ],
+    [LANES_16, SIMT, Way("groups_of_64", {"device_type": "gpu", "isa": frozenset({"vnni"})})],
     ids=str,
 )
 def test_not_without_instructions_and_groups_of_one(way: Way) -> None:

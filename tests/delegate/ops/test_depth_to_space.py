@@ -35,10 +35,7 @@ REFUSALS = {
     ),
     "rank": (changed(NODE, 0, shape=(4, 4, 4)), "block 2 of 4x4x4: only whole blocks of rank 4"),
     "output": (changed(NODE, -1, shape=(1, 4, 6, 3)), "output 1x4x6x3: the inputs give 1x4x6x4"),
-    "int16": (
-        blocks(1, 2, 3, 4, 2, "int16"),
-        "int16: only uint8, int8, int32, int64, float32",
-    ),
+    "int16": (blocks(1, 2, 3, 4, 2, "int16"), "int16: only uint8, int8, int32, int64, float32"),
 }
 CASES = {name: blocks(*sizes) for name, sizes in BLOCKS.items()}
 

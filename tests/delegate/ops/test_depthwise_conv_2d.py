@@ -417,14 +417,7 @@ X86_ZEROS = [
 
 X86_CASES = [
     pytest.param(case, way, id=f"{case}-{way}")
-    for case in [
-        *X86_CHANNELS,
-        *X86_PIXELS,
-        *X86_KERNELS,
-        *X86_GEOMETRY,
-        *X86_NUMBERS,
-        *X86_ZEROS,
-    ]
+    for case in [*X86_CHANNELS, *X86_PIXELS, *X86_KERNELS, *X86_GEOMETRY, *X86_NUMBERS, *X86_ZEROS]
     for way, block in ((VNNI, 32), (AVX2, 16))
     if case.size[2] >= block
 ]

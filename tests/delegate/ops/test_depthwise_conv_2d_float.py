@@ -125,10 +125,7 @@ REFUSALS = {
         changed(NODE, options={"fused_activation_function": "SIGN_BIT"}),
         "fused activation SIGN_BIT: only NONE, RELU, RELU6, RELU_N1_TO_1",
     ),
-    "2_rows_of_weights": (
-        changed(NODE, 1, shape=(2, 3, 3, 4)),
-        "weights 2x3x3x4: 1HWO is needed",
-    ),
+    "2_rows_of_weights": (changed(NODE, 1, shape=(2, 3, 3, 4)), "weights 2x3x3x4: 1HWO is needed"),
     "no_multiple": (
         changed(NODE, 0, shape=(1, 7, 5, 3)),
         "3 input, 8 weight and 8 output channels: "

@@ -68,10 +68,7 @@ def test_no_product_below_the_least_normal_float() -> None:
 
 NODE = Dequantization().node()
 REFUSALS: dict[str, tuple[Node, str]] = {
-    "to_float16": (
-        changed(NODE, -1, dtype="float16"),
-        "uint8 to float16: only float32 comes out",
-    ),
+    "to_float16": (changed(NODE, -1, dtype="float16"), "uint8 to float16: only float32 comes out"),
     "from_int32": (
         changed(NODE, 0, dtype="int32"),
         "int32: only uint8 and int8 and int16 are implemented",

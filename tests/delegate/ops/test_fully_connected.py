@@ -224,10 +224,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         changed(INT8, 1, quantization=quantization(0.5, 255)),
         "zero point 255: outside int8",
     ),
-    "bias_int64": (
-        changed(NODE, 2, dtype="int64"),
-        "bias int64 of (8,): int32 of (8,) is needed",
-    ),
+    "bias_int64": (changed(NODE, 2, dtype="int64"), "bias int64 of (8,): int32 of (8,) is needed"),
     "computed_bias": (changed(NODE, 2, data=None), "the bias is not a constant"),
     "fused_tanh": (
         changed(NODE, options={"fused_activation_function": "TANH"}),

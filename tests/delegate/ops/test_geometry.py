@@ -24,12 +24,7 @@ def _window(
     size: int, kernel: int, stride: int, dilation: int, padding: str, out: int | None = None
 ) -> Window:
     along = output_size(size, kernel, stride, dilation, padding) if out is None else out
-    options = {
-        "padding": padding,
-        "stride_h": stride,
-        "stride_w": 1,
-        "dilation_h_factor": dilation,
-    }
+    options = {"padding": padding, "stride_h": stride, "stride_w": 1, "dilation_h_factor": dilation}
     return window(t((1, size, 5, 1)), t((1, along, 5, 1)), kernel, 1, options)
 
 

@@ -57,10 +57,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         changed(log_softmax((3, 5), "uint8"), 0, quantization=None),
         "uint8 without quantisation: scale and zero point are missing",
     ),
-    "scale": (
-        log_softmax((3, 5), "uint8", 2.0**-25),
-        f"scale {2.0**-25}: out of range",
-    ),
+    "scale": (log_softmax((3, 5), "uint8", 2.0**-25), f"scale {2.0**-25}: out of range"),
     "long_rows_of_8_bits": (log_softmax((2, 4096), "int8"), "rows of 4096: at most 4095"),
     "types_differ": (changed(NODE, -1, dtype="int8"), "float32 in, int8 out: they must be equal"),
     "shape_changes": (changed(NODE, -1, shape=(715,)), "65x11 -> 715: the shape must stay"),

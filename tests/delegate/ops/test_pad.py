@@ -63,10 +63,7 @@ REFUSALS = {
         changed(NODE, -1, quantization=t((1,), "uint8", 0.25, 3).quantization),
         "input and output differ in scale or zero point",
     ),
-    "zero_point": (
-        pad((3,), [[1, 1]], zero=256),
-        "zero point 256: outside uint8",
-    ),
+    "zero_point": (pad((3,), [[1, 1]], zero=256), "zero point 256: outside uint8"),
     "six_dimensions": (pad((1,) * 6, [[1, 1]] * 6), "6 dimensions: 1 to 5 are implemented"),
     "one_input": (op("PAD", NODE.inputs[:1], NODE.outputs), "1 inputs: 2 expected"),
     "computed_value": (changed(VALUE, 2, data=None), "computed value: only constant"),

@@ -164,10 +164,7 @@ NODE = Pool().node()
 FLOAT_NODE = Pool(dtype="float32").node()
 REFUSALS: dict[str, tuple[Node, str]] = {
     "rank_3": (changed(NODE, 0, shape=(7, 5, 3)), "shapes 7x5x3 -> 1x7x5x3: only rank 4 (NHWC)"),
-    "empty": (
-        changed(NODE, 0, shape=(1, 7, 5, 0)),
-        "shapes 1x7x5x0 -> 1x7x5x3: they are empty",
-    ),
+    "empty": (changed(NODE, 0, shape=(1, 7, 5, 0)), "shapes 1x7x5x0 -> 1x7x5x3: they are empty"),
     "absent_options_table": (
         replace(
             NODE, options=dict.fromkeys(NODE.options, 0) | {"fused_activation_function": "NONE"}
@@ -187,14 +184,8 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         "kernel 0x0, stride 0x0, dilation 1x1: each must be at least 1",
     ),
     "padding": (changed(NODE, options={"padding": 2}), "padding 2: only SAME and VALID exist"),
-    "channels": (
-        changed(NODE, -1, shape=(1, 7, 5, 4)),
-        "3 channels in, 4 out: they must be equal",
-    ),
-    "batch": (
-        changed(NODE, -1, shape=(2, 7, 5, 3)),
-        "batch 1 in, 2 out: they must be equal",
-    ),
+    "channels": (changed(NODE, -1, shape=(1, 7, 5, 4)), "3 channels in, 4 out: they must be equal"),
+    "batch": (changed(NODE, -1, shape=(2, 7, 5, 3)), "batch 1 in, 2 out: they must be equal"),
     "output_size": (changed(NODE, -1, shape=(1, 6, 5, 3)), "output 6x5: the window gives 7x5"),
     "window_too_large": (
         changed(NODE, options={"padding": "VALID", "filter_height": 9}),

@@ -96,10 +96,7 @@ def test_launch(case: Prelu, sizes: list[int], steps: list[int]) -> None:
 
 NODE = Prelu().node()
 REFUSALS: dict[str, tuple[Node, str]] = {
-    "types_differ": (
-        changed(NODE, 1, dtype="int8"),
-        "uint8, alpha int8: uint8 expected",
-    ),
+    "types_differ": (changed(NODE, 1, dtype="int8"), "uint8, alpha int8: uint8 expected"),
     "result_differs": (changed(NODE, -1, dtype="int8"), "uint8 -> int8: must be equal"),
     "alpha_of_16_bits": (
         changed(changed(changed(NODE, 0, dtype="int16"), 1, dtype="int16"), -1, dtype="int16"),
@@ -110,10 +107,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         "int32: only float32, uint8, int8, int16",
     ),
     "shape_changes": (changed(NODE, -1, shape=(385,)), "1x5x7x11 -> 385: the shape must stay"),
-    "alpha_does_not_stretch": (
-        Prelu(alpha=(7,)).node(),
-        "7 does not stretch to 1x5x7x11",
-    ),
+    "alpha_does_not_stretch": (Prelu(alpha=(7,)).node(), "7 does not stretch to 1x5x7x11"),
     "alpha_of_higher_rank": (
         Prelu(alpha=(1, 1, 1, 1, 11)).node(),
         "more dimensions than the result's 4",

@@ -136,10 +136,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         "zero point 200: outside int8",
     ),
     "shape_changes": (changed(NODE, -1, shape=(385,)), "1x7x5x11 -> 385: the shape must stay"),
-    "empty": (
-        changed(changed(NODE, 0, shape=(0,)), -1, shape=(0,)),
-        "shape 0: it is empty",
-    ),
+    "empty": (changed(changed(NODE, 0, shape=(0,)), -1, shape=(0,)), "shape 0: it is empty"),
     "scale_ratio": (
         changed(NODE, -1, quantization=quantization(1e-30)),
         "a scale ratio of 2^97: more than 2^30",
@@ -215,11 +212,7 @@ def near_ties(case: Requantization) -> NDArray[Any]:
     up, down = np.float32(np.inf), np.float32(-np.inf)
     around = [near]
     for _ in range(2):
-        around = [
-            np.nextafter(around[0], down),
-            *around,
-            np.nextafter(around[-1], up),
-        ]
+        around = [np.nextafter(around[0], down), *around, np.nextafter(around[-1], up)]
     far = np.float32([0.0, -0.0, 0.5, -0.5, 1e-40, -1e-40, 2.0**30, -(2.0**30)])
     return np.concatenate([*around, far * np.float32(case.scales[1])])
 
@@ -230,7 +223,7 @@ FLOATS = [
         for dtype, zeros in (("uint8", (0, 3, 255)), ("int8", (-128, 127)), ("int16", (0,)))
         for zero in zeros
         for scale in (0.5, 0.1, 1 / 3, 1e-9, 12345.678)
-    ),
+    )
 ]
 
 

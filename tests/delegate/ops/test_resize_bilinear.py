@@ -91,10 +91,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         changed(NODE, 1, data=np.array([-7, 11], np.int32)),
         "shapes 1x3x5x3 -> 1x7x11x3: 1x-7x11x3 is computed",
     ),
-    "rank": (
-        changed(NODE, 0, shape=(3, 5, 3)),
-        "shapes 3x5x3 -> 1x7x11x3: only rank 4 (NHWC)",
-    ),
+    "rank": (changed(NODE, 0, shape=(3, 5, 3)), "shapes 3x5x3 -> 1x7x11x3: only rank 4 (NHWC)"),
     "empty": (
         changed(changed(NODE, 0, shape=(1, 0, 5, 3)), -1, shape=(1, 7, 11, 3)),
         "shapes 1x0x5x3 -> 1x7x11x3: they are empty",

@@ -143,12 +143,7 @@ def test_constant(device: DeviceInfo) -> None:
     seed=SEEDS,
 )
 def test_drawn(
-    device: DeviceInfo,
-    shapes: tuple[Shape, Shape],
-    condition: int,
-    dtype: str,
-    way: Way,
-    seed: int,
+    device: DeviceInfo, shapes: tuple[Shape, Shape], condition: int, dtype: str, way: Way, seed: int
 ) -> None:
     chosen = (*shapes, ())[condition]
     assert_exact_or_refused(chain_model([select(chosen, *shapes, dtype)]), device, way, seed)

@@ -85,10 +85,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     "int64_shape": (changed(NODE, 0, dtype="int64"), SHAPE.format("int64 of (4,)")),
     "output": (changed(NODE, -1, shape=(1, 8, 9, 8)), NHWC.format("1x4x5x3 -> 1x8x9x8")),
     "rank_3_input": (changed(NODE, 2, shape=(4, 5, 3)), NHWC.format("4x5x3 -> 1x8x10x8")),
-    "input_size": (
-        changed(NODE, 2, shape=(1, 4, 6, 3)),
-        "output 4x6: the window gives 4x5",
-    ),
+    "input_size": (changed(NODE, 2, shape=(1, 4, 6, 3)), "output 4x6: the window gives 4x5"),
     "batch": (changed(NODE, 2, shape=(2, 4, 5, 3)), "batch 1 in, 2 out: they must be equal"),
     "input_channels": (
         changed(NODE, 2, shape=(1, 4, 5, 6)),
@@ -98,10 +95,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         changed(NODE, 1, shape=(7, 3, 3, 3)),
         "3 input and 8 output channels: the weights have 3 and 7",
     ),
-    "rank_2_weights": (
-        changed(NODE, 1, shape=(8, 27)),
-        "weights 8x27: rank 4 (OHWI) is needed",
-    ),
+    "rank_2_weights": (changed(NODE, 1, shape=(8, 27)), "weights 8x27: rank 4 (OHWI) is needed"),
     "empty_weights": (
         changed(NODE, 1, shape=(8, 0, 3, 3)),
         "weights 8x0x3x3: rank 4 (OHWI) is needed",
@@ -127,10 +121,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         changed(changed(NODE, 2, dtype="int32"), -1, dtype="int32"),
         "int32 in, int32 out: only uint8 or int8 in both are implemented",
     ),
-    "hybrid": (
-        changed(FLOAT, 1, dtype="int8"),
-        "hybrid: int8 weights with float32 activations",
-    ),
+    "hybrid": (changed(FLOAT, 1, dtype="int8"), "hybrid: int8 weights with float32 activations"),
     "int16_weights": (
         changed(INT16, 1, dtype="int16"),
         "int16 weights with int16 activations: only int8",
@@ -147,14 +138,8 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         changed(INT8, 1, quantization=quantization([0.5] * 7)),
         "weights have 7 scales on axis 0: 8 on axis 0 are needed",
     ),
-    "bias_of_7": (
-        changed(NODE, 3, shape=(7,)),
-        "bias int32 of (7,): int32 of (8,) is needed",
-    ),
-    "int64_bias": (
-        changed(INT8, 3, dtype="int64"),
-        "bias int64 of (8,): int32 of (8,) is needed",
-    ),
+    "bias_of_7": (changed(NODE, 3, shape=(7,)), "bias int32 of (7,): int32 of (8,) is needed"),
+    "int64_bias": (changed(INT8, 3, dtype="int64"), "bias int64 of (8,): int32 of (8,) is needed"),
     "computed_bias": (changed(FLOAT, 3, data=None), "the bias is not a constant"),
     "two_inputs": (replace(NODE, inputs=NODE.inputs[:2]), "2 inputs: 3 to 4 expected"),
 }

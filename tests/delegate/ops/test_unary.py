@@ -40,12 +40,7 @@ from tests.support.factories import refused
 from tests.support.model import chain_model, op, t
 
 EXACT = ("ABS", "NEG", "SQUARE", "FLOOR", "ROUND", "CEIL")
-ROUNDED = {
-    "SQRT": np.sqrt,
-    "RSQRT": lambda x: 1 / np.sqrt(x),
-    "EXP": np.exp,
-    "LOG": np.log,
-}
+ROUNDED = {"SQRT": np.sqrt, "RSQRT": lambda x: 1 / np.sqrt(x), "EXP": np.exp, "LOG": np.log}
 HAS_MORE = installed_rules().saturating_cast  # NEG and LOG of quantised types
 TABLES = ["ABS", "EXP", *(("NEG", "LOG") if HAS_MORE else ())]
 ROOTS = ["RSQRT", *(("SQRT",) if installed_rules().newer_types else ())]  # of quantised types
