@@ -8,12 +8,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from delegate import DeviceInfo, Node
 from tests.support.cases import (
+    GROUPS,
     RUN,
+    SIMT,
     Way,
     assert_exact_or_refused,
     assert_exact_way,
@@ -25,10 +28,13 @@ from tests.support.cases import (
     zero_points,
 )
 from tests.support.compare import Arrays, assert_within
+from tests.support.factories import Test
 from tests.support.model import chain_model, op, t
 
 SHAPES = [(), (1,), (3,), (63,), (64,), (65,), (2, 3, 5, 7), (4097,)]
 
+# From the input, the sum of the absolute values of the terms that the function adds.
+Magnitude = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 # The one quantisation of an op's output that TFLite takes, by type.
 Fixed = Mapping[str, tuple[float, int]]
 
@@ -94,7 +100,7 @@ def assert_float_function(
     case: Activation,
     device: DeviceInfo,
     way: Way,
-    magnitude: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    magnitude: Magnitude,
     terms: int = 1,
     inputs: Sequence[Arrays] | None = None,
 ) -> None:
@@ -115,6 +121,28 @@ def assert_float_function(
     with forced(way):
         assert_within(case.model(), device, bounds, inputs=inputs)
     RUN[case.op] += 1
+
+
+def floats(case: Activation, magnitude: Magnitude, terms: int = 1) -> Test:
+    """Return a test of a case on floats of all sizes; the rest as in `assert_float_function`."""
+
+    @pytest.mark.parametrize("way", GROUPS, ids=str)
+    def test_floats(way: Way, device: DeviceInfo) -> None:
+        values = floats_of_all_sizes()
+        wide = replace(case, shape=values.shape)
+        assert_float_function(wide, device, way, magnitude, terms, [[values]])
+
+    return test_floats
+
+
+def shapes_of_floats(case: Activation, magnitude: Magnitude, terms: int = 1) -> Test:
+    """Return a test of a case on random floats of many shapes."""
+
+    @pytest.mark.parametrize("shape", SHAPES, ids=str)
+    def test_shapes_of_floats(shape: tuple[int, ...], device: DeviceInfo) -> None:
+        assert_float_function(replace(case, shape=shape), device, SIMT, magnitude, terms)
+
+    return test_shapes_of_floats
 
 
 @st.composite
@@ -151,10 +179,7 @@ def common_refusals(node: Node) -> dict[str, tuple[Node, str]]:
     return {
         "types_differ": (changed(node, -1, dtype="int8"), "uint8 in, int8 out: they must be equal"),
         "shape_changes": (changed(node, -1, shape=(16, 16)), "256 -> 16x16: the shape must stay"),
-        "empty": (
-            changed(changed(node, 0, shape=(0,)), -1, shape=(0,)),
-            "shape 0: it is empty",
-        ),
+        "empty": (changed(changed(node, 0, shape=(0,)), -1, shape=(0,)), "shape 0: it is empty"),
         "without_quantisation": (
             changed(node, 0, quantization=None),
             "uint8 without quantisation: scale and zero point are missing",

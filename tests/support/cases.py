@@ -211,6 +211,13 @@ def changed(
     )
 
 
+def retyped(node: Node, dtype: str, positions: Sequence[int] = (0, -1)) -> Node:
+    """Return a node whose tensors at these positions (-1: its output) have another type."""
+    for position in positions:
+        node = changed(node, position, dtype=dtype)
+    return node
+
+
 def quantization(scale: Any, zero_point: Any = 0, axis: int = 0) -> Quantization | None:
     """Return a record of these numbers."""
     return t((1,), "int8", scale, zero_point, axis=axis).quantization

@@ -32,6 +32,7 @@ from tests.support.cases import (
     integers,
     only_launch,
     quantization,
+    retyped,
     scales,
     zero_points,
 )
@@ -156,11 +157,11 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     ),
     "types_differ": (changed(NODE, 1, dtype="int8"), "uint8 and int8 -> uint8: they must be equal"),
     "int16_zero_point": (
-        changed(changed(changed(NODE, 0, dtype="int16"), 1, dtype="int16"), -1, dtype="int16"),
+        retyped(NODE, "int16", (0, 1, -1)),
         "int16 with zero point 125: it must be 0",
     ),
     "int64": (
-        changed(changed(changed(NODE, 0, dtype="int64"), 1, dtype="int64"), -1, dtype="int64"),
+        retyped(NODE, "int64", (0, 1, -1)),
         "int64: only uint8, int8, int16, int32, float32 are implemented",
     ),
     "without_quantisation": (

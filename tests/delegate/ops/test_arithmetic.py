@@ -29,6 +29,7 @@ from tests.support.cases import (
     only_launch,
     quantization,
     refusal,
+    retyped,
 )
 from tests.support.compare import (
     Arrays,
@@ -143,11 +144,7 @@ NUMBER = case("DIV", "int32").node()
 REFUSALS = {
     "types": (changed(NODE, 1, dtype="uint8"), "int8 and uint8 -> int8: they must be equal"),
     "int64": (
-        replace(
-            NODE,
-            inputs=tuple(replace(x, dtype="int64") for x in NODE.inputs if x),
-            outputs=(replace(NODE.outputs[0], dtype="int64"),),
-        ),
+        retyped(NODE, "int64", (0, 1, -1)),
         "int64: only uint8, int8, int16, int32, float32 are implemented",
     ),
     "shapes": (

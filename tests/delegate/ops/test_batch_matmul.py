@@ -30,6 +30,7 @@ from tests.support.cases import (
     only_launch,
     quantization,
     refusal,
+    retyped,
     zero_points,
 )
 from tests.support.compare import Arrays, Bounds, sum_bound
@@ -161,7 +162,7 @@ INT8 = Product(dtype="int8").node()
 INT16 = Product(dtype="int16", right_dtype="int8").node()
 REFUSALS: dict[str, tuple[Node, str]] = {
     "uint8": (
-        changed(changed(changed(NODE, 0, dtype="uint8"), 1, dtype="uint8"), -1, dtype="uint8"),
+        retyped(NODE, "uint8", (0, 1, -1)),
         "uint8 x uint8 -> uint8: no such kernel is there",
     ),
     "hybrid": (

@@ -4,23 +4,22 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
-from delegate import DeviceInfo, Node, ops
+from delegate import Node, ops
 from tests.support.activations import (
-    SHAPES,
     Activation,
     activations,
     assert_drawn,
     assert_every_value,
-    assert_float_function,
     common_refusals,
-    floats_of_all_sizes,
+    floats,
+    shapes_of_floats,
 )
-from tests.support.cases import GROUPS, SIMT, Way, changed, only_launch
+from tests.support.cases import GROUPS, SIMT, changed, only_launch
 from tests.support.factories import drawn, exact, refused
 from tests.support.floats import Doubles
 
+FLOATS = Activation(op="ELU", dtype="float32")
 NODE = Activation(op="ELU").node()
 INT8 = Activation(op="ELU", dtype="int8", zeros=(3, -2)).node()
 REFUSALS: dict[str, tuple[Node, str]] = {
@@ -40,7 +39,7 @@ test_refusal = refused(REFUSALS)
 
 
 def test_launch() -> None:
-    (plain,) = ops.lower(Activation(op="ELU", dtype="float32").node(), SIMT.target)
+    (plain,) = ops.lower(FLOATS.node(), SIMT.target)
     assert only_launch(plain).defines == {"IS_ELU": 1}
 
 
@@ -57,21 +56,12 @@ def sizes(values: Doubles) -> Doubles:
     return np.where(values < 0, -np.expm1(np.minimum(values, 0)), values)
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
-def test_floats(way: Way, device: DeviceInfo) -> None:
-    values = floats_of_all_sizes()
-    case = Activation(op="ELU", dtype="float32", shape=values.shape)
-    assert_float_function(case, device, way, sizes, inputs=[[values]])
-
-
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_shapes_of_floats(shape: tuple[int, ...], device: DeviceInfo) -> None:
-    case = Activation(op="ELU", dtype="float32", shape=shape)
-    assert_float_function(case, device, SIMT, sizes)
+test_floats = floats(FLOATS, sizes)
+test_shapes_of_floats = shapes_of_floats(FLOATS, sizes)
 
 
 test_drawn_elu = drawn(activations("ELU", ["int8"]), GROUPS, assert_drawn)
 
 
-NODES = {"ELU": Activation(op="ELU", dtype="float32").node()}
+NODES = {"ELU": FLOATS.node()}
 BUILT = [INT8]

@@ -30,6 +30,7 @@ from tests.support.cases import (
     only_launch,
     quantization,
     refusal,
+    retyped,
     zero_points,
 )
 from tests.support.factories import refused
@@ -184,7 +185,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         "uint8 weights with 8 scales: per channel is int8 only",
     ),
     "uint8_weights_with_int16": (
-        changed(changed(NODE, 0, dtype="int16"), -1, dtype="int16"),
+        retyped(NODE, "int16"),
         "uint8 weights with int16 activations: only int8",
     ),
     "int16_zero_point": (

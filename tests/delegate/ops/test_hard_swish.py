@@ -4,23 +4,22 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
-from delegate import DeviceInfo, Node, ops
+from delegate import Node, ops
 from tests.support.activations import (
-    SHAPES,
     Activation,
     activations,
     assert_drawn,
     assert_every_value,
-    assert_float_function,
     common_refusals,
-    floats_of_all_sizes,
+    floats,
+    shapes_of_floats,
 )
-from tests.support.cases import GROUPS, SIMT, Way, changed, only_launch, quantization
+from tests.support.cases import GROUPS, SIMT, changed, only_launch, quantization
 from tests.support.factories import drawn, exact, refused
 from tests.support.floats import Doubles
 
+FLOATS = Activation(op="HARD_SWISH", dtype="float32")
 NODE = Activation(op="HARD_SWISH").node()
 REFUSALS: dict[str, tuple[Node, str]] = {
     **common_refusals(NODE),
@@ -44,7 +43,7 @@ test_refusal = refused(REFUSALS)
 
 
 def test_launch() -> None:
-    (plain,) = ops.lower(Activation(op="HARD_SWISH", dtype="float32").node(), SIMT.target)
+    (plain,) = ops.lower(FLOATS.node(), SIMT.target)
     assert only_launch(plain).defines == {"IS_HARD_SWISH": 1}
 
 
@@ -61,22 +60,13 @@ def sizes(values: Doubles) -> Doubles:
     return np.abs(values * np.clip(values + 3, 0, 6) / 6)
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
-def test_floats(way: Way, device: DeviceInfo) -> None:
-    # Between -3 and -2 the ramp is a difference: its rounding is that of the 3.
-    values = floats_of_all_sizes()
-    case = Activation(op="HARD_SWISH", dtype="float32", shape=values.shape)
-    assert_float_function(case, device, way, lambda v: sizes(v) + np.abs(v) / 2, inputs=[[values]])
-
-
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_shapes_of_floats(shape: tuple[int, ...], device: DeviceInfo) -> None:
-    case = Activation(op="HARD_SWISH", dtype="float32", shape=shape)
-    assert_float_function(case, device, SIMT, sizes)
+# Between -3 and -2 the ramp is a difference: its rounding is that of the 3.
+test_floats = floats(FLOATS, lambda v: sizes(v) + np.abs(v) / 2)
+test_shapes_of_floats = shapes_of_floats(FLOATS, sizes)
 
 
 test_drawn_hard_swish = drawn(activations("HARD_SWISH", ["uint8", "int8"]), GROUPS, assert_drawn)
 
 
 NODES = {"HARD_SWISH": NODE}
-BUILT = [Activation(op="HARD_SWISH", dtype="float32").node()]
+BUILT = [FLOATS.node()]

@@ -22,6 +22,7 @@ from tests.support.cases import (
     assert_exact_way,
     changed,
     only_launch,
+    retyped,
 )
 from tests.support.factories import refused
 from tests.support.model import chain_model, op, t
@@ -49,14 +50,7 @@ def test_launch(op_name: str, expression: str) -> None:
 
 NODE = pair("LOGICAL_AND", "equal")
 REFUSALS = {
-    "bytes": (
-        replace(
-            NODE,
-            inputs=tuple(replace(x, dtype="uint8") for x in NODE.inputs if x),
-            outputs=(replace(NODE.outputs[0], dtype="uint8"),),
-        ),
-        "uint8: only bool are implemented",
-    ),
+    "bytes": (retyped(NODE, "uint8", (0, 1, -1)), "uint8: only bool are implemented"),
     "shapes": (
         changed(NODE, 0, shape=(7, 2)),
         "7x2 and 1x7x5x3 -> 1x7x5x3: they do not stretch to that",

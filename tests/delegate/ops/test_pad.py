@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Node, ops
 from delegate.launch import Launch
-from tests.support.cases import LANES_8, SEEDS, SIMT, Way, changed, only_launch, zero_points
+from tests.support.cases import (
+    LANES_8,
+    SEEDS,
+    SIMT,
+    Way,
+    changed,
+    only_launch,
+    retyped,
+    zero_points,
+)
 from tests.support.factories import exact, refused, types
 from tests.support.model import op, t
 from tests.support.moves import (
@@ -45,7 +54,7 @@ def pad(
 
 NODE = pad((1, 3, 4, 2), [[0, 0], [1, 2], [0, 3], [0, 0]])
 VALUE = pad((3, 4), [[1, 2], [0, 3]], value=7)
-STRING = changed(changed(NODE, 0, dtype="string"), -1, dtype="string")
+STRING = retyped(NODE, "string")
 REFUSALS = {
     "computed": (changed(NODE, 1, data=None), "computed paddings: only constant"),
     "negative": (

@@ -25,6 +25,7 @@ from tests.support.cases import (
     only_launch,
     quantization,
     refusal,
+    retyped,
     scales,
     zero_points,
 )
@@ -98,14 +99,8 @@ NODE = Prelu().node()
 REFUSALS: dict[str, tuple[Node, str]] = {
     "types_differ": (changed(NODE, 1, dtype="int8"), "uint8, alpha int8: uint8 expected"),
     "result_differs": (changed(NODE, -1, dtype="int8"), "uint8 -> int8: must be equal"),
-    "alpha_of_16_bits": (
-        changed(changed(changed(NODE, 0, dtype="int16"), 1, dtype="int16"), -1, dtype="int16"),
-        "int16, alpha int16: int8 expected",
-    ),
-    "int32": (
-        changed(changed(changed(NODE, 0, dtype="int32"), 1, dtype="int32"), -1, dtype="int32"),
-        "int32: only float32, uint8, int8, int16",
-    ),
+    "alpha_of_16_bits": (retyped(NODE, "int16", (0, 1, -1)), "int16, alpha int16: int8 expected"),
+    "int32": (retyped(NODE, "int32", (0, 1, -1)), "int32: only float32, uint8, int8, int16"),
     "shape_changes": (changed(NODE, -1, shape=(385,)), "1x5x7x11 -> 385: the shape must stay"),
     "alpha_does_not_stretch": (Prelu(alpha=(7,)).node(), "7 does not stretch to 1x5x7x11"),
     "alpha_of_higher_rank": (

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Node, Tensor, ops
-from tests.support.cases import SIMT, assert_exact_way, changed
+from tests.support.cases import SIMT, assert_exact_way, changed, retyped
 from tests.support.factories import refused
 from tests.support.model import chain_model, const, op, t
 from tests.support.moves import ANY
@@ -52,14 +52,8 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         changed(NODE, -1, dtype="int8"),
         "uint8 2x3x5 -> int8 30: type and size must stay",
     ),
-    "strings": (
-        changed(changed(NODE, 0, dtype="string"), -1, dtype="string"),
-        "string: only types of a fixed size",
-    ),
-    "int4": (
-        changed(changed(NODE, 0, dtype="int4"), -1, dtype="int4"),
-        "int4: only types of a fixed size",
-    ),
+    "strings": (retyped(NODE, "string"), "string: only types of a fixed size"),
+    "int4": (retyped(NODE, "int4"), "int4: only types of a fixed size"),
     "sparse": (
         changed(NODE, 0, is_sparse=True),
         "input 0 is sparse: only dense tensors are implemented",

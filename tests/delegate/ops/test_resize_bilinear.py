@@ -19,6 +19,7 @@ from tests.support.cases import (
     assert_exact_way,
     changed,
     only_launch,
+    retyped,
 )
 from tests.support.factories import drawn, refused
 from tests.support.model import op
@@ -101,7 +102,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         "uint8 in, int8 out: one of uint8, int8, int16, float32 is needed",
     ),
     "int32": (
-        changed(changed(NODE, 0, dtype="int32"), -1, dtype="int32"),
+        retyped(NODE, "int32"),
         "int32 in, int32 out: one of uint8, int8, int16, float32 is needed",
     ),
     "both_options": (

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from delegate import Node
-from tests.support.cases import changed
+from tests.support.cases import changed, retyped
 from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import op
 from tests.support.moves import ANY, MOVE_WAYS, assert_moved, assert_moved_or_refused, like, numbers
@@ -39,7 +39,7 @@ REFUSALS = {
     "output": (changed(NODE, -1, shape=(3, 2)), "output 3x2: the inputs give 2x3"),
     "empty": (piece((4, 5), [1, 2], [0, 3]), "shape 0x3: it is empty"),
     "string": (
-        changed(changed(NODE, 0, dtype="string"), -1, dtype="string"),
+        retyped(NODE, "string"),
         "string: only uint8, int8, int16, int32, int64, float16, float32, bool",
     ),
 }

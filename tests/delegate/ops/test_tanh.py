@@ -3,23 +3,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
-import pytest
 
-from delegate import DeviceInfo, Node, ops
+from delegate import Node, ops
 from tests.support.activations import (
-    SHAPES,
     Activation,
     activations,
     assert_drawn,
     assert_every_value,
-    assert_float_function,
     common_refusals,
-    floats_of_all_sizes,
+    floats,
+    shapes_of_floats,
 )
-from tests.support.cases import GROUPS, SIMT, Way, changed, only_launch, quantization
+from tests.support.cases import GROUPS, SIMT, changed, only_launch, quantization, retyped
 from tests.support.factories import drawn, exact, refused
 
 FIXED = {"uint8": (1 / 128, 128), "int8": (1 / 128, 0), "int16": (2.0**-15, 0)}
@@ -35,10 +31,7 @@ def tanh(dtype: str, scale: float = 0.1, zero: int = 3) -> Activation:
 NODE = tanh("uint8").node()
 REFUSALS: dict[str, tuple[Node, str]] = {
     **common_refusals(NODE),
-    "int32": (
-        changed(changed(NODE, 0, dtype="int32"), -1, dtype="int32"),
-        "int32: only float32, uint8, int8, int16",
-    ),
+    "int32": (retyped(NODE, "int32"), "int32: only float32, uint8, int8, int16"),
     "output_scale": (
         changed(NODE, -1, quantization=quantization(0.5)),
         f"output scale 0.5, zero point 0: TFLite's is {1 / 128}, 128",
@@ -67,17 +60,8 @@ CASES = [
 test_every_value = exact(CASES, GROUPS, assert_every_value)
 
 
-@pytest.mark.parametrize("way", GROUPS, ids=str)
-def test_floats(way: Way, device: DeviceInfo) -> None:
-    values = floats_of_all_sizes()
-    case = replace(tanh("float32"), shape=values.shape)
-    assert_float_function(case, device, way, np.tanh, inputs=[[values]])
-
-
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_shapes_of_floats(shape: tuple[int, ...], device: DeviceInfo) -> None:
-    case = replace(tanh("float32"), shape=shape)
-    assert_float_function(case, device, SIMT, np.tanh)
+test_floats = floats(tanh("float32"), np.tanh)
+test_shapes_of_floats = shapes_of_floats(tanh("float32"), np.tanh)
 
 
 test_drawn_tanh = drawn(
