@@ -100,6 +100,13 @@ class Case:
         return np.asarray(values % 2 if dtype == "bool" else values).astype(dtype)
 
 
+def every_pair(dtype: str) -> list[NDArray[Any]]:
+    """Return two arrays of 256 x 256 that have each pair of values of an 8-bit type once."""
+    limits = np.iinfo(dtype)
+    values = np.arange(limits.min, limits.max + 1).astype(dtype)
+    return [np.repeat(values, 256).reshape(256, 256), np.tile(values, (256, 1))]
+
+
 @st.composite
 def stretched(draw: st.DrawFn) -> tuple[Shape, Shape]:
     """Draw two shapes of as many dimensions as TFLite stretches."""

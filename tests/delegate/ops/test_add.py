@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delegate import DeviceInfo, Node, OpenCLDelegate, ops
+from delegate import DeviceInfo, Node, ops
 from delegate.launch import Launch
 from tests.support.cases import (
     DRAWN_WAYS,
@@ -28,7 +27,6 @@ from tests.support.cases import (
     assert_exact_or_refused,
     assert_exact_way,
     changed,
-    forced,
     integers,
     only_launch,
     quantization,
@@ -36,10 +34,9 @@ from tests.support.cases import (
     scales,
     zero_points,
 )
-from tests.support.compare import assert_same, interpreter, invoke, refusals
-from tests.support.factories import drawn, refused
+from tests.support.factories import drawn, exact, refused
 from tests.support.model import chain_model, const, op, t
-from tests.support.pairs import QUANT, STRETCHES, Case, cases
+from tests.support.pairs import QUANT, STRETCHES, Case, cases, every_pair
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,18 +274,11 @@ EVERY = [
 ]
 
 
-@pytest.mark.parametrize("way", FORCED, ids=str)
-@pytest.mark.parametrize("case", EVERY, ids=str)
-def test_every_pair_of_inputs(case: Sum, way: Way, device: DeviceInfo) -> None:
-    limits = np.iinfo(case.dtype)
-    values = np.arange(limits.min, limits.max + 1).astype(case.dtype)
-    inputs = [np.repeat(values, 256).reshape(256, 256), np.tile(values, (256, 1))]
-    with forced(way):
-        delegate = OpenCLDelegate(case.model(), device.index, tune="off")
-        (got,) = invoke(interpreter(case.model(), delegate), inputs)
-    (expected,) = invoke(interpreter(case.model()), inputs)
-    assert refusals(delegate) == {}
-    assert_same(got, expected, str(case))
+def assert_every_pair(case: Sum, device: DeviceInfo, way: Way) -> None:
+    assert_exact_way(case.model(), device, way, inputs=[every_pair(case.dtype)])
+
+
+test_every_pair_of_inputs = exact(EVERY, FORCED, assert_every_pair)
 
 
 @st.composite

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delegate import DeviceInfo, OpenCLDelegate, ops
+from delegate import DeviceInfo, ops
 from delegate.target import Rules
 from delegate.tflite.library import installed_rules
 from tests.support.cases import (
@@ -31,19 +31,11 @@ from tests.support.cases import (
     refusal,
     retyped,
 )
-from tests.support.compare import (
-    Arrays,
-    Bounds,
-    assert_same,
-    assert_within,
-    interpreter,
-    invoke,
-    refusals,
-)
+from tests.support.compare import Arrays, Bounds, assert_within
 from tests.support.factories import exact, refused
 from tests.support.floats import assert_float_ways
 from tests.support.model import chain_model, const
-from tests.support.pairs import MOST_DIMENSIONS, QUANT, STRETCHES, Case, cases
+from tests.support.pairs import MOST_DIMENSIONS, QUANT, STRETCHES, Case, cases, every_pair
 
 NUMBERS = ("int32", "float32")
 TYPES = {
@@ -315,10 +307,8 @@ EVERY = [
 
 @pytest.mark.parametrize("case", EVERY, ids=str)
 def test_every_pair_of_inputs(case: Case, device: DeviceInfo) -> None:
-    limits = np.iinfo(case.dtype)
-    values = np.arange(limits.min, limits.max + 1).astype(case.dtype)
     node = replace(case, shapes=((256, 256), (256, 256)), constant="").node()
-    inputs = [np.repeat(values, 256).reshape(256, 256), np.tile(values, (256, 1))]
+    inputs = every_pair(case.dtype)
     if case.constant:
         # Constant divisors, all but what stands for 0.
         right = inputs.pop()
@@ -328,13 +318,7 @@ def test_every_pair_of_inputs(case: Case, device: DeviceInfo) -> None:
             right[right == -1] = 77
         numbers = (case.scales[1], zero)
         node = replace(node, inputs=(node.inputs[0], const(right, *numbers)))
-    model = chain_model([node])
-    with forced(LANES_8):
-        delegate = OpenCLDelegate(model, device.index, tune="off")
-        (got,) = invoke(interpreter(model, delegate), inputs)
-    (expected,) = invoke(interpreter(model), inputs)
-    assert refusals(delegate) == {}
-    assert_same(got, expected, str(case))
+    assert_exact_way(chain_model([node]), device, LANES_8, inputs=[inputs])
 
 
 @pytest.mark.parametrize("fused", FUSED)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from delegate import DeviceInfo, OpenCLDelegate, ops
+from delegate import DeviceInfo, ops
 from delegate.target import Rules
 from delegate.tflite.library import installed_rules
 from tests.support.cases import (
@@ -23,15 +23,13 @@ from tests.support.cases import (
     assert_exact_or_refused,
     assert_exact_way,
     changed,
-    forced,
     only_launch,
     quantization,
     refusal,
 )
-from tests.support.compare import assert_same, interpreter, invoke, refusals
 from tests.support.factories import exact, refused
 from tests.support.model import chain_model
-from tests.support.pairs import COMPARISONS, QUANT, STRETCHES, Case, cases
+from tests.support.pairs import COMPARISONS, QUANT, STRETCHES, Case, cases, every_pair
 
 TYPES = (*QUANT, "int32", "float32")
 IS_OLDER = installed_rules().older_comparisons
@@ -126,15 +124,7 @@ def test_every_pair_of_inputs(op: str, dtype: str, device: DeviceInfo) -> None:
     model = chain_model(
         [Case(op=op, dtype=dtype, shapes=((256, 256), (256, 256)), scales=scales).node()]
     )
-    limits = np.iinfo(dtype)
-    values = np.arange(limits.min, limits.max + 1).astype(dtype)
-    inputs = [np.repeat(values, 256).reshape(256, 256), np.tile(values, (256, 1))]
-    with forced(LANES_16):
-        delegate = OpenCLDelegate(model, device.index, tune="off")
-        (got,) = invoke(interpreter(model, delegate), inputs)
-    (expected,) = invoke(interpreter(model), inputs)
-    assert refusals(delegate) == {}
-    assert_same(got, expected, op)
+    assert_exact_way(model, device, LANES_16, inputs=[every_pair(dtype)])
 
 
 @pytest.mark.parametrize("op", [op for op in COMPARISONS if op not in FAILING])

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Node, ops
+from tests.support.activations import every_value
 from tests.support.cases import (
     GROUPS,
     LANES_8,
@@ -106,8 +107,7 @@ test_dequantize = exact(CASES, EVERY_WAY)
 @pytest.mark.parametrize("way", GROUPS, ids=str)
 @pytest.mark.parametrize("dtype", TYPES)
 def test_every_value(dtype: str, way: Way, alternative: str, device: DeviceInfo) -> None:
-    limits = np.iinfo(dtype)
-    every = np.arange(limits.min, limits.max + 1).astype(dtype)
+    every = every_value(dtype)
     case = Dequantization(shape=every.shape, dtype=dtype, scale=0.0374)
     (name,) = assert_exact_way(
         case.model(), device, replace(way, alternative=alternative), inputs=[[every]]
