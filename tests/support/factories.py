@@ -40,6 +40,12 @@ class HasNode(Protocol):
     def node(self) -> Node: ...
 
 
+class HasSeeds(Protocol):
+    """A case whose weights and bias are drawn from a seed."""
+
+    def node(self, seed: int) -> Node: ...
+
+
 def node_of(case: Node | HasNode) -> Node:
     """Return the node of a case."""
     return case if isinstance(case, Node) else case.node()
@@ -53,6 +59,11 @@ def assert_case(case: Node | HasNode, device: DeviceInfo, way: Way) -> set[str]:
 def assert_case_or_refused(case: Node | HasNode, device: DeviceInfo, way: Way, seed: int) -> None:
     """The same for a drawn case: one that TFLite itself does not take is no case."""
     assert_exact_or_refused(chain_model([node_of(case)]), device, way, seed)
+
+
+def assert_seeded_or_refused(case: HasSeeds, device: DeviceInfo, way: Way, seed: int) -> None:
+    """The same, with the case's constants drawn from the seed too."""
+    assert_exact_or_refused(chain_model([case.node(seed)]), device, way, seed)
 
 
 def named(cases: Mapping[str, C] | Iterable[C]) -> list[Any]:

@@ -19,10 +19,9 @@ from tests.support.cases import (
     LANES_8,
     LANES_16,
     PLAIN,
-    SEEDS,
     SIMT,
+    WAYS,
     Way,
-    assert_exact_or_refused,
     assert_exact_way,
     changed,
     integers,
@@ -34,7 +33,7 @@ from tests.support.cases import (
     zero_points,
 )
 from tests.support.compare import Arrays, Bounds, sum_bound
-from tests.support.factories import refused
+from tests.support.factories import assert_seeded_or_refused, drawn, refused
 from tests.support.floats import assert_float_or_refused, assert_float_ways
 from tests.support.model import chain_model, const, op, t
 from tests.support.nodes import CHANNELS
@@ -313,9 +312,7 @@ def products(draw: st.DrawFn, dtypes: tuple[str, ...]) -> Product:
     )
 
 
-@given(case=products(("int8", "int16")), way=DRAWN_WAYS, seed=SEEDS)
-def test_drawn(device: DeviceInfo, case: Product, way: Way, seed: int) -> None:
-    assert_exact_or_refused(case.model(seed), device, way, seed)
+test_drawn = drawn(products(("int8", "int16")), WAYS, assert_seeded_or_refused)
 
 
 @given(case=products(("float32",)), way=DRAWN_WAYS)

@@ -7,23 +7,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
 
 from delegate import DeviceInfo, Node, Tensor, ops
 from delegate.launch import Constant
 from tests.support.cases import (
-    DRAWN_WAYS,
     FUSED,
     LANES_2,
     LANES_4,
     LANES_8,
     LANES_16,
     PLAIN,
-    SEEDS,
     SIMT,
     WAYS,
     Way,
-    assert_exact_or_refused,
     assert_exact_way,
     changed,
     only_launch,
@@ -31,7 +27,7 @@ from tests.support.cases import (
     refusal,
 )
 from tests.support.convolution import ABSENT_OPTIONS, Convolution, convolutions
-from tests.support.factories import refused
+from tests.support.factories import assert_seeded_or_refused, drawn, refused
 
 # What lower() returns.
 
@@ -354,9 +350,7 @@ def test_lanes_2(out_c: int, dtype: str, name: str, device: DeviceInfo) -> None:
     assert assert_exact_way(model, device, LANES_2) == {name}
 
 
-@given(case=convolutions(), way=DRAWN_WAYS, seed=SEEDS)
-def test_drawn_conv_2d(device: DeviceInfo, case: Convolution, way: Way, seed: int) -> None:
-    assert_exact_or_refused(case.model(seed), device, way, seed)
+test_drawn_conv_2d = drawn(convolutions(), WAYS, assert_seeded_or_refused)
 
 
 def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:

@@ -7,27 +7,23 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Node, Tensor, ops
 from delegate.launch import Constant
 from tests.support.cases import (
     AVX2,
-    DRAWN_WAYS,
     FUSED,
     LANES_2,
     LANES_4,
     LANES_8,
     LANES_16,
     PLAIN,
-    SEEDS,
     SIMT,
     VNNI,
     WAYS,
     X86,
     Way,
-    assert_exact_or_refused,
     assert_exact_way,
     changed,
     only_launch,
@@ -35,7 +31,7 @@ from tests.support.cases import (
     refusal,
 )
 from tests.support.convolution import ABSENT_OPTIONS, Convolution, convolutions
-from tests.support.factories import refused
+from tests.support.factories import assert_seeded_or_refused, drawn, refused
 
 
 def depthwise(
@@ -435,11 +431,9 @@ def test_blocks_that_are_not_the_first(case: Convolution, name: str, device: Dev
     assert assert_exact_way(case.model(), device, replace(VNNI, alternative=name)) == {name}
 
 
-@given(case=convolutions(is_depthwise=True), way=DRAWN_WAYS, seed=SEEDS)
-def test_drawn_depthwise_conv_2d(
-    device: DeviceInfo, case: Convolution, way: Way, seed: int
-) -> None:
-    assert_exact_or_refused(case.model(seed), device, way, seed)
+test_drawn_depthwise_conv_2d = drawn(
+    convolutions(is_depthwise=True), WAYS, assert_seeded_or_refused
+)
 
 
 @st.composite
@@ -456,9 +450,7 @@ def wide_convolutions(draw: st.DrawFn) -> Convolution:
     )
 
 
-@given(case=wide_convolutions(), way=st.sampled_from(X86), seed=SEEDS)
-def test_drawn_x86(device: DeviceInfo, case: Convolution, way: Way, seed: int) -> None:
-    assert_exact_or_refused(case.model(seed), device, way, seed)
+test_drawn_x86 = drawn(wide_convolutions(), X86, assert_seeded_or_refused)
 
 
 def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:

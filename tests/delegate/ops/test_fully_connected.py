@@ -7,22 +7,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Node, Tensor, ops
 from delegate.target import Rules, Target
 from tests.support.cases import (
-    DRAWN_WAYS,
     DTYPES,
     FUSED,
     LANES_8,
     PLAIN,
-    SEEDS,
     SIMT,
     WAYS,
     Way,
-    assert_exact_or_refused,
     assert_exact_way,
     changed,
     integers,
@@ -33,7 +29,7 @@ from tests.support.cases import (
     retyped,
     zero_points,
 )
-from tests.support.factories import refused
+from tests.support.factories import assert_seeded_or_refused, drawn, refused
 from tests.support.model import chain_model, const, op, t
 from tests.support.nodes import CHANNELS
 from tests.support.quant16 import IN_SCALE, RULES, WEIGHT_SCALE, scales_and_bias
@@ -391,9 +387,7 @@ def products(draw: st.DrawFn) -> Product:
     )
 
 
-@given(case=products(), way=DRAWN_WAYS, seed=SEEDS)
-def test_drawn_fully_connected(device: DeviceInfo, case: Product, way: Way, seed: int) -> None:
-    assert_exact_or_refused(case.model(seed), device, way, seed)
+test_drawn_fully_connected = drawn(products(), WAYS, assert_seeded_or_refused)
 
 
 def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:

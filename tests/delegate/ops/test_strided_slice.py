@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from types import EllipsisType
 
 import numpy as np
-from hypothesis import assume, given, reject
+from hypothesis import reject
 from hypothesis import strategies as st
 
-from delegate import DeviceInfo, Node
-from tests.support.cases import SEEDS, Way, changed
-from tests.support.factories import exact, refused, types
+from delegate import Node
+from tests.support.cases import changed
+from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import op
 from tests.support.moves import ANY, MOVE_WAYS, assert_moved, assert_moved_or_refused, like, numbers
 
@@ -147,10 +147,11 @@ def nodes(draw: st.DrawFn) -> Node:
         reject()
 
 
-@given(node=nodes(), way=st.sampled_from(MOVE_WAYS), seed=SEEDS)
-def test_drawn(device: DeviceInfo, node: Node, way: Way, seed: int) -> None:
-    assume(0 not in node.outputs[0].shape)
-    assert_moved_or_refused(node, device, way, seed)
+def is_filled(node: Node) -> bool:
+    return 0 not in node.outputs[0].shape
+
+
+test_drawn = drawn(nodes().filter(is_filled), MOVE_WAYS, assert_moved_or_refused)
 
 
 def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:

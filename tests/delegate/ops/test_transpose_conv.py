@@ -21,16 +21,15 @@ from tests.support.cases import (
     LANES_8,
     LANES_16,
     PLAIN,
-    SEEDS,
     SIMT,
+    WAYS,
     Way,
-    assert_exact_or_refused,
     assert_exact_way,
     changed,
     only_launch,
     quantization,
 )
-from tests.support.factories import refused
+from tests.support.factories import assert_seeded_or_refused, drawn, refused
 from tests.support.floats import assert_float_or_refused, assert_float_ways
 from tests.support.nodes import CHANNELS, SIZES
 from tests.support.transpose_conv import Spread, spreads
@@ -207,9 +206,7 @@ def test_bound_of_a_float_is_that_of_its_terms() -> None:
     assert (bound[0, :2, :2, 0] > 1e-7 * np.abs(weights.data[0, :, :, 0])).all()
 
 
-@given(case=spreads(("uint8", "int8", "int16")), way=DRAWN_WAYS, seed=SEEDS)
-def test_drawn(device: DeviceInfo, case: Spread, way: Way, seed: int) -> None:
-    assert_exact_or_refused(case.model(seed), device, way, seed)
+test_drawn = drawn(spreads(("uint8", "int8", "int16")), WAYS, assert_seeded_or_refused)
 
 
 @given(case=spreads(("float32",)), way=DRAWN_WAYS)
