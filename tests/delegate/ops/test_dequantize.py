@@ -135,7 +135,6 @@ def dequantizations(draw: st.DrawFn) -> Dequantization:
 
 test_drawn_dequantize = drawn(dequantizations(), EVERY_WAY)
 
-
 NODES = {"DEQUANTIZE": NODE}
 BUILT = [
     *(Dequantization(dtype=dtype).node() for dtype in TYPES),

@@ -59,9 +59,7 @@ def sizes(values: Doubles) -> Doubles:
 test_floats = floats(FLOATS, sizes)
 test_shapes_of_floats = shapes_of_floats(FLOATS, sizes)
 
-
 test_drawn_elu = drawn(activations("ELU", ["int8"]), GROUPS, assert_drawn)
-
 
 NODES = {"ELU": FLOATS.node()}
 BUILT = [INT8]

@@ -64,9 +64,7 @@ def sizes(values: Doubles) -> Doubles:
 test_floats = floats(FLOATS, lambda v: sizes(v) + np.abs(v) / 2)
 test_shapes_of_floats = shapes_of_floats(FLOATS, sizes)
 
-
 test_drawn_hard_swish = drawn(activations("HARD_SWISH", ["uint8", "int8"]), GROUPS, assert_drawn)
-
 
 NODES = {"HARD_SWISH": NODE}
 BUILT = [FLOATS.node()]

@@ -68,11 +68,9 @@ def shares(values: Doubles) -> Doubles:
 test_floats = floats(logistic("float32"), shares)
 test_shapes_of_floats = shapes_of_floats(logistic("float32"), shares)
 
-
 test_drawn_logistic = drawn(
     activations("LOGISTIC", ["uint8", "int8", "int16"], FIXED), GROUPS, assert_drawn
 )
-
 
 NODES = {"LOGISTIC": NODE}
 BUILT = [logistic(dtype).node() for dtype in ("float32", "int16")]

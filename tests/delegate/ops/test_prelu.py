@@ -225,7 +225,6 @@ def prelus(draw: st.DrawFn) -> Prelu:
 
 test_drawn_prelu = drawn(prelus(), WAYS)
 
-
 NODES = {"PRELU": NODE}
 BUILT = [
     Prelu(shape=(5, 40), alpha=(40,), dtype=dtype, zeros=zeros, is_constant=False).node()

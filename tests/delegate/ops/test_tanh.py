@@ -59,15 +59,12 @@ CASES = [
 
 test_every_value = exact(CASES, GROUPS, assert_every_value)
 
-
 test_floats = floats(tanh("float32"), np.tanh)
 test_shapes_of_floats = shapes_of_floats(tanh("float32"), np.tanh)
-
 
 test_drawn_tanh = drawn(
     activations("TANH", ["uint8", "int8", "int16"], FIXED), GROUPS, assert_drawn
 )
-
 
 NODES = {"TANH": NODE}
 BUILT = [tanh(dtype).node() for dtype in ("float32", "int16")]
