@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from delegate import write_model
+from delegate import DeviceInfo, write_model
 from delegate_test.__main__ import main
 from delegate_test.cases.chains import chain_graph
 from delegate_test.coverage import BEGIN, END
@@ -190,6 +190,17 @@ def test_a_case_is_reduced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert shown.returncode == 0, shown.stderr
     right, wrong = shown.stdout.splitlines()
     assert right != wrong
+
+
+@pytest.mark.device
+def test_the_alternative_that_fails_is_reduced_alone(
+    tmp_path: Path, device: DeviceInfo, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--delegate", f"{LIARS}plain_is_wrong", "--alternatives", "--reduce", CONV]
+    options = ["--delegate_options", f"device:{device.index}", "--output", str(tmp_path)]
+    assert main([*flags, *options]) == 0
+    assert capsys.readouterr().out.startswith(f"{CONV}: Fail: plain: ")
+    assert "'alternative': 'plain'" in (tmp_path / "reduced.py").read_text()
 
 
 @pytest.mark.parametrize(
