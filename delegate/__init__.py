@@ -16,7 +16,7 @@ from delegate.errors import (
 from delegate.graph.ir import Graph, Node, Quantization, Tensor
 from delegate.graph.verdict import Verdict
 from delegate.launch import NodeAlternatives
-from delegate.model import Model, Pending, TensorDetails
+from delegate.model import Model, TensorDetails
 from delegate.opencl_delegate import OpenCLDelegate
 from delegate.options import Options
 from delegate.probe import Proof, examine
@@ -37,6 +37,7 @@ from delegate.runtime.survey import (
     list_platforms,
     profile_of,
 )
+from delegate.slots import Pending
 from delegate.tflite.reader import read_model
 from delegate.tflite.writer import write_model
 

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 
 from delegate import compiler
 from delegate.errors import DeviceError, NoDeviceError
+from delegate.forms import Forms
 from delegate.graph.ir import Graph, Node
 from delegate.graph.partition import Partition
 from delegate.graph.verdict import Verdict
@@ -18,10 +18,11 @@ from delegate.isa import LANES16, ORDERS
 from delegate.launch import Alternative, Program, Step, first_that_runs
 from delegate.probe import examine
 from delegate.profiles import DeviceProfile
-from delegate.runtime.bench import DeviceBench, same_outputs
-from delegate.runtime.device import TRANSFERS, Device, matching
-from delegate.runtime.executor import FORMS, ONE_BY_ONE, Executor
+from delegate.runtime.bench import DeviceBench
+from delegate.runtime.device import Device, matching
+from delegate.runtime.executor import ONE_BY_ONE, Executor
 from delegate.runtime.kernels import Kernels, defines_of, source_of
+from delegate.runtime.transfers import COPIED
 from delegate.target import Rules, Target
 from delegate.tune import Tuner
 
@@ -33,6 +34,7 @@ class Engine:
 
     Attributes:
         device: the opened device.
+        proven: the features of delegate.isa that are used: what the device has, less exclusions.
     Raises:
         NoDeviceError: no device, none that matches, or none that passes its self-test.
         ValueError: `tune` is not one of its words.
@@ -63,8 +65,8 @@ class Engine:
         excluded = frozenset(exclude_isa)
         # Use 16 lanes only where a self-test showed that the compiler builds them; else at most 8.
         self._lanes = 16 if LANES16 in self.device.proven else 8
-        self.device.proven = frozenset() if "all" in excluded else self.device.proven - excluded
-        self._profiling = profiling
+        proven = self.device.proven
+        self.proven: frozenset[str] = frozenset() if "all" in excluded else proven - excluded
         self._kernels = Kernels(self.device)
         self._bench = DeviceBench(self.device, self._kernels)
         self._tuner = Tuner(
@@ -76,10 +78,11 @@ class Engine:
             alternative,
         )
         self._is_free = alternative is None
-        self.device.transfer = (
+        self._transfer = (
             self._tuner.remembered("transfer", lambda: self._tuner.fastest(self._bench.transfers()))
-            or TRANSFERS[0]
+            or COPIED
         )
+        self._forms = Forms(self._tuner, profiling)
 
     @property
     def is_closed(self) -> bool:
@@ -96,7 +99,7 @@ class Engine:
             device_type=self.device.type,
             vector_width=min(self.device.vector_width, self._lanes),
             compute_units=self.device.compute_units,
-            isa=self.device.proven,
+            isa=self.proven,
             rules=rules,
         )
 
@@ -119,7 +122,7 @@ class Engine:
         fused = compiler.rewritten(partition, target, self._bench.check)
         if fused is not partition:
             programs.insert(0, compiler.compile_partition(fused, target, choose, steps))
-        if self._is_free and batch == 1 and target.group_items > 1 and self.device.proven & ORDERS:
+        if self._is_free and batch == 1 and target.group_items > 1 and self.proven & ORDERS:
             # One by one, short launches all take the same time, so tuning cannot rank them. Inside
             # a persistent launch they differ, so try lower()'s first choices too.
             def expected(_: Node, alternatives: Sequence[Alternative]) -> Alternative:
@@ -127,65 +130,13 @@ class Engine:
 
             programs.append(compiler.compile_partition(fused, target, expected))
         try:
-            return self._fastest(programs, batch)
+            return self._forms.fastest(programs, batch, self._made)
         finally:
             self._tuner.save()
 
     def sibling(self, executor: Executor) -> Executor:
         """Return a second executor of the same program, with a queue and an arena of its own."""
         return self._made(executor.program, executor.form, executor.batch, executor)
-
-    def _fastest(self, programs: Sequence[Program], batch: int) -> Executor:
-        """Return the first of equivalent programs, or what measures fastest in any form."""
-        ways = {
-            f"{number}, {form}": (program, form)
-            for number, program in enumerate(programs)
-            for form in FORMS
-            # A batch fills the device by itself: what a launch costs is lost in it.
-            if form == ONE_BY_ONE or not (self._profiling or batch > 1 or len(program.launches) < 2)
-        }
-        made: dict[str, Executor] = {}
-
-        def measure() -> str | None:
-            for name, (program, form) in ways.items():
-                sibling = next((e for e in made.values() if e.program is program), None)
-                try:
-                    executor = self._made(program, form, batch, sibling)
-                except DeviceError:
-                    continue  # so many do not fit at once
-                if executor.form == form and self._agrees(executor, made):
-                    made[name] = executor
-                else:
-                    executor.close()
-            repeats = {name: partial(each.repeat, wait=True) for name, each in made.items()}
-            return self._tuner.fastest(repeats)
-
-        first = next(iter(ways))
-        name = first
-        if len(ways) > 1:
-            digest = hashlib.sha256(str(batch).encode())
-            for step in (step for program in programs for step in program.steps):
-                digest.update(self._tuner.signature([step.alternative]).encode())
-            name = self._tuner.remembered(digest.hexdigest()[:24], measure) or first
-        chosen = made.pop(name, None)
-        for other in made.values():
-            other.close()
-        if chosen is None:
-            chosen = self._made(*ways.get(name, ways[first]), batch=batch)
-            chosen.repeat(1)  # run once now: a driver's first run is slow
-        return chosen
-
-    def _agrees(self, executor: Executor, made: Mapping[str, Executor]) -> bool:
-        """Whether it computes what the first one made does, on random bytes."""
-        first = next(iter(made.values()), executor)
-        if first is executor or same_outputs(executor, first):
-            return True
-        _log.warning(
-            "%d nodes: '%s' computes wrongly on this device and is not used",
-            len(executor.program.steps),
-            executor.form,
-        )
-        return False
 
     def _made(
         self,
@@ -194,7 +145,9 @@ class Engine:
         batch: int = 1,
         sibling: Executor | None = None,
     ) -> Executor:
-        return Executor(self.device, self._kernels, program, batch, form, sibling)
+        return Executor(
+            self.device, self._kernels, program, batch, form, sibling, self._transfer, self.proven
+        )
 
 
 def open_device(

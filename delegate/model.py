@@ -6,7 +6,6 @@ There is no CPU to fall back to: a graph with a node that is not supported is re
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 import weakref
@@ -19,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.engine import Engine
-from delegate.errors import DelegateError, DeviceError, Unsupported
+from delegate.errors import DeviceError, Unsupported
 from delegate.graph.ir import Graph, Tensor
 from delegate.graph.known import known
 from delegate.graph.partition import Partition, partition_of
 from delegate.profiles import read_device_profile
 from delegate.runtime.device import DeviceInfo
-from delegate.runtime.executor import Executor
+from delegate.slots import Pending, Slot, batch_shape
 from delegate.target import Target
 from delegate.tflite.library import installed_rules
 from delegate.tflite.reader import read_model
@@ -96,7 +95,7 @@ class Model:
         self.input_details = tuple(_details(tensor, batch) for tensor in graph.inputs)
         self.output_details = tuple(_details(tensor, batch) for tensor in graph.outputs)
         self._lock = threading.Lock()  # of the three below
-        self._slots = [_Slot(executor, graph, batch)]
+        self._slots = [Slot(executor, graph, batch)]
         self._next = 0
         self._is_closed = False
         self._given: set[int] = set()  # addresses of what empty_input gave and somebody holds
@@ -183,13 +182,13 @@ class Model:
                     raise Unsupported(f"tensor {tensor.index} ({tensor.name}) {why}")
         return partition
 
-    def _slot(self, number: int) -> _Slot:
+    def _slot(self, number: int) -> Slot:
         with self._lock:
             if self._is_closed:
                 raise DeviceError("the model was closed")
             while len(self._slots) <= number:
                 executor = self._engine.sibling(self._slots[0].executor)
-                self._slots.append(_Slot(executor, self._graph, self.batch))
+                self._slots.append(Slot(executor, self._graph, self.batch))
             return self._slots[number]
 
     def _are_given(self, arrays: Sequence[Array]) -> bool:
@@ -225,110 +224,6 @@ class Model:
         return [np.ascontiguousarray(array) for array in given], counts_given[0]
 
 
-class Pending:
-    """A run under way, or its outcome."""
-
-    def __init__(self, slot: _Slot, held: object, count: int) -> None:
-        self._slot = slot
-        self._held: object = held  # what the device reads until the end
-        self._count = count
-        self._outcome: list[Array] | DelegateError | None = None
-
-    def result(self) -> list[Array]:
-        """Wait for the end of the run and return its outputs, the same arrays at each call.
-
-        Raises:
-            DeviceError: the run failed.
-        """
-        with self._slot.lock:
-            self.finish()
-        if isinstance(self._outcome, list):
-            return self._outcome
-        assert self._outcome is not None
-        raise self._outcome
-
-    def finish(self) -> None:
-        """Wait for the end of the run and keep its outcome; the slot's lock is held."""
-        if self._outcome is None:
-            try:
-                self._outcome = self._slot.outputs(self._count)
-            except DelegateError as error:
-                self._outcome = error
-            self._held = None
-
-
-class _Slot:
-    """An executor, what it copies from and to, and its last run."""
-
-    def __init__(self, executor: Executor, graph: Graph, batch: int) -> None:
-        self.executor = executor
-        self.lock = threading.Lock()
-        self._graph = graph
-        self._batch = batch
-        self._last: Pending | None = None
-        self._staged: dict[Tensor, Array] = {}
-        self._results = {
-            tensor: self.host_array(_batch_shape(tensor, batch), np.dtype(tensor.dtype))
-            for tensor in executor.program.outputs
-        }
-
-    def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """Return the outputs of a whole batch, by the device's best way for a run alone."""
-        with self.lock:
-            self._finish_last()
-            program = self.executor.program
-            inputs = dict(zip(self._graph.inputs, arrays, strict=True))
-            results = {tensor: np.empty_like(array) for tensor, array in self._results.items()}
-            self.executor.run(
-                [_as_bytes(inputs[tensor]) for tensor in program.inputs],
-                [_as_bytes(results[tensor]) for tensor in program.outputs],
-            )
-            return [results[tensor] for tensor in self._graph.outputs]
-
-    def start(self, arrays: Sequence[Array], count: int, copy: bool) -> Pending:
-        """Submit a run of the first `count` pictures after the one before has ended."""
-        with self.lock:
-            self._finish_last()
-            inputs = dict(zip(self._graph.inputs, arrays, strict=True))
-            if copy or count < self._batch:
-                inputs = {tensor: self._stage(tensor, array) for tensor, array in inputs.items()}
-            program = self.executor.program
-            read = [_as_bytes(inputs[tensor]) for tensor in program.inputs]
-            written = [_as_bytes(self._results[tensor]) for tensor in program.outputs]
-            self.executor.submit(read, written)
-            self._last = Pending(self, read, count)
-            return self._last
-
-    def outputs(self, count: int) -> list[Array]:
-        """Wait for the run and return copies of the first pictures' outputs."""
-        self.executor.wait()
-        return [self._results[tensor][:count].copy() for tensor in self._graph.outputs]
-
-    def host_array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """Return memory that is fast to copy from and to the device."""
-        size = math.prod(shape) * dtype.itemsize
-        return self.executor.host_array(size).view(dtype).reshape(shape)
-
-    def close(self) -> None:
-        """End the last run and close the executor."""
-        with self.lock:
-            self._finish_last()
-            self.executor.close()
-
-    def _finish_last(self) -> None:
-        if self._last is not None:
-            self._last.finish()
-            self._last = None
-
-    def _stage(self, tensor: Tensor, array: Array) -> Array:
-        if tensor not in self._staged:
-            shape = _batch_shape(tensor, self._batch)
-            self._staged[tensor] = self.host_array(shape, array.dtype)
-        # What follows the pictures given is of an earlier batch: its outputs are left out.
-        self._staged[tensor][: len(array)] = array
-        return self._staged[tensor]
-
-
 def _details(tensor: Tensor, batch: int) -> TensorDetails:
     quantization = tensor.quantization
     scale, zero_point = 0.0, 0
@@ -337,20 +232,11 @@ def _details(tensor: Tensor, batch: int) -> TensorDetails:
     return TensorDetails(
         name=tensor.name,
         index=tensor.index,
-        shape=_batch_shape(tensor, batch),
+        shape=batch_shape(tensor, batch),
         dtype=np.dtype(tensor.dtype),
         scale=scale,
         zero_point=zero_point,
     )
-
-
-def _batch_shape(tensor: Tensor, batch: int) -> tuple[int, ...]:
-    own = tensor.shape[1:] if tensor.shape[:1] == (1,) else tensor.shape
-    return (batch, *own)
-
-
-def _as_bytes(array: Array) -> NDArray[np.uint8]:
-    return array.reshape(-1).view(np.uint8)
 
 
 def _address(array: Array) -> int:

@@ -37,13 +37,15 @@ LAYERS = {
     "self_tests": "child errors graph isa launch ops profiles runtime",
     "probe": "cache child isa profiles runtime self_tests",
     "tune": "cache errors graph launch",
-    "engine": "compiler errors graph isa launch probe profiles runtime target tune",
+    "forms": "errors launch runtime tune",
+    "engine": "compiler errors forms graph isa launch probe profiles runtime target tune",
     "options": "tune",
     "claim": "engine errors graph launch options runtime target tflite",
     "opencl_delegate": "claim engine errors graph launch options profiles runtime target tflite",
-    "model": "engine errors graph launch profiles runtime target tflite",
+    "slots": "errors graph runtime",
+    "model": "engine errors graph profiles runtime slots target tflite",
     "__init__": "cache errors graph launch model opencl_delegate options probe profiles runtime "
-    "tflite",
+    "slots tflite",
 }
 # Module -> the folders that may import it.
 CONFINED = {

@@ -47,11 +47,14 @@ class Node:
     """One operator; `inputs` may hold None where an optional input is left out."""
 
     index: int  # position in the subgraph's operator list, which is TFLite's node index
-    op: str  # TFLite's builtin name ("CONV_2D"), or the custom op's own name
+    # TFLite's builtin name ("CONV_2D"), or the custom op's own name. A pass names a node it made
+    # of two in small letters ("conv_2d_add"): no file has such an op, and TFLite never sees it.
+    op: str
     version: int  # of the op, as the file asks for it
     inputs: tuple[Tensor | None, ...]
     outputs: tuple[Tensor, ...]
     # By the schema's names ("stride_w"); enum values by name ("SAME").
+    # A pass's node holds what it stands for here, too: the tensor between the two ("between").
     options: Mapping[str, Any] = field(default_factory=dict)
     is_custom: bool = False  # `op` is not one of TFLite's builtin names
 

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from delegate.graph.ir import Tensor
 from delegate.launch import Alternative, Launch, Program, Step, size_bytes
-from delegate.runtime.device import TRANSFERS, Device
+from delegate.runtime.device import Device
 from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
+from delegate.runtime.transfers import TRANSFERS
 
 _LEAST_SECONDS = 2e-4  # of a timed series: the time of one launch is lost in the wait for it
 _MOST_LAUNCHES = 50
@@ -84,19 +85,16 @@ class DeviceBench:
         )
         program = Program((Step(0, "", Alternative("", (launch,))),), (picture,), (scores,))
         given, taken = np.zeros(size_bytes(picture), np.uint8), np.zeros(1001, np.uint8)
-        executor = Executor(self._device, self._kernels, program)
 
         def timed(transfer: str) -> Callable[[int], float]:
+            executor = Executor(self._device, self._kernels, program, transfer=transfer)
+
             def run(count: int) -> float:
-                before, self._device.transfer = self._device.transfer, transfer
-                try:
+                executor.run([given], [taken])
+                begin = time.perf_counter()
+                for _ in range(count):
                     executor.run([given], [taken])
-                    begin = time.perf_counter()
-                    for _ in range(count):
-                        executor.run([given], [taken])
-                    return (time.perf_counter() - begin) / count
-                finally:
-                    self._device.transfer = before
+                return (time.perf_counter() - begin) / count
 
             return run
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import pyopencl as cl
 
 from delegate.errors import DeviceError, NoDeviceError
 from delegate.profiles import DeviceProfile
+from delegate.runtime.arguments import argument_bytes
 from delegate.runtime.context import Context, opencl, shared_context
 
 _TYPES = (
@@ -23,10 +23,6 @@ _TYPES = (
 )
 _ORDER = ("gpu", "accelerator", "cpu", "custom")
 
-# Copied by the driver from any memory; copied by the host into mapped memory; copied by the host
-# into pinned memory and from there by the device.
-TRANSFERS = ("copied", "mapped", "pinned")
-_POINTER_BYTES = 8  # of an argument; half of it where addresses have 32 bits
 INSTALL_HINT = (
     "install one: on Debian pocl-opencl-icd (any CPU) or mesa-opencl-icd (with "
     "RUSTICL_ENABLE=<driver>: panfrost, v3d, freedreno, llvmpipe, ...), or the vendor's driver"
@@ -139,38 +135,12 @@ def allowed(isa: Collection[str], profile: DeviceProfile | None) -> list[str]:
     return [name for name in isa if profile is None or name in profile.isa]
 
 
-def _argument_bytes(kernel: cl.Kernel) -> int:
-    """Return the bytes of all arguments; the kernel was built with -cl-kernel-arg-info."""
-    info, private = cl.kernel_arg_info, cl.kernel_arg_address_qualifier.PRIVATE
-    size = 0
-    with opencl(f"clGetKernelArgInfo {kernel.function_name}"):
-        for number in range(kernel.num_args):
-            name = kernel.get_arg_info(number, info.TYPE_NAME)
-            is_value = kernel.get_arg_info(number, info.ADDRESS_QUALIFIER) == private
-            size += _size_of(name) if is_value and not name.endswith("*") else _POINTER_BYTES
-    return size
-
-
-def _size_of(type_name: str) -> int:
-    """Return a private argument's bytes by its type's name.
-
-    Raises:
-        DeviceError: it is a structure, whose size no driver tells.
-    """
-    found = re.fullmatch(r"u?(char|short|int|long|half|float|double)(|2|3|4|8|16)", type_name)
-    if found is None:
-        raise DeviceError(f"an argument of type {type_name}: its bytes cannot be told")
-    size = {"char": 1, "short": 2, "half": 2, "long": 8, "double": 8}.get(found[1], 4)
-    return size * {"": 1, "3": 4}.get(found[2], int(found[2] or 1))
-
-
 class Device:
     """An opened device: its context, an in-order queue and the limits lowering needs.
 
     Attributes:
         info; cl_device: pyopencl's object; max_alloc_bytes, vector_width, compute_units.
         proven: the names in delegate.isa that self-tests found to work here.
-        transfer: how bytes cross best, one of TRANSFERS.
         profile: another device's limits, enforced beside its own; type: the profile's, else its
         own; identity: what kernels and times are kept by, profile included.
     Raises:
@@ -194,7 +164,6 @@ class Device:
         self.type = info.type if profile is None else profile.device_type
         self.identity = identity_with(info, profile)
         self.proven = frozenset(allowed(proven, profile))
-        self.transfer = TRANSFERS[0]
         flags = cl.command_queue_properties.PROFILING_ENABLE if profiling else 0
         self._context: Context | None = (
             shared_context(self.cl_device, self.identity)
@@ -273,7 +242,7 @@ class Device:
             local = kernel.get_work_group_info(wanted.LOCAL_MEM_SIZE, self.cl_device)
         if self.profile is not None:
             limit = min(limit, self.profile.max_work_group_size)
-            most, arguments = self.profile.max_argument_bytes, _argument_bytes(kernel)
+            most, arguments = self.profile.max_argument_bytes, argument_bytes(kernel)
             self._check(kernel, "bytes of arguments", arguments, most)
             # NOTE: rusticl of Mesa 22.3 counts it twice; its own limit it keeps itself.
             if (most := self.profile.local_mem_bytes) < self.cl_device.local_mem_size:

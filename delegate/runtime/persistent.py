@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyopencl as cl
@@ -34,20 +34,25 @@ class Persistent:
 
 
 def persistent_kernel(
-    device: Device, kernels: Kernels, launches: Sequence[Launch], firsts: Sequence[int], batch: int
+    device: Device,
+    kernels: Kernels,
+    launches: Sequence[Launch],
+    firsts: Sequence[int],
+    batch: int,
+    proven: Collection[str],
 ) -> Persistent | None:
     """Return the one kernel that runs all launches; None where the device was not proven to order
     memory between groups as it needs, or does not build it.
 
-    `firsts`: where each launch's block of params begins.
+    `firsts`: where each launch's block of params begins. `proven`: the features that may be used.
     """
-    if not device.proven & ORDERS:
+    if not ORDERS & {*proven}:
         return None
     # Kernels for groups of one item do not look at their item; the others run at any group size.
     one_item = any(launch.group_items == 1 for launch in launches)
     group_items = 1 if one_item else max(launch.group_items for launch in launches)
     # NVIDIA's units wait long for what is not in local memory, with one group each.
-    is_local = ORDER_PTX in device.proven and not one_item
+    is_local = ORDER_PTX in proven and not one_item
     bodies: dict[str, int] = {}
     table: list[int] = []
     end = 0
@@ -66,8 +71,8 @@ def persistent_kernel(
         "TILES": str(end),
         "LAUNCHES": str(len(launches)),
         "ONE_ITEM": str(int(one_item)),
-        "ORDER_X86": str(int(ORDER_X86 in device.proven)),
-        "ORDER_PTX": str(int(ORDER_PTX in device.proven)),
+        "ORDER_X86": str(int(ORDER_X86 in proven)),
+        "ORDER_PTX": str(int(ORDER_PTX in proven)),
     }
     if scratch:
         defines["SCRATCH_INTS"] = str(scratch)

@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from flatbuffers import number_types
 from numpy.typing import NDArray
 
 from delegate.errors import ModelError
 from delegate.graph.ir import Graph, Node, Quantization, Tensor
 from delegate.tflite import schema
+from delegate.tflite.node_options import options_of
 from delegate.tflite.sparsity import dense as sparsity_values
 from delegate.tflite.table import MAX_FILE_BYTES, File, Table, too_large
 
@@ -231,7 +231,7 @@ def _read_node(
     operator.where = f"operator {index} ({_short(op, quoted=is_custom)})"
     inputs = _lookup(operator, "inputs", "input", tensors)
     outputs = _known(_lookup(operator, "outputs", "output", tensors), operator, "output")
-    options = _custom_options(file, operator) if is_custom else _options(operator, op)
+    options = _custom_options(file, operator) if is_custom else options_of(operator, op)
     return Node(index, op, version, inputs, outputs, options, is_custom)
 
 
@@ -255,32 +255,6 @@ def _known(found: tuple[Tensor | None, ...], table: Table, label: str) -> tuple[
     if len(tensors) != len(found):
         raise ModelError(f"{table.where}: {label} {found.index(None)} is left out (tensor -1)")
     return tensors
-
-
-def _options(operator: Table, op: str) -> Mapping[str, Any]:
-    options_class = schema.options_class(op)
-    if options_class is None:
-        return {}
-    kind, number, union = options_class
-    # TFLite ignores a table of another op's class, too.
-    is_there = operator.scalar(f"{union}_type") == number
-    table = operator.table(union, kind) if is_there else None
-    return {name: _option(table, field) for name, field in schema.fields(kind).items()}
-
-
-def _option(table: Table | None, field: schema.Field) -> Any:
-    if field.kind == "string":
-        return table.string(field.name) if table else ""
-    if field.kind == "scalar":
-        value = table.scalar(field.name) if table else type(field.default)(0)
-        return schema.enum_names(field.enum).get(value, value) if field.enum else value
-    if field.flags is number_types.Uint8Flags:
-        return table.copy(field.name) if table else b""
-    values = table.numbers(field.name) if table else ()
-    if field.enum:
-        names = schema.enum_names(field.enum)
-        return tuple(names.get(value, value) for value in values)
-    return values
 
 
 def _custom_options(file: File, operator: Table) -> Mapping[str, Any]:

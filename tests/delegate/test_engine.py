@@ -37,8 +37,8 @@ def executor_of(engine: Engine, graph: Graph = CHAIN, batch: int = 1) -> Executo
 
 def offers(engine: Engine, form: str) -> bool:
     if form == PERSISTENT:
-        return bool(engine.device.proven & ORDERS)
-    return form == ONE_BY_ONE or COMMAND_BUFFER in engine.device.proven
+        return bool(engine.proven & ORDERS)
+    return form == ONE_BY_ONE or COMMAND_BUFFER in engine.proven
 
 
 @pytest.mark.parametrize("fastest", FORMS)
@@ -47,7 +47,7 @@ def test_the_fastest_form_is_taken(
 ) -> None:
     engine = Engine(device.index, tune="full")
     if records(device):
-        engine.device.proven |= {COMMAND_BUFFER}
+        engine.proven |= {COMMAND_BUFFER}
     repeat = Executor.repeat
 
     def told(self: Executor, count: int, wait: bool = False) -> float:
@@ -116,7 +116,7 @@ def test_a_form_that_computes_wrongly_is_not_taken(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine = Engine(device.index, tune="full")
-    monkeypatch.setattr("delegate.engine.same_outputs", lambda one, other: False)
+    monkeypatch.setattr("delegate.forms.same_outputs", lambda one, other: False)
     with caplog.at_level(logging.WARNING, "delegate"):
         assert executor_of(engine).form == ONE_BY_ONE
     expected = [form for form in FORMS[1:] if offers(engine, form)]

@@ -12,9 +12,10 @@ from delegate import DeviceError, DeviceInfo, Graph
 from delegate.compiler import compile_partition
 from delegate.graph.partition import partition_of
 from delegate.launch import Program
-from delegate.runtime.device import TRANSFERS, Device
+from delegate.runtime.device import Device
 from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
+from delegate.runtime.transfers import TRANSFERS, Copied, Mapped, Pinned, transfer_for
 from delegate.target import Target
 from tests.support.model import const, graph_of, op
 from tests.support.nets import image, net
@@ -61,8 +62,7 @@ def test_every_transfer_brings_the_same_bytes(
     device: DeviceInfo, transfer: str, batch: int
 ) -> None:
     opened = Device(device)
-    opened.transfer = transfer
-    executor = Executor(opened, Kernels(opened), program_of(SUMS), batch)
+    executor = Executor(opened, Kernels(opened), program_of(SUMS), batch, transfer=transfer)
     rng = np.random.default_rng(4)
     for _ in range(3):
         values = rng.integers(0, 256, batch * 18).astype(np.uint8)
@@ -77,8 +77,7 @@ def test_every_transfer_brings_the_same_bytes(
 def test_submitted_runs_read_host_arrays(device: DeviceInfo) -> None:
     for transfer in TRANSFERS:
         opened = Device(device)
-        opened.transfer = transfer
-        executor = Executor(opened, Kernels(opened), program_of(SUMS))
+        executor = Executor(opened, Kernels(opened), program_of(SUMS), transfer=transfer)
         given, *taken = (executor.host_array(18) for _ in range(3))
         given[:] = np.arange(18) + 120
         executor.submit([given], taken)
@@ -178,3 +177,8 @@ def test_times_are_of_the_last_run_and_none_before_it(device: DeviceInfo) -> Non
     assert all(row.microseconds > 0 and row.global_size > 0 for row in rows)
     executor.close()
     assert executor.profile() == []
+
+
+def test_a_batch_is_copied_where_one_picture_would_be_mapped() -> None:
+    assert [transfer_for(name, 1) for name in TRANSFERS] == [Copied, Mapped, Pinned]
+    assert [transfer_for(name, 2) for name in TRANSFERS] == [Copied, Copied, Pinned]

@@ -87,7 +87,7 @@ def test_kernels_of_one_item_and_of_many_run_in_groups_of_one(device: DeviceInfo
     many = tuple(replace(launch, group_items=64) for launch in one)
     kernels = Kernels(opened)
     for launches, items in ((one, 1), (many, 64), ((*one, *many), 1)):
-        made = persistent_kernel(opened, kernels, launches, [2] * len(launches), 1)
+        made = persistent_kernel(opened, kernels, launches, [2] * len(launches), 1, opened.proven)
         assert made is not None
         assert made.group_items == items
 
