@@ -99,7 +99,7 @@ def tensor(
         dtype=dtype,
         quantization=quantization,
         data=None if data is None else np.asarray(data, dtype).reshape(tuple(shape)),
-        limits=None if limits is None else (np.array(limits[0]), np.array(limits[1])),
+        ranges=None if limits is None else (np.array(limits[0]), np.array(limits[1])),
         is_variable=is_variable,
         shape_signature=tuple(shape_signature),
     )

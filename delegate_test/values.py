@@ -29,8 +29,8 @@ def _values(rng: np.random.Generator, tensor: Tensor, which: str) -> Array:
     if dtype == "bool":
         return rng.integers(0, 2, shape).astype(dtype)
     if dtype in ("float32", "float16", "float64"):
-        if tensor.limits is not None:
-            low, high = (float(limit) for limit in tensor.limits)
+        if tensor.ranges is not None:
+            low, high = (float(limit) for limit in tensor.ranges)
             if which == "ends":
                 return rng.choice([low, high], shape).astype(dtype)
             middle = np.full(shape, (low + high) / 2)
@@ -44,8 +44,8 @@ def _values(rng: np.random.Generator, tensor: Tensor, which: str) -> Array:
         return np.asarray(values, dtype)
     limits = np.iinfo(dtype)
     low, high = int(limits.min), int(limits.max)
-    if tensor.limits is not None:
-        low, high = (int(limit) for limit in tensor.limits)
+    if tensor.ranges is not None:
+        low, high = (int(limit) for limit in tensor.ranges)
     if which == "random":
         drawn = rng.integers(low, high, shape, endpoint=True)
     elif which == "ends":

@@ -8,17 +8,18 @@
 #define MATH_EXPM1 IS_ELU
 #define MATH_TANH (IS_TANH || IS_GELU_TANH)
 #define MATH_ERFC IS_GELU
+#include "float.clh"
 #include "math.clh"
 
 // Comparisons with NaN are false, and it stays what it is.
 #if IS_RELU
-#define ACTIVATE(x) ((x) > high ? high : (x) < low ? low : (x))
+#define FUNCTION(x) ((x) > high ? high : (x) < low ? low : (x))
 #elif IS_LEAKY_RELU
-#define ACTIVATE(x) ((x) > 0.0f ? (x) : (x) * alpha)
+#define FUNCTION(x) ((x) > 0.0f ? (x) : (x) * alpha)
 #elif IS_ELU
-#define ACTIVATE(x) ((x) < 0.0f ? LOCAL(expm1_float)(x) : (x))
+#define FUNCTION(x) ((x) < 0.0f ? LOCAL(expm1_float)(x) : (x))
 #elif IS_TANH
-#define ACTIVATE(x) LOCAL(tanh_float)(x)
+#define FUNCTION(x) LOCAL(tanh_float)(x)
 #elif IS_LOGISTIC
 // 1 / (1 + exp(-x)); below -9 that is exp(x), and above 16.6 it is 1.
 static float LOCAL(logistic)(float x) {
@@ -26,7 +27,7 @@ static float LOCAL(logistic)(float x) {
   float share = LOCAL(divide_float)(1.0f, 1.0f + (x < -9.0f ? 0.0f : e));
   return x < -9.0f ? e : share;
 }
-#define ACTIVATE(x) LOCAL(logistic)(x)
+#define FUNCTION(x) LOCAL(logistic)(x)
 #elif IS_HARD_SWISH
 static float LOCAL(hard_swish)(float x) {
   float ramp = x + 3.0f;
@@ -34,15 +35,15 @@ static float LOCAL(hard_swish)(float x) {
   ramp = ramp > 6.0f ? 6.0f : ramp;
   return LOCAL(divide_float)(x * ramp, 6.0f);
 }
-#define ACTIVATE(x) LOCAL(hard_swish)(x)
+#define FUNCTION(x) LOCAL(hard_swish)(x)
 #elif IS_GELU_TANH
 static float LOCAL(gelu_tanh)(float x) {
   float cubic = x + 0.044715f * x * x * x;
   return 0.5f * x * (1.0f + LOCAL(tanh_float)(0.7978845608f * cubic));
 }
-#define ACTIVATE(x) LOCAL(gelu_tanh)(x)
+#define FUNCTION(x) LOCAL(gelu_tanh)(x)
 #elif IS_GELU
-#define ACTIVATE(x) (0.5f * (x) * LOCAL(erfc_float)((x) * -0.70710678f))
+#define FUNCTION(x) (0.5f * (x) * LOCAL(erfc_float)((x) * -0.70710678f))
 #endif
 
 // output[i] = the function of input[i]   Source: activations.cc
@@ -60,7 +61,7 @@ TILE(activation_float) {
   global float* output = (global float*)(arena + OUTPUT) + start;
   for (int i = get_local_id(0); i < count; i += get_local_size(0)) {
     float x = input[i];
-    output[i] = ACTIVATE(x);
+    output[i] = FUNCTION(x);
   }
 }
 

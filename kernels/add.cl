@@ -5,6 +5,7 @@
 #include "kernel.clh"
 #include "quantize.clh"
 #include "store.clh"
+#include "float.clh"
 
 #if USES_ADD_QUANT8
 DEFINE_ROUNDING()
@@ -40,7 +41,6 @@ DEFINE_STORE(ELEMS)
 #define FLOATS JOIN(float, LANES)
 #define TO_FLOATS JOIN(convert_float, LANES)
 #define AS_INTS JOIN(as_int, LANES)
-#define ROUND 12582912.0f /* 1.5 * 2^23: a float near it has no fraction, so adding it rounds */
 #else
 DEFINE_ROUNDING(LANES)
 #define RESCALE LOCAL(JOIN(requantize, LANES))
@@ -59,8 +59,8 @@ TILE(add_vector_quant8) {
   const FLOATS left_factor = as_float(LEFT_FACTOR);
   const FLOATS right_factor = as_float(RIGHT_FACTOR);
   const FLOATS offset = as_float(OFFSET);
-  const FLOATS rounding = ROUND + OUTPUT_ZERO;
-  const INTS none = as_int(ROUND);
+  const FLOATS rounding = ROUNDER + OUTPUT_ZERO;
+  const INTS none = as_int(ROUNDER);
 #else
   const INTS left_multiplier = LEFT_MULTIPLIER;
   const INTS left_shift = LEFT_SHIFT;

@@ -3,7 +3,7 @@
 // for all but the plain kernel LANES elements at once.
 // The source of all: reference/arg_min_max.h ArgMinMax. As there only what is larger than the best
 // so far takes its place: the first of several wins, and a NaN is found only as the first of all.
-// In some versions even that gives way where elements are kept behind the axis: NAN_GIVES_WAY.
+// Some versions return another index for NaN when the axis is not the last: NAN_GIVES_WAY.
 // Where none are kept, TFLite's answer for a row with a NaN depends on the vectors it was built
 // with.
 #pragma OPENCL FP_CONTRACT OFF

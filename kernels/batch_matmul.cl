@@ -8,7 +8,8 @@
 #include "float.clh"
 #include "store.clh"
 
-// The matrices of result number `batch`: their first elements. Steps are 0 where one is used for all.
+// The first elements of the matrices of result number `batch`. A step is 0 where one matrix is used
+// for all.
 #define MATRICES(LEFT_TYPE, RIGHT_TYPE, batch)                                                     \
   int b2 = batch % BATCH_2;                                                                        \
   int b1 = batch / BATCH_2 % BATCH_1;                                                              \

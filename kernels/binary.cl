@@ -195,7 +195,8 @@ static VALUES LOCAL(combine)(VALUES a, VALUES b, PARAMS params) {
   const INTS low = OUTPUT_MIN;
   const INTS high = OUTPUT_MAX;
 #if OP == DIVIDE
-  int found = LOCAL(scaled_quotient)(a - LEFT_ZERO, b - RIGHT_ZERO, OUTPUT_MULTIPLIER, OUTPUT_SHIFT);
+  int found =
+      LOCAL(scaled_quotient)(a - LEFT_ZERO, b - RIGHT_ZERO, OUTPUT_MULTIPLIER, OUTPUT_SHIFT);
   return clamp(found + OUTPUT_ZERO, low, high);
 #elif OP == ADD_SHIFTED
   // One of the shifts is 0; the sum saturates like gemmlowp's int16.

@@ -4,6 +4,7 @@
 #include "kernel.clh"
 #include "quantize.clh"
 #define MATH_DIVIDE USES_L2_NORMALIZATION_FLOAT
+#include "float.clh"
 #include "math.clh"
 
 #if USES_L2_NORMALIZATION_QUANT8

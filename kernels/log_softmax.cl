@@ -5,6 +5,7 @@
 #include "quantize.clh"
 #define MATH_EXP USES_LOG_SOFTMAX_FLOAT
 #define MATH_LOG USES_LOG_SOFTMAX_FLOAT
+#include "float.clh"
 #include "math.clh"
 
 #if USES_LOG_SOFTMAX_FLOAT

@@ -3,6 +3,7 @@
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
+#include "float.clh"
 
 #if USES_QUANTIZE_FLOAT
 // output[i] = clamp(round(input[i] / scale) + zero), the quotient a float, ties away from zero
@@ -28,9 +29,8 @@ TILE(quantize_float) {
     float steps = value * factor - 0.0625f;
     steps = steps > 200000.0f ? 200000.0f : steps;
     steps = steps < -200000.0f ? -200000.0f : steps;
-    // the answer, or the one below it, as the product is off by less than a sixteenth; 1.5 * 2^23
-    // has no fraction, so adding it rounds
-    int answer = as_int(steps + 12582912.0f) - 0x4b400000 + zero;
+    // the answer, or the one below it, as the product is off by less than a sixteenth
+    int answer = as_int(steps + ROUNDER) - ROUNDER_BITS + zero;
     answer = clamp(answer, low, high - 1);
     answer += value >= thresholds[answer + 1 - low];
     answer = value >= beyond ? highest : answer;

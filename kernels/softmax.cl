@@ -186,8 +186,8 @@ KERNEL(softmax_row_quant8)
 #define DEFINE_EXP(SUFFIX)                                                                        \
   static JOIN(float, SUFFIX) LOCAL(JOIN(exp_below_0, SUFFIX))(JOIN(float, SUFFIX) x) {            \
     JOIN(float, SUFFIX) nothing = 0.0f;                                                           \
-    JOIN(float, SUFFIX) rounded = x * 1.44269504f + 12582912.0f; /* ulp 1: n in the low bits */   \
-    JOIN(float, SUFFIX) n = rounded - 12582912.0f;                                                \
+    JOIN(float, SUFFIX) rounded = x * 1.44269504f + ROUNDER; /* n in the low bits */              \
+    JOIN(float, SUFFIX) n = rounded - ROUNDER;                                                    \
     JOIN(float, SUFFIX) r = (x - n * 0.693359375f) + n * 2.12194440e-4f;                          \
     JOIN(float, SUFFIX) p = r * 1.9875691500e-4f + 1.3981999507e-3f;                              \
     p = p * r + 8.3334519073e-3f;                                                                 \
@@ -195,7 +195,7 @@ KERNEL(softmax_row_quant8)
     p = p * r + 1.6666665459e-1f;                                                                 \
     p = p * r + 5.0000001201e-1f;                                                                 \
     p = p * (r * r) + r + 1.0f;                                                                   \
-    JOIN(int, SUFFIX) power = (JOIN(as_int, SUFFIX)(rounded) - 0x4b400000 + 127) << 23;           \
+    JOIN(int, SUFFIX) power = (JOIN(as_int, SUFFIX)(rounded) - ROUNDER_BITS + 127) << 23;         \
     return x < -87.0f ? nothing : p * JOIN(as_float, SUFFIX)(power);                              \
   }
 

@@ -14,6 +14,7 @@
 #define MATH_EXP (OP == EXPONENTIAL)
 #define MATH_LOG (OP == LOGARITHM)
 #include "kernel.clh"
+#include "float.clh"
 #include "math.clh"
 
 #if USES_UNARY_FLOAT

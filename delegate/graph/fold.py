@@ -2,8 +2,8 @@
 """Values that follow from constants and shapes alone: Graph -> Graph in which they are constants.
 
 Converters compute shapes at run time (SHAPE -> STRIDED_SLICE -> PACK -> RESHAPE) and store weights
-as float16 (DEQUANTIZE) or sparse (DENSIFY). Nodes stay; their outputs get values. What is not known
-stays as it was.
+as float16 (DEQUANTIZE) or sparse (DENSIFY). Nodes stay; their outputs get values. Unknown values
+stay unknown.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _values(node: Node) -> Values | None:
     try:
         values = _FOLDERS[node.op](arrays, node)
     except (ArithmeticError, IndexError, KeyError, TypeError, ValueError):
-        return None  # contradicts itself: TFLite is to say so
+        return None  # a malformed node: TFLite reports it
     if not is_weights and values.size > MOST_ELEMENTS:
         return None
     return np.ascontiguousarray(values.astype(result.dtype)).reshape(values.shape)

@@ -38,8 +38,8 @@ class Tensor:
     is_sparse: bool = False
     is_folded: bool = False  # a node computes it, but `data` is known all the same: graph/fold.py
     shape_signature: tuple[int, ...] = ()  # as converted, -1 = unknown; () where the file has none
-    # Least and greatest value of each element of a computed index, if proven: graph/limits.py
-    limits: tuple[NDArray[Any], NDArray[Any]] | None = None
+    # Least and greatest value of each element of a computed index, if proven: graph/ranges.py
+    ranges: tuple[NDArray[Any], NDArray[Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

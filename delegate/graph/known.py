@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from delegate.graph.edit import with_shapes
 from delegate.graph.fold import fold
 from delegate.graph.ir import Graph
-from delegate.graph.limits import with_limits
 from delegate.graph.partition import dynamic_tensors
+from delegate.graph.ranges import with_ranges
 
 
 def known(graph: Graph, shapes: Mapping[int, tuple[int, ...]] | None = None) -> Graph:
@@ -19,6 +19,6 @@ def known(graph: Graph, shapes: Mapping[int, tuple[int, ...]] | None = None) -> 
     the model's.
     """
     if shapes is None:
-        return with_limits(fold(graph))
+        return with_ranges(fold(graph))
     current = with_shapes(graph, shapes)
-    return with_limits(fold(current, uncertain=dynamic_tensors(current, claimed=())))
+    return with_ranges(fold(current, uncertain=dynamic_tensors(current, claimed=())))

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Constant, Launch, size_bytes
+from delegate.launch import Alternative, Constant, Defines, size_bytes
 from delegate.ops._checks.node import inputs_of, output_of
 from delegate.ops._checks.shapes import elements_of, shape_text
 from delegate.ops._launches.lookup import lookup
-from delegate.ops._launches.tiles import by_elements
+from delegate.ops._launches.tiles import by_elements, launch_over
 from delegate.ops._launches.types import moved_type
 from delegate.ops._numbers.float32 import bits
 from delegate.ops._registry import lowers
@@ -55,30 +55,26 @@ def lower_cast(node: Node, target: Target) -> tuple[Alternative, ...]:
 
     if np.dtype(source.dtype).itemsize < 4:
         return lookup(source, result, answers, target)
-    defines: dict[str, int | str] = {"SOURCE": moved_type(source), "RESULT": moved_type(result)}
+    defines: Defines = {"SOURCE": moved_type(source), "RESULT": moved_type(result)}
     for tensor, side in ((source, "SOURCE"), (result, "RESULT")):
         for dtype, name in _KIND.items():
             defines[f"{side}_{name}"] = int(tensor.dtype == dtype)
     tiling = by_elements(elements, target)
-    launch = Launch(
+    launch = launch_over(
         "cast",
         "cast",
-        tiles=tiling.tiles,
-        group_items=tiling.group_items,
-        params={
+        tiling,
+        {
             "input": source,
             "output": result,
             "elements": elements,
-            "tile_items": tiling.tile_items,
             **(
                 _float_params(result.dtype, target.rules)
                 if source.dtype == "float32" and result.dtype not in ("float32", "bool")
                 else {}
             ),
         },
-        reads=(source,),
-        writes=(result,),
-        defines=defines,
+        defines,
     )
     return (Alternative("plain", (launch,)),)
 

@@ -17,7 +17,7 @@ from delegate.ops._checks.node import inputs_of, integer, output_of
 from delegate.ops._checks.shapes import shape_text
 from delegate.ops._launches.copy import moved, require_same_scale, require_shape, require_types
 from delegate.ops._launches.parts import whole
-from delegate.ops._launches.tiles import by_elements
+from delegate.ops._launches.tiles import by_elements, launch_over
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
@@ -70,12 +70,11 @@ def _launch(source: Tensor, result: Tensor, axis: int, start: int, target: Targe
     inner = math.prod(source.shape[axis + 1 :])
     elements = math.prod(source.shape)
     tiling = by_elements(elements, target)
-    return Launch(
+    return launch_over(
         "concatenation",
         "concatenation_quant8",
-        tiles=tiling.tiles,
-        group_items=tiling.group_items,
-        params={
+        tiling,
+        {
             "input": source,
             "output": result,
             "table": _table(source, result),
@@ -83,10 +82,7 @@ def _launch(source: Tensor, result: Tensor, axis: int, start: int, target: Targe
             "output_row": result.shape[axis] * inner,
             "start": start * inner,
             "elements": elements,
-            "tile_items": tiling.tile_items,
         },
-        reads=(source,),
-        writes=(result,),
     )
 
 

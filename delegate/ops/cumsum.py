@@ -7,11 +7,11 @@ import math
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Launch
+from delegate.launch import Alternative
 from delegate.ops._checks.indices import axis_of, scalar_of
 from delegate.ops._checks.node import inputs_of, output_of
 from delegate.ops._launches.copy import require_shape, require_types
-from delegate.ops._launches.tiles import HALF_ROUNDS, LEAST_ELEMENTS, by_elements
+from delegate.ops._launches.tiles import HALF_ROUNDS, LEAST_ELEMENTS, by_elements, launch_over
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
@@ -42,12 +42,11 @@ def lower_cumsum(node: Node, target: Target) -> tuple[Alternative, ...]:
     lines = math.prod(source.shape) // size
     least, most = max(1, LEAST_ELEMENTS // size), max(1, HALF_ROUNDS // size)
     tiling = by_elements(lines, target, least, most)
-    launch = Launch(
+    launch = launch_over(
         "cumsum",
         "cumsum",
-        tiles=tiling.tiles,
-        group_items=tiling.group_items,
-        params={
+        tiling,
+        {
             "input": source,
             "output": result,
             "size": size,
@@ -55,10 +54,7 @@ def lower_cumsum(node: Node, target: Target) -> tuple[Alternative, ...]:
             "is_exclusive": int(bool(node.options.get("exclusive", False))),
             "is_reverse": int(bool(node.options.get("reverse", False))),
             "elements": lines,
-            "tile_items": tiling.tile_items,
         },
-        reads=(source,),
-        writes=(result,),
-        defines={"ELEM": _ELEM[source.dtype], "WORDS": 2 if source.dtype == "int64" else 1},
+        {"ELEM": _ELEM[source.dtype], "WORDS": 2 if source.dtype == "int64" else 1},
     )
     return (Alternative("plain", (launch,)),)

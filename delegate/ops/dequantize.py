@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Launch
+from delegate.launch import Alternative
 from delegate.ops._checks import quantized
 from delegate.ops._checks.node import inputs_of, output_of
 from delegate.ops._checks.shapes import elements_of, shape_text
 from delegate.ops._launches.lookup import lookup
-from delegate.ops._launches.tiles import by_elements
+from delegate.ops._launches.tiles import by_elements, launch_over
 from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers.float32 import bits
 from delegate.ops._registry import lowers
@@ -48,22 +48,18 @@ def lower_dequantize(node: Node, target: Target) -> tuple[Alternative, ...]:
             return (scale * (values - zero_point)).astype(np.float32)
 
     tiling = by_elements(elements, target)
-    product = Launch(
+    product = launch_over(
         "dequantize",
         "dequantize",
-        tiles=tiling.tiles,
-        group_items=tiling.group_items,
-        params={
+        tiling,
+        {
             "input": source,
             "output": result,
             "scale": bits(scale),
             "zero": zero_point,
             "elements": elements,
-            "tile_items": tiling.tile_items,
         },
-        reads=(source,),
-        writes=(result,),
-        defines={"ELEM": ELEM[source.dtype]},
+        {"ELEM": ELEM[source.dtype]},
     )
     by_table = lookup(source, result, answers, target)
     # A device may take floats below the least normal one for zeros.

@@ -6,12 +6,12 @@ from __future__ import annotations
 import numpy as np
 
 from delegate.errors import Unsupported
-from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Constant, Launch
+from delegate.graph.ir import Node
+from delegate.launch import Alternative, Defines, Params
 from delegate.ops._checks import quantized
 from delegate.ops._checks.shapes import elements_of, shape_text
 from delegate.ops._launches.activation import one_to_one
-from delegate.ops._launches.tiles import LEAST_ELEMENTS, by_elements, most_rounds
+from delegate.ops._launches.tiles import LEAST_ELEMENTS, by_elements, launch_over, most_rounds
 from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers.integers import ceil_div
 from delegate.ops._registry import lowers
@@ -44,14 +44,13 @@ def lower_l2_normalization(node: Node, target: Target) -> tuple[Alternative, ...
         raise Unsupported(f"rows of {depth}: at most {_MOST_DEPTH}")
     rows = elements_of(source) // depth
     tiling = by_elements(rows, target, ceil_div(LEAST_ELEMENTS, depth))
-    params: dict[str, int | Tensor | Constant] = {
+    params: Params = {
         "input": source,
         "output": result,
         "rows": rows,
         "depth": depth,
-        "tile_items": tiling.tile_items,
     }
-    defines: dict[str, int | str] = {}
+    defines: Defines = {}
     family = "float"
     if source.dtype != "float32":
         family = "quant8"
@@ -66,14 +65,11 @@ def lower_l2_normalization(node: Node, target: Target) -> tuple[Alternative, ...
             "output_max": int(limits.max),
         }
         defines = {"ELEM": ELEM[source.dtype], "IS_SIGNED": int(source.dtype == "int8")}
-    launch = Launch(
+    launch = launch_over(
         "l2_normalization",
         f"l2_normalization_{family}",
-        tiles=tiling.tiles,
-        group_items=tiling.group_items,
-        params=params,
-        reads=(source,),
-        writes=(result,),
-        defines=defines,
+        tiling,
+        params,
+        defines,
     )
     return (Alternative("plain", (launch,)),)

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Constant, Launch
+from delegate.launch import Alternative, Constant, Defines, Params
 from delegate.ops._checks import quantized
 from delegate.ops._checks.shapes import elements_of, shape_text
 from delegate.ops._launches.activation import one_to_one
-from delegate.ops._launches.tiles import by_elements, most_rounds
+from delegate.ops._launches.tiles import by_elements, launch_over, most_rounds
 from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers import fixed_point
 from delegate.ops._numbers.integers import ceil_div
@@ -47,28 +47,24 @@ def lower_log_softmax(node: Node, target: Target) -> tuple[Alternative, ...]:
         raise Unsupported(f"rows of {depth}: at most {most}")
     rows = elements_of(source) // depth
     tiling = by_elements(rows, target, ceil_div(_LEAST_ELEMENTS, depth))
-    params: dict[str, int | Tensor | Constant] = {
+    params: Params = {
         "input": source,
         "output": result,
         "rows": rows,
         "depth": depth,
-        "tile_items": tiling.tile_items,
     }
-    defines: dict[str, int | str] = {}
+    defines: Defines = {}
     family = "float"
     if source.dtype != "float32":
         family = "quant8"
         params |= _quant8_params(source, result)
         defines["ELEM"] = ELEM[source.dtype]
-    launch = Launch(
+    launch = launch_over(
         "log_softmax",
         f"log_softmax_{family}",
-        tiles=tiling.tiles,
-        group_items=tiling.group_items,
-        params=params,
-        reads=(source,),
-        writes=(result,),
-        defines=defines,
+        tiling,
+        params,
+        defines,
     )
     return (Alternative("plain", (launch,)),)
 

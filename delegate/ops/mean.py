@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MEAN over any axes: a sum, see `_reduce`, whose rescaling divides; integers divide exactly."""
+"""MEAN over any axes: a sum, whose rescaling divides; integers divide exactly."""
 
 from __future__ import annotations
 

@@ -9,12 +9,12 @@ import numpy as np
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Launch
+from delegate.launch import Alternative
 from delegate.ops._checks.indices import axis_of, scalar_of
 from delegate.ops._checks.node import inputs_of, integer, output_of
 from delegate.ops._checks.shapes import elements_of, shape_text
 from delegate.ops._launches.copy import require_shape, require_types
-from delegate.ops._launches.tiles import by_elements
+from delegate.ops._launches.tiles import by_elements, launch_over
 from delegate.ops._launches.types import moved_type
 from delegate.ops._registry import lowers
 from delegate.target import Target
@@ -49,12 +49,11 @@ def lower_one_hot(node: Node, target: Target) -> tuple[Alternative, ...]:
         raise Unsupported(f"indices {shape_text(indices)}: 2^31 bytes or more")
     elements = math.prod(result.shape)
     tiling = by_elements(elements, target)
-    launch = Launch(
+    launch = launch_over(
         "one_hot",
         "one_hot",
-        tiles=tiling.tiles,
-        group_items=tiling.group_items,
-        params={
+        tiling,
+        {
             "indices": indices,
             "on": on,
             "off": off,
@@ -62,10 +61,7 @@ def lower_one_hot(node: Node, target: Target) -> tuple[Alternative, ...]:
             "depth": depth,
             "inner": math.prod(indices.shape[axis:]),
             "elements": elements,
-            "tile_items": tiling.tile_items,
         },
-        reads=(indices, on, off),
-        writes=(result,),
-        defines={"ELEM": moved_type(result), "WORDS": 2 if indices.dtype == "int64" else 1},
+        {"ELEM": moved_type(result), "WORDS": 2 if indices.dtype == "int64" else 1},
     )
     return (Alternative("plain", (launch,)),)

@@ -26,7 +26,7 @@ from delegate.ops._launches.copy import (
     steps_of,
     zero_of,
 )
-from delegate.ops._launches.tiles import by_elements
+from delegate.ops._launches.tiles import by_elements, launch_over
 from delegate.ops._launches.types import type_of_bytes
 from delegate.ops._registry import lowers
 from delegate.target import Target
@@ -116,12 +116,11 @@ def _launch(
         "out": (*(1,) * missing, *result.shape),
         "before": (*(0,) * missing, *before),
     }
-    return Launch(
+    return launch_over(
         "pad",
         "pad",
-        tiles=tiling.tiles,
-        group_items=tiling.group_items,
-        params={
+        tiling,
+        {
             "input": source,
             "output": result,
             **{
@@ -131,9 +130,6 @@ def _launch(
             },
             "border": Constant(width * times, lambda: np.repeat(border, times)),
             "elements": elements,
-            "tile_items": tiling.tile_items,
         },
-        reads=(source,),
-        writes=(result,),
-        defines={"ELEM": type_of_bytes(width * times)},
+        {"ELEM": type_of_bytes(width * times)},
     )

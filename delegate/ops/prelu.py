@@ -7,12 +7,12 @@ import numpy as np
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Constant, Launch
+from delegate.launch import Alternative, Launch, Params
 from delegate.ops._checks import quantized
 from delegate.ops._checks.node import inputs_of, output_of
 from delegate.ops._checks.shapes import elements_of, shape_text
 from delegate.ops._launches.broadcast import broadcast, padded
-from delegate.ops._launches.tiles import HALF_ROUNDS, LEAST_ELEMENTS, by_elements
+from delegate.ops._launches.tiles import HALF_ROUNDS, LEAST_ELEMENTS, by_elements, launch_over
 from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers import fixed_point
 from delegate.ops._numbers.integers import ceil_div
@@ -49,7 +49,7 @@ def lower_prelu(node: Node, target: Target) -> tuple[Alternative, ...]:
     elements = elements_of(source)
     elements_of(alpha)
     sizes, (steps,) = broadcast(result, alpha)
-    params: dict[str, int | Tensor | Constant] = {
+    params: Params = {
         "input": source,
         "alpha": alpha,
         "output": result,
@@ -63,15 +63,12 @@ def lower_prelu(node: Node, target: Target) -> tuple[Alternative, ...]:
 
     def launch(kernel: str, items: int, least: int) -> Launch:
         tiling = by_elements(items, target, least)
-        return Launch(
+        return launch_over(
             "prelu",
             f"{kernel}_{family}",
-            tiles=tiling.tiles,
-            group_items=tiling.group_items,
-            params=params | {"tile_items": tiling.tile_items},
-            reads=(source, alpha),
-            writes=(result,),
-            defines={"ELEM": ELEM[source.dtype], "ALPHA_ELEM": ELEM[alpha.dtype]},
+            tiling,
+            params,
+            {"ELEM": ELEM[source.dtype], "ALPHA_ELEM": ELEM[alpha.dtype]},
         )
 
     plain = Alternative("plain", (launch("prelu", elements, LEAST_ELEMENTS),))

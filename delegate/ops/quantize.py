@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Constant, Launch
+from delegate.launch import Alternative, Constant, Launch, Params
 from delegate.ops._checks import quantized
 from delegate.ops._checks.node import inputs_of, output_of
 from delegate.ops._checks.shapes import elements_of, shape_text
 from delegate.ops._launches.lookup import lookup
-from delegate.ops._launches.tiles import by_elements
+from delegate.ops._launches.tiles import by_elements, launch_over
 from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers import fixed_point
 from delegate.ops._numbers.float32 import bits
@@ -56,7 +56,7 @@ def lower_quantize(node: Node, target: Target) -> tuple[Alternative, ...]:
 
     if source.dtype != "int32":
         return lookup(source, result, answers, target)
-    params: dict[str, int | Tensor | Constant] = {
+    params: Params = {
         "input_zero": in_zero,
         "multiplier": multiplier,
         "shift": shift,
@@ -76,7 +76,7 @@ def _from_floats(source: Tensor, result: Tensor, target: Target) -> Launch:
         converted = np.array([-3e9, 3e9, np.nan], np.float32).astype(np.int32)
     sums = fixed_point.wrap_int32(converted.astype(np.int64) + zero_point)
     lowest, highest, nan = np.clip(sums, limits.min, limits.max).tolist()
-    params: dict[str, int | Tensor | Constant] = {
+    params: Params = {
         "factor": bits(1 / scale),
         "output_zero": zero_point,
         "thresholds": Constant(
@@ -95,29 +95,25 @@ def _launch(
     kernel: str,
     source: Tensor,
     result: Tensor,
-    params: dict[str, int | Tensor | Constant],
+    params: Params,
     target: Target,
 ) -> Launch:
     limits = np.iinfo(result.dtype)
     elements = elements_of(result)
     tiling = by_elements(elements, target)
-    return Launch(
+    return launch_over(
         "quantize",
         kernel,
-        tiles=tiling.tiles,
-        group_items=tiling.group_items,
-        params={
+        tiling,
+        {
             "input": source,
             "output": result,
             **params,
             "output_min": int(limits.min),
             "output_max": int(limits.max),
             "elements": elements,
-            "tile_items": tiling.tile_items,
         },
-        reads=(source,),
-        writes=(result,),
-        defines={"ELEM": ELEM[result.dtype]},
+        {"ELEM": ELEM[result.dtype]},
     )
 
 

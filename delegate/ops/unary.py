@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Launch
+from delegate.launch import Alternative
 from delegate.ops._checks import quantized
 from delegate.ops._checks.shapes import elements_of
 from delegate.ops._launches.activation import (
@@ -25,7 +25,7 @@ from delegate.ops._launches.activation import (
     rounded_floats,
 )
 from delegate.ops._launches.lookup import Answers, lookup
-from delegate.ops._launches.tiles import by_elements
+from delegate.ops._launches.tiles import by_elements, launch_over
 from delegate.ops._numbers import fixed_point
 from delegate.ops._numbers.c_library import float_function
 from delegate.ops._registry import lowers
@@ -70,20 +70,16 @@ def lower_unary(node: Node, target: Target) -> tuple[Alternative, ...]:
 def _computed(op: str, source: Tensor, result: Tensor, target: Target) -> tuple[Alternative, ...]:
     elements = elements_of(source)
     tiling = by_elements(elements, target)
-    launch = Launch(
+    launch = launch_over(
         "unary",
         "unary_float" if source.dtype == "float32" else "unary_int32",
-        tiles=tiling.tiles,
-        group_items=tiling.group_items,
-        params={
+        tiling,
+        {
             "input": source,
             "output": result,
             "elements": elements,
-            "tile_items": tiling.tile_items,
         },
-        reads=(source,),
-        writes=(result,),
-        defines={"OP": op},
+        {"OP": op},
     )
     return (Alternative("plain", (launch,)),)
 

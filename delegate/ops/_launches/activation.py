@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Constant, Launch
+from delegate.launch import Alternative, Params
 from delegate.ops._checks import quantized
 from delegate.ops._checks.node import inputs_of, output_of
 from delegate.ops._checks.shapes import elements_of, shape_text
 from delegate.ops._launches.lookup import Answers
-from delegate.ops._launches.tiles import by_elements
+from delegate.ops._launches.tiles import by_elements, launch_over
 from delegate.ops._numbers import fixed_point
 from delegate.target import Target
 
@@ -51,22 +51,18 @@ def float_launch(
 ) -> tuple[Alternative, ...]:
     """Compute a function of each float; `function` is its name in kernels/activation.cl."""
     tiling = by_elements(elements_of(source), target)
-    fields: dict[str, int | Tensor | Constant] = {
+    fields: Params = {
         "input": source,
         "output": result,
         "elements": elements_of(source),
-        "tile_items": tiling.tile_items,
         **(params or {}),
     }
-    launch = Launch(
+    launch = launch_over(
         "activation",
         "activation_float",
-        tiles=tiling.tiles,
-        group_items=tiling.group_items,
-        params=fields,
-        reads=(source,),
-        writes=(result,),
-        defines={f"IS_{function.upper()}": 1},
+        tiling,
+        fields,
+        {f"IS_{function.upper()}": 1},
     )
     return (Alternative("plain", (launch,)),)
 

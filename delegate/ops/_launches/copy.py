@@ -40,7 +40,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Move:
-    """A box's way into a result; of a value instead of a source where that is one element."""
+    """Copies a box of a tensor, or one constant value, into the result."""
 
     source: Tensor | NDArray[np.generic]
     result: Tensor
@@ -145,7 +145,7 @@ def joined(width: int, *numbers: int) -> int:
 
 
 def _require_inside(move: Move) -> None:
-    # Whatever an op reckons: nothing outside of a tensor is read or written.
+    # Whatever an op computes, nothing outside of a tensor is read or written.
     box = move.box
     source = 1 if isinstance(move.source, np.ndarray) else math.prod(move.source.shape)
     for start, steps, elements in (

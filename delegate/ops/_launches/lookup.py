@@ -16,7 +16,7 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Tensor
 from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._checks.shapes import elements_of, shape_text
-from delegate.ops._launches.tiles import by_elements
+from delegate.ops._launches.tiles import by_elements, launch_over
 from delegate.ops._launches.types import moved_type, type_of_bytes
 from delegate.target import Target
 
@@ -58,21 +58,17 @@ def lookup(
 
     def launch(kernel: str, items: int) -> Launch:
         tiling = by_elements(items, target)
-        return Launch(
+        return launch_over(
             "lookup",
             kernel,
-            tiles=tiling.tiles,
-            group_items=tiling.group_items,
-            params={
+            tiling,
+            {
                 "input": source,
                 "output": result,
                 "table": table_constant,
                 "elements": elements,
-                "tile_items": tiling.tile_items,
             },
-            reads=(source,),
-            writes=(result,),
-            defines={"INDEX": type_of_bytes(wide), "ELEM": moved},
+            {"INDEX": type_of_bytes(wide), "ELEM": moved},
         )
 
     plain = Alternative("plain", (launch("lookup", elements),))

@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Tensor
-from delegate.launch import Alternative, Constant, Launch
+from delegate.launch import Alternative, Constant, Defines, Params
 from delegate.ops._checks.shapes import shape_text
 from delegate.ops._launches.copy import joined, steps_of
-from delegate.ops._launches.tiles import by_elements
+from delegate.ops._launches.tiles import by_elements, launch_over
 from delegate.ops._launches.types import type_of_bytes
 from delegate.target import Target
 
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """Where indices lead: a source is blocks of groups of rows, and each block has its picks."""
+    """How indices name rows: a source has blocks of groups of rows, and each block its picks."""
 
     sizes: tuple[int, ...]  # of a group, one for each coordinate of an index
     row: int  # elements
@@ -47,9 +47,9 @@ def reach_of(tensor: Tensor) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     if tensor.data is not None:
         values = np.asarray(tensor.data).astype(np.int64)
         return values, values
-    if tensor.limits is None or tensor.dtype == "int16":
+    if tensor.ranges is None or tensor.dtype == "int16":
         raise Unsupported("computed indices: one out of range must fail as it does in TFLite")
-    low, high = tensor.limits
+    low, high = tensor.ranges
     if low.shape != tensor.shape or high.shape != tensor.shape:
         raise Unsupported(f"limits of {low.shape} for indices {shape_text(tensor)}")
     return low, high
@@ -58,7 +58,7 @@ def reach_of(tensor: Tensor) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 def picked(
     source: Tensor, result: Tensor, indices: Tensor, look_up: LookUp, target: Target
 ) -> tuple[Alternative, ...]:
-    """Return the way to take rows of elements out of a source.
+    """Return the launch that copies the picked rows.
 
     Raises:
         Unsupported: an index that is, or may be, out of range.
@@ -77,7 +77,7 @@ def picked(
     group = math.prod(look_up.sizes)
     blocks = math.prod(source.shape) // (group * look_up.row)
     steps = steps_of(look_up.sizes)
-    params: dict[str, int | Tensor | Constant] = {
+    params: Params = {
         "input": source,
         "output": result,
         "picks": look_up.picks,
@@ -85,9 +85,8 @@ def picked(
         "group": group,
         "row": look_up.row // times,
         "elements": elements,
-        "tile_items": tiling.tile_items,
     }
-    defines: dict[str, int | str] = {"ELEM": type_of_bytes(width * times)}
+    defines: Defines = {"ELEM": type_of_bytes(width * times)}
     if indices.data is not None:
         rows = (low @ np.array(steps, np.int64)).astype(np.int32)
         params["table"] = Constant(rows.nbytes, lambda: rows)
@@ -96,14 +95,11 @@ def picked(
         params |= {"indices": indices, "axes": len(steps)}
         params["steps"] = Constant(table.nbytes, lambda: table)
         defines["WORDS"] = 2 if indices.dtype == "int64" else 1
-    launch = Launch(
+    launch = launch_over(
         "gather",
         "gather" if indices.data is not None else "gather_computed",
-        tiles=tiling.tiles,
-        group_items=tiling.group_items,
-        params=params,
-        reads=(source,) if indices.data is not None else (source, indices),
-        writes=(result,),
-        defines=defines,
+        tiling,
+        params,
+        defines,
     )
     return (Alternative("plain", (launch,)),)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reductions over any axes of any tensor, as the fewest dimensions that tell; their launches."""
+"""Reductions over any axes, merged into as few dimensions as possible."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Constant, Launch, size_bytes
+from delegate.launch import Alternative, Defines, Params, size_bytes
 from delegate.ops._checks import quantized
 from delegate.ops._checks.node import inputs_of, output_of, require_constant
 from delegate.ops._checks.shapes import shape_text
 from delegate.ops._launches.broadcast import padded
-from delegate.ops._launches.tiles import by_work, lanes_of, most_rounds
+from delegate.ops._launches.tiles import by_work, lanes_of, launch_over, most_rounds
 from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers import fixed_point
 from delegate.ops._numbers.float32 import bits
@@ -46,9 +46,9 @@ class Reduction:
         """How many elements the result has."""
         return math.prod(size for size, _ in self.kept)
 
-    def params(self) -> dict[str, int | Tensor | Constant]:
+    def params(self) -> Params:
         """The fields kernels read, by name."""
-        fields: dict[str, int | Tensor | Constant] = {"input": self.source, "output": self.result}
+        fields: Params = {"input": self.source, "output": self.result}
         for name, dimensions in (("kept", self.kept), ("reduced", self.reduced)):
             sizes = padded([size for size, _ in dimensions], _DIMENSIONS, 1)
             steps = padded([step for _, step in dimensions], _DIMENSIONS, 0)
@@ -141,7 +141,7 @@ def reduce(
     if rounds > _ROUNDS:
         raise Unsupported(f"{terms} elements for one of the result: more than can be visited")
     common = reduction.params() | {"start": start} | dict(finishing or {})
-    defines: dict[str, int | str] = {
+    defines: Defines = {
         "ELEM": ELEM[reduction.source.dtype],
         "FOLD": fold,
         "FINISH": finish,
@@ -150,15 +150,12 @@ def reduce(
     def alternative(kernel: str, lanes: int, items: int, rounds: int) -> Alternative:
         tiling = by_work(items, terms + 16, target, _ROUNDS // rounds)
         blocks = {"blocks": -(-reduction.kept[-1][0] // lanes)} if kernel == "vector" else {}
-        launch = Launch(
+        launch = launch_over(
             "reduce",
             f"reduce_{kernel}" if lanes else "reduce",
-            tiles=tiling.tiles,
-            group_items=tiling.group_items,
-            params=common | blocks | {"items": items, "tile_items": tiling.tile_items},
-            reads=(reduction.source,),
-            writes=(reduction.result,),
-            defines=defines | ({"LANES": lanes} if lanes else {}),
+            tiling,
+            common | blocks | {"items": items},
+            defines | ({"LANES": lanes} if lanes else {}),
         )
         return Alternative(f"{kernel} {lanes}" if lanes else kernel, (launch,))
 

@@ -40,15 +40,15 @@ REFUSALS = {
         "an index is -1: outside of 4 elements",
     ),
     "may_be_too_large": (
-        changed(NODE, 1, data=None, limits=(np.zeros((2, 2)), np.full((2, 2), 3))),
+        changed(NODE, 1, data=None, ranges=(np.zeros((2, 2)), np.full((2, 2), 3))),
         "an index may be 3: outside of 3 elements",
     ),
     "may_be_negative": (
-        changed(NODE, 1, data=None, limits=(np.full((2, 2), -1), np.ones((2, 2)))),
+        changed(NODE, 1, data=None, ranges=(np.full((2, 2), -1), np.ones((2, 2)))),
         "an index may be -1: outside of 4 elements",
     ),
     "limits_of_another_shape": (
-        changed(NODE, 1, data=None, limits=(np.zeros(2), np.ones(2))),
+        changed(NODE, 1, data=None, ranges=(np.zeros(2), np.ones(2))),
         "limits of (2,) for indices 2x2",
     ),
     "coordinates": (changed(NODE, 0, shape=(4,)), "2 coordinates of 4"),
@@ -126,7 +126,7 @@ def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
 
 def _computed(inner: int, index: str) -> Node:
     node = gather((2, inner), np.zeros((3, 1)), index=index)
-    return changed(node, 1, data=None, limits=(np.zeros((3, 1)), np.ones((3, 1))))
+    return changed(node, 1, data=None, ranges=(np.zeros((3, 1)), np.ones((3, 1))))
 
 
 BUILT = [_computed(inner, index) for inner in (1, 2, 4, 8, 16) for index in ("int32", "int64")]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delegate import Graph, Node, Tensor
-from delegate.graph.limits import with_limits
+from delegate.graph.ranges import with_ranges
 from tests.support.compare import interpreter, invoke, oracle
 from tests.support.model import chain_model, const, graph_of, op, t
 
@@ -23,7 +23,7 @@ ARG_MAX = op("ARG_MAX", [SCORES, const(np.int32(1))], [PLACE], {"output_type": "
 
 def after(*nodes: Node) -> Tensor:
     """Return the last output behind an ARG_MAX over 10 elements."""
-    return with_limits(graph_of([ARG_MAX, *nodes])).nodes[-1].outputs[0]
+    return with_ranges(graph_of([ARG_MAX, *nodes])).nodes[-1].outputs[0]
 
 
 def index(shape: tuple[int, ...] = (4,), dtype: str = "int32") -> Tensor:
@@ -84,7 +84,7 @@ KNOWN: dict[str, tuple[list[Node], Any, Any]] = {
 
 @pytest.mark.parametrize(("nodes", "low", "high"), KNOWN.values(), ids=KNOWN)
 def test_limits(nodes: list[Node], low: Any, high: Any) -> None:
-    limits = after(*nodes).limits
+    limits = after(*nodes).ranges
     assert limits is not None
     np.testing.assert_array_equal(limits[0], low)
     np.testing.assert_array_equal(limits[1], high)
@@ -109,16 +109,16 @@ UNKNOWN: dict[str, list[Node]] = {
 
 @pytest.mark.parametrize("nodes", UNKNOWN.values(), ids=UNKNOWN)
 def test_nothing_is_said(nodes: list[Node]) -> None:
-    assert after(*nodes).limits is None
+    assert after(*nodes).ranges is None
 
 
 def test_a_graph_without_indices_stays() -> None:
     graph = graph_of([op("RELU", [t((4,))], [t((4,))])])
-    assert with_limits(graph) is graph
+    assert with_ranges(graph) is graph
 
 
 def test_tensors_stay_joined() -> None:
-    graph: Graph = with_limits(graph_of([ARG_MAX, *remainder()]))
+    graph: Graph = with_ranges(graph_of([ARG_MAX, *remainder()]))
     first, *_, last = graph.nodes
     assert last.inputs[0] is first.outputs[0]
     assert graph.tensors[first.outputs[0].index] is first.outputs[0]
@@ -152,7 +152,7 @@ def test_what_tflite_computes_is_within(operations: list[tuple[str, int, bool]],
             inputs = [other, current] if swapped else [current, other]
             nodes.append(op(name, inputs, [result], FUSED if name in ("ADD", "SUB", "MUL") else {}))
         current = result
-    limits = with_limits(graph_of(nodes)).nodes[-1].outputs[0].limits
+    limits = with_ranges(graph_of(nodes)).nodes[-1].outputs[0].ranges
     model = chain_model(nodes)
     scores = np.random.default_rng(seed).integers(0, 256, SCORES.shape).astype(np.uint8)
     (values,) = invoke(interpreter(model, cpu_kernels=oracle(model)), [scores])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far computed indices can reach: Graph -> Graph in which they carry their limits.
+"""How far computed indices can reach: Graph -> Graph whose index tensors have their ranges.
 
 An op that looks up by index fails in TFLite on one out of range; what provably stays inside runs
 anywhere. Nodes and values stay as they were.
@@ -17,37 +17,37 @@ from delegate.graph.edit import with_tensors
 from delegate.graph.ir import Graph, Node, Tensor
 
 Values = NDArray[np.int64]
-Limits = tuple[Values, Values]  # least and greatest value of each element, in the tensor's shape
+Ranges = tuple[Values, Values]  # least and greatest value of each element, in the tensor's shape
 MOST_ELEMENTS = 1 << 16  # of indices: never pictures
 _INDEX_TYPES = ("int32", "int64")
 
 
-def with_limits(graph: Graph) -> Graph:
-    """Return the graph with the limits of all indices that follow from ARG_MAX and constants."""
+def with_ranges(graph: Graph) -> Graph:
+    """Return the graph with the ranges of all indices that follow from ARG_MAX and constants."""
     new: dict[Tensor, Tensor] = {}
     made: dict[Tensor, Node] = {}  # by the new output
     for node in graph.nodes:
         inputs = tuple(None if t is None else new.get(t, t) for t in node.inputs)
         current = replace(node, inputs=inputs)
-        limits = _limits(current, made)
-        if limits is not None:
-            result = replace(node.outputs[0], limits=limits)
+        ranges = _ranges(current, made)
+        if ranges is not None:
+            result = replace(node.outputs[0], ranges=ranges)
             new[node.outputs[0]] = result
             made[result] = current
     return with_tensors(graph, new)
 
 
-def limits_of(tensor: Tensor | None) -> Limits | None:
-    """Return the limits of an index tensor; a constant's are its values."""
+def ranges_of(tensor: Tensor | None) -> Ranges | None:
+    """Return the ranges of an index tensor; a constant's are its values."""
     if tensor is None or tensor.dtype not in _INDEX_TYPES or tensor.is_sparse:
         return None
     if tensor.data is not None:
         values = np.asarray(tensor.data).astype(np.int64)
         return (values, values) if (abs(values) < 2**31).all() else None
-    return tensor.limits
+    return tensor.ranges
 
 
-def _limits(node: Node, made: Mapping[Tensor, Node]) -> Limits | None:
+def _ranges(node: Node, made: Mapping[Tensor, Node]) -> Ranges | None:
     if len(node.outputs) != 1 or node.is_custom or not node.inputs:
         return None
     result = node.outputs[0]
@@ -61,27 +61,27 @@ def _limits(node: Node, made: Mapping[Tensor, Node]) -> Limits | None:
     try:
         if node.op in ("ARG_MAX", "ARG_MIN"):
             return _place(node)
-        if node.op == "SUB" and (limits := _remainder(node, made)) is not None:
-            return limits
+        if node.op == "SUB" and (ranges := _remainder(node, made)) is not None:
+            return ranges
         if node.op not in _RULES:
             return None
         # Only the first input of these is an index; the others say how it is reshaped.
         inputs = node.inputs[:1] if node.op in _RESHAPED else node.inputs
-        known = [limits_of(tensor) for tensor in inputs]
+        known = [ranges_of(tensor) for tensor in inputs]
         if None in known:
             return None
-        limits = _RULES[node.op]([each for each in known if each is not None], node)
-        low, high = (np.asarray(each, np.int64) for each in limits)
+        ranges = _RULES[node.op]([each for each in known if each is not None], node)
+        low, high = (np.asarray(each, np.int64) for each in ranges)
     except (ArithmeticError, IndexError, KeyError, TypeError, ValueError):
-        return None  # contradicts itself: TFLite is to say so
-    # What 32 bits may not hold has wrapped: nothing is known of it.
+        return None  # a malformed node: TFLite reports it
+    # A value beyond 32 bits has wrapped, so that nothing is known of it.
     held = np.iinfo(np.int32)
     if low.shape != result.shape or high.shape != result.shape:
         return None
     return (low, high) if held.min <= low.min() and high.max() <= held.max else None
 
 
-def _place(node: Node) -> Limits | None:
+def _place(node: Node) -> Ranges | None:
     source, axis = node.inputs
     if source is None or axis is None or axis.data is None:
         return None
@@ -90,17 +90,17 @@ def _place(node: Node) -> Limits | None:
     return np.zeros(shape, np.int64), np.full(shape, length - 1, np.int64)
 
 
-def _remainder(node: Node, made: Mapping[Tensor, Node]) -> Limits | None:
-    """Return the limits of x - (x // n) * n: how converters write a remainder."""
+def _remainder(node: Node, made: Mapping[Tensor, Node]) -> Ranges | None:
+    """Return the ranges of x - (x // n) * n: how converters write a remainder."""
     x, product = node.inputs
     multiply = None if product is None else made.get(product)
-    if x is None or x.limits is None or multiply is None or multiply.op != "MUL":
+    if x is None or x.ranges is None or multiply is None or multiply.op != "MUL":
         return None
     quotient, times = multiply.inputs
     divide = None if quotient is None else made.get(quotient)
     if divide is None or divide.op != "FLOOR_DIV" or divide.inputs[0] is not x:
         return None
-    divisors = [limits_of(tensor) for tensor in (times, divide.inputs[1])]
+    divisors = [ranges_of(tensor) for tensor in (times, divide.inputs[1])]
     if None in divisors or times is None or times.data is None:
         return None
     numbers = {int(n) for each in divisors if each is not None for row in each for n in row.flat}
@@ -110,21 +110,21 @@ def _remainder(node: Node, made: Mapping[Tensor, Node]) -> Limits | None:
     return np.zeros(shape, np.int64), np.full(shape, min(numbers) - 1, np.int64)
 
 
-def _both(rule: Callable[[list[Values], Node], Values]) -> Callable[[list[Limits], Node], Limits]:
+def _both(rule: Callable[[list[Values], Node], Values]) -> Callable[[list[Ranges], Node], Ranges]:
     """Return the rule of an op whose output grows with each of its inputs, or only moves them."""
 
-    def limits(inputs: list[Limits], node: Node) -> Limits:
+    def ranges(inputs: list[Ranges], node: Node) -> Ranges:
         return rule([low for low, _ in inputs], node), rule([high for _, high in inputs], node)
 
-    return limits
+    return ranges
 
 
-def _sub(inputs: list[Limits], node: Node) -> Limits:
+def _sub(inputs: list[Ranges], node: Node) -> Ranges:
     (low, high), (least, greatest) = inputs
     return low - greatest, high - least
 
 
-def _mul(inputs: list[Limits], node: Node) -> Limits:
+def _mul(inputs: list[Ranges], node: Node) -> Ranges:
     (low, high), (least, greatest) = inputs
     products = np.stack(
         np.broadcast_arrays(low * least, low * greatest, high * least, high * greatest)
@@ -132,7 +132,7 @@ def _mul(inputs: list[Limits], node: Node) -> Limits:
     return products.min(0), products.max(0)
 
 
-def _floor_div(inputs: list[Limits], node: Node) -> Limits:
+def _floor_div(inputs: list[Ranges], node: Node) -> Ranges:
     (low, high), (least, greatest) = inputs
     if least.min() < 1 or (least != greatest).any():
         raise ArithmeticError
@@ -141,7 +141,7 @@ def _floor_div(inputs: list[Limits], node: Node) -> Limits:
 
 _RESHAPED = frozenset({"RESHAPE", "SQUEEZE", "EXPAND_DIMS", "CAST"})
 _reshaped = _both(lambda inputs, node: inputs[0].reshape(node.outputs[0].shape))
-_RULES: Mapping[str, Callable[[list[Limits], Node], Limits]] = {
+_RULES: Mapping[str, Callable[[list[Ranges], Node], Ranges]] = {
     **dict.fromkeys(_RESHAPED, _reshaped),
     "PACK": _both(lambda inputs, node: np.stack(inputs, axis=node.options["axis"])),
     "CONCATENATION": _both(lambda inputs, node: np.concatenate(inputs, axis=node.options["axis"])),
