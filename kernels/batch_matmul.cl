@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Macros: RIGHT, the right matrices' type where they are of 16 bits or 8, short or char; LANES columns,
+// Macros: RIGHT, the right matrices' type where they are of 16 bits or 8, short or char; LANES
+// columns,
 // or terms, and TILE_M rows, or TILE_N columns, a work-item.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
@@ -31,7 +32,8 @@
 #if USES_BATCH_MATMUL_QUANT8
 DEFINE_ROUNDING()
 
-// output[b,m,n] = sum over k of (left[b,m,k] - zero) * (right[b,k,n] - zero), requantised and clamped;
+// output[b,m,n] = sum over k of (left[b,m,k] - zero) * (right[b,k,n] - zero), requantised and
+// clamped;
 // either matrix may be transposed   Source: reference/batch_matmul.h
 // tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(b*m*n / TILE_ITEMS)
 TILE(batch_matmul_quant8) {

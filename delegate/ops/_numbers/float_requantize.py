@@ -88,15 +88,14 @@ def float_rescale(
         rising, falling = _thresholds(
             multiplier[todo[first]], right[todo[first]], max(up, down), single_rounding
         )
-        search = _Search(
+        found = _Search(
             np.concatenate([rising[:, :up], falling[:, :down]], 1),
             np.concatenate([np.arange(1, up + 1), np.arange(1, down + 1)]) + (centre or 0),
             up,
             joint,
             centre,
             fused,
-        )
-        found = search.run(factor[todo[first]], exceptions)
+        ).run(factor[todo[first]], exceptions)
         columns = (factor, offset, exact, added, exception, correction)
         for values, part in zip(columns, found, strict=True):
             values[..., todo] = part[..., inverse]
