@@ -178,7 +178,7 @@ def _suite(given: argparse.Namespace) -> Judge:
         if case.is_heavy or case.check != "values":
             continue
         files = set()
-        for node in fold(read_model(write_model(case.graph()))).nodes:
+        for node in fold(read_model(write_model(case.make()))).nodes:
             try:
                 alternatives = ops.lower(node, target)
             except Unsupported:

@@ -35,15 +35,15 @@ def guarded() -> Iterator[list[str]]:
 
     def run_guarded(self: Executor, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         offsets = memory.plan_arena(self.program).offsets
-        before = _arena(self)
+        before = _bytes_of_arena(self)
         slots = before.reshape(self.batch, -1)
         is_guard = _guards(offsets, slots.shape[1])
         # Random bytes: a kernel that goes on too long copies guard bytes to guard bytes.
         guards = np.random.default_rng(0).integers(0, 256, slots.shape[1], np.uint8)
         slots[:, is_guard] = guards[is_guard]
-        cl.enqueue_copy(self._queue, self._arena, before)
+        cl.enqueue_copy(self._launches.queue, _arena_of(self), before)
         run(self, inputs, outputs)
-        for slot in _arena(self).reshape(slots.shape):
+        for slot in _bytes_of_arena(self).reshape(slots.shape):
             places = np.flatnonzero(is_guard & (slot != guards))
             written.extend(_lines(offsets, places))
 
@@ -53,9 +53,13 @@ def guarded() -> Iterator[list[str]]:
         yield written
 
 
-def _arena(executor: Executor) -> NDArray[np.uint8]:
-    values = np.empty(executor._arena.size, np.uint8)
-    cl.enqueue_copy(executor._queue, values, executor._arena)
+def _arena_of(executor: Executor) -> cl.Buffer:
+    return executor._buffers[0]
+
+
+def _bytes_of_arena(executor: Executor) -> NDArray[np.uint8]:
+    values = np.empty(_arena_of(executor).size, np.uint8)
+    cl.enqueue_copy(executor._launches.queue, values, _arena_of(executor))
     return values
 
 
