@@ -8,16 +8,13 @@ import io
 import logging
 import os
 import shutil
-import signal
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from types import FrameType
+from collections.abc import Sequence
 from typing import TextIO
 
 from delegate import NoDeviceError, list_devices
 from delegate.child import stdout_kept_apart
-from label_image import flags, inputs, report, streams
+from label_image import flags, inputs, interrupts, report, streams
 from label_image.errors import ERROR, INTERRUPTED, NO_DEVICE, SUCCESS, log_error
 from label_image.flags import Settings, UsageError
 from label_image.one_picture import classify_one
@@ -48,24 +45,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return SUCCESS
 
     with contextlib.ExitStack() as stack:
-        interrupted = stack.enter_context(_interrupts())
+        stack.enter_context(interrupts.remembered())
         out = sys.stdout
         if settings.json == "-":
             out = stack.enter_context(stdout_kept_apart())
         stack.enter_context(streams.logging_to(sys.stdout, sys.stderr, settings.verbose))
         try:
-            return _command(settings, out, interrupted)
+            code = _command(settings, out)
+            interrupts.check()
+            return code
         except KeyboardInterrupt:
             return INTERRUPTED
         except Exception as error:
-            # TFLite turns an exception inside a delegate's callback into an error of its own.
-            if interrupted.is_set():
+            if interrupts.was_pressed():  # what Ctrl-C broke off may fail in its own way
                 return INTERRUPTED
             log_error(error, settings.verbose)
             return ERROR
 
 
-def _command(settings: Settings, out: TextIO, interrupted: threading.Event) -> int:
+def _command(settings: Settings, out: TextIO) -> int:
     if settings.version:
         _show_versions(out)
         return SUCCESS
@@ -84,7 +82,7 @@ def _command(settings: Settings, out: TextIO, interrupted: threading.Event) -> i
     prepared = prepare(settings)
     are_several = settings.pictures or settings.batch or os.path.isdir(settings.image)
     classify = classify_several if are_several else classify_one
-    return classify(prepared, out, interrupted, _width)
+    return classify(prepared, out, _width)
 
 
 def _fetch(name: str) -> None:
@@ -109,22 +107,6 @@ def _show_versions(out: TextIO) -> None:
             streams.write(out, f"OpenCL driver: {info.platform} {info.driver} ({info.name})")
     except NoDeviceError as error:
         streams.write(out, f"OpenCL driver: none ({error})")
-
-
-@contextlib.contextmanager
-def _interrupts() -> Iterator[threading.Event]:
-    """Note Ctrl-C, because a delegate's callback cannot pass a KeyboardInterrupt through TFLite."""
-    interrupted = threading.Event()
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        interrupted.set()
-        raise KeyboardInterrupt
-
-    previous = signal.signal(signal.SIGINT, interrupt)
-    try:
-        yield interrupted
-    finally:
-        signal.signal(signal.SIGINT, previous)
 
 
 def _width(stream: TextIO) -> int:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate import LaunchTime, OpenCLDelegate
+from label_image import interrupts
 from label_image.errors import DelegateFailed, RunError, one_line
 from label_image.job import Delegation, Job
 from tflite_opencl.common.runtime import Runtime
@@ -43,7 +44,7 @@ class OpenInterpreter:
     def measure(self, count: int, warmup_runs: int) -> Times:
         """Time so many runs, after some that do not count. Raises as `step`."""
         with step(self._delegate, "Failed to invoke tflite!"):
-            return measure(self._interpreter.invoke, count, warmup_runs)
+            return measure(self._invoke, count, warmup_runs)
 
     def run_each(self, input_number: int, pixels: NDArray[Any]) -> list[tuple[NDArray[Any], ...]]:
         """Return the outputs for each picture, given to the input of this number.
@@ -56,9 +57,13 @@ class OpenInterpreter:
         with step(self._delegate, "Failed to invoke tflite!"):
             for number in range(len(pixels)):
                 self._interpreter.set_tensor(index, pixels[number : number + 1])
-                self._interpreter.invoke()
+                self._invoke()
                 outputs.append(self.outputs())
         return outputs
+
+    def _invoke(self) -> None:
+        self._interpreter.invoke()
+        interrupts.check()
 
     def outputs(self) -> tuple[NDArray[Any], ...]:
         """Return copies of all outputs of the last run."""
@@ -170,11 +175,14 @@ def outputs_of(interpreter: Any) -> tuple[NDArray[Any], ...]:
 def step(delegate: Any, line: str) -> Iterator[None]:
     """Turn TFLite's errors into label_image's line, or, with OpenCL, into one the CPU recovers.
 
-    Raises: RunError, or with our delegate, where it took a node, DelegateFailed.
+    Raises: RunError, or with our delegate, where it took a node, DelegateFailed. KeyboardInterrupt:
+        Ctrl-C was pressed, whatever became of the steps.
     """
     try:
         yield
+        interrupts.check()
     except (RuntimeError, ValueError) as error:
+        interrupts.check()
         if isinstance(delegate, OpenCLDelegate) and not _is_left_out(delegate):
             raise DelegateFailed(delegate.failure or one_line(error)) from error
         raise RunError(line) from error

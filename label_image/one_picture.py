@@ -6,7 +6,6 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, replace
@@ -47,18 +46,13 @@ class Outcome:
     has_scores: bool  # whether the first output is shown as rows
 
 
-def classify_one(
-    prepared: Prepared,
-    out: TextIO,
-    interrupted: threading.Event,
-    width: Callable[[TextIO], int],
-) -> int:
+def classify_one(prepared: Prepared, out: TextIO, width: Callable[[TextIO], int]) -> int:
     """Run the model once, show and write what came of it, and return the exit code.
 
     Raises: RunError, and what reading a picture raises.
     """
     job = prepared.job(_main_input(prepared), prepared.settings.profiling)
-    outcome = _run(prepared, job, interrupted)
+    outcome = _run(prepared, job)
     _show(prepared, outcome)
     paths = _paths(prepared, outcome)
     if outcome.gpu is not None:
@@ -93,11 +87,11 @@ def _main_input(prepared: Prepared) -> NDArray[Any]:
     return pixels
 
 
-def _run(prepared: Prepared, job: Job, interrupted: threading.Event) -> Outcome:
+def _run(prepared: Prepared, job: Job) -> Outcome:
     """Run the job on OpenCL where it asks for that, else or where that fails on the CPU."""
     gpu, failure = None, ""
     if job.opencl is not None:
-        gpu, failure = _run_on_opencl(prepared, job, interrupted)
+        gpu, failure = _run_on_opencl(prepared, job)
     run = gpu or run_path(replace(job, opencl=None), prepared.runtime, prepared.graph)
     tensors = tensors_of(prepared.graph, run.outputs)
     labels = prepared.labels(tensors)
@@ -118,9 +112,7 @@ def _run(prepared: Prepared, job: Job, interrupted: threading.Event) -> Outcome:
     return Outcome(is_external, gpu, comparison, run, failure, tensors, labels, has_scores)
 
 
-def _run_on_opencl(
-    prepared: Prepared, job: Job, interrupted: threading.Event
-) -> tuple[PathRun | None, str]:
+def _run_on_opencl(prepared: Prepared, job: Job) -> tuple[PathRun | None, str]:
     """Return the run, or None and the reason why it failed."""
     settings = prepared.settings
     try:
@@ -128,8 +120,6 @@ def _run_on_opencl(
             return run_in_child(job, settings.device_timeout), ""
         return run_path(job, prepared.runtime, prepared.graph), ""
     except (DelegateFailed, NoDeviceError) as error:
-        if interrupted.is_set():
-            raise KeyboardInterrupt from error
         log_error(error, settings.verbose)
         log.warning("the CPU runs the model instead")
         # The memory that the failed run holds must not slow down the next one.

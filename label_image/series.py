@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 import traceback
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import replace
@@ -50,7 +49,6 @@ class Series:
         runtime: Runtime,
         graph: Graph,
         batch: int | None = None,
-        interrupted: threading.Event | None = None,
         floats: bool = False,
     ) -> None:
         """`job.input`: what the paths are warmed up with; `job.reference`: compare all paths.
@@ -62,7 +60,6 @@ class Series:
         self._runtime = runtime
         self._graph = graph
         self._batch = batch
-        self._interrupted = interrupted or threading.Event()
         self._stack = contextlib.ExitStack()
         self._gpu_stack = contextlib.ExitStack()
         # By name: the paths that OpenCL is compared with, or that run in its place; and for each
@@ -257,8 +254,6 @@ class Series:
 
     def _give_up(self, error: DelegateFailed | NoDeviceError) -> None:
         """Go on without OpenCL."""
-        if self._interrupted.is_set():  # TFLite made an error of a callback's KeyboardInterrupt
-            raise KeyboardInterrupt from error
         log_error(error, self._job.verbose)
         log.warning("the CPU runs the model instead")
         self._gave_up, self.gpu = reason_of(error), None

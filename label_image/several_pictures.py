@@ -7,7 +7,6 @@ import contextlib
 import functools
 import logging
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from typing import TextIO
@@ -46,12 +45,7 @@ class _Task:
         return "external" if self.job.external else "cpu"
 
 
-def classify_several(
-    prepared: Prepared,
-    out: TextIO,
-    interrupted: threading.Event,
-    width: Callable[[TextIO], int],
-) -> int:
+def classify_several(prepared: Prepared, out: TextIO, width: Callable[[TextIO], int]) -> int:
     """Run the model on each picture, show and write what comes of it, and return the exit code.
 
     Raises: RunError, DefaultModelError or DecoderFailed: something is wrong with all pictures.
@@ -62,7 +56,7 @@ def classify_several(
     with contextlib.ExitStack() as stack:
         document = _open_document(stack, prepared, out)
         series = stack.enter_context(
-            Series(task.job, prepared.runtime, prepared.graph, settings.batch, interrupted, floats)
+            Series(task.job, prepared.runtime, prepared.graph, settings.batch, floats)
         )
         _classify(task, series, document, out)
         if document:

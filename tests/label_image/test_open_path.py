@@ -192,6 +192,6 @@ def test_a_device_that_fails_can_be_recovered_from(
 
     with opened(FLAT, batch, on(device)) as (path, graph):
         path.run(pictures(graph, 2))
-        monkeypatch.setattr(Executor, "_check", fails)
+        monkeypatch.setattr(Executor, "_checked", fails)
         with pytest.raises(DelegateFailed, match="CL_OUT_OF_RESOURCES"):
             path.run(pictures(graph, 2))

@@ -16,6 +16,7 @@ from PIL import Image
 
 from delegate import DeviceError, DeviceInfo, Options, read_model
 from delegate.runtime.executor import Executor
+from delegate.runtime.transfers import Copied
 from label_image.compare import Difference
 from label_image.decoder import Format
 from label_image.errors import RunError
@@ -252,18 +253,18 @@ def test_a_device_that_fails_in_the_middle_leaves_the_rest_to_the_cpu(
     caplog: pytest.LogCaptureFixture,
     batch: int | None,
 ) -> None:
-    honest = Executor._check
+    honest = Executor._checked
     runs = 0
 
-    def fails(self: Executor, inputs: Any, outputs: Any) -> None:
+    def fails(self: Executor, inputs: Any, outputs: Any) -> Copied:
         nonlocal runs
         runs += 1
         if runs > 3:
             raise DeviceError("running: CL_DEVICE_NOT_AVAILABLE")
-        honest(self, inputs, outputs)
+        return honest(self, inputs, outputs)
 
     with series(device, batch) as made:
-        monkeypatch.setattr(Executor, "_check", fails)
+        monkeypatch.setattr(Executor, "_checked", fails)
         outcomes = outcomes_of(made, paths)
         assert got(outcomes) == expected(paths)
         assert made.gpu is None
