@@ -31,13 +31,13 @@
 #endif
 
 #if USES_ARG_MAX
-#define TRY(a)                              \
-  do {                                      \
-    const int here = (a);                   \
-    const ELEM x = source[here * inner];    \
+#define TRY(a)                                 \
+  do {                                         \
+    const int here = (a);                      \
+    const ELEM x = source[here * inner];       \
     const int is_better = TAKES_OVER(x, best); \
-    place = is_better ? here : place;       \
-    best = is_better ? x : best;            \
+    place = is_better ? here : place;          \
+    best = is_better ? x : best;               \
   } while (0)
 
 // output[o,i] = place of the largest or smallest of input[o,0..length-1,i]
@@ -131,8 +131,7 @@ KERNEL(arg_max_vector)
 
 #define COUNT_4(type) (JOIN(type, 4))(0, 1, 2, 3)
 #define COUNT_8(type) (JOIN(type, 8))(0, 1, 2, 3, 4, 5, 6, 7)
-#define COUNT_16(type) \
-  (JOIN(type, 16))(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
+#define COUNT_16(type) (JOIN(type, 16))(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
 #define COUNT(type) JOIN(COUNT_, LANES)(type)
 
 #if USES_ARG_MAX_ROW
@@ -142,9 +141,7 @@ KERNEL(arg_max_vector)
 #define HALVES_16(f, v) f(HALVES_8(f, (v).lo), HALVES_8(f, (v).hi))
 #define OF_ALL(f, v) JOIN(HALVES_, LANES)(f, v)
 
-static NUMBER LOCAL(better)(NUMBER a, NUMBER b) {
-  return IS_BETTER(b, a) ? b : a;
-}
+static NUMBER LOCAL(better)(NUMBER a, NUMBER b) { return IS_BETTER(b, a) ? b : a; }
 
 // The same along the last axis, LANES elements of a row at once; the last of them overlap those
 // before. Every lane begins with the row's first element, so that only a NaN there stays.

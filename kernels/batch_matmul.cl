@@ -11,22 +11,22 @@
 
 // The first elements of the matrices of result number `batch`. A step is 0 where one matrix is used
 // for all.
-#define MATRICES(LEFT_TYPE, RIGHT_TYPE, batch)                                                     \
-  int b2 = batch % BATCH_2;                                                                        \
-  int b1 = batch / BATCH_2 % BATCH_1;                                                              \
-  int b0 = batch / BATCH_2 / BATCH_1;                                                              \
-  global const LEFT_TYPE* left = (global const LEFT_TYPE*)(arena + LEFT) + b0 * LEFT_BATCH_0 +     \
-                                 b1 * LEFT_BATCH_1 + b2 * LEFT_BATCH_2;                            \
-  global const RIGHT_TYPE* right = (global const RIGHT_TYPE*)(arena + RIGHT_AT) +                  \
+#define MATRICES(LEFT_TYPE, RIGHT_TYPE, batch)                                                 \
+  int b2 = batch % BATCH_2;                                                                    \
+  int b1 = batch / BATCH_2 % BATCH_1;                                                          \
+  int b0 = batch / BATCH_2 / BATCH_1;                                                          \
+  global const LEFT_TYPE* left = (global const LEFT_TYPE*)(arena + LEFT) + b0 * LEFT_BATCH_0 + \
+                                 b1 * LEFT_BATCH_1 + b2 * LEFT_BATCH_2;                        \
+  global const RIGHT_TYPE* right = (global const RIGHT_TYPE*)(arena + RIGHT_AT) +              \
                                    b0 * RIGHT_BATCH_0 + b1 * RIGHT_BATCH_1 + b2 * RIGHT_BATCH_2
 
 // The row and the column that element `i` of this tile is the product of.
-#define ROW_AND_COLUMN(LEFT_TYPE, RIGHT_TYPE)                                                      \
-  int element = tile * TILE_ITEMS + i;                                                             \
-  if (element >= ELEMENTS) break;                                                                  \
-  int batch = element / N_SIZE / M_SIZE;                                                           \
-  MATRICES(LEFT_TYPE, RIGHT_TYPE, batch);                                                          \
-  left += element / N_SIZE % M_SIZE * LEFT_ROW;                                                    \
+#define ROW_AND_COLUMN(LEFT_TYPE, RIGHT_TYPE)   \
+  int element = tile * TILE_ITEMS + i;          \
+  if (element >= ELEMENTS) break;               \
+  int batch = element / N_SIZE / M_SIZE;        \
+  MATRICES(LEFT_TYPE, RIGHT_TYPE, batch);       \
+  left += element / N_SIZE % M_SIZE * LEFT_ROW; \
   right += element % N_SIZE * RIGHT_COLUMN
 
 #if USES_BATCH_MATMUL_QUANT8
@@ -90,18 +90,18 @@ KERNEL(batch_matmul_float)
 
 #if USES_BATCH_MATMUL_VECTOR_QUANT8 || USES_BATCH_MATMUL_VECTOR_FLOAT
 // TILE_M rows x LANES columns, `item` of this tile; the last ones overlap those before.
-#define ROWS_AND_COLUMNS(TYPE)                                                                     \
-  int item = tile * TILE_ITEMS + i;                                                                \
-  if (item >= ITEMS) break;                                                                        \
-  int m = min(item % M_BLOCKS * TILE_M, M_SIZE - TILE_M);                                          \
-  int n = min(item / M_BLOCKS % N_BLOCKS * LANES, N_SIZE - LANES);                                 \
-  int batch = item / M_BLOCKS / N_BLOCKS;                                                          \
-  MATRICES(TYPE, TYPE, batch);                                                                     \
-  left += m * LEFT_ROW;                                                                            \
-  right += n;                                                                                      \
-  int left_row = LEFT_ROW;                                                                         \
-  int left_term = LEFT_TERM;                                                                       \
-  int right_term = RIGHT_TERM;                                                                     \
+#define ROWS_AND_COLUMNS(TYPE)                                     \
+  int item = tile * TILE_ITEMS + i;                                \
+  if (item >= ITEMS) break;                                        \
+  int m = min(item % M_BLOCKS * TILE_M, M_SIZE - TILE_M);          \
+  int n = min(item / M_BLOCKS % N_BLOCKS * LANES, N_SIZE - LANES); \
+  int batch = item / M_BLOCKS / N_BLOCKS;                          \
+  MATRICES(TYPE, TYPE, batch);                                     \
+  left += m * LEFT_ROW;                                            \
+  right += n;                                                      \
+  int left_row = LEFT_ROW;                                         \
+  int left_term = LEFT_TERM;                                       \
+  int right_term = RIGHT_TERM;                                     \
   global TYPE* output = (global TYPE*)(arena + OUTPUT) + (batch * M_SIZE + m) * N_SIZE + n
 #endif
 
@@ -187,16 +187,16 @@ KERNEL(batch_matmul_vector_float)
 #define SUM_4(v) (((v).s0 + (v).s1) + ((v).s2 + (v).s3))
 
 // TILE_N columns of one row, `item` of this tile; the last ones overlap those before.
-#define COLUMNS(TYPE)                                                                              \
-  int item = tile * TILE_ITEMS + i;                                                                \
-  if (item >= ITEMS) break;                                                                        \
-  int n = min(item % N_BLOCKS * TILE_N, N_SIZE - TILE_N);                                          \
-  int m = item / N_BLOCKS % M_SIZE;                                                                \
-  int batch = item / N_BLOCKS / M_SIZE;                                                            \
-  MATRICES(TYPE, TYPE, batch);                                                                     \
-  left += m * LEFT_ROW;                                                                            \
-  right += n * RIGHT_COLUMN;                                                                       \
-  int right_column = RIGHT_COLUMN;                                                                 \
+#define COLUMNS(TYPE)                                     \
+  int item = tile * TILE_ITEMS + i;                       \
+  if (item >= ITEMS) break;                               \
+  int n = min(item % N_BLOCKS * TILE_N, N_SIZE - TILE_N); \
+  int m = item / N_BLOCKS % M_SIZE;                       \
+  int batch = item / N_BLOCKS / M_SIZE;                   \
+  MATRICES(TYPE, TYPE, batch);                            \
+  left += m * LEFT_ROW;                                   \
+  right += n * RIGHT_COLUMN;                              \
+  int right_column = RIGHT_COLUMN;                        \
   global TYPE* output = (global TYPE*)(arena + OUTPUT) + (batch * M_SIZE + m) * N_SIZE + n
 #endif
 

@@ -164,8 +164,7 @@ static int LOCAL(scaled_quotient)(int a, int b, int multiplier, int shift) {
   a = b < 0 ? -a : a;
   const int room_b = (int)clz(abs(b));
   const int room_a = (int)clz((uint)(a ^ (a >> 31))) - 1;
-  const int inverse =
-      LOCAL(one_over_one_plus)((int)(((uint)abs(b) << room_b) - 0x80000000u));
+  const int inverse = LOCAL(one_over_one_plus)((int)(((uint)abs(b) << room_b) - 0x80000000u));
   int found = LOCAL(rounding_doubling_high_mul)((int)((uint)a << room_a), inverse);
   found = LOCAL(rounding_doubling_high_mul)(found, multiplier);
   const int exponent = 31 - room_b + room_a - shift;
@@ -178,10 +177,8 @@ static int LOCAL(scaled_quotient)(int a, int b, int multiplier, int shift) {
 static INTS LOCAL(rescaled)(INTS x, int zero, int lift, int multiplier, int shift) {
   return RESCALE((x - zero) * lift, (INTS)(multiplier), (INTS)(shift));
 }
-#define RESCALED_LEFT(x) \
-  LOCAL(rescaled)(x, LEFT_ZERO, LEFT_LIFT, LEFT_MULTIPLIER, LEFT_SHIFT)
-#define RESCALED_RIGHT(x) \
-  LOCAL(rescaled)(x, RIGHT_ZERO, RIGHT_LIFT, RIGHT_MULTIPLIER, RIGHT_SHIFT)
+#define RESCALED_LEFT(x) LOCAL(rescaled)(x, LEFT_ZERO, LEFT_LIFT, LEFT_MULTIPLIER, LEFT_SHIFT)
+#define RESCALED_RIGHT(x) LOCAL(rescaled)(x, RIGHT_ZERO, RIGHT_LIFT, RIGHT_MULTIPLIER, RIGHT_SHIFT)
 
 #if !IS_COMPARISON
 static VALUES LOCAL(combine)(VALUES a, VALUES b, PARAMS params) {
@@ -230,8 +227,7 @@ static VALUES LOCAL(combine)(VALUES a, VALUES b, PARAMS params) {
 #endif
 
 // What an item's elements are: 1 where a comparison holds, 0 elsewhere, or a number.
-static JOIN(RESULT, N) LOCAL(answers)(JOIN(ELEM, N) left, JOIN(ELEM, N) right,
-                                      PARAMS params) {
+static JOIN(RESULT, N) LOCAL(answers)(JOIN(ELEM, N) left, JOIN(ELEM, N) right, PARAMS params) {
   VALUES a = TO_VALUES(left);
   VALUES b = TO_VALUES(right);
 #if IS_COMPARISON
@@ -254,8 +250,8 @@ static JOIN(RESULT, N) LOCAL(answers)(JOIN(ELEM, N) left, JOIN(ELEM, N) right,
 
 // The items of a tile: LANES elements of a row, the innermost dimension that both inputs step
 // through, or stand still in, alike. A row's last item overlaps the one before: no short stores.
-static void LOCAL(items)(global uchar* arena, global const uchar* constants,
-                         PARAMS params, int tile) {
+static void LOCAL(items)(global uchar* arena, global const uchar* constants, PARAMS params,
+                         int tile) {
   // A short constant row is repeated among the constants, so that it fills vectors.
   global const ELEM* left = (global const ELEM*)((LEFT_IS_CONSTANT ? constants : arena) + LEFT);
   global const ELEM* right = (global const ELEM*)((RIGHT_IS_CONSTANT ? constants : arena) + RIGHT);
@@ -298,35 +294,27 @@ static void LOCAL(items)(global uchar* arena, global const uchar* constants,
 // floor_mod.cc, pow.cc
 // tile: TILE_ITEMS items of LANES elements, one a work-item; tiles: ceil(items / TILE_ITEMS)
 #if USES_BINARY_FLOAT
-TILE(binary_float) {
-  LOCAL(items)(arena, constants, params, tile);
-}
+TILE(binary_float) { LOCAL(items)(arena, constants, params, tile); }
 KERNEL(binary_float)
 #endif
 
 // The same of integers that stand for themselves
 // tile: TILE_ITEMS items of LANES elements, one a work-item; tiles: ceil(items / TILE_ITEMS)
 #if USES_BINARY_INT32
-TILE(binary_int32) {
-  LOCAL(items)(arena, constants, params, tile);
-}
+TILE(binary_int32) { LOCAL(items)(arena, constants, params, tile); }
 KERNEL(binary_int32)
 #endif
 
 // The same of 8-bit values, rescaled in fixed point; a maximum compares them as they are
 // tile: TILE_ITEMS items of LANES elements, one a work-item; tiles: ceil(items / TILE_ITEMS)
 #if USES_BINARY_QUANT8
-TILE(binary_quant8) {
-  LOCAL(items)(arena, constants, params, tile);
-}
+TILE(binary_quant8) { LOCAL(items)(arena, constants, params, tile); }
 KERNEL(binary_quant8)
 #endif
 
 // The same of 16-bit values
 // tile: TILE_ITEMS items of LANES elements, one a work-item; tiles: ceil(items / TILE_ITEMS)
 #if USES_BINARY_QUANT16
-TILE(binary_quant16) {
-  LOCAL(items)(arena, constants, params, tile);
-}
+TILE(binary_quant16) { LOCAL(items)(arena, constants, params, tile); }
 KERNEL(binary_quant16)
 #endif

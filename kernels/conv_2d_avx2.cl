@@ -13,12 +13,10 @@
 #define VALUE_BYTES (WEIGHT_BITS / 8)
 #define QUADS(pairs, weight) ((INTS)X86(pmaddwd)((SHORTS)(pairs), (SHORTS)(weight)))
 
-#define EACH_PRODUCT(statement)                                      \
-  _Pragma("unroll") for (int p = 0; p < TILE_W; p++) {               \
-    INTS input = LOCAL(spread)(*(const ANY_INT*)(rows + p * pitch)); \
-    _Pragma("unroll") for (int v = 0; v < VECTORS; v++) {            \
-      statement;                                                     \
-    }                                                                \
+#define EACH_PRODUCT(statement)                                        \
+  _Pragma("unroll") for (int p = 0; p < TILE_W; p++) {                 \
+    INTS input = LOCAL(spread)(*(const ANY_INT*)(rows + p * pitch));   \
+    _Pragma("unroll") for (int v = 0; v < VECTORS; v++) { statement; } \
   }
 
 #if WEIGHT_BITS == 16
@@ -36,7 +34,7 @@ INLINE void LOCAL(copy)(const uchar* from, uchar* to, int size) {
     *(LOCAL(near_shorts)*)(to + 2 * i) = __builtin_convertvector(bytes, SHORTS);
 #else
     *(LOCAL(near_shorts)*)(to + 2 * i) =
-        (SHORTS)__builtin_convertvector((LOCAL(uchars16))bytes, SHORTS);
+        (SHORTS) __builtin_convertvector((LOCAL(uchars16))bytes, SHORTS);
 #endif
   }
 }
@@ -108,8 +106,7 @@ typedef int LOCAL(int4s) __attribute__((vector_size(16), aligned(1)));
 typedef int LOCAL(int8s) __attribute__((vector_size(32), aligned(1)));
 
 INLINE void LOCAL(store_some)(const uchar* from, uchar* to, int size) {
-  for (; size >= 8; size -= 8, from += 8, to += 8)
-    *(LOCAL(int2s)*)to = *(const LOCAL(int2s)*)from;
+  for (; size >= 8; size -= 8, from += 8, to += 8) *(LOCAL(int2s)*)to = *(const LOCAL(int2s)*)from;
   for (int i = 0; i < size; i++) to[i] = from[i];
 }
 
@@ -142,8 +139,8 @@ INLINE void LOCAL(store)(INTS (*sum)[VECTORS], uchar* to, int pitch, int size, i
 #pragma unroll
 #if VECTORS == 1
   for (int p = 0; p < TILE_W; p += 4, to += 4 * pitch) {
-    INTS bytes = BYTES_OF(sum[p][0], sum[PIXEL(p + 1)][0], sum[PIXEL(p + 2)][0],
-                          sum[PIXEL(p + 3)][0]);
+    INTS bytes =
+        BYTES_OF(sum[p][0], sum[PIXEL(p + 1)][0], sum[PIXEL(p + 2)][0], sum[PIXEL(p + 3)][0]);
     STORE(8, LOCAL(int2s), QUARTER(0), to, size);
     if (p + 1 < TILE_W) STORE(8, LOCAL(int2s), QUARTER(1), to + pitch, size);
     if (p + 2 < TILE_W) STORE(8, LOCAL(int2s), QUARTER(2), to + 2 * pitch, size);
@@ -151,8 +148,7 @@ INLINE void LOCAL(store)(INTS (*sum)[VECTORS], uchar* to, int pitch, int size, i
   }
 #elif VECTORS == 2
   for (int p = 0; p < TILE_W; p += 2, to += 2 * pitch) {
-    INTS bytes =
-        BYTES_OF(sum[p][0], sum[p][1], sum[PIXEL(p + 1)][0], sum[PIXEL(p + 1)][1]);
+    INTS bytes = BYTES_OF(sum[p][0], sum[p][1], sum[PIXEL(p + 1)][0], sum[PIXEL(p + 1)][1]);
     STORE(16, LOCAL(int4s), HALF(0), to, size);
     if (p + 1 < TILE_W) STORE(16, LOCAL(int4s), HALF(1), to + pitch, size);
   }

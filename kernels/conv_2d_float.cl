@@ -113,9 +113,8 @@ TILE(conv_2d_tiled_float) {
 #pragma unroll
           for (int p = 0; p < TILE_W; p++) {
             int at_x = in_x + p * STRIDE_W + kx * DILATION_W;
-            source[p] = at_x >= 0 && at_x < IN_W
-                            ? row + (p * STRIDE_W + kx * DILATION_W) * in_c
-                            : (global const float*)(constants + ZEROS);
+            source[p] = at_x >= 0 && at_x < IN_W ? row + (p * STRIDE_W + kx * DILATION_W) * in_c
+                                                 : (global const float*)(constants + ZEROS);
           }
           UNROLL
           for (int k = 0; k < in_c; k++) {
@@ -155,8 +154,7 @@ TILE(conv_2d_1x1_float) {
   int block = tile / BLOCK_TILES;
   int first_channel = min(block * BLOCK, OUT_C - BLOCK);
   global const float* bias = (global const float*)(constants + BIAS) + first_channel;
-  global const float* weights =
-      (global const float*)(constants + WEIGHTS) + block * (IN_C * BLOCK);
+  global const float* weights = (global const float*)(constants + WEIGHTS) + block * (IN_C * BLOCK);
   FLOATS low = as_float(OUTPUT_MIN);
   FLOATS high = as_float(OUTPUT_MAX);
   int in_c = IN_C;

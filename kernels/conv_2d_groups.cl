@@ -8,21 +8,21 @@
 
 // Goes through the in-bounds taps of an output element: `source` and `weight` are the input
 // channels of its group, and their weights.
-#define EACH_TAP(TYPE, DO)                                                                         \
-  LOCATE_OUTPUT(element);                                                                          \
-  int first = o / GROUP_OUT_C * in_c;                                                              \
-  for (int ky = 0; ky < KERNEL_H; ky++) {                                                          \
-    int in_y = y * STRIDE_H - PAD_TOP + ky * DILATION_H;                                           \
-    if (in_y < 0 || in_y >= IN_H) continue;                                                        \
-    for (int kx = 0; kx < KERNEL_W; kx++) {                                                        \
-      int in_x = x * STRIDE_W - PAD_LEFT + kx * DILATION_W;                                        \
-      if (in_x < 0 || in_x >= IN_W) continue;                                                      \
-      global const TYPE* source = (global const TYPE*)(arena + INPUT) +                            \
-                                  ((n * IN_H + in_y) * IN_W + in_x) * IN_C + first;                \
-      global const TYPE* weight = (global const TYPE*)(constants + WEIGHTS) +                      \
-                                  ((o * KERNEL_H + ky) * KERNEL_W + kx) * in_c;                    \
-      DO                                                                                           \
-    }                                                                                              \
+#define EACH_TAP(TYPE, DO)                                                                        \
+  LOCATE_OUTPUT(element);                                                                         \
+  int first = o / GROUP_OUT_C * in_c;                                                             \
+  for (int ky = 0; ky < KERNEL_H; ky++) {                                                         \
+    int in_y = y * STRIDE_H - PAD_TOP + ky * DILATION_H;                                          \
+    if (in_y < 0 || in_y >= IN_H) continue;                                                       \
+    for (int kx = 0; kx < KERNEL_W; kx++) {                                                       \
+      int in_x = x * STRIDE_W - PAD_LEFT + kx * DILATION_W;                                       \
+      if (in_x < 0 || in_x >= IN_W) continue;                                                     \
+      global const TYPE* source =                                                                 \
+          (global const TYPE*)(arena + INPUT) + ((n * IN_H + in_y) * IN_W + in_x) * IN_C + first; \
+      global const TYPE* weight = (global const TYPE*)(constants + WEIGHTS) +                     \
+                                  ((o * KERNEL_H + ky) * KERNEL_W + kx) * in_c;                   \
+      DO                                                                                          \
+    }                                                                                             \
   }
 
 #if USES_CONV_2D_GROUPS_QUANT8
@@ -45,8 +45,8 @@ TILE(conv_2d_groups_quant8) {
     EACH_TAP(ELEM, {
       int c = 0;
       for (; c <= in_c - 8; c += 8) {
-        _Pragma("unroll") for (int j = 0; j < 8; j++)
-            sum += ((int)source[c + j] - input_zero) * ((int)weight[c + j] - weight_zero);
+        _Pragma("unroll") for (int j = 0; j < 8; j++) sum +=
+            ((int)source[c + j] - input_zero) * ((int)weight[c + j] - weight_zero);
       }
       for (; c < in_c; c++) sum += ((int)source[c] - input_zero) * ((int)weight[c] - weight_zero);
     })
@@ -70,8 +70,9 @@ TILE(conv_2d_groups_float) {
     int element = tile * TILE_ITEMS + i;
     if (element >= ELEMENTS) break;
     float sum = 0.0f;
-    EACH_TAP(float,
-             { for (int c = 0; c < in_c; c++) sum = MULTIPLY_ADD(source[c], weight[c], sum); })
+    EACH_TAP(float, {
+      for (int c = 0; c < in_c; c++) sum = MULTIPLY_ADD(source[c], weight[c], sum);
+    })
     sum += ((global const float*)(constants + BIAS))[o];
     ((global float*)(arena + OUTPUT))[element] = ACTIVATE(sum, low, high);
   }

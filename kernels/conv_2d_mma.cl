@@ -20,8 +20,8 @@ DEFINE_RESIDUAL(4)
 
 // A job is some turns of BLOCK_PIXELS x BLOCK_C sums over one part of their terms, and a warp's
 // work. A tile has JOBS of them: its blocks, as often as there are parts, both powers of 2.
-static void LOCAL(compute)(global uchar* arena, global const uchar* constants,
-                           PARAMS params, int tile, local int* scratch) {
+static void LOCAL(compute)(global uchar* arena, global const uchar* constants, PARAMS params,
+                           int tile, local int* scratch) {
   int lane = get_local_id(0) & 31;
   int row = lane >> 2;
   int column = lane & 3;
@@ -142,8 +142,8 @@ static void LOCAL(compute)(global uchar* arena, global const uchar* constants,
           chunk = first_chunk;
 #pragma unroll
           for (int p = 0; p < P_BLOCKS; p++)
-            LOCAL(locate)(place[p], min(pixel + turn_pixels + p * 8 + row, pixels - 1), input,
-                          size, params);
+            LOCAL(locate)(place[p], min(pixel + turn_pixels + p * 8 + row, pixels - 1), input, size,
+                          params);
         }
         int is_next = i < part_steps || turn + 1 < turns;
         if (is_next) {
@@ -192,11 +192,9 @@ static void LOCAL(compute)(global uchar* arena, global const uchar* constants,
 #endif
       int end = is_mine ? pixels : 0;
       if (LOCAL(is_float)(by[0]))
-        LOCAL(store_block)(sum, by, 1, range, lane_pixel, end, lane_c, out_c, output,
-                           params);
+        LOCAL(store_block)(sum, by, 1, range, lane_pixel, end, lane_c, out_c, output, params);
       else
-        LOCAL(store_block)(sum, by, 0, range, lane_pixel, end, lane_c, out_c, output,
-                           params);
+        LOCAL(store_block)(sum, by, 0, range, lane_pixel, end, lane_c, out_c, output, params);
 #endif
       pixel += turn_pixels;
     }

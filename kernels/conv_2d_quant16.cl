@@ -53,8 +53,7 @@ TILE(conv_2d_quant16) {
       }
     }
     global const int* scaling = channel + 2 * out_c + o;
-    int result =
-        LOCAL(requantize_sum)(high, low, scaling[0], scaling[out_c], scaling[2 * out_c]);
+    int result = LOCAL(requantize_sum)(high, low, scaling[0], scaling[out_c], scaling[2 * out_c]);
     output[element] = (short)clamp(result, OUTPUT_MIN, OUTPUT_MAX);
   }
 }

@@ -17,13 +17,13 @@ DEFINE_RESIDUAL(4)
 typedef JOIN(uint, TILE_W) LOCAL(pixel_words) __attribute__((aligned(4)));
 
 // Adds four terms of a pixel times their weights, for all channels of the block.
-#define ADD_WORD(p, word)                                                                   \
-  do {                                                                                          \
-    int4 a0 = BYTE_OF(word, 0);                                                                 \
-    int4 a1 = BYTE_OF(word, 1);                                                                 \
-    int4 a2 = BYTE_OF(word, 2);                                                                 \
-    int4 a3 = BYTE_OF(word, 3);                                                                 \
-    for (int v = 0; v < VECTORS; v++)                                                           \
+#define ADD_WORD(p, word)                                                                         \
+  do {                                                                                            \
+    int4 a0 = BYTE_OF(word, 0);                                                                   \
+    int4 a1 = BYTE_OF(word, 1);                                                                   \
+    int4 a2 = BYTE_OF(word, 2);                                                                   \
+    int4 a3 = BYTE_OF(word, 3);                                                                   \
+    for (int v = 0; v < VECTORS; v++)                                                             \
       sum[p][v] += factor[v][0] * a0 + factor[v][1] * a1 + factor[v][2] * a2 + factor[v][3] * a3; \
   } while (0)
 
@@ -93,8 +93,8 @@ TILE(conv_2d_staged_quant8) {
   int4 high = OUTPUT_MAX;
   int4 output_zero = OUTPUT_ZERO;
   for (int item = id; item < tile_items; item += size) {
-    global const uint4* weight = (global const uint4*)(constants + WEIGHTS) +
-                                 (group * steps * tile_items + item) * VECTORS;
+    global const uint4* weight =
+        (global const uint4*)(constants + WEIGHTS) + (group * steps * tile_items + item) * VECTORS;
     int4 sum[TILE_W][VECTORS];
 #pragma unroll
     for (int p = 0; p < TILE_W; p++) {

@@ -139,8 +139,8 @@ INLINE void LOCAL(store)(INTS (*sum)[VECTORS], uchar* to, int pitch, int size, i
 #pragma unroll
 #if VECTORS == 1
   for (int p = 0; p < TILE_W; p += 4, to += 4 * pitch) {
-    INTS bytes = BYTES_OF(sum[p][0], sum[PIXEL(p + 1)][0], sum[PIXEL(p + 2)][0],
-                          sum[PIXEL(p + 3)][0]);
+    INTS bytes =
+        BYTES_OF(sum[p][0], sum[PIXEL(p + 1)][0], sum[PIXEL(p + 2)][0], sum[PIXEL(p + 3)][0]);
     STORE4(QUARTER(0), to);
     if (p + 1 < TILE_W) STORE4(QUARTER(1), to + pitch);
     if (p + 2 < TILE_W) STORE4(QUARTER(2), to + 2 * pitch);
@@ -148,10 +148,9 @@ INLINE void LOCAL(store)(INTS (*sum)[VECTORS], uchar* to, int pitch, int size, i
   }
 #elif VECTORS == 2
   for (int p = 0; p < TILE_W; p += 2, to += 2 * pitch) {
-    INTS bytes =
-        BYTES_OF(sum[p][0], sum[p][1], sum[PIXEL(p + 1)][0], sum[PIXEL(p + 1)][1]);
-    bytes = __builtin_shufflevector(bytes, bytes, 0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14,
-                                    15);
+    INTS bytes = BYTES_OF(sum[p][0], sum[p][1], sum[PIXEL(p + 1)][0], sum[PIXEL(p + 1)][1]);
+    bytes =
+        __builtin_shufflevector(bytes, bytes, 0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
     STORE8(HALF(0, 1, 2, 3, 4, 5, 6, 7), to, size);
     if (p + 1 < TILE_W) STORE8(HALF(8, 9, 10, 11, 12, 13, 14, 15), to + pitch, size);
   }

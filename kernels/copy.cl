@@ -10,15 +10,15 @@
 #define FROM ((IS_CONSTANT) ? constants : (global const uchar*)arena)
 
 #if USES_COPY
-#define PLACE(n)                         \
-  if (DIMS > n) {                        \
-    int at = rest;                       \
-    if (DIMS > n + 1) {                  \
-      rest = at / SIZE_##n;              \
-      at -= rest * SIZE_##n;             \
-    }                                    \
-    in += at * IN_##n;                   \
-    out += at * OUT_##n;                 \
+#define PLACE(n)             \
+  if (DIMS > n) {            \
+    int at = rest;           \
+    if (DIMS > n + 1) {      \
+      rest = at / SIZE_##n;  \
+      at -= rest * SIZE_##n; \
+    }                        \
+    in += at * IN_##n;       \
+    out += at * OUT_##n;     \
   }
 
 // output[start + sum of i_n * out_n] = input[start + sum of i_n * in_n]
@@ -55,12 +55,12 @@ DEFINE_STORE(uchar16)
   rest /= SIZE_##n;           \
   input += i##n * IN_##n;     \
   output += i##n * OUT_##n;
-#define NEXT(n, inner, within)                   \
-  if (++i##inner == SIZE_##inner) {              \
-    i##inner = 0;                                \
-    input += IN_##n - SIZE_##inner * IN_##inner; \
+#define NEXT(n, inner, within)                      \
+  if (++i##inner == SIZE_##inner) {                 \
+    i##inner = 0;                                   \
+    input += IN_##n - SIZE_##inner * IN_##inner;    \
     output += OUT_##n - SIZE_##inner * OUT_##inner; \
-    within                                       \
+    within                                          \
   }
 
 // The same row by row, a row being dimension 0; long ones in parts.

@@ -23,8 +23,8 @@ INLINE void LOCAL(join)(const uchar* const* row, INTS* column) {
   SHORTS a = __builtin_convertvector(*(const SOME_BYTES*)row[0], SHORTS);
   SHORTS b = __builtin_convertvector(*(const SOME_BYTES*)row[1], SHORTS);
   // The unpack instructions, which take half of every 128 bits of both operands in turn.
-  column[0] = (INTS)__builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 8, 24, 9, 25, 10, 26,
-                                            11, 27);
+  column[0] =
+      (INTS)__builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 8, 24, 9, 25, 10, 26, 11, 27);
   column[1] = (INTS)__builtin_shufflevector(a, b, 4, 20, 5, 21, 6, 22, 7, 23, 12, 28, 13, 29, 14,
                                             30, 15, 31);
 }

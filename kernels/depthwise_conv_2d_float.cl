@@ -126,10 +126,8 @@ TILE(depthwise_conv_2d_3x3_float) {
       global const float* row =
           (global const float*)(arena + INPUT) + ((n * IN_H + in_y) * IN_W + in_x) * out_c + c;
       global const float* first = is_first_inside ? row : zeros;
-      global const float* last =
-          is_last_inside ? row + ((TILE_W - 1) * HOP + 2) * out_c : zeros;
-      global const float* weight =
-          (global const float*)(constants + WEIGHTS) + ky * 3 * out_c + c;
+      global const float* last = is_last_inside ? row + ((TILE_W - 1) * HOP + 2) * out_c : zeros;
+      global const float* weight = (global const float*)(constants + WEIGHTS) + ky * 3 * out_c + c;
 #pragma unroll
       for (int kx = 0; kx < 3; kx++) {
         FLOATS factor = LOAD_FLOATS(0, weight + kx * out_c);

@@ -57,13 +57,13 @@ static int LOCAL(log_above_1)(int x) {
   int q = (r - root_root_half) * 2;
   int square = LOCAL(rounding_doubling_high_mul)(q, q);
   int cubic = LOCAL(rounding_doubling_high_mul)(q, square);
-  int numerator = LOCAL(rounding_doubling_high_mul)(q, r) +
-                  LOCAL(rounding_doubling_high_mul)(cubic, 117049297);
+  int numerator =
+      LOCAL(rounding_doubling_high_mul)(q, r) + LOCAL(rounding_doubling_high_mul)(cubic, 117049297);
   int factor = 1057819769 + q + LOCAL(rounding_doubling_high_mul)(127690142, square);
   int denominator = LOCAL(rounding_doubling_high_mul)(p, factor) +
                     LOCAL(rounding_doubling_high_mul)(638450708, q);
-  int quotient = LOCAL(rounding_doubling_high_mul)(
-      LOCAL(rounding_divide_by_pot)(numerator, 6), LOCAL(one_over_one_plus)(denominator));
+  int quotient = LOCAL(rounding_doubling_high_mul)(LOCAL(rounding_divide_by_pot)(numerator, 6),
+                                                   LOCAL(one_over_one_plus)(denominator));
   int log_2 = 1488522236;
   return LOCAL(lifted)(LOCAL(rounding_doubling_high_mul)(power, log_2) + quotient, 1);
 }

@@ -8,13 +8,13 @@
 #include "store.clh"
 
 // The part of an output pixel's window that is in bounds.
-#define WINDOW(pixel)                                  \
-  int left = pixel % OUT_W * STRIDE_W - PAD_LEFT;      \
+#define WINDOW(pixel)                                   \
+  int left = pixel % OUT_W * STRIDE_W - PAD_LEFT;       \
   int top = pixel / OUT_W % OUT_H * STRIDE_H - PAD_TOP; \
-  int n = pixel / OUT_W / OUT_H;                       \
-  int x_begin = max(left, 0);                          \
-  int x_end = min(left + KERNEL_W, IN_W);              \
-  int y_begin = max(top, 0);                           \
+  int n = pixel / OUT_W / OUT_H;                        \
+  int x_begin = max(left, 0);                           \
+  int x_end = min(left + KERNEL_W, IN_W);               \
+  int y_begin = max(top, 0);                            \
   int y_end = min(top + KERNEL_H, IN_H)
 
 #if USES_POOL_2D_QUANT8

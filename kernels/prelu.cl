@@ -8,24 +8,24 @@
 DEFINE_ROUNDING()
 
 // Both branches end in one rescaling, with the factor of the one taken.
-#define READ_SCALING                                 \
-  const int input_zero = INPUT_ZERO;                 \
-  const int alpha_zero = ALPHA_ZERO;                 \
-  const int output_zero = OUTPUT_ZERO;               \
-  const int multiplier_above = MULTIPLIER_ABOVE;     \
-  const int shift_above = SHIFT_ABOVE;               \
-  const int multiplier_below = MULTIPLIER_BELOW;     \
-  const int shift_below = SHIFT_BELOW;               \
-  const int low = OUTPUT_MIN;                        \
+#define READ_SCALING                             \
+  const int input_zero = INPUT_ZERO;             \
+  const int alpha_zero = ALPHA_ZERO;             \
+  const int output_zero = OUTPUT_ZERO;           \
+  const int multiplier_above = MULTIPLIER_ABOVE; \
+  const int shift_above = SHIFT_ABOVE;           \
+  const int multiplier_below = MULTIPLIER_BELOW; \
+  const int shift_below = SHIFT_BELOW;           \
+  const int low = OUTPUT_MIN;                    \
   const int high = OUTPUT_MAX
-#define PRELU(result, x, a)                                                                \
-  do {                                                                                     \
-    int value = (x)-input_zero;                                                            \
-    int is_above = value >= 0;                                                             \
-    value *= is_above ? 1 : (a)-alpha_zero;                                                \
-    value = LOCAL(requantize)(value, is_above ? multiplier_above : multiplier_below,       \
-                              is_above ? shift_above : shift_below);                       \
-    (result) = (ELEM)clamp(value + output_zero, low, high);                                \
+#define PRELU(result, x, a)                                                          \
+  do {                                                                               \
+    int value = (x) - input_zero;                                                    \
+    int is_above = value >= 0;                                                       \
+    value *= is_above ? 1 : (a) - alpha_zero;                                        \
+    value = LOCAL(requantize)(value, is_above ? multiplier_above : multiplier_below, \
+                              is_above ? shift_above : shift_below);                 \
+    (result) = (ELEM)clamp(value + output_zero, low, high);                          \
   } while (0)
 #else
 #define READ_SCALING
@@ -39,45 +39,45 @@ static int LOCAL(alpha_of_row)(PARAMS params, int row) {
   return rest / SIZE_1 * STEP_0 + rest % SIZE_1 * STEP_1 + i2 * STEP_2;
 }
 
-#define ELEMENT_BODY                                                                      \
-  const int start = tile * TILE_ITEMS;                                                    \
-  const int end = min(start + TILE_ITEMS, ELEMENTS);                                      \
-  const int depth = SIZE_3;                                                               \
-  const int step = STEP_3;                                                                \
-  READ_SCALING;                                                                           \
-  global const ELEM* input = (global const ELEM*)(arena + INPUT);                         \
-  global const ALPHA_ELEM* alpha = (global const ALPHA_ELEM*)(arena + ALPHA);             \
-  global ELEM* output = (global ELEM*)(arena + OUTPUT);                                   \
-  for (int i = start + get_local_id(0); i < end; i += get_local_size(0)) {                \
-    int row = i / depth;                                                                  \
-    int place = LOCAL(alpha_of_row)(params, row) + (i - row * depth) * step;              \
-    PRELU(output[i], input[i], alpha[place]);                                             \
+#define ELEMENT_BODY                                                          \
+  const int start = tile * TILE_ITEMS;                                        \
+  const int end = min(start + TILE_ITEMS, ELEMENTS);                          \
+  const int depth = SIZE_3;                                                   \
+  const int step = STEP_3;                                                    \
+  READ_SCALING;                                                               \
+  global const ELEM* input = (global const ELEM*)(arena + INPUT);             \
+  global const ALPHA_ELEM* alpha = (global const ALPHA_ELEM*)(arena + ALPHA); \
+  global ELEM* output = (global ELEM*)(arena + OUTPUT);                       \
+  for (int i = start + get_local_id(0); i < end; i += get_local_size(0)) {    \
+    int row = i / depth;                                                      \
+    int place = LOCAL(alpha_of_row)(params, row) + (i - row * depth) * step;  \
+    PRELU(output[i], input[i], alpha[place]);                                 \
   }
 
-#define ROW_BODY                                                                          \
-  const int start = tile * TILE_ITEMS;                                                    \
-  const int depth = SIZE_3;                                                               \
-  const int step = STEP_3;                                                                \
-  const int end = min(start + TILE_ITEMS, ELEMENTS / depth);                              \
-  READ_SCALING;                                                                           \
-  for (int row = start + get_local_id(0); row < end; row += get_local_size(0)) {          \
-    global const ELEM* input = (global const ELEM*)(arena + INPUT) + row * depth;         \
-    global const ALPHA_ELEM* alpha =                                                      \
-        (global const ALPHA_ELEM*)(arena + ALPHA) + LOCAL(alpha_of_row)(params, row);     \
-    global ELEM* output = (global ELEM*)(arena + OUTPUT) + row * depth;                   \
-    if (step == 1) {                                                                      \
-      for (int c = 0; c < depth; c++) PRELU(output[c], input[c], alpha[c]);               \
-    } else {                                                                              \
-      ALPHA_ELEM one = alpha[0];                                                          \
-      for (int c = 0; c < depth; c++) PRELU(output[c], input[c], one);                    \
-    }                                                                                     \
+#define ROW_BODY                                                                      \
+  const int start = tile * TILE_ITEMS;                                                \
+  const int depth = SIZE_3;                                                           \
+  const int step = STEP_3;                                                            \
+  const int end = min(start + TILE_ITEMS, ELEMENTS / depth);                          \
+  READ_SCALING;                                                                       \
+  for (int row = start + get_local_id(0); row < end; row += get_local_size(0)) {      \
+    global const ELEM* input = (global const ELEM*)(arena + INPUT) + row * depth;     \
+    global const ALPHA_ELEM* alpha =                                                  \
+        (global const ALPHA_ELEM*)(arena + ALPHA) + LOCAL(alpha_of_row)(params, row); \
+    global ELEM* output = (global ELEM*)(arena + OUTPUT) + row * depth;               \
+    if (step == 1) {                                                                  \
+      for (int c = 0; c < depth; c++) PRELU(output[c], input[c], alpha[c]);           \
+    } else {                                                                          \
+      ALPHA_ELEM one = alpha[0];                                                      \
+      for (int c = 0; c < depth; c++) PRELU(output[c], input[c], one);                \
+    }                                                                                 \
   }
 
 #if USES_PRELU_QUANT8
 // output[i] = rescale(input[i] - zero), times alpha less its zero where that is below 0
 // Source: reference/prelu.h BroadcastPrelu4DSlow
 // tile: TILE_ITEMS elements, one a work-item; tiles: ceil(elements / TILE_ITEMS)
-TILE(prelu_quant8) { ELEMENT_BODY }
+TILE(prelu_quant8) { ELEMENT_BODY; }
 
 KERNEL(prelu_quant8)
 #endif
@@ -85,7 +85,7 @@ KERNEL(prelu_quant8)
 #if USES_PRELU_ROW_QUANT8
 // The same; alpha's neighbours are the row's, or one value is.
 // tile: TILE_ITEMS rows of the innermost dimension, one a work-item; tiles: ceil(rows / TILE_ITEMS)
-TILE(prelu_row_quant8) { ROW_BODY }
+TILE(prelu_row_quant8) { ROW_BODY; }
 
 KERNEL(prelu_row_quant8)
 #endif
@@ -93,7 +93,7 @@ KERNEL(prelu_row_quant8)
 #if USES_PRELU_QUANT16
 // The same of 16-bit values with an alpha of 8 bits
 // tile: TILE_ITEMS elements, one a work-item; tiles: ceil(elements / TILE_ITEMS)
-TILE(prelu_quant16) { ELEMENT_BODY }
+TILE(prelu_quant16) { ELEMENT_BODY; }
 
 KERNEL(prelu_quant16)
 #endif
@@ -101,7 +101,7 @@ KERNEL(prelu_quant16)
 #if USES_PRELU_ROW_QUANT16
 // The same; alpha's neighbours are the row's, or one value is.
 // tile: TILE_ITEMS rows of the innermost dimension, one a work-item; tiles: ceil(rows / TILE_ITEMS)
-TILE(prelu_row_quant16) { ROW_BODY }
+TILE(prelu_row_quant16) { ROW_BODY; }
 
 KERNEL(prelu_row_quant16)
 #endif
@@ -109,7 +109,7 @@ KERNEL(prelu_row_quant16)
 #if USES_PRELU_FLOAT
 // output[i] = input[i], times alpha where that is below 0   Source: activations.cc ApplyPrelu
 // tile: TILE_ITEMS elements, one a work-item; tiles: ceil(elements / TILE_ITEMS)
-TILE(prelu_float) { ELEMENT_BODY }
+TILE(prelu_float) { ELEMENT_BODY; }
 
 KERNEL(prelu_float)
 #endif
@@ -117,7 +117,7 @@ KERNEL(prelu_float)
 #if USES_PRELU_ROW_FLOAT
 // The same; alpha's neighbours are the row's, or one value is.
 // tile: TILE_ITEMS rows of the innermost dimension, one a work-item; tiles: ceil(rows / TILE_ITEMS)
-TILE(prelu_row_float) { ROW_BODY }
+TILE(prelu_row_float) { ROW_BODY; }
 
 KERNEL(prelu_row_float)
 #endif

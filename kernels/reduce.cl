@@ -103,10 +103,10 @@ TILE(reduce_vector) {
     if (item >= ITEMS) break;
     item = item / BLOCKS * KEPT_2 + min(item % BLOCKS * LANES, KEPT_2 - LANES);
     NUMBERS result = start;
-#define TAKE_VECTOR(at)              \
-  do {                               \
-    NUMBERS x = LOAD(input + (at));  \
-    result = COMBINE(result, x);     \
+#define TAKE_VECTOR(at)             \
+  do {                              \
+    NUMBERS x = LOAD(input + (at)); \
+    result = COMBINE(result, x);    \
   } while (0)
     FOR_EACH_TERM(FIRST_OF(item), TAKE_VECTOR);
 #if FINISH == 1 || FINISH == 3

@@ -63,16 +63,16 @@ static LOCAL(column) LOCAL(mixed)(global const ELEM* top, global const ELEM* bot
   return CONVERT(ushort)(LOAD(top)) * WEIGHT(row.s2) +
          CONVERT(ushort)(LOAD(bottom)) * WEIGHT(row.s3);
 #else
-  return CONVERT(short)(LOAD(top)) * WEIGHT(row.s2) +
-         CONVERT(short)(LOAD(bottom)) * WEIGHT(row.s3);
+  return CONVERT(short)(LOAD(top)) * WEIGHT(row.s2) + CONVERT(short)(LOAD(bottom)) * WEIGHT(row.s3);
 #endif
 }
 
 static void LOCAL(blend)(LOCAL(column) left, LOCAL(column) right, int4 place, global ELEM* to) {
 #if IS_FLOAT
   // TFLite's order of products and sums; its offset, 0 for floats, makes -0 a 0.
-  VECTOR(float) sum = left.top * WEIGHT(place.s2) + left.bottom * WEIGHT(place.s2) +
-                      right.top * WEIGHT(place.s3) + right.bottom * WEIGHT(place.s3);
+  VECTOR(float)
+  sum = left.top * WEIGHT(place.s2) + left.bottom * WEIGHT(place.s2) +
+        right.top * WEIGHT(place.s3) + right.bottom * WEIGHT(place.s3);
   STORE_RESULT(sum + (TYPE == ELEM_float ? 0.0f : 0.5f), to);
 #elif !IS_SHORT
   // The sum in 1/2^20, half away from zero: `whole` has it in 1/2^10, `rest` what that leaves.

@@ -30,8 +30,8 @@ TILE(resize_nearest_neighbor) {
     const int x_begin = rest % SEGMENTS * RUN;
     const int x_end = min(x_begin + RUN, out_w);
     rest /= SEGMENTS;
-    global const ELEM* row = (global const ELEM*)(arena + INPUT) + rest / OUT_H * IN_PICTURE +
-                             rows[rest % OUT_H] + unit;
+    global const ELEM* row =
+        (global const ELEM*)(arena + INPUT) + rest / OUT_H * IN_PICTURE + rows[rest % OUT_H] + unit;
     global ELEM* output = (global ELEM*)(arena + OUTPUT) + (rest * out_w + x_begin) * units + unit;
     for (int x = x_begin; x < x_end; x++) {
       COPY(row + columns[x], output);

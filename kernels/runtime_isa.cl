@@ -149,7 +149,8 @@ TILE(runtime_isa_lanes16) {
     for (int n = 0; n < 8; n++) {
       int16 sum = 0;
       for (int k = 0; k < 32; k += 16)
-        sum += convert_int16(vload16(0, a + m * 32 + k)) * convert_int16(vload16(0, b + n * 32 + k));
+        sum +=
+            convert_int16(vload16(0, a + m * 32 + k)) * convert_int16(vload16(0, b + n * 32 + k));
       int16 low = -0x40000000;
       int16 high = 0x40000000;
       sum = clamp(sum + mul_hi(sum, low) - mul_hi(sum, low), low, high);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Macros: BODIES, a RUN(number, tile function) for each build of a kernel; TILES of all launches and
-// LAUNCHES; ONE_ITEM where a work-group is one work-item; ORDER_X86 and ORDER_PTX where the device
-// was proven to have those instructions; BLOCK_INTS, where bodies read their params from local
-// memory, of the longest block.
+// Macros: BODIES, a RUN(number, tile function) for each build of a kernel; TILES of all launches
+// and LAUNCHES; ONE_ITEM where a work-group is one work-item; ORDER_X86 and ORDER_PTX where the
+// device was proven to have those instructions; BLOCK_INTS, where bodies read their params from
+// local memory, of the longest block.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 
@@ -11,9 +11,9 @@
 // WAIT_FOR returns when so many tiles are counted, COUNT counts one.
 #if ORDER_PTX
 #define ORDER() asm volatile("fence.acq_rel.gpu;" ::: "memory")
-#define WAIT_FOR(count, from)                                                                      \
-  for (int seen = -1; seen < (count);)                                                             \
-    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(seen) : "l"(from) : "memory")
+#define WAIT_FOR(count, from)          \
+  for (int seen = -1; seen < (count);) \
+  asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(seen) : "l"(from) : "memory")
 #define COUNT(to) asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(to) : "memory")
 #else
 #if ORDER_X86
@@ -23,10 +23,10 @@
 #define ORDER() mem_fence(CLK_GLOBAL_MEM_FENCE)
 #define PAUSE()
 #endif
-#define WAIT_FOR(count, from)               \
-  do {                                      \
-    while (*(from) < (count)) PAUSE();      \
-    ORDER();                                \
+#define WAIT_FOR(count, from)          \
+  do {                                 \
+    while (*(from) < (count)) PAUSE(); \
+    ORDER();                           \
   } while (0)
 #define COUNT(to)   \
   do {              \
@@ -46,13 +46,13 @@
 #define ROW_INTS 3
 #define BODY_OF(launch) table[(launch) * ROW_INTS]
 #define FIRST_OF(launch) table[(launch) * ROW_INTS + 1]
-#define END_OF(launch) table[(launch) * ROW_INTS + 2]  /* tiles of this and all earlier launches */
+#define END_OF(launch) table[(launch) * ROW_INTS + 2] /* tiles of this and all earlier launches */
 
-// All launches of a program as one. Groups claim its tiles in order, and a tile waits until those of
-// all earlier launches are done. They were claimed before it by groups that run, and a group runs
-// its own in order, so that any number of groups gets through. Groups of several items claim a tile
-// ahead. The last group to leave sets the counts back to zero.
-// control: claimed tiles, finished tiles, groups that left, a cache line each.
+// All launches of a program as one. Groups claim its tiles in order, and a tile waits until those
+// of all earlier launches are done. They were claimed before it by groups that run, and a group
+// runs its own in order, so that any number of groups gets through. Groups of several items claim a
+// tile ahead. The last group to leave sets the counts back to zero. control: claimed tiles,
+// finished tiles, groups that left, a cache line each.
 kernel GROUP_SIZE void runtime_persistent(global uchar* arena, global const uchar* constants,
                                           global const int* params, global int* control,
                                           int first) {

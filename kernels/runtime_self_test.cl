@@ -22,7 +22,8 @@ TILE(runtime_self_test) {
   int4 lanes = LOCAL(requantize4)(x, multiplier, shift);
   uchar4 unaligned = vload4(0, constants + CASES + 16 * tile + 1);
   int4 bytes = convert_int4(unaligned);
-  answer[i + 2] = (lanes.x + lanes.y + lanes.z + lanes.w) ^ (bytes.x | bytes.y << 8 | bytes.z << 16);
+  answer[i + 2] =
+      (lanes.x + lanes.y + lanes.z + lanes.w) ^ (bytes.x | bytes.y << 8 | bytes.z << 16);
   int divisor = given[i + 3];
   answer[i + 3] = (x.x / divisor) ^ (x.x % divisor) ^ (int)clz((uint)x.x);
 }

@@ -15,24 +15,24 @@
 #if USES_TRANSPOSE_CONV_QUANT8 || USES_TRANSPOSE_CONV_QUANT16 || USES_TRANSPOSE_CONV_FLOAT
 // Goes through the taps of output pixel (n, y, x) and channel o: `source` and `weight` are the
 // input pixel and the weights of one.
-#define EACH_TAP(TYPE, WEIGHT, DO)                                                                 \
-  int o = element % OUT_C;                                                                         \
-  int pixel = element / OUT_C;                                                                     \
-  int x = pixel % OUT_W + PAD_LEFT;                                                                \
-  int y = pixel / OUT_W % OUT_H + PAD_TOP;                                                         \
-  int n = pixel / OUT_W / OUT_H;                                                                   \
-  int in_y = y / STRIDE_H;                                                                         \
-  for (int ky = y % STRIDE_H; ky < KERNEL_H; ky += STRIDE_H, in_y--) {                             \
-    if (in_y < 0 || in_y >= IN_H) continue;                                                        \
-    int in_x = x / STRIDE_W;                                                                       \
-    for (int kx = x % STRIDE_W; kx < KERNEL_W; kx += STRIDE_W, in_x--) {                           \
-      if (in_x < 0 || in_x >= IN_W) continue;                                                      \
-      global const TYPE* source =                                                                  \
-          (global const TYPE*)(arena + INPUT) + ((n * IN_H + in_y) * IN_W + in_x) * in_c;          \
-      global const WEIGHT* weight = (global const WEIGHT*)(constants + WEIGHTS) +                  \
-                                    ((o * KERNEL_H + ky) * KERNEL_W + kx) * in_c;                  \
-      DO                                                                                           \
-    }                                                                                              \
+#define EACH_TAP(TYPE, WEIGHT, DO)                                                        \
+  int o = element % OUT_C;                                                                \
+  int pixel = element / OUT_C;                                                            \
+  int x = pixel % OUT_W + PAD_LEFT;                                                       \
+  int y = pixel / OUT_W % OUT_H + PAD_TOP;                                                \
+  int n = pixel / OUT_W / OUT_H;                                                          \
+  int in_y = y / STRIDE_H;                                                                \
+  for (int ky = y % STRIDE_H; ky < KERNEL_H; ky += STRIDE_H, in_y--) {                    \
+    if (in_y < 0 || in_y >= IN_H) continue;                                               \
+    int in_x = x / STRIDE_W;                                                              \
+    for (int kx = x % STRIDE_W; kx < KERNEL_W; kx += STRIDE_W, in_x--) {                  \
+      if (in_x < 0 || in_x >= IN_W) continue;                                             \
+      global const TYPE* source =                                                         \
+          (global const TYPE*)(arena + INPUT) + ((n * IN_H + in_y) * IN_W + in_x) * in_c; \
+      global const WEIGHT* weight = (global const WEIGHT*)(constants + WEIGHTS) +         \
+                                    ((o * KERNEL_H + ky) * KERNEL_W + kx) * in_c;         \
+      DO                                                                                  \
+    }                                                                                     \
   }
 #endif
 
@@ -56,8 +56,8 @@ TILE(transpose_conv_quant8) {
     EACH_TAP(ELEM, ELEM, {
       int c = 0;
       for (; c <= in_c - 8; c += 8) {
-        _Pragma("unroll") for (int j = 0; j < 8; j++)
-            sum += ((int)source[c + j] - input_zero) * ((int)weight[c + j] - weight_zero);
+        _Pragma("unroll") for (int j = 0; j < 8; j++) sum +=
+            ((int)source[c + j] - input_zero) * ((int)weight[c + j] - weight_zero);
       }
       for (; c < in_c; c++) sum += ((int)source[c] - input_zero) * ((int)weight[c] - weight_zero);
     })
@@ -86,10 +86,10 @@ TILE(transpose_conv_quant16) {
     int part = 0;
     EACH_TAP(short, char, {
       int c = 0;
-      for (; c <= in_c - 256; c += 256) { // as many fit 32 bits
+      for (; c <= in_c - 256; c += 256) {  // as many fit 32 bits
         for (int k = 0; k < 256; k += 16) {
-          _Pragma("unroll") for (int j = 0; j < 16; j++)
-              part += (int)source[c + k + j] * (int)weight[c + k + j];
+          _Pragma("unroll") for (int j = 0; j < 16; j++) part +=
+              (int)source[c + k + j] * (int)weight[c + k + j];
         }
         LOCAL(add_part)(&high, &low, &part);
       }
@@ -102,8 +102,7 @@ TILE(transpose_conv_quant16) {
     high += channel[OUT_C + o] + as_int(LOCAL(carry_of)(low, bias, total));
 #endif
     global const int* scaling = channel + 2 * OUT_C + o;
-    int result =
-        LOCAL(requantize_sum)(high, total, scaling[0], scaling[OUT_C], scaling[2 * OUT_C]);
+    int result = LOCAL(requantize_sum)(high, total, scaling[0], scaling[OUT_C], scaling[2 * OUT_C]);
     ((global short*)(arena + OUTPUT))[element] = (short)clamp(result, OUTPUT_MIN, OUTPUT_MAX);
   }
 }
@@ -122,8 +121,9 @@ TILE(transpose_conv_float) {
     int element = tile * TILE_ITEMS + i;
     if (element >= ELEMENTS) break;
     float sum = 0.0f;
-    EACH_TAP(float, float,
-             { for (int c = 0; c < in_c; c++) sum = MULTIPLY_ADD(source[c], weight[c], sum); })
+    EACH_TAP(float, float, {
+      for (int c = 0; c < in_c; c++) sum = MULTIPLY_ADD(source[c], weight[c], sum);
+    })
     sum += ((global const float*)(constants + BIAS))[o];
     ((global float*)(arena + OUTPUT))[element] = ACTIVATE(sum, low, high);
   }
@@ -138,14 +138,14 @@ KERNEL(transpose_conv_float)
 
 // TILE_W output pixels that lie a stride apart, so that each meets the same taps with neighbouring
 // input pixels.
-#define PIXELS_OF(item)                                                                            \
-  int phase = item / ROW_BLOCKS % PHASES;                                                          \
-  int columns = (OUT_W - phase + STRIDE_W - 1) / STRIDE_W;                                         \
-  int out_x = phase + min(item % ROW_BLOCKS * TILE_W, columns - TILE_W) * STRIDE_W;                \
-  int row = item / ROW_BLOCKS / PHASES;                                                            \
-  int x = out_x + PAD_LEFT;                                                                        \
-  int y = row % OUT_H + PAD_TOP;                                                                   \
-  int n = row / OUT_H;                                                                             \
+#define PIXELS_OF(item)                                                             \
+  int phase = item / ROW_BLOCKS % PHASES;                                           \
+  int columns = (OUT_W - phase + STRIDE_W - 1) / STRIDE_W;                          \
+  int out_x = phase + min(item % ROW_BLOCKS * TILE_W, columns - TILE_W) * STRIDE_W; \
+  int row = item / ROW_BLOCKS / PHASES;                                             \
+  int x = out_x + PAD_LEFT;                                                         \
+  int y = row % OUT_H + PAD_TOP;                                                    \
+  int n = row / OUT_H;                                                              \
   int in_y = y / STRIDE_H
 
 // Goes through their taps; an input pixel out of bounds reads zeros kept among the constants.
@@ -163,8 +163,7 @@ KERNEL(transpose_conv_float)
                            : (global const TYPE*)(constants + ZEROS);                              \
       }                                                                                            \
       int tap = (block * KERNEL_H + ky) * KERNEL_W + kx;                                           \
-      global const int* weight =                                                                   \
-          (global const int*)(constants + WEIGHTS) + tap * (WIDTH * LANES);                        \
+      global const int* weight = (global const int*)(constants + WEIGHTS) + tap * (WIDTH * LANES); \
       DO                                                                                           \
     }                                                                                              \
   }
