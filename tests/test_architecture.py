@@ -78,6 +78,7 @@ OPS = sorted(p for p in (ROOT / "delegate/ops").glob("*.py") if not p.name.start
 # What several op files share may have kernels of its own: _launches/copy.py has copy.cl.
 SHARED = sorted(path.stem for path in (ROOT / "delegate/ops/_launches").glob("[a-z]*.py"))
 KERNELS = sorted(folder().glob("*.cl"))
+KERNEL_FILES = sorted(folder().glob("*.cl*"))
 every_source = pytest.mark.parametrize("path", SOURCES, ids=_name)
 every_kernel = pytest.mark.parametrize("path", KERNELS, ids=lambda path: path.name)
 
@@ -135,7 +136,7 @@ def test_order_of_op_folders(path: Path) -> None:
     for module, names in _imports(path):
         if module == "delegate.ops":
             assert set(names) <= set(allowed)
-        elif module.startswith("delegate.ops._"):
+        elif module.startswith("delegate.ops."):
             assert module.split(".")[2] in allowed, module
 
 
@@ -267,7 +268,7 @@ def test_kernel_names(path: Path) -> None:
 _ROUNDING = ("requantize", "requantize_once", "rounding_doubling_high_mul")
 
 
-@pytest.mark.parametrize("path", sorted(folder().glob("*.cl*")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", KERNEL_FILES, ids=lambda path: path.name)
 def test_functions_may_stand_side_by_side(path: Path) -> None:
     text = re.sub(r"//.*|/\*.*?\*/", "", path.read_text())
     own = re.findall(r"^(?:static|kernel)\b.*", text, re.MULTILINE)
@@ -277,7 +278,7 @@ def test_functions_may_stand_side_by_side(path: Path) -> None:
         assert not re.search(rf"(?<!\w){name}(?:2|4|8|16)?\(", text), f"{name} without LOCAL"
 
 
-@pytest.mark.parametrize("path", sorted(folder().glob("*.cl*")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", KERNEL_FILES, ids=lambda path: path.name)
 def test_params_may_lie_in_local_memory(path: Path) -> None:
     # kernel.clh and the persistent kernel make PARAMS of what the host sets.
     if path.name not in ("kernel.clh", "runtime_persistent.cl"):
@@ -301,6 +302,32 @@ def test_every_kernel_says_what_a_tile_is(path: Path) -> None:
 def test_included_files_begin() -> None:
     for path in folder().glob("*.clh"):
         assert path.read_text().startswith("// SPDX-License-Identifier: Apache-2.0\n")
+
+
+# A file that is longer, and why it is one piece.
+LONGER_FILES = {
+    "kernels/binary.cl": "one body, and beside it every expression it may be built with"
+}
+MOST_FILE_LINES, MOST_FUNCTION_LINES, MOST_COLUMNS = 300, 60, 100
+
+
+@pytest.mark.parametrize("path", [*SOURCES, *KERNEL_FILES], ids=_name)
+def test_files_are_short(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    assert (len(lines) > MOST_FILE_LINES) == (_name(path) in LONGER_FILES), len(lines)
+
+
+@pytest.mark.parametrize("path", KERNEL_FILES, ids=_name)
+def test_kernels_are_not_wide(path: Path) -> None:
+    assert max(map(len, path.read_text().splitlines())) <= MOST_COLUMNS
+
+
+@every_source
+def test_functions_are_short(path: Path) -> None:
+    for node in ast.walk(_tree(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            assert length <= MOST_FUNCTION_LINES, node.name
 
 
 def _written_here() -> list[Path]:

@@ -48,18 +48,7 @@ def dense(values: NDArray[np.generic], shape: tuple[int, ...], table: Table) -> 
             own = np.tile(np.arange(size), at.size)
             at = at[parents] * size + own
         else:
-            segments, listed = (
-                _indices(level, f"array_{name}") for name in ("segments", "indices")
-            )
-            if at.max(initial=-1) + 1 >= segments.size:
-                raise ValueError("fewer segments than paths")
-            begin, end = segments[at], segments[at + 1]
-            if (begin < 0).any() or (end < begin).any() or end.max(initial=0) > listed.size:
-                raise ValueError("segments beyond their indices")
-            parents = np.repeat(np.arange(at.size), end - begin)
-            first = np.cumsum(end - begin) - (end - begin)
-            at = np.arange(parents.size) - first[parents] + begin[parents]
-            own = listed[at]
+            parents, at, own = _listed(level, at)
         index = {known: each[parents] for known, each in index.items()} | {dimension: own}
     blocks = {axis: rank + place for place, axis in enumerate(blocked)}
     place = np.zeros(at.size, np.int64)
@@ -98,6 +87,20 @@ def _block_size(level: Table) -> int:
     if level.scalar("format") != 0:
         raise ValueError("a sparse block")
     return int(level.scalar("dense_size"))
+
+
+def _listed(level: Table, at: Indices) -> tuple[Indices, Indices, Indices]:
+    """Walk a sparse level: the path that each stored entry goes on, its place, and its index."""
+    segments, listed = (_indices(level, f"array_{name}") for name in ("segments", "indices"))
+    if at.max(initial=-1) + 1 >= segments.size:
+        raise ValueError("fewer segments than paths")
+    begin, end = segments[at], segments[at + 1]
+    if (begin < 0).any() or (end < begin).any() or end.max(initial=0) > listed.size:
+        raise ValueError("segments beyond their indices")
+    parents = np.repeat(np.arange(at.size), end - begin)
+    first = np.cumsum(end - begin) - (end - begin)
+    places = np.arange(parents.size) - first[parents] + begin[parents]
+    return parents, places, listed[places]
 
 
 def _indices(level: Table, name: str) -> Indices:
