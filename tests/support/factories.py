@@ -27,6 +27,7 @@ from tests.support.cases import (
     assert_exact_or_refused,
     assert_exact_way,
     refusal,
+    way_on,
 )
 from tests.support.model import chain_model
 
@@ -113,7 +114,7 @@ def types(
 
     @pytest.mark.parametrize("dtype", dtypes)
     def test_types(dtype: str, device: DeviceInfo) -> None:
-        check(build(dtype), device, LANES_8)
+        check(build(dtype), device, way_on(device, LANES_8))
 
     return test_types
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from delegate import DeviceInfo, Node, ops
 from delegate.tflite.reader import read_model
-from tests.support.cases import FUSED, RUN, Way, forced, output_size
+from tests.support.cases import FUSED, RUN, Way, forced, output_size, way_on
 from tests.support.compare import Arrays, Bounds, assert_within, interpreter, sum_bound
 from tests.support.model import chain_model, const, op, t
 
@@ -217,4 +217,4 @@ def assert_float_or_refused(
         interpreter(chain_model([node]))
     except (RuntimeError, ValueError):
         reject()
-    assert_float_ways(node, device, way, bounds)
+    assert_float_ways(node, device, way_on(device, way), bounds)

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from delegate import DeviceInfo, Node, Tensor, ops
 from delegate.tflite.library import installed_rules
-from tests.support.cases import LANES_8, SIMT, Way, assert_exact_way
+from tests.support.cases import LANES_8, SIMT, Way, assert_exact_way, way_on
 from tests.support.compare import RUNTIME, interpreter, invoke
 from tests.support.model import chain_model, const, t
 
@@ -59,7 +59,7 @@ def assert_moved_or_refused(node: Node, device: DeviceInfo, way: Way, seed: int)
     kernels = _kernels_that_run(node, chain_model([node], outputs=node.outputs))
     if kernels is None:
         reject()
-    assert_moved(node, device, way, seed)
+    assert_moved(node, device, way_on(device, way), seed)
 
 
 def _kernels_that_run(node: Node, model: bytes) -> str | None:

@@ -50,6 +50,11 @@ def hold_context(device: DeviceInfo) -> None:
     _held[device] = context
 
 
+def vector_width(device: DeviceInfo) -> int:
+    """Return the lanes of the device's own vectors of 32-bit integers; 1: it has none."""
+    return int(_opened(device).cl_device.native_vector_width_int)
+
+
 @cache
 def _opened(device: DeviceInfo) -> Device:
     profile = None if PROFILE is None else read_device_profile(PROFILE)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from delegate import DeviceInfo, Node
-from tests.support.cases import GROUPS, SEEDS, Way, assert_exact_way, changed
+from tests.support.cases import GROUPS, SEEDS, Way, assert_exact_way, changed, way_on
 from tests.support.factories import exact, refused, types
 from tests.support.model import chain_model, op, t
 from tests.support.moves import like, numbers, one_value
@@ -115,7 +115,7 @@ def test_drawn(
     seed: int,
 ) -> None:
     node = one_hot(tuple(shape), depth, min(axis, len(shape)), dtype, index, is_computed)
-    assert_same_ones(node, device, way, seed)
+    assert_same_ones(node, device, way_on(device, way), seed)
 
 
 def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
