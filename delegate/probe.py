@@ -11,6 +11,7 @@ import hashlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from delegate import cache, child
 from delegate.isa import BY_NAME, tried_on
@@ -60,10 +61,15 @@ def examine(info: DeviceInfo, profile: DeviceProfile | None = None) -> Proof:
 
 def _entry(info: DeviceInfo, isas: Sequence[str], profile: DeviceProfile | None) -> str:
     """Return the name the cache keeps a proof by: device, driver, and the tests' sources."""
-    launches = [device_launch()[0], *(program_of(BY_NAME[isa]).launches[0] for isa in isas)]
-    sources = [source_of(launch.file, defines_of(launch)) for launch in launches]
-    whole = "\0".join((identity_with(info, profile), *sources))
+    whole = "\0".join((identity_with(info, profile), _sources(tuple(isas))))
     return f"devices/{hashlib.sha256(whole.encode()).hexdigest()[:40]}"
+
+
+@lru_cache(maxsize=8)
+def _sources(isas: tuple[str, ...]) -> str:
+    """Return all that the self-tests compile; each delegate asks for it when it opens."""
+    launches = [device_launch()[0], *(program_of(BY_NAME[isa]).launches[0] for isa in isas)]
+    return "\0".join(source_of(launch.file, defines_of(launch)) for launch in launches)
 
 
 def _in_child(
