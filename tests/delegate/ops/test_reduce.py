@@ -88,7 +88,7 @@ def test_a_row_of_too_many_rounds_for_one_item_is_a_tile_of_its_own() -> None:
 
 NODE = Reducing(op="REDUCE_MAX").node()
 SUM = Reducing(op="SUM").node()
-OLD = replace(SIMT.target, rules=Rules(runtime="tflite-runtime"))
+OLD = replace(SIMT.target, rules=Rules(saturating_sums=False))
 REFUSALS: dict[str, tuple[Node, str]] = {
     "scales": (
         changed(NODE, -1, quantization=quantization(0.5, 3)),

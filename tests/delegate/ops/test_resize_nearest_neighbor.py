@@ -78,7 +78,7 @@ test_refusals = refused(REFUSALS)
 
 def test_older_kernels_know_fewer_types() -> None:
     node = Resizing(op=OP, dtype="int32").node()
-    old = replace(SIMT.target, rules=Rules(runtime="tflite-runtime"))
+    old = replace(SIMT.target, rules=Rules(resizes_newer_types=False))
     assert refusal(node, old).endswith("one of uint8, int8, int16, float32 is needed")
     assert ops.lower(node, SIMT.target)
 
