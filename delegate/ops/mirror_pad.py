@@ -36,7 +36,7 @@ def lower_mirror_pad(node: Node, target: Target) -> tuple[Alternative, ...]:
     require_types(source, result)
     require_same_scale(source, result)
     mode = node.options.get("mode", "REFLECT")
-    if mode not in _SKIPPED:
+    if mode not in tuple(_SKIPPED):
         raise Unsupported(f"mode {mode}: only {' and '.join(_SKIPPED)} exist")
     skipped = _SKIPPED[mode]
     values = paddings_of(amounts, source)

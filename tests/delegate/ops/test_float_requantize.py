@@ -31,7 +31,7 @@ def _fixed(sums: Ints, multiplier: int, shift: int, once: bool = False) -> Ints:
         if once
         else fixed_point.multiply_by_quantized_multiplier
     )
-    return np.array([scale(int(value), multiplier, shift) for value in sums], np.int64)
+    return scale(sums, multiplier, shift)
 
 
 def _fma(a: Floats, b: Floats, c: Floats) -> Floats:
