@@ -27,6 +27,7 @@ from tests.support.cases import (
     changed,
     only_launch,
 )
+from tests.support.deal import one_width
 from tests.support.factories import refused
 from tests.support.model import chain_model, op
 from tests.support.reductions import arg
@@ -114,6 +115,7 @@ SHAPES = [
 ]
 
 
+@one_width
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", OPS)

@@ -28,6 +28,7 @@ from tests.support.cases import (
     only_launch,
 )
 from tests.support.compare import assert_close, interpreter, invoke, refusals, sum_bound
+from tests.support.deal import one_width
 from tests.support.factories import refused
 from tests.support.floats import (
     FloatConvolution,
@@ -212,6 +213,7 @@ CASES = [
 ]
 
 
+@one_width
 @pytest.mark.parametrize("way", [way for way in WAYS if way is not PLAIN], ids=str)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_conv_2d_float(case: FloatConvolution, way: Way, device: DeviceInfo) -> None:

@@ -24,6 +24,7 @@ from tests.support.cases import (
     only_launch,
 )
 from tests.support.compare import assert_close, interpreter, invoke, refusals
+from tests.support.deal import one_width
 from tests.support.factories import refused
 from tests.support.floats import (
     FloatConvolution,
@@ -165,6 +166,7 @@ CASES = [
 ]
 
 
+@one_width
 @pytest.mark.parametrize("way", [way for way in WAYS if way is not PLAIN], ids=str)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_numbers(case: FloatConvolution, way: Way, device: DeviceInfo) -> None:

@@ -27,6 +27,7 @@ from tests.support.cases import (
     retyped,
 )
 from tests.support.compare import RUNTIME
+from tests.support.deal import one_width
 from tests.support.factories import refused
 from tests.support.reductions import (
     SHAPES,
@@ -126,6 +127,7 @@ def test_older_sums_of_int16_are_refused() -> None:
     assert reason == "int16: tflite-runtime's sums do not saturate"
 
 
+@one_width
 @pytest.mark.parametrize("way", [PLAIN, SIMT, LANES_8, LANES_16], ids=str)
 @pytest.mark.parametrize(("op", "dtype"), KINDS)
 def test_any_axes(op: str, dtype: str, way: Way, device: DeviceInfo) -> None:
