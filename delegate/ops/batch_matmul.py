@@ -10,20 +10,44 @@ import numpy as np
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Launch, Params
+from delegate.launch import Alternative, Defines, Params
 from delegate.ops._checks import quantized
 from delegate.ops._checks.node import inputs_of, output_of
 from delegate.ops._checks.shapes import shape_text
-from delegate.ops._launches.tiles import by_share, lanes_of, most_rounds
+from delegate.ops._launches.tiles import by_share, lanes_of, launch_over, most_rounds, one_each
 from delegate.ops._launches.types import ELEM
 from delegate.ops._launches.wide_sums import WIDE, fixed_sums
 from delegate.ops._numbers import fixed_point
+from delegate.ops._numbers.integers import ceil_div
 from delegate.ops._registry import lowers
-from delegate.target import Target
+from delegate.target import Rules, Target
 
 MOST_DIMENSIONS = 5  # TFLite's own limit
 TILE = 4  # rows, or columns, a work-item
 _MOST_TERMS = most_rounds(1, 1_000)
+
+
+_FAMILIES = {
+    ("float32", "float32", "float32"): "float",
+    ("int8", "int8", "int8"): "quant8",
+    ("int16", "int16", "int16"): "quant16",
+    ("int16", "int8", "int16"): "quant16",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Product:
+    """A checked product of matrices, (m, k) by (k, n), as its kernels see it."""
+
+    left: Tensor
+    right: Tensor
+    result: Tensor
+    family: str  # the types, as kernels' names have them
+    fields: dict[str, int]  # m_size, k_size, n_size, steps in elements, the scaling
+
+    def params(self) -> Params:
+        """The fields every kernel reads."""
+        return {"left": self.left, "right_at": self.right, "output": self.result, **self.fields}
 
 
 @lowers("BATCH_MATMUL")
@@ -37,6 +61,15 @@ def lower_batch_matmul(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: shapes that do not fit, other types.
     Source: tflite/kernels/batch_matmul.cc, internal/reference/batch_matmul.h
     """
+    return alternatives(decode(node, target.rules), target)
+
+
+def decode(node: Node, rules: Rules) -> Product:
+    """Return what a node multiplies, checked.
+
+    Raises:
+        Unsupported: see `lower_batch_matmul`.
+    """
     (left, right), _ = inputs_of(node.inputs, 2)
     result = output_of(node.outputs)
     types = (left.dtype, right.dtype, result.dtype)
@@ -45,8 +78,8 @@ def lower_batch_matmul(node: Node, target: Target) -> tuple[Alternative, ...]:
             f"{left.dtype} x {right.dtype} -> {result.dtype}: no such kernel is there"
         )
     is_adjoint = bool(node.options.get("adj_x")), bool(node.options.get("adj_y"))
-    product = _product(left, right, result, *is_adjoint)
-    if target.rules.batch_matmul_mixes_rows and is_adjoint[0]:
+    sizes = _sizes(left, right, result, *is_adjoint)
+    if rules.batch_matmul_mixes_rows and is_adjoint[0]:
         outer = left.shape[-3:-2], right.shape[-3:-2]
         if outer[1] == (1,) and outer[0] not in ((), (1,)):
             raise Unsupported(
@@ -54,7 +87,56 @@ def lower_batch_matmul(node: Node, target: Target) -> tuple[Alternative, ...]:
             )
     family = _FAMILIES[types]
     if family == "float":
-        return product.alternatives(family, {}, target)
+        return Product(left, right, result, family, sizes)
+    return Product(left, right, result, family, sizes | _scaling(left, right, result, family))
+
+
+def alternatives(product: Product, target: Target) -> tuple[Alternative, ...]:
+    """Return the launch over vectors that these matrices allow, then the plain one."""
+    m, k, n = (product.fields[name] for name in ("m_size", "k_size", "n_size"))
+    elements = math.prod(product.result.shape)
+    kernel, is_wide = f"batch_matmul_{product.family}", product.family == "quant16"
+    defines: Defines = {"ROUNDING": WIDE, "RIGHT": ELEM[product.right.dtype]} if is_wide else {}
+    sizes = {"elements": elements}
+    launch = launch_over(
+        "batch_matmul", kernel, one_each(elements), product.params() | sizes, defines
+    )
+    plain = Alternative("plain", (launch,))
+    over_columns = product.fields["right_column"] == 1 and n > 1
+    if over_columns:
+        lanes, across = lanes_of(n, target), m
+    elif product.fields["right_term"] == product.fields["left_term"] == 1:
+        lanes, across = lanes_of(k, target), n
+    else:
+        lanes = across = 0
+    if not lanes or is_wide:
+        return (plain,)
+    tile = TILE if across >= TILE else 1
+    rows = elements // n
+    if over_columns:
+        name, side = "vector", "TILE_M"
+        blocks = {"m_blocks": ceil_div(m, tile), "n_blocks": ceil_div(n, lanes)}
+        items = rows // m * blocks["m_blocks"] * blocks["n_blocks"]
+    else:
+        name, side = "row", "TILE_N"
+        blocks = {"n_blocks": ceil_div(n, tile)}
+        items = rows * blocks["n_blocks"]
+    vectors = launch_over(
+        "batch_matmul",
+        f"batch_matmul_{name}_{product.family}",
+        by_share(items, target),
+        product.params() | blocks | {"items": items},
+        {"LANES": lanes, side: tile},
+    )
+    return Alternative(f"{name} {lanes}x{tile}", (vectors,)), plain
+
+
+def _scaling(left: Tensor, right: Tensor, result: Tensor, family: str) -> dict[str, int]:
+    """Return zero points, a multiplier and a shift.
+
+    Raises:
+        Unsupported: a right zero point of int16, scales beyond TFLite's.
+    """
     scale, zero_point = quantized.per_tensor(result, quantized.QUANT)
     left_scale, left_zero = quantized.per_tensor(left, quantized.QUANT)
     right_scale, right_zero = quantized.per_tensor(right, quantized.QUANT)
@@ -67,107 +149,20 @@ def lower_batch_matmul(node: Node, target: Target) -> tuple[Alternative, ...]:
         if right_zero:
             raise Unsupported(f"{right.dtype} with zero point {right_zero}: it must be 0")
         scaling = fixed_sums(np.zeros(1, np.int64), [pair], False).scaling[:, 0].tolist()
-        numbers: Params = {"multiplier": scaling[0], "shift": scaling[1]}
-        return (product.plain(family, numbers, {"ROUNDING": WIDE, "RIGHT": ELEM[right.dtype]}),)
+        return {"multiplier": scaling[0], "shift": scaling[1]}
     if pair[1] > 30:
         raise Unsupported(f"a scale ratio of 2^{pair[1]}: more than 2^30")
-    numbers = {
+    return {
         "left_zero": left_zero,
         "right_zero": right_zero,
         "output_zero": zero_point,
         "multiplier": pair[0],
         "shift": pair[1],
     }
-    return product.alternatives(family, numbers, target)
 
 
-_FAMILIES = {
-    ("float32", "float32", "float32"): "float",
-    ("int8", "int8", "int8"): "quant8",
-    ("int16", "int16", "int16"): "quant16",
-    ("int16", "int8", "int16"): "quant16",
-}
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Product:
-    """A node as its kernels see it."""
-
-    left: Tensor
-    right: Tensor
-    result: Tensor
-    m: int
-    k: int
-    n: int
-    batches: int
-    fields: dict[str, int]  # sizes and steps, in elements
-
-    def _launch(
-        self,
-        kernel: str,
-        tiles: int,
-        group_items: int,
-        params: Params,
-        defines: dict[str, int | str],
-    ) -> Launch:
-        return Launch(
-            "batch_matmul",
-            f"batch_matmul_{kernel}",
-            tiles=tiles,
-            group_items=group_items,
-            params={
-                "left": self.left,
-                "right_at": self.right,
-                "output": self.result,
-                **self.fields,
-                **params,
-            },
-            reads=(self.left,) if self.left is self.right else (self.left, self.right),
-            writes=(self.result,),
-            defines=defines,
-        )
-
-    def plain(self, family: str, params: Params, defines: dict[str, int | str]) -> Alternative:
-        """Return the launch of one work-item an output element."""
-        elements = self.batches * self.m * self.n
-        sizes: Params = {"elements": elements, "tile_items": 64}
-        launch = self._launch(family, -(-elements // 64), 64, params | sizes, defines)
-        return Alternative("plain", (launch,))
-
-    def alternatives(self, family: str, params: Params, target: Target) -> tuple[Alternative, ...]:
-        """Return the launches over vectors that these matrices allow, then plain."""
-        plain = self.plain(family, params, {})
-        if self.fields["right_column"] == 1 and self.n > 1:
-            lanes, across = lanes_of(self.n, target), self.m
-        elif self.fields["right_term"] == self.fields["left_term"] == 1:
-            lanes, across = lanes_of(self.k, target), self.n
-        else:
-            lanes = 0
-        if not lanes:
-            return (plain,)
-        tile = TILE if across >= TILE else 1
-        if self.fields["right_column"] == 1 and self.n > 1:
-            name, side = "vector", "TILE_M"
-            n_blocks = -(-self.n // lanes)
-            items = self.batches * -(-self.m // tile) * n_blocks
-            blocks: Params = {"m_blocks": -(-self.m // tile), "n_blocks": n_blocks}
-        else:
-            name, side = "row", "TILE_N"
-            items = self.batches * self.m * -(-self.n // tile)
-            blocks = {"n_blocks": -(-self.n // tile)}
-        tile_items = by_share(items, target).tile_items
-        launch = self._launch(
-            f"{name}_{family}",
-            -(-items // tile_items),
-            target.group_items,
-            params | blocks | {"items": items, "tile_items": tile_items},
-            {"LANES": lanes, side: tile},
-        )
-        return (Alternative(f"{name} {lanes}x{tile}", (launch,)), plain)
-
-
-def _product(left: Tensor, right: Tensor, result: Tensor, adj_x: bool, adj_y: bool) -> Product:
-    """Return sizes and steps.
+def _sizes(left: Tensor, right: Tensor, result: Tensor, adj_x: bool, adj_y: bool) -> dict[str, int]:
+    """Return sizes, and steps in elements.
 
     Raises:
         Unsupported: shapes that do not fit.
@@ -196,7 +191,7 @@ def _product(left: Tensor, right: Tensor, result: Tensor, adj_x: bool, adj_y: bo
     rank = max(len(left.shape), len(right.shape))
     outer = [(1,) * (MOST_DIMENSIONS - len(t.shape)) + t.shape[:-2] for t in (left, right)]
     if any(1 not in pair and pair[0] != pair[1] for pair in zip(*outer, strict=True)):
-        raise Unsupported(f"{shapes}: they do not stretch to each other")
+        raise Unsupported(f"{shapes}: they cannot be broadcast to each other")
     sizes = tuple(max(pair) for pair in zip(*outer, strict=True))
     if result.shape != (*sizes[MOST_DIMENSIONS - rank :], m, n):
         wanted = "x".join(map(str, (*sizes[MOST_DIMENSIONS - rank :], m, n)))
@@ -206,4 +201,4 @@ def _product(left: Tensor, right: Tensor, result: Tensor, adj_x: bool, adj_y: bo
         for axis in range(3):
             step = matrix * math.prod(own[axis + 1 :])
             fields[f"{name}_batch_{axis}"] = 0 if own[axis] == 1 else step
-    return Product(left, right, result, m, k, n, math.prod(sizes), fields | steps)
+    return fields | steps

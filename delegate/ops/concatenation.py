@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +16,36 @@ from delegate.ops._checks import quantized
 from delegate.ops._checks.indices import axis_of
 from delegate.ops._checks.node import inputs_of, integer, output_of
 from delegate.ops._checks.shapes import shape_text
-from delegate.ops._launches.copy import moved, require_same_scale, require_shape, require_types
+from delegate.ops._launches.copy import (
+    Move,
+    moved,
+    require_same_scale,
+    require_shape,
+    require_types,
+)
 from delegate.ops._launches.parts import whole
 from delegate.ops._launches.tiles import by_elements, launch_over
 from delegate.ops._registry import lowers
 from delegate.target import Target
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scaled:
+    """An input of another scale than the output's."""
+
+    source: Tensor
+    table: Constant  # the output of each value
+    start: int  # its place along the axis
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Join:
+    """A checked concatenation."""
+
+    result: Tensor
+    axis: int
+    moves: tuple[Move, ...]  # of the inputs that have the output's scale
+    scaled: tuple[Scaled, ...]  # the other inputs
 
 
 @lowers("CONCATENATION")
@@ -32,6 +58,15 @@ def lower_concatenation(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: other dimensions that differ, int8 inputs of other scales, an activation.
     Source: tflite/kernels/concatenation.cc, internal/reference/concatenation.h
     """
+    return alternatives(decode(node), target)
+
+
+def decode(node: Node) -> Join:
+    """Return where a node's inputs go, checked.
+
+    Raises:
+        Unsupported: see `lower_concatenation`.
+    """
     sources, _ = inputs_of(node.inputs, max(1, len(node.inputs)))
     result = output_of(node.outputs)
     activation = node.options.get("fused_activation_function", "NONE")
@@ -39,7 +74,7 @@ def lower_concatenation(node: Node, target: Target) -> tuple[Alternative, ...]:
         raise Unsupported(f"fused activation {activation}: only NONE")
     shape = sources[0].shape
     axis = axis_of(integer(node.options, "axis", 0), len(shape))
-    moves, tables = [], []
+    moves, scaled = [], []
     start = 0
     if len(result.shape) != len(shape):
         raise Unsupported(f"{shape_text(sources[0])} in, {shape_text(result)} out")
@@ -52,21 +87,28 @@ def lower_concatenation(node: Node, target: Target) -> tuple[Alternative, ...]:
         if result.dtype == "int8":
             require_same_scale(source, result)
         if result.dtype == "uint8" and source.quantization != result.quantization:
-            tables.append((source, start))
+            scaled.append((source, start))
         else:
             moves.append(whole(source, result, axis, start))
         start += source.shape[axis]
     require_shape(result, (*shape[:axis], start, *shape[axis + 1 :]))
-    scaled = tuple(_launch(source, result, axis, place, target) for source, place in tables)
-    if not moves:
-        return (Alternative("plain", scaled),)
-    alternatives = moved(moves, target)
-    if not scaled:
-        return alternatives
-    return tuple(Alternative(each.name, (*each.launches, *scaled)) for each in alternatives)
+    tables = tuple(Scaled(source, _table(source, result), place) for source, place in scaled)
+    return Join(result, axis, tuple(moves), tables)
 
 
-def _launch(source: Tensor, result: Tensor, axis: int, start: int, target: Target) -> Launch:
+def alternatives(join: Join, target: Target) -> tuple[Alternative, ...]:
+    """Return the ways to move what only moves, each with the launches of the other inputs."""
+    launches = tuple(_launch(join, each, target) for each in join.scaled)
+    if not join.moves:
+        return (Alternative("plain", launches),)
+    moves = moved(join.moves, target)
+    if not launches:
+        return moves
+    return tuple(Alternative(each.name, (*each.launches, *launches)) for each in moves)
+
+
+def _launch(join: Join, scaled: Scaled, target: Target) -> Launch:
+    source, axis = scaled.source, join.axis
     inner = math.prod(source.shape[axis + 1 :])
     elements = math.prod(source.shape)
     tiling = by_elements(elements, target)
@@ -76,11 +118,11 @@ def _launch(source: Tensor, result: Tensor, axis: int, start: int, target: Targe
         tiling,
         {
             "input": source,
-            "output": result,
-            "table": _table(source, result),
+            "output": join.result,
+            "table": scaled.table,
             "row": source.shape[axis] * inner,
-            "output_row": result.shape[axis] * inner,
-            "start": start * inner,
+            "output_row": join.result.shape[axis] * inner,
+            "start": scaled.start * inner,
             "elements": elements,
         },
     )

@@ -11,7 +11,8 @@ from delegate.launch import Alternative
 from delegate.ops._checks import quantized
 from delegate.ops._checks.node import inputs_of, output_of
 from delegate.ops._checks.sums import sum_of
-from delegate.ops._convolution import decode, variants
+from delegate.ops._convolution import decode as convolutions
+from delegate.ops._convolution import variants
 from delegate.ops._convolution.records import Quant8Convolution, Residual
 from delegate.ops._numbers.float_sum import float_sum
 from delegate.ops._registry import lowers
@@ -28,10 +29,15 @@ def lower_conv_2d_add(node: Node, target: Target) -> tuple[Alternative, ...]:
     Raises:
         Unsupported: a node that CONV_2D or ADD does not take, floats, a sum that no floats equal.
     """
-    return variants.conv_2d(_decode(node, target.rules), target)
+    return variants.conv_2d(decode(node, target.rules), target)
 
 
-def _decode(node: Node, rules: Rules) -> Quant8Convolution:
+def decode(node: Node, rules: Rules) -> Quant8Convolution:
+    """Return a node as a convolution with a residual.
+
+    Raises:
+        Unsupported: see `lower_conv_2d_add`.
+    """
     *own, other = node.inputs
     result = output_of(node.outputs)
     between = node.options["between"]
@@ -41,8 +47,8 @@ def _decode(node: Node, rules: Rules) -> Quant8Convolution:
     if not other.dtype == between.dtype == result.dtype:
         raise Unsupported("the sum of tensors of several types")
     (source, weights), _ = inputs_of(own, 2, 1)
-    decode.require_quant8(source, weights, between)
-    conv = decode.conv_2d(replace(node, inputs=tuple(own), outputs=(between,)), rules)
+    convolutions.require_quant8(source, weights, between)
+    conv = convolutions.conv_2d(replace(node, inputs=tuple(own), outputs=(between,)), rules)
     assert isinstance(conv, Quant8Convolution)
     if conv.groups > 1:
         raise Unsupported(

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
-from delegate.graph.ir import Node
+from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative
 from delegate.ops._checks import quantized
 from delegate.ops._checks.node import inputs_of, output_of
@@ -22,6 +23,15 @@ from delegate.ops._registry import lowers
 from delegate.target import Target
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Dequantization:
+    """A checked conversion to float32."""
+
+    source: Tensor
+    result: Tensor
+    quantization: tuple[float, int] | None  # scale and zero point of integers; None of float16
+
+
 @lowers("DEQUANTIZE")
 def lower_dequantize(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Turn quantised integers or float16 into float32.
@@ -32,16 +42,34 @@ def lower_dequantize(node: Node, target: Target) -> tuple[Alternative, ...]:
     Source: tflite/kernels/internal/reference/dequantize.h, whose product in doubles has 41 bits
     and is rounded once
     """
+    return alternatives(decode(node), target)
+
+
+def decode(node: Node) -> Dequantization:
+    """Return what a node turns into floats, checked.
+
+    Raises:
+        Unsupported: see `lower_dequantize`.
+    """
     (source,), _ = inputs_of(node.inputs, 1)
     result = output_of(node.outputs)
     if result.dtype != "float32":
         raise Unsupported(f"{source.dtype} to {result.dtype}: only float32 comes out")
     if source.shape != result.shape:
         raise Unsupported(f"{shape_text(source)} -> {shape_text(result)}: the shape must stay")
-    elements = elements_of(source)
+    elements_of(source)
     if source.dtype == "float16":
+        return Dequantization(source, result, None)
+    return Dequantization(source, result, quantized.per_tensor(source, quantized.QUANT))
+
+
+def alternatives(case: Dequantization, target: Target) -> tuple[Alternative, ...]:
+    """Return the product of the scale where it is exact, and the look-ups in a table."""
+    source, result = case.source, case.result
+    if case.quantization is None:
         return lookup(source, result, _halves, target, read_as="uint16")
-    scale, zero_point = quantized.per_tensor(source, quantized.QUANT)
+    scale, zero_point = case.quantization
+    elements = elements_of(source)
 
     def answers(values: NDArray[np.int64]) -> NDArray[Any]:
         with np.errstate(over="ignore"):

@@ -7,9 +7,9 @@ from delegate.graph.ir import Node
 from delegate.launch import Alternative
 from delegate.ops._checks.indices import axis_of, scalar_of
 from delegate.ops._checks.node import inputs_of, output_of
-from delegate.ops._launches.copy import require_same_scale, require_shape
+from delegate.ops._checks.shapes import require_same_bytes
+from delegate.ops._launches.copy import require_same_scale, require_shape, view
 from delegate.ops._registry import lowers
-from delegate.ops.reshape import view
 from delegate.target import Target
 
 
@@ -26,4 +26,5 @@ def lower_expand_dims(node: Node, target: Target) -> tuple[Alternative, ...]:
     axis = axis_of(scalar_of(where, "axis"), len(source.shape) + 1)
     require_shape(result, (*source.shape[:axis], 1, *source.shape[axis:]))
     require_same_scale(source, result)
+    require_same_bytes(source, result)
     return view(source, result)

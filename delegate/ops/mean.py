@@ -7,6 +7,7 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative, Launch
 from delegate.ops._launches.reduce import Reduction, mean_rescaling, reduce, reduction_of
+from delegate.ops._launches.tiles import launch_over, of_size
 from delegate.ops._numbers.float32 import bits
 from delegate.ops._registry import lowers
 from delegate.target import Target
@@ -22,11 +23,19 @@ def lower_mean(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: see `reduction_of`; other types than 8 bits, int16, int32 and float32.
     Source: tflite/kernels/internal/reference/reduce.h Mean, QuantizedMeanOrSum
     """
-    reduction = reduction_of(node)
-    source = reduction.source
-    if source.dtype == "float32":
+    return alternatives(reduction_of(node), target)
+
+
+def alternatives(reduction: Reduction, target: Target) -> tuple[Alternative, ...]:
+    """Return the launches of a sum that its end divides, or of int32 this op's own.
+
+    Raises:
+        Unsupported: types other than these, more terms than fit.
+    """
+    dtype = reduction.source.dtype
+    if dtype == "float32":
         return reduce(reduction, target, "SUM", 0, 2, {"factor": bits(1 / reduction.terms)})
-    if source.dtype == "int32":
+    if dtype == "int32":
         return (Alternative("plain", (_integers(reduction, target),)),)
     return reduce(reduction, target, "SUM", 0, 1, mean_rescaling(reduction))
 
@@ -35,13 +44,5 @@ def _integers(reduction: Reduction, target: Target) -> Launch:
     terms, items = reduction.terms, reduction.results
     if terms > _MOST_TERMS:
         raise Unsupported(f"{terms} int32 elements for one of the result: more than 2^15")
-    tile_items = target.group_items
-    return Launch(
-        "mean",
-        "mean_int32",
-        tiles=-(-items // tile_items),
-        group_items=target.group_items,
-        params=reduction.params() | {"terms": terms, "items": items, "tile_items": tile_items},
-        reads=(reduction.source,),
-        writes=(reduction.result,),
-    )
+    sizes = {"terms": terms, "items": items}
+    return launch_over("mean", "mean_int32", of_size(items, 1, target), reduction.params() | sizes)

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from delegate.errors import Unsupported
-from delegate.graph.ir import Node
+from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative
 from delegate.ops._checks.indices import axis_of, scalar_of
 from delegate.ops._checks.node import inputs_of, integer, output_of
@@ -22,6 +23,18 @@ from delegate.target import Target
 TYPES = ("uint8", "int8", "int32", "int64", "float32", "bool")
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class OneHot:
+    """A checked ONE_HOT."""
+
+    indices: Tensor
+    on: Tensor
+    off: Tensor
+    result: Tensor
+    depth: int  # of the new axis
+    inner: int  # elements between neighbours along it
+
+
 @lowers("ONE_HOT")
 def lower_one_hot(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Put the value `on` at each index along a new axis; one out of range is off everywhere.
@@ -31,6 +44,15 @@ def lower_one_hot(node: Node, target: Target) -> tuple[Alternative, ...]:
     Raises:
         Unsupported: a computed depth, values of several elements.
     Source: tflite/kernels/one_hot.cc
+    """
+    return alternatives(decode(node), target)
+
+
+def decode(node: Node) -> OneHot:
+    """Return what a node makes of its indices, checked.
+
+    Raises:
+        Unsupported: see `lower_one_hot`.
     """
     (indices, depth_of, on, off), _ = inputs_of(node.inputs, 4)
     result = output_of(node.outputs)
@@ -47,21 +69,26 @@ def lower_one_hot(node: Node, target: Target) -> tuple[Alternative, ...]:
     require_shape(result, (*indices.shape[:axis], depth, *indices.shape[axis:]))
     if elements_of(indices) * np.dtype(indices.dtype).itemsize >= 2**31:
         raise Unsupported(f"indices {shape_text(indices)}: 2^31 bytes or more")
-    elements = math.prod(result.shape)
+    return OneHot(indices, on, off, result, depth, math.prod(indices.shape[axis:]))
+
+
+def alternatives(case: OneHot, target: Target) -> tuple[Alternative, ...]:
+    """Return the plain launch."""
+    elements = math.prod(case.result.shape)
     tiling = by_elements(elements, target)
     launch = launch_over(
         "one_hot",
         "one_hot",
         tiling,
         {
-            "indices": indices,
-            "on": on,
-            "off": off,
-            "output": result,
-            "depth": depth,
-            "inner": math.prod(indices.shape[axis:]),
+            "indices": case.indices,
+            "on": case.on,
+            "off": case.off,
+            "output": case.result,
+            "depth": case.depth,
+            "inner": case.inner,
             "elements": elements,
         },
-        {"ELEM": moved_type(result), "WORDS": 2 if indices.dtype == "int64" else 1},
+        {"ELEM": moved_type(case.result), "WORDS": 2 if case.indices.dtype == "int64" else 1},
     )
     return (Alternative("plain", (launch,)),)

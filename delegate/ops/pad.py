@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,16 @@ from delegate.target import Target
 MOST_DIMENSIONS = 5  # TFLite's own limit
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Padding:
+    """A checked border around a tensor."""
+
+    source: Tensor
+    result: Tensor
+    before: tuple[int, ...]  # elements of the border, along each dimension
+    border: NDArray[np.generic]  # its one value
+
+
 @lowers("PAD", "PADV2")
 def lower_pad(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Surround a tensor with zero points, zeros where it is not quantised, or PADV2's own value.
@@ -43,6 +54,15 @@ def lower_pad(node: Node, target: Target) -> tuple[Alternative, ...]:
     Raises:
         Unsupported: computed or negative paddings, more than 5 dimensions, other scales.
     Source: tflite/kernels/pad.cc, internal/reference/pad.h
+    """
+    return alternatives(decode(node), target)
+
+
+def decode(node: Node) -> Padding:
+    """Return what a node pads, checked.
+
+    Raises:
+        Unsupported: see `lower_pad`.
     """
     inputs, _ = inputs_of(node.inputs, 3 if node.op == "PADV2" else 2)
     source, amounts = inputs[:2]
@@ -64,11 +84,15 @@ def lower_pad(node: Node, target: Target) -> tuple[Alternative, ...]:
         if inputs[2].data is None:
             raise Unsupported("computed value: only constant")
         border = np.asarray(inputs[2].data).reshape(1)
-    before = [int(number) for number in values[:, 0]]
-    first = moved(_moves(source, result, before, border), target)[0]
+    return Padding(source, result, tuple(values[:, 0].tolist()), border)
+
+
+def alternatives(padding: Padding, target: Target) -> tuple[Alternative, ...]:
+    """Return the moves of rows, where a group is one work-item, then the plain launch."""
+    first = moved(_moves(padding), target)[0]
     if not first.launches:
         return (first,)
-    plain = Alternative("plain", (_launch(source, result, before, border, target),))
+    plain = Alternative("plain", (_launch(padding, target),))
     return (plain,) if target.group_items > 1 else (first, plain)
 
 
@@ -86,26 +110,26 @@ def paddings_of(amounts: Tensor, source: Tensor) -> NDArray[np.int64]:
     return values
 
 
-def _moves(
-    source: Tensor, result: Tensor, before: list[int], border: NDArray[np.generic]
-) -> list[Move]:
+def _moves(padding: Padding) -> list[Move]:
     """Return the moves that fill the border, slab by slab, and then copy the input."""
+    source, result = padding.source, padding.result
     steps = steps_of(result.shape)
     moves = []
     start = 0
-    for axis, (first, size, step) in enumerate(zip(before, source.shape, steps, strict=True)):
+    for axis, (first, size, step) in enumerate(
+        zip(padding.before, source.shape, steps, strict=True)
+    ):
         # Of the dimensions before, only what the input covers: the rest is filled already.
         for place, count in ((0, first), (first + size, result.shape[axis] - first - size)):
             shape = (*source.shape[:axis], count, *result.shape[axis + 1 :])
-            moves.append(fill(border, result, shape, start + place * step))
+            moves.append(fill(padding.border, result, shape, start + place * step))
         start += first * step
     box = Box(source.shape, steps_of(source.shape), steps, 0, start)
     return [*moves, Move(source, result, box)]
 
 
-def _launch(
-    source: Tensor, result: Tensor, before: list[int], border: NDArray[np.generic], target: Target
-) -> Launch:
+def _launch(padding: Padding, target: Target) -> Launch:
+    source, result, before = padding.source, padding.result, padding.before
     missing = MOST_DIMENSIONS - len(before)
     width = np.dtype(source.dtype).itemsize
     times = joined(width, source.shape[-1], result.shape[-1], before[-1])
@@ -128,7 +152,7 @@ def _launch(
                 for name, numbers in sizes.items()
                 for i, n in enumerate(numbers)
             },
-            "border": Constant(width * times, lambda: np.repeat(border, times)),
+            "border": Constant(width * times, lambda: np.repeat(padding.border, times)),
             "elements": elements,
         },
         {"ELEM": type_of_bytes(width * times)},

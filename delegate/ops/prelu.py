@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from delegate.errors import Unsupported
@@ -17,12 +19,22 @@ from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers import fixed_point
 from delegate.ops._numbers.integers import ceil_div
 from delegate.ops._registry import lowers
-from delegate.target import Target
+from delegate.target import Rules, Target
 
 _DIMENSIONS = 4  # that alpha steps through differently
 _LEAST_ROW = 8  # shorter ones cost more than they save
 _ALPHAS = {"float32": "float32", "uint8": "uint8", "int8": "int8", "int16": "int8"}
 _FAMILY = {"float32": "float", "int16": "quant16"}  # else quant8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Leak:
+    """A checked PRELU as its kernels see it."""
+
+    source: Tensor
+    alpha: Tensor
+    params: Params
+    depth: int  # elements of a row, along which alpha has one step
 
 
 @lowers("PRELU")
@@ -34,6 +46,15 @@ def lower_prelu(node: Node, target: Target) -> tuple[Alternative, ...]:
             int16 (TFLite takes such an alpha's bytes for int8), one that cannot be broadcast.
     Source: tflite/kernels/activations.cc PreluPrepare, internal/reference/prelu.h
     """
+    return alternatives(decode(node, target.rules), target)
+
+
+def decode(node: Node, rules: Rules) -> Leak:
+    """Return what a node multiplies, checked.
+
+    Raises:
+        Unsupported: see `lower_prelu`.
+    """
     (source, alpha), _ = inputs_of(node.inputs, 2)
     result = output_of(node.outputs)
     if source.dtype not in _ALPHAS:
@@ -42,7 +63,7 @@ def lower_prelu(node: Node, target: Target) -> tuple[Alternative, ...]:
         raise Unsupported(f"{source.dtype} -> {result.dtype}: must be equal")
     if alpha.dtype != _ALPHAS[source.dtype]:
         raise Unsupported(f"{source.dtype}, alpha {alpha.dtype}: {_ALPHAS[source.dtype]} expected")
-    if source.dtype == "int16" and not target.rules.newer_types:
+    if source.dtype == "int16" and not rules.newer_types:
         raise Unsupported("int16: PRELU fails in this TFLite")
     if source.shape != result.shape:
         raise Unsupported(f"{shape_text(source)} -> {shape_text(result)}: the shape must stay")
@@ -57,9 +78,15 @@ def lower_prelu(node: Node, target: Target) -> tuple[Alternative, ...]:
         **{f"size_{i}": n for i, n in enumerate(padded(sizes, _DIMENSIONS, 1))},
         **{f"step_{i}": n for i, n in enumerate(padded(steps, _DIMENSIONS, 0))},
     }
-    family = _FAMILY.get(source.dtype, "quant8")
-    if family != "float":
+    if source.dtype != "float32":
         params |= _scaling(source, alpha, result)
+    return Leak(source, alpha, params, depth=sizes[-1] if sizes else 1)
+
+
+def alternatives(leak: Leak, target: Target) -> tuple[Alternative, ...]:
+    """Return the launch over rows, where a group is one work-item, then the plain one."""
+    elements, depth = elements_of(leak.source), leak.depth
+    family = _FAMILY.get(leak.source.dtype, "quant8")
 
     def launch(kernel: str, items: int, least: int) -> Launch:
         tiling = by_elements(items, target, least)
@@ -67,12 +94,11 @@ def lower_prelu(node: Node, target: Target) -> tuple[Alternative, ...]:
             "prelu",
             f"{kernel}_{family}",
             tiling,
-            params,
-            {"ELEM": ELEM[source.dtype], "ALPHA_ELEM": ELEM[alpha.dtype]},
+            leak.params,
+            {"ELEM": ELEM[leak.source.dtype], "ALPHA_ELEM": ELEM[leak.alpha.dtype]},
         )
 
     plain = Alternative("plain", (launch("prelu", elements, LEAST_ELEMENTS),))
-    depth = sizes[-1] if sizes else 1
     if target.group_items > 1 or not _LEAST_ROW <= depth <= HALF_ROUNDS:
         return (plain,)
     rows = launch("prelu_row", elements // depth, ceil_div(LEAST_ELEMENTS, depth))

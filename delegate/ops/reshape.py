@@ -9,9 +9,10 @@ import numpy as np
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, size_bytes
+from delegate.launch import Alternative
 from delegate.ops._checks.node import inputs_of, output_of
-from delegate.ops._checks.shapes import shape_text
+from delegate.ops._checks.shapes import require_same_bytes
+from delegate.ops._launches.copy import view
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
@@ -28,14 +29,14 @@ def lower_reshape(node: Node, target: Target) -> tuple[Alternative, ...]:
     result = output_of(node.outputs)
     if shape is not None and shape.data is None:
         raise Unsupported("the new shape is computed at run time")
-    alternatives = view(source, result)
+    require_same_bytes(source, result)
     wanted = _wanted(shape, node.options.get("new_shape"))
     rest = math.prod(size for size in wanted if size != -1)
     if wanted.count(-1) == 1 and rest > 0:
         wanted = tuple(math.prod(source.shape) // rest if n == -1 else n for n in wanted)
     if wanted != result.shape:
         raise Unsupported(f"the new shape is {wanted}, the output's {result.shape}")
-    return alternatives
+    return view(source, result)
 
 
 def _wanted(shape: Tensor | None, option: object) -> tuple[int, ...]:
@@ -46,23 +47,3 @@ def _wanted(shape: Tensor | None, option: object) -> tuple[int, ...]:
         raise Unsupported("no new shape: neither an input nor an option has it")
     wanted = tuple(option)
     return () if wanted == (0,) else wanted  # how old converters write a scalar
-
-
-def view(source: Tensor, result: Tensor) -> tuple[Alternative, ...]:
-    """Return the one alternative of an op whose output has the bytes of its input.
-
-    Raises:
-        Unsupported: the types or sizes differ, they are empty or of no fixed size.
-    """
-    try:
-        same = source.dtype == result.dtype and size_bytes(source) == size_bytes(result)
-    except TypeError:
-        raise Unsupported(f"{source.dtype}: only types of a fixed size") from None
-    if not same or np.dtype(source.dtype).hasobject:
-        raise Unsupported(
-            f"{source.dtype} {shape_text(source)} -> {result.dtype} {shape_text(result)}: "
-            "type and size must stay"
-        )
-    if 0 in result.shape:
-        raise Unsupported(f"shape {shape_text(result)}: it is empty")
-    return (Alternative("view", (), view=(source, result)),)

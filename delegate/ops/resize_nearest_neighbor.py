@@ -30,7 +30,11 @@ def lower_resize_nearest_neighbor(node: Node, target: Target) -> tuple[Alternati
     Source: tflite/kernels/internal/reference/resize_nearest_neighbor.h
     """
     newer = _NEWER_TYPES if target.rules.resizes_newer_types else ()
-    resize = resize_of(node, (*_TYPES, *newer))
+    return alternatives(resize_of(node, (*_TYPES, *newer)), target)
+
+
+def alternatives(resize: Resize, target: Target) -> tuple[Alternative, ...]:
+    """Return the launch over vectors of a pixel's bytes, if they fill one, then the plain one."""
     depth = resize.source.shape[3]
     plain = _launch(resize, 1, depth, moved_type(resize.source), target)
     count = depth * np.dtype(resize.source.dtype).itemsize

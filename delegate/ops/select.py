@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,6 +18,18 @@ from delegate.ops._registry import lowers
 from delegate.target import Target
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Selection:
+    """A checked selection."""
+
+    condition: Tensor
+    mask: Tensor  # the condition with the shape by which it is broadcast
+    left: Tensor
+    right: Tensor
+    result: Tensor
+    elem: str  # OpenCL C's type of the elements that move
+
+
 @lowers("SELECT", "SELECT_V2")
 def lower_select(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Take the left element where the condition holds, else the right one.
@@ -29,13 +41,22 @@ def lower_select(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: types that differ, a condition that is no bool, shapes that do not fit.
     Source: tflite/kernels/select.cc
     """
+    return alternatives(decode(node), target)
+
+
+def decode(node: Node) -> Selection:
+    """Return what a node takes, checked.
+
+    Raises:
+        Unsupported: see `lower_select`.
+    """
     (condition, left, right), _ = inputs_of(node.inputs, 3)
     result = output_of(node.outputs)
     if condition.dtype != "bool":
         raise Unsupported(f"{condition.dtype} condition: only bool")
     if not left.dtype == right.dtype == result.dtype:
         raise Unsupported(f"{left.dtype} or {right.dtype} -> {result.dtype}: they must be equal")
-    moved = moved_type(result)
+    elem = moved_type(result)
     mask = condition
     if node.op == "SELECT":
         mask = _of_first_dimension(condition, result)
@@ -45,6 +66,13 @@ def lower_select(node: Node, target: Target) -> tuple[Alternative, ...]:
                 "they must be equal"
             )
     require_broadcast(result, mask, left, right)
+    return Selection(condition, mask, left, right, result, elem)
+
+
+def alternatives(selection: Selection, target: Target) -> tuple[Alternative, ...]:
+    """Return the launches over vectors of a row, and plain."""
+    condition, left, right = selection.condition, selection.left, selection.right
+    result = selection.result
     tensors = {"condition": condition, "left": left, "right": right}
     launch = Launch(
         "select",
@@ -54,11 +82,11 @@ def lower_select(node: Node, target: Target) -> tuple[Alternative, ...]:
         params={
             **tensors,
             "output": result,
-            **rows_of(result, {**tensors, "condition": mask}),
+            **rows_of(result, {**tensors, "condition": selection.mask}),
         },
         reads=tuple(dict.fromkeys((condition, left, right))),
         writes=(result,),
-        defines={"ELEM": moved},
+        defines={"ELEM": selection.elem},
     )
     wide = np.dtype(result.dtype).itemsize
     return over_rows(launch, wide, {1: 16, 2: 8, 4: 8}.get(wide, 1), target)

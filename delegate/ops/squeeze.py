@@ -8,10 +8,9 @@ from delegate.graph.ir import Node
 from delegate.launch import Alternative
 from delegate.ops._checks.indices import axis_of
 from delegate.ops._checks.node import inputs_of, output_of
-from delegate.ops._checks.shapes import shape_text
-from delegate.ops._launches.copy import require_shape
+from delegate.ops._checks.shapes import require_same_bytes, shape_text
+from delegate.ops._launches.copy import require_shape, view
 from delegate.ops._registry import lowers
-from delegate.ops.reshape import view
 from delegate.target import Target
 
 
@@ -35,4 +34,5 @@ def lower_squeeze(node: Node, target: Target) -> tuple[Alternative, ...]:
     if not axes:
         axes = {axis for axis in range(rank) if source.shape[axis] == 1}
     require_shape(result, [n for axis, n in enumerate(source.shape) if axis not in axes])
+    require_same_bytes(source, result)
     return view(source, result)

@@ -132,11 +132,16 @@ def moved(moves: Sequence[Move], target: Target) -> tuple[Alternative, ...]:
         elements = math.prod(result.shape)
         flat = Box((elements,), (1,), (1,)) if elements > 1 else Box((), (), ())
         if box == flat and math.prod(source.shape) == elements:
-            return (Alternative("view", (), view=(source, result)),)
+            return view(source, result)
     plain = Alternative("plain", tuple(_launch(move, target, False) for move in moves))
     if target.group_items > 1:
         return (plain,)
     return Alternative("row", tuple(_launch(move, target, True) for move in moves)), plain
+
+
+def view(source: Tensor, result: Tensor) -> tuple[Alternative, ...]:
+    """Return the one alternative of a node whose output has the bytes of its input."""
+    return (Alternative("view", (), view=(source, result)),)
 
 
 def joined(width: int, *numbers: int) -> int:
