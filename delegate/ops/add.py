@@ -7,15 +7,15 @@ Other types and shapes are sums like any other, of kernels/binary.cl.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 from delegate.graph.ir import Node
 from delegate.launch import Alternative, Params
 from delegate.ops._checks import quantized
 from delegate.ops._checks.activations import activation_of
 from delegate.ops._checks.sums import sum_of
-from delegate.ops._launches.binary import EVERY, Operands, operands_of
-from delegate.ops._launches.binary_sums import sum_of_operands
+from delegate.ops._launches.binary import EVERY, Expression, Operands, binary, operands_of
+from delegate.ops._launches.binary_sums import sum_expression
 from delegate.ops._launches.tiles import LEAST_BYTES, by_share, lanes_of, launch_over, of_size
 from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers.float32 import bits
@@ -27,6 +27,14 @@ from delegate.target import Target
 _PLAIN_ELEMENTS = 1024  # of a tile of the plain kernel, where a group is one work-item
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Addition:
+    """A checked ADD of 8-bit tensors of one shape."""
+
+    operands: Operands
+    sum: Sum
+
+
 @lowers("ADD")
 def lower_add(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Add two tensors that may differ in scale and zero point, and are broadcast to each other.
@@ -35,15 +43,27 @@ def lower_add(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: other types, shapes that cannot be broadcast, an output scale too small.
     Source: tflite/kernels/add.cc PrepareGeneralQuantized, internal/reference/add.h
     """
+    return alternatives(decode(node), target)
+
+
+def decode(node: Node) -> Expression | Addition:
+    """Return what a node adds, checked: 8-bit tensors of one shape, or as any two tensors.
+
+    Raises:
+        Unsupported: see `lower_add`.
+    """
     operands = operands_of(node, EVERY)
     left, right, result = operands.left, operands.right, operands.result
     if left.dtype not in quantized.QUANT8 or left.shape != right.shape:
-        return sum_of_operands(node, target, 1)
-    return alternatives(operands, sum_of(left, right, result, activation_of(node)), target)
+        return sum_expression(node, 1)
+    return Addition(operands, sum_of(left, right, result, activation_of(node)))
 
 
-def alternatives(operands: Operands, case: Sum, target: Target) -> tuple[Alternative, ...]:
+def alternatives(addition: Expression | Addition, target: Target) -> tuple[Alternative, ...]:
     """Return the sums of 8-bit tensors of one shape: by floats, by fixed point, and plain."""
+    if isinstance(addition, Expression):
+        return binary(addition, target)
+    operands, case = addition.operands, addition.sum
     elements = math.prod(operands.result.shape)
     elem = ELEM[operands.result.dtype]
     rescaling = dict(zip(("left", "right", "output"), case.rescaling, strict=True))

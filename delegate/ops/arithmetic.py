@@ -18,12 +18,13 @@ from delegate.ops._checks.node import require_constant
 from delegate.ops._launches.binary import (
     EVERY,
     NUMBERS,
+    Expression,
     Operands,
     binary,
     operands_of,
     rescaling,
 )
-from delegate.ops._launches.binary_sums import sum_of_operands
+from delegate.ops._launches.binary_sums import sum_expression
 from delegate.ops._numbers import fixed_point
 from delegate.ops._registry import lowers
 from delegate.target import Target
@@ -39,7 +40,7 @@ def lower_sub(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: other types, shapes that cannot be broadcast, an output scale too small.
     Source: tflite/kernels/sub.cc, internal/reference/sub.h
     """
-    return sum_of_operands(node, target, -1)
+    return binary(sum_expression(node, -1), target)
 
 
 @lowers("MUL")
@@ -54,7 +55,7 @@ def lower_mul(node: Node, target: Target) -> tuple[Alternative, ...]:
     params = bounds_of(operands.result, activation_of(node))
     if operands.left.dtype not in NUMBERS:
         params |= _product_params(operands)
-    return binary(operands, "MULTIPLY", params, target)
+    return binary(Expression(operands, "MULTIPLY", params), target)
 
 
 def _product_params(operands: Operands) -> dict[str, int]:
@@ -83,7 +84,7 @@ def lower_extreme(node: Node, target: Target) -> tuple[Alternative, ...]:
 
     Source: tflite/kernels/maximum_minimum.cc
     """
-    return binary(operands_of(node, EVERY), node.op, {}, target)
+    return binary(Expression(operands_of(node, EVERY), node.op, {}), target)
 
 
 @lowers("SQUARED_DIFFERENCE")
@@ -96,7 +97,7 @@ def lower_squared_difference(node: Node, target: Target) -> tuple[Alternative, .
     """
     operands = operands_of(node, ("int8", *NUMBERS))
     params = {} if operands.left.dtype in NUMBERS else _squared_params(operands)
-    return binary(operands, "SQUARED_DIFFERENCE", params, target)
+    return binary(Expression(operands, "SQUARED_DIFFERENCE", params), target)
 
 
 def _squared_params(operands: Operands) -> dict[str, int]:
@@ -138,7 +139,7 @@ def lower_div(node: Node, target: Target) -> tuple[Alternative, ...]:
         params |= _quotient_params(operands)
     elif operands.left.dtype == "int32":
         _require_divisor(operands.right, 0, -1)
-    return binary(operands, "DIVIDE", params, target)
+    return binary(Expression(operands, "DIVIDE", params), target)
 
 
 def _quotient_params(operands: Operands) -> dict[str, int]:
@@ -175,7 +176,7 @@ def lower_floor_div(node: Node, target: Target) -> tuple[Alternative, ...]:
     _require_divisor(operands.right, 0)
     if operands.left.dtype in quantized.QUANT:
         _require_divisor(operands.right, -1)
-    return binary(operands, "FLOOR_DIVIDE", {}, target)
+    return binary(Expression(operands, "FLOOR_DIVIDE", {}), target)
 
 
 @lowers("FLOOR_MOD")
@@ -190,7 +191,7 @@ def lower_floor_mod(node: Node, target: Target) -> tuple[Alternative, ...]:
     _require_divisor(operands.right, 0)
     if operands.left.dtype == "int32":
         _require_divisor(operands.right, -1)
-    return binary(operands, "FLOOR_MODULO", {}, target)
+    return binary(Expression(operands, "FLOOR_MODULO", {}), target)
 
 
 def _require_divisor(tensor: Tensor, *refused: int) -> None:
@@ -219,4 +220,4 @@ def lower_pow(node: Node, target: Target) -> tuple[Alternative, ...]:
             raise Unsupported("int32: only one exponent, which is stretched")
         if np.any(np.less(exponents, 0)):
             raise Unsupported(f"an exponent is {exponents.item()}")
-    return binary(operands, "POWER", {}, target)
+    return binary(Expression(operands, "POWER", {}), target)

@@ -7,7 +7,14 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative
 from delegate.ops._checks import quantized
-from delegate.ops._launches.binary import Operands, binary, identity, operands_of, rescaling
+from delegate.ops._launches.binary import (
+    Expression,
+    Operands,
+    binary,
+    identity,
+    operands_of,
+    rescaling,
+)
 from delegate.ops._numbers import fixed_point
 from delegate.ops._registry import lowers
 from delegate.target import Target
@@ -51,7 +58,7 @@ def lower_compare(node: Node, target: Target) -> tuple[Alternative, ...]:
         params |= _rescaled("left", operands.left) | _rescaled("right", operands.right)
     elif kind in ("bool", "int16"):
         params |= identity("left") | identity("right")
-    return binary(operands, op, params, target)
+    return binary(Expression(operands, op, params), target)
 
 
 def _rescaled(which: str, tensor: Tensor) -> dict[str, int]:

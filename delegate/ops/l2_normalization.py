@@ -9,9 +9,9 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative, Defines, Params
 from delegate.ops._checks import quantized
-from delegate.ops._checks.shapes import elements_of, shape_text
 from delegate.ops._launches.activation import one_to_one
-from delegate.ops._launches.tiles import LEAST_ELEMENTS, by_elements, launch_over, most_rounds
+from delegate.ops._launches.rows import Rows, require_rows
+from delegate.ops._launches.tiles import LEAST_ELEMENTS, by_elements, most_rounds
 from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers.integers import ceil_div
 from delegate.ops._registry import lowers
@@ -33,43 +33,40 @@ def lower_l2_normalization(node: Node, target: Target) -> tuple[Alternative, ...
     Source: tflite/kernels/l2norm.cc, internal/reference/l2normalization.h,
     integer_ops/l2normalization.h
     """
+    return alternatives(decode(node), target)
+
+
+def decode(node: Node) -> Rows:
+    """Return what a node divides, checked.
+
+    Raises:
+        Unsupported: see `lower_l2_normalization`.
+    """
     source, result = one_to_one(node, ("float32", *quantized.QUANT8))
     fused = node.options.get("fused_activation_function", "NONE")
     if fused != "NONE":
         raise Unsupported(f"fused activation {fused}: TFLite takes none here")
-    if not source.shape:
-        raise Unsupported(f"shape {shape_text(source)}: at least rank 1 is needed")
+    require_rows(source)
     depth = source.shape[-1]
     if depth > _MOST_DEPTH:
         raise Unsupported(f"rows of {depth}: at most {_MOST_DEPTH}")
-    rows = elements_of(source) // depth
-    tiling = by_elements(rows, target, ceil_div(LEAST_ELEMENTS, depth))
-    params: Params = {
-        "input": source,
-        "output": result,
-        "rows": rows,
-        "depth": depth,
+    if source.dtype == "float32":
+        return Rows(source, result, "float")
+    _, in_zero = quantized.per_tensor(source)
+    out_zero = 128 if result.dtype == "uint8" else 0
+    quantized.require_fixed_output(result, 1 / 128, out_zero)
+    limits = np.iinfo(result.dtype)
+    numbers: Params = {
+        "input_zero": in_zero,
+        "output_zero": out_zero,
+        "output_min": int(limits.min),
+        "output_max": int(limits.max),
     }
-    defines: Defines = {}
-    family = "float"
-    if source.dtype != "float32":
-        family = "quant8"
-        _, in_zero = quantized.per_tensor(source)
-        out_zero = 128 if result.dtype == "uint8" else 0
-        quantized.require_fixed_output(result, 1 / 128, out_zero)
-        limits = np.iinfo(result.dtype)
-        params |= {
-            "input_zero": in_zero,
-            "output_zero": out_zero,
-            "output_min": int(limits.min),
-            "output_max": int(limits.max),
-        }
-        defines = {"ELEM": ELEM[source.dtype], "IS_SIGNED": int(source.dtype == "int8")}
-    launch = launch_over(
-        "l2_normalization",
-        f"l2_normalization_{family}",
-        tiling,
-        params,
-        defines,
-    )
-    return (Alternative("plain", (launch,)),)
+    defines: Defines = {"ELEM": ELEM[source.dtype], "IS_SIGNED": int(source.dtype == "int8")}
+    return Rows(source, result, "quant8", numbers, defines)
+
+
+def alternatives(rows: Rows, target: Target) -> tuple[Alternative, ...]:
+    """Return the plain launch."""
+    tiling = by_elements(rows.count, target, ceil_div(LEAST_ELEMENTS, rows.depth))
+    return (Alternative("plain", (rows.launch("l2_normalization", tiling),)),)

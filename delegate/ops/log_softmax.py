@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Constant, Defines, Params
+from delegate.launch import Alternative, Constant, Params
 from delegate.ops._checks import quantized
-from delegate.ops._checks.shapes import elements_of, shape_text
 from delegate.ops._launches.activation import one_to_one
-from delegate.ops._launches.tiles import by_elements, launch_over, most_rounds
+from delegate.ops._launches.rows import Rows, require_rows
+from delegate.ops._launches.tiles import by_elements, most_rounds
 from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers import fixed_point
 from delegate.ops._numbers.integers import ceil_div
@@ -38,38 +38,34 @@ def lower_log_softmax(node: Node, target: Target) -> tuple[Alternative, ...]:
     Source: tflite/kernels/activations.cc LogSoftmaxPrepare, internal/reference/log_softmax.h,
     integer_ops/log_softmax.h LogSoftmax
     """
+    return alternatives(decode(node), target)
+
+
+def decode(node: Node) -> Rows:
+    """Return what a node computes, checked.
+
+    Raises:
+        Unsupported: see `lower_log_softmax`.
+    """
     source, result = one_to_one(node, ("float32", *quantized.QUANT8))
-    if not source.shape:
-        raise Unsupported(f"shape {shape_text(source)}: at least rank 1 is needed")
+    require_rows(source)
     depth = source.shape[-1]
     most = _MOST_DEPTH if source.dtype == "float32" else _MOST_DEPTH_8
     if depth > most:
         raise Unsupported(f"rows of {depth}: at most {most}")
-    rows = elements_of(source) // depth
-    tiling = by_elements(rows, target, ceil_div(_LEAST_ELEMENTS, depth))
-    params: Params = {
-        "input": source,
-        "output": result,
-        "rows": rows,
-        "depth": depth,
-    }
-    defines: Defines = {}
-    family = "float"
-    if source.dtype != "float32":
-        family = "quant8"
-        params |= _quant8_params(source, result)
-        defines["ELEM"] = ELEM[source.dtype]
-    launch = launch_over(
-        "log_softmax",
-        f"log_softmax_{family}",
-        tiling,
-        params,
-        defines,
-    )
-    return (Alternative("plain", (launch,)),)
+    if source.dtype == "float32":
+        return Rows(source, result, "float")
+    numbers = _quant8_params(source, result)
+    return Rows(source, result, "quant8", numbers, {"ELEM": ELEM[source.dtype]})
 
 
-def _quant8_params(source: Tensor, result: Tensor) -> dict[str, int | Constant]:
+def alternatives(rows: Rows, target: Target) -> tuple[Alternative, ...]:
+    """Return the plain launch."""
+    tiling = by_elements(rows.count, target, ceil_div(_LEAST_ELEMENTS, rows.depth))
+    return (Alternative("plain", (rows.launch("log_softmax", tiling),)),)
+
+
+def _quant8_params(source: Tensor, result: Tensor) -> Params:
     """Return the distances' tables, and how far from a row's maximum they reach."""
     in_scale, _ = quantized.per_tensor(source)
     limits = np.iinfo(result.dtype)

@@ -7,7 +7,7 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative
 from delegate.ops._checks.node import inputs_of, output_of
-from delegate.ops._launches.binary import binary, operands_of, require_broadcast
+from delegate.ops._launches.binary import Expression, binary, operands_of, require_broadcast
 from delegate.ops._launches.lookup import lookup
 from delegate.ops._registry import lowers
 from delegate.target import Target
@@ -20,7 +20,9 @@ def lower_logical(node: Node, target: Target) -> tuple[Alternative, ...]:
     Source: tflite/kernels/logical.cc
     """
     operands = operands_of(node, ("bool",))
-    return binary(operands, "MINIMUM" if node.op == "LOGICAL_AND" else "MAXIMUM", {}, target)
+    return binary(
+        Expression(operands, "MINIMUM" if node.op == "LOGICAL_AND" else "MAXIMUM", {}), target
+    )
 
 
 @lowers("LOGICAL_NOT")

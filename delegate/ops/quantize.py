@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,6 +27,36 @@ _FROM_INT32 = ("int8", "int16")
 _FROM_INT16 = ("int8", "int16")
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class FromFloats:
+    """A checked quantisation of floats."""
+
+    source: Tensor
+    result: Tensor
+    scale: float
+    zero_point: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rescaling:
+    """A checked requantisation of integers."""
+
+    source: Tensor
+    result: Tensor
+    in_zero: int
+    out_zero: int
+    multiplier: int
+    shift: int
+
+    def answers(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return what TFLite makes of these values."""
+        scaled = fixed_point.multiply_by_quantized_multiplier(
+            values - self.in_zero, self.multiplier, self.shift
+        )
+        sums = fixed_point.wrap_int32(scaled + self.out_zero)
+        return fixed_point.clamped(sums, self.result.dtype)
+
+
 @lowers("QUANTIZE")
 def lower_quantize(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Bring floats to a scale, or integers to another scale, zero point or type.
@@ -33,6 +65,15 @@ def lower_quantize(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: types that TFLite does not bring to each other, several scales.
     Source: tflite/kernels/quantize.cc, internal/reference/quantize.h AffineQuantize, requantize.h
     """
+    return alternatives(decode(node), target)
+
+
+def decode(node: Node) -> FromFloats | Rescaling:
+    """Return what a node brings to a scale, checked.
+
+    Raises:
+        Unsupported: see `lower_quantize`.
+    """
     (source,), _ = inputs_of(node.inputs, 1)
     result = output_of(node.outputs)
     if source.shape != result.shape:
@@ -40,7 +81,11 @@ def lower_quantize(node: Node, target: Target) -> tuple[Alternative, ...]:
     elements_of(source)
     out_scale, out_zero = quantized.per_tensor(result, quantized.QUANT)
     if source.dtype == "float32":
-        return (Alternative("plain", (_from_floats(source, result, target),)),)
+        if not 2.0**-96 < out_scale < 2.0**96:
+            raise Unsupported(
+                f"scale {out_scale}: only 2^-96 to 2^96, so that its reciprocal is exact"
+            )
+        return FromFloats(source, result, out_scale, out_zero)
     in_scale, in_zero = quantized.per_tensor(source, (*quantized.QUANT, "int32"))
     outputs = {"int16": _FROM_INT16, "int32": _FROM_INT32}.get(source.dtype, quantized.QUANT)
     if result.dtype not in outputs:
@@ -48,27 +93,28 @@ def lower_quantize(node: Node, target: Target) -> tuple[Alternative, ...]:
     multiplier, shift = fixed_point.quantize_multiplier(in_scale / out_scale)
     if shift > 30:
         raise Unsupported(f"a scale ratio of 2^{shift}: more than 2^30")
-
-    def answers(values: NDArray[np.int64]) -> NDArray[np.int64]:
-        scaled = fixed_point.multiply_by_quantized_multiplier(values - in_zero, multiplier, shift)
-        sums = fixed_point.wrap_int32(scaled + out_zero)
-        return fixed_point.clamped(sums, result.dtype)
-
-    if source.dtype != "int32":
-        return lookup(source, result, answers, target)
-    params: Params = {
-        "input_zero": in_zero,
-        "multiplier": multiplier,
-        "shift": shift,
-        "output_zero": out_zero,
-    }
-    return (Alternative("plain", (_launch("quantize_int32", source, result, params, target),)),)
+    return Rescaling(source, result, in_zero, out_zero, multiplier, shift)
 
 
-def _from_floats(source: Tensor, result: Tensor, target: Target) -> Launch:
-    scale, zero_point = quantized.per_tensor(result, quantized.QUANT)
-    if not 2.0**-96 < scale < 2.0**96:
-        raise Unsupported(f"scale {scale}: only 2^-96 to 2^96, so that its reciprocal is exact")
+def alternatives(case: FromFloats | Rescaling, target: Target) -> tuple[Alternative, ...]:
+    """Return the look-ups in a table for integers of 8 and 16 bits, the plain launch for others."""
+    if isinstance(case, FromFloats):
+        launch = _launch("quantize_float", case, _numbers_of_floats(case), target)
+    elif case.source.dtype == "int32":
+        numbers: Params = {
+            "input_zero": case.in_zero,
+            "multiplier": case.multiplier,
+            "shift": case.shift,
+            "output_zero": case.out_zero,
+        }
+        launch = _launch("quantize_int32", case, numbers, target)
+    else:
+        return lookup(case.source, case.result, case.answers, target)
+    return (Alternative("plain", (launch,)),)
+
+
+def _numbers_of_floats(case: FromFloats) -> Params:
+    scale, zero_point, result = case.scale, case.zero_point, case.result
     limits = np.iinfo(result.dtype)
     # What this machine's conversion makes of the quotients an int32 cannot hold: C does not say,
     # so TFLite's answer is the processor's.
@@ -76,7 +122,7 @@ def _from_floats(source: Tensor, result: Tensor, target: Target) -> Launch:
         converted = np.array([-3e9, 3e9, np.nan], np.float32).astype(np.int32)
     sums = fixed_point.wrap_int32(converted.astype(np.int64) + zero_point)
     lowest, highest, nan = np.clip(sums, limits.min, limits.max).tolist()
-    params: Params = {
+    return {
         "factor": bits(1 / scale),
         "output_zero": zero_point,
         "thresholds": Constant(
@@ -88,32 +134,25 @@ def _from_floats(source: Tensor, result: Tensor, target: Target) -> Launch:
         "highest": highest,
         "not_a_number": nan,
     }
-    return _launch("quantize_float", source, result, params, target)
 
 
-def _launch(
-    kernel: str,
-    source: Tensor,
-    result: Tensor,
-    params: Params,
-    target: Target,
-) -> Launch:
-    limits = np.iinfo(result.dtype)
-    elements = elements_of(result)
+def _launch(kernel: str, case: FromFloats | Rescaling, numbers: Params, target: Target) -> Launch:
+    limits = np.iinfo(case.result.dtype)
+    elements = elements_of(case.result)
     tiling = by_elements(elements, target)
     return launch_over(
         "quantize",
         kernel,
         tiling,
         {
-            "input": source,
-            "output": result,
-            **params,
+            "input": case.source,
+            "output": case.result,
+            **numbers,
             "output_min": int(limits.min),
             "output_max": int(limits.max),
             "elements": elements,
         },
-        {"ELEM": ELEM[result.dtype]},
+        {"ELEM": ELEM[case.result.dtype]},
     )
 
 

@@ -34,10 +34,19 @@ def lower_resize_bilinear(node: Node, target: Target) -> tuple[Alternative, ...]
             may give.
     Source: tflite/kernels/internal/reference/resize_bilinear.h
     """
+    return alternatives(decode(node), target)
+
+
+def decode(node: Node) -> Resize:
+    """Return what a node resizes, checked.
+
+    Raises:
+        Unsupported: see `resize_of`; both options.
+    """
     resize = resize_of(node, _TYPES)
     if resize.align_corners and resize.half_pixel_centers:
         raise Unsupported("align_corners and half_pixel_centers: only one of them")
-    return alternatives(resize, target)
+    return resize
 
 
 def alternatives(resize: Resize, target: Target) -> tuple[Alternative, ...]:

@@ -13,7 +13,7 @@ from delegate.ops._launches.resize import over_runs
 from delegate.ops._launches.tiles import widest_lanes
 from delegate.ops._launches.types import moved_type
 from delegate.ops._registry import lowers
-from delegate.target import Target
+from delegate.target import Rules, Target
 
 _TYPES = ("uint8", "int8", "int16", "float32")
 _NEWER_TYPES = ("int32", "bool", "float16")  # not of tflite-runtime's kernels
@@ -29,8 +29,16 @@ def lower_resize_nearest_neighbor(node: Node, target: Target) -> tuple[Alternati
         Unsupported: see `resize_of`.
     Source: tflite/kernels/internal/reference/resize_nearest_neighbor.h
     """
-    newer = _NEWER_TYPES if target.rules.resizes_newer_types else ()
-    return alternatives(resize_of(node, (*_TYPES, *newer)), target)
+    return alternatives(decode(node, target.rules), target)
+
+
+def decode(node: Node, rules: Rules) -> Resize:
+    """Return what a node resizes, checked.
+
+    Raises:
+        Unsupported: see `resize_of`.
+    """
+    return resize_of(node, (*_TYPES, *(_NEWER_TYPES if rules.resizes_newer_types else ())))
 
 
 def alternatives(resize: Resize, target: Target) -> tuple[Alternative, ...]:

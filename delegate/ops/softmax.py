@@ -7,7 +7,7 @@ A row a work-item, or a row a work-group.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,8 @@ from delegate.ops._checks import quantized
 from delegate.ops._checks.node import inputs_of, output_of
 from delegate.ops._checks.shapes import shape_text
 from delegate.ops._launches.activation import ends_of_lines, on_lines
-from delegate.ops._launches.tiles import lanes_of, launch_over, most_rounds, of_size
+from delegate.ops._launches.rows import Rows, require_rows
+from delegate.ops._launches.tiles import lanes_of, most_rounds, of_size
 from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers import fixed_point
 from delegate.ops._numbers.float32 import bits
@@ -28,18 +29,9 @@ from delegate.target import Target
 
 # From so many values on, a row is worth a work-group: below, making its table takes longer.
 _LEAST_DEPTH = 32
+_TABLE_INTS = 256  # of local memory, for a row's share of each 8-bit value
 # Sums of so many int16 exponentials stay within an int32, too.
 _MOST_DEPTH_16 = most_rounds(3, 1 << 14)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Rows:
-    """A checked SOFTMAX as its kernels see it."""
-
-    family: str  # the types, as kernels' names have them
-    params: Params
-    defines: Defines
-    table_ints: int  # of local memory, for a table of a row's shares
 
 
 @lowers("SOFTMAX")
@@ -73,54 +65,38 @@ def decode(node: Node) -> Rows:
         raise Unsupported(f"{source.dtype} in, {result.dtype} out: they must be equal")
     if source.shape != result.shape:
         raise Unsupported(f"{shape_text(source)} -> {shape_text(result)}: the shape must stay")
-    if not source.shape:
-        raise Unsupported(f"shape {shape_text(source)}: at least rank 1 is needed")
+    require_rows(source)
     if 0 in source.shape:
         raise Unsupported(f"shape {shape_text(source)}: it is empty")
     beta = node.options.get("beta", 0.0)
     if not isinstance(beta, float | int):
         raise Unsupported(f"beta is {beta!r}: a number is needed")
-    depth = source.shape[-1]
-    common: Params = {
-        "input": source,
-        "output": result,
-        "rows": math.prod(source.shape) // depth,
-        "depth": depth,
-    }
     if source.dtype == "float32":
         if not 0 <= beta < math.inf:
             raise Unsupported(f"beta {beta}: it must be finite and not negative")
-        return Rows("float", common | {"beta": bits(beta)}, {}, 0)
+        return Rows(source, result, "float", {"beta": bits(beta)})
     if source.dtype == "int16":
-        return Rows("quant16", common | _quant16_params(source, result, beta), {}, 0)
+        return Rows(source, result, "quant16", _quant16_params(source, result, beta))
     types: Defines = {"ELEM": ELEM[source.dtype], "OUT": ELEM[result.dtype]}
-    return Rows("quant8", common | _quant8_params(source, result, beta), types, 256)
+    return Rows(source, result, "quant8", _quant8_params(source, result, beta), types)
 
 
-def alternatives(softmax: Rows, target: Target) -> tuple[Alternative, ...]:
+def alternatives(rows: Rows, target: Target) -> tuple[Alternative, ...]:
     """Return the launch of a row a work-group, if rows are long enough, then the plain one."""
-    depth, rows = softmax.params["depth"], softmax.params["rows"]
-    assert isinstance(depth, int)
-    assert isinstance(rows, int)
-    family = softmax.family
-    plain = launch_over(
-        "softmax",
-        f"softmax_{family}",
-        of_size(rows, 1, target),
-        softmax.params,
-        softmax.defines,
-    )
-    lanes = lanes_of(depth, target, 16 if family == "float" else 8)
-    if depth < _LEAST_DEPTH or lanes == 0 or family == "quant16":
+    plain = rows.launch("softmax", of_size(rows.count, 1, target))
+    family = rows.family
+    lanes = lanes_of(rows.depth, target, 16 if family == "float" else 8)
+    if rows.depth < _LEAST_DEPTH or lanes == 0 or family == "quant16":
         return (Alternative("plain", (plain,)),)
-    defines = softmax.defines | {"LANES": lanes, "ALONE": int(target.group_items == 1)}
+    defines = rows.defines | {"LANES": lanes, "ALONE": int(target.group_items == 1)}
     if target.group_items > 1:
-        defines["SCRATCH_INTS"] = softmax.table_ints + target.group_items
+        defines["SCRATCH_INTS"] = (_TABLE_INTS if family == "quant8" else 0) + target.group_items
+    # A tile is one row, so there is no field for its items.
     row = replace(
         plain,
         kernel=f"softmax_row_{family}",
-        tiles=rows,
-        params=softmax.params,
+        tiles=rows.count,
+        params=rows.params(),
         defines=defines,
     )
     return (Alternative(f"row {lanes}", (row,)), Alternative("plain", (plain,)))

@@ -8,6 +8,7 @@ Quantised ones are tables. Not those that fail in TFLite on a value an input cou
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from delegate.ops._launches.tiles import by_elements, launch_over
 from delegate.ops._numbers import fixed_point
 from delegate.ops._numbers.c_library import float_function
 from delegate.ops._registry import lowers
-from delegate.target import Target
+from delegate.target import Rules, Target
 
 # Op -> expression of unary.cl, and the types it has.
 _HOW = {
@@ -44,8 +45,18 @@ _HOW = {
     "EXP": ("EXPONENTIAL", ("float32", "int8", "int16")),
     "LOG": ("LOGARITHM", ("float32", "int8")),
 }
+_COMPUTED = ("float32", "int32")  # quantised types are tables
 _LEAST_RATIO, _MOST_RATIO = 2.0**-10, 2.0**20  # of scales, that 20 fractional bits shift by
 _MOST_STEPS = 1e9  # of an output's scale: beyond every range, and within an int32
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Function:
+    """A checked function of each element."""
+
+    name: str  # the op's
+    source: Tensor
+    result: Tensor
 
 
 @lowers("ABS", "NEG", "SQUARE", "FLOOR", "CEIL", "ROUND", "SQRT", "RSQRT", "EXP", "LOG")
@@ -56,35 +67,45 @@ def lower_unary(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: types that the op has no kernel for here or in this TFLite, another shape.
     Source: tflite/kernels/elementwise.cc, neg.cc, exp.cc, floor.cc, ceil.cc, round.cc
     """
-    op, types = _HOW[node.op]
-    source, result = one_to_one(node, types)
-    if source.dtype in ("float32", "int32"):
-        return _computed(op, source, result, target)
-    if (node.op in ("NEG", "LOG") and not target.rules.saturating_cast) or (
-        node.op == "SQRT" and not target.rules.newer_types
-    ):
+    return alternatives(decode(node, target.rules), target)
+
+
+def decode(node: Node, rules: Rules) -> Function:
+    """Return what a node computes, checked.
+
+    Raises:
+        Unsupported: see `lower_unary`.
+    """
+    source, result = one_to_one(node, _HOW[node.op][1])
+    fails = (node.op in ("NEG", "LOG") and not rules.saturating_cast) or (
+        node.op == "SQRT" and not rules.newer_types
+    )
+    if fails and source.dtype not in _COMPUTED:
         raise Unsupported(f"{source.dtype}: {node.op} fails in this TFLite")
-    return lookup(source, result, _answers(node.op, source, result, target), target)
+    return Function(node.op, source, result)
 
 
-def _computed(op: str, source: Tensor, result: Tensor, target: Target) -> tuple[Alternative, ...]:
+def alternatives(function: Function, target: Target) -> tuple[Alternative, ...]:
+    """Return the plain launch for floats and int32, the look-ups in a table for others.
+
+    Raises:
+        Unsupported: quantisation that TFLite's arithmetic does not hold.
+    """
+    name, source, result = function.name, function.source, function.result
+    if source.dtype not in _COMPUTED:
+        return lookup(source, result, _answers(name, source, result, target.rules), target)
     elements = elements_of(source)
-    tiling = by_elements(elements, target)
     launch = launch_over(
         "unary",
         "unary_float" if source.dtype == "float32" else "unary_int32",
-        tiling,
-        {
-            "input": source,
-            "output": result,
-            "elements": elements,
-        },
-        {"OP": op},
+        by_elements(elements, target),
+        {"input": source, "output": result, "elements": elements},
+        {"OP": _HOW[name][0]},
     )
     return (Alternative("plain", (launch,)),)
 
 
-def _answers(name: str, source: Tensor, result: Tensor, target: Target) -> Answers:
+def _answers(name: str, source: Tensor, result: Tensor, rules: Rules) -> Answers:
     """Return the table of a quantised op."""
     if name in ("SQRT", "RSQRT"):
         return _roots(name, source, result)
@@ -92,10 +113,10 @@ def _answers(name: str, source: Tensor, result: Tensor, target: Target) -> Answe
         return lambda values: (-values).astype(source.dtype)
     if name == "ABS":
         return _sizes(source, result)
-    function = float_function(target.rules.float_function, "expf" if name == "EXP" else "logf")
+    function = float_function(rules.float_function, "expf" if name == "EXP" else "logf")
     if source.dtype == "int16":
         return interpolated_floats(source, result, function)
-    if target.rules.saturating_cast:
+    if rules.saturating_cast:
         function = _bounded(function, quantized.per_tensor(result)[0])
     return rounded_floats(source, result, function)
 

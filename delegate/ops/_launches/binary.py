@@ -50,6 +50,15 @@ class Operands:
     result: Tensor
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Expression:
+    """A checked node as kernels/binary.cl computes it."""
+
+    operands: Operands
+    op: str  # the macro's name there
+    numbers: Mapping[str, int]  # fields for scales and bounds
+
+
 def operands_of(node: Node, types: tuple[str, ...], result_type: str = "") -> Operands:
     """Return a node's tensors, whose types and shapes fit.
 
@@ -161,14 +170,13 @@ def over_rows(plain: Launch, wide: int, most: int, target: Target) -> tuple[Alte
     return (Alternative(f"vector {lanes}", (of(lanes),)), last) if 1 < lanes <= most else (last,)
 
 
-def binary(
-    operands: Operands, op: str, numbers: Mapping[str, int], target: Target
-) -> tuple[Alternative, ...]:
-    """Return the alternatives of an expression of binary.cl: over vectors of a row, and plain.
+def binary(expression: Expression, target: Target) -> tuple[Alternative, ...]:
+    """Return the alternatives of an expression: over vectors of a row, and plain.
 
     Raises:
         Unsupported: more than 5 dimensions after merging.
     """
+    operands, op = expression.operands, expression.op
     tensors = {"left": operands.left, "right": operands.right}
     result = operands.result
     fields: Params = {**tensors, "output": result}
@@ -184,7 +192,7 @@ def binary(
         f"binary_{family}",
         tiles=1,
         group_items=1,
-        params={**fields, **rows_of(result, tensors, joined), **numbers},
+        params={**fields, **rows_of(result, tensors, joined), **expression.numbers},
         reads=tuple(dict.fromkeys(t for t in tensors.values() if t in fields.values())),
         writes=(result,),
         defines={"OP": op, "ELEM": ELEM[operands.left.dtype], "RESULT": ELEM[result.dtype]},

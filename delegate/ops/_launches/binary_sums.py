@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ADD and SUB of two tensors of any type: launches of binary.cl."""
+"""ADD and SUB of two tensors of any type: expressions of binary.cl."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ import numpy as np
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
-from delegate.launch import Alternative
 from delegate.ops._checks import quantized
 from delegate.ops._checks.activations import activation_of, bounds_of
 from delegate.ops._launches.binary import (
     EVERY,
     NUMBERS,
+    Expression,
     Operands,
-    binary,
     operands_of,
     rescaling,
 )
 from delegate.ops._numbers import fixed_point
-from delegate.target import Target
 
 
-def sum_of_operands(node: Node, target: Target, sign: int) -> tuple[Alternative, ...]:
-    """Lower ADD, or SUB where `sign` is -1.
+def sum_expression(node: Node, sign: int) -> Expression:
+    """Return the expression of an ADD, or of a SUB where `sign` is -1.
 
+    Raises:
+        Unsupported: other types, shapes that cannot be broadcast, an output scale too small.
     Source: tflite/kernels/add.cc, sub.cc: PrepareGeneralQuantized, and for int16 whose scales are
     powers of two a sum of shifted inputs, unless the node asks for the general one
     """
     operands = operands_of(node, EVERY)
     bounds = bounds_of(operands.result, activation_of(node))
     if operands.left.dtype in NUMBERS:
-        return binary(operands, "ADD", {**bounds, "right_sign": sign}, target)
+        return Expression(operands, "ADD", {**bounds, "right_sign": sign})
     if operands.left.dtype == "int16" and node.options.get("pot_scale_int16", True):
         shifts = _pot_shifts(operands)
         if shifts is not None:
-            return binary(operands, "ADD_SHIFTED", {**bounds, **shifts, "right_sign": sign}, target)
-    return binary(operands, "ADD", {**bounds, **_sum_params(operands, sign)}, target)
+            return Expression(operands, "ADD_SHIFTED", {**bounds, **shifts, "right_sign": sign})
+    return Expression(operands, "ADD", {**bounds, **_sum_params(operands, sign)})
 
 
 def _sum_params(operands: Operands, sign: int) -> dict[str, int]:
