@@ -217,7 +217,7 @@ def lower_pow(node: Node, target: Target) -> tuple[Alternative, ...]:
     if operands.left.dtype == "int32":
         exponents = require_constant(operands.right, "the exponents")
         if exponents.size > 1 or operands.left.shape == operands.right.shape:
-            raise Unsupported("int32: only one exponent, which is stretched")
+            raise Unsupported("int32: only one exponent, which is broadcast")
         if np.any(np.less(exponents, 0)):
             raise Unsupported(f"an exponent is {exponents.item()}")
     return binary(Expression(operands, "POWER", {}), target)

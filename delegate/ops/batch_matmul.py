@@ -191,7 +191,7 @@ def _sizes(left: Tensor, right: Tensor, result: Tensor, adj_x: bool, adj_y: bool
     rank = max(len(left.shape), len(right.shape))
     outer = [(1,) * (MOST_DIMENSIONS - len(t.shape)) + t.shape[:-2] for t in (left, right)]
     if any(1 not in pair and pair[0] != pair[1] for pair in zip(*outer, strict=True)):
-        raise Unsupported(f"{shapes}: they cannot be broadcast to each other")
+        raise Unsupported(f"{shapes}: they cannot be broadcast together")
     sizes = tuple(max(pair) for pair in zip(*outer, strict=True))
     if result.shape != (*sizes[MOST_DIMENSIONS - rank :], m, n):
         wanted = "x".join(map(str, (*sizes[MOST_DIMENSIONS - rank :], m, n)))

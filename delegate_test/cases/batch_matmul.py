@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BATCH_MATMUL and CUMSUM: adjoints, batches that stretch, sums from either end."""
+"""BATCH_MATMUL and CUMSUM: adjoints, batches that are broadcast, sums from either end."""
 
 from __future__ import annotations
 

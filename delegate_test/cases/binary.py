@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ops on two tensors, element by element: shapes that stretch to each other, constants, scales."""
+"""Ops on two tensors, element by element: shapes that are broadcast, constants, scales."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SELECT and SELECT_V2: a condition that has all dimensions, or stretches."""
+"""SELECT and SELECT_V2: a condition that has all dimensions, or is broadcast."""
 
 from __future__ import annotations
 

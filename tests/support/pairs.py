@@ -20,8 +20,8 @@ QUANT = ("uint8", "int8", "int16")
 COMPARISONS = ("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL")
 # More end the process in some ops of tflite-runtime.
 MOST_DIMENSIONS = 4 if installed_rules().runtime == "tflite-runtime" else 5
-# How two shapes may stretch to each other, by what is new in each.
-STRETCHES: dict[str, tuple[Shape, Shape]] = {
+# How two shapes may be broadcast together, by what is new in each.
+BROADCASTS: dict[str, tuple[Shape, Shape]] = {
     "equal": ((1, 7, 5, 3), (1, 7, 5, 3)),
     "one": ((1,), (1,)),
     "scalar": ((1, 5, 4, 33), ()),
@@ -108,8 +108,8 @@ def every_pair(dtype: str) -> list[NDArray[Any]]:
 
 
 @st.composite
-def stretched(draw: st.DrawFn) -> tuple[Shape, Shape]:
-    """Draw two shapes of as many dimensions as TFLite stretches."""
+def broadcast_shapes(draw: st.DrawFn) -> tuple[Shape, Shape]:
+    """Draw two shapes of as many dimensions as TFLite broadcasts."""
     full = draw(st.lists(st.integers(1, 6), max_size=MOST_DIMENSIONS))
     if full and draw(st.booleans()):
         full[-1] = draw(st.integers(1, 40))
@@ -131,7 +131,7 @@ def cases(draw: st.DrawFn, ops: tuple[str, ...], types: tuple[str, ...]) -> Case
     return Case(
         op=draw(st.sampled_from(ops)),
         dtype=dtype,
-        shapes=draw(stretched()),
+        shapes=draw(broadcast_shapes()),
         scales=(draw(scales(-8, -0.1)), draw(scales(-8, -0.1)), draw(scales(-4, 4))),
         zeros=(draw(zeros), draw(zeros), draw(zeros)),
         fused=draw(st.sampled_from(FUSED)),

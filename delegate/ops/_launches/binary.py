@@ -97,7 +97,7 @@ def require_broadcast(result: Tensor, *sources: Tensor) -> None:
         shape = ()
     if shape != result.shape:
         texts = " and ".join(shape_text(tensor) for tensor in sources)
-        raise Unsupported(f"{texts} -> {shape_text(result)}: they do not stretch to that")
+        raise Unsupported(f"{texts} -> {shape_text(result)}: they are not broadcast to that")
 
 
 def rescaling(which: str, multiplier: int, shift: int, zero: int, lift: int) -> dict[str, int]:

@@ -33,7 +33,9 @@ def broadcast(
         for number, source in enumerate(sources):
             own = source.shape[-axis] if axis <= len(source.shape) else 1
             if own not in (1, size):
-                raise Unsupported(f"{shape_text(source)} does not stretch to {shape_text(result)}")
+                raise Unsupported(
+                    f"{shape_text(source)} cannot be broadcast to {shape_text(result)}"
+                )
             strides.append(steps[number] if own > 1 else 0)
             steps[number] *= own
         if size == 1:

@@ -36,7 +36,7 @@ from tests.support.cases import (
 )
 from tests.support.factories import drawn, exact, refused
 from tests.support.model import chain_model, const, op, t
-from tests.support.pairs import QUANT, STRETCHES, Case, cases, every_pair
+from tests.support.pairs import BROADCASTS, QUANT, Case, cases, every_pair
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +150,7 @@ NODE = Sum().node()
 REFUSALS: dict[str, tuple[Node, str]] = {
     "output_shape": (
         changed(NODE, -1, shape=()),
-        "1x7x5x3 and 1x7x5x3 -> scalar: they do not stretch to that",
+        "1x7x5x3 and 1x7x5x3 -> scalar: they are not broadcast to that",
     ),
     "types_differ": (changed(NODE, 1, dtype="int8"), "uint8 and int8 -> uint8: they must be equal"),
     "int16_zero_point": (
@@ -244,10 +244,14 @@ def test_add(case: Sum, way: Way, device: DeviceInfo) -> None:
     assert name.split()[0] == way.alternative
 
 
-STRETCHED = [
-    *(Case(op="ADD", shapes=STRETCHES[name]) for name in STRETCHES if name not in ("equal", "one")),
+BROADCAST = [
     *(
-        Case(op="ADD", dtype=dtype, shapes=STRETCHES[name], fused=fused)
+        Case(op="ADD", shapes=BROADCASTS[name])
+        for name in BROADCASTS
+        if name not in ("equal", "one")
+    ),
+    *(
+        Case(op="ADD", dtype=dtype, shapes=BROADCASTS[name], fused=fused)
         for name, fused in (("equal", "RELU"), ("channels", "NONE"), ("both", "RELU6"))
         for dtype in ("int16", "int32", "float32")
     ),
@@ -260,8 +264,8 @@ STRETCHED = [
 
 
 @pytest.mark.parametrize("way", [PLAIN, LANES_8], ids=str)
-@pytest.mark.parametrize("case", STRETCHED, ids=str)
-def test_stretched_and_other_types(case: Case, way: Way, device: DeviceInfo) -> None:
+@pytest.mark.parametrize("case", BROADCAST, ids=str)
+def test_broadcast_and_other_types(case: Case, way: Way, device: DeviceInfo) -> None:
     (name,) = assert_exact_way(chain_model([case.node()]), device, way)
     assert (name == "plain") == (way is PLAIN)
 
@@ -298,8 +302,8 @@ test_drawn_add = drawn(sums(), WAYS)
 
 
 @given(case=cases(("ADD",), (*QUANT, "int32", "float32")), way=DRAWN_WAYS, seed=SEEDS)
-def test_drawn_stretched(device: DeviceInfo, case: Case, way: Way, seed: int) -> None:
-    if case.dtype == "int16":  # shifts by powers of two do not stretch
+def test_drawn_broadcast(device: DeviceInfo, case: Case, way: Way, seed: int) -> None:
+    if case.dtype == "int16":  # with shifts by powers of two, shapes are equal
         case = replace(case, options={"pot_scale_int16": False})
     assert_exact_or_refused(chain_model([case.node()]), device, way, seed)
 

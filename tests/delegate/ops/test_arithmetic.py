@@ -35,7 +35,7 @@ from tests.support.compare import Arrays, Bounds, assert_within
 from tests.support.factories import exact, refused
 from tests.support.floats import assert_float_ways
 from tests.support.model import chain_model, const
-from tests.support.pairs import MOST_DIMENSIONS, QUANT, STRETCHES, Case, cases, every_pair
+from tests.support.pairs import BROADCASTS, MOST_DIMENSIONS, QUANT, Case, cases, every_pair
 
 NUMBERS = ("int32", "float32")
 TYPES = {
@@ -79,7 +79,7 @@ def case(op: str, dtype: str = "int8", **fields: object) -> Case:
     ],
 )
 def test_rows(shapes: str, rows: int, row: int, steps: tuple[int, int]) -> None:
-    vector, plain = ops.lower(case("MUL", shapes=STRETCHES[shapes]).node(), SIMT.target)
+    vector, plain = ops.lower(case("MUL", shapes=BROADCASTS[shapes]).node(), SIMT.target)
     assert (vector.name, plain.name) == ("vector 4", "plain")
     for alternative, lanes in ((vector, 4), (plain, 1)):
         launch = only_launch(alternative)
@@ -95,7 +95,7 @@ def test_lanes_follow_type_and_row() -> None:
         (dtype, shape): [a.name for a in ops.lower(node, LANES_16.target)]
         for dtype in ("uint8", "int16", "float32")
         for shape in ("one", "equal")
-        for node in [Case(op="MAXIMUM", dtype=dtype, shapes=STRETCHES[shape]).node()]
+        for node in [Case(op="MAXIMUM", dtype=dtype, shapes=BROADCASTS[shape]).node()]
     }
     assert {names[dtype, "one"][0] for dtype in ("uint8", "int16", "float32")} == {"plain"}
     assert names["uint8", "equal"] == ["vector 16", "plain"]
@@ -141,11 +141,11 @@ REFUSALS = {
     ),
     "shapes": (
         changed(NODE, 1, shape=(1, 7, 5, 2)),
-        "1x7x5x3 and 1x7x5x2 -> 1x7x5x3: they do not stretch to that",
+        "1x7x5x3 and 1x7x5x2 -> 1x7x5x3: they are not broadcast to that",
     ),
     "result": (
         changed(NODE, -1, shape=(2, 7, 5, 3)),
-        "1x7x5x3 and 1x7x5x3 -> 2x7x5x3: they do not stretch to that",
+        "1x7x5x3 and 1x7x5x3 -> 2x7x5x3: they are not broadcast to that",
     ),
     "empty": (changed(NODE, 0, shape=(0,)), "shape 0: it is empty"),
     "scale": (changed(NODE, 1, quantization=None), "int8 without quantisation: "),
@@ -197,11 +197,11 @@ REFUSALS = {
     "computed_power": (case("POW", "int32", constant="").node(), "the exponents are not constant"),
     "many_powers": (
         case("POW", "int32", shapes=((2, 3), (3,)), values=(1, 2)).node(),
-        "int32: only one exponent, which is stretched",
+        "int32: only one exponent, which is broadcast",
     ),
     "power_of_one": (
         case("POW", "int32", shapes=((1,), (1,))).node(),
-        "int32: only one exponent, which is stretched",
+        "int32: only one exponent, which is broadcast",
     ),
     "one_input": (replace(NODE, inputs=NODE.inputs[:1]), "1 inputs: 2 expected"),
     "no_output": (replace(NODE, outputs=()), "0 outputs: 1 is expected"),
@@ -213,8 +213,8 @@ REFUSALS = {
         case("SUB", "int16", scales=(0.5, 0.25, 1.0)).node(),
         "int16 shifts by 1 and 2: one must be 0, none to the left",
     ),
-    "stretched_shifts": (
-        case("SUB", "int16", scales=(0.5, 0.5, 0.5), shapes=STRETCHES["scalar"]).node(),
+    "broadcast_shifts": (
+        case("SUB", "int16", scales=(0.5, 0.5, 0.5), shapes=BROADCASTS["scalar"]).node(),
         "int16 of scales that are powers of two: only equal shapes",
     ),
 }
@@ -230,12 +230,12 @@ def test_older_runtime_divides_fewer_types() -> None:
         assert reason == f"{dtype}: DIV fails in this TFLite"
 
 
-KINDS = [case(op, dtype, shapes=STRETCHES["channels"]) for op in TYPES for dtype in TYPES[op]]
+KINDS = [case(op, dtype, shapes=BROADCASTS["channels"]) for op in TYPES for dtype in TYPES[op]]
 CASES = [
     *KINDS,
-    *(case("MUL", shapes=STRETCHES[name]) for name in STRETCHES if name != "channels"),
-    *(case("SUB", "float32", shapes=STRETCHES[name]) for name in ("both", "many", "pixels")),
-    *(case("MAXIMUM", "int16", shapes=STRETCHES[name]) for name in ("one", "both", "squeeze")),
+    *(case("MUL", shapes=BROADCASTS[name]) for name in BROADCASTS if name != "channels"),
+    *(case("SUB", "float32", shapes=BROADCASTS[name]) for name in ("both", "many", "pixels")),
+    *(case("MAXIMUM", "int16", shapes=BROADCASTS[name]) for name in ("one", "both", "squeeze")),
     case("MUL", "float32", shapes=((7, 3, 8), (8,)), constant="right"),
     case("SUB", shapes=((48, 4, 1), (1, 17)), constant="left"),
     *(case(op, dtype, fused="RELU6") for op in ("SUB", "MUL") for dtype in ("uint8", "int32")),
@@ -255,7 +255,7 @@ CASES = [
     case("SUB", "int16", scales=(0.125, 0.5, 0.5), fused="RELU6"),
     case("MUL", "int16", scales=(3.0, 0.7, 0.01)),
     *(case("DIV", "uint8", fused=fused) for fused in ("RELU", "RELU6", "RELU_N1_TO_1")),
-    *(case("DIV", "uint8", shapes=STRETCHES[name]) for name in ("one", "both", "many", "pixels")),
+    *(case("DIV", "uint8", shapes=BROADCASTS[name]) for name in ("one", "both", "many", "pixels")),
     *(case("POW", "int32", values=(power,)) for power in (0, 1, 2, 5, 31, 64, 2**31 - 1)),
     *(case("POW", "int32", shapes=(shape, ())) for shape in ((4097,), (1, 1), (2, 3, 5, 8))),
 ]
@@ -269,10 +269,10 @@ def test_plain(case: Case, device: DeviceInfo) -> None:
 
 
 @pytest.mark.parametrize("way", [SIMT, LANES_16], ids=str)
-@pytest.mark.parametrize("shapes", STRETCHES)
+@pytest.mark.parametrize("shapes", BROADCASTS)
 def test_every_vector(shapes: str, way: Way, device: DeviceInfo) -> None:
     (name,) = assert_exact_way(
-        chain_model([case("MUL", "uint8", shapes=STRETCHES[shapes]).node()]), device, way
+        chain_model([case("MUL", "uint8", shapes=BROADCASTS[shapes]).node()]), device, way
     )
     assert (name == "plain") == (shapes == "one")
 
@@ -324,7 +324,7 @@ def test_every_pair_of_inputs(case: Case, device: DeviceInfo) -> None:
 @pytest.mark.parametrize("fused", FUSED)
 @pytest.mark.parametrize("shapes", ["equal", "channels", "pixels"])
 def test_quotients_of_floats(shapes: str, fused: str, device: DeviceInfo) -> None:
-    node = case("DIV", "float32", shapes=STRETCHES[shapes], fused=fused, constant="").node()
+    node = case("DIV", "float32", shapes=BROADCASTS[shapes], fused=fused, constant="").node()
 
     def bounds(inputs: Arrays) -> Bounds:
         with np.errstate(all="ignore"):
@@ -364,7 +364,7 @@ def test_powers(way: Way, device: DeviceInfo) -> None:
 
 @pytest.mark.parametrize("shapes", ["scalar", "channels", "both", "many"])
 def test_powers_of_shapes(shapes: str, device: DeviceInfo) -> None:
-    node = case("POW", "float32", shapes=STRETCHES[shapes]).node()
+    node = case("POW", "float32", shapes=BROADCASTS[shapes]).node()
     assert assert_float_ways(node, device, LANES_8, power_bounds) == ["plain"]
 
 
@@ -411,7 +411,7 @@ def test_drawn(
     if squares and case.dtype in ("int8", *NUMBERS):
         case = replace(case, op="SQUARED_DIFFERENCE")
     if case.op == "SUB" and case.dtype == "int16":
-        # Shifts by powers of two have no stretching, and few scales: they are among CASES.
+        # Shifts by powers of two take equal shapes and few scales: they are among CASES.
         case = replace(case, options={"pot_scale_int16": not general and _is_general(case)})
     assert_exact_or_refused(chain_model([case.node()]), device, way, seed)
 

@@ -130,7 +130,7 @@ def test_vectors_then_plain(way: Way, case: Product, names: list[str]) -> None:
     assert [alternative.name for alternative in found] == names
 
 
-def test_steps_of_stretched_matrices() -> None:
+def test_steps_of_broadcast_matrices() -> None:
     case = Product(batch=((2, 1, 3), (4, 1)), adj_x=True)
     fields = only_launch(ops.lower(case.node(), SIMT.target)[-1]).params
     assert [fields[f"left_batch_{i}"] for i in range(3)] == [165, 0, 55]
@@ -187,7 +187,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     ),
     "batches": (
         changed(changed(NODE, 0, shape=(2, 5, 11)), 1, shape=(3, 11, 9)),
-        "shapes 2x5x11 x 3x11x9 -> 5x9: they do not stretch to each other",
+        "shapes 2x5x11 x 3x11x9 -> 5x9: they cannot be broadcast together",
     ),
     "output": (changed(NODE, -1, shape=(1, 5, 9)), "shapes 5x11 x 11x9 -> 1x5x9: 5x9 is computed"),
     "many_terms": (

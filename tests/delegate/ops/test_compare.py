@@ -29,7 +29,7 @@ from tests.support.cases import (
 )
 from tests.support.factories import exact, refused
 from tests.support.model import chain_model
-from tests.support.pairs import COMPARISONS, QUANT, STRETCHES, Case, cases, every_pair
+from tests.support.pairs import BROADCASTS, COMPARISONS, QUANT, Case, cases, every_pair
 
 TYPES = (*QUANT, "int32", "float32")
 IS_OLDER = installed_rules().older_comparisons
@@ -79,7 +79,7 @@ REFUSALS = {
     "no_scale": (changed(NODE, 1, quantization=None), "int8 without quantisation: "),
     "shapes": (
         changed(NODE, -1, shape=(7, 5, 3)),
-        "1x7x5x3 and 1x7x5x3 -> 7x5x3: they do not stretch to that",
+        "1x7x5x3 and 1x7x5x3 -> 7x5x3: they are not broadcast to that",
     ),
     "empty": (changed(NODE, 0, shape=(0,)), "shape 0: it is empty"),
     "inputs": (replace(NODE, inputs=NODE.inputs[:1]), "1 inputs: 2 expected"),
@@ -89,13 +89,13 @@ test_refusal = refused(REFUSALS, are_beginnings=True)
 
 CASES = [
     *(
-        Case(op=op, dtype=dtype, shapes=STRETCHES["channels"])
+        Case(op=op, dtype=dtype, shapes=BROADCASTS["channels"])
         for op in COMPARISONS
         for dtype in TYPES
         if dtype != "int16" or op not in FAILING
     ),
-    *(Case(op=op, dtype="bool", shapes=STRETCHES["both"]) for op in ("EQUAL", "NOT_EQUAL")),
-    *(Case(op="LESS", shapes=STRETCHES[name]) for name in STRETCHES if name != "channels"),
+    *(Case(op=op, dtype="bool", shapes=BROADCASTS["both"]) for op in ("EQUAL", "NOT_EQUAL")),
+    *(Case(op="LESS", shapes=BROADCASTS[name]) for name in BROADCASTS if name != "channels"),
     Case(op="EQUAL", dtype="float32", constant="right", values=(0, 1)),
 ]
 
@@ -105,7 +105,7 @@ test_exact = exact(CASES, [LANES_8])
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("op", ["EQUAL", "LESS", "GREATER_EQUAL"])
 def test_plain(op: str, dtype: str, device: DeviceInfo) -> None:
-    case = Case(op=op, dtype=dtype, shapes=STRETCHES["pixels"])
+    case = Case(op=op, dtype=dtype, shapes=BROADCASTS["pixels"])
     assert assert_exact_way(chain_model([case.node()]), device, PLAIN) == {"plain"}
 
 

@@ -26,7 +26,7 @@ from tests.support.cases import (
 )
 from tests.support.factories import refused
 from tests.support.model import chain_model, op, t
-from tests.support.pairs import STRETCHES, Case, cases
+from tests.support.pairs import BROADCASTS, Case, cases
 
 
 def inverted(shape: tuple[int, ...]) -> Node:
@@ -34,7 +34,7 @@ def inverted(shape: tuple[int, ...]) -> Node:
 
 
 def pair(op_name: str, shapes: str) -> Node:
-    case = Case(op=op_name, dtype="bool", shapes=STRETCHES[shapes])
+    case = Case(op=op_name, dtype="bool", shapes=BROADCASTS[shapes])
     return replace(case.node(), version=1)
 
 
@@ -53,10 +53,13 @@ REFUSALS = {
     "bytes": (retyped(NODE, "uint8", (0, 1, -1)), "uint8: only bool are implemented"),
     "shapes": (
         changed(NODE, 0, shape=(7, 2)),
-        "7x2 and 1x7x5x3 -> 1x7x5x3: they do not stretch to that",
+        "7x2 and 1x7x5x3 -> 1x7x5x3: they are not broadcast to that",
     ),
     "not_bytes": (changed(inverted((3,)), -1, dtype="int8"), "bool -> int8: only bool"),
-    "not_shape": (changed(inverted((3,)), -1, shape=(4,)), "3 -> 4: they do not stretch to that"),
+    "not_shape": (
+        changed(inverted((3,)), -1, shape=(4,)),
+        "3 -> 4: they are not broadcast to that",
+    ),
     "not_empty": (changed(inverted((3,)), 0, shape=(0,)), "shape 0: it is empty"),
 }
 

@@ -103,7 +103,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     "alpha_of_16_bits": (retyped(NODE, "int16", (0, 1, -1)), "int16, alpha int16: int8 expected"),
     "int32": (retyped(NODE, "int32", (0, 1, -1)), "int32: only float32, uint8, int8, int16"),
     "shape_changes": (changed(NODE, -1, shape=(385,)), "1x5x7x11 -> 385: the shape must stay"),
-    "alpha_does_not_stretch": (Prelu(alpha=(7,)).node(), "7 does not stretch to 1x5x7x11"),
+    "alpha_is_not_broadcast": (Prelu(alpha=(7,)).node(), "7 cannot be broadcast to 1x5x7x11"),
     "alpha_of_higher_rank": (
         Prelu(alpha=(1, 1, 1, 1, 11)).node(),
         "more dimensions than the result's 4",

@@ -27,7 +27,7 @@ from tests.support.cases import (
 )
 from tests.support.factories import refused
 from tests.support.model import chain_model, const, op, t
-from tests.support.pairs import STRETCHES, Shape, stretched
+from tests.support.pairs import BROADCASTS, Shape, broadcast_shapes
 
 TYPES = ("uint8", "int8", "int16", "int32", "int64", "float32", "bool")
 WHOLE = (1, 7, 5, 3)
@@ -71,14 +71,14 @@ REFUSALS = {
     "string": (retyped(NODE, "string", (1, 2, -1)), "string: only types of a fixed size"),
     "shapes": (
         changed(NODE, 0, shape=(7, 2)),
-        "7x2 and 1x7x5x3 and 1x7x5x3 -> 1x7x5x3: they do not stretch to that",
+        "7x2 and 1x7x5x3 and 1x7x5x3 -> 1x7x5x3: they are not broadcast to that",
     ),
     "result": (
         changed(NODE, -1, shape=(2, 7, 5, 3)),
-        "1x7x5x3 and 1x7x5x3 and 1x7x5x3 -> 2x7x5x3: they do not stretch to that",
+        "1x7x5x3 and 1x7x5x3 and 1x7x5x3 -> 2x7x5x3: they are not broadcast to that",
     ),
     "empty": (changed(NODE, 0, shape=(0,)), "shape 0: it is empty"),
-    "first_stretches": (
+    "first_is_broadcast": (
         changed(select(name="SELECT"), 1, shape=(3,)),
         "3 or 1x7x5x3 -> 1x7x5x3: they must be equal",
     ),
@@ -107,7 +107,7 @@ def test_types(name: str, dtype: str, way: Way, device: DeviceInfo) -> None:
         ((1, 5, 4, 1), (1, 5, 4, 19), (1, 5, 4, 19)),
         ((1, 5, 4, 19), (1, 5, 4, 19), ()),
         ((5, 1), (1, 33), (1, 1)),
-        (*STRETCHES["many"], (20,)),
+        (*BROADCASTS["many"], (20,)),
         ((33,), (1, 5, 4, 33), (1, 5, 4, 33)),
     ],
     ids=str,
@@ -130,7 +130,7 @@ def test_constant(device: DeviceInfo) -> None:
 
 
 @given(
-    shapes=stretched(),
+    shapes=broadcast_shapes(),
     condition=st.integers(0, 2),
     dtype=st.sampled_from(TYPES),
     way=DRAWN_WAYS,
