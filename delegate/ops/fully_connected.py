@@ -32,7 +32,7 @@ from delegate.ops._convolution.records import (
     Quant8Convolution,
     Quant16Convolution,
 )
-from delegate.ops._launches.tiles import by_share, lanes_of
+from delegate.ops._launches.tiles import by_share, lanes_of, launch_over, one_each
 from delegate.ops._launches.types import ELEM
 from delegate.ops._launches.wide_sums import (
     WideSums,
@@ -203,23 +203,19 @@ def _largest(
 
 
 def _plain(conv: DoublesConvolution) -> Launch:
-    return Launch(
+    return launch_over(
         "fully_connected",
         "fully_connected_quant8",
-        tiles=ceil_div(conv.elements, 64),
-        group_items=64,
-        params=_params(conv)
+        one_each(conv.elements),
+        _params(conv)
         | {
             "weights": as_stored(conv.weights),
             "channels": conv.sums.rows(),
             "input_zero": conv.input_zero,
             "weight_zero": conv.weight_zero,
             "elements": conv.elements,
-            "tile_items": 64,
         },
-        reads=conv.reads,
-        writes=conv.writes,
-        defines={"ELEM": ELEM[conv.source.dtype], **conv.sums.defines},
+        {"ELEM": ELEM[conv.source.dtype], **conv.sums.defines},
     )
 
 

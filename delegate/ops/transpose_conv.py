@@ -23,7 +23,7 @@ from delegate.ops._convolution.records import (
     Quant8Convolution,
     Quant16Convolution,
 )
-from delegate.ops._launches.tiles import by_share, lanes_of
+from delegate.ops._launches.tiles import by_share, in_blocks, lanes_of, launch_over, one_each
 from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers.integers import ceil_div
 from delegate.ops._registry import lowers
@@ -100,18 +100,12 @@ def _plain(conv: AnyConvolution) -> Launch:
     own: Params = {}
     if isinstance(conv, Quant8Convolution):
         own = {**_of_quant8(conv), "weight_zero": conv.weight_zero}
-    return Launch(
+    return launch_over(
         "transpose_conv",
         f"transpose_conv_{_family(conv)}",
-        tiles=ceil_div(conv.elements, 64),
-        group_items=64,
-        params=conv.params()
-        | {"weights": as_stored(conv.weights)}
-        | own
-        | {"elements": conv.elements, "tile_items": 64},
-        reads=conv.reads,
-        writes=conv.writes,
-        defines=_defines(conv),
+        one_each(conv.elements),
+        conv.params() | {"weights": as_stored(conv.weights)} | own | {"elements": conv.elements},
+        _defines(conv),
     )
 
 
@@ -124,21 +118,19 @@ def _vector(
     row_blocks = ceil_div(ceil_div(area.out_w, area.stride_w), tile_w)
     pixel_blocks = conv.batch * area.out_h * phases * row_blocks
     blocks = ceil_div(conv.out_c, lanes)
-    tile_items = by_share(blocks * pixel_blocks, target, most=pixel_blocks).tile_items
-    block_tiles = ceil_div(pixel_blocks, tile_items)
+    tiling = by_share(blocks * pixel_blocks, target, most=pixel_blocks)
+    tiles, fields = in_blocks(blocks, pixel_blocks, tiling)
     return Launch(
         "transpose_conv",
         f"transpose_conv_vector_{_family(conv)}",
-        tiles=block_tiles * blocks,
+        tiles=tiles,
         group_items=target.group_items,
         params=conv.params()
         | _weights_of_vectors(conv, lanes)
         | {
             "phases": phases,
             "row_blocks": row_blocks,
-            "pixel_blocks": pixel_blocks,
-            "block_tiles": block_tiles,
-            "tile_items": tile_items,
+            **fields,
         },
         reads=conv.reads,
         writes=conv.writes,

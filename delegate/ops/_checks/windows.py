@@ -11,6 +11,7 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Tensor
 from delegate.ops._checks.node import integer
 from delegate.ops._checks.shapes import shape_text
+from delegate.ops._numbers.integers import ceil_div
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ def window(
 def _along(size: int, kernel: int, stride: int, dilation: int, padding: Any) -> tuple[int, int]:
     extent = (kernel - 1) * dilation + 1
     if padding == "SAME":
-        out = -(-size // stride)
+        out = ceil_div(size, stride)
         return out, max(0, (out - 1) * stride + extent - size) // 2
     if padding in ("VALID", "EXPLICIT"):
         return max(0, (size + stride - extent) // stride), 0

@@ -9,7 +9,7 @@ from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._convolution.float_constants import packed, zeros
 from delegate.ops._convolution.packing import as_stored
 from delegate.ops._convolution.records import FloatConvolution
-from delegate.ops._launches.tiles import by_work, tile_w_of
+from delegate.ops._launches.tiles import by_work, in_blocks, launch_over, one_each, tile_w_of
 from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
 
@@ -33,19 +33,15 @@ def alternatives(conv: FloatConvolution, target: Target) -> tuple[Alternative, .
 
 
 def _plain(conv: FloatConvolution) -> Launch:
-    return Launch(
+    return launch_over(
         "conv_2d_float",
         "conv_2d_float",
-        tiles=ceil_div(conv.elements, 64),
-        group_items=64,
-        params=conv.params()
+        one_each(conv.elements),
+        conv.params()
         | {
             "weights": as_stored(conv.weights),
             "elements": conv.elements,
-            "tile_items": 64,
         },
-        reads=conv.reads,
-        writes=conv.writes,
     )
 
 
@@ -56,16 +52,13 @@ def _tiled(conv: FloatConvolution, lanes: int, vectors: int, tile_w: int, target
     if conv.is_1x1:
         pixel_blocks = ceil_div(conv.pixels, tile_w)
     terms = conv.taps * conv.in_c
-    tile_items = by_work(blocks * pixel_blocks, tile_w * vectors * terms, target).tile_items
-    if target.group_items == 1:
-        tile_items = min(tile_items, pixel_blocks)
-    block_tiles = ceil_div(pixel_blocks, tile_items)
+    work = tile_w * vectors * terms
+    tiling = by_work(blocks * pixel_blocks, work, target, pixel_blocks)
+    tiles, fields = in_blocks(blocks, pixel_blocks, tiling)
     defines: dict[str, int | str] = {"LANES": lanes, "VECTORS": vectors, "TILE_W": tile_w}
     params = conv.params() | {
         "weights": Constant(4 * blocks * block * terms, lambda: packed(conv.weights, block)),
-        "pixel_blocks": pixel_blocks,
-        "block_tiles": block_tiles,
-        "tile_items": tile_items,
+        **fields,
     }
     if conv.is_1x1:
         params["pixels"] = conv.pixels
@@ -79,7 +72,7 @@ def _tiled(conv: FloatConvolution, lanes: int, vectors: int, tile_w: int, target
     return Launch(
         "conv_2d_float",
         "conv_2d_1x1_float" if conv.is_1x1 else "conv_2d_tiled_float",
-        tiles=block_tiles * blocks,
+        tiles=tiles,
         group_items=target.group_items,
         params=params,
         reads=conv.reads,

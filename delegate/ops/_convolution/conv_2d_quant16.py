@@ -9,7 +9,7 @@ from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._convolution.conv_2d_quant8 import block_of
 from delegate.ops._convolution.packing import as_stored, int16_pairs
 from delegate.ops._convolution.records import Quant16Convolution
-from delegate.ops._launches.tiles import by_share
+from delegate.ops._launches.tiles import by_share, in_blocks, launch_over, one_each
 from delegate.ops._launches.wide_sums import TERMS_AN_INT
 from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
@@ -31,22 +31,18 @@ def alternatives(conv: Quant16Convolution, target: Target) -> tuple[Alternative,
 
 
 def _plain(conv: Quant16Convolution) -> Launch:
-    return Launch(
+    return launch_over(
         "conv_2d_quant16",
         "conv_2d_quant16",
-        tiles=ceil_div(conv.elements, 64),
-        group_items=64,
-        params=conv.params()
+        one_each(conv.elements),
+        conv.params()
         | {
             "weights": as_stored(conv.weights),
             "group_in_c": conv.group_in_c,
             "group_out_c": conv.group_out_c,
             "elements": conv.elements,
-            "tile_items": 64,
         },
-        reads=conv.reads,
-        writes=conv.writes,
-        defines=conv.sums.defines,
+        conv.sums.defines,
     )
 
 
@@ -54,13 +50,13 @@ def _tiled(conv: Quant16Convolution, lanes: int, vectors: int, target: Target) -
     block = lanes * vectors
     tile_w = TILE_W if conv.pixels >= TILE_W else 1
     blocks, pixel_blocks = ceil_div(conv.out_c, block), ceil_div(conv.pixels, tile_w)
-    tile_items = by_share(blocks * pixel_blocks, target, most=pixel_blocks).tile_items
-    block_tiles = ceil_div(pixel_blocks, tile_items)
+    tiling = by_share(blocks * pixel_blocks, target, most=pixel_blocks)
+    tiles, fields = in_blocks(blocks, pixel_blocks, tiling)
     pairs = ceil_div(conv.in_c, 2)
     return Launch(
         "conv_2d_quant16",
         "conv_2d_tiled_quant16",
-        tiles=block_tiles * blocks,
+        tiles=tiles,
         group_items=target.group_items,
         params=conv.params()
         | {
@@ -70,9 +66,7 @@ def _tiled(conv: Quant16Convolution, lanes: int, vectors: int, target: Target) -
             "taps_a_part": max(1, TERMS_AN_INT // (2 * pairs)),
             "pairs_a_part": TERMS_AN_INT // 2,
             "pixels": conv.pixels,
-            "pixel_blocks": pixel_blocks,
-            "block_tiles": block_tiles,
-            "tile_items": tile_items,
+            **fields,
         },
         reads=conv.reads,
         writes=conv.writes,

@@ -7,7 +7,7 @@ from delegate.launch import Alternative, Launch
 from delegate.ops._convolution.channel_rows import fixed_rows
 from delegate.ops._convolution.packing import as_stored, int16_pairs, zeros_row
 from delegate.ops._convolution.records import Quant8Convolution
-from delegate.ops._launches.tiles import by_share
+from delegate.ops._launches.tiles import by_share, in_blocks, launch_over, one_each
 from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
@@ -37,23 +37,19 @@ def block_of(channels: int, target: Target) -> tuple[int, int] | None:
 
 def _plain(conv: Quant8Convolution) -> Launch:
     elem = ELEM[conv.source.dtype]
-    return Launch(
+    return launch_over(
         "conv_2d",
         "conv_2d_quant8",
-        tiles=ceil_div(conv.elements, 64),
-        group_items=64,
-        params=conv.params()
+        one_each(conv.elements),
+        conv.params()
         | {
             "weights": as_stored(conv.weights),
             "channels": fixed_rows(lambda: conv.bias, conv.scaling),
             "input_zero": conv.input_zero,
             "weight_zero": conv.weight_zero,
             "elements": conv.elements,
-            "tile_items": 64,
         },
-        reads=conv.reads,
-        writes=conv.writes,
-        defines=_shared(conv) | {"ELEM": elem, "WEIGHT": elem},
+        _shared(conv) | {"ELEM": elem, "WEIGHT": elem},
     )
 
 
@@ -61,12 +57,12 @@ def _tiled(conv: Quant8Convolution, lanes: int, vectors: int, target: Target) ->
     block = lanes * vectors
     tile_w = TILE_W if conv.pixels >= TILE_W else 1
     blocks, pixel_blocks = ceil_div(conv.out_c, block), ceil_div(conv.pixels, tile_w)
-    tile_items = by_share(blocks * pixel_blocks, target, most=pixel_blocks).tile_items
-    block_tiles = ceil_div(pixel_blocks, tile_items)
+    tiling = by_share(blocks * pixel_blocks, target, most=pixel_blocks)
+    tiles, fields = in_blocks(blocks, pixel_blocks, tiling)
     return Launch(
         "conv_2d",
         "conv_2d_tiled_quant8",
-        tiles=block_tiles * blocks,
+        tiles=tiles,
         group_items=target.group_items,
         params=conv.params()
         | {
@@ -75,9 +71,7 @@ def _tiled(conv: Quant8Convolution, lanes: int, vectors: int, target: Target) ->
             "zeros": zeros_row(conv.in_c, conv.input_zero, conv.source.dtype),
             "pairs": ceil_div(conv.in_c, 2),
             "pixels": conv.pixels,
-            "pixel_blocks": pixel_blocks,
-            "block_tiles": block_tiles,
-            "tile_items": tile_items,
+            **fields,
         },
         reads=conv.reads,
         writes=conv.writes,

@@ -8,7 +8,7 @@ from delegate.ops._checks.windows import Window
 from delegate.ops._convolution.float_constants import zeros
 from delegate.ops._convolution.packing import as_stored
 from delegate.ops._convolution.records import FloatConvolution
-from delegate.ops._launches.tiles import by_work, lanes_of, tile_w_of
+from delegate.ops._launches.tiles import by_work, lanes_of, launch_over, one_each, tile_w_of
 from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
 
@@ -30,20 +30,16 @@ def alternatives(conv: FloatConvolution, target: Target) -> tuple[Alternative, .
 
 
 def _plain(conv: FloatConvolution) -> Launch:
-    return Launch(
+    return launch_over(
         "depthwise_conv_2d_float",
         "depthwise_conv_2d_float",
-        tiles=ceil_div(conv.elements, 64),
-        group_items=64,
-        params=conv.params()
+        one_each(conv.elements),
+        conv.params()
         | {
             "weights": as_stored(conv.by_tap()),
             "depth_multiplier": conv.group_out_c,
             "elements": conv.elements,
-            "tile_items": 64,
         },
-        reads=conv.reads,
-        writes=conv.writes,
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._convolution.packing import as_stored
 from delegate.ops._convolution.records import Quant16Convolution
-from delegate.ops._launches.tiles import by_share, lanes_of
+from delegate.ops._launches.tiles import by_share, lanes_of, launch_over, one_each
 from delegate.ops._launches.wide_sums import TERMS_AN_INT
 from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
@@ -28,21 +28,17 @@ def alternatives(conv: Quant16Convolution, target: Target) -> tuple[Alternative,
 
 
 def _plain(conv: Quant16Convolution) -> Launch:
-    return Launch(
+    return launch_over(
         "depthwise_conv_2d_quant16",
         "depthwise_conv_2d_quant16",
-        tiles=ceil_div(conv.elements, 64),
-        group_items=64,
-        params=conv.params()
+        one_each(conv.elements),
+        conv.params()
         | {
             "weights": as_stored(conv.by_tap()),
             "depth_multiplier": conv.group_out_c,
             "elements": conv.elements,
-            "tile_items": 64,
         },
-        reads=conv.reads,
-        writes=conv.writes,
-        defines=conv.sums.defines,
+        conv.sums.defines,
     )
 
 

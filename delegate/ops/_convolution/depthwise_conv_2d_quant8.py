@@ -7,7 +7,7 @@ from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._convolution.channel_rows import fixed_rows
 from delegate.ops._convolution.packing import as_stored, zeros_row
 from delegate.ops._convolution.records import Quant8Convolution
-from delegate.ops._launches.tiles import by_share, lanes_of
+from delegate.ops._launches.tiles import by_share, lanes_of, launch_over, one_each
 from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
@@ -28,12 +28,11 @@ def alternatives(conv: Quant8Convolution, target: Target) -> tuple[Alternative, 
 
 def _plain(conv: Quant8Convolution) -> Launch:
     elem = ELEM[conv.source.dtype]
-    return Launch(
+    return launch_over(
         "depthwise_conv_2d",
         "depthwise_conv_2d_quant8",
-        tiles=ceil_div(conv.elements, 64),
-        group_items=64,
-        params=conv.params()
+        one_each(conv.elements),
+        conv.params()
         | {
             "weights": as_stored(conv.by_tap()),
             "channels": fixed_rows(lambda: conv.bias, conv.scaling),
@@ -41,11 +40,8 @@ def _plain(conv: Quant8Convolution) -> Launch:
             "input_zero": conv.input_zero,
             "weight_zero": conv.weight_zero,
             "elements": conv.elements,
-            "tile_items": 64,
         },
-        reads=conv.reads,
-        writes=conv.writes,
-        defines={"ELEM": elem, "WEIGHT": elem},
+        {"ELEM": elem, "WEIGHT": elem},
     )
 
 

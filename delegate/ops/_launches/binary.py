@@ -215,7 +215,7 @@ def _rows_to_join(tensor: Tensor, operands: Operands) -> int:
     is_row = own[-1] == 1 and not any(own[:-1])
     if not is_row or other[-2:] != (row, 1) or row >= _SHORT_ROW:
         return 1
-    least, most = -(-_SHORT_ROW // row), min(16 * _SHORT_ROW // row, sizes[-2])
+    least, most = ceil_div(_SHORT_ROW, row), min(16 * _SHORT_ROW // row, sizes[-2])
     return next((n for n in range(least, most + 1) if sizes[-2] % n == 0), 1)
 
 

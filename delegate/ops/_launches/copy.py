@@ -20,6 +20,7 @@ from delegate.ops._checks import quantized
 from delegate.ops._checks.shapes import elements_of, shape_text
 from delegate.ops._launches.tiles import by_elements
 from delegate.ops._launches.types import WIDEST_BYTES, moved_type, type_of_bytes
+from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
 
 ANY = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "bool")
@@ -231,9 +232,9 @@ def _launch(move: Move, target: Target, is_row: bool) -> Launch:
         row = box.sizes[-1] if box.sizes else 1
         part = min(row, tiling.tile_items)
         tile_rows = max(1, tiling.tile_items // row)
-        rows, parts = elements // row, -(-row // part)
+        rows, parts = elements // row, ceil_div(row, part)
         params |= {"rows": rows, "tile_rows": tile_rows, "parts": parts, "part": part}
-        tiles = -(-rows // tile_rows) * parts
+        tiles = ceil_div(rows, tile_rows) * parts
     else:
         params |= {"elements": elements, "tile_items": tiling.tile_items}
     return Launch(

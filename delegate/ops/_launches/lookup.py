@@ -18,6 +18,7 @@ from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._checks.shapes import elements_of, shape_text
 from delegate.ops._launches.tiles import by_elements, launch_over
 from delegate.ops._launches.types import moved_type, type_of_bytes
+from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
 
 # Elements a work-item takes at once: a word of 8-bit values, two of 16-bit ones.
@@ -75,7 +76,7 @@ def lookup(
     if elements < _LANES or moved == "uint2":
         return (plain,)
     return (
-        Alternative(f"vector {_LANES}", (launch("lookup_vector", -(-elements // _LANES)),)),
+        Alternative(f"vector {_LANES}", (launch("lookup_vector", ceil_div(elements, _LANES)),)),
         plain,
     )
 

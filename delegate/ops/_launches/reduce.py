@@ -20,6 +20,7 @@ from delegate.ops._launches.tiles import by_work, lanes_of, launch_over, most_ro
 from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers import fixed_point
 from delegate.ops._numbers.float32 import bits
+from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
 
 _DIMENSIONS = 3  # kept ones and reduced ones that a kernel steps through
@@ -149,7 +150,7 @@ def reduce(
 
     def alternative(kernel: str, lanes: int, items: int, rounds: int) -> Alternative:
         tiling = by_work(items, terms + 16, target, _ROUNDS // rounds)
-        blocks = {"blocks": -(-reduction.kept[-1][0] // lanes)} if kernel == "vector" else {}
+        blocks = {"blocks": ceil_div(reduction.kept[-1][0], lanes)} if kernel == "vector" else {}
         launch = launch_over(
             "reduce",
             f"reduce_{kernel}" if lanes else "reduce",
@@ -164,7 +165,7 @@ def reduce(
         size = reduction.kept[-1][0]
         lanes = lanes_of(size, target)
         if lanes:
-            items = results // size * -(-size // lanes)
+            items = results // size * ceil_div(size, lanes)
             found.append(alternative("vector", lanes, items, rounds))
     elif innermost[1] == 1 and target.group_items == 1 and not is_ordered:
         lanes = lanes_of(innermost[0], target)

@@ -86,6 +86,16 @@ def by_share(items: int, target: Target, least: int = 1, most: int | None = None
     return of_size(items, tile_items if most is None else min(tile_items, most), target)
 
 
+def in_blocks(blocks: int, pixel_blocks: int, tiling: Tiling) -> tuple[int, dict[str, int]]:
+    """Return the tiles if each is of one block of channels, and the fields that kernels read.
+
+    `tiling`: of all blocks of channels times all blocks of pixels.
+    """
+    block_tiles = ceil_div(pixel_blocks, tiling.tile_items)
+    fields = {"pixel_blocks": pixel_blocks, "block_tiles": block_tiles}
+    return blocks * block_tiles, fields | {"tile_items": tiling.tile_items}
+
+
 def launch_over(
     file: str,
     kernel: str,
