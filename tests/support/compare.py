@@ -118,6 +118,24 @@ def assert_exact(
             itself), an element differs, which the message tells, or a kernel wrote past the end
             of a tensor.
     """
+
+    def compare(given: Arrays, got: Arrays, expected: Arrays, where: str) -> None:
+        for output, pair in enumerate(zip(got, expected, strict=True)):
+            assert_same(*pair, f"{where}, output {output}")
+
+    _assert_runs(model, device, compare, seed, inputs, cpu_kernels, options)
+
+
+def _assert_runs(
+    model: bytes | str,
+    device: DeviceInfo,
+    compare: Callable[[Arrays, Arrays, Arrays, str], None],
+    seed: int,
+    inputs: Sequence[Arrays] | None,
+    cpu_kernels: str | None,
+    options: Mapping[str, Any],
+) -> None:
+    """Compare the outputs for each input set: `compare(inputs, ours, the reference's, where)`."""
     # Without measuring: a run is the same each time. What tune may take has tests of its own.
     cpu_kernels = cpu_kernels or oracle(model)
     with guarded() as written:
@@ -127,9 +145,7 @@ def assert_exact(
         assert refusals(delegate) == {}
         assert delegate.device == device
         for number, given in enumerate(inputs or inputs_for(read_model(model), seed)):
-            pairs = zip(invoke(ours, given), invoke(reference, given), strict=True)
-            for output, (got, expected) in enumerate(pairs):
-                assert_same(got, expected, f"input set {number}, output {output}")
+            compare(given, invoke(ours, given), invoke(reference, given), f"input set {number}")
     assert written == []
 
 
@@ -185,18 +201,12 @@ def assert_within(
 
     `bounds`: from a set of inputs, for each element of each output. The rest as `assert_exact`.
     """
-    cpu_kernels = cpu_kernels or oracle(model)
-    with guarded() as written:
-        delegate = OpenCLDelegate(model, device=device.index, **{**_OPTIONS, **options})
-        ours = interpreter(model, delegate, cpu_kernels)
-        reference = interpreter(model, cpu_kernels=cpu_kernels)
-        assert refusals(delegate) == {}
-        assert delegate.device == device
-        for number, given in enumerate(inputs or inputs_for(read_model(model), seed)):
-            triples = zip(invoke(ours, given), invoke(reference, given), bounds(given), strict=True)
-            for output, (got, expected, bound) in enumerate(triples):
-                assert_close(got, expected, bound, f"input set {number}, output {output}")
-    assert written == []
+
+    def compare(given: Arrays, got: Arrays, expected: Arrays, where: str) -> None:
+        for output, row in enumerate(zip(got, expected, bounds(given), strict=True)):
+            assert_close(*row, f"{where}, output {output}")
+
+    _assert_runs(model, device, compare, seed, inputs, cpu_kernels, options)
 
 
 def assert_close(
