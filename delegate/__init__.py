@@ -26,7 +26,7 @@ from delegate.profiles import (
     device_profile_text,
     read_device_profile,
 )
-from delegate.runtime.device import DeviceInfo, list_devices
+from delegate.runtime.device_list import DeviceInfo, list_devices
 from delegate.runtime.executor import LaunchTime
 from delegate.runtime.survey import (
     DeviceLimits,

@@ -19,7 +19,8 @@ from delegate.launch import Alternative, Program, Step, first_that_runs
 from delegate.probe import examine
 from delegate.profiles import DeviceProfile
 from delegate.runtime.bench import DeviceBench
-from delegate.runtime.device import Device, matching
+from delegate.runtime.device import Device
+from delegate.runtime.device_list import matching
 from delegate.runtime.executor import ONE_BY_ONE, Executor
 from delegate.runtime.kernels import Kernels, defines_of, source_of
 from delegate.runtime.transfers import COPIED

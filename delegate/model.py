@@ -23,7 +23,7 @@ from delegate.graph.ir import Graph, Tensor
 from delegate.graph.known import known
 from delegate.graph.partition import Partition, partition_of
 from delegate.profiles import read_device_profile
-from delegate.runtime.device import DeviceInfo
+from delegate.runtime.device_list import DeviceInfo
 from delegate.slots import Pending, Slot, batch_shape
 from delegate.target import Target
 from delegate.tflite.library import installed_rules

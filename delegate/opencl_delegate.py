@@ -17,7 +17,7 @@ from delegate.graph.verdict import Verdict
 from delegate.launch import NodeAlternatives
 from delegate.options import Options
 from delegate.profiles import read_device_profile
-from delegate.runtime.device import DeviceInfo
+from delegate.runtime.device_list import DeviceInfo
 from delegate.runtime.executor import LaunchTime
 from delegate.target import Target
 from delegate.tflite.callbacks import Constants, NativeDelegate, PlannedNode, Shapes

@@ -16,7 +16,8 @@ from functools import lru_cache
 from delegate import cache, child
 from delegate.isa import BY_NAME, tried_on
 from delegate.profiles import DeviceProfile, device_profile_text
-from delegate.runtime.device import DeviceInfo, allowed, identity_with
+from delegate.runtime.device import allowed, identity_with
+from delegate.runtime.device_list import DeviceInfo
 from delegate.runtime.kernels import defines_of, source_of
 from delegate.self_tests import DEVICE, PASSED, advice, device_launch, program_of
 

@@ -23,7 +23,8 @@ from delegate.isa import BY_NAME, COMMAND_BUFFER, LANES16, Feature
 from delegate.launch import Alternative, Constant, Launch, Program, Step
 from delegate.ops._numbers import fixed_point
 from delegate.profiles import DeviceProfile, device_profile_of
-from delegate.runtime.device import Device, DeviceInfo, matching
+from delegate.runtime.device import Device
+from delegate.runtime.device_list import DeviceInfo, matching
 from delegate.runtime.executor import PERSISTENT, RECORDED, Executor
 from delegate.runtime.kernels import Kernels
 

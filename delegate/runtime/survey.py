@@ -17,7 +17,8 @@ from delegate.graph.ir import Tensor
 from delegate.launch import Alternative, Launch, Program, Step
 from delegate.profiles import DeviceProfile
 from delegate.runtime.context import opencl
-from delegate.runtime.device import Device, DeviceInfo
+from delegate.runtime.device import Device
+from delegate.runtime.device_list import DeviceInfo
 from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
 

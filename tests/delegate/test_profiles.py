@@ -25,7 +25,7 @@ from delegate import (
 )
 from delegate.launch import Launch
 from delegate.runtime import kernels
-from delegate.runtime.device import matching
+from delegate.runtime.device_list import matching
 from delegate.target import Target
 from tests.support.compare import assert_exact, interpreter, refusals
 from tests.support.model import chain_model, const, one_op_model, op, t

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which devices there are, in which order, and which one a selector means."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pyopencl as cl
+import pytest
+
+from delegate import DeviceInfo, NoDeviceError, list_devices
+from delegate.runtime.device_list import INSTALL_HINT, matching
+from tests.support.opencl import opencl_error
+from tests.support.process import run_python
+
+# pyopencl's wheel also has a driver folder of its own, which its loader reads on first use.
+LIST = """
+import os, sys
+import pyopencl
+os.environ["PYOPENCL_HOME"] = os.environ["OCL_ICD_VENDORS"]
+from delegate import NoDeviceError, list_devices
+try:
+    print([info.platform for info in list_devices()])
+except NoDeviceError as error:
+    print(error)
+"""
+
+
+class FakeDevice:
+    def __init__(self, name: str, kind: int) -> None:
+        self.name, self.type = f" {name} ", kind
+        self.vendor, self.version, self.driver_version = "Maker", "OpenCL 3.0", "1.0"
+
+
+class FakePlatform:
+    def __init__(self, name: str, *devices: FakeDevice) -> None:
+        self.name, self.version, self.devices = name, f"OpenCL 3.0 {name} 1", devices
+
+    def get_devices(self) -> tuple[FakeDevice, ...]:
+        if not self.devices:
+            code = cl.status_code.DEVICE_NOT_FOUND
+            raise opencl_error(cl.RuntimeError, "clGetDeviceIDs", code)
+        return self.devices
+
+
+GPU, CPU = cl.device_type.GPU, cl.device_type.CPU
+
+
+@pytest.fixture
+def four_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    platforms = [
+        FakePlatform("Slow", FakeDevice("Core", CPU), FakeDevice("Odd", cl.device_type.CUSTOM)),
+        FakePlatform("Empty"),
+        FakePlatform(
+            "Fast",
+            FakeDevice("Alpha GC7000", GPU | cl.device_type.DEFAULT),
+            FakeDevice("Beta GC7000", GPU),
+            FakeDevice("Npu", cl.device_type.ACCELERATOR),
+        ),
+    ]
+    monkeypatch.setattr(cl, "get_platforms", lambda: platforms)
+
+
+def names(devices: tuple[DeviceInfo, ...]) -> list[str]:
+    return [info.name for info in devices]
+
+
+@pytest.mark.usefixtures("four_devices")
+def test_gpus_come_first_then_accelerators_cpus_and_others() -> None:
+    found = list_devices()
+    assert names(found) == ["Alpha GC7000", "Beta GC7000", "Npu", "Core", "Odd"]
+    assert [info.index for info in found] == [0, 1, 2, 3, 4]
+    assert [info.type for info in found] == ["gpu", "gpu", "accelerator", "cpu", "custom"]
+
+
+@pytest.mark.usefixtures("four_devices")
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        (None, [0, 1, 2, 3, 4]),
+        ("", [0, 1, 2, 3, 4]),
+        (1, [1]),
+        ("3", [3]),
+        ("gc7000", [0, 1]),
+        ("BETA", [1]),
+        ("fast beta", [1]),
+        ("beta fast", [1]),
+        ("slow", [3, 4]),
+    ],
+)
+def test_a_selector_is_an_index_or_words(selector: str | int | None, expected: list[int]) -> None:
+    assert [info.index for info in matching(selector)] == expected
+
+
+@pytest.mark.usefixtures("four_devices")
+@pytest.mark.parametrize("selector", [5, "5", -1, "nonesuch", "slow beta", "²"])
+def test_a_selector_that_means_none_is_told_what_there_is(selector: str | int) -> None:
+    with pytest.raises(NoDeviceError) as raised:
+        matching(selector)
+    assert str(raised.value) == (
+        f"no OpenCL device matches '{selector}'; there are 0: Alpha GC7000 (Fast, 1.0); "
+        "1: Beta GC7000 (Fast, 1.0); 2: Npu (Fast, 1.0); 3: Core (Slow, 1.0); 4: Odd (Slow, 1.0)"
+    )
+
+
+def test_platforms_without_devices_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cl, "get_platforms", lambda: [FakePlatform("A"), FakePlatform("B")])
+    with pytest.raises(NoDeviceError, match=r"no OpenCL device: platform A, B has none; install"):
+        list_devices()
+
+
+def test_another_driver_version_is_another_identity(device: DeviceInfo) -> None:
+    assert dataclasses.replace(device, index=99).identity == device.identity
+    assert dataclasses.replace(device, driver="other").identity != device.identity
+    assert dataclasses.replace(device, platform_version="other").identity != device.identity
+    assert dataclasses.replace(device, name="other").identity != device.identity
+
+
+def test_a_device_can_be_found_by_its_own_words(device: DeviceInfo) -> None:
+    assert device in matching(f"{device.name} {device.platform}".lower())
+    assert matching(device.index) == (device,)
+
+
+def test_without_any_driver_the_text_says_what_to_install(tmp_path: Path) -> None:
+    told = run_python(LIST, OCL_ICD_VENDORS=str(tmp_path))
+    assert told == f"no OpenCL platform was found; {INSTALL_HINT}\n"
+
+
+def test_rusticl_without_its_variable_is_explained(tmp_path: Path) -> None:
+    if not any(platform.name == "rusticl" for platform in cl.get_platforms()):
+        pytest.skip("no rusticl here")
+    (tmp_path / "rusticl.icd").write_text("libRusticlOpenCL.so.1\n")
+    told = run_python(LIST, OCL_ICD_VENDORS=str(tmp_path), RUSTICL_ENABLE="")
+    assert told.startswith(
+        "no OpenCL device: platform rusticl has none; "
+        "rusticl shows devices only with RUSTICL_ENABLE=<driver>; install one: "
+    )
