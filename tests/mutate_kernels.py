@@ -149,7 +149,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--seed", type=int, default=0, metavar="S", help="which faults")
     add("--files", default="", metavar="REGEX", help="only in kernel files with such a name")
     add("--suite", action="store_true", help="run the conformance suite, not the op's tests")
-    add("--device", default="pocl", metavar="WORDS", help="of the OpenCL device's name")
+    add(
+        "--device",
+        default="",
+        metavar="WORDS",
+        help="of the OpenCL device's name (default: each one found; with --suite pocl)",
+    )
     add("--jobs", type=int, default=2, metavar="J", help="faults at a time")
     return parser
 
@@ -171,7 +176,8 @@ def _tests(given: argparse.Namespace, scratch: Path) -> Judge:
 
 def _suite(given: argparse.Namespace) -> Judge:
     """Ask the delegate which kernel files each case's alternatives launch on this device."""
-    engine = Engine(given.device, tune="off")
+    device = given.device or "pocl"
+    engine = Engine(device, tune="off")
     target = engine.target(installed_rules())
     users: dict[str, list[str]] = defaultdict(list)
     for case in all_cases():
@@ -186,7 +192,7 @@ def _suite(given: argparse.Namespace) -> Judge:
             files |= {launch.file for each in alternatives for launch in each.launches}
         for file in files:
             users[file].append(case.name)
-    return Judge(users, partial(_suite_command, given.device), SUITE_CASES, False, given.seed)
+    return Judge(users, partial(_suite_command, device), SUITE_CASES, False, given.seed)
 
 
 def _suite_command(device: str, names: Sequence[str]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from delegate.runtime.kernels import Kernels
 from tests.support.cases import RUN
 from tests.support.deal import dealt
 from tests.support.opencl import hold_context
@@ -21,10 +22,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(autouse=True)
-def _one_context(request: pytest.FixtureRequest) -> None:
+def _one_context(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     # tests/delegate/ tests that contexts are opened and closed.
     if "device" in request.fixturenames:
         hold_context(request.getfixturevalue("device"))
+        # For a binary PoCL compiles a program once more, which takes 0.3 s.
+        monkeypatch.setattr(Kernels, "_keep", lambda *program: None)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

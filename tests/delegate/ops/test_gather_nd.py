@@ -103,7 +103,8 @@ def test_only_the_look_up_is_delegated(device: DeviceInfo, index: str) -> None:
     # The limits hold for indices that TFLite computes, too.
     nodes = looked_up(index, 4)[:1]
     place = nodes[0].outputs[0]
-    nodes.append(op("GATHER", [like((1, 15, 4)), place], [like((1, 1, 7, 4))], {"axis": 1}))
+    # Three rows that are looked up in by the same indices.
+    nodes.append(op("GATHER", [like((3, 15, 4)), place], [like((3, 1, 7, 4))], {"axis": 1}))
     assert_exact_way(chain_model(nodes), device)
 
 
