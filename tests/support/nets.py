@@ -73,8 +73,11 @@ def conv_pool(has_open_batch: bool = False) -> Graph:
 def delegate_for(
     model: bytes | str, device: DeviceInfo, exclude_ops: Sequence[str] = LEFT, **options: Any
 ) -> OpenCLDelegate:
-    """Return a delegate on this device that leaves LEFT to the CPU, and no other node."""
-    options = {"min_nodes_per_partition": 1, **options}
+    """Return a delegate on this device that leaves LEFT to the CPU, and no other node.
+
+    It measures nothing unless it is told to: a test that needs it says so.
+    """
+    options = {"min_nodes_per_partition": 1, "tune": "off", **options}
     return OpenCLDelegate(model, device.index, exclude_ops, **options)
 
 

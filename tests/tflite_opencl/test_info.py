@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ from delegate import DeviceInfo, NoDeviceError, list_devices, read_device_profil
 from tests.support.boards import BOARDS
 from tflite_opencl import drivers
 from tflite_opencl.__main__ import main
+from tflite_opencl.board import read_board
 
 
 @pytest.mark.parametrize("name", BOARDS)
@@ -30,6 +33,24 @@ def test_a_recorded_board(name: str, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert facts["next_steps"]
 
 
+@cache
+def platforms_and_devices() -> tuple[Any, ...]:
+    """Return what the children answer for this machine, whatever device is meant."""
+    board = read_board()
+    icds = {icd.path: drivers.ask_icd(icd.path) for icd in board.icds}
+    return icds, drivers.ask_platforms(), drivers.ask_devices()
+
+
+@pytest.fixture
+def asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the command ask for no more than its device: the other answers are kept."""
+    icds, platforms, devices = platforms_and_devices()
+    monkeypatch.setattr(drivers, "ask_icd", icds.__getitem__)
+    monkeypatch.setattr(drivers, "ask_platforms", lambda: platforms)
+    monkeypatch.setattr(drivers, "ask_devices", lambda: devices)
+
+
+@pytest.mark.usefixtures("asked_once")
 def test_this_machine(device: DeviceInfo, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", "--json", "--device", str(device.index)]) == 0
     facts = json.loads(capsys.readouterr().out)
@@ -51,6 +72,7 @@ def test_this_machine(device: DeviceInfo, capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.device
+@pytest.mark.usefixtures("asked_once")
 def test_a_profile_of_a_real_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     try:
         device, *_ = list_devices()
