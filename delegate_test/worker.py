@@ -46,8 +46,7 @@ def main() -> int:
             return 0
         runtime = f"{subject.runtime.name} {subject.runtime.version}"
         _say(answer, event="ready", device=device, runtime=runtime)
-        wanted = {item["name"] for item in request["items"]}
-        known = {case.name: case for case in all_cases() if case.name in wanted}
+        known = _known({item["name"] for item in request["items"] if item["model"] is None})
         gc.freeze()  # what is there now stays: collecting after each case then takes no time
         worker = _Worker(answer, subject, request["tolerance"], request["alternatives"])
         for item in request["items"]:
@@ -100,6 +99,16 @@ class _Worker:
         self._say(event="delegate")
         if self._held is None:
             self._held = self._subject.hold()
+
+
+def _known(names: set[str]) -> dict[str, Case]:
+    """Return the cases of these names that there are; nothing is listed after the last of them."""
+    known: dict[str, Case] = {}
+    cases = all_cases()
+    while len(known) < len(names) and (case := next(cases, None)) is not None:
+        if case.name in names:
+            known[case.name] = case
+    return known
 
 
 def _inputs(item: dict[str, Any]) -> list[Arrays] | None:

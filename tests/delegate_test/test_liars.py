@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from delegate import DeviceInfo
-from delegate_test.cases import all_cases
 from delegate_test.outcome import Result
-from delegate_test.runner import Workers
-from delegate_test.selection import item_of
+from tests.support.suite import run_cases
 
 ADD = "add/int8/1x7x5x3"
 CONV = "conv_2d/int8/in7x5x3-k3x3-out8-same"
@@ -27,18 +25,14 @@ def behaviour(check: str, model: str = "conv", kind: str = "int8") -> str:
 def run(
     liar: str,
     names: list[str],
-    timeout: float = 60,
     alternatives: bool = False,
+    repeat: bool = False,
+    limits: dict[str, float] | None = None,
     **options: str,
 ) -> dict[str, Result]:
-    """Return the results of these cases by name."""
-    known = {case.name: case for case in all_cases()}
+    """Return the results of these cases by name, as `run_cases` does."""
     spec = f"python:tests.support.liars:{liar}"
-    workers = Workers(spec, options, None, None, 0, timeout, alternatives=alternatives)
-    results: dict[str, Result] = {}
-    items = [item_of(known[name], None) for name in names]
-    workers.run(items, 1, lambda result: results.update({result.name: result}))
-    return results
+    return run_cases(spec, names, options, None, alternatives, repeat, limits)
 
 
 def test_the_honest_one_passes() -> None:
@@ -79,32 +73,31 @@ def test_a_fault_is_named(liar: str, wrong: str, words: str, right: list[str]) -
 
 
 def test_a_wrong_zero_point_is_off_everywhere() -> None:
-    result = run("zero_point", [CONV])[CONV]
+    # The case is run again, and fails again.
+    result = run("zero_point", [CONV], repeat=True)[CONV]
     assert result.result == "Fail"
     # Where adding wraps around, elements are off by less 256.
     assert result.quanta in (3, 253)
     assert "280 of 280 elements differ" in result.detail
 
 
-def test_a_crash_costs_one_case() -> None:
-    results = run("crash", [CONV, ADD, behaviour("twice"), "pad/int8/in6x5-by12_03"])
+def test_a_crash_costs_one_case_and_its_last_words_are_kept() -> None:
+    names = [CONV, ADD, behaviour("twice"), "pad/int8/in6x5-by12_03"]
+    results = run("crash", names, repeat=True)
+    assert "the driver's last words" in results[ADD].stderr
     assert results.pop(ADD).detail == "the process died (SIGSEGV)"
     assert {result.result for result in results.values()} == {"Pass"}
     assert len(results) == 3
 
 
-def test_the_drivers_last_words_are_kept() -> None:
-    assert "the driver's last words" in run("crash", [ADD])[ADD].stderr
-
-
 def test_a_hang_costs_one_case() -> None:
-    results = run("hang", [CONV, ADD, behaviour("twice")], timeout=4)
+    results = run("hang", [CONV, ADD, behaviour("twice")], limits={ADD: 2})
     assert results[ADD].result == "Timeout"
     assert results[CONV].result == results[behaviour("twice")].result == "Pass"
 
 
 def test_what_passes_when_repeated_is_a_flake(tmp_path: Path) -> None:
-    result = run("flaky", [CONV], mark=str(tmp_path / "mark"))[CONV]
+    result = run("flaky", [CONV], repeat=True, mark=str(tmp_path / "mark"))[CONV]
     assert result.result == "Flake"
     assert result.detail.startswith("Fail at first, then Pass: ")
 
@@ -127,12 +120,8 @@ def test_a_fault_in_one_alternative_is_found_where_each_is_run(device: DeviceInf
 
 @pytest.mark.device
 def test_a_result_tells_the_alternatives_that_ran(device: DeviceInfo) -> None:
-    known = {case.name: case for case in all_cases()}
     names = [CONV, behaviour("twice")]
-    results: dict[str, Result] = {}
-    workers = Workers("opencl", {}, str(device.index), None, 0, 60, alternatives=True)
-    items = [item_of(known[name], None) for name in names]
-    workers.run(items, 1, lambda result: results.update({result.name: result}))
+    results = run_cases("opencl", names, {}, str(device.index), alternatives=True)
     assert {name: result.result for name, result in results.items()} == dict.fromkeys(names, "Pass")
     for result in results.values():
         assert re.match("alternatives: .+; plain$", result.detail)

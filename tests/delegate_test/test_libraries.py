@@ -10,11 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from delegate_test.cases import all_cases
 from delegate_test.outcome import Result
 from delegate_test.process import CannotRun
-from delegate_test.runner import Workers
-from delegate_test.selection import item_of
+from tests.support.suite import run_cases
 
 SOURCE = Path(__file__).resolve().parents[1] / "support" / "liar.c"
 ADD = "add/float32/1x7x5x3"
@@ -39,13 +37,11 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
     return compiled
 
 
-def run(library: Path, names: list[str], timeout: float = 60, **options: str) -> dict[str, Result]:
-    known = {case.name: case for case in all_cases()}
-    workers = Workers(str(library), options, None, None, 0, timeout)
-    results: dict[str, Result] = {}
-    items = [item_of(known[name], None) for name in names]
-    workers.run(items, 1, lambda result: results.update({result.name: result}))
-    return results
+def run(
+    library: Path, names: list[str], limits: dict[str, float] | None = None, **options: str
+) -> dict[str, Result]:
+    """Return the results of these cases by name, each run once."""
+    return run_cases(str(library), names, options, limits=limits)
 
 
 def test_the_honest_one_passes(build: Build) -> None:
@@ -86,7 +82,7 @@ def test_stale_pointers_are_found(build: Build) -> None:
 
 
 def test_a_hang_ends(build: Build) -> None:
-    found = run(build("HANG"), [ADD, "relu/float32/in3"], timeout=3)
+    found = run(build("HANG"), [ADD, "relu/float32/in3"], limits={ADD: 3})
     assert found[ADD].result == "Timeout"
     assert found["relu/float32/in3"].result == "NotDelegated"
 

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The conformance suite as its own tests run it: a few cases in one worker process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+
+from delegate_test.build import Case
+from delegate_test.cases import all_cases
+from delegate_test.outcome import Result
+from delegate_test.runner import Workers
+from delegate_test.selection import item_of
+
+SECONDS = 60.0  # a case
+
+
+@cache
+def _cases() -> dict[str, Case]:
+    return {case.name: case for case in all_cases()}
+
+
+def run_cases(
+    delegate: str,
+    names: Sequence[str],
+    options: Mapping[str, str],
+    device: str | None = None,
+    alternatives: bool = False,
+    repeat: bool = False,
+    limits: Mapping[str, float] | None = None,
+) -> dict[str, Result]:
+    """Return the results of these cases by name.
+
+    `repeat`: run those again that fail. `limits`: the seconds of cases that have others than
+    SECONDS.
+    """
+    results: dict[str, Result] = {}
+
+    def add(result: Result) -> None:
+        results[result.name] = result
+
+    workers = Workers(delegate, dict(options), device, None, 0, SECONDS, alternatives=alternatives)
+    items = [item_of(_cases()[name], None) for name in names]
+    limits = limits or {}
+    items = [
+        replace(item, patience=limits[item.name] / SECONDS) if item.name in limits else item
+        for item in items
+    ]
+    workers.run(items, 1, add, repeat)
+    return results
