@@ -75,7 +75,7 @@ def test_a_child_that_hangs_is_ended_with_all_it_started(asked: Path, tmp_path: 
         "answer(str(started.pid)); time.sleep(600)"
     )
     begun = time.monotonic()
-    answers = run(asked, code, seconds=2)
+    answers = run(asked, code, seconds=5)
     assert time.monotonic() - begun < SECONDS
     assert (answers.code, answers.signal) == (None, None)
     (pid,) = map(int, answers.texts)
