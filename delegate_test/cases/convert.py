@@ -31,6 +31,8 @@ def cases() -> Iterator[Case]:
     for source, result in itertools.product(_CASTS, repeat=2):
         if source != result:
             yield case("cast", source, f"to_{result}-in2x37", _cast, source, result)
+    detail = "to_int64-in2x37-large"
+    yield case("cast", "float32", detail, _cast, "float32", "int64", (-(2.0**60), 2.0**60))
 
 
 def _kind(dtype: str) -> str:
@@ -55,14 +57,14 @@ def _quantize(op: str, shape: tuple[int, ...], dtype: str) -> Graph:
     return one(op, pair[:1], pair[1:], {}, version)
 
 
-def _cast(source: str, result: str) -> Graph:
+def _cast(source: str, result: str, limits: tuple[float, float] = (0.0, 100.0)) -> Graph:
     # Beyond a type's range C says nothing of what a float becomes.
-    limits = (0.0, 100.0) if source == "float32" else None
+    allowed = limits if source == "float32" else None
     options = {"in_data_type": source, "out_data_type": result}
     version = 1 if {source, result} <= {"float32", "int32", "int64", "uint8", "bool"} else 4
     return one(
         "CAST",
-        [tensor((2, 37), source, limits=limits)],
+        [tensor((2, 37), source, limits=allowed)],
         [tensor((2, 37), result)],
         options,
         version,

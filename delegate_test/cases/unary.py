@@ -8,7 +8,19 @@ from collections.abc import Iterator
 from typing import Any
 
 from delegate import Graph
-from delegate_test.build import USUAL, Case, case, constant, dtype_of, one, seeded, sizes, tensor
+from delegate_test.build import (
+    USUAL,
+    Case,
+    case,
+    constant,
+    dtype_of,
+    graph,
+    node,
+    one,
+    seeded,
+    sizes,
+    tensor,
+)
 
 _SHAPES: tuple[tuple[int, ...], ...] = ((), (1,), (3,), (63,), (65,), (2, 3, 5, 7), (1, 17, 16, 4))
 _QUANT = ("uint8", "int8")
@@ -78,6 +90,7 @@ def cases() -> Iterator[Case]:
             if op == "GELU":
                 options = {"approximate": True}
                 yield case("gelu", kind, "in2x65-approximate", _graph, op, kind, (2, 65), **options)
+    yield case("round", "float32", "in257-halves", _halves)
     for kind in (*_QUANT, "float32"):
         for shape, slopes in (
             ((1, 7, 5, 3), (1, 1, 3)),
@@ -147,3 +160,9 @@ def _prelu(kind: str, shape: tuple[int, ...], slopes: tuple[int, ...]) -> Graph:
     data = rng.integers(*limits, slopes, endpoint=True).astype(dtype)
     alpha = constant(data, 0.01, 120 if dtype == "uint8" else 3)
     return one("PRELU", [tensor(shape, dtype, *inside), alpha], [tensor(shape, dtype, *outside)])
+
+
+def _halves() -> Graph:
+    """Return ROUND behind DEQUANTIZE: whole numbers and the ties between them."""
+    stored, plain, rounded = tensor((257,), "uint8", 0.5, 128), tensor((257,)), tensor((257,))
+    return graph([node("DEQUANTIZE", [stored], [plain]), node("ROUND", [plain], [rounded])])
