@@ -21,8 +21,9 @@ from benchmarks.results import Layers, Report, load, save
 from benchmarks.setup import MODELS, POCL, V1, Setup, machine
 from delegate import DelegateError
 from tflite_opencl.common.environment import prepare_environment
+from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.common.fetch import fetched
-from tflite_opencl.common.runtime import RuntimeMissing, find_runtime
+from tflite_opencl.common.runtime import find_runtime
 
 _DOCS = Path(__file__).resolve().parents[1] / "docs"
 
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         reports = [load(path) for path in options.read] if options.read else [_measured(options)]
         _write(reports, options)
-    except (DelegateError, OSError, RuntimeMissing, Skipped, ValueError) as error:
+    except (DelegateError, OneLineError, OSError, Skipped, ValueError) as error:
         print(f"ERROR: {error}", file=sys.stderr)
         return 1
     return _verdict(reports, options.check)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The user's cache folder: files that can be lost, read and written whole.
 
-A folder that cannot be written costs time, never the result.
+A folder that cannot be written costs time, never the result. What drivers run is kept here, so only
+what this user alone can have written is used.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import hashlib
 import logging
 import os
+import stat
 import tempfile
 from pathlib import Path
 
@@ -34,11 +36,15 @@ def write_cached(name: str, content: bytes) -> Path:
     """Write a file of the cache, so that a reader sees the old file or the new one, never a part.
 
     Raises:
-        CacheError: the folder is read-only, the disk is full, or the like.
+        CacheError: the folder is read-only, the disk is full, others may write to it, or the like.
     """
     path = cache_folder() / name
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        for folder in _folders(name):
+            if not folder.is_dir():
+                folder.parent.mkdir(parents=True, exist_ok=True)
+                folder.mkdir(mode=0o700, exist_ok=True)
+            _check_owner(folder, folder.stat())
         handle, part = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:
             with os.fdopen(handle, "wb") as file:
@@ -57,23 +63,60 @@ def write_cached(name: str, content: bytes) -> Path:
 
 
 def load(name: str) -> bytes | None:
-    """Return what `store` put under this name; None if it is not there or damaged."""
+    """Return what `store` put under this name; None if it is not there, damaged or not ours."""
     try:
-        content = (cache_folder() / name).read_bytes()
+        for folder in _folders(name):
+            _check_owner(folder, folder.stat())
+        with open(cache_folder() / name, "rb") as file:
+            _check_owner(cache_folder() / name, os.fstat(file.fileno()))
+            content = file.read()
     except OSError:
         return None
+    except CacheError as error:
+        _say(error)
+        return None
     payload = content[_DIGEST_BYTES:]
-    return payload if hashlib.sha256(payload).digest() == content[:_DIGEST_BYTES] else None
+    return payload if _digest(name, payload) == content[:_DIGEST_BYTES] else None
 
 
 def store(name: str, payload: bytes) -> bool:
-    """Keep bytes under a name with their checksum; False, and one warning, where that fails."""
+    """Keep bytes under a name with their checksum; False, and one warning, where that fails.
+
+    `name` holds a digest of all that the bytes were made for. The checksum covers the name, so that
+    an entry under another's name is not loaded.
+    """
     try:
-        write_cached(name, hashlib.sha256(payload).digest() + payload)
+        write_cached(name, _digest(name, payload) + payload)
     except CacheError as error:
-        folder = str(cache_folder())
-        if folder not in _said:
-            _said.add(folder)
-            _log.warning("each start takes longer without the cache: %s", error)
+        _say(error)
         return False
     return True
+
+
+def _digest(name: str, payload: bytes) -> bytes:
+    return hashlib.sha256(name.encode() + b"\0" + payload).digest()
+
+
+def _folders(name: str) -> list[Path]:
+    """Return the cache folder and the folders in it on the way to a file, from the top down."""
+    inside = Path(name).parents  # the last is "."
+    return [cache_folder() / folder for folder in reversed(inside)]
+
+
+def _check_owner(path: Path, status: os.stat_result) -> None:
+    """Return if only this user can have written a file or folder, else raise CacheError."""
+    if status.st_uid != os.geteuid():
+        why = "it belongs to another user"
+    elif status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        why = f"other users may write to it; chmod go-w {path} ends that"
+    else:
+        return
+    raise CacheError(f"{path} is not used: {why} ({ENVIRONMENT_VARIABLE} can name another folder)")
+
+
+def _say(error: CacheError) -> None:
+    """Warn once a cache folder."""
+    folder = str(cache_folder())
+    if folder not in _said:
+        _said.add(folder)
+        _log.warning("each start takes longer without the cache: %s", error)

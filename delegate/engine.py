@@ -23,7 +23,7 @@ from delegate.runtime.device import Device
 from delegate.runtime.device_list import matching
 from delegate.runtime.executor import ONE_BY_ONE, Executor
 from delegate.runtime.kernels import Kernels, defines_of, source_of
-from delegate.runtime.transfers import COPIED
+from delegate.runtime.transfers import COPIED, TRANSFERS
 from delegate.target import Rules, Target
 from delegate.tune import Tuner
 
@@ -80,7 +80,9 @@ class Engine:
         )
         self._is_free = alternative is None
         self._transfer = (
-            self._tuner.remembered("transfer", lambda: self._tuner.fastest(self._bench.transfers()))
+            self._tuner.remembered(
+                "transfer", lambda: self._tuner.fastest(self._bench.transfers()), TRANSFERS
+            )
             or COPIED
         )
         self._forms = Forms(self._tuner, profiling)

@@ -57,12 +57,13 @@ class Forms:
         first = next(iter(choices))
         name = first
         if len(choices) > 1:
-            name = self._tuner.remembered(self._signature(programs, batch), measure) or first
+            signature = self._signature(programs, batch)
+            name = self._tuner.remembered(signature, measure, choices) or first
         chosen = made.pop(name, None)
         for other in made.values():
             other.close()
         if chosen is None:
-            program, form = choices.get(name, choices[first])
+            program, form = choices[name]
             chosen = make(program, form, batch)
             chosen.repeat(1)  # run once now: a driver's first run is slow
         return chosen

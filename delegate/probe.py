@@ -41,9 +41,9 @@ def examine(info: DeviceInfo, profile: DeviceProfile | None = None) -> Proof:
     """
     isas = allowed(tried_on(info.type), profile)
     name = _entry(info, isas, profile)
-    known = cache.load(name)
+    known = _known(name, isas)
     if known is not None:
-        return Proof(None, frozenset(known.decode().split()))
+        return Proof(None, known)
     waiting, proven = [DEVICE, *isas], set()
     while waiting:
         # A child that dies was at the first that has no answer; the others get a new one.
@@ -58,6 +58,13 @@ def examine(info: DeviceInfo, profile: DeviceProfile | None = None) -> Proof:
         waiting = without[1:]
     cache.store(name, " ".join(sorted(proven)).encode())
     return Proof(None, frozenset(proven))
+
+
+def _known(name: str, isas: Sequence[str]) -> frozenset[str] | None:
+    """Return what was proven of these before; None: nothing is kept, or what is kept is foreign."""
+    content = cache.load(name)
+    proven = None if content is None else frozenset(content.decode(errors="replace").split())
+    return proven if proven is not None and proven <= {*isas} else None
 
 
 def _entry(info: DeviceInfo, isas: Sequence[str], profile: DeviceProfile | None) -> str:

@@ -11,7 +11,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from delegate import cache
@@ -83,18 +83,24 @@ class Tuner:
             known = self.remembered(
                 f"{self.signature(alternatives)}x{batch}",
                 lambda: self._measure(node, alternatives, batch),
+                [each.name for each in alternatives],
             )
             alternatives = sorted(alternatives, key=lambda each: each.name != known)
         return first_that_runs(alternatives, self._bench.check)
 
-    def remembered(self, signature: str, measure: Callable[[], str | None]) -> str | None:
+    def remembered(
+        self, signature: str, measure: Callable[[], str | None], names: Collection[str]
+    ) -> str | None:
         """Return the name kept for a signature, else what `measure` finds, else None.
 
-        It is not asked to measure in mode "off", nor when the seconds for it are used up.
+        It is not asked to measure in mode "off", nor when the seconds for it are used up. `names`:
+        those to choose from; another one that was kept does not count.
         """
         if self._mode == "off":
             return None
         known = self._known().get(signature)
+        if known is not None and known not in names:
+            known = None
         if known is None and self._seconds_left > 0:
             begin = time.perf_counter()
             known = measure()
@@ -140,8 +146,7 @@ class Tuner:
 
     def _known(self) -> dict[str, str]:
         if self._chosen is None:
-            content = cache.load(self._name)
-            self._chosen = {} if content is None else json.loads(content)
+            self._chosen = _names(cache.load(self._name))
         return self._chosen
 
     def _measure(self, node: Node, alternatives: Sequence[Alternative], batch: int) -> str | None:
@@ -176,6 +181,17 @@ class Tuner:
             else:
                 truthful.append(each)
         return truthful
+
+
+def _names(content: bytes | None) -> dict[str, str]:
+    """Return what `save` kept; nothing where the content is foreign."""
+    try:
+        known = json.loads(content or b"{}")
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(known, dict) or not all(isinstance(name, str) for name in known.values()):
+        return {}
+    return known
 
 
 def _size(value: Tensor | Constant) -> object:

@@ -41,7 +41,8 @@ class Model:
 def find_model(name: str | None, labels: str | None, progress: Progress) -> Model:
     """Return the model and its labels; building the default may take a while.
 
-    Raises: DefaultModelError: the embedded default is meant and cannot be had.
+    Raises: DefaultModelError: the embedded default is meant and cannot be had. FetchError: an
+        official file in the cache is damaged.
     """
     if name is None and not os.path.exists(DEFAULT_MODEL):
         source = default_model(progress)
@@ -52,7 +53,7 @@ def find_model(name: str | None, labels: str | None, progress: Progress) -> Mode
     own_labels = DEFAULT_LABELS
     if not os.path.exists(path) and (official := fetched(path)) is not None:
         path = str(official)
-        if not os.path.exists(own_labels):
+        if labels is None and not os.path.exists(own_labels):
             own_labels = str(fetched(LABELS_NAME) or own_labels)
     return Model(path, path, labels or own_labels)
 

@@ -67,7 +67,7 @@ class Kernels:
         self._keeping = f"devices/{identity}-keeping"
         known = disk_cache.load(self._keeping)
         # Whether the driver itself keeps what it compiled; None: no binary has taken long yet.
-        self._driver_keeps = None if known is None else known == b"yes"
+        self._driver_keeps = {b"yes": True, b"no": False}.get(known or b"")
         self._seconds_left = _ASKING_SECONDS
 
     @property

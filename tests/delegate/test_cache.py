@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,77 @@ def test_a_wrong_length_is_noticed(folder: Path, length: int) -> None:
     cache.store("x", b"abc")
     (folder / "x").write_bytes(((folder / "x").read_bytes() + b"?")[:length])
     assert cache.load("x") is None
+
+
+def test_an_entry_under_another_s_name_is_not_loaded(folder: Path) -> None:
+    for name in ("programs/one.bin", "programs/two.bin"):
+        cache.store(name, name.encode())
+    shutil.copy(folder / "programs/one.bin", folder / "programs/two.bin")
+    assert cache.load("programs/one.bin") == b"programs/one.bin"
+    assert cache.load("programs/two.bin") is None
+
+
+def test_only_the_user_enters_the_folder(folder: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        cache.store("programs/x", b"abc")
+    finally:
+        os.umask(before)
+    for path, mode in (
+        (folder, 0o700),
+        (folder / "programs", 0o700),
+        (folder / "programs/x", 0o600),
+    ):
+        assert path.stat().st_mode & 0o777 == mode
+
+
+@pytest.mark.parametrize("writable", [".", "programs", "programs/x"])
+@pytest.mark.parametrize("bit", [0o020, 0o002], ids=["group", "others"])
+def test_what_others_may_write_is_not_used_and_said_once(
+    folder: Path, caplog: pytest.LogCaptureFixture, writable: str, bit: int
+) -> None:
+    cache.store("programs/x", b"abc")
+    path = folder / writable
+    path.chmod(path.stat().st_mode | bit)
+    with caplog.at_level(logging.WARNING, "delegate"):
+        assert cache.load("programs/x") is None
+        assert cache.load("programs/x") is None
+        is_folder = writable != "programs/x"
+        assert cache.store("programs/y", b"abc") is not is_folder
+    (message,) = caplog.messages
+    assert message == (
+        f"each start takes longer without the cache: {path} is not used: other users may write to "
+        f"it; chmod go-w {path} ends that (TFLITE_OPENCL_CACHE can name another folder)"
+    )
+
+
+def test_what_another_user_owns_is_not_used_and_said_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache.store("x", b"abc")
+    owner = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    with caplog.at_level(logging.WARNING, "delegate"):
+        assert cache.load("x") is None
+        assert not cache.store("x", b"other")
+    (message,) = caplog.messages
+    assert f"{folder} is not used: it belongs to another user" in message
+    with pytest.raises(CacheError, match="it belongs to another user"):
+        cache.write_cached("model.tflite", b"abc")
+    monkeypatch.undo()
+    assert (folder / "x").read_bytes()[-3:] == b"abc"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a file away")
+def test_an_entry_of_another_user_is_not_used(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache.store("x", b"abc")
+    os.chown(folder / "x", 65534, 65534)
+    with caplog.at_level(logging.WARNING, "delegate"):
+        assert cache.load("x") is None
+    (message,) = caplog.messages
+    assert f"{folder}/x is not used: it belongs to another user" in message
 
 
 def test_what_is_no_file_is_not_loaded(folder: Path) -> None:

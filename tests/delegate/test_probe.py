@@ -137,6 +137,21 @@ def test_a_device_that_passed_is_remembered_until_its_driver_changes(
 
 
 @pytest.mark.usefixtures("_empty_cache")
+@pytest.mark.parametrize("content", [b"\xff", b"a no_such_feature", b'{"a": 1}'])
+def test_a_proof_of_foreign_content_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes
+) -> None:
+    monkeypatch.setattr(probe, "tried_on", lambda device_type: ["a"])
+    monkeypatch.setattr(probe, "BY_NAME", {"a": BY_NAME["nearest"]})
+    child_that(monkeypatch, tmp_path, f"print('{GOOD}\\nanswer: a passed')")
+    proof = Proof(None, frozenset({"a"}))
+    assert examine(info()) == proof
+    (path,) = cache.cache_folder().rglob("devices/*")
+    assert cache.store(f"devices/{path.name}", content)
+    assert examine(info()) == proof
+
+
+@pytest.mark.usefixtures("_empty_cache")
 def test_instructions_are_proven_one_by_one_and_a_crash_costs_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

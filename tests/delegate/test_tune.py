@@ -165,15 +165,51 @@ def test_a_damaged_file_is_measured_anew() -> None:
     assert fake.measured != []
 
 
+FOREIGN = {
+    "no JSON": b"fast",
+    "no text": b"\xff\xfe",
+    "empty": b"",
+    "a list": b"[1]",
+    "a number": b"7",
+    "other values": b'{"transfer": 7}',
+    "deep": b"[" * 100_000,
+    "a huge number": b"9" * 10_000,
+}
+
+
+@pytest.mark.parametrize("content", FOREIGN.values(), ids=FOREIGN)
+def test_a_foreign_file_is_measured_anew(content: bytes) -> None:
+    first = tuner(bench())
+    first.choose(NODE, ALL)
+    first.save()
+    (path,) = cache.cache_folder().rglob("tune/*")
+    assert cache.store(f"tune/{path.name}", content)
+    fake = bench()
+    later = tuner(fake)
+    assert later.choose(NODE, ALL) is FAST
+    assert fake.measured != []
+    later.save()
+    fake = bench()
+    assert tuner(fake).choose(NODE, ALL) is FAST
+    assert fake.measured == []
+
+
+def test_a_name_that_is_none_of_the_choices_is_measured_anew() -> None:
+    first = tuner(bench())
+    first.remembered("transfer", lambda: "thrown", ["thrown"])
+    first.save()
+    assert tuner(bench()).remembered("transfer", lambda: "mapped", ["mapped"]) == "mapped"
+
+
 def test_two_processes_keep_each_other_s_findings() -> None:
     one, two = tuner(bench()), tuner(bench())
-    one.remembered("first", lambda: "x")
-    two.remembered("second", lambda: "y")
+    one.remembered("first", lambda: "x", "xy")
+    two.remembered("second", lambda: "y", "xy")
     one.save()
     two.save()
     fresh = tuner(bench())
-    assert fresh.remembered("first", lambda: None) == "x"
-    assert fresh.remembered("second", lambda: None) == "y"
+    assert fresh.remembered("first", lambda: None, "xy") == "x"
+    assert fresh.remembered("second", lambda: None, "xy") == "y"
 
 
 def test_a_wrong_mode_is_refused() -> None:

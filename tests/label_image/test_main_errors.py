@@ -19,6 +19,7 @@ from tests.support.command import (
     GPU_LINES,
     Run,
     absolute,
+    pooling_model,
     replace_input,
     run_process,
 )
@@ -146,6 +147,17 @@ def test_a_fetched_model_is_meant_by_its_name(
     ran = run("-m", "mobilenet_v1_1.0_224_quant", *FILES[2:])
     assert ran.lines[0] == f"INFO: Loaded model {files / 'model.tflite'}"
     assert ran.lines[1:] == CPU_LINES[1:]
+
+
+def test_a_damaged_official_model_is_an_error(
+    files: Path, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TFLITE_OPENCL_CACHE", str(tmp_path))
+    (tmp_path / "mobilenet_v1_1.0_224_quant.tflite").write_bytes(pooling_model(t((1, 4, 4, 3))))
+    ran = run("-m", "mobilenet_v1_1.0_224_quant", *FILES[2:])
+    assert ran.code == 255
+    (line,) = ran.lines
+    assert line.startswith(f"ERROR: {tmp_path}/mobilenet_v1_1.0_224_quant.tflite is damaged")
 
 
 def test_fetching_an_unknown_name_lists_the_known(run: Run) -> None:

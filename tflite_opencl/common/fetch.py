@@ -45,36 +45,51 @@ class OfficialFile:
     url: str  # of the archive, .tgz or .zip
     member: str  # the wanted file's name in it, without folders
     file_name: str  # what it is called in the cache
+    file_sha256: tuple[str, ...]  # pinned; after the archive's file, known copies of other origin
     archive_sha256: str | None = None  # pinned; None: only the file is
-    file_sha256: str | None = None  # pinned; None: only the archive is
 
 
 _SERVER = "https://storage.googleapis.com/download.tensorflow.org/models"
-# Source of the archives' checksums: TensorFlow's own build files, tensorflow/workspace2.bzl.
+# Source of the archives' checksums: TensorFlow's own build files, tensorflow/workspace2.bzl. The
+# second checksum of each file is that of the copy in google-coral/test_data.
 OFFICIAL: Mapping[str, OfficialFile] = {
     "mobilenet_v1_1.0_224_quant": OfficialFile(
         f"{_SERVER}/mobilenet_v1_2018_08_02/mobilenet_v1_1.0_224_quant.tgz",
         "mobilenet_v1_1.0_224_quant.tflite",
         "mobilenet_v1_1.0_224_quant.tflite",
+        (
+            "ecc3a67c47c5a609ec35f6a58a7d97532834e43df4cb7d3f1204a8164b7d20dd",
+            "6e3a35cd8e45e5661ca3d89941378a46ad48e2329ae4a81ef79518c740aab183",
+        ),
         archive_sha256="d32432d28673a936b2d6281ab0600c71cf7226dfe4cdcef3012555f691744166",
     ),
     "mobilenet_v2_1.0_224_quant": OfficialFile(
         f"{_SERVER}/tflite_11_05_08/mobilenet_v2_1.0_224_quant.tgz",
         "mobilenet_v2_1.0_224_quant.tflite",
         "mobilenet_v2_1.0_224_quant.tflite",
-        file_sha256="7aad0c74c5e3c06e5eb3c827e13304fdd68a83da6087d92ee169c24ff9fd4776",
+        (
+            "f08d447cde49b4e0446428aa921aff0a14ea589fa9c5817b31f83128e9a43c1d",
+            "7aad0c74c5e3c06e5eb3c827e13304fdd68a83da6087d92ee169c24ff9fd4776",
+        ),
     ),
     "imagenet_labels": OfficialFile(
         f"{_SERVER}/tflite/mobilenet_v1_1.0_224_quant_and_labels.zip",
         "labels_mobilenet_quant_v1_224.txt",
         "imagenet_labels.txt",
+        (
+            "536feacc519de3d418de26b2effb4d75694a8c4c0063e36499a46fa8061e2da9",
+            "b8aaeb5630c62626a7d124a05c0e14230a7ffdd2136a31d0190a4fb71c1d82f1",
+        ),
         archive_sha256="2f8054076cf655e1a73778a49bd8fd0306d32b290b7e576dda9574f00f186c0f",
     ),
 }
 
 
 def fetched(name: str, official: Mapping[str, OfficialFile] | None = None) -> Path | None:
-    """Return the cached file of that official name, or None where it is not there or damaged."""
+    """Return the cached file of that official name, or None where it is not there.
+
+    Raises: FetchError: it is there, and damaged or another file.
+    """
     wanted = (OFFICIAL if official is None else official).get(name)
     if wanted is None:
         return None
@@ -82,10 +97,14 @@ def fetched(name: str, official: Mapping[str, OfficialFile] | None = None) -> Pa
     try:
         if not path.is_file():
             return None
-        if wanted.file_sha256 and _sha256(path) != wanted.file_sha256:
-            return None
+        is_known = _sha256(path) in wanted.file_sha256
     except OSError:
         return None
+    if not is_known:
+        raise FetchError(
+            f"{path} is damaged or another file: its checksum is not that of the official one; "
+            f"label_image --fetch {name} replaces it, {_by_hand(wanted)}"
+        )
     return path
 
 
@@ -102,13 +121,14 @@ def fetch(
     known = OFFICIAL if official is None else official
     if name not in known:
         raise FetchError(f"no official file is called {name!r}: there are {', '.join(known)}")
-    cached = fetched(name, known)
-    if cached is not None:
-        return cached
+    with contextlib.suppress(FetchError):  # a damaged one is replaced
+        cached = fetched(name, known)
+        if cached is not None:
+            return cached
     wanted = known[name]
     part = cache_folder() / f"{PurePosixPath(urlsplit(wanted.url).path).name}.part"
     try:
-        part.parent.mkdir(parents=True, exist_ok=True)
+        part.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise _cannot_write(part.parent, error) from error
     _download(wanted, part, progress, timeout_seconds)
@@ -239,7 +259,7 @@ def _checked_member(wanted: OfficialFile, archive: Path) -> bytes:
         raise FetchError(
             f"{wanted.url}: the archive is damaged and was removed: {error}"
         ) from error
-    if wanted.file_sha256 and hashlib.sha256(data).hexdigest() != wanted.file_sha256:
+    if hashlib.sha256(data).hexdigest() not in wanted.file_sha256:
         raise FetchError(
             f"{wanted.url}: wrong checksum, {wanted.member} in it is not the known file; "
             f"run it again, {_by_hand(wanted)}"

@@ -7,6 +7,7 @@ import errno
 import hashlib
 import io
 import os
+import re
 import tarfile
 import zipfile
 from collections.abc import Iterator, Sequence
@@ -72,6 +73,7 @@ def _official(server: Server, archive: bytes = ARCHIVE, **changes: Any) -> dict[
         f"{server.url}/model.tgz",
         f"{NAME}.tflite",
         f"{NAME}.tflite",
+        (_sha256(MODEL),),
         archive_sha256=_sha256(archive),
     )
     return {NAME: replace(pinned, **changes)}
@@ -114,7 +116,13 @@ def test_file_copied_by_hand_is_taken(server: Server, folder: Path) -> None:
 
 def test_zip_archive_is_unpacked_too(server: Server) -> None:
     archive = _zip([("__MACOSX/._labels.txt", b"junk"), ("labels.txt", b"background\ntench\n")])
-    official = _official(server, archive, member="labels.txt", file_name="imagenet_labels.txt")
+    official = _official(
+        server,
+        archive,
+        member="labels.txt",
+        file_name="imagenet_labels.txt",
+        file_sha256=(_sha256(b"background\ntench\n"),),
+    )
     path = _fetch(official)
     assert path.name == "imagenet_labels.txt"
     assert path.read_bytes() == b"background\ntench\n"
@@ -184,16 +192,30 @@ def test_wrong_archive_is_refused_and_removed(server: Server, folder: Path) -> N
 def test_wrong_file_in_an_unpinned_archive_is_refused_and_removed(
     server: Server, folder: Path
 ) -> None:
-    official = _official(server, archive_sha256=None, file_sha256=_sha256(b"the real one"))
+    official = _official(server, archive_sha256=None, file_sha256=(_sha256(b"the real one"),))
     assert "wrong checksum" in _fail(official)
     assert os.listdir(folder) == []
 
 
-def test_damaged_cached_file_is_fetched_again(server: Server, folder: Path) -> None:
-    official = _official(server, archive_sha256=None, file_sha256=_sha256(MODEL))
+def test_a_known_copy_of_other_origin_is_taken(server: Server, folder: Path) -> None:
+    official = _official(server, file_sha256=(_sha256(MODEL), _sha256(b"the same with metadata")))
+    folder.mkdir()
+    (folder / f"{NAME}.tflite").write_bytes(b"the same with metadata")
+    assert _fetch(official) == folder / f"{NAME}.tflite"
+    assert server.ranges == []
+
+
+def test_damaged_cached_file_is_an_error_and_fetched_again(server: Server, folder: Path) -> None:
+    official = _official(server)
     _fetch(official)
     (folder / f"{NAME}.tflite").write_bytes(MODEL[:-1])
-    assert fetch.fetched(NAME, official) is None
+    with pytest.raises(FetchError) as caught:
+        fetch.fetched(NAME, official)
+    assert str(caught.value) == (
+        f"{folder / NAME}.tflite is damaged or another file: its checksum is not that of the "
+        f"official one; label_image --fetch {NAME} replaces it, or copy {NAME}.tflite by hand "
+        f"into {folder}"
+    )
     assert _fetch(official).read_bytes() == MODEL
     assert len(server.ranges) == 2
 
@@ -338,14 +360,18 @@ def test_full_disk_during_the_download_is_one_clear_line(server: Server, folder:
 def test_official_files_are_pinned_and_secure(name: str) -> None:
     wanted = fetch.OFFICIAL[name]
     assert wanted.url.startswith("https://")
-    assert wanted.archive_sha256 or wanted.file_sha256
+    assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in wanted.file_sha256)
+    assert wanted.file_sha256
 
 
 @pytest.mark.model
-def test_pinned_file_is_the_real_one() -> None:
+@pytest.mark.parametrize("name", fetch.OFFICIAL)
+def test_real_files_copied_by_hand_are_taken(name: str, folder: Path) -> None:
     shared = Path(__file__).parents[4] / "shared"
-    real = shared / "models/mobilenet_v2_1.0_224_quant.tflite"
-    if not real.exists():
-        pytest.skip("../shared/models is not here")
-    pinned = fetch.OFFICIAL["mobilenet_v2_1.0_224_quant"].file_sha256
-    assert _sha256(real.read_bytes()) == pinned
+    found = list(shared.rglob(fetch.OFFICIAL[name].file_name))
+    if not found:
+        pytest.skip("../shared is not here")
+    folder.mkdir()
+    copied = folder / found[0].name
+    copied.write_bytes(found[0].read_bytes())
+    assert fetch.fetched(name) == copied
