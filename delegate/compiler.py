@@ -22,9 +22,15 @@ def verdicts(
     graph: Graph, target: Target, check: Check, exclude_ops: Collection[str] = ()
 ) -> list[Verdict]:
     """Return for each node whether it runs here: it lowers, it builds, its tensors are static."""
+    if (disorder := _disorder(graph)) is not None:
+        return [Verdict(node.index, node.op, disorder) for node in graph.nodes]
     result: list[Verdict] = []
+    changeable = graph.changeable
     for node in graph.nodes:
         reason = "excluded by exclude_ops" if node.op in exclude_ops else None
+        changed = [t for t in node.inputs if t is not None and t in changeable]
+        if reason is None and changed:
+            reason = f"tensor {changed[0].index} is a constant and an input of the graph, too"
         if reason is None:
             try:
                 first_that_runs(_lower(node, target), check)
@@ -32,6 +38,24 @@ def verdicts(
                 reason = str(refusal)
         result.append(Verdict(node.index, node.op, reason))
     return _without_dynamic(graph, result)
+
+
+def _disorder(graph: Graph) -> str | None:
+    """Return which node reads what is computed only after it; None: there is no such node.
+
+    TFLite runs nodes in the file's order. Groups are run by what they read, which would differ.
+    """
+    places = {node: place for place, node in enumerate(graph.nodes)}
+    producers = {tensor: node for node in graph.nodes for tensor in node.outputs}
+    for place, node in enumerate(graph.nodes):
+        for tensor in node.inputs:
+            producer = None if tensor is None else producers.get(tensor)
+            if tensor is not None and producer is not None and places[producer] >= place:
+                return (
+                    f"the nodes are out of order: node {node.index} reads tensor {tensor.index}, "
+                    f"which node {producer.index} computes"
+                )
+    return None
 
 
 def _without_dynamic(graph: Graph, result: list[Verdict]) -> list[Verdict]:

@@ -28,6 +28,7 @@ from delegate.slots import Pending, Slot, batch_shape
 from delegate.target import Target
 from delegate.tflite.library import installed_rules
 from delegate.tflite.reader import read_model
+from delegate.tflite.schema import numpy_dtype
 
 Array = NDArray[Any]
 # While one slot computes, the other's input goes up and its output comes down.
@@ -172,6 +173,9 @@ class Model:
             index, op, reason = refused[0]
             all_of_them = f" ({len(refused)} of {len(graph.nodes)} nodes are not supported)"
             raise Unsupported(f"node {index} ({op}): {reason}{all_of_them if refused[1:] else ''}")
+        for tensor in graph.inputs:
+            if numpy_dtype(tensor.dtype) is None:
+                raise Unsupported(f"input {tensor.index} ({tensor.name}) is of type {tensor.dtype}")
         partition = partition_of(graph, range(len(graph.nodes)))
         for wanted, found, why in (
             (partition.inputs, graph.inputs, "is read, and neither computed nor an input"),

@@ -72,7 +72,9 @@ def run_once(job: Job, runtime: Runtime) -> tuple[NDArray[Any], ...]:
 
 def warn_of_nothing_taken(taken: Delegation, graph: Graph) -> None:
     """Log a warning where the OpenCL delegate took no node."""
-    if taken.delegated == 0:
+    if not graph.nodes:
+        log.warning("the model has no operators: OpenCL has nothing to run")
+    elif taken.delegated == 0:
         log.warning(
             "the OpenCL delegate took none of the model's %d nodes: the CPU runs them all",
             len(graph.nodes),

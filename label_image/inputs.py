@@ -59,7 +59,7 @@ def find_model(name: str | None, labels: str | None, progress: Progress) -> Mode
 
 
 def read_graph(model: Model) -> Graph:
-    """Return the model's graph, which has something to run, an input and an output.
+    """Return the model's graph, which has an input and an output.
 
     Raises:
         RunError: there is no such file, or it lacks one of these.
@@ -74,11 +74,7 @@ def read_graph(model: Model) -> Graph:
         elif not isinstance(error, FileNotFoundError):
             line += f": {error.strerror or error}"
         raise RunError(line) from error
-    for part, what in (
-        (graph.nodes, "operator"),
-        (graph.inputs, "input"),
-        (graph.outputs, "output"),
-    ):
+    for part, what in ((graph.inputs, "input"), (graph.outputs, "output")):
         if not part:
             raise RunError(f"the model {model.name} has no {what}: there is nothing to run")
     return graph

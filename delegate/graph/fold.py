@@ -36,14 +36,14 @@ def fold(graph: Graph, uncertain: Collection[Tensor] = ()) -> Graph:
     `uncertain`: tensors whose shape TFLite may not know yet, so that it is not to be believed.
     """
     new: dict[Tensor, Tensor] = {}
+    changeable = graph.changeable
     for node in graph.nodes:
         inputs = tuple(None if t is None else new.get(t, t) for t in node.inputs)
         current = replace(node, inputs=inputs)
         source = node.inputs[0] if node.inputs else None
-        if node.op == "SHAPE" and source in uncertain and inputs[0] is source:
-            values = None
-        else:
-            values = _values(current)
+        is_uncertain = node.op == "SHAPE" and source in uncertain and inputs[0] is source
+        is_unknown = is_uncertain or not changeable.isdisjoint(node.inputs)
+        values = None if is_unknown else _values(current)
         if values is not None:
             new[node.outputs[0]] = replace(
                 node.outputs[0], shape=values.shape, data=values, is_folded=True
@@ -70,13 +70,15 @@ def _values(node: Node) -> Values | None:
         return None
     else:
         arrays = [np.asarray(t.data) for t in inputs]
+        if any(array.dtype.name != t.dtype for array, t in zip(arrays, inputs, strict=True)):
+            return None  # bytes of a type that numpy lacks
     try:
         values = _FOLDERS[node.op](arrays, node)
+        if is_weights or values.size <= MOST_ELEMENTS:
+            return np.ascontiguousarray(values.astype(result.dtype)).reshape(values.shape)
     except (ArithmeticError, IndexError, KeyError, TypeError, ValueError):
-        return None  # a malformed node: TFLite reports it
-    if not is_weights and values.size > MOST_ELEMENTS:
-        return None
-    return np.ascontiguousarray(values.astype(result.dtype)).reshape(values.shape)
+        pass  # a malformed node: TFLite reports it
+    return None
 
 
 def _shape(node: Node, before: Tensor | None) -> tuple[int, ...] | None:
@@ -85,7 +87,7 @@ def _shape(node: Node, before: Tensor | None) -> tuple[int, ...] | None:
     `before`: the node's first input as it was.
     """
     if node.op in _SAME_SHAPE:
-        source = node.inputs[0]
+        source = node.inputs[0] if node.inputs else None
         return None if source is None or source is before else source.shape
     if node.op != "RESHAPE" or len(node.inputs) != 2:
         return None

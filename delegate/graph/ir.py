@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The neutral graph every layer above and below speaks: frozen records, no behaviour.
+"""The neutral graph every layer above and below speaks: frozen records.
 
 Nothing here knows flatbuffers, TFLite's C structures or OpenCL.
 """
@@ -69,3 +69,8 @@ class Graph:
     outputs: tuple[Tensor, ...]
     description: str = ""  # the file's own words about itself
     subgraphs: int = 1  # in the file; the others (control flow's bodies) are not read
+
+    @property
+    def changeable(self) -> frozenset[Tensor]:
+        """The constants that are inputs, too: a caller may set them, so no value is known."""
+        return frozenset(tensor for tensor in self.inputs if tensor.data is not None)

@@ -26,7 +26,10 @@ def with_ranges(graph: Graph) -> Graph:
     """Return the graph with the ranges of all indices that follow from ARG_MAX and constants."""
     new: dict[Tensor, Tensor] = {}
     made: dict[Tensor, Node] = {}  # by the new output
+    changeable = graph.changeable
     for node in graph.nodes:
+        if not changeable.isdisjoint(node.inputs):
+            continue
         inputs = tuple(None if t is None else new.get(t, t) for t in node.inputs)
         current = replace(node, inputs=inputs)
         ranges = _ranges(current, made)

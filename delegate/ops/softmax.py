@@ -63,6 +63,8 @@ def decode(node: Node) -> Rows:
     widens = source.dtype in quantized.QUANT8 and result.dtype == "int16"
     if source.dtype != result.dtype and not widens:
         raise Unsupported(f"{source.dtype} in, {result.dtype} out: they must be equal")
+    if source.dtype not in (*quantized.QUANT8, "int16", "float32"):
+        raise Unsupported(f"{source.dtype}: only uint8, int8, int16 and float32 are implemented")
     if source.shape != result.shape:
         raise Unsupported(f"{shape_text(source)} -> {shape_text(result)}: the shape must stay")
     require_rows(source)

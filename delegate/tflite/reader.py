@@ -44,7 +44,7 @@ def read_model(source: str | os.PathLike[str] | bytes | memoryview) -> Graph:
     as they are: one dimension of uint8. Without zero points in the file they are zeros.
 
     Raises:
-        ModelError: the file is damaged, foreign, above 2 GB or without operators.
+        ModelError: the file is damaged, foreign or above 2 GB.
         OSError: the path cannot be read.
     """
     if isinstance(source, (bytes, bytearray, memoryview)):
@@ -76,8 +76,6 @@ def _read_graph(file: File) -> Graph:
     subgraph = next(model.tables("subgraphs", "SubGraph", "subgraph"), None)
     if subgraph is None:
         raise ModelError("the model has no subgraphs")
-    if subgraph.count("operators") == 0:
-        raise ModelError("the model has no operators")
 
     buffers = tuple(
         _buffer_span(file, buffer) for buffer in model.tables("buffers", "Buffer", "buffer")
@@ -179,6 +177,8 @@ def _dense(
 ) -> NDArray[Any] | None:
     number = schema.numpy_dtype(dtype)
     if number is None or size_bytes % number.itemsize:
+        return None
+    if not file.spend_dense(math.prod(shape) * number.itemsize):
         return None
     stored = np.frombuffer(file.view[start : start + size_bytes], number)
     try:

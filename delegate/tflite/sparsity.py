@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from delegate.tflite import schema
 from delegate.tflite.table import Table
 
-MOST_BYTES = 1 << 28  # of a tensor: else a small file could ask for all memory
 Indices = NDArray[np.int64]
+# A dense level's size, or the segments and indices of a sparse one.
+Level = int | tuple[Indices, Indices]
 
 
 def dense(values: NDArray[np.generic], shape: tuple[int, ...], table: Table) -> NDArray[np.generic]:
@@ -24,31 +25,30 @@ def dense(values: NDArray[np.generic], shape: tuple[int, ...], table: Table) -> 
     Shapes:
         values (stored,) -> shape
     Raises:
-        ValueError: the parameters contradict themselves, or the tensor is too large.
+        ValueError: the parameters contradict themselves.
     Source: tflite/kernels/internal/utils/sparsity_format_converter.cc
     """
-    if math.prod(shape) * values.itemsize > MOST_BYTES:
-        raise ValueError("too large")
     order = table.numbers("traversal_order")
     blocked = table.numbers("block_map")
-    levels = list(table.tables("dim_metadata", "DimensionMetadata", f"{table.where}: level"))
+    levels = [
+        _level(each)
+        for each in table.tables("dim_metadata", "DimensionMetadata", f"{table.where}: level")
+    ]
     rank = len(shape)
     if sorted(order) != list(range(rank + len(blocked))) or len(levels) != len(order):
         raise ValueError("not an order of the dimensions")
     if any(not 0 <= axis < rank for axis in blocked):
         raise ValueError("a block of no dimension")
+    # Each path ends at a stored value of its own, and before a sparse level it has a segment.
+    segments = (each[0].size for each in levels if not isinstance(each, int))
+    most_paths = max(values.size, *segments, 1)
     at = np.zeros(1, np.int64)  # where the next level of each walked path begins
     index: dict[int, Indices] = {}  # dimension -> its index on each path
     for dimension, level in zip(order, levels, strict=True):
-        if level.scalar("format") == 0:
-            size = level.scalar("dense_size")
-            if size < 0 or at.size * size > MOST_BYTES:
-                raise ValueError("a size that does not fit")
-            parents = np.repeat(np.arange(at.size), size)
-            own = np.tile(np.arange(size), at.size)
-            at = at[parents] * size + own
+        if isinstance(level, int):
+            parents, at, own = _counted(level, at, most_paths)
         else:
-            parents, at, own = _listed(level, at)
+            parents, at, own = _listed(level, at, most_paths)
         index = {known: each[parents] for known, each in index.items()} | {dimension: own}
     blocks = {axis: rank + place for place, axis in enumerate(blocked)}
     place = np.zeros(at.size, np.int64)
@@ -83,20 +83,39 @@ def compressed(
     return rows[is_stored], segments, np.nonzero(is_stored)[1].astype(np.int32)
 
 
-def _block_size(level: Table) -> int:
-    if level.scalar("format") != 0:
+def _level(table: Table) -> Level:
+    if table.scalar("format") == 0:
+        return int(table.scalar("dense_size"))
+    return _indices(table, "array_segments"), _indices(table, "array_indices")
+
+
+def _block_size(level: Level) -> int:
+    if not isinstance(level, int):
         raise ValueError("a sparse block")
-    return int(level.scalar("dense_size"))
+    return level
 
 
-def _listed(level: Table, at: Indices) -> tuple[Indices, Indices, Indices]:
+def _counted(size: int, at: Indices, most_paths: int) -> tuple[Indices, Indices, Indices]:
+    """Walk a dense level: the path that each entry goes on, its place, and its index."""
+    if size < 0 or at.size * size > most_paths:
+        raise ValueError("a size that does not fit")
+    parents = np.repeat(np.arange(at.size), size)
+    own = np.tile(np.arange(size), at.size)
+    return parents, at[parents] * size + own, own
+
+
+def _listed(
+    level: tuple[Indices, Indices], at: Indices, most_paths: int
+) -> tuple[Indices, Indices, Indices]:
     """Walk a sparse level: the path that each stored entry goes on, its place, and its index."""
-    segments, listed = (_indices(level, f"array_{name}") for name in ("segments", "indices"))
+    segments, listed = level
     if at.max(initial=-1) + 1 >= segments.size:
         raise ValueError("fewer segments than paths")
     begin, end = segments[at], segments[at + 1]
     if (begin < 0).any() or (end < begin).any() or end.max(initial=0) > listed.size:
         raise ValueError("segments beyond their indices")
+    if (end - begin).sum() > most_paths:
+        raise ValueError("segments that overlap")
     parents = np.repeat(np.arange(at.size), end - begin)
     first = np.cumsum(end - begin) - (end - begin)
     places = np.arange(parents.size) - first[parents] + begin[parents]

@@ -18,6 +18,10 @@ from delegate.tflite import schema
 
 MAX_FILE_BYTES = 2**31 - 1  # flatbuffers' offsets have 32 bits, and some of TFLite's are signed
 _MAX_TABLES = 1_000_000  # what TFLite's own verifier allows (flatbuffers/verifier.h, max_tables)
+_MAX_DENSE_BYTES = 1 << 28  # of all sparse tensors
+# What a table costs of the bytes that may be decoded: reading it takes as long as reading so many
+# bytes of it would. Writers share no tables.
+_TABLE_BYTES, _SHARED_TABLE_BYTES = 32, 1024
 
 _OFFSET = struct.Struct("<I")
 _SIGNED_OFFSET = struct.Struct("<i")
@@ -51,6 +55,8 @@ class File:
             )
         self._bytes_left = 2 * self.size + 2**20  # writers may share equal vectors and strings
         self._tables_left = _MAX_TABLES
+        self._tables: set[int] = set()  # where they are
+        self._dense_bytes_left = _MAX_DENSE_BYTES
 
     def root(self) -> Table:
         return Table(self, self.follow(0, "the model"), "Model", "the model")
@@ -75,10 +81,18 @@ class File:
         if self._bytes_left < 0:
             raise ModelError(f"{where}: the parts of the file overlap too much to be a model")
 
-    def spend_table(self, where: str) -> None:
+    def spend_table(self, position: int, where: str) -> None:
         self._tables_left -= 1
         if self._tables_left < 0:
             raise ModelError(f"{where}: the model has more than {_MAX_TABLES} parts")
+        self.spend(_SHARED_TABLE_BYTES if position in self._tables else _TABLE_BYTES, where)
+        self._tables.add(position)
+
+    def spend_dense(self, size_bytes: int) -> bool:
+        """Whether a sparse tensor's values may take so many bytes: a small file may ask for all."""
+        is_left = size_bytes <= self._dense_bytes_left
+        self._dense_bytes_left -= size_bytes if is_left else 0
+        return is_left
 
 
 class Table:
@@ -87,7 +101,7 @@ class Table:
     __slots__ = ("_fields", "_file", "_position", "_size", "_vtable", "_vtable_bytes", "where")
 
     def __init__(self, file: File, position: int, kind: str, where: str) -> None:
-        file.spend_table(where)
+        file.spend_table(position, where)
         self.where = where
         self._file = file
         self._position = position

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from delegate import compiler, ops
 from delegate.errors import Unsupported
 from delegate.graph.ir import Graph, Node, Tensor
+from delegate.graph.known import known
 from delegate.graph.partition import partition_of
 from delegate.launch import Alternative
 from delegate.target import Target
@@ -60,6 +62,26 @@ def test_excluded_ops_are_not_even_lowered() -> None:
     excluded = "excluded by exclude_ops"
     assert reasons(graph, works, "MUL") == [None, excluded]
     assert reasons(graph, works, "MUL", "ADD") == [excluded, excluded]
+
+
+def test_nodes_out_of_order_are_all_refused() -> None:
+    graph = net([("ADD", [0, 0], 1), ("ADD", [1, 1], 2), ("ADD", [0, 0], 3)])
+    first, second, third = graph.nodes
+    why = f"the nodes are out of order: node 1 reads tensor {first.outputs[0].index}, which node 0 "
+    assert reasons(replace(graph, nodes=(second, first, third))) == [f"{why}computes"] * 3
+    loop = replace(first, inputs=(first.outputs[0], first.inputs[1]))
+    assert reasons(replace(graph, nodes=(loop, second, third)))[2] is not None
+
+
+def test_a_constant_that_is_an_input_is_not_believed() -> None:
+    x, both, middle, y = t((2,), "int32"), const([1, 2]), t((2,), "int32"), t((2,), "int32")
+    nodes = [op("ADD", [both, both], [middle]), op("ADD", [x, middle], [y])]
+    graph = known(graph_of(nodes, [x, both]))
+    (first,) = {t.index for t in graph.nodes[0].inputs if t is not None}
+    why = f"tensor {first} is a constant and an input of the graph, too"
+    assert reasons(graph) == [why, None]
+    assert not graph.nodes[0].outputs[0].is_folded
+    assert graph.nodes[0].outputs[0].ranges is None
 
 
 def test_one_alternative_that_passes_is_enough_and_the_chosen_one_is_used() -> None:

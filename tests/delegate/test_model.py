@@ -294,6 +294,19 @@ def test_a_node_that_is_not_supported_is_named_with_its_reason(device: DeviceInf
     )
 
 
+def test_an_input_of_a_type_that_numpy_lacks_is_refused(device: DeviceInfo) -> None:
+    source, unused = image(), t((4,), "bfloat16")
+    node = op("RELU", [source], [image()])
+    reason = refused(chain_model([node], [source, unused]), device)
+    assert reason == "input 2 (t2) is of type bfloat16"
+
+
+def test_a_model_without_operators_is_refused(device: DeviceInfo) -> None:
+    both = image()
+    reason = refused(chain_model([], [both], [both]), device)
+    assert reason == "tensor 0 (t0) is an output, and no node computes it"
+
+
 def test_a_shape_known_only_at_run_time_is_refused(device: DeviceInfo) -> None:
     source, sizes = t((1, 4), "uint8", 0.5), t((1,), "int32")
     node = op("RESHAPE", [source, sizes], [t((4,), "uint8", 0.5)], {"new_shape": [4]})

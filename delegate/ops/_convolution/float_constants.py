@@ -16,10 +16,13 @@ def require_float_weights(weights: Tensor) -> None:
     """Check the weights of a node whose input and output are float32.
 
     Raises:
-        Unsupported: weights of another type.
+        Unsupported: weights of another type, or not finite: kernels multiply them by zeros where a
+            window leaves the input, which TFLite skips, and where vectors are filled up.
     """
     if weights.dtype != "float32":
         raise Unsupported(f"hybrid: {weights.dtype} weights with float32 activations")
+    if weights.data is not None and not np.isfinite(weights.data).all():
+        raise Unsupported("a weight is not finite: times a padding zero it is not zero")
 
 
 def float_bias(bias: Tensor | None, channels: int) -> Constant:

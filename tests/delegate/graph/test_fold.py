@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -175,6 +176,24 @@ def test_the_shape_of_a_tensor_tflite_has_not_sized_yet_is_not_known() -> None:
     assert fold(again, uncertain).nodes[-1].outputs[0].is_folded
     cut = graph_of(nodes[4:])
     assert not fold(cut, cut.tensors).nodes[-1].outputs[0].is_folded
+
+
+@pytest.mark.parametrize("name", ["DEQUANTIZE", "CAST", "SOFTMAX", "RESHAPE", "SHAPE", "PACK"])
+def test_a_node_without_inputs_stays_as_it_is(name: str) -> None:
+    graph = graph_of([op(name, [], [t((2,), "int32")])])
+    assert fold(graph).nodes == graph.nodes
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int4", "string"])
+def test_types_that_numpy_lacks_are_not_folded(dtype: str) -> None:
+    stored = replace(const(np.zeros(4, np.uint8), 0.5, 1), dtype=dtype)
+    for name in ("DEQUANTIZE", "DENSIFY", "CAST", "RESHAPE"):
+        for node in (
+            op(name, [stored], [t((4,))]),
+            op(name, [ints(1, 2)], [t((2,), dtype)]),
+            op(name, [const(np.ones(2, np.float16))], [t((2,), dtype)]),
+        ):
+            assert not fold(graph_of([node])).nodes[0].outputs[0].is_folded
 
 
 @pytest.mark.parametrize("is_float16", [True, False], ids=["float16", "int8"])

@@ -135,6 +135,14 @@ CONV = FloatConvolution().node()
 PRODUCT = product()
 REFUSALS = {
     "hybrid": (changed(CONV, 1, dtype="int8"), "hybrid: int8 weights with float32 activations"),
+    "infinite_weight": (
+        changed(CONV, 1, data=np.full((8, 3, 3, 3), np.inf, np.float32)),
+        "a weight is not finite: times a padding zero it is not zero",
+    ),
+    "nan_weight": (
+        changed(CONV, 1, data=np.full((8, 3, 3, 3), np.nan, np.float32)),
+        "a weight is not finite: times a padding zero it is not zero",
+    ),
     "computed_weights": (changed(CONV, 1, data=None), "weights are not constant"),
     "computed_bias": (changed(CONV, 2, data=None), "the bias is not a constant"),
     "bias_of_7": (changed(CONV, 2, shape=(7,)), "bias float32 of (7,): float32 of (8,) is needed"),

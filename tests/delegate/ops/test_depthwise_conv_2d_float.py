@@ -116,6 +116,10 @@ def test_constants_are_as_long_as_they_say(way: Way) -> None:
 NODE = depthwise().node()
 REFUSALS = {
     "hybrid": (changed(NODE, 1, dtype="int8"), "hybrid: int8 weights with float32 activations"),
+    "infinite_weight": (
+        changed(NODE, 1, data=np.full((1, 3, 3, 8), np.inf, np.float32)),
+        "a weight is not finite: times a padding zero it is not zero",
+    ),
     "computed_weights": (changed(NODE, 1, data=None), "weights are not constant"),
     "computed_bias": (changed(NODE, 2, data=None), "the bias is not a constant"),
     "to_uint8": (

@@ -182,6 +182,16 @@ def test_an_empty_scale_vector_is_no_quantization() -> None:
     assert read_model(poked(model, scale, "<I", 0)).tensors[0].quantization is None
 
 
+def test_a_model_without_operators_is_read_and_runs() -> None:
+    model = small_model()
+    model = poked(model, element_at(subgraph_of(model), 3, -1), "<I", 0)
+    graph = read_model(model)
+    assert (graph.nodes, len(graph.tensors)) == ((), 7)
+    interpreter = Interpreter(model_content=model)
+    interpreter.allocate_tensors()
+    interpreter.invoke()
+
+
 def test_a_left_out_input_is_none() -> None:
     graph = read_model(custom_model())
     node = graph.nodes[0]
@@ -495,10 +505,6 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         lambda model: (element_at(root(model), 2, -1), "<I", 0),
         "the model has no subgraphs",
     ),
-    "no-operators": (
-        lambda model: (element_at(subgraph_of(model), 3, -1), "<I", 0),
-        "the model has no operators",
-    ),
     "input-index": (
         lambda model: (element_at(subgraph_of(model).Operators(0), 1, 1), "<i", 900),
         "operator 0 (CONV_2D): input 1 is tensor 900, but the model has 7",
@@ -635,6 +641,43 @@ def test_a_long_name_is_shortened_in_messages() -> None:
     said = refusal(model)
     assert len(said) < 200
     assert "\n" not in said
+
+
+def many_tensors(count: int) -> bytes:
+    """Return a model whose list of tensors names one table so many times."""
+    builder = flatbuffers.Builder(8 * count)
+    builder.StartObject(0)
+    tensor = builder.EndObject()
+    builder.StartVector(4, count, 4)
+    for _ in range(count):
+        builder.PrependUOffsetTRelative(tensor)
+    tensors = builder.EndVector()
+    builder.StartObject(1)
+    builder.PrependUOffsetTRelativeSlot(0, tensors, 0)
+    subgraph = builder.EndObject()
+    builder.StartVector(4, 1, 4)
+    builder.PrependUOffsetTRelative(subgraph)
+    subgraphs = builder.EndVector()
+    builder.StartObject(3)
+    builder.PrependUint32Slot(0, schema.VERSION, 0)
+    builder.PrependUOffsetTRelativeSlot(2, subgraphs, 0)
+    builder.Finish(builder.EndObject(), schema.FILE_IDENTIFIER)
+    return bytes(builder.Output())
+
+
+def test_many_tensors_of_one_table_are_refused_after_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = many_tensors(200_000)
+    read = []
+    real = table.File.spend_table
+
+    def counted(file: table.File, position: int, where: str) -> None:
+        read.append(position)
+        real(file, position, where)
+
+    monkeypatch.setattr(table.File, "spend_table", counted)
+    assert "the parts of the file overlap too much to be a model" in refusal(model)
+    assert len(read) < len(model) // 200
+    assert len(read_model(many_tensors(500)).tensors) == 500
 
 
 def test_parts_that_share_their_bytes_without_end_are_refused() -> None:

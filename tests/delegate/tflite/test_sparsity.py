@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from delegate import DeviceInfo, OpenCLDelegate, read_model, write_model
-from delegate.tflite import writer
+from delegate.tflite import table, writer
 from tests.support.compare import interpreter, invoke, refusals
 from tests.support.model import chain_model, const, op, t
 
@@ -174,10 +175,31 @@ WRONG = {
     "few_values": Sparse((3, 4), (0, 1), ROWS.levels, (1, 2, 3)),
     "size": Sparse((3, 4), (0, 1), ((DENSE, -3, ()), ROWS.levels[1]), ROWS.values),
     "huge": Sparse((1 << 20, 1 << 20), (0, 1), ROWS.levels, ROWS.values),
+    # Few bytes that ask for all memory.
+    "paths": Sparse((1, 1), (0, 1), ((DENSE, 1 << 28, ()), (DENSE, 1, ())), (1,)),
+    "paths_of_a_large_tensor": Sparse(
+        (1 << 13, 1 << 13), (0, 1), ((DENSE, 1 << 13, ()), (DENSE, 1 << 13, ())), (1,)
+    ),
+    "overlapping_segments": Sparse(
+        (64, 64), (0, 1), ((DENSE, 64, ()), (CSR, (0, 64) * 32 + (0,), tuple(range(64)))), (1,) * 64
+    ),
     "block": Sparse((3, 4), (0, 1, 2), CASES["blocks"].levels, (5, 6, 7, 8), (7,)),
 }
 
 
 @pytest.mark.parametrize("case", WRONG.values(), ids=WRONG)
 def test_what_makes_no_sense_has_no_values(case: Sparse, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert dense_of(case.model(monkeypatch)) is None
+    model = case.model(monkeypatch)
+    tracemalloc.start()
+    assert dense_of(model) is None
+    most_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most_bytes < 1 << 20
+
+
+def test_sparse_tensors_take_so_much_memory_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = ROWS.model(monkeypatch)
+    monkeypatch.setattr(table, "_MAX_DENSE_BYTES", 4 * 12)
+    assert dense_of(model) is not None
+    monkeypatch.setattr(table, "_MAX_DENSE_BYTES", 4 * 12 - 1)
+    assert dense_of(model) is None
