@@ -11,6 +11,7 @@ from delegate.errors import (
     ModelError,
     NoDeviceError,
     ProfileError,
+    TooLarge,
     Unsupported,
 )
 from delegate.graph.ir import Graph, Node, Quantization, Tensor
@@ -67,6 +68,7 @@ __all__ = [
     "Quantization",
     "Tensor",
     "TensorDetails",
+    "TooLarge",
     "Unsupported",
     "Verdict",
     "cache_folder",

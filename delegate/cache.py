@@ -8,6 +8,7 @@ what this user alone can have written is used.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import logging
 import os
@@ -38,13 +39,8 @@ def write_cached(name: str, content: bytes) -> Path:
     Raises:
         CacheError: the folder is read-only, the disk is full, others may write to it, or the like.
     """
-    path = cache_folder() / name
+    path = make_folder(Path(name).parent) / Path(name).name
     try:
-        for folder in _folders(name):
-            if not folder.is_dir():
-                folder.parent.mkdir(parents=True, exist_ok=True)
-                folder.mkdir(mode=0o700, exist_ok=True)
-            _check_owner(folder, folder.stat())
         handle, part = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:
             with os.fdopen(handle, "wb") as file:
@@ -55,17 +51,34 @@ def write_cached(name: str, content: bytes) -> Path:
                 os.unlink(part)
             raise
     except OSError as error:
-        raise CacheError(
-            f"cannot write {path}: {error.strerror or error} "
-            f"({ENVIRONMENT_VARIABLE} can name another folder)"
-        ) from error
+        raise _cannot_write(path, error) from error
+    return path
+
+
+def make_folder(name: str | Path) -> Path:
+    """Make a folder in the cache folder, for this user alone, and return it.
+
+    Raises:
+        CacheError: it cannot be made, it cannot be written, or others may write to it.
+    """
+    path = cache_folder() / name
+    try:
+        for folder in _folders(path):
+            if not folder.is_dir():
+                folder.parent.mkdir(parents=True, exist_ok=True)
+                folder.mkdir(mode=0o700, exist_ok=True)
+            _check_owner(folder, folder.stat())
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise _cannot_write(path, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
     return path
 
 
 def load(name: str) -> bytes | None:
     """Return what `store` put under this name; None if it is not there, damaged or not ours."""
     try:
-        for folder in _folders(name):
+        for folder in _folders((cache_folder() / name).parent):
             _check_owner(folder, folder.stat())
         with open(cache_folder() / name, "rb") as file:
             _check_owner(cache_folder() / name, os.fstat(file.fileno()))
@@ -97,10 +110,17 @@ def _digest(name: str, payload: bytes) -> bytes:
     return hashlib.sha256(name.encode() + b"\0" + payload).digest()
 
 
-def _folders(name: str) -> list[Path]:
-    """Return the cache folder and the folders in it on the way to a file, from the top down."""
-    inside = Path(name).parents  # the last is "."
-    return [cache_folder() / folder for folder in reversed(inside)]
+def _folders(path: Path) -> list[Path]:
+    """Return the cache folder and those in it on the way to a folder, itself last."""
+    inside = path.relative_to(cache_folder())
+    return [cache_folder() / each for each in (*reversed(inside.parents), inside)]
+
+
+def _cannot_write(path: Path, error: OSError) -> CacheError:
+    return CacheError(
+        f"cannot write {path}: {error.strerror or error} "
+        f"({ENVIRONMENT_VARIABLE} can name another folder)"
+    )
 
 
 def _check_owner(path: Path, status: os.stat_result) -> None:

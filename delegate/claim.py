@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Collection, Sequence
+import threading
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from delegate.engine import Engine
-from delegate.errors import DeviceError, Unsupported
+from delegate.errors import DeviceError, TooLarge, Unsupported
 from delegate.graph.ir import Graph
 from delegate.graph.known import known
 from delegate.graph.partition import (
@@ -55,7 +57,11 @@ class Claim:
         return self._claimed() <= self._taken
 
     def judge(self, present: Collection[int]) -> None:
-        """Fill `verdicts`, and an executor for each partition they lead to."""
+        """Fill `verdicts`, and an executor for each partition they lead to.
+
+        Raises:
+            DeviceError: an OpenCL call fails, other than for a size.
+        """
         self.verdicts = self._engine.verdicts(
             self.graph, self._target, (*self._options.exclude_ops,)
         )
@@ -117,7 +123,7 @@ class Claim:
                 continue
             try:
                 self._executors[group.indices] = self.executor(group)
-            except (DeviceError, Unsupported) as error:
+            except (TooLarge, Unsupported) as error:
                 _log.warning("%d nodes go to the CPU: %s", len(group.nodes), error)
                 self._refuse(group.indices, str(error))
                 return True
@@ -127,13 +133,16 @@ class Claim:
 
 
 class PartitionKernel:
-    """A partition in TFLite's hands."""
+    """A partition in TFLite's hands. Threads may close it at any time."""
 
     def __init__(self, claim: Claim, partition: Partition, executor: Executor | None) -> None:
         self._claim = claim
         self._partition = partition
         self._executor = executor
-        self._closed = False
+        self._is_closed = False
+        # One that a thread may take again: a signal's handler may close what its thread runs.
+        self._lock = threading.RLock()
+        self._is_busy = False
         self.inputs: Sequence[int] = [tensor.index for tensor in partition.inputs]
         self.outputs: Sequence[int] = [tensor.index for tensor in partition.outputs]
 
@@ -148,37 +157,58 @@ class PartitionKernel:
             was.shape == now.shape
             for was, now in zip(self._partition.inputs, current.inputs, strict=True)
         )
-        if self._closed:
-            raise DeviceError("the delegate was closed")
-        if self._executor is None or not same:
-            if self._executor is not None:
-                self._executor.close()
-            self._executor, self._partition = None, current
-            self._executor = self._claim.executor(current)
+        with self._opened():
+            if self._executor is None or not same:
+                if self._executor is not None:
+                    self._executor.close()
+                self._executor, self._partition = None, current
+                self._executor = self._claim.executor(current)
         return {tensor.index: tensor.shape for tensor in self._partition.outputs}
 
     def invoke(
         self, inputs: Sequence[NDArray[np.uint8]], outputs: Sequence[NDArray[np.uint8]]
     ) -> None:
         """Run the partition once."""
-        if self._executor is None:  # TFLite does not run what it could not prepare
-            raise DeviceError("the delegate was closed")
-        self._executor.run(inputs, outputs)
+        with self._opened():
+            if self._executor is None:  # TFLite does not run what it could not prepare
+                raise DeviceError("the delegate was closed")
+            self._executor.run(inputs, outputs)
 
     def alternatives(self) -> list[NodeAlternatives]:
         """Return the alternatives of the nodes, in execution order."""
+        executor = self._executor
         return [
             NodeAlternatives(step.node_index, step.op, step.names, step.alternative.name)
-            for step in (() if self._executor is None else self._executor.program.steps)
+            for step in (() if executor is None else executor.program.steps)
         ]
 
     def profile(self) -> list[LaunchTime]:
         """Return the last run's launches."""
-        return [] if self._executor is None else self._executor.profile()
+        with self._lock:
+            return [] if self._executor is None else self._executor.profile()
 
     def close(self) -> None:
-        """Give the device memory back."""
-        self._closed = True
+        """Wait for a run that is under way, then give the device memory back."""
+        self._is_closed = True
+        with self._lock:
+            if not self._is_busy:
+                self._release()
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[None]:
+        """Keep the memory until the end; raises DeviceError where it was given back."""
+        with self._lock:
+            if self._is_closed:
+                raise DeviceError("the delegate was closed")
+            self._is_busy = True
+            try:
+                yield
+            finally:
+                self._is_busy = False
+                if self._is_closed:
+                    self._release()
+
+    def _release(self) -> None:
         if self._executor is not None:
             self._executor.close()
             self._executor = None

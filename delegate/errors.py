@@ -8,7 +8,8 @@ DelegateError
 |-- CacheError           the user's cache folder takes no file
 |-- ProfileError         a device profile is unknown, unreadable or wrong
 |-- DeviceError          an OpenCL call failed, or no usable device was found
-|   `-- NoDeviceError    no device at all, or none that passes its self-test
+|   |-- NoDeviceError    no device at all, or none that passes its self-test
+|   `-- TooLarge         the device works, and has not the memory or the limits
 `-- AbiMismatch          TFLite's nodes are not those of the parsed file
 """
 
@@ -58,6 +59,10 @@ class DeviceError(DelegateError):
 
 class NoDeviceError(DeviceError):
     """No OpenCL device can be used; the text says what was found and what to install."""
+
+
+class TooLarge(DeviceError):
+    """The device works, and what was asked of it is beyond its memory or its limits."""
 
 
 class AbiMismatch(DelegateError):

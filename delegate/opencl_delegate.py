@@ -6,12 +6,12 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from delegate.claim import Claim, PartitionKernel
 from delegate.engine import Engine
-from delegate.errors import DelegateError
+from delegate.errors import DelegateError, DeviceError
 from delegate.graph import dump
 from delegate.graph.verdict import Verdict
 from delegate.launch import NodeAlternatives
@@ -86,6 +86,7 @@ class OpenCLDelegate:
         self._target: Target | None = None
         # By TFLite context, until TFLite has formed all its groups; then their kernels hold it.
         self._claims: dict[int, Claim] = {}
+        self._lock = threading.RLock()  # of what belongs to no kernel yet
         self._starting: set[int] = set()  # threads
         self._last_run: list[PartitionKernel] = []
         self.verdicts: list[Verdict] = []
@@ -125,15 +126,16 @@ class OpenCLDelegate:
         return [row for kernel in self._last_run for row in kernel.alternatives()]
 
     def close(self) -> None:
-        """Give the device's memory back now; later runs of its interpreters fail.
+        """Wait for what runs, then give the device's memory back; later runs fail.
 
         The OpenCL context goes with the last delegate or model that uses it.
         """
-        self._native.close()
-        for claim in self._claims.values():
-            claim.close()
-        self._claims.clear()
-        self._engine.close()
+        with self._lock:
+            self._native.close()
+            for claim in self._claims.values():
+                claim.close()
+            self._claims.clear()
+            self._engine.close()
 
     # What follows are the hooks of delegate.tflite.callbacks.
 
@@ -146,6 +148,11 @@ class OpenCLDelegate:
         if self._graph.subgraphs > 1 and not is_main:
             return ()  # a body of control flow, which was not read
         present = match_plan(self._graph, plan, shapes, constants)
+        with self._lock:
+            return self._judged(context, shapes, present)
+
+    def _judged(self, context: int, shapes: Shapes, present: Collection[int]) -> Sequence[int]:
+        """Return the nodes to claim of those present; `_claims` has what is built for them."""
         if self._engine.is_closed:
             self._engine = _engine(replace(self._options, device=self.device.index))
         if self._target is None:
@@ -165,10 +172,13 @@ class OpenCLDelegate:
 
     def partition(self, context: int, nodes: tuple[int, ...]) -> PartitionKernel:
         """Return the kernel TFLite's group of nodes runs as."""
-        claim = self._claims[context]
-        kernel = claim.take(nodes)
-        if claim.is_taken:
-            self._claims.pop(context).close()
+        with self._lock:
+            claim = self._claims.get(context)
+            if claim is None:
+                raise DeviceError("the delegate was closed")
+            kernel = claim.take(nodes)
+            if claim.is_taken:
+                self._claims.pop(context).close()
         self.partitions.append(list(nodes))
         if len(self.partitions) == 1:
             self._last_run = []

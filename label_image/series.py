@@ -166,8 +166,10 @@ class Series:
         cpu = replace(own, opencl=None)
         once: dict[str, Any] = {"cpu_kernels": "reference", "warmup_runs": 0}
         jobs = {_CPU: cpu}
-        dtypes = [np.dtype(tensor.dtype) for tensor in self._graph.outputs]
-        if not self._floats and not any(dtype.kind in "biu" for dtype in dtypes):
+        dtypes = [tensor.dtype for tensor in self._graph.outputs]
+        if not self._floats and not any(
+            each.startswith(("bool", "int", "uint")) for each in dtypes
+        ):
             self._reasons[_REFERENCE] = "the outputs are not quantised"
         else:
             if not on_reference:

@@ -27,6 +27,7 @@ COMMANDS = ("label_image", "benchmarks", "tflite_opencl", "delegate_test")
 LAYERS = {
     "child": "",
     "errors": "",
+    "process": "errors",
     "cache": "errors",
     "profiles": "errors",
     "graph": "errors",
@@ -36,8 +37,8 @@ LAYERS = {
     "ops": "errors graph isa launch target",
     "passes": "errors graph",
     "compiler": "errors graph launch ops passes target",
-    "tflite": "errors graph launch target",
-    "runtime": "cache errors graph isa launch profiles",
+    "tflite": "errors graph launch process target",
+    "runtime": "cache errors graph isa launch process profiles",
     "self_tests": "child errors graph isa launch ops profiles runtime",
     "probe": "cache child isa profiles runtime self_tests",
     "tune": "cache errors graph launch",

@@ -14,11 +14,14 @@ from contextlib import contextmanager
 
 import pyopencl as cl
 
-from delegate.errors import DeviceError, KernelBuildError
+from delegate import process
+from delegate.errors import DeviceError, KernelBuildError, TooLarge
 
 _status = cl.status_code
 # The driver has no room for a buffer of this size: nothing is wrong with the device.
 _REFUSED_SIZES = {_status.MEM_OBJECT_ALLOCATION_FAILURE, _status.INVALID_BUFFER_SIZE}
+# The same, if a buffer is created; from any other call the device is lost.
+_NO_ROOM = {_status.OUT_OF_RESOURCES, _status.OUT_OF_HOST_MEMORY}
 
 
 @contextmanager
@@ -26,14 +29,20 @@ def opencl(call: str, context: Context | None = None) -> Iterator[None]:
     """Turn pyopencl's errors into DeviceError with the call and the status name.
 
     `context`: the one that is used; no device opened later shares it after an error, unless the
-    error is a refused size.
+    error is a refused size, which is TooLarge.
     """
+    process.require_own()
     try:
-        yield
+        with process.Inside():
+            yield
     except cl.Error as error:
-        if context is not None and error.code not in _REFUSED_SIZES:
+        text = f"{call}: CL_{_status.to_string(error.code, 'status %d')}"
+        is_creating = "create_buffer" in str(error.routine).lower()
+        if error.code in _REFUSED_SIZES or (is_creating and error.code in _NO_ROOM):
+            raise TooLarge(text) from error
+        if context is not None:
             context.retire()
-        raise DeviceError(f"{call}: CL_{_status.to_string(error.code, 'status %d')}") from error
+        raise DeviceError(text) from error
 
 
 class Context:

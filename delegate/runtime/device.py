@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 
 import pyopencl as cl
 
-from delegate.errors import DeviceError
+from delegate.errors import DeviceError, TooLarge
 from delegate.profiles import DeviceProfile
 from delegate.runtime.arguments import argument_bytes
 from delegate.runtime.context import Context, opencl, shared_context
@@ -98,11 +98,11 @@ class Device:
         """Return if a buffer of so many bytes may be made; `largest`: a limit beside the device's.
 
         Raises:
-            DeviceError: it may not.
+            TooLarge: it may not.
         """
         limit = min(self.max_alloc_bytes, largest or self.max_alloc_bytes)
         if size > limit:
-            raise DeviceError(
+            raise TooLarge(
                 f"{what} of {size} bytes: one buffer of this device holds at most {limit}"
                 f"{self._whose()}"
             )
@@ -111,7 +111,7 @@ class Device:
         """Return a buffer of so many bytes; `what` names it for people.
 
         Raises:
-            DeviceError: it is larger than one may be, or the driver refuses it.
+            TooLarge: it is larger than one may be, or the driver has no room for it.
         """
         self.check_buffer(what, size)
         with self.calling(f"allocating {size >> 10} KiB of {what}"):
@@ -136,14 +136,16 @@ class Device:
             most, arguments = self.profile.max_argument_bytes, argument_bytes(kernel)
             self._check(kernel, "bytes of arguments", arguments, most)
             # NOTE: rusticl of Mesa 22.3 counts it twice; its own limit it keeps itself.
-            if (most := self.profile.local_mem_bytes) < self.cl_device.local_mem_size:
+            with opencl("clGetDeviceInfo"):
+                own = self.cl_device.local_mem_size
+            if (most := self.profile.local_mem_bytes) < own:
                 self._check(kernel, "bytes of local memory", local, most)
         self._check(kernel, "work-items a group", fixed, limit)
         return limit
 
     def _check(self, kernel: cl.Kernel, what: str, needed: int, limit: int) -> None:
         if needed > limit:
-            raise DeviceError(
+            raise TooLarge(
                 f"kernel {kernel.function_name} needs {needed} {what}: this device has at most "
                 f"{limit}{self._whose()}"
             )

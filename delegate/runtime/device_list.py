@@ -3,13 +3,20 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import pyopencl as cl
 
-from delegate.errors import NoDeviceError
+from delegate import process
+from delegate.errors import DeviceError, NoDeviceError
+from delegate.runtime import driver_caches
+from delegate.runtime.context import opencl
 
+_log = logging.getLogger("delegate")
+_said: set[str] = set()
 _TYPES = (
     (cl.device_type.GPU, "gpu"),
     (cl.device_type.ACCELERATOR, "accelerator"),
@@ -50,8 +57,11 @@ class DeviceInfo:
 def list_devices() -> tuple[DeviceInfo, ...]:
     """Return every device of every platform: GPUs, accelerators, CPUs, then others.
 
+    A device that does not say what it is is left out, with one warning.
+
     Raises:
         NoDeviceError: no platform or no device; says what was found and what to install.
+        DeviceError: this process was forked from one that had used OpenCL.
     """
     return tuple(info for info, _ in found())
 
@@ -60,47 +70,75 @@ def found() -> list[tuple[DeviceInfo, cl.Device]]:
     """Return the devices of `list_devices`, each with pyopencl's object.
 
     Raises:
-        NoDeviceError: as `list_devices`.
+        NoDeviceError, DeviceError: as `list_devices`.
     """
-    try:
-        platforms = cl.get_platforms()
-    except cl.Error:
-        raise NoDeviceError(f"no OpenCL platform was found; {INSTALL_HINT}") from None
-    entries: list[tuple[str, cl.Platform, cl.Device]] = []
+    entries: list[tuple[DeviceInfo, cl.Device]] = []
     empty: list[str] = []
-    for platform in platforms:
+    silent: list[str] = []
+    for platform in _platforms():
+        try:
+            with opencl("clGetPlatformInfo"):
+                name, version = platform.name.strip(), platform.version.strip()
+        except DeviceError as error:
+            silent.append(f"a platform does not say its name: {error}")
+            continue
         try:
             devices = platform.get_devices()
         except cl.Error:
             devices = []
         if not devices:
-            empty.append(platform.name.strip())
+            empty.append(name)
         for device in devices:
-            kind = next((name for flag, name in _TYPES if device.type & flag), "custom")
-            entries.append((kind, platform, device))
+            try:
+                entries.append((_info_of(device, name, version), device))
+            except DeviceError as error:
+                silent.append(f"a device of platform {name} does not say what it is: {error}")
+    for each in silent:
+        _warn_once(f"{each}; it is left out")
     if not entries:
-        names = ", ".join(empty)
-        hint = ""
-        if "rusticl" in names and not os.environ.get("RUSTICL_ENABLE"):
-            hint = "rusticl shows devices only with RUSTICL_ENABLE=<driver>; "
-        raise NoDeviceError(f"no OpenCL device: platform {names} has none; {hint}{INSTALL_HINT}")
-    entries.sort(key=lambda entry: _ORDER.index(entry[0]))
-    return [
-        (
-            DeviceInfo(
-                index,
-                platform.name.strip(),
-                platform.version.strip(),
-                device.name.strip(),
-                device.vendor.strip(),
-                device.version.strip(),
-                device.driver_version.strip(),
-                kind,
-            ),
-            device,
+        raise NoDeviceError(_why_none(empty, silent))
+    entries.sort(key=lambda entry: _ORDER.index(entry[0].type))
+    return [(replace(info, index=index), device) for index, (info, device) in enumerate(entries)]
+
+
+def _platforms() -> list[cl.Platform]:
+    process.require_own()
+    driver_caches.prepare()
+    try:
+        return list(cl.get_platforms())
+    except cl.Error:
+        hint = f"{driver_caches.obstacles()}{INSTALL_HINT}"
+        raise NoDeviceError(f"no OpenCL platform was found; {hint}") from None
+
+
+def _info_of(device: cl.Device, platform: str, version: str) -> DeviceInfo:
+    """Return what a device says of itself, not yet with its index; raises DeviceError."""
+    with opencl("clGetDeviceInfo"):
+        return DeviceInfo(
+            index=0,
+            platform=platform,
+            platform_version=version,
+            name=device.name.strip(),
+            vendor=device.vendor.strip(),
+            version=device.version.strip(),
+            driver=device.driver_version.strip(),
+            type=next((name for flag, name in _TYPES if device.type & flag), "custom"),
         )
-        for index, (kind, platform, device) in enumerate(entries)
-    ]
+
+
+def _why_none(empty: Sequence[str], silent: Sequence[str]) -> str:
+    """Return what was found in the place of a device, and what to do."""
+    reasons = [f"platform {', '.join(empty)} has none"] if empty else []
+    hint = driver_caches.obstacles()
+    if "rusticl" in empty and not os.environ.get("RUSTICL_ENABLE"):
+        hint += "rusticl shows devices only with RUSTICL_ENABLE=<driver>; "
+    return f"no OpenCL device: {'; '.join([*reasons, *silent])}; {hint}{INSTALL_HINT}"
+
+
+def _warn_once(text: str) -> None:
+    if text not in _said:
+        _said.add(text)
+        _log.warning("%s", text)
 
 
 def matching(selector: str | int | None) -> tuple[DeviceInfo, ...]:

@@ -165,7 +165,8 @@ class Kernels:
         if self._device.profile is not None:
             return forbidden.options(self._device.profile)
         # More groups on a unit hide what loads wait for; the persistent kernel has one group there.
-        has_option = "cl_nv_compiler_options" in self._device.cl_device.extensions.split()
+        with opencl("clGetDeviceInfo"):
+            has_option = "cl_nv_compiler_options" in self._device.cl_device.extensions.split()
         return ["-cl-nv-maxrregcount=128"] if has_option and file != "runtime_persistent" else []
 
     def _compile(self, program: cl.Program, file: str) -> cl.Program:

@@ -13,9 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyopencl as cl
 
+from delegate import process
+from delegate.errors import DeviceError
 from delegate.graph.ir import Tensor
 from delegate.launch import Alternative, Launch, Program, Step
 from delegate.profiles import DeviceProfile
+from delegate.runtime import driver_caches
 from delegate.runtime.context import opencl
 from delegate.runtime.device import Device
 from delegate.runtime.device_list import DeviceInfo
@@ -77,7 +80,13 @@ class DeviceRates:
 
 
 def list_platforms() -> tuple[PlatformInfo, ...]:
-    """Return every platform, those without devices too; none where no loader or driver is."""
+    """Return every platform, those without devices too; none where no loader or driver is.
+
+    Raises:
+        DeviceError: this process was forked from one that had used OpenCL.
+    """
+    process.require_own()
+    driver_caches.prepare()
     try:
         platforms = cl.get_platforms()
     except cl.Error:
@@ -86,19 +95,19 @@ def list_platforms() -> tuple[PlatformInfo, ...]:
 
 
 def _platform(platform: cl.Platform) -> PlatformInfo:
-    failure, names = None, []
+    name = version = vendor = ""
+    names, failure = [], None
     try:
-        names = [device.name.strip() for device in platform.get_devices()]
-    except cl.Error as error:
-        status = cl.status_code.to_string(error.code, "status %d")
-        failure = f"clGetDeviceIDs: CL_{status}"
-    return PlatformInfo(
-        platform.name.strip(),
-        platform.version.strip(),
-        platform.vendor.strip(),
-        tuple(names),
-        failure,
-    )
+        with opencl("clGetPlatformInfo"):
+            name, version = platform.name.strip(), platform.version.strip()
+            vendor = platform.vendor.strip()
+        with opencl("clGetDeviceIDs"):
+            devices = platform.get_devices()
+        with opencl("clGetDeviceInfo"):
+            names = [device.name.strip() for device in devices]
+    except DeviceError as error:
+        failure = str(error)
+    return PlatformInfo(name, version, vendor, tuple(names), failure)
 
 
 def device_limits(info: DeviceInfo) -> DeviceLimits:

@@ -9,15 +9,18 @@ from __future__ import annotations
 import ctypes as C
 import itertools
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from delegate import process
 from delegate.errors import AbiMismatch, DelegateError
 from delegate.tflite import abi, schema
+
+T = TypeVar("T")
 
 Shapes = dict[int, tuple[int, ...]]  # tensor index -> sizes
 Constants = dict[int, NDArray[np.uint8]]  # tensor index -> TFLite's own bytes of it
@@ -88,16 +91,16 @@ class NativeDelegate:
         self._handles = itertools.count(1)
         self._failure: BaseException | None = None  # init cannot report it; the next prepare does
         self._registration = abi.Registration(
-            init=abi.Init(self._init),
-            free=abi.Free(self._free),
-            prepare=abi.NodeCall(self._prepare_kernel),
-            invoke=abi.NodeCall(self._invoke),
+            init=abi.Init(_kept_whole(self._init)),
+            free=abi.Free(_kept_whole(self._free)),
+            prepare=abi.NodeCall(_kept_whole(self._prepare_kernel)),
+            invoke=abi.NodeCall(_kept_whole(self._invoke)),
             builtin_code=abi.BUILTIN_DELEGATE,
             custom_name=name.encode(),
             version=1,
         )
         self._delegate = abi.Delegate(
-            Prepare=abi.DelegatePrepare(self._prepare_delegate), flags=abi.FLAGS
+            Prepare=abi.DelegatePrepare(_kept_whole(self._prepare_delegate)), flags=abi.FLAGS
         )
         self.address: int = C.addressof(self._delegate)
 
@@ -194,6 +197,16 @@ class NativeDelegate:
         # Ends the line: TFLite appends text to it.
         view.ReportError(context, b"%s\n", f"OpenCL delegate: {text}".encode())
         return abi.ERROR
+
+
+def _kept_whole(call: Callable[..., T]) -> Callable[..., T]:
+    """Return a callback that the process does not end within."""
+
+    def kept_whole(*arguments: Any) -> T:
+        with process.Inside():
+            return call(*arguments)
+
+    return kept_whole
 
 
 def _plan(context: int, view: abi.Context) -> list[PlannedNode]:

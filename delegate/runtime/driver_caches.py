@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The folders in which drivers keep what they compiled: another place for those that fail.
+
+Services and containers run as users whose home cannot be written. PoCL has no device then, and
+other drivers compile everything at each start.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from delegate import cache
+from delegate.errors import CacheError
+
+_log = logging.getLogger("delegate")
+
+
+@dataclass(frozen=True, slots=True)
+class _Driver:
+    """Where a driver keeps its files; it reads the variables when it is loaded."""
+
+    name: str
+    variable: str  # names the folder
+    folder: str  # below the user's cache folder, where the variable is not set
+    is_below_home: bool = False  # rather than in the user's cache folder
+
+
+# Source: the drivers' documentation: docs/envvar of PoCL and of Mesa; CUDA's programming guide
+_DRIVERS = (
+    _Driver("PoCL", "POCL_CACHE_DIR", "pocl/kcache"),
+    _Driver("Mesa", "MESA_SHADER_CACHE_DIR", "mesa_shader_cache"),
+    _Driver("NVIDIA", "CUDA_CACHE_PATH", ".nv/ComputeCache", is_below_home=True),
+)
+
+
+@lru_cache(maxsize=1)
+def prepare() -> None:
+    """Name another folder to each driver that cannot write its own; before drivers are loaded.
+
+    A folder that the user named is left as it is. The other one is in this program's cache, or a
+    temporary one where that cannot be written either.
+    """
+    for driver in _DRIVERS:
+        folder = _default(driver)
+        if os.environ.get(driver.variable) or folder is None or (why := _obstacle(folder)) is None:
+            continue
+        try:
+            other = cache.make_folder(f"drivers/{driver.name.lower()}")
+        except CacheError:
+            other = _temporary() / driver.name.lower()
+        os.environ[driver.variable] = str(other)
+        _log.debug("%s cannot keep its kernels in %s (%s): %s", driver.name, folder, why, other)
+
+
+def obstacles() -> str:
+    """Return which named folders their drivers cannot write, for the beginning of a sentence."""
+    found = ""
+    for driver in _DRIVERS:
+        named = os.environ.get(driver.variable)
+        if named and (why := _obstacle(Path(named))):
+            found += f"{driver.variable} is {named}, which {driver.name} cannot write ({why}); "
+    return found
+
+
+def _default(driver: _Driver) -> Path | None:
+    """Return where a driver keeps its files; None: without a home it takes a temporary folder."""
+    home = os.environ.get("HOME")
+    caches = os.environ.get("XDG_CACHE_HOME")
+    if caches and not driver.is_below_home:
+        return Path(caches, driver.folder)
+    if not home:
+        return None
+    return Path(home, "" if driver.is_below_home else ".cache", driver.folder)
+
+
+def _obstacle(folder: Path) -> str | None:
+    """Return why a folder cannot be written or made, or None."""
+    for place in (folder, *folder.parents):
+        if place.is_dir():
+            is_writable = os.access(place, os.W_OK | os.X_OK) and not _is_kernel_s(place)
+            return None if is_writable else f"{place} cannot be written"
+        if place.exists():
+            return f"{place} is no folder"
+    return f"{folder} is nowhere"
+
+
+def _is_kernel_s(place: Path) -> bool:
+    """Whether a folder takes no file though it seems to: /proc and /sys."""
+    return Path("/proc") in (place, *place.parents) or Path("/sys") in (place, *place.parents)
+
+
+@lru_cache(maxsize=1)
+def _temporary() -> Path:
+    folder = tempfile.mkdtemp(prefix="tflite-opencl-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
