@@ -870,6 +870,20 @@ def test_memory_the_driver_refuses_goes_to_the_cpu(
     assert delegate.partitions == [[0], [2]]
 
 
+def test_a_device_that_is_lost_while_it_prepares_is_an_error(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: object, **__: object) -> cl.Event:
+        code = cl.status_code.OUT_OF_RESOURCES
+        raise opencl_error(cl.RuntimeError, "enqueue_write_buffer", code)
+
+    delegate = delegate_for(write_model(CHAIN), device)
+    monkeypatch.setattr(cl, "enqueue_copy", lost)
+    with pytest.raises(RuntimeError, match="allocating 0 KiB: CL_OUT_OF_RESOURCES"):
+        interpreter(write_model(CHAIN), delegate)
+    assert delegate.failure == "allocating 0 KiB: CL_OUT_OF_RESOURCES"
+
+
 def test_a_device_with_little_memory_leaves_the_large_to_the_cpu(device: DeviceInfo) -> None:
     if "PoCL" not in device.platform_version:
         pytest.skip("only PoCL's memory can be limited from outside")

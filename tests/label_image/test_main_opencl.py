@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pyopencl as cl
 import pytest
 
 from delegate import DeviceInfo, list_devices
@@ -25,6 +26,7 @@ from tests.support.command import (
     run_process,
 )
 from tests.support.model import t
+from tests.support.opencl import opencl_error
 from tflite_opencl.common.runtime import find_runtime
 
 SHARED = ROOT.parent / "shared"
@@ -51,6 +53,23 @@ def test_opencl_prints_label_images_lines_then_the_table(
     assert "nodes 2 of 2 on OpenCL, in 1 partition" in table
     assert "equal to TFLite's reference kernels: 0 quanta" in table
     assert device.driver in table
+
+
+def test_a_device_that_is_lost_while_it_prepares_leaves_the_cpu_s_rows(
+    device: DeviceInfo, files: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: object, **__: object) -> cl.Event:
+        code = cl.status_code.OUT_OF_RESOURCES
+        raise opencl_error(cl.RuntimeError, "enqueue_write_buffer", code)
+
+    monkeypatch.setattr(cl, "enqueue_copy", lost)
+    use = ("--use_gpu", "--device", str(device.index), "--tune", "off")
+    ran = run(*FILES, *use, "--json", "out.json")
+    assert ran.code == 2
+    assert ran.lines[-3:] == ROWS
+    failure = json.loads((files / "out.json").read_text())["failure"]
+    assert failure.endswith("CL_OUT_OF_RESOURCES")
+    assert f"ERROR: {failure}" in ran.lines
 
 
 def test_a_device_that_computes_wrongly_does_not_take_the_result_with_it(

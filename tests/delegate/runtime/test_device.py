@@ -8,7 +8,7 @@ import dataclasses
 import pyopencl as cl
 import pytest
 
-from delegate import DeviceError, DeviceInfo
+from delegate import DeviceError, DeviceInfo, TooLarge
 from delegate.runtime.device import Device, opencl
 from tests.support.opencl import opencl_error
 
@@ -37,3 +37,23 @@ def test_opencl_s_errors_become_ours_with_the_call_and_the_status() -> None:
         raise opencl_error(cl.LogicError, "clFinish", cl.status_code.OUT_OF_RESOURCES)
     with pytest.raises(DeviceError, match=r"^running: CL_status -9999$"), opencl("running"):
         raise opencl_error(cl.LogicError, "clFinish", -9999)
+
+
+@pytest.mark.parametrize(
+    ("call", "status", "is_size"),
+    [
+        ("enqueue_write_buffer", "MEM_OBJECT_ALLOCATION_FAILURE", True),
+        ("create_buffer", "INVALID_BUFFER_SIZE", True),
+        ("create_buffer", "OUT_OF_RESOURCES", True),
+        ("create_buffer", "OUT_OF_HOST_MEMORY", True),
+        ("enqueue_write_buffer", "OUT_OF_RESOURCES", False),
+        ("create_buffer", "INVALID_CONTEXT", False),
+    ],
+)
+def test_a_refused_size_is_told_apart_from_a_lost_device(
+    call: str, status: str, is_size: bool
+) -> None:
+    with pytest.raises(DeviceError, match=f"^allocating: CL_{status}$") as raised:  # noqa: SIM117
+        with opencl("allocating"):
+            raise opencl_error(cl.MemoryError, call, getattr(cl.status_code, status))
+    assert isinstance(raised.value, TooLarge) == is_size

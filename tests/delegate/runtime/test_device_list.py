@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from pathlib import Path
 
 import pyopencl as cl
 import pytest
 
-from delegate import DeviceInfo, NoDeviceError, list_devices
+from delegate import DeviceInfo, NoDeviceError, list_devices, list_platforms
+from delegate.runtime import device_list
 from delegate.runtime.device_list import INSTALL_HINT, matching
 from tests.support.opencl import opencl_error
 from tests.support.process import run_python
@@ -36,6 +38,7 @@ class FakeDevice:
 class FakePlatform:
     def __init__(self, name: str, *devices: FakeDevice) -> None:
         self.name, self.version, self.devices = name, f"OpenCL 3.0 {name} 1", devices
+        self.vendor = "Maker"
 
     def get_devices(self) -> tuple[FakeDevice, ...]:
         if not self.devices:
@@ -107,6 +110,43 @@ def test_a_selector_that_means_none_is_told_what_there_is(selector: str | int) -
 def test_platforms_without_devices_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cl, "get_platforms", lambda: [FakePlatform("A"), FakePlatform("B")])
     with pytest.raises(NoDeviceError, match=r"no OpenCL device: platform A, B has none; install"):
+        list_devices()
+
+
+class Silent:
+    """A device or platform that says its name and fails where it is asked for its version."""
+
+    def __init__(self, name: str, *devices: object) -> None:
+        self.name, self.type, self.vendor, self.devices = name, GPU, "Maker", devices
+
+    @property
+    def version(self) -> str:
+        raise opencl_error(cl.RuntimeError, "clGetInfo", cl.status_code.OUT_OF_HOST_MEMORY)
+
+    def get_devices(self) -> tuple[object, ...]:
+        return self.devices
+
+
+def test_a_device_that_does_not_say_what_it_is_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    half = FakePlatform("Half", Silent("Broken"), FakeDevice("Core", CPU))  # type: ignore[arg-type]
+    platforms = [half, Silent("Mute", FakeDevice("Unseen", GPU))]
+    monkeypatch.setattr(cl, "get_platforms", lambda: platforms)
+    monkeypatch.setattr(device_list, "_said", set())
+    with caplog.at_level(logging.WARNING, "delegate"):
+        for _ in range(2):
+            (found,) = list_devices()
+            assert (found.index, found.name, found.platform) == (0, "Core", "Half")
+    why = "CL_OUT_OF_HOST_MEMORY"
+    silent = [
+        f"a device of platform Half does not say what it is: clGetDeviceInfo: {why}",
+        f"a platform does not say its name: clGetPlatformInfo: {why}",
+    ]
+    assert caplog.messages == [f"{each}; it is left out" for each in silent]
+    assert [each.failure for each in list_platforms()] == [None, f"clGetPlatformInfo: {why}"]
+    half.devices = half.devices[:1]
+    with pytest.raises(NoDeviceError, match=f"^no OpenCL device: {silent[0]}; {silent[1]}; "):
         list_devices()
 
 

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drivers' own cache folders: another one where theirs cannot be written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from delegate import DeviceInfo, list_devices
+from delegate.runtime import driver_caches
+from tests.support.process import run_python
+
+VARIABLES = ("POCL_CACHE_DIR", "MESA_SHADER_CACHE_DIR", "CUDA_CACHE_PATH")
+
+
+@pytest.fixture(autouse=True)
+def _own_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """None of the variables is set, and nothing was prepared."""
+    for name in (*VARIABLES, "XDG_CACHE_HOME"):
+        # Set first: what a test leaves in it is taken away then, too.
+        monkeypatch.setenv(name, "")
+    driver_caches.prepare.cache_clear()
+    driver_caches._temporary.cache_clear()
+    yield
+    driver_caches.prepare.cache_clear()
+    driver_caches._temporary.cache_clear()
+
+
+def given() -> list[str]:
+    driver_caches.prepare()
+    return [os.environ[name] for name in VARIABLES]
+
+
+def test_a_home_that_can_be_written_is_left_to_the_drivers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "made" / "later"))
+    assert given() == ["", "", ""]
+
+
+@pytest.mark.parametrize("home", ["/dev/null", "/proc/nobody"])
+def test_without_such_a_home_they_get_a_place_in_our_cache(
+    home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", home)
+    monkeypatch.setenv("TFLITE_OPENCL_CACHE", str(tmp_path))
+    assert given() == [str(tmp_path / "drivers" / name) for name in ("pocl", "mesa", "nvidia")]
+    assert (tmp_path / "drivers").stat().st_mode & 0o777 == 0o700
+
+
+def test_where_ours_cannot_be_written_they_get_a_temporary_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HOME", "/dev/null")
+    monkeypatch.setenv("TFLITE_OPENCL_CACHE", "/dev/null/ours")
+    folders = given()
+    assert len({Path(each).parent for each in folders}) == 1
+    assert os.access(Path(folders[0]).parent, os.W_OK)
+
+
+def test_a_folder_that_the_user_named_stays_and_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/dev/null")
+    monkeypatch.setenv("TFLITE_OPENCL_CACHE", str(tmp_path))
+    monkeypatch.setenv("POCL_CACHE_DIR", "/dev/null/mine")
+    assert given()[0] == "/dev/null/mine"
+    assert driver_caches.obstacles() == (
+        "POCL_CACHE_DIR is /dev/null/mine, which PoCL cannot write (/dev/null is no folder); "
+    )
+
+
+def test_devices_are_the_same_without_a_home(device: DeviceInfo) -> None:
+    code = "from delegate import list_devices\nprint([info.name for info in list_devices()])"
+    told = run_python(code, HOME="/dev/null", TFLITE_OPENCL_CACHE="/dev/null/ours")
+    assert told == f"{[info.name for info in list_devices()]}\n"
