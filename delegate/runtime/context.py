@@ -22,6 +22,18 @@ _status = cl.status_code
 _REFUSED_SIZES = {_status.MEM_OBJECT_ALLOCATION_FAILURE, _status.INVALID_BUFFER_SIZE}
 # The same, if a buffer is created; from any other call the device is lost.
 _NO_ROOM = {_status.OUT_OF_RESOURCES, _status.OUT_OF_HOST_MEMORY}
+# No kernel is wrong: there is nothing left to build it for.
+_LOST = {
+    _status.DEVICE_NOT_AVAILABLE,
+    _status.INVALID_DEVICE,
+    _status.INVALID_CONTEXT,
+    _status.INVALID_COMMAND_QUEUE,
+}
+
+
+def is_lost(error: DeviceError) -> bool:
+    """Whether an error says that the device is gone, whatever was asked of it."""
+    return isinstance(error.__cause__, cl.Error) and error.__cause__.code in _LOST
 
 
 @contextmanager

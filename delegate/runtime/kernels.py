@@ -15,10 +15,11 @@ from pathlib import Path
 import pyopencl as cl
 
 from delegate import cache as disk_cache
+from delegate import process
 from delegate.errors import DeviceError, KernelBuildError
 from delegate.launch import Launch
 from delegate.runtime import forbidden
-from delegate.runtime.context import opencl
+from delegate.runtime.context import is_lost, opencl
 from delegate.runtime.device import Device
 
 OPTIONS = ["-cl-std=CL1.2"]
@@ -79,6 +80,7 @@ class Kernels:
 
         Raises:
             KernelBuildError: the driver refuses it, now or on an earlier call.
+            DeviceError: the device is lost.
         """
         return self.program(launch.file, defines_of(launch))
 
@@ -96,6 +98,8 @@ class Kernels:
                 try:
                     context.programs[source] = self._load_or_build(file, source)
                 except DeviceError as error:
+                    if is_lost(error):
+                        raise
                     log = self._explained(str(error))
                     context.failures[source] = KernelBuildError(f"{file}.cl", chosen, log)
             failed = context.failures.get(source)
@@ -175,7 +179,9 @@ class Kernels:
             warnings.simplefilter("ignore")
             try:
                 # Our cache is keyed by driver version and checksummed; pyopencl's is not.
-                return program.build(options=[*OPTIONS, *self._own_options(file)], cache_dir=False)
+                with process.Inside():
+                    options = [*OPTIONS, *self._own_options(file)]
+                    return program.build(options=options, cache_dir=False)
             except cl.Error as error:
                 raise DeviceError(_log_of(program, self._device) or str(error)) from error
 
@@ -201,11 +207,17 @@ class Kernels:
         return kernel, max(1, min(launch.group_items, self._device.group_limit(kernel)))
 
     def check(self, launches: Iterable[Launch]) -> str | None:
-        """Return why these launches cannot run on this device, or None."""
+        """Return why these launches cannot run on this device, or None.
+
+        Raises:
+            DeviceError: the device is lost.
+        """
         for launch in launches:
             try:
                 self.kernel(launch)
             except (DeviceError, KernelBuildError) as error:
+                if isinstance(error, DeviceError) and is_lost(error):
+                    raise
                 return str(error)
         return None
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyopencl as cl
 import pytest
 
-from delegate import DeviceInfo, KernelBuildError, cache
+from delegate import DeviceError, DeviceInfo, KernelBuildError, cache
 from delegate.launch import Launch
 from delegate.ops import lower
 from delegate.runtime import kernels as kernels_module
@@ -139,6 +139,28 @@ def test_a_binary_the_driver_refuses_is_built_again(
     monkeypatch.setattr(cl, "Program", refuses)
     Kernels(Device(device)).build(ADD)
     assert builds == ["source", "refused", "source"]
+
+
+@pytest.mark.parametrize("what", ["Kernel", "Program.build"])
+@pytest.mark.parametrize(
+    ("status", "is_lost"), [("DEVICE_NOT_AVAILABLE", True), ("INVALID_VALUE", False)]
+)
+def test_a_lost_device_is_no_kernel_s_fault(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, what: str, status: str, is_lost: bool
+) -> None:
+    kernels = Kernels(Device(device))
+    if what == "Kernel":
+        kernels.build(ADD)
+
+    def fails(*_: object, **__: object) -> None:
+        raise opencl_error(cl.RuntimeError, what, getattr(cl.status_code, status))
+
+    monkeypatch.setattr(f"pyopencl.{what}", fails)
+    if is_lost:
+        with pytest.raises(DeviceError, match=status):
+            kernels.check([ADD])
+    else:
+        assert status in (kernels.check([ADD]) or "")
 
 
 def test_a_driver_without_binaries_still_runs(
