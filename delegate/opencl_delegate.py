@@ -43,6 +43,7 @@ class OpenCLDelegate:
         ModelError: the model cannot be read. OSError: nor can its file.
         NoDeviceError: no device, none that matches `device`, or none that passes its self-test.
         ProfileError: the device profile is unknown or wrong.
+        DeviceError: this process was forked from one that had used OpenCL.
     """
 
     def __init__(
@@ -158,7 +159,11 @@ class OpenCLDelegate:
         if self._target is None:
             self._target = self._engine.target(rules_of_caller(context))
         claim = Claim(self._graph, shapes, self._target, self._engine, self._options)
-        claim.judge(present)
+        try:
+            claim.judge(present)
+        except BaseException:
+            claim.close()
+            raise
         if context in self._claims:
             self._claims.pop(context).close()  # its interpreter was given up half made
         if not claim.is_taken:

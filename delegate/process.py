@@ -18,9 +18,9 @@ from delegate.errors import DeviceError
 
 # A driver that hangs does not keep the process from ending.
 LAST_WAIT_SECONDS = 5.0
-_LEAVING_SECONDS = 0.01  # from the last line of `inside` to the C code that called Python
+_LEAVING_SECONDS = 0.01  # from the last line of `Inside` to the C code that called Python
 _user: int | None = None  # the process that called a driver first
-_stays: dict[int, int] = {}  # thread -> how many `inside` it is in
+_stays: dict[int, int] = {}  # thread -> how many `Inside` it is in
 _ending: int | None = None  # the thread that ends the process
 
 
@@ -38,11 +38,6 @@ def require_own() -> None:
             "this process was forked from one that had used OpenCL, where drivers hang: start "
             "workers with spawn, as multiprocessing.get_context('spawn') does"
         )
-
-
-def is_forked() -> bool:
-    """Whether this process was forked from one that had called drivers."""
-    return _user is not None and _user != os.getpid()
 
 
 class Inside:
