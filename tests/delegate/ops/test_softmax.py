@@ -200,7 +200,14 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         Softmax(scale=16.0, dtype="int16").node(),
         "beta 1.0 with scale 16.0: out of range",
     ),
-    "int32": (retyped(NODE, "int32"), "int32: only uint8 and int8 are implemented"),
+    "int32": (
+        retyped(NODE, "int32"),
+        "int32: only uint8, int8, int16 and float32 are implemented",
+    ),
+    "bfloat16": (
+        retyped(NODE, "bfloat16"),
+        "bfloat16: only uint8, int8, int16 and float32 are implemented",
+    ),
     "output_per_channel": (
         changed(NODE, -1, quantization=quantization([0.5, 0.25])),
         f"output scale 0.5, 0.25, zero point 0, 0: TFLite's is {1 / 256}, 0",
