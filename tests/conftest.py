@@ -16,6 +16,8 @@ from hypothesis import HealthCheck, settings
 # rusticl shows llvmpipe only when asked to.
 os.environ.setdefault("RUSTICL_ENABLE", "llvmpipe")
 os.environ.pop("TFLITE_OPENCL_DEVICE", None)
+# Some tests start a Python. Without .pyc files each of them would compile the packages again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Tests never touch the user's own cache. A run has one, new and empty: its worker processes share
 # it, so that a device is examined and a program built once. A developer may keep a folder for it.
 _own_cache: tempfile.TemporaryDirectory[str] | None = None
