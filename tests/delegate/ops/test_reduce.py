@@ -131,7 +131,11 @@ def test_older_sums_of_int16_are_refused() -> None:
 @pytest.mark.parametrize("way", [PLAIN, SIMT, LANES_8, LANES_16], ids=str)
 @pytest.mark.parametrize(("op", "dtype"), KINDS)
 def test_any_axes(op: str, dtype: str, way: Way, device: DeviceInfo) -> None:
+    # One kernel folds by every op: all shapes are SUM's, and each other op and type has a third.
+    position = KINDS.index((op, dtype)) % 3
     for number, (shape, axes) in enumerate(SHAPES):
+        if op != "SUM" and number % 3 != position:
+            continue
         case = Reducing(op=op, shape=shape, axes=axes, keeps_dims=number % 2 == 1, dtype=dtype)
         assert_reduces(case, device, way)
 
