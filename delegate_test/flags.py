@@ -84,7 +84,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="tflite-delegate-test",
         description="Run a conformance suite on a TFLite delegate, beside the reference kernels.",
-        epilog="Exit code: 0 as expected, 1 unexpected results, 2 usage, 77 nothing could run.",
+        epilog="Exit code: 0 as expected, 1 unexpected results, 2 usage, 77 nothing could run, "
+        "130 Ctrl-C, 255 stdout or stderr takes no text.",
         allow_abbrev=False,
     )
     for add_flags in (_subject, _cases, _run, _expectations, _outputs):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from delegate.child import LAST_WAIT_SECONDS, command_of
 from delegate_test.outcome import CRASH, FAIL, FLAKE, PASS, TIMEOUT, Result
 from delegate_test.process import CannotRun, Item, results_of
+from tflite_opencl.common import interrupts
 
 _BATCH = 60
 
@@ -71,6 +72,7 @@ class Workers:
             for thread in threads:
                 while thread.is_alive():
                     thread.join(0.2)  # so that Ctrl-C is heard
+                    interrupts.check()
         except KeyboardInterrupt:
             stopped.set()
             for thread in threads:

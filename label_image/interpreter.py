@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate import LaunchTime, OpenCLDelegate
-from label_image import interrupts
 from label_image.errors import DelegateFailed, RunError, one_line
 from label_image.job import Delegation, Job
+from tflite_opencl.common import interrupts
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.common.timing import Times, measure
 

@@ -21,9 +21,9 @@ from label_image.outcome import Outcome
 from label_image.outputs import Described
 from label_image.report import delegation_facts, left_to_cpu, output_facts, render
 from label_image.series import Series
+from tflite_opencl.common.text import printable
 
 _NOT_COMPARED = Difference(None, "--compare=false")
-_ESCAPES = str.maketrans({"\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
 
 def row_text(
@@ -31,7 +31,7 @@ def row_text(
 ) -> str:
     """Return a picture's row: its file, its results and other outputs, a tab between any two."""
     results = [format_row(row, labels) for row in rows]
-    return "\t".join([path.translate(_ESCAPES), *results, *(output.text for output in outputs)])
+    return "\t".join(map(printable, [path, *results, *(output.text for output in outputs)]))
 
 
 def summary_text(series: Series, kernels: str, other: str = "CPU", width: int = 80) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, TextIO
@@ -23,6 +22,8 @@ from rich.progress import Progress as ProgressBar
 from rich.text import Text
 
 from tflite_opencl.common.fetch import Progress
+from tflite_opencl.common.standard_streams import OutputError, lead_nowhere
+from tflite_opencl.common.text import printable
 
 _LEVEL_NAMES = {"WARNING": "WARN", "CRITICAL": "FATAL"}
 
@@ -34,8 +35,11 @@ _bars: list[Console] = []
 def write(stream: TextIO, text: str) -> bool:
     """Write text and a line end at once; a closed pipe (`| head`) is not an error.
 
+    What a terminal would obey is written as an escape, line ends and tabs excepted.
     Returns whether somebody still reads it.
+    Raises: OutputError: the text cannot be written.
     """
+    text = printable(text, kept="\n\t")
     if _bars and stream.isatty():
         _bars[-1].print(Text(text), soft_wrap=True)
         return True
@@ -43,11 +47,11 @@ def write(stream: TextIO, text: str) -> bool:
         stream.write(text + "\n")
         stream.flush()
     except BrokenPipeError:
-        # What is left in the buffer must go somewhere, or Python complains when it exits.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
+        lead_nowhere(stream)
         return False
+    except OSError as error:
+        lead_nowhere(stream)
+        raise OutputError("stdout", error) from error
     return True
 
 
@@ -123,11 +127,12 @@ class _Rate(ProgressColumn):
 
 
 class _Formatter(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        text = super().format(record)
+    def formatMessage(self, record: logging.LogRecord) -> str:
         if record.levelno == logging.DEBUG:
-            return text  # tables
-        return f"{_LEVEL_NAMES.get(record.levelname, record.levelname)}: {text}"
+            return record.message  # tables
+        # A message is one line, whatever the name of a file has in it.
+        level = _LEVEL_NAMES.get(record.levelname, record.levelname)
+        return f"{level}: {printable(record.message)}"
 
 
 class _Handler(logging.Handler):

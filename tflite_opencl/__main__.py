@@ -1,48 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tflite-opencl SUBCOMMAND`: the command line; the only file of the package that prints."""
+"""The start of tflite-opencl; command.py is the command itself."""
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
-from collections.abc import Sequence
 
-from tflite_opencl import info, obstacle
-from tflite_opencl.common.environment import prepare_environment
-from tflite_opencl.errors import CommandError
-
-SUCCESS, ERROR, USAGE, INTERRUPTED = 0, 1, 2, 130
-SUBCOMMANDS = {"info": info, "obstacle": obstacle}
+from tflite_opencl.common.start import start
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code."""
-    prepare_environment()
-    parser = argparse.ArgumentParser(prog="tflite-opencl", description=__doc__.splitlines()[0])
-    chosen = parser.add_subparsers(dest="subcommand", required=True, metavar="SUBCOMMAND")
-    for name, module in SUBCOMMANDS.items():
-        sub = chosen.add_parser(name, help=module.HELP, description=module.HELP)
-        module.add_arguments(sub)
-    try:
-        options = parser.parse_args(arguments)
-    except SystemExit as error:  # argparse has said why
-        return SUCCESS if error.code == 0 else USAGE
-    try:
-        text = SUBCOMMANDS[options.subcommand].run(options)
-    except CommandError as error:
-        if error.is_answer:
-            print(error)
-        else:
-            print(f"ERROR: {error}", file=sys.stderr)
-        return ERROR
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:  # `| head` has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return SUCCESS
+def main() -> int:
+    """Run the command with this process's arguments, and return its exit code."""
+    return start("tflite_opencl.command")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import rows
-from benchmarks.__main__ import main
+from benchmarks.command import main
 from benchmarks.results import load, save
 from delegate import DeviceInfo
 from tests.support.model import chain_model, op, t
@@ -153,7 +153,7 @@ def test_the_rows_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_wrong_argument(
     arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("benchmarks.__main__._measured", lambda _: report())
+    monkeypatch.setattr("benchmarks.command._measured", lambda _: report())
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == 2

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from delegate import DeviceInfo, write_model
-from delegate_test.__main__ import main
 from delegate_test.cases.chains import chain_graph
+from delegate_test.command import main
 from delegate_test.coverage import BEGIN, END
 from tests.support.process import ROOT
 

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from label_image import __main__ as command
+from label_image import command
 from label_image.image import PictureError, load_picture
 from tests.support.command import Ran, Run, pooling_model
 from tests.support.model import t
 from tests.support.pictures import Loader, Pixels
+from tflite_opencl.common import start
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def run(capfd: pytest.CaptureFixture[str]) -> Run:
     """Run the command in this process."""
 
     def run(*arguments: str) -> Ran:
-        code = command.main(arguments)
+        code = start.run(lambda: command.main(arguments))
         out, err = capfd.readouterr()
         assert "Traceback" not in err or any("verbose" in word for word in arguments)
         return Ran(code, out.splitlines(), err.splitlines())

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from delegate import DeviceInfo, Options, Verdict, write_model
-from label_image import __main__ as command
+from label_image import command
 from tests.support.command import (
     CPU_LINES,
     FILES,

@@ -201,7 +201,7 @@ def test_ctrl_c_among_several_pictures_is_130_without_a_traceback(
 
 MEMORY = """
 import os, sys
-from label_image import __main__ as command
+from label_image import command
 from label_image import streams
 
 def resident_kib():

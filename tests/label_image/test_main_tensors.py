@@ -16,7 +16,7 @@ from PIL import Image
 
 from delegate import DeviceInfo, Node, Tensor
 from delegate.runtime.executor import Executor
-from label_image import __main__ as command
+from label_image import command
 from tests.support.model import chain_model, const, op, t
 from tests.support.shared import model_path, picture_path
 

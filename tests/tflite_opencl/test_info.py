@@ -13,8 +13,8 @@ import pytest
 from delegate import DeviceInfo, NoDeviceError, list_devices, read_device_profile
 from tests.support.boards import BOARDS
 from tflite_opencl import drivers
-from tflite_opencl.__main__ import main
 from tflite_opencl.board import read_board
+from tflite_opencl.command import main
 
 
 @pytest.mark.parametrize("name", BOARDS)

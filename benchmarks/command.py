@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m benchmarks`: rows of the table -> times and ratios. Nothing else prints or exits."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks import chart, documents, layers, report, rows, series
+from benchmarks.measure import BLOCK_RUNS
+from benchmarks.missing import Skipped
+from benchmarks.results import Layers, Report, load, save
+from benchmarks.setup import MODELS, POCL, V1, Setup, machine
+from delegate import DelegateError
+from tflite_opencl.common.environment import prepare_environment
+from tflite_opencl.common.errors import OneLineError
+from tflite_opencl.common.fetch import fetched
+from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.common.standard_streams import OutputError
+
+_DOCS = Path(__file__).resolve().parents[1] / "docs"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    options = _parser().parse_args(arguments)
+    if options.list:
+        for row in rows.ROWS.values():
+            print(f"{row.name:<12} {row.case}")
+        return 0
+    unknown = [name for name in options.rows or () if name not in rows.ROWS]
+    if unknown:
+        _parser().error(f"--rows {unknown[0]}: there are {', '.join(rows.ROWS)}")
+    prepare_environment()
+    if options.threads is not None:  # drivers on CPUs take no other word for it
+        for name in ("POCL_MAX_PTHREAD_COUNT", "LP_NUM_THREADS"):
+            os.environ.setdefault(name, str(options.threads))
+    try:
+        reports = [load(path) for path in options.read] if options.read else [_measured(options)]
+        _write(reports, options)
+    except OutputError:
+        raise
+    except (DelegateError, OneLineError, OSError, Skipped, ValueError) as error:
+        print(f"ERROR: {error}", file=sys.stderr)
+        return 1
+    return _verdict(reports, options.check)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Time models through OpenCL and everything else that runs them, in turns. "
+        "Without a model: every row of the table that this machine can run.",
+    )
+    add = parser.add_argument
+    add("models", nargs="*", metavar="MODEL.tflite", help="files instead of the table's rows")
+    add("--rows", type=_names, metavar="A,B", help="only these rows of the table")
+    add("--list", action="store_true", help="show the rows and exit")
+    add("--device", help="for all rows: index, or words of the device's or platform's name")
+    add("--runs", type=_count, default=200, metavar="N",
+        help=f"a path, in blocks of {BLOCK_RUNS} (default 200)")  # fmt: skip
+    add("--threads", type=_count, metavar="N", help="for all (default: as many as cores)")
+    add("--tune", choices=("off", "quick", "full"), default="full",
+        help="how long layers are measured before (default full)")  # fmt: skip
+    add("--models", dest="folder", type=Path, default=MODELS, metavar="DIR",
+        help="where the table's models are (default ../shared/models)")  # fmt: skip
+    add("--series", action="store_true", help="also cost against width, batch and threads")
+    add("--layers", action="store_true", help="also every launch: time, work, roofline")
+    add("--json", metavar="FILE", help="also write everything measured there")
+    add("--chart", metavar="FILE", help="also draw it: .svg, .png or .pdf")
+    add("--check", action="store_true", help="exit 1 where a figure of the table is missed")
+    add("--docs", nargs="?", type=Path, const=_DOCS, metavar="DIR",
+        help="measure all and write it into DIR/performance.md (default docs/)")  # fmt: skip
+    add("--from", dest="read", nargs="+", metavar="FILE",
+        help="take what --json wrote, of one machine or several, instead of measuring")  # fmt: skip
+    return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a positive number")
+    return int(text)
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _measured(options: argparse.Namespace) -> Report:
+    load_before = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory(prefix="benchmarks-") as folder:
+        setup = Setup(
+            find_runtime(),
+            Path(folder),
+            options.device,
+            options.threads or len(os.sched_getaffinity(0)),
+            options.runs,
+            options.tune,
+            options.folder,
+        )
+        if options.models:
+            chosen = [rows.model_row(str(fetched(name) or name)) for name in options.models]
+        else:
+            chosen = [row for row in rows.ROWS.values() if row.name in (options.rows or rows.ROWS)]
+        results = []
+        for row in chosen:
+            with _progress(row.name, is_quiet=bool(options.models)):
+                results.append(rows.run(row, setup))
+        found = []
+        if options.series or options.docs:
+            for name in series.NAMES:
+                with _progress(name):
+                    found.append(series.measured(name, setup))
+        profiled = list(_taken_apart(options, setup)) if options.layers or options.docs else []
+        return Report(machine(setup.runtime, setup.threads, load_before), results, found, profiled)
+
+
+@contextlib.contextmanager
+def _progress(what: str, is_quiet: bool = False) -> Iterator[None]:
+    """Say on stderr what is being measured, and how long it took."""
+    begin_s = time.monotonic()
+    with Console(stderr=True).status(what):
+        yield
+    if not is_quiet:
+        print(f"{what}: {time.monotonic() - begin_s:.0f} s", file=sys.stderr)
+
+
+def _taken_apart(options: argparse.Namespace, setup: Setup) -> Iterator[Layers]:
+    for model, device in _profiled(options):
+        try:
+            path = model if options.models else setup.model(model)[0]
+            with _progress(f"layers of {model}", is_quiet=bool(options.models)):
+                yield layers.layers_of(path, setup.find(device), setup)
+        except (DelegateError, OSError, RuntimeError, Skipped, ValueError) as reason:
+            print(f"layers of {model}: left out: {reason}", file=sys.stderr)
+
+
+def _profiled(options: argparse.Namespace) -> list[tuple[str, str]]:
+    """Return the models to take apart, with their devices: those given, of the rows, or V1."""
+    if options.models:
+        return [(str(fetched(name) or name), "") for name in options.models]
+    chosen = [rows.ROWS[name] for name in options.rows or () if rows.ROWS[name].model]
+    return list({row.model: row.device for row in chosen}.items()) or [(V1, POCL)]
+
+
+def _write(reports: Sequence[Report], options: argparse.Namespace) -> None:
+    console = Console(width=max(160, Console().width), highlight=False)
+    for each in reports:
+        for name, value in each.machine.items():
+            console.print(f"{name}: {value}", markup=False)
+        for part in report.tables(each):
+            console.print(part, markup=False, soft_wrap=isinstance(part, str))
+    if options.json:
+        save(reports[0], options.json)
+    if options.chart:
+        chart.write_report(reports[0], options.chart)
+    if options.docs:
+        for path in documents.write(reports, options.docs):
+            console.print(f"written: {path}", markup=False)
+
+
+def _verdict(reports: Sequence[Report], is_check: bool) -> int:
+    failed = False
+    for row in (row for each in reports for row in each.rows):
+        if row.failed:
+            print(f"ERROR: {row.row}: {row.failed}", file=sys.stderr)
+            failed = True
+        if is_check:
+            for line in row.misses:
+                print(f"MISSED: {row.row}: {line}", file=sys.stderr)
+                failed = True
+    return 1 if failed else 0

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The label_image command: arguments -> run -> report. Nothing else prints or exits."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import TextIO
+
+from delegate import NoDeviceError, list_devices
+from delegate.child import stdout_kept_apart
+from label_image import flags, inputs, report, streams
+from label_image.errors import ERROR, NO_DEVICE, SUCCESS, log_error
+from label_image.flags import Settings, UsageError
+from label_image.one_picture import classify_one
+from label_image.prepare import prepare
+from label_image.several_pictures import classify_several
+from tflite_opencl import __version__
+from tflite_opencl.common import interrupts
+from tflite_opencl.common.environment import prepare_environment
+from tflite_opencl.common.fetch import OFFICIAL, fetch
+from tflite_opencl.common.runtime import RuntimeMissing, find_runtime
+from tflite_opencl.common.standard_streams import OutputError
+from tflite_opencl.common.text import printable
+
+log = logging.getLogger("label_image")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    prepare_environment()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        settings = flags.parse(sys.argv[1:] if arguments is None else arguments)
+    except UsageError as error:
+        if error.show_usage:
+            streams.write(sys.stderr, flags.usage())
+        hint = "label_image --help shows all flags"
+        streams.write(sys.stderr, f"ERROR: {printable(str(error))} ({hint})")
+        return ERROR
+    if settings.help:
+        streams.write(sys.stdout, flags.usage())
+        return SUCCESS
+
+    with contextlib.ExitStack() as stack:
+        out = sys.stdout
+        if settings.json == "-":
+            out = stack.enter_context(stdout_kept_apart())
+        stack.enter_context(streams.logging_to(sys.stdout, sys.stderr, settings.verbose))
+        try:
+            return _command(settings, out)
+        except OutputError:  # no line of ours may be written
+            raise
+        except Exception as error:
+            interrupts.check()  # what Ctrl-C broke off may fail in its own way
+            log_error(error, settings.verbose)
+            return ERROR
+
+
+def _command(settings: Settings, out: TextIO) -> int:
+    if settings.version:
+        _show_versions(out)
+        return SUCCESS
+    if settings.list_devices:
+        try:
+            streams.write(out, report.devices_text(list_devices(), _width(out)))
+        except NoDeviceError as error:
+            log.error("%s", error)
+            return NO_DEVICE
+        return SUCCESS
+    for warning in settings.warnings:
+        log.warning("%s", warning)
+    if settings.fetch is not None:
+        _fetch(settings.fetch)
+        return SUCCESS
+    prepared = prepare(settings)
+    are_several = settings.pictures or settings.batch or os.path.isdir(settings.image)
+    classify = classify_several if are_several else classify_one
+    return classify(prepared, out, _width)
+
+
+def _fetch(name: str) -> None:
+    names = [name]
+    if name in OFFICIAL and name != inputs.LABELS_NAME:
+        names.append(inputs.LABELS_NAME)
+    for each in names:
+        with streams.progress(f"fetching {each}") as progress:
+            path = fetch(each, progress)
+        log.info("%s is in %s", each, path)
+
+
+def _show_versions(out: TextIO) -> None:
+    streams.write(out, f"label_image (tflite-opencl) {__version__}")
+    try:
+        runtime = find_runtime()
+        streams.write(out, f"TFLite runtime: {runtime.name} {runtime.version}")
+    except RuntimeMissing as error:
+        streams.write(out, f"TFLite runtime: none ({error})")
+    try:
+        for info in list_devices():
+            streams.write(out, f"OpenCL driver: {info.platform} {info.driver} ({info.name})")
+    except NoDeviceError as error:
+        streams.write(out, f"OpenCL driver: none ({error})")
+
+
+def _width(stream: TextIO) -> int:
+    return min(shutil.get_terminal_size().columns, 100) if stream.isatty() else 80

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""stdin, stdout and stderr as the shell gives them: closed, full, or read by nobody."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from typing import TYPE_CHECKING, TextIO
+
+from tflite_opencl.common.errors import OneLineError
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+
+class OutputError(OneLineError):
+    """stdout or stderr takes no text: the disk is full, or the like."""
+
+    def __init__(self, name: str, error: OSError) -> None:
+        super().__init__(f"cannot write {name}: {error.strerror or error}")
+
+
+def open_all() -> None:
+    """Open what is closed as /dev/null, and let `OutputError` tell where a stream takes no text."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest free number is taken: this one. Else the next file would be the stream.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(0, closefd=False)
+    sys.stdout = _stream(1, "stdout", sys.stdout)
+    sys.stderr = _stream(2, "stderr", sys.stderr)
+
+
+def flush() -> None:
+    """Write what waits in stdout and stderr.
+
+    Raises: OutputError: it, or an earlier text, could not be written. BrokenPipeError: nobody reads
+        any more.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+        error = getattr(getattr(stream.buffer, "raw", stream.buffer), "error", None)
+        if error is not None:
+            raise error
+
+
+def lead_nowhere(stream: TextIO | io.FileIO) -> None:
+    """Let the stream be /dev/null from now on, what waits in it included.
+
+    Python would else complain of it at its end.
+    """
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+class _File(io.FileIO):
+    """The file of a stream; after its first error it is /dev/null.
+
+    Attributes:
+        error: what was raised, for where a library drops it; a reader that has gone is none.
+    """
+
+    def __init__(self, number: int, name: str) -> None:
+        super().__init__(number, "w", closefd=False)
+        self.name = f"<{name}>"
+        self.error: OutputError | None = None
+        self._stream_name = name
+
+    def write(self, text: ReadableBuffer, /) -> int:
+        try:
+            return super().write(text)
+        except OSError as error:
+            lead_nowhere(self)
+            if isinstance(error, BrokenPipeError):
+                raise
+            self.error = OutputError(self._stream_name, error)
+            raise self.error from error
+
+
+def _stream(number: int, name: str, like: TextIO | None) -> TextIO:
+    file = _File(number, name)
+    if not isinstance(like, io.TextIOWrapper):  # it was closed
+        return io.TextIOWrapper(io.BufferedWriter(file), "utf-8", "backslashreplace")
+    return io.TextIOWrapper(
+        # Without a buffer where Python was told so (-u).
+        file if like.write_through else io.BufferedWriter(file),
+        like.encoding,
+        like.errors,
+        line_buffering=like.line_buffering,
+        write_through=like.write_through,
+    )
