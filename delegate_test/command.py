@@ -15,6 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from delegate import ProfileError, read_device_profile
 from delegate_test import coverage, expectations, flags, page, reduce, reports
 from delegate_test.build import Case
 from delegate_test.flags import Settings, UsageError
@@ -58,6 +59,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _command(settings: Settings) -> int:
+    if settings.device_profile:
+        try:
+            read_device_profile(settings.delegate_options["device_profile"])
+        except ProfileError as error:
+            raise UsageError(str(error)) from None
     if settings.reduce is not None:
         workers = _workers(settings, lambda device, runtime: None)
         for line in reduce.reduce(settings.reduce, workers, Path(settings.output)):

@@ -17,8 +17,11 @@ from label_image.errors import DelegateFailed, RunError, delegate_failures, reas
 from label_image.interpreter import delegate_names, open_interpreter
 from label_image.job import Delegation, Job
 from label_image.verbose import interpreter_state, profile_lines
+from tflite_opencl.common import interrupts
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.common.timing import Times
+
+ENDED = "Ctrl-C ended the run before"
 
 log = logging.getLogger("label_image")
 stdout = logging.getLogger("label_image.stdout")
@@ -35,7 +38,7 @@ class PathRun:
 
 
 def run_path(job: Job, runtime: Runtime, graph: Graph) -> PathRun:
-    """Return the job's times and outputs.
+    """Return the job's times and outputs; after Ctrl-C the times so far, and no outputs.
 
     Raises:
         RunError: TFLite cannot run the model, or the external delegate cannot be used.
@@ -54,6 +57,8 @@ def run_path(job: Job, runtime: Runtime, graph: Graph) -> PathRun:
             if taken and job.profile_rows:
                 for line in profile_lines(opened.profile(), job.profile_rows):
                     log.info("%s", line)
+        if interrupts.was_pressed():  # the last run may have left parts of an output
+            return PathRun(times, opened.load_ms, (), taken)
         outputs = opened.outputs()
         if taken and job.reference:
             taken = _with_reference(job, runtime, taken, outputs)
@@ -97,6 +102,8 @@ def _with_reference(
         return replace(taken, reference_outputs=outputs)
     try:
         again = run_once(replace(job, cpu_kernels="reference"), runtime)
+    except KeyboardInterrupt:
+        return replace(taken, reference_failure=ENDED)
     except (RunError, DelegateFailed, DelegateError) as error:
         return replace(taken, reference_failure=reason_of(error))
     return replace(taken, reference_outputs=again)

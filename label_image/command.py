@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import TextIO
 
-from delegate import NoDeviceError, list_devices
+from delegate import NoDeviceError, ProfileError, list_devices
 from delegate.child import stdout_kept_apart
 from label_image import flags, inputs, report, streams
 from label_image.errors import ERROR, NO_DEVICE, SUCCESS, log_error
@@ -57,6 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _command(settings, out)
         except OutputError:  # no line of ours may be written
             raise
+        except ProfileError as error:
+            log_error(error, settings.verbose)
+            return NO_DEVICE
         except Exception as error:
             interrupts.check()  # what Ctrl-C broke off may fail in its own way
             log_error(error, settings.verbose)

@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate import Graph, Tensor
-from label_image.classify import PathRun, run_once, run_path
+from label_image.classify import ENDED, PathRun, run_once, run_path
 from label_image.errors import DelegateFailed, RunError, reason_of
 from label_image.job import Job
+from tflite_opencl.common import interrupts
 from tflite_opencl.common.runtime import Runtime
 
 Outputs = Sequence[NDArray[Any]]
@@ -56,16 +57,20 @@ def compare(
 ) -> Comparison:
     """Run the job that gave `gpu` on the CPU and on the reference kernels, and compare.
 
+    After Ctrl-C nothing is compared, and the CPU's times are those so far.
     `floats`: run the reference kernels for float outputs alone, too.
     """
     cpu_job = replace(job, opencl=None, reference=False, profile_rows=0, quiet=True)
     cpu, cpu_failure = None, ""
     try:
-        cpu = run_path(cpu_job, runtime, graph)
-    except (RunError, DelegateFailed) as error:
-        cpu_failure = reason_of(error)
-
-    reference, reference_failure = _reference(cpu_job, cpu, gpu, runtime, floats)
+        try:
+            cpu = run_path(cpu_job, runtime, graph)
+            interrupts.check()
+        except (RunError, DelegateFailed) as error:
+            cpu_failure = reason_of(error)
+        reference, reference_failure = _reference(cpu_job, cpu, gpu, runtime, floats)
+    except KeyboardInterrupt:
+        return ended(cpu)
     cpu_outputs = cpu.outputs if cpu else None
     delegation = gpu.delegation
     assert delegation is not None
@@ -83,6 +88,12 @@ def compare(
         cpu_to_reference=difference(cpu_outputs, reference, reference_failure or cpu_failure),
         gpu_to_cpu=difference(gpu.outputs, cpu_outputs, cpu_failure),
     )
+
+
+def ended(cpu: PathRun | None = None) -> Comparison:
+    """Return what there is of a comparison that Ctrl-C ended; `cpu`: the CPU's times so far."""
+    nothing = Difference(None, ENDED)
+    return Comparison(cpu, "" if cpu else ENDED, nothing, nothing, nothing)
 
 
 def _reference(

@@ -20,7 +20,8 @@ from typing import IO
 
 import numpy as np
 
-from label_image.image import PictureError, load_picture, to_input
+from label_image.image import load_picture, to_input
+from label_image.picture_file import PictureError
 
 # Decoding fills the time that the model's own threads leave.
 _NICE = 10

@@ -38,7 +38,7 @@ def document(
         results: dict[str, Any] = {}
         if has_scores:
             results["results"] = result_entries(rows, labels)
-        if described and described[name]:
+        if described and described.get(name):
             results["outputs"] = list(described[name])
         entries[name] = device | _times_entry(run) | own | results | verdicts
     if "gpu" in paths:

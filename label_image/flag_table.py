@@ -81,8 +81,8 @@ FLAGS = (
                  str, None, metavar="FILE"),
     _label_image("labels", "l", f"one label a line (default: {DEFAULT_LABELS}, or the embedded "
                  "model's own)", str, None, metavar="FILE"),
-    _label_image("image", "i", "the picture: BMP, or whatever Pillow reads; or a folder of them",
-                 str, DEFAULT_IMAGE, metavar="FILE"),
+    _label_image("image", "i", "the picture: BMP, or whatever Pillow reads; - is stdin; or a "
+                 "folder of them", str, DEFAULT_IMAGE, metavar="FILE"),
     _label_image("count", "c", "timed runs", positive, 1),
     _label_image("warmup_runs", "w", "runs before the timed ones", not_negative, 2),
     _label_image("threads", "t", "CPU threads; -1: TFLite's own choice", thread_count, 4),

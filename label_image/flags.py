@@ -206,6 +206,8 @@ def _split(word: str) -> tuple[Flag, str | None]:
         if word[1] not in _BY_SHORT:
             raise UsageError(f"unknown option {word[:2]}", show_usage=True)
         return _BY_SHORT[word[1]], word[2:] or None
+    if word == "-":
+        raise UsageError("'-' is a picture on stdin, and only --image takes it")
     raise UsageError(f"unexpected argument '{word}'", show_usage=True)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -19,8 +20,10 @@ from delegate import Graph, read_model
 from label_image.default_model import default_labels, default_model, sample_picture
 from label_image.errors import RunError
 from label_image.flag_table import DEFAULT_LABELS, DEFAULT_MODEL
-from label_image.image import ENDINGS, load_picture
+from label_image.image import load_picture
 from label_image.labels import read_labels
+from label_image.picture_file import STDIN, is_file
+from label_image.readers import is_picture_name, missing_reader
 from tflite_opencl.common.fetch import OFFICIAL, Progress, fetched
 from tflite_opencl.common.runtime import builtin_op_numbers
 
@@ -71,7 +74,7 @@ def read_graph(model: Model) -> Graph:
         line = f"Failed to mmap model {model.name}"
         if model.name in OFFICIAL:
             line += f": it is not in the cache yet, label_image --fetch {model.name} downloads it"
-        elif not isinstance(error, FileNotFoundError):
+        else:
             line += f": {error.strerror or error}"
         raise RunError(line) from error
     for part, what in ((graph.inputs, "input"), (graph.outputs, "output")):
@@ -85,28 +88,43 @@ def find_picture(name: str) -> str:
 
     Raises: DefaultModelError: the sample is meant and not installed.
     """
-    if os.path.exists(name) or (sample := sample_picture(name)) is None:
+    if name == STDIN or os.path.exists(name) or (sample := sample_picture(name)) is None:
         return name
     log.info("there is no file %s: using the sample picture %s", name, sample)
     return str(sample)
 
 
 def find_pictures(names: Sequence[str]) -> list[str]:
-    """Return the files and folders meant, each folder with a picture inside.
+    """Return the files and folders meant; a folder without a picture costs a warning.
 
     Raises:
-        RunError: a folder holds no picture. DefaultModelError: as find_picture.
+        RunError: there is nothing but folders without a picture. DefaultModelError: as
+            find_picture.
     """
+    found, empty = [], []
     for name in names:
-        if os.path.isdir(name) and next(picture_paths([name]), None) is None:
-            raise RunError(f"there is no picture in the folder {name}")
-    return [name if os.path.isdir(name) else find_picture(name) for name in names]
+        if not os.path.isdir(name):
+            found.append(find_picture(name))
+            continue
+        skipped: Counter[str] = Counter()
+        if next(picture_paths([name], skipped), None) is not None:
+            found.append(name)
+            continue
+        text = f"there is no picture in the folder {name}"
+        empty.append(f"{text} that can be read: {skipped_text(skipped)}" if skipped else text)
+    if not found:
+        raise RunError("; ".join(empty))
+    for text in empty:
+        log.warning("%s", text)
+    return found
 
 
-def picture_paths(found: Sequence[str]) -> Iterator[str]:
+def picture_paths(found: Sequence[str], skipped: Counter[str] | None = None) -> Iterator[str]:
     """Yield each file, and of each folder every picture inside, in the order of the file names.
 
-    Sub-folders come after a folder's files; one that cannot be read is yielded itself.
+    Sub-folders come after a folder's files; one that cannot be read is yielded itself. Hidden
+    files and folders inside are left out, and so are pipes and devices.
+    `skipped`: counts pictures that no installed reader reads, by what reads them.
     """
     for name in found:
         if not os.path.isdir(name):
@@ -114,22 +132,33 @@ def picture_paths(found: Sequence[str]) -> Iterator[str]:
             continue
         errors: list[OSError] = []
         for parent, folders, files in os.walk(name, onerror=errors.append):
-            folders.sort()
+            folders[:] = sorted(folder for folder in folders if not folder.startswith("."))
             for file in sorted(files):
-                if not file.startswith(".") and file.lower().endswith(ENDINGS):
-                    yield os.path.join(parent, file)
+                if file.startswith(".") or not is_picture_name(file):
+                    continue
+                path = os.path.join(parent, file)
+                if reader := missing_reader(file):
+                    if skipped is not None:
+                        skipped[f"{reader.format} ({reader.install})"] += 1
+                elif is_file(path):
+                    yield path
         yield from (error.filename for error in errors)
 
 
+def skipped_text(skipped: Counter[str]) -> str:
+    """Return what was skipped, for people: "2 HEIC (pip install pillow-heif)"."""
+    return ", ".join(f"{count} {what}" for what, count in skipped.items())
+
+
 def read_picture(path: str) -> NDArray[np.uint8]:
-    """Return the picture's pixels.
+    """Return the pixels of the run's only picture, which may come through a pipe.
 
     Raises:
         RunError: there is no such file.
         PictureError: it cannot be used.
     """
     try:
-        return load_picture(path)
+        return load_picture(path, may_wait=True)
     except FileNotFoundError as error:
         raise RunError(f"input file {path} not found", logging.CRITICAL) from error
 

@@ -18,7 +18,7 @@ from label_image.errors import DelegateFailed, RunError, one_line
 from label_image.job import Delegation, Job
 from tflite_opencl.common import interrupts
 from tflite_opencl.common.runtime import Runtime
-from tflite_opencl.common.timing import Times, measure
+from tflite_opencl.common.timing import Stopwatch, Times
 
 log = logging.getLogger("label_image")
 # TFLite writes a few lines to stdout: their text is whole, "INFO: " included.
@@ -42,9 +42,19 @@ class OpenInterpreter:
             self.delegation = _delegation_of(delegate)
 
     def measure(self, count: int, warmup_runs: int) -> Times:
-        """Time so many runs, after some that do not count. Raises as `step`."""
-        with step(self._delegate, "Failed to invoke tflite!"):
-            return measure(self._invoke, count, warmup_runs)
+        """Time so many runs, after some that do not count, or those before Ctrl-C.
+
+        Raises: as `step`; KeyboardInterrupt only where no timed run has ended.
+        """
+        stopwatch = Stopwatch()
+        try:
+            with step(self._delegate, "Failed to invoke tflite!"):
+                stopwatch.measure(self._interpreter.invoke, count, warmup_runs)
+        except KeyboardInterrupt:
+            if not stopwatch.count:
+                raise
+            log.warning("Ctrl-C ended it after %d of %d timed runs", stopwatch.count, count)
+        return stopwatch.times
 
     def run_each(self, input_number: int, pixels: NDArray[Any]) -> list[tuple[NDArray[Any], ...]]:
         """Return the outputs for each picture, given to the input of this number.
@@ -57,13 +67,10 @@ class OpenInterpreter:
         with step(self._delegate, "Failed to invoke tflite!"):
             for number in range(len(pixels)):
                 self._interpreter.set_tensor(index, pixels[number : number + 1])
-                self._invoke()
+                self._interpreter.invoke()
+                interrupts.check()
                 outputs.append(self.outputs())
         return outputs
-
-    def _invoke(self) -> None:
-        self._interpreter.invoke()
-        interrupts.check()
 
     def outputs(self) -> tuple[NDArray[Any], ...]:
         """Return copies of all outputs of the last run."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from delegate import NoDeviceError, Tensor
 from label_image import inputs, streams
 from label_image.classify import PathRun, run_path
-from label_image.compare import Comparison, compare, distances
+from label_image.compare import Comparison, compare, distances, ended
 from label_image.document import Paths, document
 from label_image.errors import NO_DEVICE, SUCCESS, DelegateFailed, log_error, reason_of
 from label_image.feeds import main_values, warn_of_zeros
@@ -28,6 +28,7 @@ from label_image.outputs import are_scores, tensors_of, write_outputs
 from label_image.prepare import Prepared, described
 from label_image.report import comparison_text
 from label_image.worker import run_in_child
+from tflite_opencl.common import interrupts
 
 log = logging.getLogger("label_image")
 
@@ -44,6 +45,7 @@ class Outcome:
     tensors: Sequence[Tensor]  # the outputs', in the shapes they had
     labels: Sequence[str]
     has_scores: bool  # whether the first output is shown as rows
+    is_interrupted: bool  # Ctrl-C ended it: the times are those so far
 
 
 def classify_one(prepared: Prepared, out: TextIO, width: Callable[[TextIO], int]) -> int:
@@ -51,9 +53,11 @@ def classify_one(prepared: Prepared, out: TextIO, width: Callable[[TextIO], int]
 
     Raises: RunError, and what reading a picture raises.
     """
+    labels = prepared.labels(prepared.graph.outputs)
     job = prepared.job(_main_input(prepared), prepared.settings.profiling)
-    outcome = _run(prepared, job)
-    _show(prepared, outcome)
+    outcome = _run(prepared, job, labels)
+    if outcome.run.outputs:
+        _show(prepared, outcome)
     paths = _paths(prepared, outcome)
     if outcome.gpu is not None:
         text = comparison_text(outcome.gpu, outcome.comparison, prepared.kernels, width(sys.stderr))
@@ -78,7 +82,8 @@ def _main_input(prepared: Prepared) -> NDArray[Any]:
     warn_of_zeros(graph, feeds)
     if settings.verbose:
         if picture is not None:
-            log.info("len: %d", os.path.getsize(path))
+            if os.path.isfile(path):  # it may have come through a pipe
+                log.info("len: %d", os.path.getsize(path))
             sizes = *picture.shape[1::-1], picture.shape[2]
             log.info("width, height, channels: %d, %d, %d", *sizes)
         log.info("input: %d", prepared.main_input.index)
@@ -87,15 +92,25 @@ def _main_input(prepared: Prepared) -> NDArray[Any]:
     return pixels
 
 
-def _run(prepared: Prepared, job: Job) -> Outcome:
-    """Run the job on OpenCL where it asks for that, else or where that fails on the CPU."""
+def _run(prepared: Prepared, job: Job, labels: Sequence[str]) -> Outcome:
+    """Run the job on OpenCL where it asks for that, else or where that fails on the CPU.
+
+    `labels`: for outputs of the shapes that the model's file says.
+    """
     gpu, failure = None, ""
     if job.opencl is not None:
         gpu, failure = _run_on_opencl(prepared, job)
     run = gpu or run_path(replace(job, opencl=None), prepared.runtime, prepared.graph)
+    is_external = job.external is not None
+    if not run.outputs:
+        comparison = ended() if gpu is not None and prepared.settings.compare else None
+        return Outcome(is_external, gpu, comparison, run, failure, (), labels, False, True)
     tensors = tensors_of(prepared.graph, run.outputs)
-    labels = prepared.labels(tensors)
+    if [t.shape for t in tensors] != [t.shape for t in prepared.graph.outputs]:
+        labels = prepared.labels(tensors)
     has_scores = are_scores(tensors, prepared.main_input, len(labels))
+    if has_scores:
+        prepared.warn_of_labels(labels, tensors[0].shape[-1])
     comparison = None
     if gpu is not None and prepared.settings.compare:
         comparison = compare(job, gpu, prepared.runtime, prepared.graph, floats=not has_scores)
@@ -108,8 +123,17 @@ def _run(prepared: Prepared, job: Job) -> Outcome:
             log.error("%s", failure)
             log.warning("the results are the CPU's")
             run = comparison.cpu
-    is_external = job.external is not None
-    return Outcome(is_external, gpu, comparison, run, failure, tensors, labels, has_scores)
+    return Outcome(
+        is_external,
+        gpu,
+        comparison,
+        run,
+        failure,
+        tensors,
+        labels,
+        has_scores,
+        interrupts.was_pressed(),
+    )
 
 
 def _run_on_opencl(prepared: Prepared, job: Job) -> tuple[PathRun | None, str]:
@@ -128,7 +152,7 @@ def _run_on_opencl(prepared: Prepared, job: Job) -> tuple[PathRun | None, str]:
 
 
 def _rows(prepared: Prepared, outcome: Outcome, run: PathRun) -> list[Row]:
-    if not outcome.has_scores:
+    if not outcome.has_scores or not run.outputs:
         return []
     return prepared.top_rows(run.outputs, prepared.settings.num_results)
 
@@ -167,14 +191,17 @@ def _document(prepared: Prepared, outcome: Outcome, paths: Paths) -> str:
     if settings.inputs:
         about["inputs"] = dict(settings.inputs)
     about["runtime"] = f"{runtime.name} {runtime.version}"
+    if outcome.is_interrupted:
+        about["interrupted"] = True
     if outcome.failure:
         about["failure"] = outcome.failure
     has_scores, comparison = outcome.has_scores, outcome.comparison
     entries = {
         name: [output.entry for output in described(run.outputs, outcome.tensors, has_scores)]
         for name, (run, _) in paths.items()
+        if run.outputs
     }
-    if comparison is not None:
+    if comparison is not None and "gpu" in entries:
         ours = comparison.gpu_to_reference, comparison.gpu_to_cpu
         for number, entry in enumerate(entries["gpu"], 1 if has_scores else 0):
             entry |= distances(*ours, number)

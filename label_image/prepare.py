@@ -118,6 +118,15 @@ class Prepared:
                 raise
             return ()
 
+    def warn_of_labels(self, labels: Sequence[str], classes: int) -> None:
+        """Log where there are labels, but not one a class."""
+        count = max((number for number, label in enumerate(labels, 1) if label), default=0)
+        if count not in (0, classes):
+            log.warning(
+                "%s has %d labels and the model has %d classes: the names may be wrong",
+                self.model.labels or "the default model", count, classes,
+            )  # fmt: skip
+
     def top_rows(self, outputs: Sequence[NDArray[Any]], count: int) -> list[Row]:
         """Return the best classes of the first output."""
         scale, zero_point = scale_of(self.graph.outputs[0])

@@ -7,8 +7,9 @@ import contextlib
 import functools
 import logging
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from typing import TextIO
 
 import numpy as np
@@ -25,6 +26,7 @@ from label_image.outputs import Described, are_scores, picture_folder, tensors_o
 from label_image.prepare import Prepared, described
 from label_image.series import Series
 from label_image.several_report import Document, row_text, summary_text
+from tflite_opencl.common import interrupts
 
 log = logging.getLogger("label_image")
 
@@ -38,6 +40,8 @@ class _Task:
     labels: Sequence[str]
     has_scores: bool
     job: Job
+    # Pictures of folders that no installed reader reads, by what reads them.
+    skipped: Counter[str] = field(default_factory=Counter)
 
     @property
     def other(self) -> str:
@@ -58,9 +62,16 @@ def classify_several(prepared: Prepared, out: TextIO, width: Callable[[TextIO], 
         series = stack.enter_context(
             Series(task.job, prepared.runtime, prepared.graph, settings.batch, floats)
         )
-        _classify(task, series, document, out)
+        with contextlib.suppress(KeyboardInterrupt):  # what is done is shown and written
+            _classify(task, series, document, out)
         if document:
-            document.end(series, settings.threads, task.other)
+            with interrupts.held():
+                document.end(
+                    series, settings.threads, task.other,
+                    sum(task.skipped.values()), interrupts.was_pressed(),
+                )  # fmt: skip
+    if task.skipped:
+        log.warning("skipped what no installed reader reads: %s", inputs.skipped_text(task.skipped))
     other = "CPU" if task.other == "cpu" else "EXTERNAL"
     text = summary_text(series, prepared.kernels, other, width(sys.stderr))
     streams.write(sys.stderr, text)
@@ -81,6 +92,8 @@ def _task(prepared: Prepared) -> _Task:
     found = inputs.find_pictures(settings.pictures or [settings.image])
     labels = prepared.labels(graph.outputs)
     has_scores = are_scores(graph.outputs, prepared.main_input, len(labels))
+    if has_scores:
+        prepared.warn_of_labels(labels, graph.outputs[0].shape[-1])
     nothing = np.zeros((16, 16, 3), np.uint8)
     # Refuses an input that takes no picture, before anything is built.
     pixels = to_input(nothing, *astuple(prepared.format))
@@ -109,7 +122,8 @@ def _classify(task: _Task, series: Series, document: Document | None, out: TextI
         step = stack.enter_context(
             streams.bar("classifying", lambda: sum(1 for _ in inputs.picture_paths(task.found)))
         )
-        outcomes = series.outcomes(inputs.picture_paths(task.found), task.prepared.format)
+        paths = inputs.picture_paths(task.found, task.skipped)
+        outcomes = series.outcomes(paths, task.prepared.format)
         stack.enter_context(contextlib.closing(outcomes))
         is_read = True
         for number, outcome in enumerate(outcomes, 1):
@@ -118,7 +132,9 @@ def _classify(task: _Task, series: Series, document: Document | None, out: TextI
                 text = row_text(outcome.path, rows, task.labels, outputs)
                 is_read = streams.write(out, text)
             if document:
-                document.add(outcome, rows, task.labels, outputs, task.has_scores)
+                with interrupts.held():  # no half of an entry
+                    document.add(outcome, rows, task.labels, outputs, task.has_scores)
+            interrupts.check()
             step()
             if not is_read and document is None:
                 break  # `| head` has seen enough

@@ -108,12 +108,21 @@ class Document:
             self._write(self._waiting + ",")
         self._waiting = f"    {json.dumps(entry)}"
 
-    def end(self, series: Series, threads: int | None, other: str = "cpu") -> None:
-        """Write what all pictures together came to."""
+    def end(
+        self,
+        series: Series,
+        threads: int | None,
+        other: str = "cpu",
+        skipped: int = 0,
+        is_interrupted: bool = False,
+    ) -> None:
+        """Write what all pictures together came to; `is_interrupted`: those before Ctrl-C."""
         if self._waiting is not None:
             self._write(self._waiting)
         self._write("  ],")
-        text = json.dumps(_summary_entry(series, threads, other), indent=2)
+        entries: dict[str, Any] = {"interrupted": True} if is_interrupted else {}
+        entries |= {"skipped": skipped} if skipped else {}
+        text = json.dumps(entries | _summary_entry(series, threads, other), indent=2)
         self._write(text.removeprefix("{\n"))
 
 

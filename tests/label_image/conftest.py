@@ -11,7 +11,8 @@ import pytest
 from PIL import Image
 
 from label_image import command
-from label_image.image import PictureError, load_picture
+from label_image.image import load_picture
+from label_image.picture_file import PictureError
 from tests.support.command import Ran, Run, pooling_model
 from tests.support.model import t
 from tests.support.pictures import Loader, Pixels

@@ -93,7 +93,6 @@ WRONG_WORDS = [
     ("--nosuch", "unknown option --nosuch"),
     ("-z", "unknown option -z"),
     ("-d 3", "unknown option -d"),
-    ("-", "unexpected argument '-'"),
     ("--count", "--count needs a value"),
     ("-m", "-m needs a value"),
     ("--in 1", "--in is ambiguous: --input_mean, --input_std"),

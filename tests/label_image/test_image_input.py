@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from label_image.image import PictureError, is_picture, load_picture, to_input
+from label_image.image import is_picture, load_picture, to_input
 from label_image.labels import format_row, top_results
+from label_image.picture_file import PictureError
 from tests.support.model import one_op_model, t
 from tests.support.pictures import (
     Pixels,

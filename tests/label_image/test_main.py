@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -158,7 +159,14 @@ def test_a_closed_pipe_is_quiet_and_keeps_the_exit_code(files: Path) -> None:
     assert done.stderr == "0\n"
 
 
-def test_ctrl_c_on_the_cpu_is_130_without_a_traceback(files: Path) -> None:
-    ran = interrupt("INFO: resolved reporter", *absolute(files))
+def test_ctrl_c_on_the_cpu_is_130_and_shows_the_times_so_far(files: Path) -> None:
+    ran = interrupt("INFO: resolved reporter", *absolute(files), "--json", "-")
     assert ran.code == 130
-    assert all(line.startswith("INFO: ") for line in ran.err)
+    first, warning, *others = ran.lines[1:]
+    assert first == "INFO: resolved reporter"
+    assert re.fullmatch(r"WARN: Ctrl-C ended it after \d+ of 100000000 timed runs", warning)
+    assert others == ["INFO: invoked", "INFO: average time: T ms"]
+    document = json.loads("\n".join(ran.out))
+    assert document["interrupted"] is True
+    assert document["cpu"]["median_ms"] > 0
+    assert "results" not in document["cpu"]

@@ -81,7 +81,8 @@ def without_inputs(folder: Path) -> None:
 
 
 BAD_INPUT: list[tuple[str, Callable[[Path], Any], str]] = [
-    ("no-model", remove("model.tflite"), "ERROR: Failed to mmap model model.tflite"),
+    ("no-model", remove("model.tflite"),
+     "ERROR: Failed to mmap model model.tflite: No such file or directory"),
     ("empty-model", overwrite("model.tflite", b""), "ERROR: .+"),
     ("foreign-model", overwrite("model.tflite", b"GIF89a" * 99), "ERROR: .+"),
     ("no-input", without_inputs, "ERROR: .*has no input.*"),
@@ -117,11 +118,47 @@ def test_a_batch_of_unknown_size_is_one(files: Path, run: Run) -> None:
     assert run(*FILES).lines == CPU_LINES
 
 
-def test_missing_labels_are_noticed_after_inference(files: Path, run: Run) -> None:
+def test_missing_labels_are_noticed_before_the_run(files: Path, run: Run) -> None:
     assert run(*FILES[:-1], "nosuch.txt").lines == [
-        *CPU_LINES[:4],
+        *CPU_LINES[:2],
         "ERROR: Labels file nosuch.txt not found",
     ]
+
+
+@pytest.mark.parametrize("words", [FILES, (*FILES[:2], *FILES[4:], "picture.bmp")])
+def test_labels_that_are_not_one_a_class_cost_a_warning(
+    files: Path, run: Run, words: Sequence[str]
+) -> None:
+    (files / "labels.txt").write_text("red\ngreen\nblue\n\n")  # an empty line is no label
+    assert not any(line.startswith("WARN") for line in run(*words).lines)
+    (files / "labels.txt").write_text("red\ngreen\n")
+    ran = run(*words)
+    assert ran.code == 0
+    assert (
+        "WARN: labels.txt has 2 labels and the model has 3 classes: the names may be wrong"
+    ) in ran.lines
+
+
+@pytest.mark.parametrize("words", [[], ["--use_gpu"]])
+def test_an_unknown_device_profile_is_2(files: Path, run: Run, words: list[str]) -> None:
+    ran = run(*FILES, *words, "--device_profile", "nosuch")
+    assert ran.code == 2
+    assert ran.err[-1].startswith("ERROR: no device profile 'nosuch': one of ")
+
+
+def test_what_a_terminal_would_obey_is_shown_as_an_escape(files: Path, run: Run) -> None:
+    name = "a\x1b[31m\nb\u202e.bmp"
+    (files / "picture.bmp").rename(files / name)
+    (files / "labels.txt").write_text("red\n\x1b]0;title\x07green\nblue\n")
+    shown = "a\\x1b[31m\\nb\\u202e.bmp"
+    label = "0.8: 1 \\x1b]0;title\\x07green"
+    alone = run(*FILES[:3], name, *FILES[4:])
+    assert (alone.code, alone.lines[4]) == (0, f"INFO: {label}")
+    ran = run(*FILES[:2], *FILES[4:], name, f"no{name}")
+    assert ran.out == [f"{shown}\t{label}"]
+    assert f"ERROR: input file no{shown} not found" in ran.lines
+    assert run("-m", name, *FILES[2:]).lines[-1].startswith(f"ERROR: {shown}: ")
+    assert run(f"--{name}").err[-1].startswith(f"ERROR: unknown option --{shown} ")
 
 
 def test_a_folder_as_model_says_so(files: Path, run: Run) -> None:
@@ -189,7 +226,7 @@ def test_fetching_a_model_brings_its_labels(
 def test_verbose_adds_the_traceback(files: Path, run: Run) -> None:
     ran = run("-m", "nosuch", "--verbose", "1")
     assert ran.code == 255
-    assert ran.err[0] == "ERROR: Failed to mmap model nosuch"
+    assert ran.err[0] == "ERROR: Failed to mmap model nosuch: No such file or directory"
     assert "Traceback (most recent call last):" in ran.err
 
 

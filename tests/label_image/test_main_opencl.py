@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +33,36 @@ from tflite_opencl.common.runtime import find_runtime
 SHARED = ROOT.parent / "shared"
 
 
-def test_ctrl_c_on_opencl_is_130_without_a_traceback(device: DeviceInfo, files: Path) -> None:
+def test_ctrl_c_on_opencl_is_130_and_shows_the_times_so_far(
+    device: DeviceInfo, files: Path
+) -> None:
     ran = interrupt(
         "INFO: Applied GPU delegate.",
         *absolute(files), "--use_gpu", "--device", str(device.index),
     )  # fmt: skip
     assert ran.code == 130
-    assert all(line.startswith("INFO: ") for line in ran.err)
+    assert "Traceback" not in "\n".join(ran.err)
+    text = " ".join(" ".join(ran.lines).split())
+    assert "of 100000000 timed runs INFO: invoked INFO: average time: T ms OpenCL" in text
+    assert "nodes 2 of 2 on OpenCL" in text
+    assert "outputs not compared with the reference kernels: Ctrl-C ended the run before" in text
+
+
+def test_ctrl_c_while_comparing_shows_what_is_known(
+    device: DeviceInfo, files: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def press(*_: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("label_image.compare.run_once", press)
+    ran = run(*FILES, "--use_gpu", "--device", str(device.index), "--json", "out.json")
+    assert ran.code == 130
+    assert ran.lines[: len(GPU_LINES)] == GPU_LINES
+    text = " ".join(" ".join(ran.lines).split())
+    assert "outputs not compared with the reference kernels: Ctrl-C ended the run before" in text
+    document = json.loads((files / "out.json").read_text())
+    assert document["interrupted"] is True
+    assert document["cpu"]["results"] == document["gpu"]["results"]
 
 
 def test_opencl_prints_label_images_lines_then_the_table(

@@ -97,7 +97,11 @@ def test_pictures_that_cannot_be_read_cost_a_line_each_and_the_exit_code(
 SEVERAL_BAD = [
     ("empty-folder", ["empty"], "ERROR: there is no picture in the folder empty"),
     ("no-labels", ["picture.bmp", "-l", "none.txt"], "ERROR: Labels file none.txt not found"),
-    ("no-model", ["picture.bmp", "-m", "none"], "ERROR: Failed to mmap model none"),
+    (
+        "no-model",
+        ["picture.bmp", "-m", "none"],
+        "ERROR: Failed to mmap model none: No such file or directory",
+    ),
     ("no-json", ["picture.bmp", "--json", "no/a.json"], "ERROR: cannot write no/a.json: .+"),
 ]
 
@@ -183,12 +187,12 @@ def test_several_pictures_end_when_nobody_reads_the_rows(pictures: Path, many: P
     assert int(classified[1]) < 15000
 
 
-def test_ctrl_c_among_several_pictures_is_130_without_a_traceback(
+def test_ctrl_c_among_several_pictures_is_130_and_keeps_what_is_done(
     pictures: Path, many: Path
 ) -> None:
     words = [str(pictures / word) if "." in word else word for word in SEVERAL]
     with subprocess.Popen(
-        [sys.executable, "-m", "label_image", *words, str(many)],
+        [sys.executable, "-m", "label_image", *words, str(many), "--json", str(pictures / "j")],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
     ) as child:  # fmt: skip
         assert child.stdout is not None
@@ -196,7 +200,13 @@ def test_ctrl_c_among_several_pictures_is_130_without_a_traceback(
         child.send_signal(signal.SIGINT)
         _, err = child.communicate(timeout=60)
     assert child.returncode == 130
-    assert all(line.startswith("INFO: ") for line in err.splitlines())
+    assert "Traceback" not in err
+    document = json.loads((pictures / "j").read_text())
+    done = document["classified"]
+    assert document["interrupted"] is True
+    assert 1 <= done < 20000
+    assert len(document["pictures"]) in (done - 1, done)  # the last one's row may be all there is
+    assert f"pictures  {done} classified" in err
 
 
 MEMORY = """

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Timed runs, against a clock that the test turns."""
 
+import contextlib
+import signal
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from tflite_opencl.common.timing import Times, measure
+from tflite_opencl.common import interrupts
+from tflite_opencl.common.timing import Stopwatch, Times, measure
 
 
 class Clock:
@@ -72,3 +75,22 @@ def test_what_a_run_raises_comes_through() -> None:
 
     with pytest.raises(RuntimeError, match="device lost"):
         measure(run, count=1, warmup=1)
+
+
+def test_a_ctrl_c_that_a_run_drops_ends_it_after_that_run(clock: Clock) -> None:
+    steps = clock.runs(iter([(0.5, 1.0), (0.25, 0.5), (2.0, 4.0)]))
+    calls = 0
+
+    def run() -> None:
+        nonlocal calls
+        calls += 1
+        steps()
+        if calls == 3:
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+
+    stopwatch = Stopwatch()
+    with interrupts.remembered(), pytest.raises(KeyboardInterrupt):
+        stopwatch.measure(run, count=9, warmup=0)
+    assert (calls, stopwatch.count) == (3, 2)
+    assert stopwatch.times.average_ms == 375.0
