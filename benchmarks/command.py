@@ -25,6 +25,7 @@ from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.common.fetch import fetched
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.standard_streams import OutputError
+from tflite_opencl.common.text import printable
 
 _DOCS = Path(__file__).resolve().parents[1] / "docs"
 
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OutputError:
         raise
     except (DelegateError, OneLineError, OSError, Skipped, ValueError) as error:
-        print(f"ERROR: {error}", file=sys.stderr)
+        print(printable(f"ERROR: {error}"), file=sys.stderr)
         return 1
     return _verdict(reports, options.check)
 

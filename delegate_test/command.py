@@ -202,11 +202,11 @@ def _summary(report: Report, settings: Settings) -> None:
     out = sys.stderr if "-" in (getattr(settings, name) for name in _OUTPUTS) else sys.stdout
     wrong = [row for row in report.unexpected if row.status != NOT_DELEGATED]
     for row in wrong[:_SHOWN]:
-        print(f"{row.status} {row.case.name}: {row.result.detail}", file=out)
+        print(printable(f"{row.status} {row.case.name}: {row.result.detail}"), file=out)
     if len(wrong) > _SHOWN:
         print(f"and {len(wrong) - _SHOWN} more: see failures.csv", file=out)
     counts = ", ".join(f"{status} {count}" for status, count in report.counts().items())
-    print(f"{report.delegate} on {report.device}, {report.runtime}", file=out)
+    print(printable(f"{report.delegate} on {report.device}, {report.runtime}"), file=out)
     print(f"{len(report.rows)} cases in {report.seconds:.0f} s: {counts}", file=out)
     if report.rows and all(row.result.result != PASS for row in report.rows):
         print("nothing passed: is this the right delegate and device?", file=out)

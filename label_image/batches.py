@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from collections.abc import Iterator, Sequence
@@ -12,6 +13,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from label_image.decoders import Decoded, Decoders
+from tflite_opencl.common import interrupts
+
+_WAIT_SECONDS = 0.5
 
 
 class Batches:
@@ -32,7 +36,7 @@ class Batches:
         self._thread.start()
 
     def __iter__(self) -> Iterator[tuple[Sequence[Decoded], NDArray[Any]]]:
-        while (batch := self._ready.get()) is not None:
+        while (batch := self._next()) is not None:
             if isinstance(batch, BaseException):
                 raise batch
             yield batch.entries, batch.buffer[: batch.count]
@@ -43,6 +47,13 @@ class Batches:
         self._free.put(None)
         self._decoders.close()
         self._thread.join()
+
+    def _next(self) -> _Batch | BaseException | None:
+        while True:
+            # A Ctrl-C that comes just before a wait does not end it.
+            interrupts.check()
+            with contextlib.suppress(queue.Empty):
+                return self._ready.get(timeout=_WAIT_SECONDS)
 
     def _fill(self) -> None:
         try:

@@ -36,5 +36,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             print(printable(f"ERROR: {error}"), file=sys.stderr)
         return ERROR
-    print(text)
+    print(printable(text, kept="\n"))
     return SUCCESS

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -170,3 +171,23 @@ def test_ctrl_c_on_the_cpu_is_130_and_shows_the_times_so_far(files: Path) -> Non
     assert document["interrupted"] is True
     assert document["cpu"]["median_ms"] > 0
     assert "results" not in document["cpu"]
+
+
+@pytest.mark.parametrize("words", [[], ["--json", "-"], ["--batch", "2", "--json", "-"]])
+def test_a_full_stream_is_255_and_a_closed_one_is_no_error(files: Path, words: list[str]) -> None:
+    command = shlex.join([sys.executable, "-m", "label_image", *absolute(files), *words])
+
+    def run(streams: str) -> tuple[int, str, list[str]]:
+        done = subprocess.run(
+            ["bash", "-c", f"{command} --verbose 1 {streams}"],
+            capture_output=True, text=True, cwd=ROOT, timeout=300, check=False,
+        )  # fmt: skip
+        assert "Traceback" not in done.stderr
+        said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+        return done.returncode, done.stdout, said
+
+    full = "ERROR: cannot write stdout: No space left on device"
+    assert run("> /dev/full") == (255, "", [full])
+    assert run("2> /dev/full")[0] == 255
+    assert run(">&- 2>&-") == (0, "", [])
+    assert run("2>&-")[0] == 0
