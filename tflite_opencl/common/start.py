@@ -6,6 +6,7 @@ It imports little, because Ctrl-C is heard only from here on.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import signal
 import sys
@@ -41,7 +42,8 @@ def run(main: Callable[[], int]) -> int:
         except KeyboardInterrupt:
             return INTERRUPTED
         except OutputError as error:
-            sys.stderr.write(f"ERROR: {error}\n")
+            with contextlib.suppress(OutputError):
+                sys.stderr.write(f"ERROR: {error}\n")
             return NO_OUTPUT
         except Exception:
             if interrupts.was_pressed():  # what Ctrl-C broke off may fail in its own way

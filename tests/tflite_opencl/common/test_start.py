@@ -64,6 +64,7 @@ def test_a_full_stdout_without_a_buffer_is_one_line() -> None:
 def test_a_closed_stderr_keeps_the_code_and_a_full_one_is_255(module: str, code: int) -> None:
     assert shell(f"{module} --nosuch", "2>&-") == (code, "", "")
     assert shell(f"{module} --nosuch", "2> /dev/full") == (255, "", "")
+    assert shell(f"{module} --help", "> /dev/full 2>&1") == (255, "", "")
 
 
 def test_a_closed_stream_does_not_become_the_next_file(tmp_path: Path) -> None:
