@@ -37,11 +37,14 @@ def test_a_file_named_by_itself_may_end_as_it_likes(folder: Path) -> None:
     ]  # fmt: skip
 
 
-def test_a_folder_without_a_picture_is_an_error_before_the_run(folder: Path) -> None:
-    names = [str(folder), str(folder / "empty")]
+def test_no_picture_at_all_is_an_error_before_the_run(folder: Path) -> None:
+    names = [str(folder / "empty"), str(folder / "none")]
+    (folder / "none").mkdir()
     with pytest.raises(RunError) as caught:
         inputs.find_pictures(names)
-    assert str(caught.value) == f"there is no picture in the folder {names[1]}"
+    assert str(caught.value) == "; ".join(
+        f"there is no picture in the folder {name}" for name in names
+    )
 
 
 def test_a_folder_that_is_gone_is_named_after_the_others(folder: Path) -> None:
