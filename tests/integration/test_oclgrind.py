@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.process import run_python
 
+PARTS = 4  # of all variants of kernels, which may run side by side
 ICD_LIBRARY = Path("/usr/lib/oclgrind/liboclgrind-rt-icd.so")  # Debian's package oclgrind
 
 pytestmark = pytest.mark.skipif(
@@ -56,6 +57,16 @@ for name, node in valid_nodes(dtype, int(channels), int(size)).items():
     )
     count += 1
 print(count)
+"""
+)
+VARIANTS = (
+    START
+    + """
+from tests.support.variants import assert_runs, gpu_variants
+part, parts = map(int, sys.argv[1:])
+for variant in gpu_variants()[part::parts]:
+    print(*(name for name, _ in variant.keys), flush=True)
+    assert_runs(variant, device)
 """
 )
 PLANTED = (
@@ -129,6 +140,13 @@ def test_no_op_is_reported(dtype: str, channels: int, size: int, isa: str, tmp_p
     printed, report = under_oclgrind(OPS, tmp_path, *arguments)
     assert report == ""
     assert int(printed) > 40
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_kernel_of_a_gpu_is_reported(part: int, tmp_path: Path) -> None:
+    printed, report = under_oclgrind(VARIANTS, tmp_path, str(part), str(PARTS))
+    assert report == ""
+    assert len(printed.splitlines()) > 100
 
 
 def test_a_sound_kernel_is_not_reported(tmp_path: Path) -> None:

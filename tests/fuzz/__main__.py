@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Feeds changed files to all that reads files, and says what goes wrong.
+
+    python -m tests.fuzz --minutes 2 --seed 7
+    python -m tests.fuzz --minutes 60 --attack models caches
+
+Models go through the reader and all that happens before a device, and beside TFLite through the
+delegate; pictures, PyTorch checkpoints and the cache folder through label_image's own code. A
+finding is shrunk and saved as a case under tests/data/fuzz, where tests/test_fuzz.py runs it from
+then on. Exit code: 0 without findings, 1 with some.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.fuzz.attacks import Attack, BesideTFLite, InOneChild
+from tests.fuzz.caches import OfCaches
+from tests.fuzz.targets import KINDS
+from tests.support.process import ROOT
+
+CASES = ROOT / "tests/data/fuzz"
+NAMES = (*KINDS, BesideTFLite.name, OfCaches.name)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Try for the given time, a part of it each attack; return the exit code."""
+    given = _parser().parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as scratch:
+        # What is built for changed models is nobody's.
+        os.environ["TFLITE_OPENCL_CACHE"] = f"{scratch}/cache"
+        count = sum(_faults(name, given, Path(scratch)) for name in given.attack)
+    return 1 if count else 0
+
+
+def _faults(name: str, given: argparse.Namespace, scratch: Path) -> int:
+    """Run one attack for its part of the time, print its findings; return how many faults."""
+    # Of its own: what one attack draws does not depend on how fast another is.
+    rng = random.Random(f"{given.seed} {name}")
+    attack = attack_of(name, given.device, scratch)
+    try:
+        for finding in attack.findings(rng, 60 * given.minutes / len(given.attack)):
+            print(f"{finding.text}\n    {finding.save(given.save)}", flush=True)
+    finally:
+        attack.close()
+    print(f"{name}: {attack.tried} tried, {len(attack.found)} faults", flush=True)
+    return len(attack.found)
+
+
+def attack_of(name: str, device: str, scratch: Path) -> Attack:
+    """Return the attack of this name; `device`: words of its name."""
+    if name == BesideTFLite.name:
+        return BesideTFLite(device)
+    if name == OfCaches.name:
+        return OfCaches(device, scratch)
+    return InOneChild(name)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.fuzz",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--minutes", type=float, default=2, metavar="N", help="for all attacks together")
+    add("--seed", type=int, default=0, metavar="S", help="what is drawn")
+    add("--attack", nargs="+", default=NAMES, choices=NAMES, help="all unless some are named")
+    add("--device", default="pocl", metavar="WORDS", help="of the OpenCL device's name")
+    add("--save", type=Path, default=CASES, metavar="DIR", help="where findings are saved")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

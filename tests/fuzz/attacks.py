@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The attacks on files: each draws changed content, and tries it in other processes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import select
+import sys
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from delegate import DelegateError, read_model
+from delegate.child import Child, signal_name
+from delegate_test.outcome import CRASH, FAIL, TIMEOUT, Result
+from delegate_test.process import Item
+from delegate_test.runner import Workers
+from tests.fuzz.edits import drawn, edited, smaller
+from tests.fuzz.targets import KINDS, small_models
+from tests.fuzz.worker import SECONDS
+from tests.support.process import ROOT
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What went wrong, and the content that shows it."""
+
+    attack: str
+    text: str
+    content: bytes
+
+    def save(self, folder: Path) -> Path:
+        """Write the content as a case of its attack; return where it is."""
+        path = folder / self.attack / hashlib.sha256(self.content).hexdigest()[:12]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(self.content)
+        return path
+
+
+class Attack(ABC):
+    """Something that takes content, sound content, and edits of it.
+
+    Attributes:
+        tried: how much content it took; found: how often each fault was seen, by `fault_of`.
+    """
+
+    name: str
+    batch = 1  # contents that are tried together
+
+    def __init__(self) -> None:
+        self.tried = 0
+        self.found: Counter[str] = Counter()
+
+    @abstractmethod
+    def draw(self, rng: random.Random) -> tuple[Any, list[Any]]:
+        """Return something sound, and edits of it."""
+
+    @abstractmethod
+    def content(self, sound: Any, edits: Sequence[Any]) -> bytes:
+        """Return it with the edits, as a case's file holds it."""
+
+    def smaller(self, sound: Any, edit: Any) -> Iterator[Any]:
+        """Yield edits that change less."""
+        return iter(())
+
+    @abstractmethod
+    def verdicts(self, contents: Sequence[bytes]) -> list[str | None]:
+        """Return for each content what is wrong with what becomes of it; None: nothing."""
+
+    def close(self) -> None:
+        """End the processes that it started."""
+
+    def findings(self, rng: random.Random, seconds: float) -> Iterator[Finding]:
+        """Try for so long; yield each new fault, shrunk."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            tries = [self.draw(rng) for _ in range(self.batch)]
+            texts = self.verdicts([self.content(*each) for each in tries])
+            for (sound, edits), text in zip(tries, texts, strict=True):
+                self.tried += 1
+                if text is None:
+                    continue
+                self.found[fault_of(text)] += 1
+                if self.found[fault_of(text)] == 1:
+                    yield Finding(self.name, text, self._shrunk(sound, edits, fault_of(text)))
+
+    def _shrunk(self, sound: Any, edits: list[Any], fault: str) -> bytes:
+        """Return the content with as few edits, each as small, as show the fault."""
+
+        def shows(tried: list[Any]) -> bool:
+            (text,) = self.verdicts([self.content(sound, tried)])
+            return text is not None and fault_of(text) == fault
+
+        for edit in list(edits):
+            fewer = [each for each in edits if each is not edit]
+            if fewer and shows(fewer):
+                edits = fewer
+        for place in range(len(edits)):
+            for less in self.smaller(sound, edits[place]):
+                tried = [*edits[:place], less, *edits[place + 1 :]]
+                if shows(tried):
+                    edits = tried
+        return self.content(sound, edits)
+
+
+def fault_of(text: str) -> str:
+    """Return what the texts of one fault share."""
+    return text.partition(":")[0]
+
+
+class OfFiles(Attack):
+    """What changes the bytes of a file."""
+
+    def __init__(self, name: str, seeds: Sequence[bytes]) -> None:
+        super().__init__()
+        self.name = name
+        self._seeds = seeds
+        self._scratch = tempfile.TemporaryDirectory(prefix="fuzz-")
+
+    def draw(self, rng: random.Random) -> tuple[bytes, list[Any]]:
+        seed = rng.choice(self._seeds)
+        return seed, drawn(rng, seed)
+
+    def content(self, sound: bytes, edits: Sequence[Any]) -> bytes:
+        return edited(sound, edits)
+
+    def smaller(self, sound: bytes, edit: Any) -> Iterator[Any]:
+        return smaller(sound, edit)
+
+    def close(self) -> None:
+        self._scratch.cleanup()
+
+
+class InOneChild(OfFiles):
+    """A file of KINDS, taken by tests/fuzz/worker.py."""
+
+    batch = 20
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(kind, list(KINDS[kind].seeds().values()))
+        self._path = Path(self._scratch.name, "file")
+        # Decoders write there what they dislike.
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
+        self._child: Child | None = None
+
+    def verdicts(self, contents: Sequence[bytes]) -> list[str | None]:
+        return [self._verdict(content) for content in contents]
+
+    def _verdict(self, content: bytes) -> str | None:
+        self._path.write_bytes(content)
+        if self._child is None:
+            command = [sys.executable, "-m", "tests.fuzz.worker", self.name]
+            self._child = Child(command, self._errors, {"PYTHONPATH": str(ROOT)})
+            self._child.send(b"\n")
+            self._child.answers.readline()  # its imports take a while, and are no case's
+        self._child.send(f"{self._path}\n".encode())
+        is_answered, *_ = select.select([self._child.answers], [], [], 3 * SECONDS)
+        line = self._child.answers.readline() if is_answered else b""
+        if line:
+            found = json.loads(line)
+            return None if found is None else str(found)
+        code, self._child = self._child.close(), None
+        if not is_answered:
+            return "the process hangs"
+        return f"the process died by {signal_name(code or 0) or f'exit code {code}'}"
+
+    def close(self) -> None:
+        if self._child is not None:
+            self._child.close()
+        self._errors.close()
+        super().close()
+
+
+class BesideTFLite(OfFiles):
+    """Models that TFLite runs, too: the delegate gives its values, and outlives what it outlives.
+
+    The conformance suite's workers run both.
+    """
+
+    name = "models"
+    batch = 60
+
+    def __init__(self, device: str | None) -> None:
+        super().__init__(self.name, list(small_models().values()))
+        self._workers = Workers("opencl", {}, device, None, None, 30.0)
+
+    def draw(self, rng: random.Random) -> tuple[bytes, list[Any]]:
+        # What the reader refuses has an attack of its own.
+        while True:
+            seed, edits = super().draw(rng)
+            if _is_read(edited(seed, edits)):
+                return seed, edits
+
+    def verdicts(self, contents: Sequence[bytes]) -> list[str | None]:
+        texts: dict[str, str | None] = {str(number): None for number in range(len(contents))}
+        items = []
+        for number, content in enumerate(contents):
+            if _is_read(content):
+                path = Path(self._scratch.name, f"{number}.tflite")
+                path.write_bytes(content)
+                items.append(Item(str(number), str(path)))
+
+        def tell(result: Result) -> None:
+            if result.result in (FAIL, CRASH, TIMEOUT):
+                words = result.stderr.splitlines()[-1:]
+                texts[result.name] = " ".join([f"{result.result}: {result.detail}", *words])
+
+        if items:
+            self._workers.run(items, 1, tell)
+        return list(texts.values())
+
+
+def _is_read(model: bytes) -> bool:
+    try:
+        read_model(model)
+    except DelegateError:
+        return False
+    return True

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The attack on the user's cache folder: whatever lies there, label_image gives the right rows."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import random
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from delegate import cache
+from tests.fuzz.attacks import Attack
+from tests.support.sweep import ALLOWED, RIGHT, Ran, run_label_image, write_files
+
+_WARM_UPS = 3
+_SECONDS = 60  # a run without a cache takes a few
+_FLIP, _CUT, _SWAP, _FOREIGN, _FOLDER, _PIPE, _LINK = (
+    "flip", "cut", "swap", "foreign", "folder", "pipe", "link",
+)  # fmt: skip
+# Sound JSON or text with a sound digest, but of something else.
+_FOREIGN_TEXTS = ("", "[]", "{}", "null", "1e999", '{"a": 1}', '{"": null}', "[" * 9999, "\xff\x00")
+# A program's binary is native code: a foreign one with a sound digest may do anything.
+_TEXTS = ("devices", "tune")
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A change of one entry.
+
+    Attributes:
+        folder: of the cache; number: which of its files, by name; at: a share of its bytes, a
+            number of _FOREIGN_TEXTS, or the other file of a swap.
+    """
+
+    folder: str
+    number: int
+    kind: str
+    at: int
+
+
+class OfCaches(Attack):
+    """A small model's warm cache with some of its entries changed."""
+
+    name = "caches"
+
+    def __init__(self, device: str, scratch: Path) -> None:
+        super().__init__()
+        self._device, self._scratch = device, scratch
+        self._warm = scratch / "warm"
+        self._warm.mkdir()
+        write_files(scratch)
+        for _ in range(_WARM_UPS):
+            ran = self._run(self._warm)
+            if ran.outcome != RIGHT:
+                raise RuntimeError(f"with a sound cache: {ran.outcome}: {ran.lines}")
+
+    def _run(self, folder: Path) -> Ran:
+        variables = {cache.ENVIRONMENT_VARIABLE: str(folder)}
+        return run_label_image(self._scratch, self._device, seconds=_SECONDS, **variables)
+
+    def draw(self, rng: random.Random) -> tuple[None, list[Any]]:
+        return None, [self._edit(rng) for _ in range(rng.randint(1, 3))]
+
+    def content(self, sound: None, edits: Sequence[Any]) -> bytes:
+        return json.dumps([dataclasses.asdict(edit) for edit in edits]).encode()
+
+    def verdicts(self, contents: Sequence[bytes]) -> list[str | None]:
+        return [self._verdict([Edit(**each) for each in json.loads(text)]) for text in contents]
+
+    def _edit(self, rng: random.Random) -> Edit:
+        kind = rng.choice((_FLIP, _CUT, _SWAP, _FOREIGN, _FOREIGN, _FOLDER, _PIPE, _LINK))
+        folders = sorted(path.name for path in self._warm.iterdir() if path.is_dir())
+        folder = rng.choice(_TEXTS if kind == _FOREIGN else folders)
+        return Edit(folder, rng.randrange(100), kind, rng.randrange(1000))
+
+    def _verdict(self, edits: Sequence[Edit]) -> str | None:
+        tampered = self._scratch / "tampered"
+        shutil.copytree(self._warm, tampered)
+        try:
+            for edit in edits:
+                _make(tampered, edit)
+            ran = self._run(tampered)
+        finally:
+            shutil.rmtree(tampered)
+        if ran.outcome == RIGHT:
+            return None
+        told = [line for line in ran.lines if line.startswith(("ERROR: ", "WARN: "))]
+        how = "right rows" if ran.outcome in ALLOWED else ran.outcome
+        return f"{how.replace(':', '')}: {edits}: {told}"
+
+
+def _make(folder: Path, edit: Edit) -> None:
+    """Change one entry; where the entry is gone already nothing happens."""
+    files = sorted(path for path in (folder / edit.folder).iterdir() if path.is_file())
+    if not files:
+        return
+    path = files[edit.number % len(files)]
+    data = path.read_bytes()
+    at = len(data) * edit.at // 1000
+    if edit.kind == _FLIP and data:
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+    elif edit.kind == _CUT:
+        path.write_bytes(data[:at])
+    elif edit.kind == _SWAP:
+        other = files[edit.at % len(files)]
+        content = other.read_bytes()
+        other.write_bytes(data)
+        path.write_bytes(content)
+    elif edit.kind == _FOREIGN:
+        text = _FOREIGN_TEXTS[edit.at % len(_FOREIGN_TEXTS)]
+        with mock.patch.dict(os.environ, {cache.ENVIRONMENT_VARIABLE: str(folder)}):
+            cache.store(f"{edit.folder}/{path.name}", text.encode("latin-1"))
+    else:
+        path.unlink()
+        if edit.kind == _FOLDER:
+            path.mkdir()
+        elif edit.kind == _PIPE:
+            os.mkfifo(path)
+        else:
+            path.symlink_to(folder / "nothing")

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that are read in one process: sound ones to start from, and what must take changed ones.
+
+A verdict returns, whatever it refuses, or raises what is a finding.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, features
+
+from delegate import Graph, ModelError, ops, read_model, write_model
+from delegate.errors import Unsupported
+from delegate.graph.ir import Node
+from delegate.graph.known import known
+from delegate.graph.partition import dynamic_tensors, partition_of
+from delegate.isa import FEATURES
+from delegate.launch import Alternative, Constant, Program, Step
+from delegate.passes import run_passes
+from delegate.runtime.layout import layout_of
+from delegate.target import Target
+from delegate.tflite.library import installed_rules
+from delegate_test.cases import all_cases
+from label_image.image import PictureError, load_picture, to_input
+from label_image.torch_file import TorchFileError, read_torch_file
+from tests.support.pictures import encoded, random_pixels
+from tests.support.torch_files import checkpoint, fake_torch, stored_tensor
+
+SMALL_BYTES = 4000  # of a model: a changed byte then matters
+_EVERY = 11  # takes so few cases of the suite, of every op some
+_ALL = frozenset(feature.name for feature in FEATURES)
+_RULES = installed_rules()
+_TARGETS = (
+    Target(isa=_ALL - {"vnni", "avx2"}, rules=_RULES),
+    Target("cpu", 8, 2, _ALL - {"mma", "dp4a"}, _RULES),
+    Target("gpu", 1, 132, frozenset({"mma", "dp4a", "nearest"}), _RULES),
+)
+_MOST_CONSTANT_BYTES = 1 << 24  # larger ones are left unpacked: that takes time
+_OTHERS = (("P", "GIF"), ("L", "TIFF"), ("CMYK", "TIFF"), ("RGB", "TGA"), ("RGB", "PPM"))
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of file.
+
+    Attributes:
+        seeds: returns sound files by their names; verdict: takes a file's bytes, and its path.
+    """
+
+    name: str
+    seeds: Callable[[], Mapping[str, bytes]]
+    verdict: Callable[[bytes, Path], None]
+
+
+def small_models() -> dict[str, bytes]:
+    """Return small models of every op, by their cases' names."""
+    found = {}
+    for case in list(all_cases())[::_EVERY]:
+        if case.check == "values" and not case.is_heavy:
+            model = write_model(case.make())
+            if len(model) <= SMALL_BYTES:
+                found[case.name] = model
+    return found
+
+
+def _read_model(data: bytes, path: Path) -> None:
+    """Take a model through all that happens before a device: as OpenCLDelegate and Model do."""
+    try:
+        graph = known(read_model(data))
+    except ModelError:
+        return
+    dynamic_tensors(graph, claimed=())
+    for target in _TARGETS:
+        taken = [node for node in graph.nodes if _lowered(node, target)]
+        if taken:
+            _planned(graph, taken, target)
+
+
+def _lowered(node: Node, target: Target) -> tuple[Alternative, ...]:
+    if not node.outputs:
+        return ()
+    if all(tensor.is_folded for tensor in node.outputs):
+        return (Alternative("constant", ()),)
+    try:
+        return ops.lower(node, target)
+    except Unsupported:
+        return ()
+
+
+def _planned(graph: Graph, taken: list[Node], target: Target) -> None:
+    """Rewrite the nodes as one partition, plan where their bytes lie and pack their constants."""
+    partition = run_passes(
+        partition_of(graph, [node.index for node in taken]),
+        lambda node: bool(_lowered(node, target)),
+    )
+    found = [_lowered(node, target) for node in partition.nodes]
+    for place in range(max(map(len, found))):
+        steps = [
+            Step(node.index, node.op, each[min(place, len(each) - 1)])
+            for node, each in zip(partition.nodes, found, strict=True)
+        ]
+        program = Program(tuple(steps), partition.inputs, partition.outputs)
+        layout_of(program)
+        for launch in program.launches:
+            for value in launch.params.values():
+                if isinstance(value, Constant) and value.size_bytes <= _MOST_CONSTANT_BYTES:
+                    packed = value.pack().nbytes
+                    assert packed == value.size_bytes, f"{launch.kernel} packs {packed} bytes"
+
+
+def _pictures() -> dict[str, bytes]:
+    found = {}
+    pixels = random_pixels(9, 7, 4)
+    wide = Image.fromarray((random_pixels(9, 7).astype(np.int32) << 8).astype(np.uint16))
+    kinds = [(mode, kind) for kind in ("PNG",) for mode in ("RGBA", "RGB", "P", "L", "1")]
+    kinds += [(mode, "JPEG") for mode in ("RGB", "L", "CMYK")] + [("RGB", "BMP"), ("P", "BMP")]
+    kinds += [("RGB", name.upper()) for name in ("webp", "avif") if features.check(name)]
+    kinds += [("RGB", "JPEG2000")] if features.check("jpg_2000") else []
+    for mode, kind in (*kinds, *_OTHERS):
+        image = Image.fromarray(pixels)
+        found[f"{mode} {kind}"] = encoded(
+            image if mode == "RGBA" else image.convert("RGB").convert(mode), kind
+        )
+    found["progressive JPEG"] = encoded(Image.fromarray(pixels[..., :3]), "JPEG", progressive=True)
+    found["16 bits PNG"] = encoded(wide, "PNG")
+    found["LZW TIFF"] = encoded(Image.fromarray(pixels[..., :3]), "TIFF", compression="tiff_lzw")
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    found["turned JPEG"] = encoded(Image.fromarray(pixels[..., :3]), "JPEG", exif=exif)
+    return found
+
+
+def _read_picture(data: bytes, path: Path) -> None:
+    path.write_bytes(data)
+    try:
+        pixels = load_picture(path)
+    except PictureError:
+        return
+    assert pixels.ndim == 3, pixels.shape
+    assert pixels.shape[2] == 3, pixels.shape
+    assert to_input(pixels, (1, 8, 8, 3), np.uint8).shape == (1, 8, 8, 3)
+
+
+def _checkpoints() -> dict[str, bytes]:
+    with fake_torch():
+        return {
+            "tensors": checkpoint(
+                OrderedDict(
+                    plain=stored_tensor((2, 3, 4), (12, 4, 1)),
+                    turned=stored_tensor((4, 6), (1, 4)),
+                    part=stored_tensor((3,), (2,), offset=5),
+                )
+            ),
+            "integers": checkpoint(
+                OrderedDict(batches=stored_tensor((), (), kind="LongStorage", count=1)),
+                np.array([2**40], "<i8"),
+            ),
+        }
+
+
+def _read_checkpoint(data: bytes, path: Path) -> None:
+    try:
+        tensors = read_torch_file(io.BytesIO(data))
+    except TorchFileError:
+        return
+    assert sum(each.nbytes for each in tensors.values()) <= 100 * len(data)
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind("reader", small_models, _read_model),
+        Kind("pictures", _pictures, _read_picture),
+        Kind("checkpoints", _checkpoints, _read_checkpoint),
+    )
+}

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opens and invokes so often that what is kept of it shows in memory, file handles or threads.
+
+    python -m tests.soak                  10,000 invokes, 1,000 openings, 4 threads; both drivers
+    python -m tests.soak --share 0.1      a tenth of them
+
+Each part runs in a process of its own, which looks at itself after a half and at the end. All
+outputs are compared with TFLite's. Exit code: 0 when nothing grew, 1 when something did.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from delegate import DeviceInfo, Model, OpenCLDelegate, list_devices, write_model
+from delegate.tflite.reader import read_model
+from delegate_test.cases.chains import chain_graph
+from tests.support.compare import inputs_for, interpreter, invoke
+from tests.support.process import ROOT
+
+INVOKES, OPENINGS, THREADS = 10_000, 1_000, 4
+# Pages that the C library and drivers keep, of all the second half together and of each round.
+_SLACK_BYTES, _BYTES_EACH = 4 << 20, 512
+MODEL = write_model(chain_graph("conv_relu_pool", "int8", (1, 9, 8, 3)))
+INPUTS = inputs_for(read_model(MODEL))[0]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the parts on the devices, print a line each; return the exit code."""
+    given = _parser().parse_args(arguments)
+    if given.part:
+        (device,) = [info for info in list_devices() if info.index == int(given.device[0])]
+        PARTS[given.part](device, given.share)
+        return 0
+    code = 0
+    for word in given.device:
+        for info in [info for info in list_devices() if info.matches(word)][:1]:
+            for part in PARTS:
+                command = [sys.executable, "-m", "tests.soak", "--part", part]
+                command += ["--device", str(info.index), "--share", str(given.share)]
+                print(f"{word}, {part}: ", end="", flush=True)
+                code = max(code, abs(subprocess.run(command, cwd=ROOT, check=False).returncode))
+    return code
+
+
+def invokes(device: DeviceInfo, share: float) -> None:
+    """Invoke one interpreter."""
+    made, expected = _opened(device), _expected()
+    _soak(int(INVOKES * share), lambda: _compare(invoke(made, INPUTS), expected))
+
+
+def openings(device: DeviceInfo, share: float) -> None:
+    """Open an interpreter with a delegate, invoke it once and let both go."""
+    expected = _expected()
+
+    def once() -> None:
+        delegate = OpenCLDelegate(MODEL, device.index, tune="off", min_nodes_per_partition=1)
+        _compare(invoke(interpreter(MODEL, delegate), INPUTS), expected)
+        delegate.close()
+
+    _soak(int(OPENINGS * share), once)
+
+
+def models(device: DeviceInfo, share: float) -> None:
+    """Open a Model, run it in THREADS threads at once and close it."""
+    expected = _expected()
+
+    def once() -> None:
+        with Model(MODEL, device=device.index, tune="off") as model:
+            _in_threads(lambda: _compare(_outputs(model.run(INPUTS)), expected))
+
+    _soak(int(OPENINGS * share), once)
+
+
+def threads(device: DeviceInfo, share: float) -> None:
+    """Invoke THREADS interpreters, each in a thread of its own that lives for a round."""
+    made, expected = [_opened(device) for _ in range(THREADS)], _expected()
+
+    def once() -> None:
+        free = list(made)
+        _in_threads(lambda: _compare(invoke(free.pop(), INPUTS), expected))
+
+    _soak(int(INVOKES * share) // THREADS, once)
+
+
+PARTS: dict[str, Callable[[DeviceInfo, float], None]] = {
+    part.__name__: part for part in (invokes, openings, models, threads)
+}
+
+
+def _opened(device: DeviceInfo) -> Any:
+    delegate = OpenCLDelegate(MODEL, device.index, tune="off", min_nodes_per_partition=1)
+    made = interpreter(MODEL, delegate)
+    assert all(verdict.is_taken for verdict in delegate.verdicts)
+    return made
+
+
+def _expected() -> list[np.ndarray[Any, Any]]:
+    return invoke(interpreter(MODEL), INPUTS)
+
+
+def _outputs(given: Any) -> list[Any]:
+    return list(given) if isinstance(given, (list, tuple)) else [given]
+
+
+def _compare(got: Sequence[Any], expected: Sequence[Any]) -> None:
+    for ours, theirs in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def _in_threads(run: Callable[[], None]) -> None:
+    """Run it in THREADS threads. Raises: what one of them raised."""
+    errors: list[BaseException] = []
+
+    def guarded() -> None:
+        try:
+            run()
+        except BaseException as error:
+            errors.append(error)
+
+    started = [threading.Thread(target=guarded) for _ in range(THREADS)]
+    for each in started:
+        each.start()
+    for each in started:
+        each.join()
+    if errors:
+        raise errors[0]
+
+
+def _soak(count: int, once: Callable[[], None]) -> None:
+    """Do it so often, print what the process holds. Raises: AssertionError: it holds more."""
+    seen = []
+    for half in (count // 2, count - count // 2):
+        for _ in range(half):
+            once()
+        gc.collect()
+        seen.append(_held())
+    middle, end = seen
+    print(f"{count} rounds; {end[0] >> 20} MiB ({(end[0] - middle[0]) >> 10:+} KiB in the second", end="")
+    print(f" half), {end[1]} handles ({end[1] - middle[1]:+}), {end[2]} threads", end="")
+    print(f" ({end[2] - middle[2]:+})", flush=True)
+    assert end[0] - middle[0] <= _SLACK_BYTES + _BYTES_EACH * count, "memory grows"
+    assert end[1] <= middle[1], "file handles grow"
+    assert end[2] <= middle[2], "threads grow"
+
+
+def _held() -> tuple[int, int, int]:
+    """Return this process's bytes of memory, file handles and threads."""
+    ctypes.CDLL(None).malloc_trim(0)  # freed memory that the C library keeps is not held
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    counts = (len(list(Path(f"/proc/self/{name}").iterdir())) for name in ("fd", "task"))
+    return pages * 4096, *counts
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.soak",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--share", type=float, default=1.0, metavar="X", help="of the counts")
+    add("--device", nargs="+", default=["pocl", "rusticl"], metavar="WORD", help="of their names")
+    add("--part", choices=["", *PARTS], default="", help=argparse.SUPPRESS)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

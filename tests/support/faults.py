@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An OpenCL that fails at a chosen call: builds faults.c, and reads the calls it counted."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+SOURCE = Path(__file__).with_suffix(".c")
+COMMAND, CHILDREN = "command", "children"  # the processes that a fault may be kept to
+NO_COMPILER = "no C compiler: apt-get install gcc libc6-dev"
+# What drivers give: a lost device, no memory, a driver's own number that no table has.
+STATUSES = (-5, -2, -4, -6, -36, -14, -9999)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What goes wrong, and where.
+
+    Attributes:
+        call: an OpenCL function; nth: its call in a process, from 1; kind: "error" (with `status`),
+            "skip", "flip", "abort", "crash" or "hang", which faults.c explains; lasts: whether
+            later calls fail, too; place: COMMAND, CHILDREN or "" for every process.
+    """
+
+    call: str
+    nth: int
+    kind: str
+    lasts: bool = False
+    place: str = COMMAND
+    status: int = STATUSES[0]
+
+    def __str__(self) -> str:
+        kind = f"{self.kind} {self.status}" if self.kind == "error" else self.kind
+        later = " and later" if self.lasts else ""
+        return f"{kind} at {self.call} {self.nth}{later} in {self.place or 'every process'}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that tell the library so."""
+        return {
+            "FAULT_CALL": self.call,
+            "FAULT_NTH": str(self.nth),
+            "FAULT_KIND": self.kind,
+            "FAULT_STATUS": str(self.status),
+            "FAULT_IN": self.place,
+            **({"FAULT_LASTS": "1"} if self.lasts else {}),
+        }
+
+
+def build_library(folder: Path) -> Path | None:
+    """Compile the library into a folder; None: there is no C compiler."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        return None
+    library = folder / "libfaults.so"
+    command = [compiler, "-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC"]
+    subprocess.run([*command, "-o", library, SOURCE, "-ldl"], check=True, timeout=60)
+    return library
+
+
+def calls_of(counts: Path) -> dict[str, Counter[str]]:
+    """Return the calls of each function that a run counted, in COMMAND and in CHILDREN.
+
+    For children it is the most that one of them made: a fault's call is counted in each process.
+    """
+    found: dict[str, Counter[str]] = {COMMAND: Counter(), CHILDREN: Counter()}
+    for line in counts.read_text().splitlines():
+        depth, _, function, calls = line.split()
+        place = found[COMMAND if depth == "0" else CHILDREN]
+        place[function] = max(place[function], int(calls))
+    return found

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""label_image on a small model under an OpenCL that fails: what a run's end is called."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from tests.support.command import FILES, ROWS, pooling_nodes
+from tests.support.faults import CHILDREN, COMMAND, STATUSES, Fault, calls_of
+from tests.support.model import chain_model, const, op, t
+from tests.support.process import ROOT
+
+# How a run may end. Whatever else it does is the text of a finding.
+RIGHT = "right rows, exit 0"
+LEFT = "right rows, exit 0, a WARN that the CPU has nodes"
+CPU = "an ERROR, the CPU's rows, exit 2"
+ALLOWED = (RIGHT, LEFT, CPU)
+
+LIMIT_SECONDS = 240  # for a run; a child that hangs in a self-test is ended after 30
+COMMAND_LINE = (sys.executable, "-m", "label_image", *FILES, "--use_gpu")
+DEVICE_TIMEOUT = 6  # of runs whose device dies or hangs later
+_MOST_WARM_UPS = 6
+# What crosses, or is computed, can be lost or changed.
+_LIES = {
+    "clEnqueueNDRangeKernel": ("skip",),
+    "clEnqueueReadBuffer": ("skip", "flip"),
+    "clEnqueueWriteBuffer": ("skip", "flip"),
+    "clEnqueueMapBuffer": ("flip",),
+}
+_DEATHS = ("abort", "crash", "hang")
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """A way to fail, tried at the calls of a run.
+
+    Attributes:
+        name: for the table; is_cold: whether the run starts without our cache, so that its
+            children do the work; arguments: more of label_image's.
+    """
+
+    name: str
+    is_cold: bool = False
+    arguments: tuple[str, ...] = ()
+
+    def faults(self, call: str, nth: int) -> Iterator[Fault]:
+        """Yield what is tried at one call."""
+        turn = itertools.cycle(_DEATHS)
+        if self.name == "error":
+            yield Fault(call, nth, "error", status=STATUSES[nth % len(STATUSES)])
+        elif self.name == "lost":
+            yield Fault(call, nth, "error", lasts=True)
+        elif self.name == "lie":
+            yield from (Fault(call, nth, kind) for kind in _LIES.get(call, ()))
+        else:
+            kind = next(itertools.islice(turn, nth % len(_DEATHS), None))
+            yield Fault(call, nth, kind, place=CHILDREN)
+
+    @property
+    def place(self) -> str:
+        """The processes whose calls are counted."""
+        return CHILDREN if self.name in ("death", "cold death") else COMMAND
+
+
+ATTACKS = (
+    Attack("error"),
+    Attack("lost"),
+    Attack("lie"),
+    Attack("death", arguments=("--device_timeout", str(DEVICE_TIMEOUT))),
+    Attack("cold death", is_cold=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """How a run ended."""
+
+    code: int | None  # None: it did not
+    lines: tuple[str, ...]
+
+    @property
+    def outcome(self) -> str:
+        """One of ALLOWED, or what is wrong."""
+        rows = [line for line in self.lines if line in ROWS or line.startswith("INFO: 0.")]
+        told = [line for line in self.lines if line.startswith(("WARN: ", "ERROR: "))]
+        if self.code is None:
+            return "no end within its time"
+        if self.code < 0:
+            return f"died with {signal.Signals(-self.code).name}"
+        if any(line.startswith("Traceback") for line in self.lines):
+            return "a traceback"
+        if self.code not in (0, 2):
+            return f"exit {self.code}: {told[-1] if told else ''}"
+        if rows != ROWS:
+            return f"wrong rows, exit {self.code}: {rows}"
+        if self.code == 2:
+            return CPU if any(line.startswith("ERROR: ") for line in told) else "exit 2, no ERROR"
+        if any("of 3 on OpenCL" in line and "3 of 3" not in line for line in self.lines):
+            return LEFT if told else "the CPU has nodes, and no line says so"
+        return RIGHT
+
+
+class Bed:
+    """A model, a picture, and a cache that is as warm as a user's.
+
+    Attributes:
+        calls: by an attack's name, the calls of each function in the processes it strikes.
+    """
+
+    def __init__(self, folder: Path, library: Path, device: str) -> None:
+        """`device`: words of its name. Raises: RuntimeError: the run fails without a fault."""
+        self._folder, self._library, self._device = folder, library, device
+        self._numbers = itertools.count()
+        write_files(folder)
+        self._warm = folder / "warm"
+        self._warm.mkdir()
+        seen: Counter[str] = Counter()
+        for _ in range(_MOST_WARM_UPS):
+            calls = self._counted((), self._warm)[COMMAND]
+            if calls == seen:
+                break
+            seen = calls
+        self.calls: dict[str, Counter[str]] = {}
+        for attack in ATTACKS:
+            found = self._counted(attack.arguments, self._cache(attack))
+            self.calls[attack.name] = found[attack.place]
+
+    def faults(self, attack: Attack, most: int | None = None) -> Iterator[Fault]:
+        """Yield an attack's faults; `most`: at so many calls of a function, first and last too."""
+        for call, count in sorted(self.calls[attack.name].items()):
+            number = count if most is None else min(most, count)
+            places = {int(place) for place in np.linspace(1, count, number)}
+            for nth in sorted(places):
+                yield from attack.faults(call, nth)
+
+    def run(self, attack: Attack, fault: Fault) -> Ran:
+        """Run label_image with the fault, in a copy of the cache."""
+        cache = self._cache(attack)
+        try:
+            return self._run(attack.arguments, cache, fault.environment)
+        finally:
+            shutil.rmtree(cache, ignore_errors=True)
+
+    def _cache(self, attack: Attack) -> Path:
+        cache = self._folder / f"cache{next(self._numbers)}"
+        if attack.is_cold:
+            cache.mkdir()
+        else:
+            shutil.copytree(self._warm, cache)
+        return cache
+
+    def _counted(self, arguments: Sequence[str], cache: Path) -> dict[str, Counter[str]]:
+        counts = self._folder / "counts"
+        counts.unlink(missing_ok=True)
+        ran = self._run(arguments, cache, {"FAULT_COUNTS": str(counts)})
+        if ran.outcome != RIGHT:
+            raise RuntimeError(f"without a fault: {ran.outcome}: {ran.lines}")
+        return calls_of(counts)
+
+    def _run(self, arguments: Sequence[str], cache: Path, environment: dict[str, str]) -> Ran:
+        variables = {
+            **environment,
+            "LD_PRELOAD": str(self._library),
+            "TFLITE_OPENCL_CACHE": str(cache),
+        }
+        return run_label_image(self._folder, self._device, *arguments, **variables)
+
+
+def run_label_image(
+    folder: Path, device: str, *arguments: str, seconds: float = LIMIT_SECONDS, **environment: str
+) -> Ran:
+    """Run the command on what `write_files` wrote into a folder, for some seconds at most."""
+    child = subprocess.Popen(
+        [*COMMAND_LINE, "--device", device, *arguments],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT), **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    try:
+        _, errors = child.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)
+        _, errors = child.communicate()
+        return Ran(None, tuple(errors.splitlines()))
+    return Ran(child.returncode, tuple(errors.splitlines()))
+
+
+def write_files(folder: Path) -> None:
+    """Write a model whose weights count, a picture and labels: the rows are ROWS."""
+    pixels, copied = (t((1, 4, 4, 3), "uint8", 0.5, 0) for _ in range(2))
+    weights = const(255 * np.eye(3, dtype=np.uint8).reshape(3, 1, 1, 3), 1 / 255, 0)
+    bias = const(np.zeros(3, np.int32), 0.5 / 255)
+    window = {"padding": "VALID", "stride_w": 1, "stride_h": 1}
+    nodes = [op("CONV_2D", [pixels, weights, bias], [copied], window), *pooling_nodes(copied)]
+    (folder / "model.tflite").write_bytes(chain_model(nodes))
+    (folder / "labels.txt").write_text("red\ngreen\nblue\n")
+    Image.new("RGB", (4, 4), (51, 204, 102)).save(folder / "picture.bmp")

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every kernel with all of its macros that a GPU may be given, each by a model as small as there is.
+
+The nodes that the op tests export decide which there are, as in tests/kernels/test_build.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from delegate import DeviceInfo, Node, OpenCLDelegate, ops, read_model
+from delegate.errors import Unsupported
+from delegate.graph.known import known
+from delegate.launch import Alternative, Launch
+from delegate.ops._registry import Lower
+from delegate.target import Target
+from delegate.tflite.library import installed_rules
+from tests.delegate.ops.test_conv_2d_add import CASES, fused
+from tests.delegate.ops.test_gather_nd import looked_up
+from tests.support.cases import DOTS, EMULATED, NEAREST, SIMT, Way, emulated
+from tests.support.compare import assert_same, inputs_for, interpreter, invoke, oracle
+from tests.support.guards import guarded
+from tests.support.model import chain_model
+from tests.support.nodes import built_nodes
+
+# What GPUs differ in, as lowering sees it.
+GPUS = (SIMT, NEAREST, *DOTS, EMULATED)
+# NOTE: the stand-ins for NVIDIA's matrix instructions take a simulator a minute each.
+LEFT_OUT = "mma"
+# Kernel and macros: each set of values is a program of its own.
+Key = tuple[str, tuple[tuple[str, str], ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A model, and how one of its nodes is made to launch certain kernels.
+
+    Attributes:
+        op: that node's, which a pass may make of two; way: for all nodes that have such an
+            alternative; keys: what the node launches.
+    """
+
+    model: bytes
+    op: str
+    way: Way
+    keys: frozenset[Key]
+
+
+def gpu_variants() -> list[Variant]:
+    """Return variants that between them launch every kernel and set of macros, LEFT_OUT aside."""
+    candidates: dict[Key, list[tuple[int, Variant]]] = {}
+    for model, node in _models():
+        for gpu in GPUS:
+            for alternative in _lowered(node, gpu):
+                keys = frozenset(map(_key, alternative.launches))
+                if any(LEFT_OUT in kernel.split("_") for kernel, _ in keys):
+                    continue
+                way = Way(str(gpu), gpu.facts, alternative.name, gpu.is_emulated)
+                variant = Variant(model, node.op, way, keys)
+                for key in keys:
+                    cost = _cost(node, alternative)
+                    candidates.setdefault(key, []).append((cost, variant))
+    found: list[Variant] = []
+    covered: set[Key] = set()
+    for key, each in candidates.items():
+        if key not in covered:
+            in_order = sorted(each, key=lambda candidate: candidate[0])
+            variant = next((v for _, v in in_order if _is_taken(v.model)), None)
+            assert variant is not None, f"TFLite takes no model that launches {key}"
+            found.append(variant)
+            covered |= variant.keys
+    return found
+
+
+def assert_runs(variant: Variant, device: DeviceInfo) -> None:
+    """Assert that TFLite's values come out, floats nearly, and that nothing behind them changes."""
+    graph = read_model(variant.model)
+    cpu_kernels = oracle(variant.model)
+    if variant.op == "SUM" and graph.inputs[0].dtype == "int8":
+        cpu_kernels = "builtin"  # ai-edge-litert's reference kernel of it is wrong
+    given = inputs_for(graph)[0]
+    with _forced(variant.way), guarded() as written:
+        delegate = OpenCLDelegate(
+            variant.model, device.index, tune="off", min_nodes_per_partition=1
+        )
+        got = invoke(interpreter(variant.model, delegate, cpu_kernels), given)
+    taken = {(each.op, each.taken) for each in delegate.alternatives}
+    assert (variant.op, variant.way.alternative) in taken, f"{taken}, {delegate.verdicts}"
+    expected = invoke(interpreter(variant.model, cpu_kernels=cpu_kernels), given)
+    for ours, theirs in zip(got, expected, strict=True):
+        if ours.dtype.kind == "f":
+            np.testing.assert_allclose(ours, theirs, 1e-3, 1e-3 * float(np.abs(theirs).max()))
+        else:
+            assert_same(ours, theirs, variant.way.alternative)
+    assert written == []
+
+
+def _models() -> Iterator[tuple[bytes, Node]]:
+    """Yield models, and the node of each whose kernels count."""
+    for node in built_nodes():
+        if node.op.isupper():
+            yield chain_model([node]), node
+    for case in CASES:
+        yield case.model(), fused(case)
+    for index in ("int32", "int64"):
+        for inner in (1, 2, 4, 8, 16):
+            model = chain_model(looked_up(index, inner))
+            yield model, known(read_model(model)).nodes[-1]
+
+
+def _is_taken(model: bytes) -> bool:
+    """Whether TFLite runs a model."""
+    try:
+        made = interpreter(model, cpu_kernels=oracle(model))
+        invoke(made, inputs_for(read_model(model))[0])
+    except (RuntimeError, ValueError):
+        return False
+    return True
+
+
+def _lowered(node: Node, way: Way) -> tuple[Alternative, ...]:
+    try:
+        return _with_facts(ops.lower, node, Target(rules=installed_rules()), way)
+    except Unsupported:
+        return ()
+
+
+def _with_facts(lower: Lower, node: Node, target: Target, way: Way) -> tuple[Alternative, ...]:
+    found = lower(node, replace(target, **{"isa": frozenset(), **way.facts}))
+    return tuple(map(emulated, found)) if way.is_emulated else found
+
+
+@contextmanager
+def _forced(way: Way) -> Iterator[None]:
+    """Make nodes that have the way's alternative take it, and others any."""
+    lower = ops.lower
+
+    def chosen(node: Node, target: Target) -> tuple[Alternative, ...]:
+        found = _with_facts(lower, node, target, way)
+        return tuple(each for each in found if each.name == way.alternative) or found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ops, "lower", chosen)
+        yield
+
+
+def _key(launch: Launch) -> Key:
+    return launch.kernel, tuple(sorted((k, str(v)) for k, v in launch.defines.items()))
+
+
+def _cost(node: Node, alternative: Alternative) -> int:
+    """Return about how much a simulator has to do."""
+    tensors = [t for t in (*node.inputs, *node.outputs) if t is not None]
+    items = sum(launch.tiles * launch.group_items for launch in alternative.launches)
+    return items * 16 + sum(math.prod(t.shape) for t in tensors)

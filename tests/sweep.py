@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lets every OpenCL call of a run fail, in turn, and says how the runs end.
+
+    python -m tests.sweep --device pocl --most 2      some calls of each function
+    python -m tests.sweep --docs                      all, for docs/reliability.md: half an hour
+
+label_image runs a small model while tests/support/faults.c fails, lies, dies or hangs at one call.
+A run must give the right rows, or an error, the CPU's rows and exit code 2. Exit code: 0 when all
+did, 1 when some did not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tests.support.faults import NO_COMPILER, Fault, build_library
+from tests.support.process import ROOT
+from tests.support.sweep import ALLOWED, ATTACKS, CPU, LEFT, RIGHT, Attack, Bed
+
+DOCUMENT = ROOT / "docs/reliability.md"
+_BEGIN, _END = "<!-- swept: begin -->", "<!-- swept: end -->"
+# Deaths cost seconds each; the first, the last and some calls between show what others would.
+MOST_DEATHS = 4
+
+Outcomes = Mapping[tuple[str, str], Counter[str]]  # (attack, function) -> how many ended so
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Sweep, print each finding and the tables; return the exit code."""
+    given = _parser().parse_args(arguments)
+    tables, is_fine = [], True
+    with tempfile.TemporaryDirectory(prefix="sweep-") as scratch:
+        library = build_library(Path(scratch))
+        if library is None:
+            print(NO_COMPILER)
+            return 1
+        for device in given.device:
+            folder = Path(scratch, device)
+            folder.mkdir()
+            bed = Bed(folder, library, device)
+            outcomes = sweep(bed, given.attack, given.most, given.jobs)
+            tables.append(f"{device}:\n\n{table(bed, outcomes)}")
+            print(tables[-1], flush=True)
+            is_fine &= all(set(ended) <= set(ALLOWED) for ended in outcomes.values())
+    if given.docs:
+        part = "\n\n".join([_BEGIN, *tables, _END])
+        text = re.sub(f"{_BEGIN}.*{_END}", lambda _: part, DOCUMENT.read_text(), flags=re.DOTALL)
+        DOCUMENT.write_text(text)
+    return 0 if is_fine else 1
+
+
+def sweep(bed: Bed, names: Sequence[str], most: int | None, jobs: int) -> Outcomes:
+    """Run every fault of the attacks of these names; print what ended as it should not."""
+    outcomes: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+
+    def tried(entry: tuple[Attack, Fault]) -> None:
+        attack, fault = entry
+        ran = bed.run(attack, fault)
+        outcomes[attack.name, fault.call][ran.outcome] += 1
+        if ran.outcome not in ALLOWED:
+            print(f"{attack.name}: {fault}: {ran.outcome}", flush=True)
+
+    entries = [
+        (attack, fault)
+        for attack in ATTACKS
+        if attack.name in names
+        for fault in bed.faults(attack, most or (MOST_DEATHS if "death" in attack.name else None))
+    ]
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(tried, entries))
+    return outcomes
+
+
+def table(bed: Bed, outcomes: Outcomes) -> str:
+    """Return the outcomes as a table of Markdown: a function a row, an attack a column."""
+    attacks = [a.name for a in ATTACKS if any(name == a.name for name, _ in outcomes)]
+    lines = [
+        f"| function | calls | {' | '.join(attacks)} | neither |",
+        "|---|---|" + "---|" * len(attacks) + "---|",
+    ]
+    total: dict[str, Counter[str]] = defaultdict(Counter)
+    for function in sorted({function for _, function in outcomes}):
+        cells = []
+        neither = 0
+        for attack in attacks:
+            ended = outcomes.get((attack, function), Counter())
+            total[attack] += ended
+            neither += sum(count for each, count in ended.items() if each not in ALLOWED)
+            cells.append(_cell(ended))
+        calls = bed.calls[ATTACKS[0].name][function]
+        lines.append(f"| {function} | {calls} | {' | '.join(cells)} | {neither} |")
+    wrong = sum(
+        count for each in total.values() for name, count in each.items() if name not in ALLOWED
+    )
+    sums = " | ".join(_cell(total[attack]) for attack in attacks)
+    calls = sum(bed.calls[ATTACKS[0].name].values())
+    return "\n".join([*lines, f"| all | {calls} | {sums} | {wrong} |"])
+
+
+def _cell(ended: Counter[str]) -> str:
+    """Give how many ended with the right rows, with nodes left to the CPU, and with exit code 2."""
+    if not ended:
+        return "-"
+    return f"{ended[RIGHT]} / {ended[LEFT]} / {ended[CPU]}"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.sweep",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    names = [attack.name for attack in ATTACKS]
+    add = parser.add_argument
+    add("--device", nargs="+", default=["pocl", "rusticl"], metavar="WORD", help="of their names")
+    add("--attack", nargs="+", default=names, choices=names, help="all unless some are named")
+    add("--most", type=int, metavar="N", help="at so many calls of each function, not at all")
+    add("--jobs", type=int, default=2, metavar="J", help="runs at a time")
+    add("--docs", action="store_true", help="write the tables into docs/reliability.md")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
