@@ -146,7 +146,10 @@ def _soak(count: int, once: Callable[[], None]) -> None:
         gc.collect()
         seen.append(_held())
     middle, end = seen
-    print(f"{count} rounds; {end[0] >> 20} MiB ({(end[0] - middle[0]) >> 10:+} KiB in the second", end="")
+    print(
+        f"{count} rounds; {end[0] >> 20} MiB ({(end[0] - middle[0]) >> 10:+} KiB in the second",
+        end="",
+    )
     print(f" half), {end[1]} handles ({end[1] - middle[1]:+}), {end[2]} threads", end="")
     print(f" ({end[2] - middle[2]:+})", flush=True)
     assert end[0] - middle[0] <= _SLACK_BYTES + _BYTES_EACH * count, "memory grows"

@@ -94,13 +94,13 @@ def table(bed: Bed, outcomes: Outcomes) -> str:
             total[attack] += ended
             neither += sum(count for each, count in ended.items() if each not in ALLOWED)
             cells.append(_cell(ended))
-        calls = bed.calls[ATTACKS[0].name][function]
+        calls = bed.calls(ATTACKS[0])[function]
         lines.append(f"| {function} | {calls} | {' | '.join(cells)} | {neither} |")
     wrong = sum(
         count for each in total.values() for name, count in each.items() if name not in ALLOWED
     )
     sums = " | ".join(_cell(total[attack]) for attack in attacks)
-    calls = sum(bed.calls[ATTACKS[0].name].values())
+    calls = sum(bed.calls(ATTACKS[0]).values())
     return "\n".join([*lines, f"| all | {calls} | {sums} | {wrong} |"])
 
 

@@ -74,8 +74,8 @@ class Attack(ABC):
     def verdicts(self, contents: Sequence[bytes]) -> list[str | None]:
         """Return for each content what is wrong with what becomes of it; None: nothing."""
 
-    def close(self) -> None:
-        """End the processes that it started."""
+    def close(self) -> None:  # noqa: B027
+        """End the processes that it started; most start none."""
 
     def findings(self, rng: random.Random, seconds: float) -> Iterator[Finding]:
         """Try for so long; yield each new fault, shrunk."""
@@ -103,10 +103,15 @@ class Attack(ABC):
             if fewer and shows(fewer):
                 edits = fewer
         for place in range(len(edits)):
-            for less in self.smaller(sound, edits[place]):
-                tried = [*edits[:place], less, *edits[place + 1 :]]
-                if shows(tried):
-                    edits = tried
+            while True:
+                tries = [
+                    [*edits[:place], less, *edits[place + 1 :]]
+                    for less in self.smaller(sound, edits[place])
+                ]
+                found = next((tried for tried in tries if shows(tried)), None)
+                if found is None:
+                    break
+                edits = found
         return self.content(sound, edits)
 
 

@@ -113,11 +113,7 @@ class Ran:
 
 
 class Bed:
-    """A model, a picture, and a cache that is as warm as a user's.
-
-    Attributes:
-        calls: by an attack's name, the calls of each function in the processes it strikes.
-    """
+    """A model, a picture, and a cache that is as warm as a user's."""
 
     def __init__(self, folder: Path, library: Path, device: str) -> None:
         """`device`: words of its name. Raises: RuntimeError: the run fails without a fault."""
@@ -132,14 +128,18 @@ class Bed:
             if calls == seen:
                 break
             seen = calls
-        self.calls: dict[str, Counter[str]] = {}
-        for attack in ATTACKS:
+        self._calls: dict[str, Counter[str]] = {}
+
+    def calls(self, attack: Attack) -> Counter[str]:
+        """Return the calls of each function in the processes that an attack strikes."""
+        if attack.name not in self._calls:
             found = self._counted(attack.arguments, self._cache(attack))
-            self.calls[attack.name] = found[attack.place]
+            self._calls[attack.name] = found[attack.place]
+        return self._calls[attack.name]
 
     def faults(self, attack: Attack, most: int | None = None) -> Iterator[Fault]:
         """Yield an attack's faults; `most`: at so many calls of a function, first and last too."""
-        for call, count in sorted(self.calls[attack.name].items()):
+        for call, count in sorted(self.calls(attack).items()):
             number = count if most is None else min(most, count)
             places = {int(place) for place in np.linspace(1, count, number)}
             for nth in sorted(places):

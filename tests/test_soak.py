@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `python -m tests.soak` looks for, it notices."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.soak import _soak
+
+kept: list[Any] = []
+
+
+def thread() -> None:
+    kept.append(threading.Event())
+    threading.Thread(target=kept[-1].wait, daemon=True).start()
+
+
+@pytest.fixture(autouse=True)
+def let_go() -> Any:
+    yield
+    for each in kept:
+        if isinstance(each, int):
+            os.close(each)
+        elif isinstance(each, threading.Event):
+            each.set()
+    kept.clear()
+
+
+@pytest.mark.parametrize(
+    ("leak", "words"),
+    [
+        (lambda: kept.append(bytearray(os.urandom(1)) * 2_000_000), "memory grows"),
+        (lambda: kept.append(os.open(os.devnull, os.O_RDONLY)), "file handles grow"),
+        (thread, "threads grow"),
+    ],
+    ids=["memory", "handles", "threads"],
+)
+def test_a_leak_is_noticed(leak: Callable[[], None], words: str) -> None:
+    with pytest.raises(AssertionError, match=words):
+        _soak(20, leak)
+
+
+def test_nothing_kept_is_no_leak(capsys: pytest.CaptureFixture[str]) -> None:
+    _soak(20, lambda: os.close(os.open(os.devnull, os.O_RDONLY)))
+    assert "20 rounds" in capsys.readouterr().out

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Some of what `python -m tests.sweep` tries: OpenCL calls that fail, lie, or end the process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from delegate import DeviceInfo
+from tests.support.faults import CHILDREN, NO_COMPILER, Fault, build_library
+from tests.support.sweep import ATTACKS, CPU, LEFT, RIGHT, Bed
+
+BY_NAME = {attack.name: attack for attack in ATTACKS}
+BedOf = Callable[[DeviceInfo], Bed]
+
+
+@pytest.fixture(scope="module")
+def bed_of(tmp_path_factory: pytest.TempPathFactory) -> BedOf:
+    """Return a function that gives the bed of a device."""
+    library = build_library(tmp_path_factory.mktemp("faults"))
+    if library is None:
+        pytest.skip(NO_COMPILER)
+    return cache(lambda info: Bed(tmp_path_factory.mktemp("bed"), library, str(info.index)))
+
+
+def ran(bed: Bed, attack: str, call: str, kind: str, part: float, **more: object) -> str:
+    """Return how a run ends with a fault after that part of a function's calls."""
+    count = bed.calls(BY_NAME[attack])[call]
+    assert count, f"the run makes no call of {call}"
+    fault = Fault(call, 1 + int(part * (count - 1)), kind, **more)
+    return bed.run(BY_NAME[attack], fault).outcome
+
+
+@pytest.mark.parametrize(
+    ("call", "part"),
+    [("clGetPlatformIDs", 0), ("clCreateContext", 0), ("clBuildProgram", 1), ("clFinish", 1)],
+)
+def test_an_error(device: DeviceInfo, bed_of: BedOf, call: str, part: float) -> None:
+    assert ran(bed_of(device), "error", call, "error", part) in (RIGHT, CPU)
+
+
+def test_a_device_that_is_lost_while_it_runs(device: DeviceInfo, bed_of: BedOf) -> None:
+    ended = ran(bed_of(device), "lost", "clEnqueueNDRangeKernel", "error", 1, lasts=True)
+    assert ended == CPU
+
+
+@pytest.mark.parametrize("kind", ["skip", "flip"])
+def test_a_result_that_is_not_the_kernels(device: DeviceInfo, bed_of: BedOf, kind: str) -> None:
+    assert ran(bed_of(device), "lie", "clEnqueueReadBuffer", kind, 1) == CPU
+
+
+@pytest.mark.parametrize("kind", ["abort", "crash", "hang"])
+def test_a_child_dies_in_the_place_of_the_command(
+    device: DeviceInfo, bed_of: BedOf, kind: str
+) -> None:
+    ended = ran(bed_of(device), "death", "clEnqueueNDRangeKernel", kind, 1, place=CHILDREN)
+    assert ended == CPU
+
+
+def test_what_a_first_start_s_child_dies_of_is_not_used(device: DeviceInfo, bed_of: BedOf) -> None:
+    ended = ran(bed_of(device), "cold death", "clBuildProgram", "abort", 0, place=CHILDREN)
+    assert ended in (RIGHT, LEFT, CPU)
+
+
+def test_wrong_rows_are_no_allowed_end(device: DeviceInfo, bed_of: BedOf, tmp_path: Path) -> None:
+    # The sweep would say so: the same flip where the command does not compare.
+    bed = bed_of(device)
+    attack = BY_NAME["lie"]
+    count = bed.calls(attack)["clEnqueueReadBuffer"]
+    unchecked = type(attack)(attack.name, arguments=("--compare=false",))
+    fault = Fault("clEnqueueReadBuffer", count, "flip")
+    assert bed.run(unchecked, fault).outcome.startswith("wrong rows, exit 0")
