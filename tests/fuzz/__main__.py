@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--minutes", type=float, default=2, metavar="N", help="for all attacks together")
-    add("--seed", type=int, default=0, metavar="S", help="what is drawn")
+    add("--seed", default="0", metavar="S", help="any text: what is drawn")
     add("--attack", nargs="+", default=NAMES, choices=NAMES, help="all unless some are named")
     add("--device", default="pocl", metavar="WORDS", help="of the OpenCL device's name")
     add("--save", type=Path, default=CASES, metavar="DIR", help="where findings are saved")
