@@ -50,10 +50,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(tables[-1], flush=True)
             is_fine &= all(set(ended) <= set(ALLOWED) for ended in outcomes.values())
     if given.docs:
-        part = "\n\n".join([_BEGIN, *tables, _END])
+        part = "\n\n".join([_BEGIN, _scope(given.most), *tables, _END])
         text = re.sub(f"{_BEGIN}.*{_END}", lambda _: part, DOCUMENT.read_text(), flags=re.DOTALL)
         DOCUMENT.write_text(text)
     return 0 if is_fine else 1
+
+
+def _scope(most: int | None) -> str:
+    if most is None:
+        return f"At every call of each function; deaths at up to {MOST_DEATHS} calls of each."
+    return f"At up to {most} calls of each function, the first and the last among them."
 
 
 def sweep(bed: Bed, names: Sequence[str], most: int | None, jobs: int) -> Outcomes:
