@@ -105,9 +105,9 @@ class Ran:
             return f"wrong rows, exit {self.code}: {rows}"
         if self.code == 2:
             return CPU if any(line.startswith("ERROR: ") for line in told) else "exit 2, no ERROR"
-        if any("of 3 on OpenCL" in line and "3 of 3" not in line for line in self.lines):
-            return LEFT if told else "the CPU has nodes, and no line says so"
-        return RIGHT
+        if any("3 of 3 on OpenCL" in line for line in self.lines):
+            return RIGHT
+        return LEFT if told else "the CPU has nodes, and no line says so"
 
 
 class Bed:
