@@ -6,12 +6,9 @@ from __future__ import annotations
 import io
 import os
 import sys
-from typing import TYPE_CHECKING, TextIO
+from typing import Any, TextIO
 
 from tflite_opencl.common.errors import OneLineError
-
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
 
 
 class OutputError(OneLineError):
@@ -71,7 +68,7 @@ class _File(io.FileIO):
         self.error: OutputError | None = None
         self._stream_name = name
 
-    def write(self, text: ReadableBuffer, /) -> int:
+    def write(self, text: Any, /) -> int:
         try:
             return super().write(text)
         except OSError as error:
