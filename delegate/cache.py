@@ -80,9 +80,14 @@ def load(name: str) -> bytes | None:
     try:
         for folder in _folders((cache_folder() / name).parent):
             _check_owner(folder, folder.stat())
-        with open(cache_folder() / name, "rb") as file:
-            _check_owner(cache_folder() / name, os.fstat(file.fileno()))
-            content = file.read()
+        # NOTE: without O_NONBLOCK, opening a pipe would wait for whoever writes.
+        path = cache_folder() / name
+        with open(
+            path, "rb", opener=lambda file, flags: os.open(file, flags | os.O_NONBLOCK)
+        ) as file:
+            status = os.fstat(file.fileno())
+            _check_owner(path, status)
+            content = file.read() if stat.S_ISREG(status.st_mode) else b""
     except OSError:
         return None
     except CacheError as error:
@@ -90,6 +95,11 @@ def load(name: str) -> bytes | None:
         return None
     payload = content[_DIGEST_BYTES:]
     return payload if _digest(name, payload) == content[:_DIGEST_BYTES] else None
+
+
+def _opened_at_once(path: str, flags: int) -> int:
+    # Opening a pipe would else wait for whoever writes.
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def store(name: str, payload: bytes) -> bool:

@@ -202,3 +202,14 @@ def test_a_folder_that_cannot_be_made_is_one_clear_line(folder: Path) -> None:
     assert str(folder) in text
     assert cache.ENVIRONMENT_VARIABLE in text
     assert "\n" not in text
+
+
+def test_a_pipe_is_no_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Reading one would wait for whoever writes.
+    monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, str(tmp_path))
+    assert cache.store("tune/entry", b"7")
+    (tmp_path / "tune/entry").unlink()
+    os.mkfifo(tmp_path / "tune/entry", 0o600)
+    assert cache.load("tune/entry") is None
+    assert cache.store("tune/entry", b"8")
+    assert cache.load("tune/entry") == b"8"
