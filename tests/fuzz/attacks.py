@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import random
 import select
 import sys
@@ -29,6 +30,7 @@ from tests.support.process import ROOT
 
 # The types of inputs that the suite draws values of; strings and resources are none.
 _DRAWN = ("bool", "int8", "uint8", "int16", "int32", "int64", "float16", "float32")
+_MOST_ELEMENTS = 1 << 24  # of an input: the suite has its values in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +228,11 @@ class BesideTFLite(OfFiles):
 
 
 def _is_read(model: bytes) -> bool:
-    """Whether the reader takes a model, and its inputs have types that values can be drawn of."""
+    """Whether the reader takes a model, and values can be drawn of its inputs."""
     try:
-        return all(tensor.dtype in _DRAWN for tensor in read_model(model).inputs)
+        return all(
+            tensor.dtype in _DRAWN and math.prod(tensor.shape) <= _MOST_ELEMENTS
+            for tensor in read_model(model).inputs
+        )
     except DelegateError:
         return False
