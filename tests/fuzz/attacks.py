@@ -228,11 +228,15 @@ class BesideTFLite(OfFiles):
 
 
 def _is_read(model: bytes) -> bool:
-    """Whether the reader takes a model, and values can be drawn of its inputs."""
+    """Whether the reader takes a model, and the suite can draw its inputs' values and find them."""
     try:
+        graph = read_model(model)
+        # TFLite's Python fails at the details of a tensor whose name is no UTF-8.
         return all(
+            "\ufffd" not in tensor.name for tensor in (*graph.inputs, *graph.outputs)
+        ) and all(
             tensor.dtype in _DRAWN and math.prod(tensor.shape) <= _MOST_ELEMENTS
-            for tensor in read_model(model).inputs
+            for tensor in graph.inputs
         )
     except DelegateError:
         return False
