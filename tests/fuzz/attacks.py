@@ -232,9 +232,8 @@ def _is_read(model: bytes) -> bool:
     try:
         graph = read_model(model)
         # TFLite's Python fails at the details of a tensor whose name is no UTF-8.
-        return all(
-            "\ufffd" not in tensor.name for tensor in (*graph.inputs, *graph.outputs)
-        ) and all(
+        named = [tensor for node in graph.nodes for tensor in (*node.inputs, *node.outputs)]
+        return all(tensor is None or "\ufffd" not in tensor.name for tensor in named) and all(
             tensor.dtype in _DRAWN and math.prod(tensor.shape) <= _MOST_ELEMENTS
             for tensor in graph.inputs
         )
