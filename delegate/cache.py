@@ -80,11 +80,8 @@ def load(name: str) -> bytes | None:
     try:
         for folder in _folders((cache_folder() / name).parent):
             _check_owner(folder, folder.stat())
-        # NOTE: without O_NONBLOCK, opening a pipe would wait for whoever writes.
         path = cache_folder() / name
-        with open(
-            path, "rb", opener=lambda file, flags: os.open(file, flags | os.O_NONBLOCK)
-        ) as file:
+        with open(path, "rb", opener=_opened_at_once) as file:
             status = os.fstat(file.fileno())
             _check_owner(path, status)
             content = file.read() if stat.S_ISREG(status.st_mode) else b""

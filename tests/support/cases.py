@@ -52,6 +52,11 @@ class Way:
         return replace(Target(), **self.facts)
 
     @property
+    def lanes(self) -> int:
+        """The width of the vectors it is told of; 1: none."""
+        return int(self.facts.get("vector_width", 1))
+
+    @property
     def isa(self) -> frozenset[str]:
         """The instructions a device must have for this way."""
         return frozenset() if self.is_emulated else frozenset(self.facts.get("isa", ())) - ANYWHERE
@@ -116,9 +121,8 @@ def _missing(way: Way, device: DeviceInfo) -> str:
     missing = way.isa - _proven(device)
     if missing:
         return f"{device.name} has not proven {', '.join(sorted(missing))}"
-    lanes = way.facts.get("vector_width", 1)
-    if lanes > 8 and "lanes16" not in _proven(device):
-        return f"the compiler of {device.name} loses kernels with vectors of {lanes}"
+    if way.lanes > 8 and "lanes16" not in _proven(device):
+        return f"the compiler of {device.name} loses kernels with vectors of {way.lanes}"
     return ""
 
 
@@ -133,7 +137,7 @@ def way_on(device: DeviceInfo, way: Way) -> Way:
     A device without vectors is never given those of a CPU: there they have the exact cases alone,
     and these tests run SIMT instead.
     """
-    is_cpu_vector = way.facts.get("vector_width", 1) > 1 and not way.isa
+    is_cpu_vector = way.lanes > 1 and not way.isa
     return SIMT if is_cpu_vector and vector_width(device) <= 1 else way
 
 

@@ -46,8 +46,8 @@ def dealt(items: Sequence[pytest.Item]) -> set[pytest.Item]:
         way = ways[test][name]
         if not _is_home(device, way) and any(_is_home(other, way) for other in devices):
             kept = group[number % min(SHARE, len(group)) :: SHARE]
-        elif _is_vector(way) and group[0].get_closest_marker(one_width.name):
-            widths = [other for other in ways[test] if _is_vector(ways[test][other])]
+        elif way.lanes > 1 and group[0].get_closest_marker(one_width.name):
+            widths = [other for other in ways[test] if ways[test][other].lanes > 1]
             kept = group[widths.index(name) :: len(widths)]
         else:
             continue
@@ -55,9 +55,5 @@ def dealt(items: Sequence[pytest.Item]) -> set[pytest.Item]:
     return left_out
 
 
-def _is_vector(way: Way) -> bool:
-    return bool(way.facts.get("vector_width", 1) > 1)
-
-
 def _is_home(device: DeviceInfo, way: Way) -> bool:
-    return _is_vector(way) == (vector_width(device) > 1)
+    return (way.lanes > 1) == (vector_width(device) > 1)
