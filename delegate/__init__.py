@@ -29,6 +29,7 @@ from delegate.profiles import (
 )
 from delegate.runtime.device_list import DeviceInfo, list_devices
 from delegate.runtime.executor import LaunchTime
+from delegate.runtime.icds import Icd, ask_platforms, list_icds
 from delegate.runtime.survey import (
     DeviceLimits,
     DeviceRates,
@@ -52,6 +53,7 @@ __all__ = [
     "DeviceProfile",
     "DeviceRates",
     "Graph",
+    "Icd",
     "KernelBuildError",
     "LaunchTime",
     "Model",
@@ -71,6 +73,7 @@ __all__ = [
     "TooLarge",
     "Unsupported",
     "Verdict",
+    "ask_platforms",
     "cache_folder",
     "device_limits",
     "device_profile_names",
@@ -78,6 +81,7 @@ __all__ = [
     "device_rates",
     "examine",
     "list_devices",
+    "list_icds",
     "list_platforms",
     "profile_of",
     "read_device_profile",

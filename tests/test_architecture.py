@@ -38,7 +38,7 @@ LAYERS = {
     "passes": "errors graph",
     "compiler": "errors graph launch ops passes target",
     "tflite": "errors graph launch process target",
-    "runtime": "cache errors graph isa launch process profiles",
+    "runtime": "cache child errors graph isa launch process profiles",
     "self_tests": "child errors graph isa launch ops profiles runtime",
     "probe": "cache child isa profiles runtime self_tests",
     "tune": "cache errors graph launch",

@@ -7,9 +7,7 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,13 +17,15 @@ from delegate import (
     DeviceInfo,
     DeviceLimits,
     DeviceRates,
+    Icd,
     NoDeviceError,
     PlatformInfo,
+    ask_platforms,
     device_limits,
     device_rates,
     examine,
     list_devices,
-    list_platforms,
+    list_icds,
 )
 from delegate.child import answer, ask
 
@@ -53,16 +53,15 @@ class SurveyedDevice:
 
 def ask_icd(path: str) -> LoadedIcd:
     """Return what one ICD file's driver says."""
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "alone.icd").write_text(Path(path).read_text())
-        answer, failure = _ask("alone", OCL_ICD_VENDORS=folder)
-    return LoadedIcd(_platforms(answer), failure)
+    icd = next((each for each in list_icds() if each.path == path), None)
+    if icd is None:
+        icd = Icd(path, Path(path).read_text(errors="replace").strip())
+    return _loaded(*ask_platforms([icd]))
 
 
-def ask_platforms() -> LoadedIcd:
-    """Return all platforms, as every program here finds them."""
-    answer, failure = _ask("platforms")
-    return LoadedIcd(_platforms(answer), failure)
+def ask_all() -> LoadedIcd:
+    """Return all platforms, as the loader finds them; here a driver that fails is not left out."""
+    return _loaded(*ask_platforms())
 
 
 def ask_devices() -> tuple[tuple[DeviceInfo, ...], str | None]:
@@ -90,17 +89,17 @@ def ask_device(info: DeviceInfo) -> SurveyedDevice:
     )
 
 
-def _platforms(answer: Any) -> tuple[PlatformInfo, ...]:
-    return tuple(PlatformInfo(**_tuples(each)) for each in answer or ())
+def _loaded(platforms: list[dict[str, Any]], failure: str | None) -> LoadedIcd:
+    return LoadedIcd(tuple(PlatformInfo(**_tuples(each)) for each in platforms), failure)
 
 
 def _tuples(record: dict[str, Any]) -> dict[str, Any]:
     return {k: tuple(value) if isinstance(value, list) else value for k, value in record.items()}
 
 
-def _ask(*question: str, **environment: str) -> tuple[Any, str | None]:
+def _ask(*question: str) -> tuple[Any, str | None]:
     """Return the child's answer, or None and how it ended."""
-    child = ask("tflite_opencl.drivers", *question, seconds=TIMEOUT_SECONDS, **environment)
+    child = ask("tflite_opencl.drivers", *question, seconds=TIMEOUT_SECONDS)
     if child.texts:
         return json.loads(child.texts[0]), None
     if child.code is None:
@@ -111,11 +110,6 @@ def _ask(*question: str, **environment: str) -> tuple[Any, str | None]:
 
 
 def _found(question: str, *arguments: str) -> Any:
-    if question == "alone":
-        # pyopencl's wheels have a driver folder of their own, which their loader reads later.
-        os.environ["PYOPENCL_HOME"] = os.environ["OCL_ICD_VENDORS"]
-    if question in ("alone", "platforms"):
-        return [asdict(platform) for platform in list_platforms()]
     try:
         devices = list_devices()
     except NoDeviceError as error:

@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from delegate import DeviceLimits, PlatformInfo, device_profile_text, profile_of
+from delegate import DeviceLimits, PlatformInfo, device_profile_text, list_icds, profile_of
 from tflite_opencl import drivers
 from tflite_opencl.advice import next_steps
 from tflite_opencl.board import Board, delegate_text, icd_folder, read_board
@@ -94,8 +94,11 @@ def _of_files(board: Board) -> Info:
 
 
 def _of_drivers(board: Board, device: str | None) -> Info:
-    icds = {icd.path: drivers.ask_icd(icd.path) for icd in board.icds}
-    platforms = drivers.ask_platforms()
+    # The loader's variables may name other files than the board's.
+    libraries = {icd.path: icd.library for icd in list_icds()}
+    libraries |= {icd.path: icd.library for icd in board.icds}
+    icds = {path: drivers.ask_icd(path) for path in libraries}
+    platforms = drivers.ask_all()
     found, why_none = drivers.ask_devices()
     asked = found
     if device is not None:
@@ -108,7 +111,12 @@ def _of_drivers(board: Board, device: str | None) -> Info:
             names = "; ".join(f"{info.index}: {info.name} ({info.platform})" for info in found)
             raise CommandError(f"no device matches '{device}'; there are {names or 'none'}")
     surveyed = tuple(drivers.ask_device(info) for info in asked)
-    steps = next_steps(
+    steps = [
+        f"remove {path}, or mend {libraries[path]}: asked alone, {loaded.failure}"
+        for path, loaded in icds.items()
+        if loaded.failure is not None
+    ]
+    steps += next_steps(
         board,
         platforms.platforms,
         [each.info for each in surveyed if each.failure is None],
@@ -215,6 +223,12 @@ def _rows_of_drivers(info: Info) -> list[tuple[str, str]]:
             elif not loaded.platforms:
                 said.append("asked alone, it gives no platform")
         rows.append((icd.path, "\n".join(said)))
+    here = {icd.path for icd in board.icds}
+    rows += [
+        (path, "\n".join([*map(_platform_text, loaded.platforms), loaded.failure or ""]).strip())
+        for path, loaded in info.icds.items()
+        if path not in here
+    ]
     if not board.icds:
         rows.append((f"/{icd_folder()}", "no .icd file: no driver is installed"))
     together = [_platform_text(platform) for platform in info.platforms.platforms]

@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> str:
         CommandError: something is missing; its text is for stdout.
     """
     of = family(options.family)
-    platforms, (devices, _) = drivers.ask_platforms(), drivers.ask_devices()
+    platforms, (devices, _) = drivers.ask_all(), drivers.ask_devices()
     enabled = os.environ.get("RUSTICL_ENABLE", "")
     missing = obstacle(of, read_board(), platforms.platforms, devices, enabled)
     if missing is not None:

@@ -12,7 +12,7 @@ import pyopencl as cl
 
 from delegate import process
 from delegate.errors import DeviceError, NoDeviceError
-from delegate.runtime import driver_caches
+from delegate.runtime import driver_caches, icds
 from delegate.runtime.context import opencl
 
 _log = logging.getLogger("delegate")
@@ -90,7 +90,7 @@ def found() -> list[tuple[DeviceInfo, cl.Device]]:
             empty.append(name)
         for device in devices:
             try:
-                entries.append((_info_of(device, name, version), device))
+                entries.append((device_info(device, name, version), device))
             except DeviceError as error:
                 silent.append(f"a device of platform {name} does not say what it is: {error}")
     for each in silent:
@@ -103,7 +103,7 @@ def found() -> list[tuple[DeviceInfo, cl.Device]]:
 
 def _platforms() -> list[cl.Platform]:
     process.require_own()
-    driver_caches.prepare()
+    icds.prepare()
     try:
         return list(cl.get_platforms())
     except cl.Error:
@@ -111,7 +111,7 @@ def _platforms() -> list[cl.Platform]:
         raise NoDeviceError(f"no OpenCL platform was found; {hint}") from None
 
 
-def _info_of(device: cl.Device, platform: str, version: str) -> DeviceInfo:
+def device_info(device: cl.Device, platform: str, version: str) -> DeviceInfo:
     """Return what a device says of itself, not yet with its index; raises DeviceError."""
     with opencl("clGetDeviceInfo"):
         return DeviceInfo(

@@ -18,7 +18,7 @@ from delegate.errors import DeviceError
 from delegate.graph.ir import Tensor
 from delegate.launch import Alternative, Launch, Program, Step
 from delegate.profiles import DeviceProfile
-from delegate.runtime import driver_caches
+from delegate.runtime import icds
 from delegate.runtime.context import opencl
 from delegate.runtime.device import Device
 from delegate.runtime.device_list import DeviceInfo
@@ -86,7 +86,12 @@ def list_platforms() -> tuple[PlatformInfo, ...]:
         DeviceError: this process was forked from one that had used OpenCL.
     """
     process.require_own()
-    driver_caches.prepare()
+    icds.prepare()
+    return tried_platforms()
+
+
+def tried_platforms() -> tuple[PlatformInfo, ...]:
+    """Return every platform; a library that ends the process that opens it ends this one."""
     try:
         platforms = cl.get_platforms()
     except cl.Error:

@@ -51,13 +51,19 @@ class Fault:
         }
 
 
+def compiler() -> list[str] | None:
+    """Return the command that makes a shared library of C; None: there is no compiler."""
+    found = shutil.which("cc") or shutil.which("gcc")
+    flags = ["-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC"]
+    return None if found is None else [found, *flags]
+
+
 def build_library(folder: Path) -> Path | None:
     """Compile the library into a folder; None: there is no C compiler."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
+    command = compiler()
+    if command is None:
         return None
     library = folder / "libfaults.so"
-    command = [compiler, "-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC"]
     subprocess.run([*command, "-o", library, SOURCE, "-ldl"], check=True, timeout=60)
     return library
 

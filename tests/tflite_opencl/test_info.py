@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from delegate import DeviceInfo, NoDeviceError, list_devices, read_device_profile
+from delegate import DeviceInfo, Icd, NoDeviceError, list_devices, list_icds, read_device_profile
 from tests.support.boards import BOARDS
-from tflite_opencl import drivers
+from tflite_opencl import drivers, info
 from tflite_opencl.board import read_board
 from tflite_opencl.command import main
 
@@ -37,8 +37,9 @@ def test_a_recorded_board(name: str, tmp_path: Path, capsys: pytest.CaptureFixtu
 def platforms_and_devices() -> tuple[Any, ...]:
     """Return what the children answer for this machine, whatever device is meant."""
     board = read_board()
-    icds = {icd.path: drivers.ask_icd(icd.path) for icd in board.icds}
-    return icds, drivers.ask_platforms(), drivers.ask_devices()
+    paths = [icd.path for icd in (*board.icds, *list_icds())]
+    icds = {path: drivers.ask_icd(path) for path in dict.fromkeys(paths)}
+    return icds, drivers.ask_all(), drivers.ask_devices()
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the command ask for no more than its device: the other answers are kept."""
     icds, platforms, devices = platforms_and_devices()
     monkeypatch.setattr(drivers, "ask_icd", icds.__getitem__)
-    monkeypatch.setattr(drivers, "ask_platforms", lambda: platforms)
+    monkeypatch.setattr(drivers, "ask_all", lambda: platforms)
     monkeypatch.setattr(drivers, "ask_devices", lambda: devices)
 
 
@@ -66,9 +67,27 @@ def test_this_machine(device: DeviceInfo, capsys: pytest.CaptureFixture[str]) ->
     assert device.platform in platforms
     # Each driver's own file names its platform alone.
     for path, icd in facts["icds"].items():
-        assert path.startswith("/etc/OpenCL/vendors/")
+        assert path.endswith(".icd")
         assert icd["failure"] is None
         assert {platform["name"] for platform in icd["platforms"]} <= {*platforms}
+
+
+@pytest.mark.usefixtures("asked_once")
+def test_a_library_that_dies_is_named_first(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = Icd("/nowhere/bad.icd", "libbad.so")
+    monkeypatch.setattr(info, "list_icds", lambda: [bad])
+    died = drivers.LoadedIcd((), "it died with SIGABRT: bad chip")
+    monkeypatch.setattr(drivers, "ask_icd", lambda path: died)
+    monkeypatch.setattr(drivers, "ask_devices", lambda: ((), "none"))
+    assert main(["info", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["next_steps"][0] == (
+        "remove /nowhere/bad.icd, or mend libbad.so: asked alone, it died with SIGABRT: bad chip"
+    )
+    assert main(["info"]) == 0
+    assert "/nowhere/bad.icd" in capsys.readouterr().out.split("What to do next")[0]
 
 
 @pytest.mark.device
@@ -174,6 +193,6 @@ def test_rusticl_without_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     if not any(info.platform == "rusticl" for info in list_devices()):
         pytest.skip("no rusticl here")
     monkeypatch.delenv("RUSTICL_ENABLE")
-    found = drivers.ask_platforms()
+    found = drivers.ask_all()
     (rusticl,) = (each for each in found.platforms if each.name == "rusticl")
     assert rusticl.devices == ()

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The OpenCL libraries that the ICD loader opens: tried in a child process before they are here.
+
+A library may abort or hang as soon as it is opened. Then it is left out of what the loader of this
+process finds, with a warning. What the child found holds until a file or a variable changes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import json
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from delegate import cache
+from delegate.child import Answers, ask
+from delegate.errors import CacheError
+from delegate.runtime import driver_caches
+
+TIMEOUT_SECONDS = 20  # listing takes a second, and some where storage is slow
+# A library that failed is tried again: what it stumbled over may be none of its files.
+_FAILURE_HOLDS_SECONDS = 3600
+_FOLDER = "/etc/OpenCL/vendors"
+# What the loader and the drivers look at before they name their platforms.
+_VARIABLES = ("OCL_ICD_", "OPENCL_", "RUSTICL_", "POCL_", "LD_")
+_PLACES = ("/sys/devices/system/cpu", "/dev/dri/renderD128", "/dev/nvidiactl", "/dev/galcore")
+_HOME = "PYOPENCL_HOME"  # pyopencl's wheels have a folder of their own below it
+_log = logging.getLogger("delegate")
+
+
+@dataclass(frozen=True, slots=True)
+class Icd:
+    """An entry of the loader's list."""
+
+    path: str  # of the .icd file, or of the library where a variable names that
+    library: str  # what the loader opens
+
+
+@lru_cache(maxsize=1)
+def prepare() -> None:
+    """Take from the loader's list what ends a child; before this process asks for platforms."""
+    driver_caches.prepare()
+    found = list_icds()
+    if not found:
+        return
+    failures = _failures(found)
+    if failures:
+        for icd in found:
+            if icd.path in failures:
+                _log.warning(
+                    "the OpenCL library %s is left out: %s; to be rid of it, remove %s",
+                    icd.library, failures[icd.path], icd.path,
+                )  # fmt: skip
+        os.environ.update(_listing([icd for icd in found if icd.path not in failures]))
+
+
+def list_icds() -> list[Icd]:
+    """Return what the loader opens in this process, in its order."""
+    named = os.environ.get("OCL_ICD_VENDORS") or os.environ.get("OPENCL_VENDOR_PATH") or _FOLDER
+    libraries = [each for each in os.environ.get("OCL_ICD_FILENAMES", "").split(":") if each]
+    found = [Icd(each, each) for each in libraries if not each.endswith(".icd")]
+    files = [Path(each) for each in libraries if each.endswith(".icd")]
+    for place in (Path(named), *_own_folder()):
+        if place.is_dir():
+            files += sorted(place.glob("*.icd"))
+        elif place.suffix == ".icd":
+            files.append(place)
+        elif place.is_file():
+            found.append(Icd(str(place), str(place)))
+    for file in files:
+        try:
+            library = file.read_text(errors="replace").strip()
+        except OSError:
+            continue
+        beside = file.parent / library
+        found.append(Icd(str(file), str(beside) if library and beside.is_file() else library))
+    return found
+
+
+def ask_platforms(icds: Sequence[Icd] | None = None) -> tuple[list[dict[str, Any]], str | None]:
+    """Return what a child process says of the platforms of these libraries; None: of all it finds.
+
+    A platform is the fields of survey.PlatformInfo. The second value says how the child failed.
+    """
+    environment = {} if icds is None else _listing(icds)
+    # As an argument, too: importing pyopencl sets the variable.
+    home = [environment[_HOME]] if _HOME in environment else []
+    answers = ask("delegate.runtime.listing", *home, seconds=TIMEOUT_SECONDS, **environment)
+    if not answers.texts:
+        return [], _end_of(answers)
+    return json.loads(answers.texts[0]), None
+
+
+def _end_of(answers: Answers) -> str:
+    if answers.code is None:
+        return f"it gave no answer within {TIMEOUT_SECONDS} s"
+    if answers.signal is not None:
+        return f"it died with {answers.signal}{answers.told}"
+    return f"it ended with code {answers.code}{answers.told}"
+
+
+def _failures(found: Sequence[Icd]) -> dict[str, str]:
+    """Return why libraries cannot be opened, by their Icd.path; remembered."""
+    name = f"icds/{_state_of(found)}"
+    known = _known(cache.load(name))
+    if known is not None:
+        return known
+    begun = time.perf_counter()
+    failures = {}
+    if ask_platforms()[1] is not None:
+        # One more at a time, as two libraries may only fail together.
+        good: list[Icd] = []
+        for icd in found:
+            failure = ask_platforms([*good, icd])[1]
+            if failure is None:
+                good.append(icd)
+            else:
+                failures[icd.path] = failure
+    cache.store(name, json.dumps({"time": time.time(), "failures": failures}).encode())
+    _log.debug("drivers were tried in %.2f s", time.perf_counter() - begun)
+    return failures
+
+
+def _known(content: bytes | None) -> dict[str, str] | None:
+    """Return the failures that were kept; None: there are none, or they are old or foreign."""
+    try:
+        kept = json.loads(content or b"")
+        failures = {str(path): str(why) for path, why in kept["failures"].items()}
+        is_old = not 0 <= time.time() - float(kept["time"]) < _FAILURE_HOLDS_SECONDS
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        return None
+    return None if failures and is_old else failures
+
+
+def _state_of(found: Sequence[Icd]) -> str:
+    """Return a name for all that a listing may depend on."""
+    facts: list[object] = [sys.executable, os.uname().release]
+    facts += [item for item in sorted(os.environ.items()) if item[0].startswith(_VARIABLES)]
+    facts += [os.path.exists(place) for place in _PLACES]
+    for place in ("/etc/ld.so.cache", *(each for icd in found for each in (icd.path, icd.library))):
+        try:
+            status = os.stat(place)
+            facts += [place, status.st_mtime_ns, status.st_size]
+        except OSError:
+            facts += [place]
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:40]
+
+
+def _own_folder() -> list[Path]:
+    """Return pyopencl's folder of drivers, if it has one."""
+    home = os.environ.get(_HOME)
+    return [Path(home, ".libs")] if home else []
+
+
+def _listing(icds: Sequence[Icd]) -> dict[str, str]:
+    """Return variables that make a loader find these libraries alone; they name a folder."""
+    names = [str(file) for folder in _own_folder() for file in folder.glob("*.icd")]
+    keeps_own = {*names} <= {icd.path for icd in icds}
+    named = [icd.library for icd in icds if not (keeps_own and icd.path in names)]
+    digest = hashlib.sha256("\0".join(named).encode()).hexdigest()[:40]
+    try:
+        folder = cache.make_folder(f"icds/{digest}-only")
+    except CacheError:
+        folder = Path(tempfile.mkdtemp(prefix="tflite-opencl-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    for number, library in enumerate(named):
+        (folder / f"{number:02}.icd").write_text(f"{library}\n")
+    own = str(folder)
+    listing = {"OCL_ICD_VENDORS": own, "OPENCL_VENDOR_PATH": own, "OCL_ICD_FILENAMES": ""}
+    return listing if keeps_own else listing | {_HOME: own}

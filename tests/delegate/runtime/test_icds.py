@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""OpenCL libraries that end or hold the process that opens them: a child, and never this one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from delegate import cache
+from delegate.runtime import icds
+from delegate.runtime.icds import Icd, ask_platforms, list_icds
+from tests.support.command import FILES
+from tests.support.fatal import Fatal, build_fatal
+from tests.support.faults import NO_COMPILER
+from tests.support.process import ROOT, run_python
+from tests.support.sweep import write_files
+
+LIST = """
+import logging, os, sys
+logging.basicConfig(stream=sys.stdout, format="%(message)s")
+from delegate import NoDeviceError, list_devices
+from delegate.runtime import icds
+icds.TIMEOUT_SECONDS = int(sys.argv[1])
+try:
+    print("devices", len(list_devices()))
+except NoDeviceError as error:
+    print("devices", 0)
+print("process", os.getpid())
+"""
+
+
+@pytest.fixture
+def fatal(tmp_path: Path) -> Fatal:
+    """Return the library beside the machine's drivers."""
+    built = build_fatal(tmp_path)
+    if built is None:
+        pytest.skip(NO_COMPILER)
+    return built
+
+
+def listed(fatal: Fatal, kind: str, seconds: int = 60) -> tuple[list[str], int, int]:
+    """Return the warnings of a process that lists devices, how many it finds, and its id."""
+    *warnings, devices, process = run_python(LIST, seconds, **fatal.environment(kind)).splitlines()
+    return warnings, int(devices.split()[1]), int(process.split()[1])
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("abort", "it died with SIGABRT: fatal.c: no chip"),
+        ("crash", "it died with SIGSEGV"),
+        ("late", "it died with SIGABRT"),
+        ("hang", "it gave no answer within 10 s"),
+    ],
+)
+def test_a_fatal_library_is_left_out_and_named(fatal: Fatal, kind: str, why: str) -> None:
+    warnings, devices, process = listed(fatal, kind, 10 if kind == "hang" else 60)
+    assert warnings == [
+        f"the OpenCL library {fatal.library} is left out: {why}; to be rid of it, remove "
+        f"{fatal.icd}"
+    ]
+    opened = fatal.openings
+    assert opened
+    assert process not in opened
+    # What is known costs no child, the warning stays, and another start finds the same devices.
+    assert listed(fatal, kind)[:2] == (warnings, devices)
+    assert fatal.openings == opened
+    fatal.icd.unlink()
+    assert listed(fatal, kind)[:2] == ([], devices)
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--list_devices"], ["--use_gpu"]])
+def test_no_command_opens_it(fatal: Fatal, tmp_path: Path, arguments: list[str]) -> None:
+    write_files(tmp_path)
+    command = [sys.executable, "-m", "label_image", *FILES, *arguments]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)} | fatal.environment("abort")
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as ran:
+        said, _ = ran.communicate(timeout=300)
+    assert f"WARN: the OpenCL library {fatal.library} is left out: ".encode() in said
+    assert ran.returncode in (0, 2)  # 2: the machine has no other library
+    assert ran.pid not in fatal.openings
+
+
+def test_a_library_that_says_it_has_nothing_is_opened(fatal: Fatal) -> None:
+    for _ in range(2):
+        warnings, _, process = listed(fatal, "error")
+        assert warnings == []
+        assert process in fatal.openings
+    assert len(fatal.openings) == 3  # the child was the first
+
+
+def test_a_changed_file_is_tried_again(fatal: Fatal) -> None:
+    listed(fatal, "error")
+    fatal.icd.write_text(f"{fatal.library}\n\n")
+    process = listed(fatal, "abort")[2]
+    assert process not in fatal.openings
+
+
+def test_the_only_library_is_fatal(fatal: Fatal) -> None:
+    for file in fatal.vendors.glob("*.icd"):
+        if file != fatal.icd:
+            file.unlink()
+    warnings, _, process = listed(fatal, "abort")
+    assert len(warnings) == 1
+    assert process not in fatal.openings
+
+
+def test_what_was_kept_may_be_foreign_or_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1e9
+    monkeypatch.setattr(icds.time, "time", lambda: now)
+    for content in (b"", b"[]", b"{", b"\xff", b'{"failures": [], "time": 0}', b'{"time": 1}'):
+        assert icds._known(content) is None
+    old = now - 7200
+    for failures, at, known in (({}, old, {}), ({"a": "b"}, now - 60, {"a": "b"})):
+        kept = json.dumps({"failures": failures, "time": at}).encode()
+        assert icds._known(kept) == known
+    assert icds._known(json.dumps({"failures": {"a": "b"}, "time": old}).encode()) is None
+
+
+def test_what_the_loader_opens_is_found_by_its_variables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OPENCL_VENDOR_PATH", "OCL_ICD_FILENAMES", "PYOPENCL_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    own = tmp_path / "home" / ".libs"
+    own.mkdir(parents=True)
+    (own / "own.icd").write_text("libown.so\n")
+    (own / "libown.so").write_text("")
+    (tmp_path / "a.icd").write_text("liba.so\n")
+    (tmp_path / "note.txt").write_text("")
+    monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path))
+    a = Icd(str(tmp_path / "a.icd"), "liba.so")
+    assert list_icds() == [a]
+    monkeypatch.setenv("PYOPENCL_HOME", str(tmp_path / "home"))
+    wheel_s = Icd(str(own / "own.icd"), str(own / "libown.so"))
+    assert list_icds() == [a, wheel_s]
+    monkeypatch.setenv("OCL_ICD_VENDORS", a.path)
+    monkeypatch.setenv("OCL_ICD_FILENAMES", f"libb.so:{own / 'own.icd'}")
+    assert list_icds() == [Icd("libb.so", "libb.so"), wheel_s, a, wheel_s]
+    monkeypatch.setenv("OCL_ICD_FILENAMES", "")
+    monkeypatch.setenv("OCL_ICD_VENDORS", str(own / "libown.so"))
+    assert list_icds() == [Icd(wheel_s.library, wheel_s.library), wheel_s]
+
+
+def test_a_folder_that_cannot_be_kept_is_a_temporary_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, "/proc/none")
+    monkeypatch.delenv("PYOPENCL_HOME", raising=False)
+    variables = icds._listing([Icd("a.icd", "liba.so")])
+    (file,) = Path(variables["OCL_ICD_VENDORS"]).iterdir()
+    assert file.read_text() == "liba.so\n"
+
+
+def test_a_child_that_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexit 3\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    assert ask_platforms() == ([], "it ended with code 3")

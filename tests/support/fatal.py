@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An OpenCL library that ends or holds the process that opens it: builds fatal.c."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.faults import compiler
+
+SOURCE = Path(__file__).with_suffix(".c")
+
+
+@dataclass(frozen=True, slots=True)
+class Fatal:
+    """A folder of .icd files, of which one names such a library."""
+
+    vendors: Path
+    icd: Path
+    library: Path
+    told: Path
+
+    def environment(self, kind: str) -> dict[str, str]:
+        """Return the variables of a process that finds it; `kind`: as in fatal.c."""
+        return {
+            "OCL_ICD_VENDORS": str(self.vendors),
+            "FATAL": kind,
+            "FATAL_TOLD": str(self.told),
+            "TFLITE_OPENCL_CACHE": str(self.vendors.parent / "cache"),
+        }
+
+    @property
+    def openings(self) -> list[int]:
+        """The processes that opened it."""
+        return [int(line) for line in self.told.read_text().split()]
+
+
+def build_fatal(folder: Path) -> Fatal | None:
+    """Compile it and put it beside the machine's drivers; None: there is no C compiler."""
+    command = compiler()
+    if command is None:
+        return None
+    library = folder / "libfatal.so"
+    subprocess.run([*command, "-o", library, SOURCE], check=True, timeout=60)
+    vendors = folder / "vendors"
+    vendors.mkdir()
+    for each in Path("/etc/OpenCL/vendors").glob("*.icd"):
+        (vendors / each.name).write_text(each.read_text())
+    icd = vendors / "a_fatal.icd"
+    icd.write_text(f"{library}\n")
+    return Fatal(vendors, icd, library, folder / "told")
