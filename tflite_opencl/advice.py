@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from delegate import DeviceInfo, PlatformInfo
@@ -147,6 +147,18 @@ def next_steps(
     if devices:
         steps.append(f"run: label_image --use_gpu --device {devices[0].index} --image picture.jpg")
     return list(dict.fromkeys(steps))
+
+
+def library_steps(libraries: Mapping[str, str], failures: Mapping[str, str | None]) -> list[str]:
+    """Return what to do with OpenCL libraries that end the process that opens them.
+
+    Both are by .icd file: the library, and how the child ended that asked it alone.
+    """
+    return [
+        f"remove {path}, or mend {libraries[path]}: asked alone, {failure}"
+        for path, failure in failures.items()
+        if failure is not None
+    ]
 
 
 def _node_steps(node: HardwareNode, board: Board) -> list[str]:

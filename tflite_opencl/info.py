@@ -16,7 +16,7 @@ from rich.table import Table
 
 from delegate import DeviceLimits, PlatformInfo, device_profile_text, list_icds, profile_of
 from tflite_opencl import drivers
-from tflite_opencl.advice import next_steps
+from tflite_opencl.advice import library_steps, next_steps
 from tflite_opencl.board import Board, delegate_text, icd_folder, read_board
 from tflite_opencl.drivers import LoadedIcd, SurveyedDevice
 from tflite_opencl.errors import CommandError
@@ -111,11 +111,7 @@ def _of_drivers(board: Board, device: str | None) -> Info:
             names = "; ".join(f"{info.index}: {info.name} ({info.platform})" for info in found)
             raise CommandError(f"no device matches '{device}'; there are {names or 'none'}")
     surveyed = tuple(drivers.ask_device(info) for info in asked)
-    steps = [
-        f"remove {path}, or mend {libraries[path]}: asked alone, {loaded.failure}"
-        for path, loaded in icds.items()
-        if loaded.failure is not None
-    ]
+    steps = library_steps(libraries, {path: loaded.failure for path, loaded in icds.items()})
     steps += next_steps(
         board,
         platforms.platforms,
@@ -223,12 +219,10 @@ def _rows_of_drivers(info: Info) -> list[tuple[str, str]]:
             elif not loaded.platforms:
                 said.append("asked alone, it gives no platform")
         rows.append((icd.path, "\n".join(said)))
-    here = {icd.path for icd in board.icds}
-    rows += [
-        (path, "\n".join([*map(_platform_text, loaded.platforms), loaded.failure or ""]).strip())
-        for path, loaded in info.icds.items()
-        if path not in here
-    ]
+    for path in info.icds.keys() - {icd.path for icd in board.icds}:
+        loaded = info.icds[path]
+        said = [*map(_platform_text, loaded.platforms), loaded.failure or ""]
+        rows.append((path, "\n".join(said).strip()))
     if not board.icds:
         rows.append((f"/{icd_folder()}", "no .icd file: no driver is installed"))
     together = [_platform_text(platform) for platform in info.platforms.platforms]
