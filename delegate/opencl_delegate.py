@@ -13,34 +13,36 @@ from delegate.claim import Claim, PartitionKernel
 from delegate.engine import Engine
 from delegate.errors import DelegateError, DeviceError
 from delegate.graph import dump
+from delegate.graph.ir import Graph
 from delegate.graph.verdict import Verdict
 from delegate.launch import NodeAlternatives
 from delegate.options import Options
 from delegate.profiles import read_device_profile
 from delegate.runtime.device_list import DeviceInfo
 from delegate.runtime.executor import LaunchTime
-from delegate.target import Target
 from delegate.tflite.callbacks import Constants, NativeDelegate, PlannedNode, Shapes
+from delegate.tflite.graphs import Graphs
 from delegate.tflite.library import rules_of_caller
 from delegate.tflite.plan import match_plan
-from delegate.tflite.reader import read_model
 
 _log = logging.getLogger("delegate")
 
 
 class OpenCLDelegate:
-    """A TFLite delegate for `Interpreter(model, experimental_delegates=[OpenCLDelegate(model)])`.
+    """A TFLite delegate: `Interpreter("model.tflite", experimental_delegates=[OpenCLDelegate()])`.
 
-    One object may serve several interpreters of its model; the attributes tell of the last.
+    One object may serve several interpreters; the attributes tell of the last. Of a model with
+    several signatures, each graph is judged, and the attributes tell of the first.
 
     Attributes:
         verdicts: a Verdict for each node, which is the tuple (node index, op, None or the reason
             why it stays on the CPU), after the interpreter was made.
+        subgraph_verdicts: the same of each graph that was judged, by its number in the file.
         partitions: the groups of node indices TFLite formed.
         device: what the device says of itself; `device_name`: its name.
         failure: the text of the last error inside a callback, None if there was none.
     Raises:
-        ModelError: the model cannot be read. OSError: nor can its file.
+        ModelError: the given model cannot be read. OSError: nor can its file.
         NoDeviceError: no device, none that matches `device`, or none that passes its self-test.
         ProfileError: the device profile is unknown or wrong.
         DeviceError: this process was forked from one that had used OpenCL.
@@ -48,7 +50,7 @@ class OpenCLDelegate:
 
     def __init__(
         self,
-        model: str | os.PathLike[str] | bytes,
+        model: str | os.PathLike[str] | bytes | None = None,
         device: str | int | None = None,
         exclude_ops: Iterable[str] = (),
         min_nodes_per_partition: int = 0,
@@ -62,10 +64,12 @@ class OpenCLDelegate:
         *,
         options: Options | None = None,
     ) -> None:
-        """Read the model and open a device; nothing is built before TFLite asks.
+        """Open a device; nothing is built before TFLite asks.
 
-        The keywords are the fields of Options, which says what each means. `options`: all of them
-        as one record, in the place of keywords.
+        `model`: what the interpreters are made from. It is found in the memory of TFLite, so that
+        it is needed only for a model without names and constants. The keywords are the fields of
+        Options, which says what each means. `options`: all of them as one record, in the place of
+        keywords.
         """
         keywords = Options(
             device,
@@ -82,15 +86,14 @@ class OpenCLDelegate:
         if options is not None and keywords != Options():
             raise TypeError("options is given, and other keywords, too")
         self._options = keywords if options is None else options
-        self._graph = read_model(model)
+        self._graphs = Graphs(model)
         self._engine = _engine(self._options)
-        self._target: Target | None = None
         # By TFLite context, until TFLite has formed all its groups; then their kernels hold it.
         self._claims: dict[int, Claim] = {}
         self._lock = threading.RLock()  # of what belongs to no kernel yet
-        self._starting: set[int] = set()  # threads
         self._last_run: list[PartitionKernel] = []
         self.verdicts: list[Verdict] = []
+        self.subgraph_verdicts: dict[int, list[Verdict]] = {}
         self.partitions: list[list[int]] = []
         self.failure: str | None = None
         self._native = NativeDelegate("OpenCLDelegate", self)
@@ -106,9 +109,7 @@ class OpenCLDelegate:
         return self._engine.device.info.name
 
     def _get_native_delegate_pointer(self) -> int:
-        # The one method TFLite's Python interpreter asks of a delegate. Then, on the same thread,
-        # TFLite hands over each subgraph, the main one first.
-        self._starting.add(threading.get_ident())
+        # The one method TFLite's Python interpreter asks of a delegate.
         return self._native.address
 
     def profile(self) -> list[LaunchTime]:
@@ -144,21 +145,21 @@ class OpenCLDelegate:
         self, context: int, plan: Sequence[PlannedNode], shapes: Shapes, constants: Constants
     ) -> Sequence[int]:
         """Judge every node, and build and allocate what is to be claimed, before claiming it."""
-        is_main = threading.get_ident() in self._starting
-        self._starting.discard(threading.get_ident())
-        if self._graph.subgraphs > 1 and not is_main:
-            return ()  # a body of control flow, which was not read
-        present = match_plan(self._graph, plan, shapes, constants)
+        graph = self._graphs.graph(context) if plan else None
+        if graph is None:
+            return ()
+        present = match_plan(graph, plan, shapes, constants)
         with self._lock:
-            return self._judged(context, shapes, present)
+            return self._judged(context, graph, shapes, present)
 
-    def _judged(self, context: int, shapes: Shapes, present: Collection[int]) -> Sequence[int]:
+    def _judged(
+        self, context: int, graph: Graph, shapes: Shapes, present: Collection[int]
+    ) -> Sequence[int]:
         """Return the nodes to claim of those present; `_claims` has what is built for them."""
         if self._engine.is_closed:
             self._engine = _engine(replace(self._options, device=self.device.index))
-        if self._target is None:
-            self._target = self._engine.target(rules_of_caller(context))
-        claim = Claim(self._graph, shapes, self._target, self._engine, self._options)
+        target = self._engine.target(rules_of_caller(context))
+        claim = Claim(graph, shapes, target, self._engine, self._options)
         try:
             claim.judge(present)
         except BaseException:
@@ -168,11 +169,13 @@ class OpenCLDelegate:
             self._claims.pop(context).close()  # its interpreter was given up half made
         if not claim.is_taken:
             self._claims[context] = claim
-        self.verdicts, self.partitions = claim.verdicts, []
+        if graph.subgraph == 0:
+            self.verdicts, self.subgraph_verdicts, self.partitions = claim.verdicts, {}, []
+        self.subgraph_verdicts[graph.subgraph] = claim.verdicts
         if _log.isEnabledFor(logging.DEBUG):
-            rules = self._target.rules
+            rules = target.rules
             whose = f"{self.device_name}, for {rules.runtime} {rules.version}"
-            _log.debug("graph on %s\n%s", whose, dump.table(claim.graph, self.verdicts))
+            _log.debug("graph on %s\n%s", whose, dump.table(claim.graph, claim.verdicts))
         return [verdict.node for verdict in claim.verdicts if verdict.is_taken]
 
     def partition(self, context: int, nodes: tuple[int, ...]) -> PartitionKernel:
@@ -184,10 +187,11 @@ class OpenCLDelegate:
             kernel = claim.take(nodes)
             if claim.is_taken:
                 self._claims.pop(context).close()
-        self.partitions.append(list(nodes))
-        if len(self.partitions) == 1:
-            self._last_run = []
-        self._last_run.append(kernel)
+        if claim.graph.subgraph == 0:
+            self.partitions.append(list(nodes))
+            if len(self.partitions) == 1:
+                self._last_run = []
+            self._last_run.append(kernel)
         return kernel
 
     def failed(self, error: BaseException) -> None:

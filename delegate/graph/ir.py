@@ -61,14 +61,15 @@ class Node:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
-    """The first subgraph of a model, its nodes in execution order."""
+    """A subgraph of a model, its nodes in execution order."""
 
     tensors: tuple[Tensor, ...]  # position = Tensor.index
     nodes: tuple[Node, ...]  # position = Node.index
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     description: str = ""  # the file's own words about itself
-    subgraphs: int = 1  # in the file; the others (control flow's bodies) are not read
+    subgraph: int = 0  # its number in the file
+    subgraphs: int = 1  # in the file: of other signatures, or bodies of control flow
 
     @property
     def changeable(self) -> frozenset[Tensor]:

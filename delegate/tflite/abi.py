@@ -45,7 +45,7 @@ class Tensor(C.Structure):
         ("allocation_type", C.c_int),
         ("bytes", C.c_size_t),
         ("allocation", C.c_void_p),
-        ("name", C.c_char_p),
+        ("name", C.c_void_p),  # an address, see locate.py
         ("delegate", C.c_void_p),
         ("buffer_handle", C.c_int),
         ("data_is_stale", C.c_bool),

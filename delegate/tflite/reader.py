@@ -7,10 +7,8 @@ Knows no op: options are decoded by their field tables. What an op's values mean
 from __future__ import annotations
 
 import math
-import mmap
-import os
-import stat
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -20,13 +18,14 @@ from delegate.errors import ModelError
 from delegate.graph.ir import Graph, Node, Quantization, Tensor
 from delegate.tflite import schema
 from delegate.tflite.node_options import options_of
+from delegate.tflite.source import Source, named, open_model
 from delegate.tflite.sparsity import dense as sparsity_values
-from delegate.tflite.table import MAX_FILE_BYTES, File, Table, too_large
+from delegate.tflite.table import File, Table
 
 _MAX_DIMENSIONS = 32  # numpy 1's limit
 
 
-def read_model(source: str | os.PathLike[str] | bytes | memoryview) -> Graph:
+def read_model(source: Source) -> Graph:
     """Return the first subgraph of a .tflite model.
 
     A path is mapped into memory, and constants are read-only views of it: replace a model file
@@ -47,35 +46,27 @@ def read_model(source: str | os.PathLike[str] | bytes | memoryview) -> Graph:
         ModelError: the file is damaged, foreign or above 2 GB.
         OSError: the path cannot be read.
     """
-    if isinstance(source, (bytes, bytearray, memoryview)):
-        return _read_graph(File(memoryview(source).cast("B").toreadonly()))
-    try:
-        return _read_graph(File(_map(source)))
-    except ModelError as error:
-        raise ModelError(f"{os.fspath(source)}: {error}") from None
+    with named(source):
+        return read_subgraph(open_model(source), 0)
 
 
-def _map(path: str | os.PathLike[str]) -> memoryview:
-    mode = os.stat(path).st_mode
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # open() refuses a directory itself
-        raise ModelError("this is a device or a pipe; give a regular file")
-    with open(path, "rb") as file:
-        size_bytes = os.fstat(file.fileno()).st_size
-        if size_bytes == 0:  # mmap refuses an empty file
-            return memoryview(b"")
-        if size_bytes > MAX_FILE_BYTES:
-            raise too_large(size_bytes)
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+def read_subgraph(content: memoryview, number: int) -> Graph:
+    """Return one subgraph of a model whose bytes these are, as `read_model` returns the first.
 
-
-def _read_graph(file: File) -> Graph:
+    Raises:
+        ModelError: the model is damaged or foreign, or has no such subgraph.
+    """
+    file = File(content)
     model = file.root()
     version = model.scalar("version")
     if version != schema.VERSION:
         raise ModelError(f"the model has schema version {version}; only {schema.VERSION} is known")
-    subgraph = next(model.tables("subgraphs", "SubGraph", "subgraph"), None)
-    if subgraph is None:
+    count = model.count("subgraphs")
+    if count == 0:
         raise ModelError("the model has no subgraphs")
+    if number >= count:
+        raise ModelError(f"the model has no subgraph {number}")
+    subgraph = next(islice(model.tables("subgraphs", "SubGraph", "subgraph"), number, None))
 
     buffers = tuple(
         _buffer_span(file, buffer) for buffer in model.tables("buffers", "Buffer", "buffer")
@@ -85,7 +76,7 @@ def _read_graph(file: File) -> Graph:
         for index, table in enumerate(subgraph.tables("tensors", "Tensor", "tensor"))
     )
     codes = tuple(
-        _read_code(code) for code in model.tables("operator_codes", "OperatorCode", "operator code")
+        read_code(code) for code in model.tables("operator_codes", "OperatorCode", "operator code")
     )
     nodes = tuple(
         _read_node(file, operator, index, codes, tensors)
@@ -98,7 +89,8 @@ def _read_graph(file: File) -> Graph:
         inputs=_known(_lookup(subgraph, "inputs", "input", tensors), subgraph, "input"),
         outputs=_known(_lookup(subgraph, "outputs", "output", tensors), subgraph, "output"),
         description=model.string("description"),
-        subgraphs=model.count("subgraphs"),
+        subgraph=number,
+        subgraphs=count,
     )
 
 
@@ -201,7 +193,7 @@ def _read_quantization(tensor: Table) -> Quantization | None:
     )
 
 
-def _read_code(table: Table) -> tuple[str, int, bool]:
+def read_code(table: Table) -> tuple[str, int, bool]:
     """Return an operator code's op, its version, and whether it is a custom op."""
     # Two fields may hold the code. The older one has 8 bits; the larger value is the code.
     code = max(table.scalar("builtin_code"), table.scalar("deprecated_builtin_code"))

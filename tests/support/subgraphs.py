@@ -1,16 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models of several subgraphs (IF, WHILE), which write_model refuses: made of its parts."""
+"""Models of several subgraphs (signatures, IF, WHILE), which write_model refuses."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import flatbuffers
 
-from delegate.graph.ir import Graph
+from delegate.graph.ir import Graph, Tensor
 from delegate.tflite import schema, writer
 
 
-def write_subgraphs(*graphs: Graph) -> bytes:
-    """Return the .tflite model of these subgraphs, the main one first."""
+def write_subgraphs(*graphs: Graph, signatures: Sequence[int] = ()) -> bytes:
+    """Return the .tflite model of these subgraphs, the main one first.
+
+    `signatures`: the numbers of subgraphs to run by name. Subgraph 1 is the signature "graph 1",
+    and its inputs and outputs are x0, x1 and y0, y1.
+    """
     builder = flatbuffers.Builder(4096)
     nodes = [node for graph in graphs for node in graph.nodes]
     codes = tuple(dict.fromkeys((node.op, node.is_custom, node.version) for node in nodes))
@@ -24,6 +31,27 @@ def write_subgraphs(*graphs: Graph) -> bytes:
             writer._table(builder, "Buffer", {}),
             *(writer._buffer(builder, tensor) for tensor in constants),
         ],
+        "signature_defs": [_signature(builder, number, graphs[number]) for number in signatures]
+        or None,
     }
     builder.Finish(writer._table(builder, "Model", model), schema.FILE_IDENTIFIER)
     return bytes(builder.Output())
+
+
+def _signature(builder: Any, number: int, graph: Graph) -> int:
+    values = {
+        "inputs": _names(builder, "x", graph.inputs),
+        "outputs": _names(builder, "y", graph.outputs),
+        "signature_key": f"graph {number}",
+        "subgraph_index": number,
+    }
+    return writer._table(builder, "SignatureDef", values)
+
+
+def _names(builder: Any, letter: str, tensors: Sequence[Tensor]) -> list[int]:
+    return [
+        writer._table(
+            builder, "TensorMap", {"name": f"{letter}{number}", "tensor_index": tensor.index}
+        )
+        for number, tensor in enumerate(tensors)
+    ]

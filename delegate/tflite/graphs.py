@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The graphs of the interpreters that call: of a given file, or as TFLite holds them."""
+
+from __future__ import annotations
+
+from delegate.errors import ModelError
+from delegate.graph.ir import Graph
+from delegate.tflite.locate import locate
+from delegate.tflite.node_options import options_of
+from delegate.tflite.reader import read_code, read_subgraph
+from delegate.tflite.source import Source, named, open_model
+from delegate.tflite.table import File
+
+
+class Graphs:
+    """Finds the graph of each interpreter."""
+
+    def __init__(self, model: Source | None) -> None:
+        """`model`: the one of every interpreter; None: each is found in the memory of TFLite.
+
+        Raises:
+            ModelError: the model cannot be read. OSError: nor can its file.
+        """
+        self._content: memoryview | None = None
+        self._given: dict[int, Graph | None] = {}  # of the given model, by subgraph
+        if model is not None:
+            with named(model):
+                self._content = open_model(model)
+                self._given[0] = read_subgraph(self._content, 0)
+
+    def graph(self, context: int) -> Graph | None:
+        """Return the graph that a TfLiteContext is of; None: it is a body of control flow.
+
+        A graph found in memory has views of TFLite's constants, which live as long as the
+        interpreter.
+
+        Raises:
+            ModelError: it is not found, or cannot be read.
+        """
+        first = self._given.get(0)
+        if first is not None and first.subgraphs == 1:
+            return first
+        located = locate(context)
+        if located is None:
+            raise ModelError(_NOT_FOUND if self._content is None else _NOT_TOLD)
+        number = located.subgraph
+        if self._content is None:
+            return _main_graph(located.content, number)
+        if number not in self._given:
+            self._given[number] = _main_graph(self._content, number)
+        return self._given[number]
+
+
+_NOT_FOUND = (
+    "the model has no names and no constants by which it is found in memory: "
+    "give OpenCLDelegate its path"
+)
+_NOT_TOLD = (
+    "the model has several subgraphs, and no names and no constants by which they are told apart"
+)
+
+
+def _main_graph(content: memoryview, number: int) -> Graph | None:
+    if number > 0 and number in _called(content):
+        return None
+    return read_subgraph(content, number)
+
+
+def _called(content: memoryview) -> set[int]:
+    """Return the subgraphs that operators call: bodies of control flow and the like."""
+    model = File(content).root()
+    ops = [read_code(c)[0] for c in model.tables("operator_codes", "OperatorCode", "operator code")]
+    found: set[int] = set()
+    for subgraph in model.tables("subgraphs", "SubGraph", "subgraph"):
+        for operator in subgraph.tables("operators", "Operator", "operator"):
+            code = operator.scalar("opcode_index")
+            if code < len(ops):
+                options = options_of(operator, ops[code])
+                found.update(number for name, number in options.items() if "subgraph" in name)
+    return found

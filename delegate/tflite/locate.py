@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the flatbuffer that an interpreter was made from, in the memory that TFLite holds.
+
+Names and constants are not copied: each lies inside the flatbuffer, wherever that is (a mapped
+file, the heap, a bytes object). So the format's identifier is searched for below the lowest of
+them. A find is believed only if every name and every constant lies where the flatbuffer says. That
+also tells the subgraph.
+Source: tflite/core/interpreter_builder.cc ParseTensors
+"""
+
+from __future__ import annotations
+
+import bisect
+import ctypes as C
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from delegate.errors import ModelError
+from delegate.tflite import abi, schema
+from delegate.tflite.table import MAX_FILE_BYTES, File, Table
+
+_CHUNK_BYTES = 1 << 16
+_IDENTIFIER_AT = 4  # bytes from a flatbuffer's start
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A flatbuffer in memory."""
+
+    # From its first byte to the end of the memory around it: a flatbuffer does not tell its size.
+    # TFLite keeps it as long as the interpreter, and this view does not prolong its life.
+    content: memoryview
+    subgraph: int  # the number of the one that the interpreter's tensors are of
+
+
+@dataclass(frozen=True, slots=True)
+class _Addresses:
+    """Where TFLite has the names and the constants, by tensor index."""
+
+    names: dict[int, int]  # of a tensor without a name, TFLite's own ""
+    constants: dict[int, int]
+    anchors: list[int]  # those that lie in the flatbuffer, in rising order
+
+
+def locate(context: int) -> Located | None:
+    """Return the flatbuffer behind a TfLiteContext; None: no tensor has a name or a constant.
+
+    Raises:
+        ModelError: it is not there, or this process may not look.
+    """
+    addresses = _addresses(context)
+    if not addresses.anchors:
+        return None
+    try:
+        for start, anchor, end in _lowest(addresses.anchors):
+            for base in _candidates(start, anchor):
+                size = min(end - base, MAX_FILE_BYTES)
+                content = memoryview((C.c_ubyte * size).from_address(base)).cast("B").toreadonly()
+                subgraph = _subgraph_at(content, base, addresses)
+                if subgraph is not None:
+                    return Located(content, subgraph)
+    except OSError as error:
+        raise ModelError(f"the model cannot be looked for in memory: {error}") from None
+    raise ModelError("the model is not found in memory")
+
+
+def _addresses(context: int) -> _Addresses:
+    view = abi.Context.from_address(context)
+    names, constants = {}, {}
+    for index in range(view.tensors_size):
+        tensor = view.tensors[index]
+        if tensor.name:
+            names[index] = tensor.name
+        if tensor.allocation_type == abi.READ_ONLY and tensor.data and tensor.bytes:
+            constants[index] = tensor.data
+    real_names = [at for at in names.values() if C.string_at(at, 1) != b"\0"]
+    return _Addresses(names, constants, sorted((*real_names, *constants.values())))
+
+
+def _lowest(anchors: list[int]) -> Iterator[tuple[int, int, int]]:
+    """Yield each piece of memory that holds anchors: its start, its lowest anchor, its end.
+
+    `anchors`: in rising order. They may lie apart: another delegate's tensors have its own names.
+    """
+    for start, end in _readable():
+        first = bisect.bisect_left(anchors, start)
+        if first < len(anchors) and anchors[first] < end:
+            yield start, anchors[first], end
+
+
+def _readable() -> list[tuple[int, int]]:
+    """Return the process's readable memory in rising order: from where to where."""
+    joined: list[tuple[int, int]] = []
+    last: list[str] = []
+    with open("/proc/self/maps", errors="replace") as maps:
+        for line in maps:
+            span, mode, _, _, _, *path = line.split(maxsplit=5)
+            if not mode.startswith("r"):
+                continue
+            low, high = (int(part, 16) for part in span.split("-"))
+            # The kernel tells a heap, or a file of which a part is protected in another way, in
+            # pieces. What is of another file is left apart: it may be a device's memory.
+            if joined and joined[-1][1] == low and path == last:
+                joined[-1] = joined[-1][0], high
+            else:
+                joined.append((low, high))
+            last = path
+    return joined
+
+
+def _candidates(start: int, anchor: int) -> Iterator[int]:
+    """Yield where a flatbuffer that holds the anchor may begin, the nearest first."""
+    identifier = schema.FILE_IDENTIFIER
+    # Through this file, memory that another thread gives back meanwhile is an error, not the end.
+    memory = os.open("/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        high = anchor
+        while high > start:
+            low = max(start, high - _CHUNK_BYTES)
+            # An identifier may lie across two chunks.
+            try:
+                content = os.pread(memory, high - low + len(identifier) - 1, low)
+            except OSError:
+                return
+            at = content.rfind(identifier)
+            while at >= 0:
+                if low + at - _IDENTIFIER_AT >= start:
+                    yield low + at - _IDENTIFIER_AT
+                at = content.rfind(identifier, 0, at + len(identifier) - 1)
+            high = low
+    finally:
+        os.close(memory)
+
+
+def _subgraph_at(content: memoryview, base: int, addresses: _Addresses) -> int | None:
+    """Return the number of the subgraph that TFLite's tensors are of; None: this is no such model.
+
+    `base`: where `content` lies.
+    """
+    try:
+        model = File(content).root()
+        buffers = [table.span("data") for table in model.tables("buffers", "Buffer", "buffer")]
+        for number, subgraph in enumerate(model.tables("subgraphs", "SubGraph", "subgraph")):
+            if _lie_in(subgraph, base, buffers, addresses):
+                return number
+    except ModelError:
+        pass  # the identifier stood there by chance
+    return None
+
+
+def _lie_in(
+    subgraph: Table, base: int, buffers: list[tuple[int, int]], addresses: _Addresses
+) -> bool:
+    """Whether every name and every constant of a subgraph lies where TFLite has it."""
+    found = 0
+    for index, tensor in enumerate(subgraph.tables("tensors", "Tensor", "tensor")):
+        at, length = tensor.span("name")
+        if length:
+            if addresses.names.get(index) != base + at:
+                return False
+            found += 1
+        buffer = tensor.scalar("buffer")
+        at, length = buffers[buffer] if 0 < buffer < len(buffers) else (0, 0)
+        if length and index in addresses.constants:
+            if addresses.constants[index] != base + at:
+                return False
+            found += 1
+    return found > 0
