@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values that follow from constants and shapes alone: Graph -> Graph in which they are constants.
+"""Shapes and values that follow from constants and shapes alone: Graph -> Graph that has them.
 
 Converters compute shapes at run time (SHAPE -> STRIDED_SLICE -> PACK -> RESHAPE) and store weights
 as float16 (DEQUANTIZE) or sparse (DENSIFY). Nodes stay; their outputs get values. Unknown values
@@ -8,7 +8,6 @@ stay unknown.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,39 +17,57 @@ from numpy.typing import NDArray
 
 from delegate.graph.edit import with_tensors
 from delegate.graph.ir import Graph, Node, Tensor
+from delegate.graph.partition import may_be_dynamic
+from delegate.graph.shapes import output_shapes
 
 Values = NDArray[Any]
 MOST_ELEMENTS = 1 << 12  # of computed bookkeeping: shapes and indices, never pictures
 _INDEX_TYPES = ("int32", "int64")
-# Ops whose output has their input's shape, of those that follow a classifier's last RESHAPE.
-_SAME_SHAPE = frozenset({
-    "CAST", "DEQUANTIZE", "LOGISTIC", "LOG_SOFTMAX", "QUANTIZE", "RELU", "RELU6", "SOFTMAX", "TANH",
-})  # fmt: skip
 
 
-def fold(graph: Graph, uncertain: Collection[Tensor] = ()) -> Graph:
-    """Return the graph with the values of all nodes that follow from constants.
+def fold(graph: Graph) -> Graph:
+    """Return the graph with the values of all nodes that follow from constants and shapes.
 
-    A RESHAPE to a shape that is now known gets that shape, and what only passes it on.
-
-    `uncertain`: tensors whose shape TFLite may not know yet, so that it is not to be believed.
+    The shapes that follow from the inputs' are set, too, whatever the file has recorded.
     """
     new: dict[Tensor, Tensor] = {}
+    # Tensors whose shape TFLite may know only during a run, so that the one it has may be another.
+    uncertain = {t for t in graph.tensors if t.data is None and min(t.shape, default=1) < 1}
     changeable = graph.changeable
     for node in graph.nodes:
         inputs = tuple(None if t is None else new.get(t, t) for t in node.inputs)
         current = replace(node, inputs=inputs)
-        source = node.inputs[0] if node.inputs else None
-        is_uncertain = node.op == "SHAPE" and source in uncertain and inputs[0] is source
-        is_unknown = is_uncertain or not changeable.isdisjoint(node.inputs)
-        values = None if is_unknown else _values(current)
+        is_changeable = not changeable.isdisjoint(node.inputs)
+        shapes = None
+        if uncertain.isdisjoint(inputs):
+            shapes = output_shapes(
+                _without_values(current, changeable) if is_changeable else current
+            )
+        values = None
+        if not is_changeable and (node.op != "SHAPE" or uncertain.isdisjoint(inputs)):
+            values = _values(current)
         if values is not None:
             new[node.outputs[0]] = replace(
                 node.outputs[0], shape=values.shape, data=values, is_folded=True
             )
-        elif len(node.outputs) == 1 and (shape := _shape(current, source)) is not None:
-            new[node.outputs[0]] = replace(node.outputs[0], shape=shape)
+        elif shapes is not None:
+            for tensor, shape in zip(node.outputs, shapes, strict=True):
+                uncertain.discard(tensor)
+                if tensor.shape != shape:
+                    new[tensor] = replace(tensor, shape=shape)
+        elif not uncertain.isdisjoint(inputs) or may_be_dynamic(current):
+            uncertain.update(node.outputs)
     return with_tensors(graph, new)
+
+
+def _without_values(node: Node, hidden: Collection[Tensor]) -> Node:
+    """Return the node without the values of these inputs, which a caller may set."""
+    return replace(
+        node,
+        inputs=tuple(
+            replace(t, data=None) if t is not None and t in hidden else t for t in node.inputs
+        ),
+    )
 
 
 def _values(node: Node) -> Values | None:
@@ -79,29 +96,6 @@ def _values(node: Node) -> Values | None:
     except (ArithmeticError, IndexError, KeyError, TypeError, ValueError):
         pass  # a malformed node: TFLite reports it
     return None
-
-
-def _shape(node: Node, before: Tensor | None) -> tuple[int, ...] | None:
-    """Return the shape of a node's output where only now it is known, else None.
-
-    `before`: the node's first input as it was.
-    """
-    if node.op in _SAME_SHAPE:
-        source = node.inputs[0] if node.inputs else None
-        return None if source is None or source is before else source.shape
-    if node.op != "RESHAPE" or len(node.inputs) != 2:
-        return None
-    source, shape = node.inputs
-    if source is None or shape is None or shape.data is None or not shape.is_folded:
-        return None
-    sizes = [int(size) for size in np.ravel(shape.data)]
-    rest = math.prod(size for size in sizes if size != -1)
-    elements = math.prod(source.shape)
-    if sizes.count(-1) == 1 and rest > 0 and elements % rest == 0:
-        sizes[sizes.index(-1)] = elements // rest
-    if min(sizes, default=0) < 0 or math.prod(sizes) != elements:
-        return None
-    return tuple(sizes)
 
 
 Folder = Callable[[Sequence[Values], Node], Values]

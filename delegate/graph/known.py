@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from delegate.graph.edit import with_shapes
 from delegate.graph.fold import fold
 from delegate.graph.ir import Graph
-from delegate.graph.partition import dynamic_tensors
 from delegate.graph.ranges import with_ranges
 
 
@@ -18,7 +17,4 @@ def known(graph: Graph, shapes: Mapping[int, tuple[int, ...]] | None = None) -> 
     `shapes`: those TFLite has now, by tensor index. None: TFLite is not asked, and the file's are
     the model's.
     """
-    if shapes is None:
-        return with_ranges(fold(graph))
-    current = with_shapes(graph, shapes)
-    return with_ranges(fold(current, uncertain=dynamic_tensors(current, claimed=())))
+    return with_ranges(fold(graph if shapes is None else with_shapes(graph, shapes)))

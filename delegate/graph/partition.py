@@ -131,6 +131,12 @@ def _may_be_sizes(tensor: Tensor | None) -> bool:
     )
 
 
+def may_be_dynamic(node: Node) -> bool:
+    """Whether TFLite may know the shape of a node's outputs only during a run."""
+    from_data = node.op in _SHAPE_FROM_DATA or node.op in _SUBGRAPH_CALLS or node.is_custom
+    return from_data or any(map(_may_be_sizes, node.inputs))
+
+
 def dynamic_tensors(graph: Graph, claimed: Collection[int]) -> frozenset[Tensor]:
     """Return the tensors whose shape may be known only during a run.
 
@@ -144,8 +150,7 @@ def dynamic_tensors(graph: Graph, claimed: Collection[int]) -> frozenset[Tensor]
         if tensor.data is None and min(tensor.shape, default=1) < 1
     }
     for node in graph.nodes:
-        from_data = node.op in _SHAPE_FROM_DATA or node.op in _SUBGRAPH_CALLS or node.is_custom
-        if node.index not in claimed and (from_data or any(map(_may_be_sizes, node.inputs))):
+        if node.index not in claimed and may_be_dynamic(node):
             dynamic.update(node.outputs)
         if any(tensor in dynamic for tensor in node.inputs):
             dynamic.update(node.outputs)

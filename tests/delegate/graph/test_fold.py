@@ -110,7 +110,7 @@ LEFT: dict[str, Node] = {
     "new_axis": op(
         "STRIDED_SLICE",
         [ints(1, 2), ints(0), ints(1), ints(1)],
-        [integer(1, 1)],
+        [integer(1, 2)],
         STRIDED | {"new_axis_mask": 1},
     ),
     "large": op("MUL", [const(np.ones(5000, np.int32)), ints(2)], [integer(5000)]),
@@ -165,17 +165,30 @@ def test_shapes_follow(batch: int) -> None:
     assert not dynamic_tensors(folded, claimed={0, 1, 2, 3, 4})
 
 
-def test_the_shape_of_a_tensor_tflite_has_not_sized_yet_is_not_known() -> None:
+def test_the_shape_of_a_tensor_that_tflite_has_not_sized_yet_is_not_known() -> None:
     graph = bookkeeping(1)
     after = t((4,), "int32")
     nodes = [*graph.nodes, op("SHAPE", [graph.outputs[0]], [after], {"out_type": "int32"})]
     again = graph_of(nodes, graph.inputs)
-    uncertain = dynamic_tensors(again, claimed=())
-    assert again.nodes[-1].inputs[0] in uncertain
+    assert again.nodes[-1].inputs[0] in dynamic_tensors(again, claimed=())
     # Here it follows from the RESHAPE; beside that, nothing tells.
-    assert fold(again, uncertain).nodes[-1].outputs[0].is_folded
-    cut = graph_of(nodes[4:])
-    assert not fold(cut, cut.tensors).nodes[-1].outputs[0].is_folded
+    assert fold(again).nodes[-1].outputs[0].is_folded
+    cut = graph_of([nodes[3], nodes[4], nodes[5]])
+    assert [node.outputs[0].is_folded for node in fold(cut).nodes] == [False] * 3
+
+
+@pytest.mark.parametrize("name", ["WHERE", "UNIQUE", "COS", "my op"])
+def test_a_shape_after_an_op_that_may_make_dynamic_tensors_is_not_known(name: str) -> None:
+    made, after = t((3, 1), "int64"), t((2,), "int32")
+    for is_custom in (False, True):
+        graph = graph_of(
+            [
+                op(name, [t((3,), "bool")], [made], is_custom=is_custom),
+                op("SHAPE", [made], [after], {"out_type": "int32"}),
+            ]
+        )
+        is_known = name in ("COS", "my op") and not is_custom
+        assert fold(graph).nodes[1].outputs[0].is_folded is is_known
 
 
 @pytest.mark.parametrize("name", ["DEQUANTIZE", "CAST", "SOFTMAX", "RESHAPE", "SHAPE", "PACK"])
