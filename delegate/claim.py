@@ -147,16 +147,9 @@ class PartitionKernel:
         self.outputs: Sequence[int] = [tensor.index for tensor in partition.outputs]
 
     def prepare(self, shapes: Shapes) -> Shapes:
-        """Compile again where a shape is not the one this was built for; return the outputs'."""
+        """Compile again where shapes or sizes are others than before; return the outputs' shapes."""
         current = self._claim.repartition(self._partition, shapes)
-        same = all(
-            was.shape == now.shape
-            for old, new in zip(self._partition.nodes, current.nodes, strict=True)
-            for was, now in zip(old.outputs, new.outputs, strict=True)
-        ) and all(
-            was.shape == now.shape
-            for was, now in zip(self._partition.inputs, current.inputs, strict=True)
-        )
+        same = _given(current) == _given(self._partition)
         with self._opened():
             if self._executor is None or not same:
                 if self._executor is not None:
@@ -212,3 +205,15 @@ class PartitionKernel:
         if self._executor is not None:
             self._executor.close()
             self._executor = None
+
+
+def _given(partition: Partition) -> tuple[object, ...]:
+    """Return what a program of these nodes follows from, of all that TFLite's shapes tell."""
+    results = [tensor for node in partition.nodes for tensor in node.outputs]
+    read = [tensor for node in partition.nodes for tensor in node.inputs if tensor is not None]
+    # Sizes may be computed in another partition. Folded weights stay what they are.
+    folded = [t for t in (*results, *read) if t.is_folded and t.dtype in ("int32", "int64")]
+    return (
+        [tensor.shape for tensor in (*results, *partition.inputs)],
+        [(tensor.index, np.asarray(tensor.data).tolist()) for tensor in folded],
+    )

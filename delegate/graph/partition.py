@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from delegate.graph.ir import Graph, Node, Tensor
+from delegate.graph.shapes import output_shapes
 
 # Ops whose output shapes follow from the values they compute with, beyond a computed shape input.
 _SHAPE_FROM_DATA = frozenset({"READ_VARIABLE", "UNIQUE", "WHERE"})
@@ -133,8 +134,13 @@ def _may_be_sizes(tensor: Tensor | None) -> bool:
 
 def may_be_dynamic(node: Node) -> bool:
     """Whether TFLite may know the shape of a node's outputs only during a run."""
-    from_data = node.op in _SHAPE_FROM_DATA or node.op in _SUBGRAPH_CALLS or node.is_custom
-    return from_data or any(map(_may_be_sizes, node.inputs))
+    if node.op in _SHAPE_FROM_DATA or node.op in _SUBGRAPH_CALLS or node.is_custom:
+        return True
+    if not any(map(_may_be_sizes, node.inputs)):
+        return False
+    # TFLite has no value of what a node computes, though it is folded here.
+    inputs = (replace(t, data=None) if t is not None and t.is_folded else t for t in node.inputs)
+    return output_shapes(replace(node, inputs=tuple(inputs))) is None
 
 
 def dynamic_tensors(graph: Graph, claimed: Collection[int]) -> frozenset[Tensor]:

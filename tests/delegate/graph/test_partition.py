@@ -143,6 +143,7 @@ X = t((1, 4), "int8")
         ("PAD", [X, const(np.zeros((2, 2), np.int32))], False),
         ("ADD", [X, X], False),
         ("ADD", [t((1, 4, 4), "int32"), t((1, 4, 4), "int32")], False),
+        ("ADD", [t((4,), "int32"), t((), "int32")], False),
         ("CONV_2D", [X, const(np.zeros(4, np.int8)), None], False),
         ("WHERE", [t((4,), "bool")], True),
         ("WHILE", [X], True),

@@ -251,3 +251,28 @@ def test_sizes_computed_of_an_open_batch_are_delegated_whole(
 ) -> None:
     graph = sized_by_its_batch()
     assert_whole(graph if is_recorded else without_shapes(graph), device, (1, 3, 2))
+
+
+def test_a_size_that_is_a_factor_elsewhere_follows_a_resized_input(device: DeviceInfo) -> None:
+    x, numbers, less, result = (
+        t((1, 2, 2, 1), "int8", 0.1, 3, shape_signature=(-1, 2, 2, 1)),
+        *(t((3,), "int32") for _ in range(3)),
+    )
+    asking, first = first_of(x)
+    left = op("SUB", [numbers, const(np.array([1, 2, 3], np.int32))], [less])
+    model = write_model(graph_of([*asking, left, op("MUL", [less, first], [result])]))
+    delegate = OpenCLDelegate(None, device.index, ["SUB"], min_nodes_per_partition=1, tune="off")
+    ours, reference = interpreter(model, delegate), interpreter(model)
+    assert refusals(delegate) == {2: "excluded by exclude_ops"}
+    given = [np.array([5, -7, 9], np.int32)]
+    for batch in (1, 4, 2):
+        got = []
+        for made in (ours, reference):
+            made.resize_tensor_input(0, (batch, 2, 2, 1))
+            made.allocate_tensors()
+            asked = {each["shape"].size: each["index"] for each in made.get_input_details()}
+            made.set_tensor(asked[1], given[0])
+            made.set_tensor(asked[4], np.zeros((batch, 2, 2, 1), np.int8))
+            made.invoke()
+            got.append([made.get_tensor(each["index"]) for each in made.get_output_details()])
+        assert_equal_outputs(*got)
