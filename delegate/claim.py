@@ -147,7 +147,7 @@ class PartitionKernel:
         self.outputs: Sequence[int] = [tensor.index for tensor in partition.outputs]
 
     def prepare(self, shapes: Shapes) -> Shapes:
-        """Compile again where shapes or sizes are others than before; return the outputs' shapes."""
+        """Compile again where shapes or sizes have changed; return the outputs' shapes."""
         current = self._claim.repartition(self._partition, shapes)
         same = _given(current) == _given(self._partition)
         with self._opened():
