@@ -34,6 +34,12 @@ def ran(bed: Bed, attack: str, call: str, kind: str, part: float, **more: object
     return bed.run(BY_NAME[attack], fault).outcome
 
 
+def reading(bed: Bed) -> str:
+    """Return the call that brings a run's results: which one is fastest was measured."""
+    calls = bed.calls(BY_NAME["lie"])
+    return next(call for call in ("clEnqueueReadBuffer", "clEnqueueMapBuffer") if calls[call])
+
+
 @pytest.mark.parametrize(
     ("call", "part"),
     [("clGetPlatformIDs", 0), ("clCreateContext", 0), ("clBuildProgram", 1), ("clFinish", 1)],
@@ -48,13 +54,17 @@ def test_a_device_that_is_lost_while_it_runs(device: DeviceInfo, bed_of: BedOf) 
 
 
 def test_a_bit_that_falls_over_on_the_way(device: DeviceInfo, bed_of: BedOf) -> None:
-    assert ran(bed_of(device), "lie", "clEnqueueReadBuffer", "flip", 1) == CPU
+    bed = bed_of(device)
+    assert ran(bed, "lie", reading(bed), "flip", 1) == CPU
 
 
 @pytest.mark.parametrize("call", ["clEnqueueNDRangeKernel", "clEnqueueReadBuffer"])
 def test_a_call_that_does_nothing(device: DeviceInfo, bed_of: BedOf, call: str) -> None:
+    bed = bed_of(device)
+    if call not in bed.calls(BY_NAME["lie"]):
+        pytest.skip(f"{reading(bed)} was measured to be faster here")
     # The memory may still hold what the run before has put there, which is the same.
-    assert ran(bed_of(device), "lie", call, "skip", 1) in (RIGHT, CPU)
+    assert ran(bed, "lie", call, "skip", 1) in (RIGHT, CPU)
 
 
 @pytest.mark.parametrize("kind", ["abort", "crash", "hang"])
@@ -74,7 +84,7 @@ def test_wrong_rows_are_no_allowed_end(device: DeviceInfo, bed_of: BedOf, tmp_pa
     # The sweep would say so: the same flip where the command does not compare.
     bed = bed_of(device)
     attack = BY_NAME["lie"]
-    count = bed.calls(attack)["clEnqueueReadBuffer"]
+    call = reading(bed)
     unchecked = type(attack)(attack.name, arguments=("--compare=false",))
-    fault = Fault("clEnqueueReadBuffer", count, "flip")
+    fault = Fault(call, bed.calls(attack)[call], "flip")
     assert bed.run(unchecked, fault).outcome.startswith("wrong rows, exit 0")

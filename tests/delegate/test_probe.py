@@ -18,6 +18,8 @@ from delegate.runtime.device import Device
 from delegate.runtime.executor import Executor
 from delegate.self_tests import PASSED, feature_test, self_test
 
+pytestmark = pytest.mark.every_driver
+
 PYTHON = sys.executable  # before a test puts another in its place
 POCL = "Portable Computing Language"
 

@@ -30,6 +30,8 @@ from tests.support.model import t
 from tests.support.opencl import opencl_error
 from tflite_opencl.common.runtime import find_runtime
 
+pytestmark = pytest.mark.every_driver
+
 SHARED = ROOT.parent / "shared"
 
 

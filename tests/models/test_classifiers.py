@@ -69,6 +69,7 @@ def test_a_classifier_is_exact_and_wholly_delegated(device: DeviceInfo, name: st
     assert len(seen) > 1, "all outputs are alike: nothing was compared"
 
 
+@pytest.mark.every_driver
 def test_mobilenet_v1_s_first_rows(device: DeviceInfo) -> None:
     path = model_path("mobilenet_v1_1.0_224_quant")
     picture = to_input(

@@ -16,6 +16,8 @@ from delegate.runtime.kernels import Kernels
 from tests.delegate.runtime.test_executor import SUMS, program_of, run, sums
 from tests.support.opencl import records
 
+pytestmark = pytest.mark.every_driver
+
 
 def test_the_same_outputs_at_each_run(device: DeviceInfo) -> None:
     is_recorded = records(device)

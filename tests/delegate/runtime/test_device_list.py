@@ -16,6 +16,8 @@ from delegate.runtime.device_list import INSTALL_HINT, matching
 from tests.support.opencl import opencl_error
 from tests.support.process import run_python
 
+pytestmark = pytest.mark.every_driver
+
 # pyopencl's wheel also has a driver folder of its own, which its loader reads on first use.
 LIST = """
 import os, sys
