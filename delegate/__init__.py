@@ -16,6 +16,7 @@ from delegate.errors import (
 )
 from delegate.graph.ir import Graph, Node, Quantization, Tensor
 from delegate.graph.verdict import Verdict
+from delegate.kernel_uses import KernelUse, kernel_uses
 from delegate.launch import NodeAlternatives
 from delegate.model import Model, TensorDetails
 from delegate.opencl_delegate import OpenCLDelegate
@@ -30,6 +31,7 @@ from delegate.profiles import (
 from delegate.runtime.device_list import DeviceInfo, list_devices
 from delegate.runtime.executor import LaunchTime
 from delegate.runtime.icds import Icd, ask_platforms, list_icds
+from delegate.runtime.kernel_build import KernelBuild, KernelBuilder
 from delegate.runtime.survey import (
     DeviceLimits,
     DeviceRates,
@@ -54,7 +56,10 @@ __all__ = [
     "DeviceRates",
     "Graph",
     "Icd",
+    "KernelBuild",
     "KernelBuildError",
+    "KernelBuilder",
+    "KernelUse",
     "LaunchTime",
     "Model",
     "ModelError",
@@ -80,6 +85,7 @@ __all__ = [
     "device_profile_text",
     "device_rates",
     "examine",
+    "kernel_uses",
     "list_devices",
     "list_icds",
     "list_platforms",

@@ -14,7 +14,7 @@ from delegate.forms import Forms
 from delegate.graph.ir import Graph, Node
 from delegate.graph.partition import Partition
 from delegate.graph.verdict import Verdict
-from delegate.isa import LANES16, ORDERS
+from delegate.isa import ORDERS, most_lanes
 from delegate.launch import Alternative, Program, Step, first_that_runs
 from delegate.probe import examine
 from delegate.profiles import DeviceProfile
@@ -64,8 +64,6 @@ class Engine:
         self.device: Device = open_device(selector, profiling, profile, own_context)
         seconds = time.perf_counter() - begun
         excluded = frozenset(exclude_isa)
-        # Use 16 lanes only where a self-test showed that the compiler builds them; else at most 8.
-        self._lanes = 16 if LANES16 in self.device.proven else 8
         proven = self.device.proven
         self.proven: frozenset[str] = frozenset() if "all" in excluded else proven - excluded
         self._kernels = Kernels(self.device)
@@ -100,7 +98,7 @@ class Engine:
         """Return what lowering may know, with a runtime's arithmetic rules."""
         return Target(
             device_type=self.device.type,
-            vector_width=min(self.device.vector_width, self._lanes),
+            vector_width=min(self.device.vector_width, most_lanes(self.device.proven)),
             compute_units=self.device.compute_units,
             isa=self.proven,
             rules=rules,

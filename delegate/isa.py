@@ -6,6 +6,7 @@ A row's name is in Target.isa where the device's self-test of it passed.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 _CPU = ("cpu",)
@@ -82,6 +83,20 @@ ORDERS = frozenset(feature.name for feature in FEATURES if feature.is_order)
 def tried_on(device_type: str) -> list[str]:
     """Return the names of what devices of a type try."""
     return [feature.name for feature in FEATURES if device_type in feature.device_types]
+
+
+def portable_on(device_type: str) -> list[str]:
+    """Return the names of what these devices try that OpenCL C 1.2 alone can express."""
+    extra = (COMMAND_BUFFER, LANES16)
+    return [name for name in tried_on(device_type) if not BY_NAME[name].needs and name not in extra]
+
+
+def most_lanes(proven: Collection[str]) -> int:
+    """Return how wide a device's vectors may be in kernels.
+
+    16 lanes only where a self-test showed that the compiler builds them.
+    """
+    return 16 if LANES16 in proven else 8
 
 
 def that_need(what: str) -> frozenset[str]:

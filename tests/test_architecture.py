@@ -45,12 +45,13 @@ LAYERS = {
     "forms": "errors launch runtime tune",
     "engine": "compiler errors forms graph isa launch probe profiles runtime target tune",
     "options": "tune",
+    "kernel_uses": "compiler graph isa launch runtime target tflite",
     "claim": "engine errors graph launch options runtime target tflite",
     "opencl_delegate": "claim engine errors graph launch options profiles runtime target tflite",
     "slots": "errors graph runtime",
     "model": "engine errors graph profiles runtime slots target tflite",
-    "__init__": "cache errors graph launch model opencl_delegate options probe profiles runtime "
-    "slots tflite",
+    "__init__": "cache errors graph kernel_uses launch model opencl_delegate options probe "
+    "profiles runtime slots tflite",
 }
 # Module -> the folders that may import it.
 CONFINED = {

@@ -74,9 +74,9 @@ def ask_devices() -> tuple[tuple[DeviceInfo, ...], str | None]:
     return tuple(DeviceInfo(**each) for each in answer), None
 
 
-def ask_device(info: DeviceInfo) -> SurveyedDevice:
-    """Return one device's limits, proofs and rates."""
-    answer, failure = _ask("device", str(info.index))
+def ask_device(info: DeviceInfo, with_rates: bool = True) -> SurveyedDevice:
+    """Return one device's limits and proofs, and its rates, which take a second or two."""
+    answer, failure = _ask("device" if with_rates else "proof", str(info.index))
     if answer is None:
         return SurveyedDevice(info, None, (), None, failure)
     limits, rates = answer["limits"], answer["rates"]
@@ -122,7 +122,7 @@ def _found(question: str, *arguments: str) -> Any:
         answer["limits"] = asdict(device_limits(info))
         proof = examine(info)
         answer["isa"], answer["failure"] = sorted(proof.isa), proof.failure
-        if proof.failure is None:
+        if proof.failure is None and question == "device":
             answer["rates"] = asdict(device_rates(info))
     except DelegateError as error:
         answer["failure"] = str(error)

@@ -7,19 +7,19 @@ import argparse
 import json
 import os
 import shutil
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from delegate import DeviceLimits, PlatformInfo, device_profile_text, list_icds, profile_of
+from delegate import DeviceLimits, PlatformInfo, list_icds
 from tflite_opencl import drivers
 from tflite_opencl.advice import library_steps, next_steps
 from tflite_opencl.board import Board, delegate_text, icd_folder, read_board
 from tflite_opencl.drivers import LoadedIcd, SurveyedDevice
 from tflite_opencl.errors import CommandError
+from tflite_opencl.own_profile import write_profile
 
 HELP = "what this board is, what its OpenCL drivers say and do, and what to do next"
 _ENVIRONMENT = ("RUSTICL_ENABLE", "RUSTICL_FEATURES", "OCL_ICD_VENDORS", "POCL_AFFINITY")
@@ -57,7 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--write_profile",
         metavar="FILE.toml",
-        help="write the limits of the first device asked, for --device_profile elsewhere",
+        help="write the limits of the first device that works, else of the first that tells its "
+        "limits, for --device_profile elsewhere",
     )
 
 
@@ -80,7 +81,7 @@ def run(options: argparse.Namespace) -> str:
     board = read_board(options.root)
     info = _of_drivers(board, options.device) if is_here else _of_files(board)
     if options.write_profile:
-        written = _write_profile(options.write_profile, info.devices)
+        written = write_profile(options.write_profile, info.devices)
         info = replace(info, next_steps=(written, *info.next_steps))
     if options.json:
         return json.dumps(asdict(info), indent=2)
@@ -121,24 +122,6 @@ def _of_drivers(board: Board, device: str | None) -> Info:
     )
     environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
     return Info(board, environment, icds, platforms, surveyed, why_none, tuple(steps))
-
-
-def _write_profile(path: str, devices: Sequence[SurveyedDevice]) -> str:
-    chosen = next((each for each in devices if each.limits and each.failure is None), None)
-    if chosen is None or chosen.limits is None:
-        raise CommandError("--write_profile: no device works here")
-    profile = profile_of(chosen.info, chosen.limits, frozenset(chosen.isa), Path(path).stem)
-    said = f"{chosen.info.name}, {chosen.info.driver}, by clGetDeviceInfo"
-    asked = {field.name for field in fields(profile)} & {
-        field.name for field in fields(DeviceLimits)
-    }
-    sources = dict.fromkeys(asked, said)
-    sources["isa"] = "proven by self-tests"
-    try:
-        Path(path).write_text(device_profile_text(profile, sources), encoding="utf-8")
-    except OSError as error:
-        raise CommandError(f"cannot write {path}: {error.strerror or error}") from error
-    return f"elsewhere, keep this device's limits: label_image --device_profile {path}"
 
 
 def text_of(info: Info, width: int) -> str:

@@ -8,7 +8,7 @@ import logging
 import re
 import time
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -118,7 +118,7 @@ class Kernels:
 
     def _load_or_build(self, file: str, source: str) -> cl.Program:
         source = self._limited(source)
-        identity = "\0".join((self._device.identity, *OPTIONS, *self._own_options(file), source))
+        identity = "\0".join((self._device.identity, *self.options(file), source))
         name = f"programs/{file}-{hashlib.sha256(identity.encode()).hexdigest()[:40]}.bin"
         binary = disk_cache.load(name)
         if binary:
@@ -173,26 +173,39 @@ class Kernels:
             has_option = "cl_nv_compiler_options" in self._device.cl_device.extensions.split()
         return ["-cl-nv-maxrregcount=128"] if has_option and file != "runtime_persistent" else []
 
-    def _compile(self, program: cl.Program, file: str) -> cl.Program:
+    def _compile(
+        self, program: cl.Program, file: str, more_options: Sequence[str] = ()
+    ) -> cl.Program:
         with warnings.catch_warnings():
             # pyopencl warns of every remark of the compiler; tests/kernels reads the log itself.
             warnings.simplefilter("ignore")
             try:
                 # Our cache is keyed by driver version and checksummed; pyopencl's is not.
                 with process.Inside():
-                    options = [*OPTIONS, *self._own_options(file)]
+                    options = [*self.options(file), *more_options]
                     return program.build(options=options, cache_dir=False)
             except cl.Error as error:
                 raise DeviceError(_log_of(program, self._device) or str(error)) from error
 
     def log(self, file: str, source: str) -> str:
-        """Return the driver's log of building a source, which is not kept.
+        """Return the driver's log of building a source, which is not kept; raises as `anew`."""
+        return self.anew(file, source)[1]
+
+    def anew(
+        self, file: str, source: str, more_options: Sequence[str] = ()
+    ) -> tuple[cl.Program, str]:
+        """Build a source whatever was built before; return the program and the driver's log.
 
         Raises:
             DeviceError: the driver refuses it; its text is the log.
         """
-        program = self._compile(cl.Program(self._cl_context, self._limited(source)), file)
-        return _log_of(program, self._device)
+        program = cl.Program(self._cl_context, self._limited(source))
+        program = self._compile(program, file, more_options)
+        return program, _log_of(program, self._device)
+
+    def options(self, file: str) -> list[str]:
+        """Return the options that a file's programs are built with."""
+        return [*OPTIONS, *self._own_options(file)]
 
     def kernel(self, launch: Launch) -> tuple[cl.Kernel, int]:
         """Return a kernel object of the launch's own and the work-group size it can run at.

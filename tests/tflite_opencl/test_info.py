@@ -4,13 +4,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from delegate import DeviceInfo, Icd, NoDeviceError, list_devices, list_icds, read_device_profile
+from delegate import (
+    DeviceInfo,
+    Icd,
+    NoDeviceError,
+    device_limits,
+    list_devices,
+    list_icds,
+    read_device_profile,
+)
 from tests.support.boards import BOARDS
 from tflite_opencl import drivers, info
 from tflite_opencl.board import read_board
@@ -111,6 +120,32 @@ def test_a_profile_of_a_real_device(tmp_path: Path, capsys: pytest.CaptureFixtur
     content = path.read_text()
     assert content.count("by clGetDeviceInfo") == 10
     assert "# proven by self-tests" in content
+
+
+@pytest.mark.device
+@pytest.mark.usefixtures("asked_once")
+def test_a_profile_of_a_device_that_fails_its_self_test(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        device, *_ = list_devices()
+    except NoDeviceError as error:
+        pytest.skip(str(error))
+    limits = device_limits(device)
+    failing = drivers.SurveyedDevice(device, limits, (), None, "it died\n\x1b[31m: bad chip")
+    monkeypatch.setattr(drivers, "ask_device", lambda info: failing)
+    path = tmp_path / "mine.toml"
+    command = ["info", "--device", str(device.index), "--write_profile", str(path)]
+    assert main(command) == 0
+    capsys.readouterr()
+    profile = read_device_profile(str(path))
+    assert profile.max_work_group_size == limits.max_work_group_size
+    assert profile.isa == ()
+    assert "isa = []  # nothing is proven: it died\\n\\x1b[31m: bad chip\n" in path.read_text()
+    silent = replace(failing, limits=None)
+    monkeypatch.setattr(drivers, "ask_device", lambda info: silent)
+    assert main(command) == 1
+    assert "no device here tells its limits" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

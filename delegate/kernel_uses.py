@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model and the facts of a device -> every kernel it may launch there. Nothing is built."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from delegate import compiler
+from delegate.graph.ir import Node
+from delegate.graph.known import known
+from delegate.graph.partition import Partition, partitions
+from delegate.isa import most_lanes, portable_on
+from delegate.launch import Alternative, Launch
+from delegate.runtime.device_list import DeviceInfo
+from delegate.runtime.kernels import defines_of, source_of
+from delegate.runtime.survey import DeviceLimits
+from delegate.target import Target
+from delegate.tflite.library import installed_rules
+from delegate.tflite.reader import read_model
+
+
+@dataclass(frozen=True, slots=True)
+class KernelUse:
+    """A kernel as one program has it, and how often a model launches it."""
+
+    kernel: str  # the function's name
+    variants: tuple[str, ...]  # the alternatives that launch it
+    macros: tuple[str, ...]  # "NAME=VALUE", what it is built with; places of parameters left out
+    file: str  # stem of the .cl file
+    source: str  # all that the compiler is given
+    group_items: int  # work-items wanted a work-group
+    launches: int  # a run, where every node that may launch it does
+    expected: int  # of these, those of the alternatives that are expected to be the fastest
+
+
+def kernel_uses(
+    model: str | os.PathLike[str] | bytes,
+    info: DeviceInfo,
+    limits: DeviceLimits,
+    isa: Collection[str] | None,
+) -> tuple[KernelUse, ...]:
+    """Return every kernel that a model's nodes may launch on a device, in order of their first use.
+
+    `isa`: what was proven of the device. None: its self-test did not pass, and what OpenCL C 1.2
+    alone can express is taken for proven.
+
+    Raises:
+        ModelError: the model cannot be read. OSError: nor can its file.
+    """
+    graph = known(read_model(model))
+    proven = frozenset(portable_on(info.type) if isa is None else isa)
+    target = Target(
+        device_type=info.type,
+        vector_width=min(limits.int_vector_width, most_lanes(proven)),
+        compute_units=limits.compute_units,
+        isa=proven,
+        rules=installed_rules(),
+    )
+    verdicts = compiler.verdicts(graph, target, _takes)
+    counted = _Counted()
+    for partition in partitions(graph, {each.node for each in verdicts if each.is_taken}):
+        fused = compiler.rewritten(partition, target, _takes)
+        counted.add(fused, target)
+        if fused is not partition:
+            counted.add(partition, target, without=fused.nodes)
+    return tuple(counted.uses())
+
+
+def _takes(_: Alternative) -> str | None:
+    return None
+
+
+class _Counted:
+    """The launches of programs by what the compiler is given."""
+
+    def __init__(self) -> None:
+        self._launches: dict[tuple[str, str], Launch] = {}
+        self._variants: dict[tuple[str, str], dict[str, None]] = {}
+        self._all: Counter[tuple[str, str]] = Counter()
+        self._expected: Counter[tuple[str, str]] = Counter()
+
+    def add(self, partition: Partition, target: Target, without: Sequence[Node] = ()) -> None:
+        """Count a partition's launches.
+
+        `without`: the nodes of the rewritten partition. A node that it has too was counted there,
+        and none of this partition is expected to run.
+        """
+        is_rewritten, known_nodes = bool(without), {*without}
+
+        def count(node: Node, alternatives: Sequence[Alternative]) -> Alternative:
+            if node not in known_nodes:
+                for alternative in alternatives:
+                    for launch in alternative.launches:
+                        key = launch.kernel, source_of(launch.file, defines_of(launch))
+                        self._launches.setdefault(key, launch)
+                        self._variants.setdefault(key, {})[alternative.name] = None
+                        self._all[key] += 1
+                        if alternative is alternatives[0] and not is_rewritten:
+                            self._expected[key] += 1
+            return alternatives[0]
+
+        compiler.compile_partition(partition, target, count)
+
+    def uses(self) -> Iterator[KernelUse]:
+        """Yield a record for each."""
+        for key, launch in self._launches.items():
+            yield KernelUse(
+                kernel=launch.kernel,
+                variants=tuple(self._variants[key]),
+                macros=tuple(f"{name}={value}" for name, value in launch.defines.items()),
+                file=launch.file,
+                source=key[1],
+                group_items=launch.group_items,
+                launches=self._all[key],
+                expected=self._expected[key],
+            )

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernels that a model may launch on a device that only its facts tell of."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from delegate import DeviceInfo, DeviceLimits, KernelUse, ModelError, kernel_uses
+from delegate.isa import portable_on
+from tests.support.convolution import Convolution
+from tests.support.model import chain_model, op, t
+
+INFO = DeviceInfo(0, "a platform", "1", "a GPU", "nobody", "OpenCL 3.0", "1", "gpu")
+# Lowering reads no more of them.
+FACTS = {"compute_units": 4, "int_vector_width": 1}
+LIMITS = DeviceLimits(**{field.name: FACTS.get(field.name) for field in fields(DeviceLimits)})
+
+
+def uses(model: bytes, isa: tuple[str, ...] | None) -> list[KernelUse]:
+    """Return the uses, of which no two are the same kernel."""
+    found = kernel_uses(model, INFO, LIMITS, isa)
+    assert len({(use.kernel, use.source) for use in found}) == len(found)
+    return [*found]
+
+
+def test_a_fused_node_is_expected_and_the_plain_ones_are_not() -> None:
+    conv = Convolution(kernel=(1, 1), out_c=8).node()
+    middle = conv.outputs[0]
+    other, result = t(middle.shape, "uint8", 0.5, 128), t(middle.shape, "uint8", 0.75, 128)
+    model = chain_model([conv, op("ADD", [middle, other], [result], {})])
+    found = uses(model, ("nearest",))
+    fused = [use for use in found if "HAS_RESIDUAL=1" in use.macros]
+    alone = [use for use in found if "HAS_RESIDUAL=1" not in use.macros]
+    assert {use.kernel for use in fused} == {"conv_2d_float4_quant8", "conv_2d_quant8"}
+    assert {use.kernel for use in alone} >= {"add_quant8", "conv_2d_quant8"}
+    # One launch runs: what is expected to be the fastest of the fused node's alternatives.
+    assert [(use.kernel, use.launches) for use in fused if use.expected] == [
+        ("conv_2d_float4_quant8", 1)
+    ]
+    assert sum(use.expected for use in found) == 1
+
+
+def test_equal_nodes_share_a_kernel_and_views_launch_none() -> None:
+    first, second, third = (t((1, 8, 8, 4), "uint8", 0.5) for _ in range(3))
+    window = {"stride_w": 1, "stride_h": 1, "filter_width": 2, "filter_height": 2}
+    pool = {"padding": "SAME", **window}
+    nodes = [
+        op("AVERAGE_POOL_2D", [first], [second], pool),
+        op("AVERAGE_POOL_2D", [second], [third], pool),
+        op("RESHAPE", [third], [t((1, 256), "uint8", 0.5)], {"new_shape": [1, 256]}),
+    ]
+    found = uses(chain_model(nodes), ("nearest",))
+    assert {use.launches for use in found} == {2}
+    assert sum(use.expected for use in found) == 2
+
+
+def test_what_is_proven_decides() -> None:
+    model = chain_model([Convolution(kernel=(1, 1), out_c=8).node()])
+    nearest = {macro for use in uses(model, ("nearest",)) for macro in use.macros}
+    nothing = {macro for use in uses(model, ()) for macro in use.macros}
+    assert "IS_NEAREST=1" in nearest
+    assert "IS_NEAREST=1" not in nothing
+    # Where the self-test did not pass, what OpenCL C 1.2 alone can express is taken for proven.
+    assert portable_on("gpu") == ["nearest", "order"]
+    unproven = {macro for use in uses(model, None) for macro in use.macros}
+    assert unproven == nearest
+
+
+def test_what_cannot_be_read() -> None:
+    with pytest.raises(ModelError):
+        kernel_uses(b"no model", INFO, LIMITS, None)
+    with pytest.raises(FileNotFoundError):
+        kernel_uses("none.tflite", INFO, LIMITS, None)

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tflite-opencl kernels` as it is called: its table, its forms, what it refuses."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from delegate import DeviceInfo, KernelBuilder
+from tests.support.model import chain_model, op, t
+from tflite_opencl import builds, drivers
+from tflite_opencl.command import main
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    """A pooling and a RESHAPE, which launches nothing, and a second pooling like the first."""
+    tensors = [t((1, 8, 8, 4), "uint8", 0.5), t((1, 4, 4, 4), "uint8", 0.5)]
+    small, flat = t((1, 2, 2, 4), "uint8", 0.5), t((1, 16), "uint8", 0.5)
+    window = {"stride_w": 2, "stride_h": 2, "filter_width": 2, "filter_height": 2}
+    nodes = [
+        op("AVERAGE_POOL_2D", [tensors[0]], [tensors[1]], {"padding": "VALID", **window}),
+        op("AVERAGE_POOL_2D", [tensors[1]], [small], {"padding": "VALID", **window}),
+        op("RESHAPE", [small], [flat], {"new_shape": [1, 16]}),
+    ]
+    path = tmp_path / "model.tflite"
+    path.write_bytes(chain_model(nodes))
+    return str(path)
+
+
+def test_a_row_a_kernel(model: str, device: DeviceInfo, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["kernels", model, "--device", str(device.index), "--csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert {row["kernel"] for row in rows} - {"pool_2d_vector_quant8"} == {"pool_2d_quant8"}
+    assert all(row["built"] == "yes" and int(row["group_limit"]) > 0 for row in rows)
+    assert {row["device"] for row in rows} == {device.name}
+    # Both nodes may run every kernel, and the first alternative of each is one of them.
+    assert {row["launches"] for row in rows} == {"2"}
+    assert sum(int(row["expected"]) for row in rows) == 2
+    assert all(float(row["seconds"]) > 0 for row in rows)
+
+
+def test_two_models_are_added(
+    model: str, device: DeviceInfo, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["kernels", model, model, "--device", str(device.index)]
+    assert main([*command, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert DeviceInfo(**facts["device"]) == device
+    assert facts["self_test"] == "passed"
+    assert {each["launches"] for each in facts["kernels"]} == {4}
+    assert main(command) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"{device.name} ({device.platform}, {device.driver}), proven: ")
+    assert "pool_2d_quant8 (plain)" in text
+    assert f"{len(facts['kernels'])} kernels, {len(facts['kernels'])} built" in text
+
+
+def test_what_got_worse(
+    model: str, device: DeviceInfo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["kernels", model, "--device", str(device.index)]
+    assert main([*command, "--csv"]) == 0
+    kept = tmp_path / "old.csv"
+    kept.write_text(capsys.readouterr().out)
+    assert main([*command, "--against", str(kept)]) == 0
+    assert capsys.readouterr().out == "kernels: 0 better, 0 worse, 0 new, 0 gone\n"
+    # The driver's own limit is now less than it was.
+    old = re.sub(r",yes,\d+,", ",yes,1000000,", kept.read_text())
+    kept.write_text(old)
+    assert main([*command, "--against", str(kept)]) == 0
+    text = capsys.readouterr().out
+    assert "WORSE: " in text
+    assert "group_limit 1000000 -> " in text
+    assert "total group_limit: " in text
+
+
+def test_a_kernel_that_stopped_being_built(
+    model: str,
+    device: DeviceInfo,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = ["kernels", model, "--device", str(device.index)]
+    assert main([*command, "--csv"]) == 0
+    kept = tmp_path / "old.csv"
+    kept.write_text(capsys.readouterr().out)
+    code = "import os, sys; sys.stderr.write('bad chip\\n'); sys.stderr.flush(); os.abort()"
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {builds.sys.executable} -c "{code}"\n')
+    python.chmod(0o755)
+    found = drivers.ask_device(device, with_rates=False)
+    monkeypatch.setattr(drivers, "ask_devices", lambda: ((device,), None))
+    monkeypatch.setattr(drivers, "ask_device", lambda info, with_rates: found)
+    monkeypatch.setattr(builds.sys, "executable", str(python))
+    assert main([*command, "--against", str(kept)]) == 1
+    said = capsys.readouterr()
+    assert re.search(r"BROKEN: .* pool_2d_quant8 .*: it died with SIGABRT: bad chip", said.out)
+    assert said.err == ""
+    assert main(command) == 0
+    assert "NOT BUILT: it died with SIGABRT: bad chip" in capsys.readouterr().out
+
+
+def test_a_device_that_fails_its_self_test(
+    model: str,
+    device: DeviceInfo,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = replace(drivers.ask_device(device, with_rates=False), failure="it computes nothing")
+    monkeypatch.setattr(drivers, "ask_device", lambda info, with_rates: found)
+    assert main(["kernels", model, "--device", str(device.index)]) == 0
+    text = capsys.readouterr().out
+    assert "Its self-test did not pass: it computes nothing\nNothing is proven here." in text
+    assert "pool_2d_quant8 (plain)" in text
+
+
+def test_a_dump_is_whole(
+    model: str, device: DeviceInfo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "kernels"
+    command = ["kernels", model, "--device", str(device.index), "--dump", str(folder)]
+    assert main(command) == 0
+    capsys.readouterr()
+    readme = (folder / "README.md").read_text()
+    files = sorted(folder.glob("*.cl"))
+    assert files
+    for path in files:
+        assert f"| {path.name} | " in readme
+        text = path.read_text()
+        assert "-cl-std=CL1.2" in text.splitlines()[0]
+        assert "#include" not in text
+        kernel = path.name.partition("-")[0]
+        assert KernelBuilder(device).build(path.stem, kernel, text).group_limit > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ([], 2, "MODEL"),
+        (["none.tflite"], 1, "cannot read none.tflite: No such file or directory"),
+        (["bad.tflite"], 1, "bad.tflite: "),
+        (["bad.tflite", "--device", "no such"], 1, "no device matches 'no such'; there are "),
+        (["bad.tflite", "--against", "none.csv"], 1, "cannot read none.csv: No such file"),
+        (["bad.tflite", "--against", "bad.tflite"], 1, "bad.tflite is no table of this command"),
+        (["bad.tflite", "--against", "x", "--csv"], 1, "--against prints a comparison"),
+        (["bad.tflite", "--csv", "--json"], 2, "not allowed with"),
+    ],
+)
+def test_what_is_refused(
+    arguments: list[str],
+    code: int,
+    words: str,
+    device: DeviceInfo,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.tflite").write_text("no model")
+    monkeypatch.setattr(drivers, "ask_devices", lambda: ((device,), None))
+    assert main(["kernels", *arguments]) == code
+    said = capsys.readouterr()
+    assert words in said.err
+    assert said.out == ""
+
+
+def test_a_folder_that_cannot_be_written(
+    model: str, device: DeviceInfo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    command = ["kernels", model, "--device", str(device.index)]
+    assert main([*command, "--dump", str(tmp_path / "file" / "inside")]) == 1
+    assert "cannot write to " in capsys.readouterr().err

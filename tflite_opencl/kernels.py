@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tflite-opencl kernels MODEL...`: what a driver's compiler makes of every kernel of some models.
+
+Nothing is run, so it needs no device that passes a self-test, but only a compiler.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+
+from delegate import DelegateError, DeviceInfo, KernelUse, kernel_uses
+from tflite_opencl import drivers
+from tflite_opencl.builds import build_all
+from tflite_opencl.drivers import SurveyedDevice
+from tflite_opencl.errors import CommandError
+from tflite_opencl.kernel_dump import dump
+from tflite_opencl.kernel_rows import compared, csv_of, read_csv, row_of
+from tflite_opencl.kernel_text import comparison_text, table_text
+
+HELP = "what a device's compiler makes of every kernel that some models need; runs none"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add this subcommand's arguments."""
+    parser.add_argument("model", nargs="+", metavar="MODEL", help="a .tflite file")
+    parser.add_argument(
+        "--device",
+        metavar="DEVICE",
+        help="the device: its index, or words of its name; the first one if not given",
+    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--csv", action="store_true", help="print the table as CSV")
+    form.add_argument("--json", action="store_true", help="print all facts as JSON")
+    parser.add_argument(
+        "--against",
+        metavar="OLD.csv",
+        help="print what is better and what is worse than in a table kept with --csv; exit code 1 "
+        "if a kernel is no longer built or now keeps values in memory",
+    )
+    parser.add_argument(
+        "--dump",
+        metavar="DIR",
+        help="write each kernel into DIR as one .cl file, with its build options and a README",
+    )
+
+
+def run(options: argparse.Namespace) -> str:
+    """Return what to print.
+
+    Raises:
+        CommandError: a model or OLD.csv cannot be read, no device is the one meant, DIR cannot be
+            written, or the comparison found a kernel that got unusable.
+    """
+    if options.against and (options.csv or options.json):
+        raise CommandError("--against prints a comparison: neither --csv nor --json")
+    old = read_csv(options.against) if options.against else []
+    device = _device(options.device)
+    uses = _uses(options.model, device)
+    built = build_all(device.info, uses)
+    rows = [row_of(device.info, use, each) for use, each in zip(uses, built, strict=True)]
+    if options.dump:
+        dump(options.dump, device.info, uses, built)
+    if options.csv:
+        return csv_of(rows)
+    if options.json:
+        facts = {"device": asdict(device.info), "self_test": device.failure or "passed"}
+        return json.dumps({**facts, "kernels": [asdict(row) for row in rows]}, indent=2)
+    width = shutil.get_terminal_size((120, 24)).columns
+    if options.against:
+        comparison = compared(old, rows)
+        text = comparison_text(comparison)
+        if comparison.broken:
+            raise CommandError(text, is_answer=True)
+        return text
+    return f"{_head(device)}\n{table_text(rows, width)}"
+
+
+def _device(selector: str | None) -> SurveyedDevice:
+    """Return the device that is meant; its self-test need not pass."""
+    found, why_none = drivers.ask_devices()
+    if not found:
+        raise CommandError(why_none or "no OpenCL device")
+    chosen = [info for info in found if selector is None or _is_meant(info, selector)]
+    if not chosen:
+        names = "; ".join(f"{info.index}: {info.name} ({info.platform})" for info in found)
+        raise CommandError(f"no device matches '{selector}'; there are {names}")
+    device = drivers.ask_device(chosen[0], with_rates=False)
+    if device.limits is None:
+        raise CommandError(f"{device.info.name} does not tell its limits: {device.failure}")
+    return device
+
+
+def _is_meant(info: DeviceInfo, selector: str) -> bool:
+    return info.index == int(selector) if selector.isdecimal() else info.matches(selector)
+
+
+def _uses(models: Sequence[str], device: SurveyedDevice) -> list[KernelUse]:
+    """Return the kernels of all models; one of several models counts for each."""
+    assert device.limits is not None
+    isa = None if device.failure else device.isa
+    uses: dict[tuple[str, str], KernelUse] = {}
+    for model in models:
+        try:
+            found = kernel_uses(model, device.info, device.limits, isa)
+        except OSError as error:
+            raise CommandError(f"cannot read {model}: {error.strerror or error}") from error
+        except DelegateError as error:
+            raise CommandError(str(error)) from error
+        for use in found:
+            same = uses.get((use.kernel, use.source))
+            if same is not None:
+                variants = dict.fromkeys((*same.variants, *use.variants))
+                use = replace(
+                    use,
+                    variants=tuple(variants),
+                    launches=use.launches + same.launches,
+                    expected=use.expected + same.expected,
+                )
+            uses[use.kernel, use.source] = use
+    if not uses:
+        raise CommandError(f"{', '.join(models)}: no node runs on OpenCL")
+    return list(uses.values())
+
+
+def _head(device: SurveyedDevice) -> str:
+    info = device.info
+    name = f"{info.name} ({info.platform}, {info.driver})"
+    if device.failure is None:
+        return f"{name}, proven: {', '.join(device.isa) or 'nothing beyond OpenCL C 1.2'}"
+    return (
+        f"{name}. Its self-test did not pass: {device.failure}\n"
+        "Nothing is proven here. The kernels are those of a device that does all that OpenCL C 1.2 "
+        "can express."
+    )
