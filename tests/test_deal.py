@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support import deal
-from tests.support.cases import LANES_4, LANES_8, SIMT, Way
+from tests.support.cases import EMULATED, LANES_4, LANES_8, SIMT, Way
 
 WIDTHS = {"with vectors": 8, "without": 1}
 CASES = 13
@@ -38,13 +38,15 @@ class Item:
         return name if name in self.marks else None
 
 
-def counts(*devices: str, marks: tuple[str, ...] = ()) -> dict[tuple[str, str], int]:
+def counts(
+    *devices: str, marks: tuple[str, ...] = (), ways: tuple[Way, ...] = (SIMT, LANES_4, LANES_8)
+) -> dict[tuple[str, str], int]:
     """Return how many cases of each way each device runs."""
     items = [
         Item(device, way, number, marks)
         for device in devices
         for number in range(CASES)
-        for way in (SIMT, LANES_4, LANES_8)
+        for way in ways
     ]
     left_out = deal.dealt(items)  # type: ignore[arg-type]
     return Counter((item.device, str(item.way)) for item in items if item not in left_out)
@@ -73,6 +75,10 @@ def test_a_case_of_one_width_runs_once_at_home() -> None:
     found = counts(*WIDTHS, marks=("one_width",))
     assert found["with vectors", "lanes4"] + found["with vectors", "lanes8"] == CASES
     assert found["without", "simt"] == CASES
+
+
+def test_stand_ins_run_some_cases() -> None:
+    assert counts("without", ways=(EMULATED,)) == {("without", "emulated"): 3}
 
 
 def test_everything_runs_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

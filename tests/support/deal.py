@@ -5,6 +5,7 @@ A way with vectors is at home on a device with vectors, each other way on a devi
 lowering chooses it. At home a way runs every case. On the other devices it
 runs one case in SHARE, each way others, so that each way and each case is compiled everywhere.
 A device whose ways have no other home runs all of them. TEST_EVERYTHING=1: so does every device.
+Stand-ins for instructions run one case in SHARE everywhere: devices with the instructions run all.
 
 Tests marked `one_width` compile nearly every case anew, and their cases do not lie around a width:
 at home, each of their cases runs one width of vectors, the widths in turns.
@@ -44,7 +45,9 @@ def dealt(items: Sequence[pytest.Item]) -> set[pytest.Item]:
     left_out: set[pytest.Item] = set()
     for number, ((test, name, device), group) in enumerate(cases.items()):
         way = ways[test][name]
-        if not _is_home(device, way) and any(_is_home(other, way) for other in devices):
+        if way.is_emulated or (
+            not _is_home(device, way) and any(_is_home(other, way) for other in devices)
+        ):
             kept = group[number % min(SHARE, len(group)) :: SHARE]
         elif way.lanes > 1 and group[0].get_closest_marker(one_width.name):
             widths = [other for other in ways[test] if ways[test][other].lanes > 1]
