@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import selectors
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,6 +131,30 @@ class Child:
                 with contextlib.suppress(OSError):
                     pipe.close()
         return code
+
+
+class Lines:
+    """Lines of a pipe, with a time limit each."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+        self._held = b""
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(handle, selectors.EVENT_READ)
+
+    def next(self, seconds: float) -> bytes | None:
+        """Return a line, b"" at the end, None if none came in time."""
+        until = time.monotonic() + seconds
+        while b"\n" not in self._held:
+            if not self._selector.select(max(0.0, until - time.monotonic())):
+                return None
+            read = os.read(self._handle, 65536)
+            if not read:
+                self._selector.close()
+                return b""
+            self._held += read
+        line, _, self._held = self._held.partition(b"\n")
+        return line or b" "
 
 
 def ask(module: str, *arguments: str, seconds: float, **environment: str) -> Answers:

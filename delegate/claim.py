@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.engine import Engine
-from delegate.errors import DeviceError, TooLarge, Unsupported
+from delegate.errors import DeviceError, KilledChild, TooLarge, Unsupported
 from delegate.graph.ir import Graph
 from delegate.graph.known import known
 from delegate.graph.partition import (
@@ -62,9 +62,7 @@ class Claim:
         Raises:
             DeviceError: an OpenCL call fails, other than for a size.
         """
-        self.verdicts = self._engine.verdicts(
-            self.graph, self._target, (*self._options.exclude_ops,)
-        )
+        self.verdicts = self._judged()
         self._refuse(
             [index for index in range(len(self.graph.nodes)) if index not in present],
             "another delegate took it",
@@ -74,6 +72,9 @@ class Claim:
             dropped = self._is_left(groups) or self._do_not_fit(groups)
             if not dropped:
                 return
+
+    def _judged(self) -> list[Verdict]:
+        return self._engine.verdicts(self.graph, self._target, (*self._options.exclude_ops,))
 
     def take(self, nodes: tuple[int, ...]) -> PartitionKernel:
         """Return the kernel of TFLite's group, whose executor is ready if it was foreseen."""
@@ -123,13 +124,23 @@ class Claim:
                 continue
             try:
                 self._executors[group.indices] = self.executor(group)
-            except (TooLarge, Unsupported) as error:
+            except (KilledChild, TooLarge, Unsupported) as error:
+                if self._lost_nodes(group):
+                    return True
                 _log.warning("%d nodes go to the CPU: %s", len(group.nodes), error)
                 self._refuse(group.indices, str(error))
                 return True
         for nodes in set(self._executors) - {group.indices for group in groups}:
             self._executors.pop(nodes).close()
         return False
+
+    def _lost_nodes(self, group: Partition) -> bool:
+        """Refuse the nodes of a group whose kernels a child has died of since they were judged."""
+        reasons = {each.node: each.reason for each in self._judged() if each.reason is not None}
+        lost = reasons.keys() & {*group.indices}
+        for node in lost:
+            self._refuse((node,), str(reasons[node]))
+        return bool(lost)
 
 
 class PartitionKernel:

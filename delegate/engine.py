@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
 from delegate import compiler
@@ -18,12 +18,13 @@ from delegate.isa import ORDERS, most_lanes
 from delegate.launch import Alternative, Program, Step, first_that_runs
 from delegate.probe import examine
 from delegate.profiles import DeviceProfile
-from delegate.runtime.bench import DeviceBench
+from delegate.runtime.bench import DeviceBench, run_on_random
 from delegate.runtime.device import Device
 from delegate.runtime.device_list import matching
 from delegate.runtime.executor import ONE_BY_ONE, Executor
 from delegate.runtime.kernels import Kernels, defines_of, source_of
 from delegate.runtime.transfers import COPIED, TRANSFERS
+from delegate.runtime.trials import DONE, Free, name_of
 from delegate.target import Rules, Target
 from delegate.tune import Tuner
 
@@ -36,6 +37,7 @@ class Engine:
     Attributes:
         device: the opened device.
         proven: the features of delegate.isa that are used: what the device has, less exclusions.
+        tuner: what chooses alternatives.
     Raises:
         NoDeviceError: no device, none that matches, or none that passes its self-test.
         ValueError: `tune` is not one of its words.
@@ -50,13 +52,15 @@ class Engine:
         profile: DeviceProfile | None = None,
         own_context: bool = False,
         alternative: str | None = None,
+        trials: Callable[[str], Free] | None = None,
     ) -> None:
         """Open the device; nothing is built yet.
 
         `exclude_isa`: instructions not to use though the device has them; "all" for every one.
         `profiling`: launches stay apart, so that each has its time. `profile`: limits to keep
         beside the device's own. `own_context`: share none with the other engines of this process.
-        `alternative`: its name; nodes that have it run it.
+        `alternative`: its name; nodes that have it run it. `trials`: by the device's
+        identity, what may be done here; None: everything.
         """
         if isinstance(exclude_isa, str):
             raise TypeError(f"exclude_isa is a list of names: ['{exclude_isa}']")
@@ -66,9 +70,11 @@ class Engine:
         excluded = frozenset(exclude_isa)
         proven = self.device.proven
         self.proven: frozenset[str] = frozenset() if "all" in excluded else proven - excluded
-        self._kernels = Kernels(self.device)
+        self._kernels = Kernels(
+            self.device, None if trials is None else trials(self.device.identity)
+        )
         self._bench = DeviceBench(self.device, self._kernels)
-        self._tuner = Tuner(
+        self.tuner = Tuner(
             tune,
             self.device.identity,
             self._bench,
@@ -77,13 +83,7 @@ class Engine:
             alternative,
         )
         self._is_free = alternative is None
-        self._transfer = (
-            self._tuner.remembered(
-                "transfer", lambda: self._tuner.fastest(self._bench.transfers()), TRANSFERS
-            )
-            or COPIED
-        )
-        self._forms = Forms(self._tuner, profiling)
+        self._forms = Forms(self.tuner, profiling)
 
     @property
     def is_closed(self) -> bool:
@@ -117,7 +117,7 @@ class Engine:
             Unsupported: a node does not lower. DeviceError, KernelBuildError: it does not fit or
                 build.
         """
-        choose = partial(self._tuner.choose, batch=batch)
+        choose = partial(self.tuner.choose, batch=batch)
         steps: dict[Node, Step] = {}  # of the nodes that passes leave as they are
         programs = [compiler.compile_partition(partition, target, choose, steps)]
         fused = compiler.rewritten(partition, target, self._bench.check)
@@ -131,9 +131,14 @@ class Engine:
 
             programs.append(compiler.compile_partition(fused, target, expected))
         try:
-            return self._forms.fastest(programs, batch, self._made)
+            executor = self._forms.fastest(programs, batch, self._made)
         finally:
-            self._tuner.save()
+            self.tuner.save()
+        trials, whole = self._kernels.trials, name_of("whole", executor.trial)
+        if trials.is_due(whole):
+            run_on_random(executor)
+            trials.note(whole, DONE)
+        return executor
 
     def sibling(self, executor: Executor) -> Executor:
         """Return a second executor of the same program, with a queue and an arena of its own."""
@@ -146,8 +151,18 @@ class Engine:
         batch: int = 1,
         sibling: Executor | None = None,
     ) -> Executor:
+        transfer = self.tuner.remembered(
+            "transfer", lambda: self.tuner.fastest(self._bench.transfers()), TRANSFERS
+        )
         return Executor(
-            self.device, self._kernels, program, batch, form, sibling, self._transfer, self.proven
+            self.device,
+            self._kernels,
+            program,
+            batch,
+            form,
+            sibling,
+            transfer or COPIED,
+            self.proven,
         )
 
 

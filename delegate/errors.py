@@ -9,6 +9,7 @@ DelegateError
 |-- ProfileError         a device profile is unknown, unreadable or wrong
 |-- DeviceError          an OpenCL call failed, or no usable device was found
 |   |-- NoDeviceError    no device at all, or none that passes its self-test
+|   |-- KilledChild      a child process died of this, so it is not done here
 |   `-- TooLarge         the device works, and has not the memory or the limits
 `-- AbiMismatch          TFLite's nodes are not those of the parsed file
 """
@@ -65,5 +66,16 @@ class TooLarge(DeviceError):
     """The device works, and what was asked of it is beyond its memory or its limits."""
 
 
+class KilledChild(DeviceError):
+    """A child process died of what was asked, or hung in it; the text says how."""
+
+
 class AbiMismatch(DelegateError):
     """A node handed over by TFLite differs from the parsed file's node of that index."""
+
+
+class Untried(Exception):
+    """No child process has done this yet, which begins with one; its text is the trial's name.
+
+    It never leaves the engine, and is no DelegateError: who recovers from those must not see it.
+    """

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.engine import Engine
 from delegate.errors import DeviceError, Unsupported
 from delegate.graph.ir import Graph, Tensor
 from delegate.graph.known import known
 from delegate.graph.partition import Partition, partition_of
 from delegate.profiles import read_device_profile
+from delegate.rehearsal import open_engine
 from delegate.runtime.device_list import DeviceInfo
 from delegate.slots import Pending, Slot, batch_shape
 from delegate.target import Target
@@ -78,6 +78,7 @@ class Model:
         exclude_isa: Iterable[str] = (),
         device_profile: str | None = None,
         own_context: bool = False,
+        in_child_first: bool = True,
     ) -> None:
         """Read the model, open a device, build and upload everything.
 
@@ -88,7 +89,9 @@ class Model:
             raise ValueError(f"a batch of {batch}: at least one picture must be run")
         graph = known(read_model(model))
         profile = None if device_profile is None else read_device_profile(device_profile)
-        self._engine = Engine(device, tune, exclude_isa, False, profile, own_context)
+        self._engine = open_engine(
+            in_child_first, device, tune, exclude_isa, False, profile, own_context
+        )
         target = self._engine.target(installed_rules())
         executor = self._engine.executor(self._partition(graph, target), target, batch)
         self._graph = graph

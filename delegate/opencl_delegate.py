@@ -18,6 +18,7 @@ from delegate.graph.verdict import Verdict
 from delegate.launch import NodeAlternatives
 from delegate.options import Options
 from delegate.profiles import read_device_profile
+from delegate.rehearsal import open_engine
 from delegate.runtime.device_list import DeviceInfo
 from delegate.runtime.executor import LaunchTime
 from delegate.tflite.callbacks import Constants, NativeDelegate, PlannedNode, Shapes
@@ -61,6 +62,7 @@ class OpenCLDelegate:
         device_profile: str | None = None,
         own_context: bool = False,
         alternative: str | None = None,
+        in_child_first: bool = True,
         *,
         options: Options | None = None,
     ) -> None:
@@ -82,6 +84,7 @@ class OpenCLDelegate:
             device_profile,
             own_context,
             alternative,
+            in_child_first,
         )
         if options is not None and keywords != Options():
             raise TypeError("options is given, and other keywords, too")
@@ -203,7 +206,8 @@ class OpenCLDelegate:
 def _engine(options: Options) -> Engine:
     name = options.device_profile
     profile = None if name is None else read_device_profile(name)
-    return Engine(
+    return open_engine(
+        options.in_child_first,
         options.device,
         options.tune,
         options.exclude_isa,

@@ -29,6 +29,8 @@ class Options:
             process share one for each device (and device profile), with the programs built in it.
         alternative: a name of OpenCLDelegate.alternatives: nodes that have an alternative of this
             name run it, without measuring. For tests of drivers; None leaves the choice to `tune`.
+        in_child_first: let a child process do first what this process has not seen the driver do;
+            what the child dies of is not used. For processes that may die, False is faster.
     Raises:
         TypeError: one string where a list of names is meant.
         ValueError: a number below 0, or `tune` is not one of its words.
@@ -44,6 +46,7 @@ class Options:
     device_profile: str | None = None
     own_context: bool = False
     alternative: str | None = None
+    in_child_first: bool = True
 
     def __post_init__(self) -> None:
         for field, meant in (("exclude_ops", "op names"), ("exclude_isa", "names")):

@@ -11,6 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 
+def _no_function(_: str) -> Callable[[float], float] | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """The arithmetic of the installed TFLite where its versions differ."""
@@ -37,7 +41,7 @@ class Rules:
     # The C library's float function of a name ("tanhf"), which TFLite fills its tables with; None
     # where it is not found.
     float_function: Callable[[str], Callable[[float], float] | None] = field(
-        default=lambda name: None, compare=False, repr=False
+        default=_no_function, compare=False, repr=False
     )
 
 

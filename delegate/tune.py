@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from delegate import cache
-from delegate.errors import DeviceError, KernelBuildError
+from delegate.errors import DeviceError, KernelBuildError, Untried
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch, first_that_runs
 
@@ -67,6 +67,20 @@ class Tuner:
         self._chosen: dict[str, str] | None = None  # signature -> alternative's name
         self._seconds_left = QUICK_SECONDS - spent if mode == "quick" else float("inf")
         self._is_new = False
+        self._left_to_child: set[str] | None = None  # signatures that a child was asked for
+
+    def leave_to_child(self) -> None:
+        """Measure nothing from here on: Untried is raised for what is not known, each once."""
+        self._left_to_child = set()
+
+    def state(self) -> tuple[dict[str, str], float]:
+        """Return what is known, by signature, and the seconds that measuring may still take."""
+        return self._known(), self._seconds_left
+
+    def go_on(self, known: Mapping[str, str], seconds_left: float) -> None:
+        """Go on from another process's state."""
+        self._chosen = self._known() | dict(known)
+        self._seconds_left = seconds_left
 
     def choose(
         self, node: Node, alternatives: Sequence[Alternative], batch: int = 1
@@ -95,13 +109,20 @@ class Tuner:
 
         It is not asked to measure in mode "off", nor when the seconds for it are used up. `names`:
         those to choose from; another one that was kept does not count.
+
+        Raises:
+            Untried: a child is to measure it.
         """
         if self._mode == "off":
             return None
         known = self._known().get(signature)
         if known is not None and known not in names:
             known = None
-        if known is None and self._seconds_left > 0:
+        if known is None and self._left_to_child is not None:
+            if self._seconds_left > 0 and signature not in self._left_to_child:
+                self._left_to_child.add(signature)
+                raise Untried(f"choice {signature}")
+        elif known is None and self._seconds_left > 0:
             begin = time.perf_counter()
             known = measure()
             self._seconds_left -= time.perf_counter() - begin

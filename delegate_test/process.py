@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import selectors
 import tempfile
 import threading
 import time
@@ -13,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
-from delegate.child import Child, signal_name
+from delegate.child import Child, Lines, signal_name
 from delegate_test.outcome import CRASH, SKIP, TIMEOUT, Result, named
 
 _STARTING_SECONDS = 120.0  # a driver's first build may take long
@@ -87,7 +86,7 @@ class _Conversation:
 
     def results(self, stopped: threading.Event) -> Iterator[Result]:
         """Yield a result for each case that the worker runs, or dies of."""
-        lines = _Lines(self._child.answers.fileno())
+        lines = Lines(self._child.answers.fileno())
         while not stopped.is_set():
             end = self._begun + self._limit
             line = lines.next(min(0.5, max(0.0, end - time.monotonic())))
@@ -152,30 +151,6 @@ class _Conversation:
         self._errors.seek(0, os.SEEK_END)
         kept = [line for line in text.splitlines() if not line.startswith("INFO: ")]
         return "\n".join(kept)[-_KEPT_STDERR:]
-
-
-class _Lines:
-    """Lines of a pipe, with a time limit each."""
-
-    def __init__(self, handle: int) -> None:
-        self._handle = handle
-        self._held = b""
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(handle, selectors.EVENT_READ)
-
-    def next(self, seconds: float) -> bytes | None:
-        """Return a line, b"" at the end, None if none came in time."""
-        until = time.monotonic() + seconds
-        while b"\n" not in self._held:
-            if not self._selector.select(max(0.0, until - time.monotonic())):
-                return None
-            read = os.read(self._handle, 65536)
-            if not read:
-                self._selector.close()
-                return b""
-            self._held += read
-        line, _, self._held = self._held.partition(b"\n")
-        return line or b" "
 
 
 def _event(line: bytes) -> dict[str, Any]:

@@ -146,6 +146,7 @@ class Subject:
                 "tune": "off",
                 "min_nodes_per_partition": 1,
                 "own_context": self.own_context,
+                "in_child_first": False,  # a worker may die
                 **self._texts(),
             }
             return OpenCLDelegate(model, options=Options(**options))

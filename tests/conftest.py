@@ -35,8 +35,11 @@ pytest.register_assert_rewrite(
     "tests.support.compare", "tests.support.cases", "tests.support.factories"
 )
 
-from delegate import DeviceInfo, NoDeviceError, list_devices  # noqa: E402
+from delegate import DeviceInfo, NoDeviceError, list_devices, rehearsal  # noqa: E402
 from delegate.probe import examine  # noqa: E402
+
+# They test kernels, thousands of them, in processes that may die. Tests of this switch it on.
+rehearsal.is_on = False
 
 settings.register_profile(
     "default",

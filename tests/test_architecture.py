@@ -44,12 +44,15 @@ LAYERS = {
     "tune": "cache errors graph launch",
     "forms": "errors launch runtime tune",
     "engine": "compiler errors forms graph isa launch probe profiles runtime target tune",
+    "rehearsal": "child engine errors graph profiles runtime target",
+    "rehearsal_child": "child engine errors runtime",
     "options": "tune",
     "kernel_uses": "compiler graph isa launch runtime target tflite",
     "claim": "engine errors graph launch options runtime target tflite",
-    "opencl_delegate": "claim engine errors graph launch options profiles runtime target tflite",
+    "opencl_delegate": "claim engine errors graph launch options profiles rehearsal runtime target "
+    "tflite",
     "slots": "errors graph runtime",
-    "model": "engine errors graph profiles runtime slots target tflite",
+    "model": "errors graph profiles rehearsal runtime slots target tflite",
     "__init__": "cache errors graph kernel_uses launch model opencl_delegate options probe "
     "profiles runtime slots tflite",
 }

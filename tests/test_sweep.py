@@ -75,9 +75,21 @@ def test_a_child_dies_in_the_place_of_the_command(
     assert ended == CPU
 
 
-def test_what_a_first_start_s_child_dies_of_is_not_used(device: DeviceInfo, bed_of: BedOf) -> None:
-    ended = ran(bed_of(device), "cold death", "clBuildProgram", "abort", 0, place=CHILDREN)
-    assert ended in (RIGHT, LEFT, CPU)
+@pytest.mark.parametrize(
+    ("attack", "call", "kind", "part"),
+    [
+        ("cold death", "clBuildProgram", "abort", 0.7),
+        ("kernel death", "clBuildProgram", "abort", 1.0),
+        ("kernel death", "clEnqueueNDRangeKernel", "crash", 0.0),
+        ("kernel death", "clCreateKernel", "abort", 0.5),
+        ("kernel death", "clCreateBuffer", "crash", 1.0),
+    ],
+)
+def test_what_a_first_start_s_child_dies_of_is_not_used(
+    device: DeviceInfo, bed_of: BedOf, attack: str, call: str, kind: str, part: float
+) -> None:
+    ended = ran(bed_of(device), attack, call, kind, part, place=CHILDREN)
+    assert ended in (RIGHT, LEFT)
 
 
 def test_wrong_rows_are_no_allowed_end(device: DeviceInfo, bed_of: BedOf, tmp_path: Path) -> None:

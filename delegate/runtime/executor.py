@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,7 @@ from delegate.runtime.kernels import Kernels
 from delegate.runtime.layout import Bytes, as_bytes, layout_of
 from delegate.runtime.persistent import CONTROL_INTS, Persistent, persistent_kernel
 from delegate.runtime.transfers import COPIED, Copied, transfer_for
+from delegate.runtime.trials import Free, name_of
 
 # How a program's launches reach the device: each by a call, recorded in a command buffer, or as the
 # tiles of one launch.
@@ -45,6 +47,7 @@ class Executor:
     Attributes:
         program, batch; form: one of FORMS.
         launches, work_items, up_bytes, down_bytes: what a run enqueues and copies.
+        trial: the name of the trial to make it; see delegate.runtime.trials.
     Raises:
         DeviceError: it does not fit, or the driver refuses memory.
         KernelBuildError: a kernel does not build.
@@ -71,31 +74,34 @@ class Executor:
         self.program = program
         self.batch = batch
         self._device = device
+        self._trials = kernels.trials
         self._layout = layout = layout_of(program, batch)
         for what, size in (("arena", layout.arena_bytes), ("constants", layout.constant_bytes)):
             device.check_buffer(what, size, _LARGEST_BYTES)
         self.up_bytes = batch * sum(size for _, size in layout.inputs)
         self.down_bytes = batch * sum(size for _, size in layout.outputs)
         proven = device.proven if proven is None else proven
-        whole = None
-        if form == PERSISTENT and len(program.launches) > 1:
-            whole = persistent_kernel(
-                device, kernels, program.launches, layout.firsts, batch, proven
-            )
+        launches, whole = program.launches, None
+        if form == PERSISTENT and len(launches) > 1:
+            whole = persistent_kernel(device, kernels, launches, layout.firsts, batch, proven)
+        runs = kernels.run_names(launches, batch) if whole is None else [whole.trial]
+        self.trial = name_of("executor", runs, form, transfer, layout.arena_bytes, layout.inputs)
         self._buffers: list[cl.Buffer] = []
         self._constants: cl.Buffer | None = None if sibling is None else sibling._constants
         self._transfer: Copied | None = None
         queue = device.queue if sibling is None else device.another_queue()
         self._launches = _Launches(queue)
         try:
-            arguments = self._upload(whole)
-            self._set_arguments(kernels, whole, arguments)
+            with kernels.trials.of(self.trial):
+                arguments = self._upload(whole)
+                self._set_arguments(kernels, whole, arguments)
+                self.form = PERSISTENT if whole is not None else ONE_BY_ONE
+                self._launches.try_each(device, kernels.trials, runs)
+                if form == RECORDED and self._launches.record(device, proven, kernels.trials, runs):
+                    self.form = RECORDED
         except BaseException:
             self.close()
             raise
-        self.form = PERSISTENT if whole is not None else ONE_BY_ONE
-        if form == RECORDED and self._launches.record(device, proven):
-            self.form = RECORDED
         self._transfer = transfer_for(transfer, batch)(
             device, queue, arguments[0], layout, self._launches.enqueue
         )
@@ -207,7 +213,7 @@ class Executor:
             DeviceError: a failed OpenCL call.
         """
         queue = self._launches.queue
-        with self._device.calling("running"):
+        with self.trying(), self._device.calling("running"):
             queue.finish()
             begin = time.perf_counter()
             for _ in range(count):
@@ -216,6 +222,10 @@ class Executor:
                     queue.finish()
             queue.finish()
         return (time.perf_counter() - begin) / count
+
+    def trying(self) -> AbstractContextManager[object]:
+        """Return the context of a run that may end the process, of which a child tells first."""
+        return self._trials.of(self.trial)
 
     def profile(self) -> list[LaunchTime]:
         """Return the last run's launches; the device must have been opened for profiling."""
@@ -252,10 +262,24 @@ class _Launches:
         self.kernels: list[tuple[cl.Kernel, tuple[int], tuple[int]]] = []
         self._recorded: CommandBuffer | None = None
 
-    def record(self, device: Device, proven: Collection[str]) -> bool:
-        """Record them in a command buffer; whether that works here."""
+    def try_each(self, device: Device, trials: Free, names: Sequence[str]) -> None:
+        """Run each kernel once by itself, if a trial asks for that; names are the trials'."""
+        for name, kernel in zip(names, self.kernels, strict=True):
+            if trials.is_due(name):
+                with trials.of(name), device.calling(f"running {kernel[0].function_name}"):
+                    cl.enqueue_nd_range_kernel(self.queue, *kernel)
+                    self.queue.finish()
+
+    def record(
+        self, device: Device, proven: Collection[str], trials: Free, names: Sequence[str]
+    ) -> bool:
+        """Record them in a command buffer; whether that works here. `names`: as of `try_each`."""
         try:
-            self._recorded = CommandBuffer(device, self.queue, self.kernels, proven)
+            with trials.of(name_of("recorded", *names)):
+                self._recorded = CommandBuffer(device, self.queue, self.kernels, proven)
+                if trials.tells:
+                    self._recorded.enqueue()
+                    self.queue.finish()
         except DeviceError as error:
             _log.debug("launches are not recorded: %s", error)
         return self._recorded is not None

@@ -16,11 +16,12 @@ import pyopencl as cl
 
 from delegate import cache as disk_cache
 from delegate import process
-from delegate.errors import DeviceError, KernelBuildError
+from delegate.errors import DeviceError, KernelBuildError, KilledChild, Untried
 from delegate.launch import Launch
 from delegate.runtime import forbidden
 from delegate.runtime.context import is_lost, opencl
 from delegate.runtime.device import Device
+from delegate.runtime.trials import BINARY, DONE, SOURCE, Free
 
 OPTIONS = ["-cl-std=CL1.2"]
 _LONG_SECONDS = 0.02  # if getting a binary takes longer, the driver is compiling
@@ -61,8 +62,11 @@ def source_of(file: str, defines: Mapping[str, str]) -> str:
 class Kernels:
     """The kernels of one opened device; their programs belong to its context."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, trials: Free | None = None) -> None:
+        """`trials`: what may be built here, and run."""
+        self.trials = trials or Free()
         self._device = device
+        self._digests: dict[str, str] = {}  # by source
         self._told: set[str] = set()  # sources of the failures that were logged
         identity = hashlib.sha256(device.identity.encode()).hexdigest()[:40]
         self._keeping = f"devices/{identity}-keeping"
@@ -100,12 +104,13 @@ class Kernels:
                 except DeviceError as error:
                     if is_lost(error):
                         raise
-                    log = self._explained(str(error))
+                    killed = "error: " if isinstance(error, KilledChild) else ""
+                    log = self._explained(f"{killed}{error}")
                     context.failures[source] = KernelBuildError(f"{file}.cl", chosen, log)
             failed = context.failures.get(source)
             if failed is None:
                 return context.programs[source]
-        if source not in self._told:
+        if source not in self._told and not self.trials.tells:
             self._told.add(source)
             _log.warning("%s; the driver's log:\n%s", failed, failed.log)
         # A new one each time: an error that was raised keeps alive all that its frames refer to.
@@ -117,39 +122,64 @@ class Kernels:
         return log if limit is None else f"error: {limit}\n{log}"
 
     def _load_or_build(self, file: str, source: str) -> cl.Program:
+        digest = self.digest(file, source)
         source = self._limited(source)
-        identity = "\0".join((self._device.identity, *self.options(file), source))
-        name = f"programs/{file}-{hashlib.sha256(identity.encode()).hexdigest()[:40]}.bin"
-        binary = disk_cache.load(name)
-        if binary:
-            try:
-                with opencl("clCreateProgramWithBinary"):
-                    program = cl.Program(self._cl_context, [self._device.cl_device], [binary])
-                return self._compile(program, file)
-            except DeviceError:
-                pass  # a driver may refuse its own old binary: build it again
-        program = self._compile(cl.Program(self._cl_context, source), file)
+        name = f"programs/{digest}.bin"
+        with self.trials.of(f"program {digest}") as trial:
+            if trial.how == SOURCE:  # so it was in a child, which may not have asked for a binary
+                return self._compile(cl.Program(self._cl_context, source), file)
+            binary = disk_cache.load(name)
+            if (program := self._from_binary(file, binary)) is not None:
+                trial.how = BINARY
+                return program
+            if trial.how == BINARY:  # it is gone
+                self.trials.forget(f"program {digest}")
+                raise Untried(f"program {digest}")
+            trial.how = SOURCE
+            program = self._compile(cl.Program(self._cl_context, source), file)
         if self._driver_keeps and (binary is None or self._seconds_left <= 0):
             disk_cache.store(name, b"")  # a later start asks: it has less to do
-        else:
-            self._keep(program, file, source, name)
-        return program
+            return program
+        return self._with_binary(program, file, source, digest)
 
-    def _keep(self, program: cl.Program, file: str, source: str, name: str) -> None:
-        """Store a program's binary."""
-        begin = time.perf_counter()
+    def _from_binary(self, file: str, binary: bytes | None) -> cl.Program | None:
+        """Return what a binary holds, built; None: there is none, or the driver refuses it."""
+        if not binary:
+            return None
         try:
-            with opencl("clGetProgramInfo"):
-                binaries = program.get_info(cl.program_info.BINARIES)
+            with opencl("clCreateProgramWithBinary"):
+                program = cl.Program(self._cl_context, [self._device.cl_device], [binary])
+            return self._compile(program, file)
         except DeviceError:
-            return  # a driver without binaries: it builds at each start
+            return None  # a driver may refuse its own old binary: build it again
+
+    def _with_binary(self, program: cl.Program, file: str, source: str, digest: str) -> cl.Program:
+        """Store a program's binary; return the program to use."""
+        name = f"programs/{digest}.bin"
+        try:
+            with self.trials.of(f"binary {digest}"):
+                binary = self._binary_of(program, file, source)
+                if not (binary and disk_cache.store(name, binary) and self.trials.tells):
+                    return program
+                # Who repeats this begins with the binary, so it is what is tried here.
+                loaded = self._from_binary(file, binary)
+        except DeviceError:
+            return program  # a driver without binaries: it builds at each start
+        if loaded is not None:
+            self.trials.note(f"program {digest}", BINARY)
+        return loaded or program
+
+    def _binary_of(self, program: cl.Program, file: str, source: str) -> bytes | None:
+        """Return a program's binary; raises DeviceError."""
+        begin = time.perf_counter()
+        with opencl("clGetProgramInfo"):
+            binaries = program.get_info(cl.program_info.BINARIES)
         asked = time.perf_counter() - begin
         self._seconds_left -= asked
-        if binaries and binaries[0]:
-            disk_cache.store(name, binaries[0])
         if self._driver_keeps is None and asked > _LONG_SECONDS:
             self._driver_keeps = self._is_kept(asked, file, source)
             disk_cache.store(self._keeping, b"yes" if self._driver_keeps else b"no")
+        return binaries[0] if binaries else None
 
     def _is_kept(self, asked: float, file: str, source: str) -> bool:
         """Whether a driver that took so many seconds for a binary builds it again in far less.
@@ -164,6 +194,24 @@ class Kernels:
     def _limited(self, source: str) -> str:
         profile = self._device.profile
         return source if profile is None else forbidden.lines(profile) + source
+
+    def digest(self, file: str, source: str) -> str:
+        """Return a name for all that a program is compiled from and for; the file is in it."""
+        if source not in self._digests:
+            facts = (self._device.identity, *self.options(file))
+            whole = "\0".join((*facts, self._limited(source)))
+            digest = hashlib.sha256(whole.encode()).hexdigest()[:40]
+            self._digests[source] = f"{file}-{digest}"
+        return self._digests[source]
+
+    def trial_name(self, kind: str, launch: Launch, batch: int = 1) -> str:
+        """Return the name of a trial of a launch's kernel; see delegate.runtime.trials."""
+        digest = self.digest(launch.file, source_of(launch.file, defines_of(launch)))
+        return f"{kind} {digest} {launch.kernel} {launch.tiles * batch} {launch.group_items}"
+
+    def run_names(self, launches: Iterable[Launch], batch: int) -> list[str]:
+        """Return the names of the trials to run launches once."""
+        return [self.trial_name("run", launch, batch) for launch in launches]
 
     def _own_options(self, file: str) -> list[str]:
         if self._device.profile is not None:
@@ -215,9 +263,10 @@ class Kernels:
                 cannot run within the device's or its profile's limits.
         """
         program = self.build(launch)
-        with opencl(f"clCreateKernel {launch.kernel}"):
-            kernel = cl.Kernel(program, launch.kernel)
-        return kernel, max(1, min(launch.group_items, self._device.group_limit(kernel)))
+        with self.trials.of(self.trial_name("kernel", launch)):
+            with opencl(f"clCreateKernel {launch.kernel}"):
+                kernel = cl.Kernel(program, launch.kernel)
+            return kernel, max(1, min(launch.group_items, self._device.group_limit(kernel)))
 
     def check(self, launches: Iterable[Launch]) -> str | None:
         """Return why these launches cannot run on this device, or None.
@@ -226,8 +275,12 @@ class Kernels:
             DeviceError: the device is lost.
         """
         for launch in launches:
+            checked = self.trial_name("check", launch)
+            if self.trials.known(checked) is not None:
+                continue
             try:
                 self.kernel(launch)
+                self.trials.note(checked, DONE)
             except (DeviceError, KernelBuildError) as error:
                 if isinstance(error, DeviceError) and is_lost(error):
                     raise

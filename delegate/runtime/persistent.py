@@ -31,6 +31,7 @@ class Persistent:
     groups: int
     group_items: int
     table: Sequence[int]  # a row a launch: body, first, end; see runtime_persistent.cl
+    trial: str  # the name of the trial to run it
 
 
 def persistent_kernel(
@@ -80,14 +81,19 @@ def persistent_kernel(
         longest = max(len(launch.params) for launch in launches)
         defines |= {"PARAMS_SPACE": "local", "BLOCK_INTS": str(2 + longest)}
     try:
-        program = kernels.source(_FILE, source + source_of(_FILE, defines), defines)
-        with opencl("clCreateKernel of the persistent kernel"):
-            kernel = cl.Kernel(program, _KERNEL)
-        limit = device.group_limit(kernel)
+        source += source_of(_FILE, defines)
+        digest = kernels.digest(_FILE, source)
+        program = kernels.source(_FILE, source, defines)
+        with kernels.trials.of(f"kernel {digest} {_KERNEL}"):
+            with opencl("clCreateKernel of the persistent kernel"):
+                kernel = cl.Kernel(program, _KERNEL)
+            limit = device.group_limit(kernel)
     except (DeviceError, KernelBuildError) as error:
         _log.info("launches run one by one: %s", error)
         return None
-    return Persistent(kernel, device.compute_units, min(group_items, limit), table)
+    groups, group_items = device.compute_units, min(group_items, limit)
+    trial = f"run {digest} {_KERNEL} {groups} {group_items} {end}"
+    return Persistent(kernel, groups, group_items, table, trial)
 
 
 def _body(launch: Launch, is_local: bool) -> str:

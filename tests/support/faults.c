@@ -5,6 +5,7 @@
 //   FAULT_KIND   error (FAULT_STATUS: the status), skip (says it is done, does nothing), flip (one bit of what
 //                crosses), abort, crash, hang
 //   FAULT_IN     command: only in the first process; children: only in those it starts; nothing: in all
+//   FAULT_ONCE   a file that is made where it goes wrong: in no other process does it go wrong then
 //   FAULT_COUNTS a file to which each process adds lines "depth pid function calls" when it ends
 // Source of the prototypes: Khronos OpenCL Specification, "The OpenCL Runtime". OpenCL's headers are not needed.
 #define _GNU_SOURCE
@@ -24,7 +25,7 @@ typedef uint64_t F;
 
 enum { MOST = 64 };
 static struct { const char *name; long calls; } counted[MOST];
-static const char *call, *kind, *counts_file;
+static const char *call, *kind, *counts_file, *once;
 static long nth;
 static int status, lasts, depth, is_here;
 
@@ -38,6 +39,7 @@ __attribute__((constructor)) static void begin(void) {
     call = getenv("FAULT_CALL");
     kind = getenv("FAULT_KIND");
     counts_file = getenv("FAULT_COUNTS");
+    once = getenv("FAULT_ONCE");
     nth = (text = getenv("FAULT_NTH")) ? atol(text) : 0;
     status = (text = getenv("FAULT_STATUS")) ? atoi(text) : -5;
     lasts = getenv("FAULT_LASTS") != NULL;
@@ -81,6 +83,7 @@ static int is_hit(const char *name) {
         }
     }
     if (!is_here || !nth || !call || strcmp(call, name) != 0 || (lasts ? now < nth : now != nth)) return 0;
+    if (once && open(once, O_WRONLY | O_CREAT | O_EXCL, 0644) < 0) return 0;
     if (strcmp(kind, "abort") == 0) abort();
     if (strcmp(kind, "crash") == 0) *(volatile int *)8 = 1;
     while (strcmp(kind, "hang") == 0) pause();

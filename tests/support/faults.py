@@ -23,7 +23,8 @@ class Fault:
     Attributes:
         call: an OpenCL function; nth: its call in a process, from 1; kind: "error" (with `status`),
             "skip", "flip", "abort", "crash" or "hang", which faults.c explains; lasts: whether
-            later calls fail, too; place: COMMAND, CHILDREN or "" for every process.
+            later calls fail, too; place: COMMAND, CHILDREN or "" for every process; once: a file
+            that is made when it goes wrong, so that it does so in one process only.
     """
 
     call: str
@@ -32,6 +33,7 @@ class Fault:
     lasts: bool = False
     place: str = COMMAND
     status: int = STATUSES[0]
+    once: str = ""
 
     def __str__(self) -> str:
         kind = f"{self.kind} {self.status}" if self.kind == "error" else self.kind
@@ -48,6 +50,7 @@ class Fault:
             "FAULT_STATUS": str(self.status),
             "FAULT_IN": self.place,
             **({"FAULT_LASTS": "1"} if self.lasts else {}),
+            **({"FAULT_ONCE": self.once} if self.once else {}),
         }
 
 

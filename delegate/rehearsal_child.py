@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m delegate.rehearsal_child`: the child process of delegate.rehearsal.
+
+A request on stdin, pickled, is a call of an engine. What is told of it on stdout is JSON, a line
+each: a trial that begins, one that ended, a line to log, the tuner's state at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pickle
+import select
+import signal
+import struct
+import sys
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+from delegate.child import stdout_kept_apart
+from delegate.engine import Engine
+from delegate.errors import DelegateError, DeviceError
+from delegate.runtime.device_list import matching
+from delegate.runtime.trials import Told
+
+IDLE_SECONDS = 10  # without a request
+_log = logging.getLogger("delegate")
+
+
+class _Teller(logging.Handler):
+    """Tells the parent, and ends this process where a step takes too long.
+
+    The kernel of the operating system ends it, inside a driver, too, and if the parent is gone.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+        self._trying: list[str] = []
+        self.step_seconds = self.between_seconds = 0
+
+    def tell(self, **told: Any) -> None:
+        """Write one line."""
+        if "trying" in told:
+            self._trying.append(told["trying"])
+        elif self._trying and self._trying[-1] == told.get("tried"):
+            self._trying.pop()
+        signal.alarm(self.step_seconds if self._trying else self.between_seconds)
+        self._stream.write(f"{json.dumps(told)}\n")
+        self._stream.flush()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Tell a line to log."""
+        self.tell(log=record.getMessage(), level=record.levelno)
+
+
+def main() -> int:
+    """Perform the requests on stdin until there are none."""
+    with stdout_kept_apart() as stream:
+        teller = _Teller(stream)
+        _log.addHandler(teller)
+        _log.propagate = False
+        performer = _Performer(teller)
+        while (sent := _next()) is not None:
+            request, teller.step_seconds, teller.between_seconds, level = pickle.loads(sent)
+            _log.setLevel(level)
+            known, seconds_left = performer.perform(*request)
+            teller.tell(known=known, seconds_left=seconds_left)
+            signal.alarm(0)
+    return 0
+
+
+def _next() -> bytes | None:
+    """Return a request; None: there was none for long, or the parent is gone."""
+    if not select.select([0], [], [], IDLE_SECONDS)[0]:
+        return None
+    header = _read(8)
+    return _read(*struct.unpack("<Q", header)) if len(header) == 8 else None
+
+
+def _read(count: int) -> bytes:
+    parts = []
+    while count and (part := os.read(0, min(count, 1 << 20))):
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+class _Performer:
+    """Keeps an engine from one request to the next, if the parent knows the same of it."""
+
+    def __init__(self, teller: _Teller) -> None:
+        self._teller = teller
+        self._same: object = None
+        self._engine: Engine | None = None
+        self._told = Told({}, teller.tell)
+
+    def perform(
+        self,
+        same: Sequence[Any],
+        request: Sequence[Any],
+        known: dict[str, str],
+        state: tuple[dict[str, str], float],
+    ) -> tuple[dict[str, str], float]:
+        """Do what the parent is about to do; return the tuner's state."""
+        if self._engine is None or same != self._same or not self._told.knows(known):
+            if self._engine is not None:
+                self._engine.close()
+            self._told = Told(known, self._teller.tell)
+            self._engine, self._same = self._opened(*same), same
+        engine, (call, *arguments) = self._engine, request
+        engine.tuner.go_on(*state)
+        try:
+            if call == "verdicts":
+                engine.verdicts(*arguments)
+            else:
+                engine.executor(*arguments).close()
+        except DelegateError as error:
+            _log.debug("in a child process: %s", error)  # the parent meets it itself
+        return engine.tuner.state()
+
+    def _opened(
+        self,
+        index: int,
+        identity: str,
+        tune: str,
+        exclude_isa: Sequence[str],
+        *more: Any,
+    ) -> Engine:
+        if matching(index)[0].identity != identity:
+            raise DeviceError(f"device {index} is not {identity} any more")
+        profiling, profile, alternative = more
+        return Engine(
+            index, tune, exclude_isa, profiling, profile, False, alternative,
+            lambda _: self._told,
+        )  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())

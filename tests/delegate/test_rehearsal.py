@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Engines that begin in a child: what they repeat, what a death costs, what is remembered."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from delegate import DeviceError, DeviceInfo, Graph, Model, Options, cache, rehearsal, write_model
+from delegate.engine import Engine
+from delegate.errors import KilledChild
+from delegate.graph.partition import partition_of
+from delegate.probe import examine
+from delegate.rehearsal import RehearsedEngine, _Heard, open_engine
+from delegate.runtime.kernels import Kernels
+from delegate.runtime.trials import FAILED, Records
+from delegate.target import Rules
+from tests.support.nets import conv_pool, net
+
+CHAIN = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2)])
+
+
+@pytest.fixture(autouse=True)
+def _a_cache_of_its_own(
+    device: DeviceInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Begin with the proofs of the device and nothing else; end with no child."""
+    proofs = [path for path in cache.cache_folder().glob("devices/*") if examine(device)]
+    monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, str(tmp_path / "cache"))
+    folder = cache.make_folder("devices")
+    for path in proofs:
+        (folder / path.name).write_bytes(path.read_bytes())
+    yield
+    rehearsal._close_helper()
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the calls that children are asked for."""
+    asked: list[str] = []
+    heard = rehearsal._heard_of_child
+
+    def noted(request: tuple[object, tuple[str, ...]]) -> _Heard:
+        asked.append(request[1][0])
+        return heard(request)
+
+    monkeypatch.setattr(rehearsal, "_heard_of_child", noted)
+    return asked
+
+
+def run_of(engine: Engine, graph: Graph = CHAIN, batch: int = 1) -> list[int]:
+    """Return the values that the graph gives of 130, each once."""
+    target = engine.target(Rules())
+    assert all(verdict.is_taken for verdict in engine.verdicts(graph, target))
+    executor = engine.executor(partition_of(graph, range(len(graph.nodes))), target, batch)
+    out = np.zeros(batch * 18, np.uint8)
+    executor.run([np.full(batch * 18, 130, np.uint8)], [out])
+    executor.close()
+    return sorted(set(out.tolist()))
+
+
+def test_a_child_does_it_first_and_later_starts_need_none(
+    device: DeviceInfo, requests: list[str]
+) -> None:
+    assert run_of(RehearsedEngine(device.index, tune="full")) == [134]
+    assert set(requests) == {"verdicts", "executor"}
+    del requests[:]
+    assert run_of(RehearsedEngine(device.index, tune="full")) == [134]
+    assert requests == []
+    # Other sizes are something new.
+    assert run_of(RehearsedEngine(device.index, tune="full"), batch=2) == [134]
+    assert requests
+
+
+def test_this_process_builds_nothing_that_no_child_built(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(request: object) -> _Heard:
+        raise InterruptedError
+
+    monkeypatch.setattr(rehearsal, "_heard_of_child", dies)
+    compiled: list[str] = []
+    monkeypatch.setattr(Kernels, "_compile", lambda self, program, file: compiled.append(file))
+    engine = RehearsedEngine(device.index, own_context=True)
+    with pytest.raises(InterruptedError):
+        engine.verdicts(CHAIN, engine.target(Rules()))
+    partition = partition_of(CHAIN, range(2))
+    with pytest.raises(InterruptedError):
+        engine.executor(partition, engine.target(Rules()))
+    assert compiled == []
+
+
+def test_without_a_cache_folder_it_works_as_well(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, requests: list[str]
+) -> None:
+    proof = examine(device)
+    monkeypatch.setattr("delegate.engine.examine", lambda info, profile: proof)
+    monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, "/proc/none")
+    for _ in range(2):
+        assert run_of(RehearsedEngine(device.index)) == [134]
+    assert requests.count("executor") == 2
+
+
+def test_a_binary_that_is_gone_is_made_again(device: DeviceInfo, requests: list[str]) -> None:
+    run_of(RehearsedEngine(device.index, tune="off"))
+    del requests[:]
+    for path in cache.cache_folder().glob("programs/*"):
+        path.unlink()
+    assert run_of(RehearsedEngine(device.index, tune="off", own_context=True)) == [134]
+    kept = Records(RehearsedEngine(device.index).device.identity).known.values()
+    assert ("executor" in requests) == ("binary" in kept)
+
+
+def test_a_child_that_was_not_asked_for_long_ends_itself(
+    device: DeviceInfo, requests: list[str]
+) -> None:
+    run_of(RehearsedEngine(device.index, tune="off"))
+    assert rehearsal._helper is not None
+    assert rehearsal._helper._child.wait(120) == 0
+    assert run_of(RehearsedEngine(device.index, tune="off"), batch=2) == [134]
+
+
+def scripted(monkeypatch: pytest.MonkeyPatch, *heard: Callable[[], _Heard]) -> list[object]:
+    """Let children answer so, in turn; return what they are asked."""
+    asked: list[object] = []
+    answers = iter(heard)
+
+    def answer(request: object) -> _Heard:
+        asked.append(request)
+        return next(answers)()
+
+    monkeypatch.setattr(rehearsal, "_heard_of_child", answer)
+    return asked
+
+
+DIED = "died with SIGABRT: LLVM ERROR: Cannot select"
+
+
+def test_a_death_is_marked_and_another_child_goes_on(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = RehearsedEngine(device.index)
+    heard = [
+        _Heard(trying=["executor e", "run a1 add 1 1"], end=DIED, found={"program a1": "source"}),
+        _Heard(trying=["executor e"], end="gave no answer within 60 s", is_late=True),
+        _Heard(end="ended with code 0", is_idle=True),
+        _Heard(end=DIED),  # between two trials
+        _Heard(state=({"s": "plain"}, 0.5), found={"program b2": "source"}),
+    ]
+    asked = scripted(monkeypatch, *[lambda each=each: each for each in heard])  # type: ignore[misc]
+    with caplog.at_level(logging.WARNING, "delegate"):
+        engine._rehearse(("executor",))
+    assert len(asked) == 5
+    assert caplog.messages == [
+        f"a child process {DIED}, as it tried to run kernel add: that is left out",
+        "a child process gave no answer within 60 s, as it tried to allocate and run a group of "
+        "nodes: that is left out",
+    ]
+    known = Records(engine.device.identity).known
+    assert known["program a1"] == f"{FAILED}a child process that tried it {DIED}"
+    assert known["executor e"].startswith(FAILED)
+    assert known["program b2"] == "source"
+    assert engine.tuner.state()[1] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("program add-1f", "to build add-1f"),
+        ("binary add-1f", "to get the binary of add-1f"),
+        ("kernel add-1f add_quant8 8 1", "to make kernel add_quant8"),
+        ("run add-1f add_quant8 8 1", "to run kernel add_quant8"),
+        ("recorded 1f", "to record launches in a command buffer"),
+        ("executor 1f", "to allocate and run a group of nodes"),
+    ],
+)
+def test_a_trial_is_told_in_words(name: str, words: str) -> None:
+    assert rehearsal._words(name) == words
+
+
+@pytest.mark.parametrize(
+    ("heard", "count"),
+    [
+        (lambda: _Heard(end=DIED), 3),
+        (lambda: _Heard(trying=["program a1"], end="hung", is_late=True), 3),
+        (lambda: _Heard(trying=["program a1"], end=DIED), 10),
+    ],
+)
+def test_a_device_that_kills_each_child_is_given_up(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, heard: Callable[[], _Heard], count: int
+) -> None:
+    engine = RehearsedEngine(device.index)
+    asked = scripted(monkeypatch, *[heard] * 20)
+    with pytest.raises(DeviceError, match=r"^a child process that tried the device "):
+        engine.verdicts(CHAIN, engine.target(Rules()))
+    assert len(asked) == count
+
+
+def test_a_child_that_tries_nothing_is_no_endless_loop(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = RehearsedEngine(device.index)
+    scripted(monkeypatch, *[lambda: _Heard(state=({}, 0.0))] * 5)
+    with pytest.raises(DeviceError, match=r"^no child process tries program "):
+        engine.verdicts(CHAIN, engine.target(Rules()))
+
+
+def test_what_killed_a_child_costs_an_alternative_then_a_node(
+    device: DeviceInfo, caplog: pytest.LogCaptureFixture
+) -> None:
+    graph = conv_pool()
+    engine = RehearsedEngine(device.index, tune="off")
+    target = engine.target(Rules())
+    partition = partition_of(graph, range(len(graph.nodes)))
+    first = engine.executor(partition, target)
+    step = first.program.steps[0]
+    names = [step.alternative.name]
+    engine._records.add(
+        {
+            f"program {engine._kernels.trial_name('run', launch).split()[1]}": f"{FAILED}it died"
+            for launch in step.alternative.launches
+        }
+    )
+    with caplog.at_level(logging.WARNING, "delegate"):
+        verdicts = engine.verdicts(graph, target)
+    assert [each.is_taken for each in verdicts][1:] == [True] * (len(verdicts) - 1)
+    if len(step.names) > 1:
+        assert verdicts[0].is_taken
+        second = engine.executor(partition, target).program.steps[0].alternative.name
+        assert second not in names
+    else:
+        assert verdicts[0].reason is not None
+        assert "it died" in verdicts[0].reason
+
+
+def test_an_executor_that_killed_a_child_is_not_made(device: DeviceInfo) -> None:
+    engine = RehearsedEngine(device.index, tune="off")
+    target, partition = engine.target(Rules()), partition_of(CHAIN, range(2))
+    trial = engine.executor(partition, target).trial
+    engine._records.add({trial: f"{FAILED}it died"})
+    with pytest.raises(KilledChild, match="it died"):
+        engine.executor(partition, target)
+
+
+def test_a_model_and_its_batches(
+    device: DeviceInfo, requests: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = write_model(CHAIN)
+    monkeypatch.setattr(rehearsal, "is_on", True)
+    with Model(model, device.index, batch=3) as opened:
+        pictures = np.full(opened.input_details[0].shape, 130, np.uint8)
+        (out,) = opened.run(pictures)
+        runs = [opened.run_async(pictures) for _ in range(2)]  # of two slots
+        for (later,) in (run.result() for run in runs):
+            assert np.array_equal(later, out)
+    assert set(np.unique(out)) == {134}
+    assert set(requests) == {"verdicts", "executor"}
+    del requests[:]
+    Model(model, device.index, in_child_first=False, batch=2).close()
+    assert requests == []
+
+
+def test_who_asks_for_it_gets_it(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Options().in_child_first
+    for is_on, wanted, kind in (
+        (True, True, RehearsedEngine),
+        (True, False, Engine),
+        (False, True, Engine),
+    ):
+        monkeypatch.setattr(rehearsal, "is_on", is_on)
+        assert type(open_engine(wanted, device.index)) is kind
