@@ -51,6 +51,7 @@ LAYERS = {
     "claim": "engine errors graph launch options runtime target tflite",
     "opencl_delegate": "claim engine errors graph launch options profiles rehearsal runtime target "
     "tflite",
+    "external": "opencl_delegate options tflite",
     "slots": "errors graph runtime",
     "model": "errors graph profiles rehearsal runtime slots target tflite",
     "__init__": "cache errors graph kernel_uses launch model opencl_delegate options probe "

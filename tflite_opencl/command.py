@@ -7,13 +7,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from tflite_opencl import info, kernels, obstacle
+from tflite_opencl import info, kernels, library, obstacle
 from tflite_opencl.common.environment import prepare_environment
 from tflite_opencl.common.text import printable
 from tflite_opencl.errors import CommandError
 
 SUCCESS, ERROR, USAGE = 0, 1, 2
-SUBCOMMANDS = {"info": info, "kernels": kernels, "obstacle": obstacle}
+SUBCOMMANDS = {"info": info, "kernels": kernels, "library": library, "obstacle": obstacle}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

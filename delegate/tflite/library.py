@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import ctypes as C
 import functools
+import logging
+import os
+import re
 import sys
 from collections.abc import Callable
 from importlib import metadata
@@ -14,6 +17,10 @@ from typing import cast
 from delegate.target import Rules
 from delegate.tflite import abi
 
+_log = logging.getLogger("delegate")
+# The last TFLite that computes as tflite-runtime does. Seen of 2.2, 2.9 and 2.14, whose reference
+# kernels were run; of those between 2.14 and ai-edge-litert none was at hand.
+_LAST_OLDER = (2, 14)
 _PACKAGES = {"ai_edge_litert": "ai-edge-litert", "tflite_runtime": "tflite-runtime"}
 
 
@@ -34,7 +41,38 @@ def rules_of_caller(context: int) -> Rules:
     context's functions, not by what is imported.
     """
     function = C.cast(abi.Context.from_address(context).GetExecutionPlan, C.c_void_p).value
-    return rules(_package_of(function or 0))
+    return _rules_of_library(_library_at(function or 0))
+
+
+def _rules_of_library(file: str) -> Rules:
+    for package in _PACKAGES:
+        if package in Path(file).parts:
+            return rules(package)
+    version = _version_of(file)
+    if version is not None:
+        return _rules("TFLite", version, _numbers(version) <= _LAST_OLDER)
+    package = next((package for package in _PACKAGES if package in sys.modules), "")
+    if not package:
+        _log.warning(
+            "which TFLite calls is not known (%s tells no version): it is taken for a new one", file
+        )
+    return rules(package)
+
+
+def _version_of(file: str) -> str | None:
+    """Return what TFLite's own function tells, of this library or else of the program."""
+    for name, mode in ((file, os.RTLD_NOW | os.RTLD_NOLOAD), (None, os.RTLD_NOW)):
+        try:
+            function = C.CDLL(name, mode).TfLiteVersion
+        except (AttributeError, OSError):
+            continue
+        function.restype, function.argtypes = C.c_char_p, ()
+        return str((function() or b"").decode(errors="replace")) or None
+    return None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 
 def installed_rules() -> Rules:
@@ -65,20 +103,25 @@ def rules(package: str) -> Rules:
         version = metadata.version(name)
     except metadata.PackageNotFoundError:
         version = ""
+    return _rules(name, version, package == "tflite_runtime")
+
+
+def _rules(runtime: str, version: str, is_older: bool) -> Rules:
+    """Return tflite-runtime's rules if `is_older`, else ai-edge-litert's."""
     return Rules(
-        runtime=name,
+        runtime=runtime,
         version=version,
-        fully_connected_double_rounding=package == "tflite_runtime",
-        older_comparisons=package == "tflite_runtime",
-        int16_sums_of_int32=package == "tflite_runtime",
-        batch_matmul_mixes_rows=package == "tflite_runtime",
-        reverses_first_axis=package == "tflite_runtime",
-        saturating_cast=package != "tflite_runtime",
-        newer_types=package != "tflite_runtime",
-        leaky_relu_by_size=package != "tflite_runtime",
-        arg_max_nan_gives_way=package != "tflite_runtime",
-        saturating_sums=package != "tflite_runtime",
-        resizes_newer_types=package != "tflite_runtime",
+        fully_connected_double_rounding=is_older,
+        older_comparisons=is_older,
+        int16_sums_of_int32=is_older,
+        batch_matmul_mixes_rows=is_older,
+        reverses_first_axis=is_older,
+        saturating_cast=not is_older,
+        newer_types=not is_older,
+        leaky_relu_by_size=not is_older,
+        arg_max_nan_gives_way=not is_older,
+        saturating_sums=not is_older,
+        resizes_newer_types=not is_older,
         float_function=float_function,
     )
 
@@ -97,15 +140,11 @@ def float_function(name: str) -> Callable[[float], float] | None:
     return None
 
 
-def _package_of(address: int) -> str:
+def _library_at(address: int) -> str:
+    """Return the file of the library or program that has a function; "" if it cannot be told."""
     symbol = _Symbol()
     try:
         found = C.CDLL(None).dladdr(C.c_void_p(address), C.byref(symbol))
     except (AttributeError, OSError):
         found = 0
-    if found and symbol.file:
-        parts = Path(symbol.file.decode(errors="replace")).parts
-        for package in _PACKAGES:
-            if package in parts:
-                return package
-    return next((package for package in _PACKAGES if package in sys.modules), "")
+    return str(symbol.file.decode(errors="replace")) if found and symbol.file else ""

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -44,16 +46,40 @@ def test_the_caller_is_the_runtime_that_made_the_interpreter(
     assert (found.runtime, found.version) == (RUNTIME.name, RUNTIME.version)
 
 
-def test_an_address_outside_every_runtime_falls_back_to_what_is_imported(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("file", ["/lib/libc.so.6", ""])
+def test_a_library_that_tells_nothing_falls_back_to_what_is_imported(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, file: str
 ) -> None:
-    libc = ctypes.CDLL(None)
-    address = ctypes.cast(libc.strlen, ctypes.c_void_p).value or 0
     for package in ("ai_edge_litert", "tflite_runtime"):
         monkeypatch.delitem(sys.modules, package, raising=False)
-    assert library._package_of(address) == library._package_of(0) == ""
+    assert library._rules_of_library(file) == library.rules("")
+    assert "tells no version): it is taken for a new one" in caplog.text
     monkeypatch.setitem(sys.modules, "tflite_runtime", sys)
-    assert library._package_of(address) == "tflite_runtime"
+    assert library._rules_of_library(file).runtime == "tflite-runtime"
+
+
+@pytest.mark.parametrize(
+    ("version", "rounds_twice"),
+    [("2.2.0", True), ("2.14.1", True), ("2.17.0", False), ("3.0", False), ("1.15.0-rc1", True)],
+)
+def test_a_tflite_that_is_no_python_package_is_asked_for_its_version(
+    tmp_path: Path, version: str, rounds_twice: bool
+) -> None:
+    source = tmp_path / "tflite.c"
+    source.write_text(f'const char* TfLiteVersion(void) {{ return "{version}"; }} int x;\n')
+    file = tmp_path / "libtensorflow-lite.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", file, source], check=True)
+    loaded = ctypes.CDLL(str(file))
+    address = ctypes.cast(loaded.TfLiteVersion, ctypes.c_void_p).value or 0
+    assert library._library_at(address) == str(file)
+    rules = library._rules_of_library(str(file))
+    assert (rules.runtime, rules.version) == ("TFLite", version)
+    assert rules.fully_connected_double_rounding is rounds_twice
+    assert rules.saturating_cast is not rounds_twice
+
+
+def test_an_address_in_no_library_has_none() -> None:
+    assert library._library_at(0) == ""
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tflite-opencl library`: the delegate as a shared library for programs of any language."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from importlib.resources import as_file, files
+from pathlib import Path
+
+from tflite_opencl.errors import CommandError
+
+HELP = "make libtflite_opencl_delegate.so, which C, C++ and Node.js programs load as a delegate"
+NAME = "libtflite_opencl_delegate.so"
+_COMPILERS = ("cc", "gcc", "clang")
+_FLAGS = ("-std=gnu11", "-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-z,nodelete")
+_LIBRARIES = ("-ldl", "-lpthread")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this subcommand."""
+    parser.add_argument(
+        "file", nargs="?", default=NAME, metavar="FILE", help=f"where to write it; else ./{NAME}"
+    )
+
+
+def run(options: argparse.Namespace) -> str:
+    """Compile the library for this Python and return how to use it.
+
+    Raises:
+        CommandError: there is no C compiler or no shared libpython, or the compiler fails.
+    """
+    path = Path(options.file)
+    if path.is_dir():
+        path /= NAME
+    libpython = _libpython()
+    _require_loadable(libpython)
+    _compile(path, libpython)
+    return (
+        f"{path} is made for {sys.executable}\n"
+        f"benchmark_model --graph=model.tflite --external_delegate_path={path.resolve()}"
+    )
+
+
+def _compile(path: Path, libpython: str) -> None:
+    wanted = os.environ.get("CC")
+    compiler = next(filter(None, map(shutil.which, [wanted] if wanted else _COMPILERS)), None)
+    if compiler is None:
+        raise CommandError("there is no C compiler: install gcc and libc6-dev, or set CC")
+    with as_file(files("delegate") / "plugin.c") as source:
+        command = [
+            *(compiler, *_FLAGS),
+            f"-DPYTHON={_c_text(sys.executable)}",
+            f"-DLIBPYTHON={_c_text(libpython)}",
+            *("-o", str(path), str(source), *_LIBRARIES),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        first = next((line for line in lines if "error" in line), lines[0])
+        raise CommandError(f"{compiler} fails: {first}")
+
+
+def _libpython() -> str:
+    """Return the shared library of this Python: its path, or its name for the loader."""
+    name = sysconfig.get_config_var("INSTSONAME") or ""
+    if ".so" not in name:
+        raise CommandError(
+            f"{sys.executable} has no shared library libpython: take the python3 of a "
+            "distribution, or one built with --enable-shared"
+        )
+    path = Path(sysconfig.get_config_var("LIBDIR") or "", name)
+    return str(path) if path.exists() else str(name)
+
+
+def _require_loadable(libpython: str) -> None:
+    # In a child, whose Python may be in the program itself, as Debian's is.
+    check = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
+    done = subprocess.run([sys.executable, "-c", check, libpython], capture_output=True)
+    if done.returncode != 0:
+        version = ".".join(map(str, sys.version_info[:2]))
+        raise CommandError(f"{libpython} cannot be loaded: install libpython{version}")
+
+
+def _c_text(text: str) -> str:
+    """Return a string literal of C, which a compiler reads alike in any encoding."""
+    parts = (
+        char
+        if char.isascii() and (char.isalnum() or char in "/._-+ ")
+        else "".join(f"\\{byte:03o}" for byte in char.encode("utf-8", "surrogateescape"))
+        for char in text
+    )
+    return f'"{"".join(parts)}"'
