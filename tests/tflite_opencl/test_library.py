@@ -248,6 +248,7 @@ def test_every_option_is_known_by_its_name() -> None:
         "device_profile": "galcore-gc7000",
         "own_context": "0",
         "alternative": "plain",
+        "in_child_first": "False",
     }
     assert set(texts) == set(Options.__dataclass_fields__)
     assert options_of(texts) == Options(
@@ -259,4 +260,5 @@ def test_every_option_is_known_by_its_name() -> None:
         tune="full",
         device_profile="galcore-gc7000",
         alternative="plain",
+        in_child_first=False,
     )
