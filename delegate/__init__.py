@@ -38,6 +38,7 @@ from delegate.runtime.survey import (
     PlatformInfo,
     device_limits,
     device_rates,
+    device_registers,
     list_platforms,
     profile_of,
 )
@@ -84,6 +85,7 @@ __all__ = [
     "device_profile_names",
     "device_profile_text",
     "device_rates",
+    "device_registers",
     "examine",
     "kernel_uses",
     "list_devices",

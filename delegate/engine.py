@@ -23,6 +23,7 @@ from delegate.runtime.device import Device
 from delegate.runtime.device_list import matching
 from delegate.runtime.executor import ONE_BY_ONE, Executor
 from delegate.runtime.kernels import Kernels, defines_of, source_of
+from delegate.runtime.registers import registers
 from delegate.runtime.transfers import COPIED, TRANSFERS
 from delegate.runtime.trials import DONE, Free, name_of
 from delegate.target import Rules, Target
@@ -73,6 +74,7 @@ class Engine:
         self._kernels = Kernels(
             self.device, None if trials is None else trials(self.device.identity)
         )
+        self._registers = registers(self.device, self._kernels)
         self._bench = DeviceBench(self.device, self._kernels)
         self.tuner = Tuner(
             tune,
@@ -100,6 +102,7 @@ class Engine:
             device_type=self.device.type,
             vector_width=min(self.device.vector_width, most_lanes(self.device.proven)),
             compute_units=self.device.compute_units,
+            registers=self._registers,
             isa=self.proven,
             rules=rules,
         )

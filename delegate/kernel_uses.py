@@ -56,6 +56,7 @@ def kernel_uses(
         device_type=info.type,
         vector_width=min(limits.int_vector_width, most_lanes(proven)),
         compute_units=limits.compute_units,
+        registers=limits.registers,
         isa=proven,
         rules=installed_rules(),
     )

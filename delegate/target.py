@@ -52,9 +52,15 @@ class Target:
     device_type: str = "gpu"  # "gpu", "accelerator", "cpu" or "custom"
     vector_width: int = 1  # native lanes of a 32-bit integer vector; 1 = one lane a work-item
     compute_units: int = 1
+    # 32-bit values that a work-item surely keeps in registers; 0: not known.
+    registers: int = 0
     # Instructions beyond OpenCL C 1.2 that a numeric self-test proved: "vnni", "avx2", "dp4a", ...
     isa: frozenset[str] = frozenset()
     rules: Rules = field(default_factory=Rules)
+
+    def keeps(self, values: int) -> bool:
+        """Whether a work-item's registers keep so many values, or nobody knows."""
+        return not self.registers or values <= self.registers
 
     @property
     def group_items(self) -> int:

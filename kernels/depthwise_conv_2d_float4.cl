@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Macros: those of words.clh and requantize4.clh; TAPS_H and TAPS_W, the window's size, and STEP,
-// by how many pixels it moves along a row.
+// Macros: those of words.clh and requantize4.clh; for runs TAPS_H and TAPS_W, the window's size,
+// and STEP, by how many pixels it moves along a row; for tiles TILE_W, 1 or 2 pixels a work-item.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
 #include "words.clh"
 #include "requantize4.clh"
 
+#if USES_DEPTHWISE_CONV_2D_FLOAT4_QUANT8
 #define KEPT (TAPS_W > STEP ? TAPS_W - STEP : 0)
 
 // The sums of depthwise_conv_2d_quant8 for a depth multiplier of 1, four channels of RUN
@@ -95,3 +96,68 @@ TILE(depthwise_conv_2d_float4_quant8) {
 }
 
 KERNEL(depthwise_conv_2d_float4_quant8)
+#endif
+
+#if USES_DEPTHWISE_CONV_2D_TILED_FLOAT4_QUANT8
+#include "windows.clh"
+
+// The same sums for TILE_W pixels one after the other and four channels, tap after tap: few values
+// live at a time, so a work-item needs few registers. Of both kernels one is built.
+// tile: TILE_ITEMS blocks of pixels x channels, channels first; tiles: ceil(ITEMS / TILE_ITEMS)
+TILE(depthwise_conv_2d_tiled_float4_quant8) {
+  int items = ITEMS;
+  int channel_blocks = CHANNEL_BLOCKS;
+  int kernel_h = KERNEL_H;
+  int kernel_w = KERNEL_W;
+  int in_c = IN_C;
+  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
+    int item = tile * TILE_ITEMS + i;
+    if (item >= items) break;
+    int rest = item / channel_blocks;
+    int block = item - rest * channel_blocks;
+    int c = min(block * 4, in_c - 4);
+    int pixel = min(rest * TILE_W, PIXELS - TILE_W);
+    int in_x[TILE_W];
+    int in_y[TILE_W];
+    int in_row[TILE_W];
+    LOCAL(begin_windows)(params, pixel, in_x, in_y, in_row);
+    float4 weight_zero = WEIGHT_ZERO;
+    float4 sum = 0.0f;
+#if TILE_W == 2
+    float4 next = 0.0f;
+#endif
+    global const uint* weight =
+        (global const uint*)(constants + WEIGHTS) + block * (kernel_h * kernel_w);
+    for (int ky = 0; ky < kernel_h; ky++) {
+      for (int kx = 0; kx < kernel_w; kx++) {
+        global const ELEM* source[TILE_W];
+        LOCAL(enter_tap)(arena, constants, params, ky, kx, in_x, in_y, in_row, source);
+        float4 factor = FLOATS_OF(*weight) - weight_zero;
+        weight++;
+        sum = mad(FLOATS_OF(WORD_AT(source[0] + c)), factor, sum);
+#if TILE_W == 2
+        next = mad(FLOATS_OF(WORD_AT(source[1] + c)), factor, next);
+#endif
+      }
+    }
+    global const int* channel = (global const int*)(constants + CHANNELS) + c;
+    int4 bias = vload4(0, channel);
+    int4 multiplier = vload4(0, channel + in_c);
+    int4 shift = vload4(0, channel + 2 * in_c);
+    int4 low = OUTPUT_MIN;
+    int4 high = OUTPUT_MAX;
+    int4 output_zero = OUTPUT_ZERO;
+    global uchar* output = arena + OUTPUT + pixel * in_c + c;
+    for (int p = 0; p < TILE_W; p++) {
+      int4 result = REQUANTIZE4(convert_int4(sum) + bias, multiplier, shift) + output_zero;
+      STORE_BYTES(clamp(result, low, high), output);
+      output += in_c;
+#if TILE_W == 2
+      sum = next;
+#endif
+    }
+  }
+}
+
+KERNEL(depthwise_conv_2d_tiled_float4_quant8)
+#endif

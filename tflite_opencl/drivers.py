@@ -23,6 +23,7 @@ from delegate import (
     ask_platforms,
     device_limits,
     device_rates,
+    device_registers,
     examine,
     list_devices,
     list_icds,
@@ -80,6 +81,10 @@ def ask_device(info: DeviceInfo, with_rates: bool = True) -> SurveyedDevice:
     if answer is None:
         return SurveyedDevice(info, None, (), None, failure)
     limits, rates = answer["limits"], answer["rates"]
+    if limits is not None:
+        # Compilers are asked last: they may end the process.
+        registers, _ = _ask("registers", str(info.index))
+        limits["registers"] = registers if isinstance(registers, int) else 0
     return SurveyedDevice(
         info,
         None if limits is None else DeviceLimits(**_tuples(limits)),
@@ -117,6 +122,8 @@ def _found(question: str, *arguments: str) -> Any:
     if question == "devices":
         return [asdict(info) for info in devices]
     info = next(each for each in devices if each.index == int(arguments[0]))
+    if question == "registers":
+        return device_registers(info)
     answer: dict[str, Any] = {"limits": None, "isa": [], "rates": None, "failure": None}
     try:
         answer["limits"] = asdict(device_limits(info))

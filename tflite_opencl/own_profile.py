@@ -31,6 +31,7 @@ def write_profile(path: str, devices: Sequence[SurveyedDevice]) -> str:
         field.name for field in fields(DeviceLimits)
     }
     sources = dict.fromkeys(asked, said)
+    sources["registers"] = "kept by a small kernel, by clGetKernelWorkGroupInfo"
     sources["isa"] = (
         "proven by self-tests"
         if chosen.failure is None

@@ -35,6 +35,7 @@ class DeviceProfile:
     device_type: str  # "gpu", "accelerator", "cpu" or "custom"
     int_vector_width: int  # native lanes of a 32-bit integer vector
     max_work_group_size: int  # work-items
+    registers: int  # 32-bit values that a work-item surely keeps in them; 0: not known
     local_mem_bytes: int  # a work-group
     max_alloc_bytes: int  # one buffer
     max_argument_bytes: int  # all arguments of a kernel together
@@ -123,8 +124,9 @@ def _checked(name: str, values: Mapping[str, Any]) -> DeviceProfile:
         value = values[key]
         if type(value) is not _KINDS[kind]:
             raise ProfileError(f"device profile {name}: {key} = {value!r} is no {kind}")
-        if kind == "int" and values[key] < 1:
-            raise ProfileError(f"device profile {name}: {key} = {value} is less than 1")
+        least = 0 if key == "registers" else 1
+        if kind == "int" and values[key] < least:
+            raise ProfileError(f"device profile {name}: {key} = {value} is less than {least}")
     if values["device_type"] not in _TYPES:
         raise ProfileError(
             f"device profile {name}: device_type = {values['device_type']!r} is none of "

@@ -24,6 +24,7 @@ from delegate.runtime.device import Device
 from delegate.runtime.device_list import DeviceInfo
 from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
+from delegate.runtime.registers import registers
 
 _LEAST_SECONDS = 0.2  # a measurement; slow devices do fewer rounds in it
 _COPY_BYTES = 16 << 20
@@ -58,6 +59,7 @@ class DeviceLimits:
     global_mem_bytes: int
     max_alloc_bytes: int
     max_argument_bytes: int
+    registers: int  # values that a work-item surely keeps; 0: not known, or not asked yet
     sub_buffer_align_bytes: int
     int_vector_width: int
     float_vector_width: int
@@ -138,6 +140,7 @@ def device_limits(info: DeviceInfo) -> DeviceLimits:
             global_mem_bytes=device.global_mem_size,
             max_alloc_bytes=device.max_mem_alloc_size,
             max_argument_bytes=device.max_parameter_size,
+            registers=0,
             sub_buffer_align_bytes=device.mem_base_addr_align // 8,
             int_vector_width=device.native_vector_width_int,
             float_vector_width=device.native_vector_width_float,
@@ -147,6 +150,16 @@ def device_limits(info: DeviceInfo) -> DeviceLimits:
             has_images=bool(device.image_support),
             extensions=extensions,
         )
+
+
+def device_registers(info: DeviceInfo) -> int:
+    """Return the values that a work-item surely keeps in registers; 0: not known.
+
+    Builds some small kernels. Raises:
+        DeviceError: it is gone, or a call fails.
+    """
+    device = Device(info)
+    return registers(device, Kernels(device))
 
 
 def profile_of(
@@ -159,6 +172,7 @@ def profile_of(
         device_type=info.type,
         int_vector_width=max(limits.int_vector_width, 1),  # 0: it has no such vectors
         max_work_group_size=limits.max_work_group_size,
+        registers=limits.registers,
         local_mem_bytes=limits.local_mem_bytes,
         max_alloc_bytes=limits.max_alloc_bytes,
         max_argument_bytes=limits.max_argument_bytes,

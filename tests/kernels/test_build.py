@@ -19,6 +19,7 @@ from delegate.launch import Alternative, Launch
 from delegate.runtime import kernels as runtime_kernels
 from delegate.runtime.device import Device
 from delegate.runtime.kernels import OPTIONS, Kernels, defines_of, folder, source_of
+from delegate.runtime.registers import registers_launch
 from delegate.runtime.survey import rate_launch
 from delegate.self_tests import device_launch, program_of
 from delegate.target import Rules, Target
@@ -28,6 +29,7 @@ from tests.support.cases import (
     LANES_2,
     NEAREST,
     NVIDIA,
+    REGISTERS,
     STAGED,
     WAYS,
     X86,
@@ -58,7 +60,7 @@ REMARK = re.compile(
 KERNEL = re.compile(r"^KERNEL\((\w+)\)$", re.MULTILINE)
 DEFINED = re.compile(r"^[ \t]*#define[ \t]+(\w+)", re.MULTILINE)
 A_SOURCE = 24  # programs that are built as one
-WAYS_BUILT = (*WAYS, LANES_2, *X86, *NVIDIA, FLOAT4, NEAREST, STAGED, *DOTS)
+WAYS_BUILT = (*WAYS, LANES_2, *X86, *NVIDIA, FLOAT4, *REGISTERS, NEAREST, STAGED, *DOTS)
 
 
 class Noting(Target):
@@ -102,6 +104,7 @@ def _launches() -> dict[str, tuple[Launch, Way]]:
             continue
         way = Way(feature.name, {"isa": frozenset({feature.name})})
         found.append((program_of(feature).launches[0], WAYS[0] if feature.macro else way))
+    found.append((registers_launch(1), WAYS[0]))
     found += [(rate_launch(family, 1, 1), WAYS[0]) for family in ("float", "quant8")]
     asked = [
         (way, Noting(**{**way.facts, "rules": rules}))

@@ -22,6 +22,9 @@ from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
 
 _STAGED_INTS = 7168  # of local memory, of which OpenCL's devices have 32 KiB
+# Registers -> pixels and vectors of four channels whose sums they keep, with what else a work-item
+# of conv_2d_float4.cl has. From what compilers of Adreno, Mali and V3D made of them.
+_BLOCKS = ((96, 4, 2), (96, 4, 1), (96, 1, 2), (40, 2, 1), (0, 1, 1))
 # Axes of weights as kernels read them, from (group, item, vector, channel, tap, word, term).
 _BY_TERM, _BY_CHANNEL = (0, 4, 5, 1, 2, 6, 3), (0, 4, 5, 1, 2, 3, 6)
 
@@ -32,16 +35,28 @@ def alternatives(conv: Quant8Convolution, target: Target) -> tuple[Alternative, 
         return ()
     tile_w = 4 if conv.pixels >= 4 else 1
     vectors = 2 if conv.out_c >= 8 else 1
-    size = f"{tile_w}x{4 * vectors}"
     found = [
-        Alternative(f"{dot.name} {size}", (_dot(conv, target, dot, tile_w, vectors),))
+        Alternative(
+            f"{dot.name} {tile_w}x{4 * vectors}", (_dot(conv, target, dot, tile_w, vectors),)
+        )
         for dot in DOTS
         if dot.name in target.isa
     ][:1]
     if target.device_type == "cpu":
         found += _staged(conv, target)
-    found.append(Alternative(f"float4 {size}", (_float4(conv, target, tile_w, vectors),)))
+    tile_w, vectors = _block_kept(conv, target)
+    name = f"float4 {tile_w}x{4 * vectors}"
+    found.append(Alternative(name, (_float4(conv, target, tile_w, vectors),)))
     return tuple(found)
+
+
+def _block_kept(conv: Quant8Convolution, target: Target) -> tuple[int, int]:
+    """Return the largest block, pixels and vectors of channels, whose sums registers keep."""
+    return next(
+        (tile_w, vectors)
+        for values, tile_w, vectors in _BLOCKS
+        if target.keeps(values) and tile_w <= conv.pixels and 4 * vectors <= conv.out_c
+    )
 
 
 def _staged(conv: Quant8Convolution, target: Target) -> list[Alternative]:

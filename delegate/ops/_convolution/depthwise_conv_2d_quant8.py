@@ -14,12 +14,15 @@ from delegate.target import Target
 
 TILE_W = 4  # neighbouring output pixels a work-item, which share the weights they load
 
+# Registers with which the vector kernel keeps its tile: some compilers do not unroll its loops.
+_VALUES = 112
+
 
 def alternatives(conv: Quant8Convolution, target: Target) -> tuple[Alternative, ...]:
     """Return the portable launches: over vectors of channels where they fit, then plain."""
     plain = Alternative("plain", (_plain(conv),))
     lanes = lanes_of(conv.out_c, target)
-    if lanes == 0 or conv.group_out_c > 1:
+    if lanes == 0 or conv.group_out_c > 1 or not target.keeps(_VALUES):
         return (plain,)
     tile_w = TILE_W if conv.area.out_w >= TILE_W else 1
     vector = _vector(conv, lanes, tile_w, target)

@@ -14,53 +14,88 @@ from delegate.ops._convolution.records import Quant8Convolution
 from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
 
-_MOST_TAPS = 25  # a window's weights and pixels are in registers
+_MOST_TAPS = 25  # of runs: a window's weights and pixels are in registers
+_VALUES_A_TAP = 8  # four weights and four pixels
+_VALUES_OF_TWO_PIXELS = 40  # as many registers keep all of two pixels, tap after tap
+_MOST_EXACT_TAPS = 256  # that floats add up exactly: 255 * 255 * 256 < 2^24
 _LEAST_ITEMS = 256  # runs a core: rows are cut until there are as many
 
 
 def alternatives(conv: Quant8Convolution, target: Target) -> tuple[Alternative, ...]:
-    """Return the launch that slides a window along rows, none where it does not fit."""
-    area, channels = conv.area, conv.out_c
-    if (
-        target.group_items == 1
-        or conv.group_out_c > 1
-        or channels < 4
-        or area.dilation_w > 1
-        or conv.taps > _MOST_TAPS
-        or area.stride_w > area.kernel_w
-    ):
+    """Return the launch that slides a window along rows, or goes tap after tap, where one fits."""
+    if target.group_items == 1 or conv.group_out_c > 1 or conv.out_c < 4:
         return ()
-    blocks = ceil_div(channels, 4)
+    area = conv.area
+    fits = area.dilation_w == 1 and conv.taps <= _MOST_TAPS and area.stride_w <= area.kernel_w
+    if fits and target.keeps(_VALUES_A_TAP * conv.taps):
+        return _by_runs(conv, target)
+    # Where nobody knows, kernels that keep more in registers have the other shapes.
+    return _by_taps(conv, target) if target.registers else ()
+
+
+def _by_runs(conv: Quant8Convolution, target: Target) -> tuple[Alternative, ...]:
+    area = conv.area
+    blocks = ceil_div(conv.out_c, 4)
     lines = conv.batch * area.out_h * blocks
     cuts = max(1, min(area.out_w // 4, _LEAST_ITEMS * target.compute_units // lines))
     run = ceil_div(area.out_w, cuts)
     row_blocks = ceil_div(area.out_w, run)
-    items = lines * row_blocks
-    uses_floats = may_use_floats(target)
-    launch = Launch(
-        "depthwise_conv_2d_float4",
+    launch = _launch(
+        conv,
+        target,
         "depthwise_conv_2d_float4_quant8",
+        lines * row_blocks,
+        {"row_blocks": row_blocks, "run": run},
+        {"TAPS_H": area.kernel_h, "TAPS_W": area.kernel_w, "STEP": area.stride_w},
+    )
+    name = f"float4 {area.kernel_h}x{area.kernel_w} step {area.stride_w}"
+    return (Alternative(name, (launch,)),)
+
+
+def _by_taps(conv: Quant8Convolution, target: Target) -> tuple[Alternative, ...]:
+    if conv.taps > _MOST_EXACT_TAPS:
+        return ()
+    tile_w = 2 if target.keeps(_VALUES_OF_TWO_PIXELS) and conv.pixels >= 2 else 1
+    launch = _launch(
+        conv,
+        target,
+        "depthwise_conv_2d_tiled_float4_quant8",
+        ceil_div(conv.pixels, tile_w) * ceil_div(conv.out_c, 4),
+        {"pixels": conv.pixels},
+        {"TILE_W": tile_w},
+    )
+    return (Alternative(f"float4 {tile_w}x4", (launch,)),)
+
+
+def _launch(
+    conv: Quant8Convolution,
+    target: Target,
+    kernel: str,
+    items: int,
+    params: dict[str, int],
+    defines: dict[str, int],
+) -> Launch:
+    uses_floats = may_use_floats(target)
+    return Launch(
+        "depthwise_conv_2d_float4",
+        kernel,
         tiles=ceil_div(items, target.group_items),
         group_items=target.group_items,
         params=conv.params()
         | {
             "weights": _blocked_weights(conv),
             "channels": alike_rows(conv, conv.folded_bias, uses_floats),
-            "zeros": zeros_row(channels, conv.input_zero, conv.source.dtype),
+            "zeros": zeros_row(conv.out_c, conv.input_zero, conv.source.dtype),
             "weight_zero": conv.weight_zero,
             "items": items,
             "tile_items": target.group_items,
-            "channel_blocks": blocks,
-            "row_blocks": row_blocks,
-            "run": run,
-        },
+            "channel_blocks": ceil_div(conv.out_c, 4),
+        }
+        | params,
         reads=conv.reads,
         writes=conv.writes,
-        defines=word_defines(conv, uses_floats)
-        | {"TAPS_H": area.kernel_h, "TAPS_W": area.kernel_w, "STEP": area.stride_w},
+        defines=word_defines(conv, uses_floats) | defines,
     )
-    name = f"float4 {area.kernel_h}x{area.kernel_w} step {area.stride_w}"
-    return (Alternative(name, (launch,)),)
 
 
 def _blocked_weights(conv: Quant8Convolution) -> Constant:

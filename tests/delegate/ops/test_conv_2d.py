@@ -11,13 +11,16 @@ import pytest
 from delegate import DeviceInfo, Node, Tensor, ops
 from delegate.launch import Constant
 from tests.support.cases import (
+    FEW_REGISTERS,
     FUSED,
     LANES_2,
     LANES_4,
     LANES_8,
     LANES_16,
+    MANY_REGISTERS,
     PLAIN,
     SIMT,
+    SOME_REGISTERS,
     WAYS,
     Way,
     assert_exact_way,
@@ -39,6 +42,9 @@ from tests.support.factories import assert_seeded_or_refused, drawn, refused
         (SIMT, 3, ["plain"]),
         (SIMT, 4, ["float4 4x4", "plain"]),
         (SIMT, 61, ["float4 4x8", "plain"]),
+        (MANY_REGISTERS, 61, ["float4 4x8", "plain"]),
+        (SOME_REGISTERS, 61, ["float4 2x4", "plain"]),
+        (FEW_REGISTERS, 61, ["float4 1x4", "plain"]),
         (LANES_2, 1, ["plain"]),
         (LANES_2, 5, ["tiled 2x1", "plain"]),
         (LANES_4, 3, ["plain"]),

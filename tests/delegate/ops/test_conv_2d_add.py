@@ -22,6 +22,7 @@ from tests.support.cases import (
     LANES_16,
     NVIDIA,
     PLAIN,
+    REGISTERS,
     RUN,
     SEEDS,
     SIMT,
@@ -40,7 +41,7 @@ from tests.support.convolution import Convolution, convolutions
 from tests.support.factories import refused
 from tests.support.model import chain_model, graph_of, op, t
 
-WAYS = (PLAIN, LANES_8, LANES_16, *X86, *NVIDIA, FLOAT4, STAGED, *DOTS)
+WAYS = (PLAIN, LANES_8, LANES_16, *X86, *NVIDIA, FLOAT4, *REGISTERS, STAGED, *DOTS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

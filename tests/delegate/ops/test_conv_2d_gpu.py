@@ -19,6 +19,7 @@ from tests.support.cases import (
     FUSED,
     LANES_8,
     NEAREST,
+    REGISTERS,
     SEEDS,
     STAGED,
     Way,
@@ -30,7 +31,7 @@ from tests.support.cases import (
 from tests.support.convolution import Convolution, convolutions
 from tests.support.model import chain_model, const, op, t
 
-WAYS = (FLOAT4, NEAREST, STAGED, DOTS[1], DOTS[0])
+WAYS = (FLOAT4, *REGISTERS, NEAREST, STAGED, DOTS[1], DOTS[0])
 
 # What lower() returns.
 

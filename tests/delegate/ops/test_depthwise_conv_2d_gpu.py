@@ -17,6 +17,7 @@ from tests.support.cases import (
     FUSED,
     LANES_8,
     NEAREST,
+    REGISTERS,
     SEEDS,
     Way,
     assert_exact_or_refused,
@@ -78,6 +79,31 @@ def test_is_offered_first(fields: dict[str, Any], name: str) -> None:
     assert not ops.lower(_case(**fields).node(), LANES_8.target)[0].name.startswith("float4")
 
 
+@pytest.mark.parametrize(
+    ("fields", "names"),
+    [
+        (
+            {},
+            {24: "float4 1x4", 48: "float4 2x4", 96: "float4 3x3 step 1", 256: "float4 3x3 step 1"},
+        ),
+        ({"kernel": (5, 5)}, {48: "float4 2x4", 96: "float4 2x4", 256: "float4 5x5 step 1"}),
+        ({"dilation": (1, 2)}, {24: "float4 1x4", 96: "float4 2x4", 256: "float4 2x4"}),
+        ({"kernel": (2, 13)}, {96: "float4 2x4"}),
+        ({"stride": (1, 4)}, {96: "float4 2x4"}),
+        ({"kernel": (17, 17)}, {96: "plain"}),
+    ],
+    ids=str,
+)
+def test_registers_decide(fields: dict[str, Any], names: dict[int, str]) -> None:
+    for count, name in names.items():
+        target = replace(LONG.target, registers=count)
+        found = [a.name for a in ops.lower(_case(**fields).node(), target)]
+        assert found[0] == name
+        assert found[-1] == "plain"
+        # Where few are known to be kept, the vectors' loops would keep values in memory.
+        assert any(each.startswith("vector") for each in found) == (count == 256)
+
+
 def test_rows_are_cut_until_there_are_enough_runs() -> None:
     small = _launch(_case())  # no run is shorter than 4 pixels but for the division
     assert (small.params["run"], small.params["row_blocks"]) == (5, 3)
@@ -127,6 +153,29 @@ def test_int8(case: Convolution, per_channel: bool, device: DeviceInfo) -> None:
         case = replace(case, zeros=(case.zeros[0] - 128, 0, case.zeros[2] - 128))
     case = replace(case, dtype="int8", per_channel=per_channel)
     assert assert_exact_way(case.model(), device, NEAREST if per_channel else SHORT)
+
+
+@pytest.mark.parametrize("way", REGISTERS, ids=str)
+@pytest.mark.parametrize(
+    "case",
+    [
+        *CASES,
+        *(
+            _case(kernel=k, stride=s, dilation=d, padding=p, batch=2)
+            for k, s, d, p in [
+                ((3, 3), (1, 1), (2, 3), "SAME"),
+                ((3, 3), (2, 1), (1, 2), "VALID"),
+                ((2, 2), (4, 3), (1, 1), "VALID"),
+                ((4, 9), (1, 1), (1, 1), "SAME"),
+            ]
+        ),
+        _case(size=(18, 17, 4), kernel=(16, 16), zeros=(0, 255, 3)),
+    ],
+    ids=str,
+)
+def test_tap_after_tap(case: Convolution, way: Way, device: DeviceInfo) -> None:
+    (name,) = assert_exact_way(case.model(), device, way)
+    assert name.startswith("float4")
 
 
 @given(case=convolutions(is_depthwise=True), way=st.sampled_from(WAYS), seed=SEEDS)

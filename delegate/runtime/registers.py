@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many values a work-item keeps in registers, asked of the compiler: nothing is run."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pyopencl as cl
+
+from delegate import cache as disk_cache
+from delegate.errors import DeviceError, KernelBuildError
+from delegate.graph.ir import Tensor
+from delegate.launch import Launch
+from delegate.runtime.context import is_lost, opencl
+from delegate.runtime.device import Device
+from delegate.runtime.kernels import Kernels, defines_of, source_of
+
+_OPTION = "-cl-nv-maxrregcount="  # of the kernels' own options: what NVIDIA's compiler may use
+_MOST_ITEMS = 1 << 16  # so that the kernel's own limit holds
+_VECTORS = (1, 4, 6, 8, 12, 16, 24)  # of four values, as runtime_registers.cl has macros for
+
+
+def registers(device: Device, kernels: Kernels) -> int:
+    """Return how many 32-bit values a work-item of this device surely keeps in registers.
+
+    The most that a small kernel keeps without private memory. A compiler that makes the groups
+    smaller and never tells of private memory may use it all the same (Mesa's v3d): of such a one,
+    what it keeps in the largest groups. 0: not known.
+
+    Raises:
+        DeviceError: the device is lost.
+    """
+    profile = device.profile
+    own = 0 if device.type == "cpu" else _asked(device, kernels)
+    known = [own] if profile is None else [own, profile.registers]
+    return min((each for each in known if each), default=0)
+
+
+def registers_launch(vectors: int) -> Launch:
+    """Return a launch of runtime_registers.cl."""
+    answer = Tensor(0, "answer", (1,), "float32")
+    return Launch(
+        "runtime_registers",
+        "runtime_registers",
+        tiles=1,
+        group_items=_MOST_ITEMS,
+        params={"rounds": 1, "answer": answer},
+        reads=(),
+        writes=(answer,),
+        defines={"VECTORS": vectors},
+    )
+
+
+def _asked(device: Device, kernels: Kernels) -> int:
+    allowed = [each for each in kernels.options("runtime_registers") if each.startswith(_OPTION)]
+    if allowed:
+        return int(allowed[0].removeprefix(_OPTION))
+    launches = [registers_launch(vectors) for vectors in _VECTORS]
+    sources = [source_of(launch.file, defines_of(launch)) for launch in launches]
+    whole = "\0".join((device.identity, *sources))
+    name = f"devices/{hashlib.sha256(whole.encode()).hexdigest()[:40]}-registers"
+    kept = (disk_cache.load(name) or b"").decode(errors="replace")
+    if kept.isdecimal():
+        return int(kept)
+    asked: list[tuple[int, int, int]] = []  # values, private bytes, work-items a group
+    for vectors, launch in zip(_VECTORS, launches, strict=True):
+        try:
+            kernel, items = kernels.kernel(launch)
+            with opencl("clGetKernelWorkGroupInfo"):
+                private = kernel.get_work_group_info(
+                    cl.kernel_work_group_info.PRIVATE_MEM_SIZE, device.cl_device
+                )
+        except (DeviceError, KernelBuildError) as error:
+            if isinstance(error, DeviceError) and is_lost(error):
+                raise
+            return 0
+        asked.append((4 * vectors, private, items))
+    found = most_kept(asked)
+    disk_cache.store(name, str(found).encode())
+    return found
+
+
+def most_kept(asked: list[tuple[int, int, int]]) -> int:
+    """Return the values that are kept, from (values, private bytes, items a group), few first."""
+    _, least_bytes, most_items = asked[0]
+    kept = [values for values, private, _ in asked if private == least_bytes]
+    whole = [values for values, _, items in asked if items == most_items]
+    is_silent = len(kept) == len(asked) > len(whole)
+    return max(whole if is_silent else kept)

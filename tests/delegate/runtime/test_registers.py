@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many values a work-item keeps in registers: what compilers tell -> a number."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from delegate import DeviceInfo, device_registers, read_device_profile
+from delegate.runtime.device import Device
+from delegate.runtime.kernels import Kernels
+from delegate.runtime.registers import most_kept, registers
+
+ALL = (4, 16, 24, 32, 48, 64, 96)
+
+
+def told(private: dict[int, int], items: dict[int, int], most: int) -> list[tuple[int, int, int]]:
+    """Return what a compiler tells of ALL; from the values named on, the bytes or items change."""
+    asked, now, limit = [], 0, most
+    for values in ALL:
+        now, limit = private.get(values, now), items.get(values, limit)
+        asked.append((values, now, limit))
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("asked", "kept"),
+    [
+        # As Mesa 25.0 tells it of Adreno 630, Mali-G52, Mali-G610 and V3D 4.2.
+        (told({}, {}, 2048), 96),
+        (told({64: 52, 96: 312}, {24: 128}, 256), 48),
+        (told({64: 228, 96: 1220}, {}, 1024), 48),
+        (told({}, {32: 32}, 64), 24),
+        # A compiler that uses private memory for all kernels.
+        ([(values, 1024, 4096) for values in ALL], 96),
+        (told({16: 64}, {}, 64), 4),
+    ],
+)
+def test_what_is_told(asked: list[tuple[int, int, int]], kept: int) -> None:
+    assert most_kept(asked) == kept
+
+
+def test_a_device_and_its_profile(device: DeviceInfo) -> None:
+    own = device_registers(device)
+    if device.type == "cpu":
+        assert own == 0
+    else:
+        assert own > 0
+    for count in (0, 24, 48):
+        profile = replace(read_device_profile("v3d"), registers=count)
+        opened = Device(device, profile=profile)
+        opened.type = device.type
+        expected = min((each for each in (own, count) if each), default=0)
+        assert registers(opened, Kernels(opened)) == expected
+
+
+def test_it_is_asked_once(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = Device(device)
+    opened.type = "gpu"
+    kernels = Kernels(opened)
+    first = registers(opened, kernels)
+    assert first > 0
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("it was asked before")
+
+    monkeypatch.setattr(Kernels, "kernel", refuse)
+    assert registers(opened, kernels) == first
