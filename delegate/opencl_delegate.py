@@ -38,7 +38,8 @@ class OpenCLDelegate:
     Attributes:
         verdicts: a Verdict for each node, which is the tuple (node index, op, None or the reason
             why it stays on the CPU), after the interpreter was made.
-        subgraph_verdicts: the same of each graph that was judged, by its number in the file.
+        subgraph_verdicts: the same of each graph that was judged since the first was, by its number
+            in the file. TFLite judges a graph again whose input was resized.
         partitions: the groups of node indices TFLite formed.
         device: what the device says of itself; `device_name`: its name.
         failure: the text of the last error inside a callback, None if there was none.

@@ -131,6 +131,15 @@ def test_shapes_follow_any_input(shape: tuple[int, int, int]) -> None:
     assert_shapes(graph, run_and_ask(write_model(graph), resized), resized)
 
 
+@pytest.mark.parametrize("recorded", [(0, 1, 1, 2), (7,), (5, 9, 9, 9)])
+def test_wrong_recorded_shapes_do_not_matter(recorded: tuple[int, ...]) -> None:
+    graph = sized_by_its_batch()
+    right = [tensor.shape for tensor in known(graph).tensors]
+    computed = {tensor for node in graph.nodes for tensor in node.outputs}
+    wrong = with_tensors(graph, {x: replace(x, shape=recorded) for x in computed})
+    assert [tensor.shape for tensor in known(wrong).tensors] == right
+
+
 OPTION_NAMES = (
     "axis", "batch_dims", "squeeze_dims", "new_shape", "block_size", "num_splits", "padding",
     "stride_h", "stride_w", "filter_height", "filter_width", "begin_mask", "end_mask",
