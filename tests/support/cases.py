@@ -98,8 +98,7 @@ FLOAT4 = Way("float4", {"device_type": "gpu"}, "float4")
 NEAREST = Way("nearest", {"device_type": "gpu", "isa": frozenset({"nearest"})}, "float4")
 # How large blocks are, by how many values a work-item keeps in registers.
 FEW_REGISTERS, SOME_REGISTERS, MANY_REGISTERS = (
-    Way(f"registers{count}", {"device_type": "gpu", "registers": count}, "float4")
-    for count in (24, 48, 96)
+    Way(f"registers{count}", {"device_type": "gpu", "registers": count}) for count in (24, 48, 96)
 )
 REGISTERS = (FEW_REGISTERS, SOME_REGISTERS)  # many are as many as not known
 STAGED = Way("staged", {"device_type": "cpu", "vector_width": 1, "compute_units": 2}, "staged")

@@ -16,6 +16,7 @@ from delegate.target import Target
 # A sum of at most so many terms, as in a first layer, costs less than the loops around it. Sizes
 # are literals then, so that the loops are unrolled, and each such layer is a build of its own.
 _SHORT = 48
+_WIDTHS = ((96, 4), (40, 2), (0, 1))  # registers, and pixels that they keep of such a layer
 _FEW = ((4, 2), (2, 2), (1, 2))  # vectors, and at most so many pixels
 
 
@@ -27,7 +28,7 @@ def alternatives(conv: FloatConvolution, target: Target) -> tuple[Alternative, .
         Alternative(
             f"{kind} {tile_w}x{lanes * vectors}", (_tiled(conv, lanes, vectors, tile_w, target),)
         )
-        for lanes, vectors, tile_w in _tile_shapes(conv.out_c, pixels, target)
+        for lanes, vectors, tile_w in _tile_shapes(conv, pixels, target)
     )
     return (*tiled, Alternative("plain", (_plain(conv),)))
 
@@ -65,8 +66,8 @@ def _tiled(conv: FloatConvolution, lanes: int, vectors: int, tile_w: int, target
     else:
         params["zeros"] = zeros(conv.in_c)
         params["row_blocks"] = row_blocks
-        defines["IS_LITERAL"] = int(terms <= _SHORT)
-        if terms <= _SHORT:
+        defines["IS_LITERAL"] = int(_is_literal(conv))
+        if _is_literal(conv):
             for name in [*conv.area.params(), "in_c", "out_c"]:
                 defines[name.upper()] = cast(int, params.pop(name))
     return Launch(
@@ -81,10 +82,17 @@ def _tiled(conv: FloatConvolution, lanes: int, vectors: int, tile_w: int, target
     )
 
 
-def _tile_shapes(out_c: int, pixels: int, target: Target) -> list[tuple[int, int, int]]:
+def _is_literal(conv: FloatConvolution) -> bool:
+    return not conv.is_1x1 and conv.taps * conv.in_c <= _SHORT
+
+
+def _tile_shapes(conv: FloatConvolution, pixels: int, target: Target) -> list[tuple[int, int, int]]:
     """Return (lanes, vectors, pixels) of the tiles worth trying, best first."""
+    out_c = conv.out_c
     if target.group_items > 1:
-        return [(4, 1, tile_w_of(pixels, 4))] if out_c >= 4 else []
+        # Unrolled, all of a window's pixels and weights live at a time.
+        most = next(w for values, w in _WIDTHS if not _is_literal(conv) or target.keeps(values))
+        return [(4, 1, tile_w_of(pixels, most))] if out_c >= 4 else []
     width = min(target.vector_width, 16)
     found: dict[tuple[int, int], tuple[float, int, int, int]] = {}
     for lanes in (16, 8, 4):

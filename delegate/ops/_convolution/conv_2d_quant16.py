@@ -15,6 +15,8 @@ from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
 
 TILE_W = 4  # pixels a work-item
+# Registers that keep all pixels of four channels; those of one pixel, but for doubles' products.
+_MANY, _SOME = 112, 40
 
 
 def alternatives(conv: Quant16Convolution, target: Target) -> tuple[Alternative, ...]:
@@ -23,11 +25,18 @@ def alternatives(conv: Quant16Convolution, target: Target) -> tuple[Alternative,
     if target.group_items == 1:
         block = block_of(conv.out_c, target)
     else:
-        block = (4, 1) if conv.out_c >= 4 else None
+        lanes = _lanes_kept(conv, target)
+        block = (lanes, 1) if conv.out_c >= lanes else None
     if block is None or conv.groups > 1:
         return (plain,)
     lanes, vectors = block
     return Alternative(f"tiled {lanes}x{vectors}", (_tiled(conv, *block, target),)), plain
+
+
+def _lanes_kept(conv: Quant16Convolution, target: Target) -> int:
+    """Return how many channels' sums, of 64 bits, registers keep while they are scaled."""
+    needed = _MANY if conv.sums.defines["ROUNDING"] == "ROUNDING_DOUBLE" else _SOME
+    return 4 if target.keeps(needed) else 2
 
 
 def _plain(conv: Quant16Convolution) -> Launch:
@@ -48,7 +57,8 @@ def _plain(conv: Quant16Convolution) -> Launch:
 
 def _tiled(conv: Quant16Convolution, lanes: int, vectors: int, target: Target) -> Launch:
     block = lanes * vectors
-    tile_w = TILE_W if conv.pixels >= TILE_W else 1
+    most = 1 if target.group_items > 1 and not target.keeps(_MANY) else TILE_W
+    tile_w = most if conv.pixels >= most else 1
     blocks, pixel_blocks = ceil_div(conv.out_c, block), ceil_div(conv.pixels, tile_w)
     tiling = by_share(blocks * pixel_blocks, target, most=pixel_blocks)
     tiles, fields = in_blocks(blocks, pixel_blocks, tiling)

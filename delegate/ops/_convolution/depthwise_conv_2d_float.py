@@ -12,6 +12,8 @@ from delegate.ops._launches.tiles import by_work, lanes_of, launch_over, one_eac
 from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
 
+_REGISTERS = 96  # that keep four pixels of 3x3
+
 
 def alternatives(conv: FloatConvolution, target: Target) -> tuple[Alternative, ...]:
     """Return the launches: over vectors of channels where they fit, then plain."""
@@ -20,11 +22,14 @@ def alternatives(conv: FloatConvolution, target: Target) -> tuple[Alternative, .
     if lanes == 0 or conv.group_out_c > 1:
         return (plain,)
     most = 4 if target.group_items > 1 else min(target.vector_width, 16)
-    tile_w = tile_w_of(conv.area.out_w, most)
-    cases = ("3x3", "vector") if _leaves_by_one(conv.area) else ("vector",)
+    cases = {"vector": most}
+    if _leaves_by_one(conv.area):
+        # Unrolled, all of a window's pixels and weights live at a time.
+        cases = {"3x3": most if target.keeps(_REGISTERS) else 2, **cases}
+    widths = {case: tile_w_of(conv.area.out_w, each) for case, each in cases.items()}
     vectors = (
         Alternative(f"{case} {tile_w}x{lanes}", (_vector(conv, case, lanes, tile_w, target),))
-        for case in cases
+        for case, tile_w in widths.items()
     )
     return (*vectors, plain)
 

@@ -14,6 +14,7 @@ from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
 
 TILE_W = 4  # neighbouring output pixels a work-item, which share the weights they load
+_MANY = 112  # registers that keep the sums of all of them
 
 
 def alternatives(conv: Quant16Convolution, target: Target) -> tuple[Alternative, ...]:
@@ -22,7 +23,7 @@ def alternatives(conv: Quant16Convolution, target: Target) -> tuple[Alternative,
     lanes = lanes_of(conv.out_c, target)
     if lanes == 0 or conv.group_out_c > 1 or conv.taps > TERMS_AN_INT:
         return (plain,)
-    tile_w = TILE_W if conv.area.out_w >= TILE_W else 1
+    tile_w = TILE_W if conv.area.out_w >= TILE_W and target.keeps(_MANY) else 1
     vector = _vector(conv, lanes, tile_w, target)
     return Alternative(f"vector {lanes}x{tile_w}", (vector,)), plain
 

@@ -21,6 +21,7 @@ from tests.support.cases import (
     LANES_8,
     LANES_16,
     PLAIN,
+    REGISTERS,
     SIMT,
     WAYS,
     Way,
@@ -112,7 +113,7 @@ def test_short_sums_have_literal_sizes() -> None:
     assert long.params["in_c"] == 6
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("way", [*WAYS, *REGISTERS], ids=str)
 def test_constants_are_as_long_as_they_say(way: Way) -> None:
     for case in (FloatConvolution(out_c=37), FloatConvolution(kernel=(1, 1), out_c=37)):
         for alternative in ops.lower(case.node(), way.target):

@@ -22,6 +22,7 @@ from tests.support.cases import (
     LANES_8,
     LANES_16,
     PLAIN,
+    REGISTERS,
     SEEDS,
     SIMT,
     WAYS,
@@ -221,13 +222,13 @@ DEEP_CASES = [
 ]
 
 
-@pytest.mark.parametrize("way", [PLAIN, SIMT, LANES_8], ids=str)
+@pytest.mark.parametrize("way", [PLAIN, SIMT, *REGISTERS, LANES_8], ids=str)
 @pytest.mark.parametrize("case", [*CASES, *DEEP_CASES], ids=str)
 def test_int16(case: Convolution, way: Way, device: DeviceInfo) -> None:
     assert_exact_way(chain_model([convolution16(case)]), device, way)
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("way", [*WAYS, *REGISTERS], ids=str)
 @pytest.mark.parametrize("kernel", [(1, 1), (9, 7)], ids=["one_tap", "63_taps"])
 def test_sums_at_the_ends(kernel: tuple[int, int], way: Way, device: DeviceInfo) -> None:
     case = replace(CONV, size=(9, 7, 600), kernel=kernel, padding="VALID", multiplier=2.0**-18)
@@ -257,7 +258,7 @@ def test_sums_beside_ties(way: Way, device: DeviceInfo) -> None:
     assert_exact_way(chain_model([node]), device, way, inputs=inputs)
 
 
-@pytest.mark.parametrize("way", [PLAIN, SIMT, LANES_8], ids=str)
+@pytest.mark.parametrize("way", [PLAIN, SIMT, *REGISTERS, LANES_8], ids=str)
 def test_groups(way: Way, device: DeviceInfo) -> None:
     case = replace(CONV, size=(7, 5, 6), out_c=9, per_channel=True)
     model = chain_model([convolution16(case, groups=3)])
@@ -265,7 +266,7 @@ def test_groups(way: Way, device: DeviceInfo) -> None:
 
 
 @pytest.mark.skipif(not RULES.int16_sums_of_int32, reason="this TFLite misreads int32 biases")
-@pytest.mark.parametrize("way", [PLAIN, SIMT, LANES_8], ids=str)
+@pytest.mark.parametrize("way", [PLAIN, SIMT, *REGISTERS, LANES_8], ids=str)
 @pytest.mark.parametrize("multiplier", [2.0**-9, 1.7, 2.0**-20])
 def test_int32_bias(multiplier: float, way: Way, device: DeviceInfo) -> None:
     case = replace(CONV, multiplier=multiplier)

@@ -17,6 +17,7 @@ from tests.support.cases import (
     LANES_8,
     LANES_16,
     PLAIN,
+    REGISTERS,
     SIMT,
     WAYS,
     Way,
@@ -102,7 +103,7 @@ def test_plain_launch() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("way", [*WAYS, *REGISTERS], ids=str)
 def test_constants_are_as_long_as_they_say(way: Way) -> None:
     for case in (depthwise(), depthwise(size=(7, 5, 1), depth_multiplier=5)):
         for alternative in ops.lower(case.node(), way.target):
