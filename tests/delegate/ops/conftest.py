@@ -27,7 +27,7 @@ def _one_context(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     if "device" in request.fixturenames:
         hold_context(request.getfixturevalue("device"))
         # For a binary PoCL compiles a program once more, which takes 0.3 s.
-        monkeypatch.setattr(Kernels, "_keep", lambda *program: None)
+        monkeypatch.setattr(Kernels, "_binary_of", lambda *program: None)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
