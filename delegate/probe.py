@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from delegate import cache, child
+from delegate import cache, helper
 from delegate.isa import BY_NAME, tried_on
-from delegate.profiles import DeviceProfile, device_profile_text
+from delegate.profiles import DeviceProfile
 from delegate.runtime.device import allowed, identity_with
 from delegate.runtime.device_list import DeviceInfo
 from delegate.runtime.kernels import defines_of, source_of
@@ -84,15 +84,7 @@ def _in_child(
     info: DeviceInfo, names: Sequence[str], profile: DeviceProfile | None
 ) -> tuple[str, dict[str, str]]:
     """Return how the child that runs these tests ended, for people, and the answers it gave."""
-    timeout = TIMEOUT_SECONDS if names[0] == DEVICE else ISA_TIMEOUT_SECONDS
-    limits = ["", ""] if profile is None else [profile.name, device_profile_text(profile, {})]
-    arguments = [str(info.index), info.identity, *limits, *names]
-    answers = child.ask("delegate.self_tests", *arguments, seconds=timeout)
-    if answers.code is None:
-        ended = f"its self-test did not end within {timeout} s"
-    elif answers.signal:
-        why = f"{answers.told}{advice(info, answers.stderr)}"
-        ended = f"its self-test died with {answers.signal}{why}"
-    else:
-        ended = f"its self-test ended with {answers.code} and no answer{answers.told}"
-    return ended, dict(text.split(" ", 1) for text in answers.texts if " " in text)
+    seconds = TIMEOUT_SECONDS if names[0] == DEVICE else ISA_TIMEOUT_SECONDS
+    heard = helper.ask("self-tests", info, profile, tuple(names), step_seconds=seconds)
+    why = advice(info, heard.words) if heard.end.startswith("died") else ""
+    return f"its self-test {heard.end}{why}", heard.found

@@ -1,30 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m delegate.self_tests`: what runs in the child process of delegate.probe.
+"""What a device is asked in a child process for delegate.probe: each test is a step of its own.
 
-Each test builds a small kernel, runs it and compares; its answer goes to the parent at once, as the
+A test builds a small kernel, runs it and compares; its answer goes to the parent at once, as the
 driver may end the process at the next one.
 """
 
 from __future__ import annotations
 
 import resource
-import sys
 import time
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import child
-from delegate.errors import DelegateError, DeviceError
+from delegate.errors import DelegateError
 from delegate.graph.ir import Tensor
 from delegate.isa import BY_NAME, COMMAND_BUFFER, LANES16, Feature
 from delegate.launch import Alternative, Constant, Launch, Program, Step
 from delegate.ops._numbers import fixed_point
-from delegate.profiles import DeviceProfile, device_profile_of
+from delegate.profiles import DeviceProfile
 from delegate.runtime.device import Device
-from delegate.runtime.device_list import DeviceInfo, matching
+from delegate.runtime.device_list import DeviceInfo
 from delegate.runtime.executor import PERSISTENT, RECORDED, Executor
 from delegate.runtime.kernels import Kernels
 
@@ -203,41 +202,39 @@ def _order_runs() -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     return first, values
 
 
-def main() -> int:
-    """Run the tests named in the arguments and give their answers to the parent."""
-    index, identity, profile_name, limits, *names = int(sys.argv[1]), *sys.argv[2:]
-    info = matching(index)[0]
-    profile = device_profile_of(profile_name, limits) if limits else None
-    if info.identity != identity:
-        raise DeviceError(f"device {index} is now {info.identity}")
-    # PoCL forgets its library of built-ins with the last context: half a second for each test.
-    kept: list[Device] = []
+def run(
+    info: DeviceInfo, profile: DeviceProfile | None, names: Sequence[str], tell: Callable[..., None]
+) -> None:
+    """Run the tests of these names; `tell`: called before and after each, as Told's."""
     passed: set[str] = set()
     for name in names:
+        tell(trying=name)
         if name != DEVICE and BY_NAME[name].proven_by & passed:
             answer = "not needed"
         else:
-            answer = _tested(info, name, profile, kept)
+            answer = _tested(info, name, profile)
         if answer == PASSED:
             passed.add(name)
-        child.answer(f"{name} {answer}")
-    return 0
+        tell(tried=name, how=answer)
 
 
-def _tested(info: DeviceInfo, name: str, profile: DeviceProfile | None, kept: list[Device]) -> str:
+# PoCL forgets its library of built-ins with the last context: half a second for each test.
+_kept: list[Device] = []
+
+
+def _tested(info: DeviceInfo, name: str, profile: DeviceProfile | None) -> str:
+    limits = resource.getrlimit(resource.RLIMIT_CPU)
     try:
         if name == DEVICE:
-            kept.append(Device(info, profile=profile))
-            return self_test(kept[-1]) or PASSED
+            _kept.append(Device(info, profile=profile))
+            return self_test(_kept[-1]) or PASSED
         if name == LANES16:
             # NOTE: PoCL 3.0 may compile it for ever and take all memory before it crashes.
-            used = int(time.process_time())
-            resource.setrlimit(resource.RLIMIT_CPU, (used + _LANES16_SECONDS,) * 2)
-        kept.append(Device(info, proven=[name], profile=profile))
-        return feature_test(kept[-1], BY_NAME[name])
+            most = int(time.process_time()) + _LANES16_SECONDS
+            resource.setrlimit(resource.RLIMIT_CPU, (most, limits[1]))
+        _kept.append(Device(info, proven=[name], profile=profile))
+        return feature_test(_kept[-1], BY_NAME[name])
     except DelegateError as error:
         return f"{' '.join(str(error).split())}{advice(info, str(error))}"
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    finally:
+        resource.setrlimit(resource.RLIMIT_CPU, limits)

@@ -18,11 +18,10 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from delegate import cache
+from delegate import cache, helper
 from delegate.child import Answers, ask
 from delegate.errors import CacheError
 from delegate.runtime import driver_caches
@@ -46,9 +45,22 @@ class Icd:
     library: str  # what the loader opens
 
 
-@lru_cache(maxsize=1)
+_is_prepared = False
+
+
+def trust() -> None:
+    """Open here what there is: this process may die of it."""
+    global _is_prepared
+    driver_caches.prepare()
+    _is_prepared = True
+
+
 def prepare() -> None:
     """Take from the loader's list what ends a child; before this process asks for platforms."""
+    global _is_prepared
+    if _is_prepared:
+        return
+    _is_prepared = True
     driver_caches.prepare()
     found = list_icds()
     if not found:
@@ -117,7 +129,7 @@ def _failures(found: Sequence[Icd]) -> dict[str, str]:
         return known
     begun = time.perf_counter()
     failures = {}
-    if ask_platforms()[1] is not None:
+    if not helper.ask("platforms", step_seconds=TIMEOUT_SECONDS).is_answered:
         # One more at a time, as two libraries may only fail together.
         good: list[Icd] = []
         for icd in found:

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from delegate import DeviceInfo, NoDeviceError, cache, engine, probe, self_tests
+from delegate import DeviceInfo, NoDeviceError, cache, engine, helper, probe, self_tests
 from delegate.engine import open_device
 from delegate.isa import BY_NAME, ORDERS, Feature
 from delegate.probe import Proof, examine
@@ -33,15 +34,30 @@ def info(index: int = 0, name: str = "Dev", platform: str = "Plat") -> DeviceInf
     return DeviceInfo(index, platform, f"{platform} 1", name, "Maker", "OpenCL 3.0", "1", "gpu")
 
 
+CHILD = """
+import json, os, pickle, signal, struct, sys, time
+(count,) = struct.unpack("<Q", sys.stdin.buffer.read(8))
+(word, _, _, names), seconds, *_ = pickle.loads(sys.stdin.buffer.read(count))
+def tell(**told): print(json.dumps(told), flush=True)
+"""
+
+
 def child_that(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: str) -> None:
-    """Make self-tests run this code in place of delegate.self_tests."""
+    """Make the helper run this code in place of delegate.helper_child."""
+    helper._close(is_idle=False)
     script = tmp_path / "child"
-    script.write_text(f"#!{PYTHON}\nimport os, signal, sys, time\n{code}\n")
+    script.write_text(f"#!{PYTHON}\n{CHILD}\n{code}\n")
     script.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(script))
 
 
-GOOD = "answer: device passed"
+@pytest.fixture(autouse=True)
+def _no_helper_of_another_test() -> Iterator[None]:
+    yield
+    helper._close(is_idle=False)
+
+
+GOOD = "tell(tried='device', how='passed'); tell(answer=None)"
 
 
 @pytest.mark.usefixtures("_empty_cache")
@@ -53,14 +69,11 @@ GOOD = "answer: device passed"
             "sys.stderr.write('one\\nld: not found\\n\\n'); sys.stderr.flush(); os.abort()",
             "its self-test died with SIGABRT: ld: not found",
         ),
-        ("sys.exit(3)", "its self-test ended with 3 and no answer"),
-        ("print('hello'); sys.exit('no')", "its self-test ended with 1 and no answer: no"),
-        ("print('{}')", "its self-test ended with 0 and no answer"),
-        ("time.sleep(60)", "its self-test did not end within 0.5 s"),
-        (
-            "print('answer: device it is wrong')",
-            "it is wrong",
-        ),
+        ("sys.exit(3)", "its self-test ended with code 3"),
+        ("print('hello'); sys.exit('no')", "its self-test ended with code 1: no"),
+        ("print('{}')", "its self-test ended with code 0"),
+        ("tell(trying='device'); time.sleep(60)", "its self-test gave no answer within 0.5 s"),
+        ("tell(tried='device', how='it is wrong'); tell(answer=None)", "it is wrong"),
     ],
     ids=["signal", "abort-with-words", "status", "words", "json-of-others", "hang", "wrong"],
 )
@@ -73,6 +86,7 @@ def test_a_failing_device_is_skipped_with_its_reason(
 ) -> None:
     child_that(monkeypatch, tmp_path, code)
     monkeypatch.setattr(probe, "TIMEOUT_SECONDS", 0.5 if "sleep" in code else 30)
+    monkeypatch.setattr(helper, "_SLACK_SECONDS", 0)
     monkeypatch.setattr(engine, "matching", lambda selector: (info(), info(1, "Other")))
     assert examine(info()).failure == failure
     with (
@@ -93,7 +107,7 @@ def test_a_failing_device_is_skipped_with_its_reason(
 def test_an_answer_is_found_between_a_driver_s_own_words(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    child_that(monkeypatch, tmp_path, f"print('driver 1.0'); print('{GOOD}'); print('bye')")
+    child_that(monkeypatch, tmp_path, f"print('driver 1.0'); print('[1]'); {GOOD}; print('bye')")
     assert examine(info()).failure is None
 
 
@@ -125,7 +139,7 @@ def test_a_device_that_passed_is_remembered_until_its_driver_changes(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     counter = tmp_path / "calls"
-    child_that(monkeypatch, tmp_path, f"open({str(counter)!r}, 'a').write('x'); print('{GOOD}')")
+    child_that(monkeypatch, tmp_path, f"open({str(counter)!r}, 'a').write('x'); {GOOD}")
     monkeypatch.setattr(probe, "tried_on", lambda device_type: [])
     for _ in range(3):
         assert examine(info()).failure is None
@@ -145,7 +159,7 @@ def test_a_proof_of_foreign_content_is_asked_for_again(
 ) -> None:
     monkeypatch.setattr(probe, "tried_on", lambda device_type: ["a"])
     monkeypatch.setattr(probe, "BY_NAME", {"a": BY_NAME["nearest"]})
-    child_that(monkeypatch, tmp_path, f"print('{GOOD}\\nanswer: a passed')")
+    child_that(monkeypatch, tmp_path, f"tell(tried='a', how='passed'); {GOOD}")
     proof = Proof(None, frozenset({"a"}))
     assert examine(info()) == proof
     (path,) = cache.cache_folder().rglob("devices/*")
@@ -162,12 +176,13 @@ def test_instructions_are_proven_one_by_one_and_a_crash_costs_one(
         monkeypatch,
         tmp_path,
         f"""
-open({str(asked)!r}, 'a').write(' '.join(sys.argv[7:]) + '\\n')
-for isa in sys.argv[7:]:
-    if isa == 'device': print('{GOOD}')
+open({str(asked)!r}, 'a').write(' '.join(names) + '\\n')
+for isa in names:
+    tell(trying=isa)
     if isa == 'b': os.kill(os.getpid(), signal.SIGILL)
     if isa == 'd': sys.exit(1)
-    print('answer: ' + isa + (' other numbers' if isa == 'c' else ' passed'), flush=True)
+    tell(tried=isa, how='other numbers' if isa == 'c' else 'passed')
+tell(answer=None)
 """,
     )
     monkeypatch.setattr(probe, "tried_on", lambda device_type: ["a", "b", "c", "d", "e"])
@@ -180,9 +195,10 @@ for isa in sys.argv[7:]:
 
 
 def test_what_a_stronger_proof_covers_is_not_tested(
-    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
+    told: dict[str, str] = {}
 
     def passes(opened: Device, feature: Feature) -> str:
         asked.append(feature.name)
@@ -190,14 +206,14 @@ def test_what_a_stronger_proof_covers_is_not_tested(
 
     monkeypatch.setattr(self_tests, "feature_test", passes)
     names = ["order_x86", "nearest", "order"]
-    arguments = [str(device.index), device.identity, "", "", *names]
-    monkeypatch.setattr(sys, "argv", ["self_tests", *arguments])
-    assert self_tests.main() == 0
+
+    def tell(**said: str) -> None:
+        if "tried" in said:
+            told[said["tried"]] = said["how"]
+
+    self_tests.run(device, None, names, tell)
     assert asked == ["order_x86", "nearest"]
-    said = capsys.readouterr().out.split("\n")
-    assert [line for line in said if line] == [
-        "answer: order_x86 passed", "answer: nearest passed", "answer: order not needed"
-    ]  # fmt: skip
+    assert told == {"order_x86": PASSED, "nearest": PASSED, "order": "not needed"}
 
 
 @pytest.mark.parametrize(
@@ -245,7 +261,7 @@ def test_dot_products_are_asked_for_the_right_numbers(device: DeviceInfo, is_sig
 def test_a_failure_is_not_remembered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     child_that(monkeypatch, tmp_path, "sys.exit(3)")
     assert examine(info()).failure is not None
-    child_that(monkeypatch, tmp_path, f"print('{GOOD}')")
+    child_that(monkeypatch, tmp_path, GOOD)
     assert examine(info()).failure is None
 
 
@@ -262,7 +278,7 @@ def test_the_child_finds_the_very_device_or_says_so(device: DeviceInfo) -> None:
     moved = DeviceInfo(device.index, *([""] * 7))
     failure = examine(moved).failure
     assert failure is not None
-    assert failure.startswith("its self-test ended with 1 and no answer: ")
+    assert failure.startswith("its self-test ended with code 1: ")
     assert failure.endswith(f"device {device.index} is now {device.identity}")
 
 

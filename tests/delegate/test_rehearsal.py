@@ -6,16 +6,28 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from delegate import DeviceError, DeviceInfo, Graph, Model, Options, cache, rehearsal, write_model
+from delegate import (
+    DeviceError,
+    DeviceInfo,
+    Graph,
+    Model,
+    Options,
+    cache,
+    helper,
+    rehearsal,
+    write_model,
+)
 from delegate.engine import Engine
 from delegate.errors import KilledChild
 from delegate.graph.partition import partition_of
+from delegate.helper import Heard
 from delegate.probe import examine
-from delegate.rehearsal import RehearsedEngine, _Heard, open_engine
+from delegate.rehearsal import RehearsedEngine, open_engine
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.trials import FAILED, Records
 from delegate.target import Rules
@@ -35,20 +47,21 @@ def _a_cache_of_its_own(
     for path in proofs:
         (folder / path.name).write_bytes(path.read_bytes())
     yield
-    rehearsal._close_helper()
+    helper._close()
 
 
 @pytest.fixture
 def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the calls that children are asked for."""
     asked: list[str] = []
-    heard = rehearsal._heard_of_child
+    ask = helper.ask
 
-    def noted(request: tuple[object, tuple[str, ...]]) -> _Heard:
-        asked.append(request[1][0])
-        return heard(request)
+    def noted(word: str, *more: Any, **options: int) -> Heard:
+        if word == "engine":
+            asked.append(more[1][0])
+        return ask(word, *more, **options)
 
-    monkeypatch.setattr(rehearsal, "_heard_of_child", noted)
+    monkeypatch.setattr(helper, "ask", noted)
     return asked
 
 
@@ -79,10 +92,10 @@ def test_a_child_does_it_first_and_later_starts_need_none(
 def test_this_process_builds_nothing_that_no_child_built(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def dies(request: object) -> _Heard:
+    def dies(*request: object) -> Heard:
         raise InterruptedError
 
-    monkeypatch.setattr(rehearsal, "_heard_of_child", dies)
+    monkeypatch.setattr(helper, "ask", dies)
     compiled: list[str] = []
     monkeypatch.setattr(Kernels, "_compile", lambda self, program, file: compiled.append(file))
     engine = RehearsedEngine(device.index, own_context=True)
@@ -119,21 +132,21 @@ def test_a_child_that_was_not_asked_for_long_ends_itself(
     device: DeviceInfo, requests: list[str]
 ) -> None:
     run_of(RehearsedEngine(device.index, tune="off"))
-    assert rehearsal._helper is not None
-    assert rehearsal._helper._child.wait(120) == 0
+    assert helper._helper is not None
+    assert helper._helper._child.wait(120) == 0
     assert run_of(RehearsedEngine(device.index, tune="off"), batch=2) == [134]
 
 
-def scripted(monkeypatch: pytest.MonkeyPatch, *heard: Callable[[], _Heard]) -> list[object]:
+def scripted(monkeypatch: pytest.MonkeyPatch, *heard: Callable[[], Heard]) -> list[object]:
     """Let children answer so, in turn; return what they are asked."""
     asked: list[object] = []
     answers = iter(heard)
 
-    def answer(request: object) -> _Heard:
+    def answer(*request: object) -> Heard:
         asked.append(request)
         return next(answers)()
 
-    monkeypatch.setattr(rehearsal, "_heard_of_child", answer)
+    monkeypatch.setattr(helper, "ask", answer)
     return asked
 
 
@@ -145,16 +158,15 @@ def test_a_death_is_marked_and_another_child_goes_on(
 ) -> None:
     engine = RehearsedEngine(device.index)
     heard = [
-        _Heard(trying=["executor e", "run a1 add 1 1"], end=DIED, found={"program a1": "source"}),
-        _Heard(trying=["executor e"], end="gave no answer within 60 s", is_late=True),
-        _Heard(end="ended with code 0", is_idle=True),
-        _Heard(end=DIED),  # between two trials
-        _Heard(state=({"s": "plain"}, 0.5), found={"program b2": "source"}),
+        Heard(trying=["executor e", "run a1 add 1 1"], end=DIED, found={"program a1": "source"}),
+        Heard(trying=["executor e"], end="gave no answer within 60 s", is_late=True),
+        Heard(end=DIED),  # between two trials
+        Heard(is_answered=True, answer=({"s": "plain"}, 0.5), found={"program b2": "source"}),
     ]
     asked = scripted(monkeypatch, *[lambda each=each: each for each in heard])  # type: ignore[misc]
     with caplog.at_level(logging.WARNING, "delegate"):
         engine._rehearse(("executor",))
-    assert len(asked) == 5
+    assert len(asked) == 4
     assert caplog.messages == [
         f"a child process {DIED}, as it tried to run kernel add: that is left out",
         "a child process gave no answer within 60 s, as it tried to allocate and run a group of "
@@ -185,13 +197,13 @@ def test_a_trial_is_told_in_words(name: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("heard", "count"),
     [
-        (lambda: _Heard(end=DIED), 3),
-        (lambda: _Heard(trying=["program a1"], end="hung", is_late=True), 3),
-        (lambda: _Heard(trying=["program a1"], end=DIED), 10),
+        (lambda: Heard(end=DIED), 3),
+        (lambda: Heard(trying=["program a1"], end="hung", is_late=True), 3),
+        (lambda: Heard(trying=["program a1"], end=DIED), 10),
     ],
 )
 def test_a_device_that_kills_each_child_is_given_up(
-    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, heard: Callable[[], _Heard], count: int
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, heard: Callable[[], Heard], count: int
 ) -> None:
     engine = RehearsedEngine(device.index)
     asked = scripted(monkeypatch, *[heard] * 20)
@@ -204,7 +216,7 @@ def test_a_child_that_tries_nothing_is_no_endless_loop(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = RehearsedEngine(device.index)
-    scripted(monkeypatch, *[lambda: _Heard(state=({}, 0.0))] * 5)
+    scripted(monkeypatch, *[lambda: Heard(is_answered=True, answer=({}, 0.0))] * 5)
     with pytest.raises(DeviceError, match=r"^no child process tries program "):
         engine.verdicts(CHAIN, engine.target(Rules()))
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m delegate.rehearsal_child`: the child process of delegate.rehearsal.
+"""`python -m delegate.helper_child`: the child process of delegate.helper.
 
-A request on stdin, pickled, is a call of an engine. What is told of it on stdout is JSON, a line
-each: a trial that begins, one that ended, a line to log, the tuner's state at the end.
+A request on stdin is pickled: a word for what is asked, and its arguments. What is told on stdout
+is JSON, a line each: a step that begins, one that ended, a line to log, the answer.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ import select
 import signal
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
+from delegate import self_tests
 from delegate.child import stdout_kept_apart
 from delegate.engine import Engine
 from delegate.errors import DelegateError, DeviceError
-from delegate.runtime.device_list import matching
+from delegate.profiles import DeviceProfile
+from delegate.runtime import icds, listing
+from delegate.runtime.device_list import DeviceInfo, matching
 from delegate.runtime.trials import Told
 
 IDLE_SECONDS = 10  # without a request
@@ -61,12 +64,18 @@ def main() -> int:
         teller = _Teller(stream)
         _log.addHandler(teller)
         _log.propagate = False
+        icds.trust()  # what this process dies of is the parent's to find
         performer = _Performer(teller)
+        answers: dict[str, Callable[..., Any]] = {
+            "platforms": performer.platforms,
+            "self-tests": performer.self_tests,
+            "engine": performer.engine,
+        }
         while (sent := _next()) is not None:
             request, teller.step_seconds, teller.between_seconds, level = pickle.loads(sent)
             _log.setLevel(level)
-            known, seconds_left = performer.perform(*request)
-            teller.tell(known=known, seconds_left=seconds_left)
+            word, *arguments = request
+            teller.tell(answer=answers[word](*arguments))
             signal.alarm(0)
     return 0
 
@@ -88,26 +97,38 @@ def _read(count: int) -> bytes:
 
 
 class _Performer:
-    """Keeps an engine from one request to the next, if the parent knows the same of it."""
+    """What the child does. An engine is kept for the next request, if the parent knows the same."""
 
     def __init__(self, teller: _Teller) -> None:
-        self._teller = teller
+        self._tell = teller.tell
         self._same: object = None
         self._engine: Engine | None = None
         self._told = Told({}, teller.tell)
 
-    def perform(
+    def platforms(self) -> None:
+        """Ask every library for all that is asked when devices are listed."""
+        self._tell(trying="platforms")
+        listing.ask_all()
+        self._tell(tried="platforms", how="")
+
+    def self_tests(
+        self, info: DeviceInfo, profile: DeviceProfile | None, names: Sequence[str]
+    ) -> None:
+        """Run self-tests, each a step."""
+        self_tests.run(self._found(info.index, info.identity), profile, names, self._tell)
+
+    def engine(
         self,
         same: Sequence[Any],
         request: Sequence[Any],
         known: dict[str, str],
         state: tuple[dict[str, str], float],
     ) -> tuple[dict[str, str], float]:
-        """Do what the parent is about to do; return the tuner's state."""
+        """Do what the parent's engine is about to do; return the tuner's state."""
         if self._engine is None or same != self._same or not self._told.knows(known):
             if self._engine is not None:
                 self._engine.close()
-            self._told = Told(known, self._teller.tell)
+            self._told = Told(known, self._tell)
             self._engine, self._same = self._opened(*same), same
         engine, (call, *arguments) = self._engine, request
         engine.tuner.go_on(*state)
@@ -120,21 +141,19 @@ class _Performer:
             _log.debug("in a child process: %s", error)  # the parent meets it itself
         return engine.tuner.state()
 
-    def _opened(
-        self,
-        index: int,
-        identity: str,
-        tune: str,
-        exclude_isa: Sequence[str],
-        *more: Any,
-    ) -> Engine:
-        if matching(index)[0].identity != identity:
-            raise DeviceError(f"device {index} is not {identity} any more")
-        profiling, profile, alternative = more
+    def _opened(self, index: int, identity: str, tune: str, *more: Any) -> Engine:
+        exclude_isa, profiling, profile, alternative = more
+        self._found(index, identity)
         return Engine(
-            index, tune, exclude_isa, profiling, profile, False, alternative,
-            lambda _: self._told,
-        )  # fmt: skip
+            index, tune, exclude_isa, profiling, profile, False, alternative, lambda _: self._told
+        )
+
+    def _found(self, index: int, identity: str) -> DeviceInfo:
+        """Return the device that the parent means."""
+        info = matching(index)[0]
+        if info.identity != identity:
+            raise DeviceError(f"device {index} is now {info.identity}")
+        return info
 
 
 if __name__ == "__main__":

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The child process that does first what may end or hold a process: one for a whole start.
+
+It is given requests (delegate/helper_child.py has them) and tells each step before it begins. It
+dies in the place of this process. If nothing is asked for some seconds, it ends itself.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import os
+import pickle
+import struct
+import tempfile
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+from delegate.child import Child, Lines, command_of, signal_name
+
+STEP_SECONDS = 60  # for a kernel; a slow board's compiler takes some seconds
+BETWEEN_SECONDS = 120  # from one step to the next: imports, packing constants, releasing memory
+_LAST_SECONDS = 2.0  # for its own end
+_SLACK_SECONDS = 10  # the child ends itself first, unless it cannot even do that
+_log = logging.getLogger("delegate")
+
+
+@dataclass(slots=True)
+class Heard:
+    """What a child said of one request."""
+
+    found: dict[str, str] = field(default_factory=dict)  # how steps ended, by name
+    trying: list[str] = field(default_factory=list)  # those under way, the innermost last
+    is_answered: bool = False  # it did all that was asked
+    answer: Any = None
+    end: str = ""  # else: how it ended
+    words: str = ""  # what drivers had written to stderr then
+    is_late: bool = False  # it hung
+
+    def hear(self, line: bytes) -> None:
+        """Take a line of the child; other lines are a driver's."""
+        try:
+            told = json.loads(line)
+        except ValueError:
+            return
+        match told:
+            case {"trying": name}:
+                self.trying.append(name)
+            case {"tried": name, "how": how}:
+                if self.trying and self.trying[-1] == name:
+                    self.trying.pop()
+                self.found[name] = how
+            case {"log": text, "level": level}:
+                _log.log(level, "%s", text)
+            case {"answer": answer}:
+                self.is_answered, self.answer = True, answer
+
+
+def ask(*request: object, step_seconds: int = STEP_SECONDS) -> Heard:
+    """Return what the child says to a request; it goes on living if it answers.
+
+    `step_seconds`: for each step.
+    """
+    global _helper
+    with _lock:
+        while True:
+            if _helper is None or _helper.environment != os.environ:
+                _close()
+                _helper = _Helper()
+            try:
+                heard = _helper.heard(request, step_seconds)
+            except BaseException:
+                _close(is_idle=False)
+                raise
+            if heard is not None and not heard.is_answered:
+                _close(is_idle=False)
+            if heard is not None:
+                return heard
+            _close()
+
+
+class _Helper:
+    """The child process of delegate.helper_child.
+
+    Attributes:
+        environment: that it was started with.
+    """
+
+    def __init__(self) -> None:
+        self.environment = dict(os.environ)
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
+        # In this process's group: who ends the group ends the child.
+        command = command_of("delegate.helper_child")
+        self._child = Child(command, self._errors, has_own_session=False)
+        self._lines = Lines(self._child.answers.fileno())
+        self._is_new = True
+
+    def heard(self, request: object, step_seconds: int) -> Heard | None:
+        """Send a request and listen to its end, or the child's; None: it had ended before."""
+        heard = Heard()
+        mark = self._errors.seek(0, os.SEEK_END)
+        sent = (request, step_seconds, BETWEEN_SECONDS, _log.getEffectiveLevel())
+        content = pickle.dumps(sent, protocol=5)
+        self._child.send(struct.pack("<Q", len(content)) + content)
+        has_said = self._is_new
+        self._is_new = False
+        while not heard.is_answered:
+            limit = step_seconds if heard.trying else BETWEEN_SECONDS
+            line = self._lines.next(limit + _SLACK_SECONDS)
+            if not line:
+                if not has_said and line is not None:
+                    return None
+                self._end(heard, mark, line is None, limit)
+                break
+            has_said = True
+            heard.hear(line)
+        return heard
+
+    def _end(self, heard: Heard, mark: int, is_late: bool, limit: int) -> None:
+        code = None if is_late else self._child.wait()
+        name = None if code is None else signal_name(code)
+        heard.is_late = code is None or name == "SIGALRM"
+        self._errors.seek(mark)
+        heard.words = self._errors.read().decode(errors="replace")
+        lines = [line.strip() for line in heard.words.splitlines() if line.strip()]
+        told = f": {lines[-1]}" if lines else ""
+        if heard.is_late:
+            heard.end = f"gave no answer within {limit} s"
+        else:
+            heard.end = f"died with {name}{told}" if name else f"ended with code {code}{told}"
+
+    def close(self, is_idle: bool) -> None:
+        """End the child; `is_idle`: it waits for a request, so that it ends itself without one."""
+        if is_idle:
+            self._child.send(b"", is_last=True)
+            self._child.wait(_LAST_SECONDS)
+        self._child.close()
+        self._errors.close()
+
+
+_helper: _Helper | None = None
+_lock = threading.Lock()
+
+
+@atexit.register
+def _close(is_idle: bool = True) -> None:
+    global _helper
+    if _helper is not None:
+        _helper.close(is_idle)
+    _helper = None
