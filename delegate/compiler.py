@@ -33,7 +33,7 @@ def verdicts(
             reason = f"tensor {changed[0].index} is a constant and an input of the graph, too"
         if reason is None:
             try:
-                first_that_runs(_lower(node, target), check)
+                first_choice(node, target, check)
             except Unsupported as refusal:
                 reason = str(refusal)
         result.append(Verdict(node.index, node.op, reason))
@@ -105,12 +105,21 @@ def rewritten(partition: Partition, target: Target, check: Check) -> Partition:
 
     def accepts(node: Node) -> bool:
         try:
-            first_that_runs(_lower(node, target), check)
+            first_choice(node, target, check)
         except Unsupported:
             return False
         return True
 
     return run_passes(partition, accepts)
+
+
+def first_choice(node: Node, target: Target, check: Check) -> Alternative:
+    """Return the alternative that is expected to be the fastest of those that run here.
+
+    Raises:
+        Unsupported: there is none, or the node does not lower.
+    """
+    return first_that_runs(_lower(node, target), check)
 
 
 def _lower(node: Node, target: Target) -> tuple[Alternative, ...]:

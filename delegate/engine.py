@@ -74,7 +74,7 @@ class Engine:
         self._kernels = Kernels(
             self.device, None if trials is None else trials(self.device.identity)
         )
-        self._registers = registers(self.device, self._kernels)
+        self._registers: int | None = None  # not asked yet
         self._bench = DeviceBench(self.device, self._kernels)
         self.tuner = Tuner(
             tune,
@@ -98,14 +98,9 @@ class Engine:
 
     def target(self, rules: Rules) -> Target:
         """Return what lowering may know, with a runtime's arithmetic rules."""
-        return Target(
-            device_type=self.device.type,
-            vector_width=min(self.device.vector_width, most_lanes(self.device.proven)),
-            compute_units=self.device.compute_units,
-            registers=self._registers,
-            isa=self.proven,
-            rules=rules,
-        )
+        if self._registers is None:
+            self._registers = registers(self.device, self._kernels)
+        return target_of(self.device, self.proven, rules, self._registers)
 
     def verdicts(
         self, graph: Graph, target: Target, exclude_ops: Collection[str] = ()
@@ -167,6 +162,18 @@ class Engine:
             transfer or COPIED,
             self.proven,
         )
+
+
+def target_of(device: Device, isa: frozenset[str], rules: Rules, registers: int = 0) -> Target:
+    """Return what lowering may know of a device; `isa`: the features that are used."""
+    return Target(
+        device_type=device.type,
+        vector_width=min(device.vector_width, most_lanes(device.proven)),
+        compute_units=device.compute_units,
+        registers=registers,
+        isa=isa,
+        rules=rules,
+    )
 
 
 def open_device(

@@ -81,6 +81,23 @@ def ask(*request: object, step_seconds: int = STEP_SECONDS) -> Heard:
             _close()
 
 
+def go_ahead(*request: object, **environment: str) -> None:
+    """Let another child work on a request until `stop_ahead`; nobody listens to it."""
+    global _ahead
+    stop_ahead()
+    _ahead = _Helper(**environment)
+    _ahead.send(request, STEP_SECONDS, is_last=True)
+
+
+@atexit.register
+def stop_ahead() -> None:
+    """End the child that works ahead, if there is one."""
+    global _ahead
+    if _ahead is not None:
+        _ahead.close(is_idle=False)
+    _ahead = None
+
+
 class _Helper:
     """The child process of delegate.helper_child.
 
@@ -88,22 +105,27 @@ class _Helper:
         environment: that it was started with.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, **environment: str) -> None:
+        """`environment`: variables beside this process's."""
         self.environment = dict(os.environ)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         # In this process's group: who ends the group ends the child.
         command = command_of("delegate.helper_child")
-        self._child = Child(command, self._errors, has_own_session=False)
+        self._child = Child(command, self._errors, environment, has_own_session=False)
         self._lines = Lines(self._child.answers.fileno())
         self._is_new = True
+
+    def send(self, request: object, step_seconds: int, is_last: bool = False) -> None:
+        """Send a request; `is_last`: the child ends after it."""
+        sent = (request, step_seconds, BETWEEN_SECONDS, _log.getEffectiveLevel())
+        content = pickle.dumps(sent, protocol=5)
+        self._child.send(struct.pack("<Q", len(content)) + content, is_last)
 
     def heard(self, request: object, step_seconds: int) -> Heard | None:
         """Send a request and listen to its end, or the child's; None: it had ended before."""
         heard = Heard()
         mark = self._errors.seek(0, os.SEEK_END)
-        sent = (request, step_seconds, BETWEEN_SECONDS, _log.getEffectiveLevel())
-        content = pickle.dumps(sent, protocol=5)
-        self._child.send(struct.pack("<Q", len(content)) + content)
+        self.send(request, step_seconds)
         has_said = self._is_new
         self._is_new = False
         while not heard.is_answered:
@@ -141,6 +163,7 @@ class _Helper:
 
 
 _helper: _Helper | None = None
+_ahead: _Helper | None = None  # another one, which nobody listens to
 _lock = threading.Lock()
 
 

@@ -7,6 +7,7 @@ is JSON, a line each: a step that begins, one that ended, a line to log, the ans
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -16,16 +17,24 @@ import signal
 import struct
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TextIO
 
-from delegate import self_tests
+from delegate import compiler, self_tests
 from delegate.child import stdout_kept_apart
-from delegate.engine import Engine
+from delegate.engine import Engine, target_of
 from delegate.errors import DelegateError, DeviceError
+from delegate.graph.ir import Graph
+from delegate.graph.known import known
+from delegate.isa import tried_on
 from delegate.profiles import DeviceProfile
 from delegate.runtime import icds, listing
+from delegate.runtime.bench import DeviceBench
+from delegate.runtime.device import Device
 from delegate.runtime.device_list import DeviceInfo, matching
-from delegate.runtime.trials import Told
+from delegate.runtime.kernels import Kernels
+from delegate.runtime.trials import Told, Unkept
+from delegate.tflite.library import installed_rules
 
 IDLE_SECONDS = 10  # without a request
 _log = logging.getLogger("delegate")
@@ -70,6 +79,7 @@ def main() -> int:
             "platforms": performer.platforms,
             "self-tests": performer.self_tests,
             "engine": performer.engine,
+            "ahead": performer.ahead,
         }
         while (sent := _next()) is not None:
             request, teller.step_seconds, teller.between_seconds, level = pickle.loads(sent)
@@ -117,18 +127,34 @@ class _Performer:
         """Run self-tests, each a step."""
         self_tests.run(self._found(info.index, info.identity), profile, names, self._tell)
 
+    def ahead(
+        self,
+        info: DeviceInfo,
+        profile: DeviceProfile | None,
+        exclude_isa: Sequence[str],
+        graph: Graph,
+    ) -> None:
+        """Compile what the nodes will launch, the last first; the driver is to keep it on disk."""
+        isa = [name for name in _likely(info.type) if not {name, "all"} & {*exclude_isa}]
+        device = Device(self._found(info.index, info.identity), proven=isa, profile=profile)
+        bench = DeviceBench(device, Kernels(device, Unkept()))
+        target = target_of(device, device.proven, installed_rules())
+        for node in reversed(known(graph).nodes):
+            with contextlib.suppress(DelegateError):
+                bench.warm_up(compiler.first_choice(node, target, bench.check))
+
     def engine(
         self,
         same: Sequence[Any],
         request: Sequence[Any],
-        known: dict[str, str],
+        records: dict[str, str],
         state: tuple[dict[str, str], float],
     ) -> tuple[dict[str, str], float]:
         """Do what the parent's engine is about to do; return the tuner's state."""
-        if self._engine is None or same != self._same or not self._told.knows(known):
+        if self._engine is None or same != self._same or not self._told.knows(records):
             if self._engine is not None:
                 self._engine.close()
-            self._told = Told(known, self._tell)
+            self._told = Told(records, self._tell)
             self._engine, self._same = self._opened(*same), same
         engine, (call, *arguments) = self._engine, request
         engine.tuner.go_on(*state)
@@ -154,6 +180,13 @@ class _Performer:
         if info.identity != identity:
             raise DeviceError(f"device {index} is now {info.identity}")
         return info
+
+
+def _likely(device_type: str) -> list[str]:
+    """Return the features that a device may have; a wrong guess costs this process alone."""
+    words = set(Path("/proc/cpuinfo").read_text().split())
+    flags = {"avx2": "avx2", "vnni": "avx512_vnni"}
+    return [name for name in tried_on(device_type) if flags.get(name) in {None, *words}]
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ class Model:
         graph = known(read_model(model))
         profile = None if device_profile is None else read_device_profile(device_profile)
         self._engine = open_engine(
-            in_child_first, device, tune, exclude_isa, False, profile, own_context
+            in_child_first, graph, device, tune, exclude_isa, False, profile, own_context
         )
         target = self._engine.target(installed_rules())
         executor = self._engine.executor(self._partition(graph, target), target, batch)

@@ -91,7 +91,7 @@ class OpenCLDelegate:
             raise TypeError("options is given, and other keywords, too")
         self._options = keywords if options is None else options
         self._graphs = Graphs(model)
-        self._engine = _engine(self._options)
+        self._engine = _engine(self._options, self._graphs.given)
         # By TFLite context, until TFLite has formed all its groups; then their kernels hold it.
         self._claims: dict[int, Claim] = {}
         self._lock = threading.RLock()  # of what belongs to no kernel yet
@@ -204,11 +204,12 @@ class OpenCLDelegate:
         _log.debug("in a TFLite callback", exc_info=error)
 
 
-def _engine(options: Options) -> Engine:
+def _engine(options: Options, graph: Graph | None = None) -> Engine:
     name = options.device_profile
     profile = None if name is None else read_device_profile(name)
     return open_engine(
         options.in_child_first,
+        graph,
         options.device,
         options.tune,
         options.exclude_isa,

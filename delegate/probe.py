@@ -60,6 +60,12 @@ def examine(info: DeviceInfo, profile: DeviceProfile | None = None) -> Proof:
     return Proof(None, frozenset(proven))
 
 
+def is_examined(info: DeviceInfo, profile: DeviceProfile | None = None) -> bool:
+    """Whether `examine` needs no child."""
+    isas = allowed(tried_on(info.type), profile)
+    return _known(_entry(info, isas, profile), isas) is not None
+
+
 def _known(name: str, isas: Sequence[str]) -> frozenset[str] | None:
     """Return what was proven of these before; None: nothing is kept, or what is kept is foreign."""
     content = cache.load(name)

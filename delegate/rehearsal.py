@@ -11,6 +11,7 @@ repeats what the child did. A later start finds everything on disk and needs no 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, TypeVar
 
@@ -20,7 +21,9 @@ from delegate.errors import DeviceError, Untried
 from delegate.graph.ir import Graph
 from delegate.graph.partition import Partition
 from delegate.graph.verdict import Verdict
+from delegate.probe import is_examined
 from delegate.profiles import DeviceProfile
+from delegate.runtime.device_list import DeviceInfo, matching
 from delegate.runtime.executor import Executor
 from delegate.runtime.trials import FAILED, Guarded, Records
 from delegate.target import Target
@@ -45,8 +48,13 @@ class RehearsedEngine(Engine):
         profile: DeviceProfile | None = None,
         own_context: bool = False,
         alternative: str | None = None,
+        *,
+        graph: Graph | None = None,
     ) -> None:
+        """`graph`: what will be run, if that is known."""
         excluded = exclude_isa if isinstance(exclude_isa, str) else tuple(exclude_isa)
+        if graph is not None:
+            _go_ahead(matching(selector)[0], profile, excluded, graph)
         super().__init__(
             selector, tune, excluded, profiling, profile, own_context, alternative, self._guarded
         )
@@ -70,9 +78,12 @@ class RehearsedEngine(Engine):
     def executor(self, partition: Partition, target: Target, batch: int = 1) -> Executor:
         """Return a partition ready to run; raises as Engine's."""
         ask = super().executor
-        return self._repeated(
-            lambda: ask(partition, target, batch), ("executor", partition, target, batch)
-        )
+        try:
+            return self._repeated(
+                lambda: ask(partition, target, batch), ("executor", partition, target, batch)
+            )
+        finally:
+            helper.stop_ahead()
 
     def _repeated(self, do: Callable[[], _Result], request: tuple[object, ...]) -> _Result:
         """Return what `do` gives, after a child has done the same where that is needed."""
@@ -87,6 +98,8 @@ class RehearsedEngine(Engine):
             self._rehearse(request)
 
     def _rehearse(self, request: tuple[object, ...]) -> None:
+        if request[0] == "executor" and self.tuner.state()[1] > 0:
+            helper.stop_ahead()  # what is measured has the processor for itself
         deaths = hangs = strays = 0
         while True:
             state = self.tuner.state()
@@ -107,9 +120,28 @@ class RehearsedEngine(Engine):
             self._records.add({name: f"{FAILED}a child process that tried it {heard.end}"})
 
 
-def open_engine(in_child_first: bool, *arguments: Any) -> Engine:
-    """Return an engine; `in_child_first`: one that is rehearsed. `arguments`: RehearsedEngine's."""
-    return (RehearsedEngine if in_child_first and is_on else Engine)(*arguments)
+def open_engine(in_child_first: bool, graph: Graph | None, *arguments: Any) -> Engine:
+    """Return an engine; `in_child_first`: one that is rehearsed. `arguments`: Engine's.
+
+    `graph`: what will be run, if that is known.
+    """
+    if in_child_first and is_on:
+        return RehearsedEngine(*arguments, graph=graph)
+    return Engine(*arguments)
+
+
+def _go_ahead(
+    info: DeviceInfo, profile: DeviceProfile | None, exclude_isa: Iterable[str], graph: Graph
+) -> None:
+    """Let a second child compile the graph's kernels while the first one runs the self-tests.
+
+    It begins with the last nodes. The driver keeps what it compiled, and the first child finds it.
+    Only on CPUs: another device may be for one process at a time.
+    """
+    has_cores = len(os.sched_getaffinity(0)) > 1
+    if info.type == "cpu" and has_cores and not is_examined(info, profile):
+        # Its threads would be put on the cores of the first child's.
+        helper.go_ahead("ahead", info, profile, exclude_isa, graph, POCL_AFFINITY="0")
 
 
 def _blamed(name: str) -> str:

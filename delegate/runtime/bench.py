@@ -29,10 +29,24 @@ class DeviceBench:
     def __init__(self, device: Device, kernels: Kernels) -> None:
         self._device = device
         self._kernels = kernels
+        self._warm: set[str] = set()
 
     def check(self, alternative: Alternative) -> str | None:
         """Return why it cannot run here, or None."""
         return self._kernels.check(alternative.launches)
+
+    def warm_up(self, alternative: Alternative) -> None:
+        """Run it, if none of its programs ran here before: drivers compile for a work-group's size.
+
+        Raises:
+            DeviceError: it does not fit, or an OpenCL call fails.
+        """
+        programs = {self._kernels.run_names([e], 1)[0].split()[1] for e in alternative.launches}
+        if programs - self._warm:
+            self._warm |= programs
+            executor = self._executor(alternative)
+            executor.repeat(1)
+            executor.close()
 
     def differ(self, alternatives: Sequence[Alternative], plain: Alternative) -> list[bool]:
         """Return for each whether it gives other outputs than the plain one on random inputs."""

@@ -61,6 +61,14 @@ class Free:
         """Take a trial for untried."""
 
 
+class Unkept(Free):
+    """Builds from sources alone, and leaves it to the driver to keep what it compiled."""
+
+    @contextmanager
+    def of(self, name: str) -> Iterator[Trial]:
+        yield Trial(SOURCE)
+
+
 class _Knowing(Free):
     def __init__(self, known: dict[str, str]) -> None:
         self._known = known

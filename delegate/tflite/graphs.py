@@ -28,6 +28,11 @@ class Graphs:
                 self._content = open_model(model)
                 self._given[0] = read_subgraph(self._content, 0)
 
+    @property
+    def given(self) -> Graph | None:
+        """The main graph of the given model, before any interpreter asks."""
+        return self._given.get(0)
+
     def graph(self, context: int) -> Graph | None:
         """Return the graph that a TfLiteContext is of; None: it is a body of control flow.
 

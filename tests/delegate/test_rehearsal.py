@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from delegate import (
     Options,
     cache,
     helper,
+    helper_child,
     rehearsal,
     write_model,
 )
@@ -26,8 +28,10 @@ from delegate.engine import Engine
 from delegate.errors import KilledChild
 from delegate.graph.partition import partition_of
 from delegate.helper import Heard
+from delegate.launch import Alternative
 from delegate.probe import examine
 from delegate.rehearsal import RehearsedEngine, open_engine
+from delegate.runtime.bench import DeviceBench
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.trials import FAILED, Records
 from delegate.target import Rules
@@ -276,6 +280,50 @@ def test_a_model_and_its_batches(
     assert requests == []
 
 
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_first_start_compiles_from_both_ends(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, is_known: bool
+) -> None:
+    begun: list[str] = []
+    monkeypatch.setattr(helper, "go_ahead", lambda word, *more, **environment: begun.append(word))
+    monkeypatch.setattr(rehearsal, "is_examined", lambda info, profile: is_known)
+    monkeypatch.setattr(rehearsal.os, "sched_getaffinity", lambda process: {0, 1})
+    RehearsedEngine(device.index, graph=CHAIN)
+    assert begun == ([] if is_known or device.type != "cpu" else ["ahead"])
+    monkeypatch.setattr(rehearsal.os, "sched_getaffinity", lambda process: {0})
+    RehearsedEngine(device.index, graph=CHAIN)
+    RehearsedEngine(device.index)
+    assert len(begun) <= 1
+
+
+def test_who_works_ahead_runs_the_last_node_first(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+    warm_up = DeviceBench.warm_up
+
+    def noted(self: DeviceBench, alternative: Alternative) -> None:
+        warm_up(self, alternative)
+        ran.append(alternative.launches[0].file.split("_2d")[0])
+
+    monkeypatch.setattr(DeviceBench, "warm_up", noted)
+    performer = helper_child._Performer(helper_child._Teller(io.StringIO()))
+    performer.ahead(device, None, (), conv_pool())
+    assert ran == ["pool", "conv"]
+    assert not list(cache.cache_folder().glob("programs/*"))
+
+
+def test_who_works_ahead_ends_by_itself_or_at_once(device: DeviceInfo) -> None:
+    helper.go_ahead("ahead", device, None, ("all",), CHAIN)
+    assert helper._ahead is not None
+    assert helper._ahead._child.wait(120) == 0
+    helper.go_ahead("ahead", device, None, (), CHAIN)
+    child = helper._ahead._child
+    helper.stop_ahead()
+    assert child.wait(5) is not None
+    assert helper._ahead is None
+
+
 def test_who_asks_for_it_gets_it(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     assert Options().in_child_first
     for is_on, wanted, kind in (
@@ -284,4 +332,4 @@ def test_who_asks_for_it_gets_it(device: DeviceInfo, monkeypatch: pytest.MonkeyP
         (False, True, Engine),
     ):
         monkeypatch.setattr(rehearsal, "is_on", is_on)
-        assert type(open_engine(wanted, device.index)) is kind
+        assert type(open_engine(wanted, None, device.index)) is kind
