@@ -89,12 +89,13 @@ def go_ahead(*request: object, **environment: str) -> None:
     _ahead.send(request, STEP_SECONDS, is_last=True)
 
 
-@atexit.register
 def stop_ahead() -> None:
-    """End the child that works ahead, if there is one."""
+    """End the child that works ahead, if there is one, and do not wait for its end."""
     global _ahead
     if _ahead is not None:
-        _ahead.close(is_idle=False)
+        _ahead.kill()
+        # It may have to write a file to the end first.
+        threading.Thread(target=_ahead.close, args=(False,), daemon=True).start()
     _ahead = None
 
 
@@ -153,6 +154,10 @@ class _Helper:
         else:
             heard.end = f"died with {name}{told}" if name else f"ended with code {code}{told}"
 
+    def kill(self) -> None:
+        """End the child, without waiting for that."""
+        self._child.kill()
+
     def close(self, is_idle: bool) -> None:
         """End the child; `is_idle`: it waits for a request, so that it ends itself without one."""
         if is_idle:
@@ -168,6 +173,12 @@ _lock = threading.Lock()
 
 
 @atexit.register
+def _end() -> None:
+    _close()
+    if _ahead is not None:
+        _ahead.kill()
+
+
 def _close(is_idle: bool = True) -> None:
     global _helper
     if _helper is not None:

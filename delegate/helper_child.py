@@ -125,18 +125,22 @@ class _Performer:
         self, info: DeviceInfo, profile: DeviceProfile | None, names: Sequence[str]
     ) -> None:
         """Run self-tests, each a step."""
+        _log.setLevel(logging.CRITICAL)  # what does not build is only not proven
         self_tests.run(self._found(info.index, info.identity), profile, names, self._tell)
 
     def ahead(
         self,
-        info: DeviceInfo,
+        selector: str | int | None,
         profile: DeviceProfile | None,
         exclude_isa: Sequence[str],
         graph: Graph,
     ) -> None:
         """Compile what the nodes will launch, the last first; the driver is to keep it on disk."""
+        info = matching(selector)[0]
+        if info.type != "cpu":
+            return  # it may be for one process at a time
         isa = [name for name in _likely(info.type) if not {name, "all"} & {*exclude_isa}]
-        device = Device(self._found(info.index, info.identity), proven=isa, profile=profile)
+        device = Device(info, proven=isa, profile=profile)
         bench = DeviceBench(device, Kernels(device, Unkept()))
         target = target_of(device, device.proven, installed_rules())
         for node in reversed(known(graph).nodes):

@@ -60,10 +60,9 @@ def examine(info: DeviceInfo, profile: DeviceProfile | None = None) -> Proof:
     return Proof(None, frozenset(proven))
 
 
-def is_examined(info: DeviceInfo, profile: DeviceProfile | None = None) -> bool:
-    """Whether `examine` needs no child."""
-    isas = allowed(tried_on(info.type), profile)
-    return _known(_entry(info, isas, profile), isas) is not None
+def was_used_before() -> bool:
+    """Whether a device was ever examined by this user."""
+    return any((cache.cache_folder() / "devices").glob("*"))
 
 
 def _known(name: str, isas: Sequence[str]) -> frozenset[str] | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, TypeVar
 
@@ -21,9 +22,8 @@ from delegate.errors import DeviceError, Untried
 from delegate.graph.ir import Graph
 from delegate.graph.partition import Partition
 from delegate.graph.verdict import Verdict
-from delegate.probe import is_examined
+from delegate.probe import was_used_before
 from delegate.profiles import DeviceProfile
-from delegate.runtime.device_list import DeviceInfo, matching
 from delegate.runtime.executor import Executor
 from delegate.runtime.trials import FAILED, Guarded, Records
 from delegate.target import Target
@@ -54,7 +54,7 @@ class RehearsedEngine(Engine):
         """`graph`: what will be run, if that is known."""
         excluded = exclude_isa if isinstance(exclude_isa, str) else tuple(exclude_isa)
         if graph is not None:
-            _go_ahead(matching(selector)[0], profile, excluded, graph)
+            _go_ahead(selector, profile, excluded, graph)
         super().__init__(
             selector, tune, excluded, profiling, profile, own_context, alternative, self._guarded
         )
@@ -101,12 +101,16 @@ class RehearsedEngine(Engine):
         if request[0] == "executor" and self.tuner.state()[1] > 0:
             helper.stop_ahead()  # what is measured has the processor for itself
         deaths = hangs = strays = 0
+        begun = time.perf_counter()
         while True:
             state = self.tuner.state()
             heard = helper.ask("engine", self._same, request, self._records.known, state)
             self._records.add(heard.found)
             if heard.is_answered:
-                self.tuner.go_on(*heard.answer)
+                known, seconds_left = heard.answer
+                if request[0] == "verdicts":  # the next start need not build them, and measures
+                    seconds_left -= time.perf_counter() - begun
+                self.tuner.go_on(known, seconds_left)
                 return
             deaths, hangs = deaths + 1, hangs + heard.is_late
             strays += not heard.trying
@@ -131,17 +135,18 @@ def open_engine(in_child_first: bool, graph: Graph | None, *arguments: Any) -> E
 
 
 def _go_ahead(
-    info: DeviceInfo, profile: DeviceProfile | None, exclude_isa: Iterable[str], graph: Graph
+    selector: str | int | None,
+    profile: DeviceProfile | None,
+    exclude_isa: Iterable[str],
+    graph: Graph,
 ) -> None:
     """Let a second child compile the graph's kernels while the first one runs the self-tests.
 
     It begins with the last nodes. The driver keeps what it compiled, and the first child finds it.
-    Only on CPUs: another device may be for one process at a time.
     """
-    has_cores = len(os.sched_getaffinity(0)) > 1
-    if info.type == "cpu" and has_cores and not is_examined(info, profile):
+    if len(os.sched_getaffinity(0)) > 1 and not was_used_before():
         # Its threads would be put on the cores of the first child's.
-        helper.go_ahead("ahead", info, profile, exclude_isa, graph, POCL_AFFINITY="0")
+        helper.go_ahead("ahead", selector, profile, exclude_isa, graph, POCL_AFFINITY="0")
 
 
 def _blamed(name: str) -> str:
