@@ -163,10 +163,10 @@ class _Performer:
         engine, (call, *arguments) = self._engine, request
         engine.tuner.go_on(*state)
         try:
-            if call == "verdicts":
-                engine.verdicts(*arguments)
-            else:
+            if call == "executor":
                 engine.executor(*arguments).close()
+            else:
+                getattr(engine, call)(*arguments)  # "target", "verdicts"
         except DelegateError as error:
             _log.debug("in a child process: %s", error)  # the parent meets it itself
         return engine.tuner.state()

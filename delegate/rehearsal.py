@@ -26,7 +26,7 @@ from delegate.probe import was_used_before
 from delegate.profiles import DeviceProfile
 from delegate.runtime.executor import Executor
 from delegate.runtime.trials import FAILED, Guarded, Records
-from delegate.target import Target
+from delegate.target import Rules, Target
 
 # Then the device is given up: a driver that hangs costs a minute each time.
 _MOST_DEATHS, _MOST_HANGS, _MOST_STRAYS = 10, 3, 3
@@ -65,6 +65,11 @@ class RehearsedEngine(Engine):
     def _guarded(self, identity: str) -> Guarded:
         self._records = Records(identity)
         return Guarded(self._records)
+
+    def target(self, rules: Rules) -> Target:
+        """Return what lowering may know; raises as Engine's."""
+        ask = super().target
+        return self._repeated(lambda: ask(rules), ("target", rules))
 
     def verdicts(
         self, graph: Graph, target: Target, exclude_ops: Collection[str] = ()

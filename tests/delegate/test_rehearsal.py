@@ -21,6 +21,7 @@ from delegate import (
     cache,
     helper,
     helper_child,
+    read_device_profile,
     rehearsal,
     write_model,
 )
@@ -260,6 +261,17 @@ def test_an_executor_that_killed_a_child_is_not_made(device: DeviceInfo) -> None
     engine._records.add({trial: f"{FAILED}it died"})
     with pytest.raises(KilledChild, match="it died"):
         engine.executor(partition, target)
+
+
+def test_what_a_compiler_is_asked_is_asked_in_a_child_too(
+    device: DeviceInfo, requests: list[str]
+) -> None:
+    profile = read_device_profile("v3d")  # of a GPU, whose compiler is asked for its registers
+    engine = RehearsedEngine(device.index, tune="off", profile=profile)
+    assert engine.target(Rules()).registers
+    assert requests == ["target"]
+    assert RehearsedEngine(device.index, tune="off", profile=profile).target(Rules()).registers
+    assert requests == ["target"]
 
 
 def test_a_model_and_its_batches(
