@@ -51,11 +51,10 @@ def default_model(progress: Progress | None = None) -> Path | bytes:
     checksums = _checksums()
     cached = cache_folder() / MODEL_FILE
     try:
-        if _sha256(cached.read_bytes()) == checksums[MODEL_FILE]:
-            return cached
-        _log.warning("%s is damaged or of another version: building it again", cached)
-    except (FileNotFoundError, NotADirectoryError):
-        pass
+        if cached.is_file():  # reading a pipe would wait for a writer
+            if _sha256(cached.read_bytes()) == checksums[MODEL_FILE]:
+                return cached
+            _log.warning("%s is damaged or of another version: building it again", cached)
     except OSError as error:
         _log.warning("cannot read %s: %s", cached, error.strerror or error)
     model = _build(checksums, progress)

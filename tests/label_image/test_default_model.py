@@ -107,6 +107,15 @@ def test_damaged_cached_model_is_built_again(
     assert "building it again" in caplog.text
 
 
+def test_a_pipe_in_the_cache_is_replaced(folder: Path, model: bytes) -> None:
+    folder.mkdir()
+    os.mkfifo(folder / default_model.MODEL_FILE)
+    path = default_model.default_model()  # reading the pipe would wait for a writer
+    assert isinstance(path, Path)
+    assert path.is_file()
+    assert path.read_bytes() == model
+
+
 def test_cache_that_takes_no_file_leaves_the_model_in_memory(
     folder: Path, model: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
