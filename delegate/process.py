@@ -10,6 +10,7 @@ with it. So the end waits for those inside, and holds back those that come.
 from __future__ import annotations
 
 import atexit
+import ctypes
 import os
 import threading
 import time
@@ -59,6 +60,11 @@ class Inside:
         _stays[thread] -= 1
         if not _stays[thread]:
             del _stays[thread]
+
+
+def keep_for_good(thing: object) -> None:
+    """Never free an object of this process, at the process's end neither."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
 @atexit.register

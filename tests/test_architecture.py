@@ -61,7 +61,7 @@ LAYERS = {
 # Module -> the folders that may import it.
 CONFINED = {
     "pyopencl": ("delegate/runtime",),
-    "ctypes": ("delegate/tflite", "delegate/runtime/command_buffer.py"),
+    "ctypes": ("delegate/tflite", "delegate/runtime/command_buffer.py", "delegate/process.py"),
     "flatbuffers": ("delegate/tflite",),
     "tflite": ("delegate/tflite", "tflite_opencl/common/runtime.py"),  # there: the names of ops
     "ai_edge_litert": (),  # label_image finds the runtime by its name, at run time

@@ -67,6 +67,13 @@ def test_a_call_that_does_nothing(device: DeviceInfo, bed_of: BedOf, call: str) 
     assert ran(bed, "lie", call, "skip", 1) in (RIGHT, CPU)
 
 
+def test_a_parameter_that_never_arrives_addresses_no_memory(
+    device: DeviceInfo, bed_of: BedOf
+) -> None:
+    # The second write is of the constants, the third of the kernels' parameters.
+    assert ran(bed_of(device), "lie", "clEnqueueWriteBuffer", "skip", 0.4) == CPU
+
+
 @pytest.mark.parametrize("kind", ["abort", "crash", "hang"])
 def test_a_child_dies_in_the_place_of_the_command(
     device: DeviceInfo, bed_of: BedOf, kind: str

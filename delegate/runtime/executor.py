@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
@@ -14,19 +13,18 @@ import pyopencl as cl
 
 from delegate.errors import DeviceError
 from delegate.launch import Program
-from delegate.runtime.command_buffer import CommandBuffer
 from delegate.runtime.device import Device
 from delegate.runtime.kernels import Kernels
+from delegate.runtime.launches import Launches
 from delegate.runtime.layout import Bytes, as_bytes, layout_of
 from delegate.runtime.persistent import CONTROL_INTS, Persistent, persistent_kernel
 from delegate.runtime.transfers import COPIED, Copied, transfer_for
-from delegate.runtime.trials import Free, name_of
+from delegate.runtime.trials import name_of
 
 # How a program's launches reach the device: each by a call, recorded in a command buffer, or as the
 # tiles of one launch.
 ONE_BY_ONE, RECORDED, PERSISTENT = FORMS = ("one by one", "recorded", "persistent")
 _LARGEST_BYTES = 2**31 - 1  # kernels' offsets are ints
-_log = logging.getLogger("delegate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +47,7 @@ class Executor:
         launches, work_items, up_bytes, down_bytes: what a run enqueues and copies.
         trial: the name of the trial to make it; see delegate.runtime.trials.
     Raises:
-        DeviceError: it does not fit, or the driver refuses memory.
+        DeviceError: it does not fit, or the driver refuses memory or does not keep it.
         KernelBuildError: a kernel does not build.
     """
 
@@ -90,7 +88,7 @@ class Executor:
         self._constants: cl.Buffer | None = None if sibling is None else sibling._constants
         self._transfer: Copied | None = None
         queue = device.queue if sibling is None else device.another_queue()
-        self._launches = _Launches(queue)
+        self._launches = Launches(queue)
         try:
             with kernels.trials.of(self.trial):
                 arguments = self._upload(whole)
@@ -123,15 +121,24 @@ class Executor:
             self._buffers.append(buffer(access, values))
             return self._buffers[-1]
 
+        def checked(made: cl.Buffer, values: Bytes) -> cl.Buffer:
+            # Kernels address memory by these: wrong ones could end the process.
+            kept = np.empty_like(values)
+            cl.enqueue_copy(queue, kept, made)
+            if not np.array_equal(kept, values):
+                raise DeviceError("the device's memory does not hold what was written to it")
+            return made
+
         kib = (layout.arena_bytes + layout.constant_bytes) >> 10
         with self._device.calling(f"allocating {kib} KiB"):
             arena = own(flags.READ_WRITE, np.zeros(layout.arena_bytes, np.uint8))
             if self._constants is None:
                 # Not among the buffers to release: siblings may still read it.
-                self._constants = buffer(flags.READ_ONLY, layout.packed_constants())
+                constants = layout.packed_constants()
+                self._constants = checked(buffer(flags.READ_ONLY, constants), constants)
             params = [*layout.blocks, *(() if whole is None else whole.table)]
-            blocks = own(flags.READ_ONLY, as_bytes(np.array(params or [0], np.int32)))
-            arguments = [arena, self._constants, blocks]
+            blocks = as_bytes(np.array(params or [0], np.int32))
+            arguments = [arena, self._constants, checked(own(flags.READ_ONLY, blocks), blocks)]
             for tensor, offset in layout.stored.items():
                 if tensor.data is not None:
                     data = as_bytes(tensor.data)
@@ -252,48 +259,3 @@ class Executor:
         buffers, self._buffers = self._buffers, []
         for buffer in buffers:
             buffer.release()
-
-
-class _Launches:
-    """The kernels of a program in a queue, with global and local sizes; arguments are set."""
-
-    def __init__(self, queue: cl.CommandQueue) -> None:
-        self.queue = queue
-        self.kernels: list[tuple[cl.Kernel, tuple[int], tuple[int]]] = []
-        self._recorded: CommandBuffer | None = None
-
-    def try_each(self, device: Device, trials: Free, names: Sequence[str]) -> None:
-        """Run each kernel once by itself, if a trial asks for that; names are the trials'."""
-        for name, kernel in zip(names, self.kernels, strict=True):
-            if trials.is_due(name):
-                with trials.of(name), device.calling(f"running {kernel[0].function_name}"):
-                    cl.enqueue_nd_range_kernel(self.queue, *kernel)
-                    self.queue.finish()
-
-    def record(
-        self, device: Device, proven: Collection[str], trials: Free, names: Sequence[str]
-    ) -> bool:
-        """Record them in a command buffer; whether that works here. `names`: as of `try_each`."""
-        try:
-            with trials.of(name_of("recorded", *names)):
-                self._recorded = CommandBuffer(device, self.queue, self.kernels, proven)
-                if trials.tells:
-                    self._recorded.enqueue()
-                    self.queue.finish()
-        except DeviceError as error:
-            _log.debug("launches are not recorded: %s", error)
-        return self._recorded is not None
-
-    def enqueue(self) -> list[cl.Event]:
-        """Put all into the queue; return their events, of which a command buffer has none."""
-        if self._recorded is not None:
-            self._recorded.enqueue()
-            return []
-        return [cl.enqueue_nd_range_kernel(self.queue, *each) for each in self.kernels]
-
-    def close(self) -> None:
-        """Let kernels and command buffer go; a second call does nothing."""
-        if self._recorded is not None:
-            self._recorded.close()
-        self._recorded = None
-        self.kernels = []

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
+from delegate.process import keep_for_good
 from delegate.runtime.device import Device
 from delegate.runtime.layout import Bytes, Layout
 
@@ -111,7 +114,7 @@ class Mapped(Copied):
         try:
             yield view
         finally:
-            view.base.release(self._queue)
+            _unmap(view.base, self._queue)
 
 
 class Pinned(Copied):
@@ -143,7 +146,26 @@ class Pinned(Copied):
             array: Bytes = cl.enqueue_map_buffer(
                 self._queue, pinned, cl.map_flags.READ | cl.map_flags.WRITE, 0, (size,), np.uint8
             )[0]
+        weakref.finalize(array, _unmap_if_possible, array.base, self._queue).atexit = False
         return array
+
+
+def _unmap(mapping: cl.MemoryMap, queue: cl.CommandQueue) -> None:
+    """Give mapped memory back.
+
+    If the driver refuses that, pyopencl asks again where it frees the object, and a second refusal
+    ends the process. So the object is never freed then.
+    """
+    try:
+        mapping.release(queue)
+    except cl.Error:
+        keep_for_good(mapping)
+        raise
+
+
+def _unmap_if_possible(mapping: cl.MemoryMap, queue: cl.CommandQueue) -> None:
+    with contextlib.suppress(cl.Error):  # of a lost device
+        _unmap(mapping, queue)
 
 
 TRANSFERS = {"copied": Copied, "mapped": Mapped, "pinned": Pinned}

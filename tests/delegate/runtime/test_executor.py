@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pyopencl as cl
 import pytest
@@ -12,6 +15,7 @@ from delegate import DeviceError, DeviceInfo, Graph
 from delegate.compiler import compile_partition
 from delegate.graph.partition import partition_of
 from delegate.launch import Program
+from delegate.runtime import transfers
 from delegate.runtime.device import Device
 from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
@@ -72,6 +76,21 @@ def test_every_transfer_brings_the_same_bytes(
     executor.close()
     with pytest.raises(DeviceError, match="the delegate was closed"):
         run(executor, values)
+
+
+def test_memory_that_cannot_be_unmapped_is_never_freed() -> None:
+    # pyopencl unmaps once more where the object is freed, and ends the process if that fails, too.
+    class Mapping:
+        def release(self, queue: object) -> None:
+            raise opencl_error(cl.LogicError, "clEnqueueUnmapMemObject", -5)
+
+    refused = Mapping()
+    freed = weakref.ref(refused)
+    with pytest.raises(cl.Error):
+        transfers._unmap(refused, None)  # type: ignore[arg-type]
+    del refused
+    gc.collect()
+    assert freed() is not None
 
 
 def test_submitted_runs_read_host_arrays(device: DeviceInfo) -> None:
