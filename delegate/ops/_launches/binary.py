@@ -34,6 +34,7 @@ FAMILY = {
 NUMBERS = ("int32", "float32")
 EVERY = (*quantized.QUANT, *NUMBERS)
 IDENTITY = (1 << 30, 1)  # a multiplier and shift that change nothing
+_FEW = 40  # registers that keep four elements of both inputs
 _OUTER = 4  # dimensions around a row that binary.cl walks
 _LARGEST_BYTES = 1 << 31  # kernels index by 32-bit integers
 # Expressions without vectors, by family.
@@ -167,6 +168,8 @@ def over_rows(plain: Launch, wide: int, most: int, target: Target) -> tuple[Alte
 
     last = Alternative("plain", (of(1),))
     lanes = lanes_of(row, target, most)
+    if not target.keeps(_FEW):
+        lanes = min(lanes, 2)
     return (Alternative(f"vector {lanes}", (of(lanes),)), last) if 1 < lanes <= most else (last,)
 
 

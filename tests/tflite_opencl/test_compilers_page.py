@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/boards/compilers.md is what its script makes of .ci/board-compilers.csv."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+from tflite_opencl.kernel_rows import compared, read_csv
+
+ROOT = Path(__file__).resolve().parents[2]
+TABLE = ROOT / ".ci" / "board-compilers.csv"
+
+
+def script() -> Any:
+    """Return docs/boards/compilers.py as a module."""
+    spec = importlib.util.spec_from_file_location("page", ROOT / "docs/boards/compilers.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_is_of_the_table() -> None:
+    rows = list(csv.DictReader(TABLE.open(encoding="utf-8")))
+    assert (ROOT / "docs/boards/compilers.md").read_text() == script().text_of(rows)
+
+
+def test_a_kernel_that_spills_is_counted() -> None:
+    rows = list(csv.DictReader(TABLE.open(encoding="utf-8")))
+    first = next(row for row in rows if row["expected"] != "0" and not int(row["spills"] or 0))
+    before = script().text_of(rows)
+    first["spills"] = "7"
+    after = script().text_of(rows)
+    assert before != after
+    assert "| 7, " in after
+
+
+def test_hardly_anything_expected_keeps_values_in_memory() -> None:
+    rows = read_csv(str(TABLE))
+    assert len({row.device for row in rows}) == 5
+    spilling = [row for row in rows if row.expected and row.scratch]
+    # V3D 4.2 has 32 registers a thread at least, and these need a few more where they round.
+    assert {row.device for row in spilling} <= {"V3D 4.2.14.0"}
+    assert {(row.kernel, row.variant) for row in spilling} == {
+        ("conv_2d_float4_quant8", "float4 1x4"),
+        ("binary_float", "vector 2"),
+    }
+    assert compared(rows, rows).changes == ()
