@@ -36,7 +36,8 @@ V3D = ("instr", "instructions"), ("threads", "threads")
 
 def main() -> None:
     """Write the page."""
-    PAGE.write_text(text_of(list(csv.DictReader(TABLE.open(encoding="utf-8")))), encoding="utf-8")
+    rows = list(csv.DictReader(TABLE.read_text(encoding="utf-8").splitlines()))
+    PAGE.write_text(text_of(rows), encoding="utf-8")
 
 
 def text_of(rows: list[Row]) -> str:
