@@ -15,7 +15,7 @@ from delegate.runtime.context import is_lost, opencl
 from delegate.runtime.device import Device
 from delegate.runtime.kernels import Kernels, defines_of, source_of
 
-_OPTION = "-cl-nv-maxrregcount="  # of the kernels' own options: what NVIDIA's compiler may use
+_OPTION = "-cl-nv-maxrregcount="  # NVIDIA's, of the kernels' own options
 _MOST_ITEMS = 1 << 16  # so that the kernel's own limit holds
 _VECTORS = (1, 4, 6, 8, 12, 16, 24)  # of four values, as runtime_registers.cl has macros for
 
@@ -52,9 +52,8 @@ def registers_launch(vectors: int) -> Launch:
 
 
 def _asked(device: Device, kernels: Kernels) -> int:
-    allowed = [each for each in kernels.options("runtime_registers") if each.startswith(_OPTION)]
-    if allowed:
-        return int(allowed[0].removeprefix(_OPTION))
+    if any(option.startswith(_OPTION) for option in kernels.options("runtime_registers")):
+        return 0  # this compiler is told how many to use, and the blocks were measured with that
     launches = [registers_launch(vectors) for vectors in _VECTORS]
     sources = [source_of(launch.file, defines_of(launch)) for launch in launches]
     whole = "\0".join((device.identity, *sources))

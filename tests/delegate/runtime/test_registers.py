@@ -67,3 +67,13 @@ def test_it_is_asked_once(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(Kernels, "kernel", refuse)
     assert registers(opened, kernels) == first
+
+
+def test_a_compiler_that_is_told_is_not_asked(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = Device(device)
+    opened.type = "gpu"
+    kernels = Kernels(opened)
+    monkeypatch.setattr(Kernels, "_own_options", lambda *_: ["-cl-nv-maxrregcount=128"])
+    assert registers(opened, kernels) == 0
