@@ -58,12 +58,13 @@ class Heard:
                 self.is_answered, self.answer = True, answer
 
 
-def ask(*request: object, step_seconds: int = STEP_SECONDS) -> Heard:
+def ask(*request: object, step_seconds: int | None = None) -> Heard:
     """Return what the child says to a request; it goes on living if it answers.
 
-    `step_seconds`: for each step.
+    `step_seconds`: for each step; STEP_SECONDS if not given.
     """
     global _helper
+    step_seconds = STEP_SECONDS if step_seconds is None else step_seconds
     with _lock:
         while True:
             if _helper is None or _helper.environment != os.environ:

@@ -38,8 +38,8 @@ _ALL = frozenset(feature.name for feature in FEATURES)
 _RULES = installed_rules()
 _TARGETS = (
     Target(isa=_ALL - {"vnni", "avx2"}, rules=_RULES),
-    Target("cpu", 8, 2, _ALL - {"mma", "dp4a"}, _RULES),
-    Target("gpu", 1, 132, frozenset({"mma", "dp4a", "nearest"}), _RULES),
+    Target("cpu", 8, 2, isa=_ALL - {"mma", "dp4a"}, rules=_RULES),
+    Target("gpu", 1, 132, isa=frozenset({"mma", "dp4a", "nearest"}), rules=_RULES),
 )
 _MOST_CONSTANT_BYTES = 1 << 24  # larger ones are left unpacked: that takes time
 _OTHERS = (("P", "GIF"), ("L", "TIFF"), ("CMYK", "TIFF"), ("RGB", "TGA"), ("RGB", "PPM"))

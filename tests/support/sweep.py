@@ -32,9 +32,9 @@ LIMIT_SECONDS = 240  # for a run
 # label_image gives a child that hangs a minute or two, for slow boards; here a part of that.
 _START = """
 import sys
-from delegate import rehearsal
+from delegate import helper
 from label_image.__main__ import main
-rehearsal.STEP_SECONDS, rehearsal.BETWEEN_SECONDS = 15, 30
+helper.STEP_SECONDS, helper.BETWEEN_SECONDS = 15, 30
 sys.exit(main())
 """
 COMMAND_LINE = (sys.executable, "-c", _START, *FILES, "--use_gpu")
