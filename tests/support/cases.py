@@ -62,6 +62,9 @@ class Way:
         return frozenset() if self.is_emulated else frozenset(self.facts.get("isa", ())) - ANYWHERE
 
 
+# Of a device of which nothing was proven or asked.
+NO_FACTS: dict[str, Any] = {"isa": frozenset(), "registers": 0}
+
 PLAIN = Way("plain", {"device_type": "gpu"}, "plain")
 SIMT = Way("simt", {"device_type": "gpu", "vector_width": 1})  # 64 work-items a group
 # One core, so that a work-group gets several items of even a small layer.
@@ -157,7 +160,7 @@ def forced(way: Way) -> Iterator[list[str]]:
 
     def only(node: Node, target: Target) -> tuple[Alternative, ...]:
         # A way without instructions runs without those that the device has.
-        found = lower(node, replace(target, **{"isa": frozenset(), **way.facts}))
+        found = lower(node, replace(target, **{**NO_FACTS, **way.facts}))
         chosen = [a for a in found if way.alternative in ("", a.name, a.name.split()[0])][:1]
         if way.is_emulated:
             chosen = [emulated(alternative) for alternative in chosen]

@@ -22,7 +22,16 @@ from delegate.ops._registry import Lower
 from delegate.target import Target
 from delegate.tflite.library import installed_rules
 from tests.delegate.ops.test_conv_2d_add import CASES, fused
-from tests.support.cases import DOTS, EMULATED, NEAREST, SIMT, Way, emulated
+from tests.support.cases import (
+    DOTS,
+    EMULATED,
+    NEAREST,
+    NO_FACTS,
+    REGISTERS,
+    SIMT,
+    Way,
+    emulated,
+)
 from tests.support.compare import assert_same, inputs_for, interpreter, invoke, oracle
 from tests.support.guards import guarded
 from tests.support.model import chain_model, op, t
@@ -30,7 +39,7 @@ from tests.support.moves import like, numbers
 from tests.support.nodes import built_nodes
 
 # What GPUs differ in, as lowering sees it.
-GPUS = (SIMT, NEAREST, *DOTS, EMULATED)
+GPUS = (SIMT, NEAREST, *DOTS, EMULATED, *REGISTERS)
 # NOTE: the stand-ins for NVIDIA's matrix instructions take a simulator a minute each.
 LEFT_OUT = "mma"
 # A kernel, the alternative that launches it, and the names of its macros: their values would be
@@ -144,7 +153,7 @@ def _lowered(node: Node, way: Way) -> tuple[Alternative, ...]:
 
 
 def _with_facts(lower: Lower, node: Node, target: Target, way: Way) -> tuple[Alternative, ...]:
-    found = lower(node, replace(target, **{"isa": frozenset(), **way.facts}))
+    found = lower(node, replace(target, **{**NO_FACTS, **way.facts}))
     return tuple(map(emulated, found)) if way.is_emulated else found
 
 
