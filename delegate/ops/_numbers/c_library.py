@@ -38,6 +38,8 @@ def float_function(find: Find, name: str) -> Callable[[Floats], Floats]:
             return of_double(value)
         except OverflowError:
             return math.inf
+        except ValueError:  # a logarithm, where C gives these
+            return -math.inf if value == 0 else math.nan
 
     def of_array(values: Floats) -> Floats:
         found: NDArray[Any] = np.array([of_one(float(value)) for value in values.flat])

@@ -32,6 +32,13 @@ def test_erfc_and_infinities() -> None:
         assert float_function(find, "expf")(np.float32([100, -200])).tolist() == [math.inf, 0]
 
 
+def test_logarithms_of_zero_and_less() -> None:
+    for find in (Rules().float_function, of_library):
+        zero, less = float_function(find, "logf")(np.float32([0, -1])).tolist()
+        assert zero == -math.inf
+        assert math.isnan(less)
+
+
 def test_the_library_comes_first() -> None:
     sevens = float_function(lambda name: lambda value: 7.0, "tanhf")
     assert sevens(VALUES).tolist() == np.full((8, 8), 7.0).tolist()

@@ -55,11 +55,11 @@ def listed(fatal: Fatal, kind: str, seconds: int = 60) -> tuple[list[str], int, 
         ("abort", "it died with SIGABRT: fatal.c: no chip"),
         ("crash", "it died with SIGSEGV"),
         ("late", "it died with SIGABRT"),
-        ("hang", "it gave no answer within 10 s"),
+        ("hang", "it gave no answer within 5 s"),
     ],
 )
 def test_a_fatal_library_is_left_out_and_named(fatal: Fatal, kind: str, why: str) -> None:
-    warnings, devices, process = listed(fatal, kind, 10 if kind == "hang" else 60)
+    warnings, devices, process = listed(fatal, kind, 5 if kind == "hang" else 60)
     assert warnings == [
         f"the OpenCL library {fatal.library} is left out: {why}; to be rid of it, remove "
         f"{fatal.icd}"
