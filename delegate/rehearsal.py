@@ -25,11 +25,12 @@ from delegate.graph.verdict import Verdict
 from delegate.probe import was_used_before
 from delegate.profiles import DeviceProfile
 from delegate.runtime.executor import Executor
-from delegate.runtime.trials import FAILED, Guarded, Records
+from delegate.runtime.trials import FAILED, Guarded, Records, file_of
 from delegate.target import Rules, Target
 
 # Then the device is given up: a driver that hangs costs a minute each time.
-_MOST_DEATHS, _MOST_HANGS, _MOST_STRAYS = 10, 3, 3
+_MOST_DEATHS, _MOST_HANGS, _MOST_STRAYS = 30, 3, 3
+_MOST_OF_A_FILE = 3  # deaths; its other programs use the same instructions
 # Whether engines are rehearsed at all. Tests whose processes may die switch it off.
 is_on = True
 _Result = TypeVar("_Result")
@@ -102,6 +103,16 @@ class RehearsedEngine(Engine):
                 asked.add(str(untried))
             self._rehearse(request)
 
+    def _give_file_up(self, name: str, is_late: bool) -> None:
+        """Try no more programs of a file if one of them hangs, or several end their child."""
+        file, stem = file_of(name), file_of(name).removeprefix("file ")
+        if not stem or name.split()[0] not in ("program", "binary"):
+            return
+        ended = [how for each, how in self._records.known.items() if file_of(each) == file]
+        if is_late or sum(how.startswith(FAILED) for how in ended) >= _MOST_OF_A_FILE:
+            _log.warning("nothing else of %s.cl is tried on this device", stem)
+            self._records.add({file: f"{FAILED}children ended that tried others of its file"})
+
     def _rehearse(self, request: tuple[object, ...]) -> None:
         if request[0] == "executor" and self.tuner.state()[1] > 0:
             helper.stop_ahead()  # what is measured has the processor for itself
@@ -127,6 +138,7 @@ class RehearsedEngine(Engine):
             what = _words(heard.trying[-1])
             _log.warning("a child process %s, as it tried %s: that is left out", heard.end, what)
             self._records.add({name: f"{FAILED}a child process that tried it {heard.end}"})
+            self._give_file_up(name, heard.is_late)
 
 
 def open_engine(in_child_first: bool, graph: Graph | None, *arguments: Any) -> Engine:

@@ -82,7 +82,7 @@ class _Knowing(Free):
 
     def _failure(self, name: str) -> str | None:
         """Return how a child died of this, or of anything else with the same program."""
-        for each in (name, f"program {name.split()[1]}"):
+        for each in (name, program_of(name), file_of(name)):
             how = self._known.get(each, "")
             if how.startswith(FAILED):
                 return how.removeprefix(FAILED)
@@ -170,6 +170,20 @@ class Records:
         if not isinstance(known, dict) or not all(isinstance(how, str) for how in known.values()):
             return {}
         return known
+
+
+def program_of(name: str) -> str:
+    """Return the trial of building the program that a trial is about."""
+    return f"program {_subject(name)}"
+
+
+def file_of(name: str) -> str:
+    """Return what stands for all programs of the same file as that of this trial."""
+    return f"file {_subject(name).rpartition('-')[0]}"
+
+
+def _subject(name: str) -> str:
+    return (*name.split(), "", "")[1]
 
 
 def name_of(kind: str, *facts: object) -> str:

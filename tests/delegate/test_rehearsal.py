@@ -206,17 +206,30 @@ def test_a_trial_is_told_in_words(name: str, words: str) -> None:
     [
         (lambda: Heard(end=DIED), 3),
         (lambda: Heard(trying=["program a1"], end="hung", is_late=True), 3),
-        (lambda: Heard(trying=["program a1"], end=DIED), 10),
+        (lambda: Heard(trying=["program a1"], end=DIED), 30),
     ],
 )
 def test_a_device_that_kills_each_child_is_given_up(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, heard: Callable[[], Heard], count: int
 ) -> None:
     engine = RehearsedEngine(device.index)
-    asked = scripted(monkeypatch, *[heard] * 20)
+    asked = scripted(monkeypatch, *[heard] * 40)
     with pytest.raises(DeviceError, match=r"^a child process that tried the device "):
         engine.verdicts(CHAIN, engine.target(Rules()))
     assert len(asked) == count
+
+
+@pytest.mark.parametrize(("is_late", "count"), [(True, 1), (False, 3)], ids=["hangs", "deaths"])
+def test_a_file_whose_programs_end_their_children_is_given_up(
+    device: DeviceInfo, is_late: bool, count: int
+) -> None:
+    engine = RehearsedEngine(device.index)
+    for number in range(count):
+        assert "file add_vector" not in engine._records.known
+        name = f"{'binary' if number else 'program'} add_vector-{number}"
+        engine._records.add({name: f"{FAILED}it ended"})
+        engine._give_file_up(name, is_late)
+    assert engine._records.known["file add_vector"].startswith(FAILED)
 
 
 def test_a_child_that_tries_nothing_is_no_endless_loop(

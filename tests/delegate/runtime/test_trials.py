@@ -19,6 +19,7 @@ from delegate.runtime.trials import (
     Guarded,
     Records,
     Told,
+    file_of,
     name_of,
 )
 
@@ -96,6 +97,18 @@ def test_foreign_records_are_none(records: Records, content: bytes) -> None:
     (path,) = cache.cache_folder().rglob("trials/*")
     assert cache.store(f"trials/{path.name}", content)
     assert Records("device").known == {}
+
+
+def test_a_file_that_was_given_up_fails_all_its_programs() -> None:
+    program = "program add_vector-0a1b"
+    assert file_of("run add_vector-0a1b add_vector_quant8 1 64") == file_of(program)
+    assert file_of("binary add_vector-77") == file_of(program) != file_of("program add-0a1b")
+    told = Told({file_of(program): f"{FAILED}they died"}, lambda **it: None)
+    for name in (program, "binary add_vector-77", "run add_vector-0a1b add_vector_quant8 1 64"):
+        with pytest.raises(KilledChild, match="they died"), told.of(name):
+            pytest.fail("it was done")
+    with told.of("program add-0a1b"):
+        pass
 
 
 def test_names_differ_by_all_that_a_driver_is_given() -> None:
