@@ -43,6 +43,14 @@ class Answers:
         lines = [line.strip() for line in self.stderr.splitlines() if line.strip()]
         return f": {lines[-1]}" if lines else ""
 
+    def end(self, seconds: float) -> str:
+        """Return how the child ended, for people; `seconds`: the limit that it had."""
+        if self.code is None:
+            return f"it gave no answer within {seconds} s"
+        if self.signal is not None:
+            return f"it died with {self.signal}{self.told}"
+        return f"it ended with code {self.code}{self.told}"
+
 
 class Child:
     """A child process that reads requests on its stdin and writes answers to its stdout.

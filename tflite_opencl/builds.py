@@ -69,14 +69,8 @@ def _built(info: DeviceInfo, use: KernelUse, text: Path) -> Built:
     told = [json.loads(text) for text in child.texts]
     options = tuple(told[0]) if told else ()
     if len(told) < 2:
-        if child.code is None:
-            ended = f"it gave no answer within {TIMEOUT_SECONDS} s"
-        elif child.signal is not None:
-            ended = f"it died with {child.signal}{child.told}"
-        else:
-            ended = f"it ended with code {child.code}{child.told}"
         # The compiler may have told of the kernel before the driver failed at what came next.
-        return Built(None, ended, options, statistics_of(child.stderr))
+        return Built(None, child.end(TIMEOUT_SECONDS), options, statistics_of(child.stderr))
     if "failure" in told[1]:
         return Built(None, _first_line(told[1]["failure"]), options, NONE)
     build = KernelBuild(**told[1])

@@ -107,11 +107,7 @@ def _ask(*question: str) -> tuple[Any, str | None]:
     child = ask("tflite_opencl.drivers", *question, seconds=TIMEOUT_SECONDS)
     if child.texts:
         return json.loads(child.texts[0]), None
-    if child.code is None:
-        return None, f"it gave no answer within {TIMEOUT_SECONDS} s"
-    if child.signal is not None:
-        return None, f"it died with {child.signal}{child.told}"
-    return None, f"it ended with code {child.code}{child.told}"
+    return None, child.end(TIMEOUT_SECONDS)
 
 
 def _found(question: str, *arguments: str) -> Any:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from delegate import cache, helper
-from delegate.child import Answers, ask
+from delegate.child import ask
 from delegate.errors import CacheError
 from delegate.runtime import driver_caches
 
@@ -109,16 +109,8 @@ def ask_platforms(icds: Sequence[Icd] | None = None) -> tuple[list[dict[str, Any
     home = [environment[_HOME]] if _HOME in environment else []
     answers = ask("delegate.runtime.listing", *home, seconds=TIMEOUT_SECONDS, **environment)
     if not answers.texts:
-        return [], _end_of(answers)
+        return [], answers.end(TIMEOUT_SECONDS)
     return json.loads(answers.texts[0]), None
-
-
-def _end_of(answers: Answers) -> str:
-    if answers.code is None:
-        return f"it gave no answer within {TIMEOUT_SECONDS} s"
-    if answers.signal is not None:
-        return f"it died with {answers.signal}{answers.told}"
-    return f"it ended with code {answers.code}{answers.told}"
 
 
 def _failures(found: Sequence[Icd]) -> dict[str, str]:
