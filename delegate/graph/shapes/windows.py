@@ -28,8 +28,9 @@ def _out_size(node: Node, size: int, window: int, axis: str) -> int:
     return int((size + stride - reach) // stride)
 
 
-def _conv_2d(node: Node) -> list[Shape]:
-    (batch, height, width, _), (channels, rows, columns, _) = shape(node, 0), shape(node, 1)
+def _slid(node: Node, rows: int, columns: int, channels: int) -> list[Shape]:
+    """Return the shape that a window of this size gives, as it slides over the first input."""
+    batch, height, width, _ = shape(node)
     return [
         (
             batch,
@@ -38,18 +39,16 @@ def _conv_2d(node: Node) -> list[Shape]:
             channels,
         )
     ]
+
+
+def _conv_2d(node: Node) -> list[Shape]:
+    channels, rows, columns, _ = shape(node, 1)
+    return _slid(node, rows, columns, channels)
 
 
 def _depthwise_conv_2d(node: Node) -> list[Shape]:
-    (batch, height, width, _), (_, rows, columns, channels) = shape(node, 0), shape(node, 1)
-    return [
-        (
-            batch,
-            _out_size(node, height, rows, "h"),
-            _out_size(node, width, columns, "w"),
-            channels,
-        )
-    ]
+    _, rows, columns, channels = shape(node, 1)
+    return _slid(node, rows, columns, channels)
 
 
 def _transpose_conv(node: Node) -> list[list[int]]:
@@ -58,16 +57,8 @@ def _transpose_conv(node: Node) -> list[list[int]]:
 
 
 def _pool_2d(node: Node) -> list[Shape]:
-    batch, height, width, channels = shape(node)
     rows, columns = node.options["filter_height"], node.options["filter_width"]
-    return [
-        (
-            batch,
-            _out_size(node, height, rows, "h"),
-            _out_size(node, width, columns, "w"),
-            channels,
-        )
-    ]
+    return _slid(node, rows, columns, shape(node)[3])
 
 
 def _fully_connected(node: Node) -> list[Shape]:
