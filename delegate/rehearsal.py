@@ -25,7 +25,7 @@ from delegate.graph.verdict import Verdict
 from delegate.probe import was_used_before
 from delegate.profiles import DeviceProfile
 from delegate.runtime.executor import Executor
-from delegate.runtime.trials import FAILED, Guarded, Records, file_of
+from delegate.runtime.trials import FAILED, Guarded, Records, file_of, program_of
 from delegate.target import Rules, Target
 
 # Then the device is given up: a driver that hangs costs a minute each time.
@@ -105,8 +105,9 @@ class RehearsedEngine(Engine):
 
     def _give_file_up(self, name: str, is_late: bool) -> None:
         """Try no more programs of a file if one of them hangs, or several end their child."""
-        file, stem = file_of(name), file_of(name).removeprefix("file ")
-        if not stem or name.split()[0] not in ("program", "binary"):
+        file = file_of(name)
+        stem = file.removeprefix("file ")
+        if not stem or not name.startswith(("program ", "binary ")):
             return
         ended = [how for each, how in self._records.known.items() if file_of(each) == file]
         if is_late or sum(how.startswith(FAILED) for how in ended) >= _MOST_OF_A_FILE:
@@ -168,8 +169,7 @@ def _go_ahead(
 
 def _blamed(name: str) -> str:
     """Return the trial that is to be marked where a child died in one."""
-    kind, digest, *_ = name.split()
-    return f"program {digest}" if kind in ("kernel", "run") else name
+    return program_of(name) if name.startswith(("kernel ", "run ")) else name
 
 
 def _words(name: str) -> str:
