@@ -16,7 +16,7 @@ from delegate.errors import (
 )
 from delegate.graph.ir import Graph, Node, Quantization, Tensor
 from delegate.graph.verdict import Verdict
-from delegate.kernel_uses import KernelUse, kernel_uses
+from delegate.kernel_uses import ExpectedLaunch, KernelUse, kernel_uses
 from delegate.launch import NodeAlternatives
 from delegate.model import Model, TensorDetails
 from delegate.opencl_delegate import OpenCLDelegate
@@ -32,7 +32,6 @@ from delegate.runtime.device_list import DeviceInfo, list_devices
 from delegate.runtime.executor import LaunchTime
 from delegate.runtime.icds import Icd, ask_platforms, list_icds
 from delegate.runtime.kernel_build import KernelBuild, KernelBuilder
-from delegate.runtime.steps import LaunchSize, StepRun
 from delegate.runtime.survey import (
     DeviceLimits,
     DeviceRates,
@@ -56,13 +55,13 @@ __all__ = [
     "DeviceLimits",
     "DeviceProfile",
     "DeviceRates",
+    "ExpectedLaunch",
     "Graph",
     "Icd",
     "KernelBuild",
     "KernelBuildError",
     "KernelBuilder",
     "KernelUse",
-    "LaunchSize",
     "LaunchTime",
     "Model",
     "ModelError",
@@ -76,7 +75,6 @@ __all__ = [
     "ProfileError",
     "Proof",
     "Quantization",
-    "StepRun",
     "Tensor",
     "TensorDetails",
     "TooLarge",

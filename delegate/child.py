@@ -31,6 +31,7 @@ class Answers:
     texts: tuple[str, ...]  # a child that died may have answered in part
     code: int | None  # its exit code, minus a signal's number; None: it was ended at the time limit
     stderr: str
+    stdout: str = ""  # what it wrote there beside its answers
 
     @property
     def signal(self) -> str | None:
@@ -174,7 +175,8 @@ def ask(module: str, *arguments: str, seconds: float, **environment: str) -> Ans
         code = child.close()
     lines = output.decode(errors="replace").splitlines()
     texts = tuple(line.removeprefix(_ANSWER) for line in lines if line.startswith(_ANSWER))
-    return Answers(texts, code if is_in_time else None, errors.decode(errors="replace"))
+    others = "\n".join(line for line in lines if not line.startswith(_ANSWER))
+    return Answers(texts, code if is_in_time else None, errors.decode(errors="replace"), others)
 
 
 def answer(text: str) -> None:

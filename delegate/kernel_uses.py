@@ -11,15 +11,24 @@ from dataclasses import dataclass
 from delegate import compiler
 from delegate.graph.ir import Node
 from delegate.graph.known import known
-from delegate.graph.partition import Partition, partitions
+from delegate.graph.partition import Partition, partitions, products
 from delegate.isa import most_lanes, portable_on
-from delegate.launch import Alternative, Launch
+from delegate.launch import Alternative, Constant, Launch, size_bytes
 from delegate.runtime.device_list import DeviceInfo
 from delegate.runtime.kernels import defines_of, source_of
 from delegate.runtime.survey import DeviceLimits
 from delegate.target import Target
 from delegate.tflite.library import installed_rules
 from delegate.tflite.reader import read_model
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedLaunch:
+    """A launch of an alternative that is expected to be the fastest of its node."""
+
+    items: int  # each passes the kernel's body once
+    products: int  # multiply-adds of the node; 0 where it has no constant weights
+    size_bytes: int  # read and written, each once
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +42,7 @@ class KernelUse:
     source: str  # all that the compiler is given
     group_items: int  # work-items wanted a work-group
     launches: int  # a run, where every node that may launch it does
-    expected: int  # of these, those of the alternatives that are expected to be the fastest
+    expected: tuple[ExpectedLaunch, ...]  # of these, those that are expected to be the fastest
 
 
 def kernel_uses(
@@ -81,7 +90,7 @@ class _Counted:
         self._launches: dict[tuple[str, str], Launch] = {}
         self._variants: dict[tuple[str, str], dict[str, None]] = {}
         self._all: Counter[tuple[str, str]] = Counter()
-        self._expected: Counter[tuple[str, str]] = Counter()
+        self._expected: dict[tuple[str, str], list[ExpectedLaunch]] = {}
 
     def add(self, partition: Partition, target: Target, without: Sequence[Node] = ()) -> None:
         """Count a partition's launches.
@@ -100,7 +109,8 @@ class _Counted:
                         self._variants.setdefault(key, {})[alternative.name] = None
                         self._all[key] += 1
                         if alternative is alternatives[0] and not is_rewritten:
-                            self._expected[key] += 1
+                            expected = _expected(launch, node)
+                            self._expected.setdefault(key, []).append(expected)
             return alternatives[0]
 
         compiler.compile_partition(partition, target, count)
@@ -116,5 +126,17 @@ class _Counted:
                 source=key[1],
                 group_items=launch.group_items,
                 launches=self._all[key],
-                expected=self._expected[key],
+                expected=tuple(self._expected.get(key, ())),
             )
+
+
+def _expected(launch: Launch, node: Node) -> ExpectedLaunch:
+    tile_items = launch.params.get("tile_items", launch.group_items)
+    assert isinstance(tile_items, int)
+    constants = [each for each in launch.params.values() if isinstance(each, Constant)]
+    return ExpectedLaunch(
+        items=launch.tiles * tile_items,
+        products=products(node),
+        size_bytes=sum(each.size_bytes for each in constants)
+        + sum(size_bytes(tensor) for tensor in (*launch.reads, *launch.writes)),
+    )

@@ -161,7 +161,8 @@ TILE(conv_2d_1x1_float) {
   int out_c = OUT_C;
   for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
     int item = tile % BLOCK_TILES * TILE_ITEMS + i;
-    if (item >= PIXEL_BLOCKS) break;
+    // No break: after one, llvmpipe of Mesa 26.2 reads the inputs of the items that left, too.
+    if (item >= PIXEL_BLOCKS) continue;
     int pixel = min(item * TILE_W, PIXELS - TILE_W);
     global const float* input = (global const float*)(arena + INPUT) + pixel * in_c;
     FLOATS sum[TILE_W][VECTORS];

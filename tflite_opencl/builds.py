@@ -32,9 +32,8 @@ TIMEOUT_SECONDS = 300  # large kernels on a slow board
 # What makes drivers tell what they made of a kernel, and build it though they keep it.
 _TELLING = {
     "IR3_SHADER_DEBUG": "cs",
-    "BIFROST_MESA_DEBUG": "shaderdb",
-    "V3D_DEBUG": "shaderdb",
-    "MESA_SHADER_CACHE_DISABLE": "1",
+    "BIFROST_MESA_DEBUG": "shaderdb,shaders",
+    "V3D_DEBUG": "shaderdb,qpu",
     "CUDA_CACHE_DISABLE": "1",
     "POCL_KERNEL_CACHE": "0",
 }
@@ -64,17 +63,21 @@ def build_all(info: DeviceInfo, uses: Sequence[KernelUse]) -> list[Built]:
 
 def _built(info: DeviceInfo, use: KernelUse, text: Path) -> Built:
     unset = {name: value for name, value in _TELLING.items() if name not in os.environ}
+    # Mesa keeps its OpenCL library beside the kernels, and takes 1 s to make it. No kernel is there
+    # yet, and none comes twice.
+    unset["MESA_SHADER_CACHE_DIR"] = str(text.parent)
     question = (str(info.index), info.identity, use.file, use.kernel, str(text))
     child = ask("tflite_opencl.builds", *question, seconds=TIMEOUT_SECONDS, **unset)
     told = [json.loads(text) for text in child.texts]
+    said = f"{child.stdout}\n{child.stderr}"  # panfrost prints its assembly to stdout
     options = tuple(told[0]) if told else ()
     if len(told) < 2:
         # The compiler may have told of the kernel before the driver failed at what came next.
-        return Built(None, child.end(TIMEOUT_SECONDS), options, statistics_of(child.stderr))
+        return Built(None, child.end(TIMEOUT_SECONDS), options, statistics_of(said))
     if "failure" in told[1]:
         return Built(None, _first_line(told[1]["failure"]), options, NONE)
     build = KernelBuild(**told[1])
-    return Built(build, None, options, statistics_of(f"{child.stderr}\n{build.log}"))
+    return Built(build, None, options, statistics_of(f"{said}\n{build.log}"))
 
 
 def _first_line(log: str) -> str:

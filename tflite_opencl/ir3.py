@@ -1,64 +1,63 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Adreno's assembly as Mesa's ir3 prints it: how many instructions a multiply-add costs."""
+"""Adreno's assembly as Mesa's ir3 prints it (IR3_SHADER_DEBUG=cs) -> a listing."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
+from tflite_opencl.listing import Instruction
+
 _LABEL = re.compile(r"^(l\d+):$")
 _JUMP = re.compile(r"#(l\d+)$")
-_INSTRUCTION = re.compile(r"^(?:\([^)]*\) *)*[a-z]")  # with its marks: (sy)(rpt2)mad.f32
+_MARKS = r"^(?:\([^)]*\) *)*"  # (sy)(rpt2)mad.f32
+_INSTRUCTION = re.compile(_MARKS + "[a-z]")
 _REPEATED = re.compile(r"\(rpt(\d+)\)")
 # Each product counts, as a compiler may add it apart.
 _PRODUCTS = (("mad.", 1), ("mul.f", 1), ("dp4acc", 4), ("dp2acc", 2))
+# ir3 multiplies 32-bit integers by 16-bit halves: mull.u and two of madsh.m16.
+_MULTIPLIERS = re.compile(r"(mull\.|madsh|mul\.[su]|mad\.[su])")
+_SPECIAL = re.compile(r"(rcp|rsq|sqrt|log2|exp2|sin|cos|hrsq|hlog2|hexp2)\b")
+_FLOATS = re.compile(r"(mad\.f|mul\.f|add\.f|max\.f|min\.f|sel\.f|cmps\.f|absneg\.f|mov\.)")
 
 
-def hot_loop(text: str) -> float | None:
-    """Return the instructions a multiply-add of the innermost loop with most of them.
-
-    None: no loop has any. An instruction that is repeated, (rpt3), counts once, and its products
-    each.
-    """
-    best = None
-    for body in _innermost(list(_lines(text))):
-        products = sum(times * _products(name) for name, times in body)
-        if products and (best is None or products > best[0]):
-            best = products, len(body)
-    return None if best is None else round(best[1] / best[0], 2)
+def ir3_instructions(text: str) -> list[Instruction]:
+    """Return the instructions of the last kernel, without those that one item does for all."""
+    labels: dict[str, int] = {}
+    kept: list[str] = []
+    is_preamble = False
+    for line in _lines(text):
+        name = re.sub(_MARKS, "", line)
+        is_preamble = name.startswith("shps") or (is_preamble and not name.startswith("shpe"))
+        if label := _LABEL.match(line):
+            labels[label[1]] = len(kept)
+        elif not is_preamble and not name.startswith("shpe"):
+            kept.append(line)
+    return [_instruction(line, labels) for line in kept]
 
 
 def _lines(text: str) -> Iterator[str]:
-    for line in text.splitlines():
+    # A driver may build kernels of its own first; each begins with a line of these words.
+    for line in text.rpartition("Native code for")[2].splitlines()[1:]:
         own = line.removeprefix("MESA: info: ").strip()
         if _LABEL.match(own) or _INSTRUCTION.match(own):
             yield own
 
 
-def _innermost(lines: list[str]) -> Iterator[list[tuple[str, int]]]:
-    """Yield the instructions, and how often each is done, of the loops that hold no other loop."""
-    labels = {found[1]: place for place, line in enumerate(lines) if (found := _LABEL.match(line))}
-    loops = []
-    for place, line in enumerate(lines):
-        jump = _JUMP.search(line)
-        if jump and jump[1] in labels and labels[jump[1]] <= place:
-            loops.append((labels[jump[1]], place))
-    for first, last in loops:
-        # A loop may jump back to its head from several places: its last one counts.
-        others = [each for each in loops if each != (first, last)]
-        if not any(first <= begin and end <= last and begin != first for begin, end in others):
-            body = [line for line in lines[first : last + 1] if not _LABEL.match(line)]
-            yield [(_name(line), _times(line)) for line in body]
+def _instruction(line: str, labels: dict[str, int]) -> Instruction:
+    name = re.sub(_MARKS, "", line)
+    repeated, jump = _REPEATED.search(line), _JUMP.search(line)
+    return Instruction(
+        units=(_unit(name),),
+        products=next((count for start, count in _PRODUCTS if name.startswith(start)), 0),
+        times=1 + int(repeated[1]) if repeated else 1,
+        target=labels.get(jump[1]) if jump else None,
+    )
 
 
-def _name(line: str) -> str:
-    return re.sub(r"^(?:\([^)]*\) *)+", "", line)
-
-
-def _times(line: str) -> int:
-    repeated = _REPEATED.search(line)
-    return 1 + int(repeated[1]) if repeated else 1
-
-
-def _products(name: str) -> int:
-    return next((count for start, count in _PRODUCTS if name.startswith(start)), 0)
+def _unit(name: str) -> str:
+    if name.startswith("nop"):
+        return "wait"
+    if _MULTIPLIERS.match(name) or _SPECIAL.match(name):
+        return "special"
+    return "float" if _FLOATS.match(name) else "integer"

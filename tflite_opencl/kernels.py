@@ -9,17 +9,21 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
+from itertools import chain
+from pathlib import Path
 
 from delegate import DelegateError, DeviceInfo, KernelUse, kernel_uses
 from tflite_opencl import drivers
-from tflite_opencl.builds import build_all
+from tflite_opencl.builds import Built, build_all
+from tflite_opencl.chips import CHIPS
 from tflite_opencl.drivers import SurveyedDevice
 from tflite_opencl.errors import CommandError
 from tflite_opencl.kernel_dump import dump
 from tflite_opencl.kernel_rows import compared, csv_of, read_csv, row_of
 from tflite_opencl.kernel_text import comparison_text, table_text
+from tflite_opencl.paper import Estimate, estimate, paper_text
 
 HELP = "what a device's compiler makes of every kernel that some models need; runs none"
 
@@ -59,16 +63,23 @@ def run(options: argparse.Namespace) -> str:
         raise CommandError("--against prints a comparison: neither --csv nor --json")
     old = read_csv(options.against) if options.against else []
     device = _device(options.device)
-    uses = _uses(options.model, device)
+    of_models = _of_models(options.model, device)
+    uses = _together(own for _, own in of_models)
     built = build_all(device.info, uses)
     rows = [row_of(device.info, use, each) for use, each in zip(uses, built, strict=True)]
     if options.dump:
         dump(options.dump, device.info, uses, built)
     if options.csv:
         return csv_of(rows)
+    paper = _on_paper(device.info.name, of_models, uses, built)
     if options.json:
-        facts = {"device": asdict(device.info), "self_test": device.failure or "passed"}
-        return json.dumps({**facts, "kernels": [asdict(row) for row in rows]}, indent=2)
+        facts = {
+            "device": asdict(device.info),
+            "self_test": device.failure or "passed",
+            "kernels": [asdict(row) for row in rows],
+            "paper": {model: asdict(each) for model, each in paper.items()},
+        }
+        return json.dumps(facts, indent=2)
     width = shutil.get_terminal_size((120, 24)).columns
     if options.against:
         comparison = compared(old, rows)
@@ -76,7 +87,8 @@ def run(options: argparse.Namespace) -> str:
         if comparison.broken:
             raise CommandError(text, is_answer=True)
         return text
-    return f"{_head(device)}\n{table_text(rows, width)}"
+    text = f"{_head(device)}\n{table_text(rows, width)}"
+    return f"{text}\n{paper_text(CHIPS[device.info.name], paper)}" if paper else text
 
 
 def _device(selector: str | None) -> SurveyedDevice:
@@ -98,32 +110,62 @@ def _is_meant(info: DeviceInfo, selector: str) -> bool:
     return info.index == int(selector) if selector.isdecimal() else info.matches(selector)
 
 
-def _uses(models: Sequence[str], device: SurveyedDevice) -> list[KernelUse]:
-    """Return the kernels of all models; one of several models counts for each."""
+def _of_models(
+    models: Sequence[str], device: SurveyedDevice
+) -> list[tuple[str, tuple[KernelUse, ...]]]:
+    """Return each model and its kernels."""
     assert device.limits is not None
     isa = None if device.failure else device.isa
-    uses: dict[tuple[str, str], KernelUse] = {}
+    found = []
     for model in models:
         try:
-            found = kernel_uses(model, device.info, device.limits, isa)
+            found.append((model, kernel_uses(model, device.info, device.limits, isa)))
         except OSError as error:
             raise CommandError(f"cannot read {model}: {error.strerror or error}") from error
         except DelegateError as error:
             raise CommandError(str(error)) from error
-        for use in found:
-            same = uses.get((use.kernel, use.source))
-            if same is not None:
-                variants = dict.fromkeys((*same.variants, *use.variants))
-                use = replace(
-                    use,
-                    variants=tuple(variants),
-                    launches=use.launches + same.launches,
-                    expected=use.expected + same.expected,
-                )
-            uses[use.kernel, use.source] = use
-    if not uses:
+    if not any(uses for _, uses in found):
         raise CommandError(f"{', '.join(models)}: no node runs on OpenCL")
+    return found
+
+
+def _together(of_models: Iterable[Sequence[KernelUse]]) -> list[KernelUse]:
+    """Return the kernels of all models; one of several models counts for each."""
+    uses: dict[tuple[str, str], KernelUse] = {}
+    for use in chain.from_iterable(of_models):
+        same = uses.get((use.kernel, use.source))
+        if same is not None:
+            variants = dict.fromkeys((*same.variants, *use.variants))
+            use = replace(
+                use,
+                variants=tuple(variants),
+                launches=use.launches + same.launches,
+                expected=use.expected + same.expected,
+            )
+        uses[use.kernel, use.source] = use
     return list(uses.values())
+
+
+def _on_paper(
+    name: str,
+    of_models: Sequence[tuple[str, Sequence[KernelUse]]],
+    uses: Sequence[KernelUse],
+    built: Sequence[Built],
+) -> dict[str, Estimate]:
+    """Return what each model's run takes; nothing for a device that chips.py does not have."""
+    listings = {
+        (use.kernel, use.source): each.statistics.listing
+        for use, each in zip(uses, built, strict=True)
+    }
+    if name not in CHIPS or not any(listings.values()):
+        return {}
+    return {
+        Path(model).stem: estimate(
+            CHIPS[name],
+            ((launch, listings[use.kernel, use.source]) for use in own for launch in use.expected),
+        )
+        for model, own in of_models
+    }
 
 
 def _head(device: SurveyedDevice) -> str:

@@ -11,7 +11,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tflite_opencl.ir3 import hot_loop
+from tflite_opencl.ir3 import ir3_instructions
+from tflite_opencl.listing import Instruction, Listing, listing_of
+from tflite_opencl.mali import mali_instructions
+from tflite_opencl.v3d import v3d_instructions
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,7 @@ class Statistics:
     arithmetic_cycles: float | None = None
     memory_cycles: float | None = None  # of loads and stores
     loop_instructions: float | None = None  # of the hot loop, a multiply-add
+    listing: Listing | None = None  # what a work-item executes
 
 
 NONE = Statistics()
@@ -46,7 +50,7 @@ def _panfrost(text: str) -> Statistics | None:
         return None
     of = _numbers(lines[-1])
     spills, fills = _spills_and_fills(lines[-1])
-    return Statistics(
+    told = Statistics(
         instructions=int(of["inst"]),
         spills=spills,
         fills=fills,
@@ -55,6 +59,7 @@ def _panfrost(text: str) -> Statistics | None:
         arithmetic_cycles=max(of.get(unit, 0.0) for unit in ("arith", "fma", "cvt", "sfu")),
         memory_cycles=of["ldst"] if "ldst" in of else of["ls"],
     )
+    return _listed(told, mali_instructions(text))
 
 
 def _v3d(text: str) -> Statistics | None:
@@ -64,9 +69,10 @@ def _v3d(text: str) -> Statistics | None:
         return None
     of = _numbers(lines[-1])
     spills, fills = _spills_and_fills(lines[-1])
-    return Statistics(
+    told = Statistics(
         instructions=int(of["inst"]), spills=spills, fills=fills, threads=int(of["threads"])
     )
+    return _listed(told, v3d_instructions(text))
 
 
 def _ir3(text: str) -> Statistics | None:
@@ -76,13 +82,13 @@ def _ir3(text: str) -> Statistics | None:
     if not counts or not registers:
         return None
     # Private memory is reached by these alone.
-    return Statistics(
+    told = Statistics(
         registers=int(registers[-1]),
         instructions=int(counts[-1]),
         spills=len(re.findall(r"\bstp\.", text)),
         fills=len(re.findall(r"\bldp\.", text)),
-        loop_instructions=hot_loop(text),
     )
+    return _listed(told, ir3_instructions(text))
 
 
 def _nvidia(text: str) -> Statistics | None:
@@ -96,6 +102,14 @@ def _nvidia(text: str) -> Statistics | None:
         stores, loads = map(int, spilled[-1])
         told = replace(told, spills=stores, fills=loads)
     return told
+
+
+def _listed(told: Statistics, instructions: list[Instruction]) -> Statistics:
+    """Return this with what the compiler's assembly tells, where it printed any."""
+    if not instructions:
+        return told
+    listing = listing_of(instructions)
+    return replace(told, loop_instructions=listing.lines_a_product, listing=listing)
 
 
 _PARSERS: tuple[Callable[[str], Statistics | None], ...] = (_panfrost, _v3d, _ir3, _nvidia)

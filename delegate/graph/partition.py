@@ -94,12 +94,16 @@ def work(partition: Partition) -> int:
         if all(tensor.is_folded for tensor in node.outputs):
             continue
         computed = [t for t in (*node.inputs, *node.outputs) if t is not None and t.data is None]
-        total += _ELEMENT * sum(math.prod(tensor.shape) for tensor in computed)
-        result = node.outputs[0]
-        weights = [math.prod(t.shape) for t in node.inputs if t is not None and t.data is not None]
-        channels = result.shape[-1] if result.shape else 1
-        total += math.prod(result.shape) * (max(weights, default=0) // max(channels, 1))
+        total += _ELEMENT * sum(math.prod(tensor.shape) for tensor in computed) + products(node)
     return total
+
+
+def products(node: Node) -> int:
+    """Return how many multiply-adds a node with constant weights does; of others, about none."""
+    result = node.outputs[0]
+    weights = [math.prod(t.shape) for t in node.inputs if t is not None and t.data is not None]
+    channels = result.shape[-1] if result.shape else 1
+    return math.prod(result.shape) * (max(weights, default=0) // max(channels, 1))
 
 
 def too_small_or_too_many(

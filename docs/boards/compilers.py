@@ -1,18 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write compilers.md from .ci/board-compilers.csv: what the boards' compilers make of the kernels.
+"""Write compilers.md: what the boards' compilers make of the kernels, and a model on paper.
 
-`.ci/board-compilers DIR renew` runs it.
+Its tables are `.ci/board-compilers.csv` and `.ci/board-paper.csv`. With arguments, answers of
+`tflite-opencl kernels --json`, a file for each GPU, it first writes these anew;
+`.ci/board-compilers DIR renew` does so. After `--paper before` or `--paper now` they renew only
+these rows of the model on paper.
 """
 
 from __future__ import annotations
 
 import csv
+import json
+import sys
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
-TABLE = HERE.parents[1] / ".ci" / "board-compilers.csv"
+ROOT = HERE.parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tflite_opencl.chips import CHIPS  # noqa: E402
+from tflite_opencl.paper import NOT_SEEN  # noqa: E402
+
+TABLE = ROOT / ".ci" / "board-compilers.csv"
+PAPER = ROOT / ".ci" / "board-paper.csv"
 PAGE = HERE / "compilers.md"
+MODELS = (
+    "mobilenet_v1_1.0_224_quant",
+    "mobilenet_v2_1.0_224_quant",
+    "tf2_mobilenet_v2_1.0_224_ptq",
+)
 Row = dict[str, str]
 
 HEAD = """# The kernels, as the boards' compilers make them
@@ -34,13 +53,62 @@ MALI = ("memory cycles", "memory_cycles"), ("arithmetic cycles", "arithmetic_cyc
 V3D = ("instr", "instructions"), ("threads", "threads")
 
 
-def main() -> None:
-    """Write the page."""
-    rows = list(csv.DictReader(TABLE.read_text(encoding="utf-8").splitlines()))
-    PAGE.write_text(text_of(rows), encoding="utf-8")
+PAPER_HEAD = """## On paper
+
+What a run should take, in milliseconds, by the compilers' listings, the trip counts of the hot
+loops and the chips' data sheets (`tflite_opencl/chips.py` names the sources). A launch takes the
+longer of two times. Its units' time: the instructions outside the hot loop once an item, and those
+of the loop as often as the node's multiply-adds ask for, over the unit's rate. Its memory's time:
+each tensor and constant once. `tflite-opencl kernels MODEL` prints it. Before: the kernels of
+44bb725, whose values lay in memory. A launch is left out where its compiler died or told nothing.
+
+It is no measurement, and a board will be slower. It does not see {not_seen}.
+
+| GPU | assumed | model | launches | before | now | memory alone |
+|---|---|---|---|---|---|---|
+"""
 
 
-def text_of(rows: list[Row]) -> str:
+def main(arguments: Sequence[str]) -> None:
+    """Write the page, and the tables that these answers renew."""
+    is_paper = arguments[:1] == ["--paper"]
+    kernels, files = (arguments[1], arguments[2:]) if is_paper else ("now", arguments)
+    answers = [json.loads(Path(each).read_text(encoding="utf-8")) for each in files]
+    if answers:
+        kept = [row for row in rows_of(PAPER) if row["kernels"] != kernels]
+        paper = [*kept, *paper_rows(kernels, answers)]
+        write(PAPER, sorted(paper, key=lambda row: row["kernels"] != "before"))
+    if answers and not is_paper:
+        # Without the seconds that a build took.
+        rows = [row for answer in answers for row in answer["kernels"]]
+        write(TABLE, [{k: v for k, v in row.items() if k != "seconds"} for row in rows])
+    PAGE.write_text(text_of(rows_of(TABLE), rows_of(PAPER)), encoding="utf-8")
+
+
+def rows_of(path: Path) -> list[Row]:
+    """Return a table's rows."""
+    return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+
+
+def write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Write a table; what a driver does not tell is empty."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def paper_rows(kernels: str, answers: Sequence[dict[str, Any]]) -> list[Row]:
+    """Return the rows of the model on paper; `kernels`: "before" or "now"."""
+    return [
+        {"kernels": kernels, "device": answer["device"]["name"], "model": model}
+        | {name: str(value) for name, value in answer["paper"][model].items()}
+        for answer in answers
+        for model in MODELS
+    ]
+
+
+def text_of(rows: list[Row], paper: list[Row]) -> str:
     """Return the page."""
     devices = list(dict.fromkeys(row["device"] for row in rows))
     lines = [HEAD.rstrip("\n")]
@@ -52,6 +120,7 @@ def text_of(rows: list[Row]) -> str:
             f"| {device} | {len(own)} | {failed} | {len(in_memory)} | {launches(own)} | "
             f"{launches(in_memory)} |"
         )
+    lines += ["", *paper_lines(paper)]
     for device in devices:
         columns = MALI if "Mali" in device else V3D if "V3D" in device else ADRENO
         lines += ["", f"## {device}", "", "| kernel | variant | expected | spills, fills |"]
@@ -65,6 +134,30 @@ def text_of(rows: list[Row]) -> str:
             f"- {r['device']}, {r['kernel']} ({r['variant']}): {r['built']}" for r in failures
         ]
     return "\n".join(lines) + "\n"
+
+
+def paper_lines(paper: list[Row]) -> list[str]:
+    """Return the model on paper."""
+    lines = PAPER_HEAD.format(not_seen=NOT_SEEN).rstrip("\n").splitlines()
+    before = {(r["device"], r["model"]): r for r in paper if r["kernels"] == "before"}
+    for row in (row for row in paper if row["kernels"] == "now"):
+        chip = CHIPS[row["device"]]
+        rates = ", ".join(f"{rate} {unit}" for unit, rate in chip.rates.items())
+        assumed = f"{chip.board}: {chip.megahertz} MHz, {rates} a clock, "
+        assumed += f"{chip.gigabytes_a_second:g} GB/s"
+        old = before.get((row["device"], row["model"]))
+        cells = (row["device"], assumed, row["model"], row["launches"], shown(old), shown(row))
+        cells = (*cells, f"{float(row['memory']):.1f}")
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def shown(row: Row | None) -> str:
+    """Return a run's time, and how many launches it is without."""
+    if row is None:
+        return "?"
+    without = f", without {row['without']} launches" if row["without"] != "0" else ""
+    return f"{float(row['total']):.1f}{without}"
 
 
 def of_device(rows: list[Row], columns: tuple[tuple[str, str], ...]) -> list[str]:
@@ -99,4 +192,4 @@ def launches(rows: list[Row]) -> int:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -38,7 +38,8 @@ def test_an_answer_is_found_between_a_driver_s_own_lines(asked: Path) -> None:
         "print('not an answer: 1'); answer(os.environ['COLOUR']); print('bye')"
     )
     answers = run(asked, code)
-    assert answers == Answers(("one é two", "red"), 0, "")
+    assert (answers.texts, answers.code, answers.stderr) == (("one é two", "red"), 0, "")
+    assert answers.stdout.split() == ["driver", "1.0", "not", "an", "answer:", "1", "bye"]
     assert (answers.signal, answers.told) == (None, "")
 
 

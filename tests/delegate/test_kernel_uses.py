@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields
 
 import pytest
@@ -36,10 +37,15 @@ def test_a_fused_node_is_expected_and_the_plain_ones_are_not() -> None:
     assert {use.kernel for use in fused} == {"conv_2d_float4_quant8", "conv_2d_quant8"}
     assert {use.kernel for use in alone} >= {"add_quant8", "conv_2d_quant8"}
     # One launch runs: what is expected to be the fastest of the fused node's alternatives.
+    (launch,) = next(use.expected for use in fused if use.expected)
+    positions, channels = math.prod(result.shape), conv.inputs[0].shape[-1]
+    assert launch.products == positions * channels
+    assert launch.size_bytes >= 2 * positions + math.prod(conv.inputs[0].shape)
+    assert launch.items % 64 == 0
     assert [(use.kernel, use.launches) for use in fused if use.expected] == [
         ("conv_2d_float4_quant8", 1)
     ]
-    assert sum(use.expected for use in found) == 1
+    assert sum(len(use.expected) for use in found) == 1
 
 
 def test_equal_nodes_share_a_kernel_and_views_launch_none() -> None:
@@ -53,7 +59,7 @@ def test_equal_nodes_share_a_kernel_and_views_launch_none() -> None:
     ]
     found = uses(chain_model(nodes), ("nearest",))
     assert {use.launches for use in found} == {2}
-    assert sum(use.expected for use in found) == 2
+    assert sum(len(use.expected) for use in found) == 2
 
 
 def test_what_is_proven_decides() -> None:
