@@ -32,6 +32,7 @@ from delegate.runtime.device_list import DeviceInfo, list_devices
 from delegate.runtime.executor import LaunchTime
 from delegate.runtime.icds import Icd, ask_platforms, list_icds
 from delegate.runtime.kernel_build import KernelBuild, KernelBuilder
+from delegate.runtime.steps import LaunchSize, StepRun
 from delegate.runtime.survey import (
     DeviceLimits,
     DeviceRates,
@@ -62,6 +63,7 @@ __all__ = [
     "KernelBuildError",
     "KernelBuilder",
     "KernelUse",
+    "LaunchSize",
     "LaunchTime",
     "Model",
     "ModelError",
@@ -75,6 +77,7 @@ __all__ = [
     "ProfileError",
     "Proof",
     "Quantization",
+    "StepRun",
     "Tensor",
     "TensorDetails",
     "TooLarge",

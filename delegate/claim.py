@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.engine import Engine
-from delegate.errors import DeviceError, KilledChild, TooLarge, Unsupported
-from delegate.graph.ir import Graph
+from delegate.errors import DelegateError, DeviceError, KilledChild, TooLarge, Unsupported
+from delegate.graph.ir import Graph, Tensor
 from delegate.graph.known import known
 from delegate.graph.partition import (
     Partition,
@@ -22,9 +22,11 @@ from delegate.graph.partition import (
     too_small_or_too_many,
 )
 from delegate.graph.verdict import Verdict
-from delegate.launch import NodeAlternatives
+from delegate.launch import NodeAlternatives, size_bytes
 from delegate.options import Options
 from delegate.runtime.executor import Executor, LaunchTime
+from delegate.runtime.layout import as_bytes
+from delegate.runtime.steps import StepRun, Values
 from delegate.target import Target
 from delegate.tflite.callbacks import Shapes
 
@@ -154,6 +156,7 @@ class PartitionKernel:
         # One that a thread may take again: a signal's handler may close what its thread runs.
         self._lock = threading.RLock()
         self._is_busy = False
+        self._watched: list[StepRun] | None = None  # not None: runs go a node at a time
         self.inputs: Sequence[int] = [tensor.index for tensor in partition.inputs]
         self.outputs: Sequence[int] = [tensor.index for tensor in partition.outputs]
 
@@ -176,7 +179,38 @@ class PartitionKernel:
         with self._opened():
             if self._executor is None:  # TFLite does not run what it could not prepare
                 raise DeviceError("the delegate was closed")
-            self._executor.run(inputs, outputs)
+            if self._watched is None:
+                self._executor.run(inputs, outputs)
+            else:
+                wanted = self._results()
+                self._watched += self._executor.steps().run(inputs, outputs, wanted)
+
+    def watch(self) -> None:
+        """Run a node at a time from here on, until `watched` is called."""
+        self._watched = []
+
+    def watched(self) -> list[StepRun]:
+        """Return the nodes that ran since `watch`, in execution order; later runs are as usual."""
+        made, self._watched = self._watched, None
+        return made or []
+
+    def isolated(self, values: Values) -> list[StepRun]:
+        """Run a node at a time, each on these values of what it reads.
+
+        Raises:
+            DelegateError: `values` lacks an input of the partition, or the run fails.
+        """
+        with self._opened():
+            missing = [index for index in self.inputs if index not in values]
+            if missing or self._executor is None:
+                raise DelegateError(f"no values are given for tensor {(*missing, '?')[0]}")
+            program = self._executor.program
+            outputs = [np.empty(size_bytes(tensor), np.uint8) for tensor in program.outputs]
+            inputs = [as_bytes(values[tensor.index]) for tensor in program.inputs]
+            return self._executor.steps().run(inputs, outputs, self._results(), values)
+
+    def _results(self) -> set[Tensor]:
+        return {tensor for node in self._partition.nodes for tensor in node.outputs}
 
     def alternatives(self) -> list[NodeAlternatives]:
         """Return the alternatives of the nodes, in execution order."""

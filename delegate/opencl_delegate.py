@@ -6,8 +6,11 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
+
+from numpy.typing import NDArray
 
 from delegate.claim import Claim, PartitionKernel
 from delegate.engine import Engine
@@ -21,6 +24,7 @@ from delegate.profiles import read_device_profile
 from delegate.rehearsal import open_engine
 from delegate.runtime.device_list import DeviceInfo
 from delegate.runtime.executor import LaunchTime
+from delegate.runtime.steps import StepRun
 from delegate.tflite.callbacks import Constants, NativeDelegate, PlannedNode, Shapes
 from delegate.tflite.graphs import Graphs
 from delegate.tflite.library import rules_of_caller
@@ -125,6 +129,41 @@ class OpenCLDelegate:
         if not self._options.profiling:
             raise DelegateError("no times were taken: make the delegate with profiling=True")
         return [row for kernel in self._last_run for row in kernel.profile()]
+
+    def step_through(self, run: Callable[[], None]) -> list[StepRun]:
+        """Call an interpreter's `invoke`; return each node on the device and what it computed.
+
+        The nodes run one at a time, on what the nodes before them computed.
+
+        Raises:
+            DelegateError: the delegate was made without profiling=True. And what `run` raises.
+        """
+        self._require_profiling()
+        kernels = self._last_run
+        for kernel in kernels:
+            kernel.watch()
+        try:
+            run()
+        finally:
+            found = [row for kernel in kernels for row in kernel.watched()]
+        return found
+
+    def isolated(self, values: Mapping[int, NDArray[Any]]) -> list[StepRun]:
+        """Run each node on the device by itself, on these values; return what each computed.
+
+        `values`: by tensor index, in the tensor's shape. What it lacks is what the nodes before
+        computed.
+
+        Raises:
+            DelegateError: `values` lacks an input of a partition, the run fails, or the delegate
+                was made without profiling=True.
+        """
+        self._require_profiling()
+        return [row for kernel in self._last_run for row in kernel.isolated(values)]
+
+    def _require_profiling(self) -> None:
+        if not self._options.profiling:
+            raise DelegateError("launches are not apart: make the delegate with profiling=True")
 
     @property
     def alternatives(self) -> list[NodeAlternatives]:

@@ -82,7 +82,7 @@ def oracle(runtime: Runtime, graph: Graph, model: bytes | str, sets: Sequence[Ar
     Raises: NoOracle: neither the reference kernels nor the built-in ones run the model.
     """
     why = ""
-    for kernels in ("builtin",) if _reference_is_wrong(graph) else ("reference", "builtin"):
+    for kernels in ("builtin",) if reference_is_wrong(graph) else ("reference", "builtin"):
         try:
             made = interpreter(runtime, model, kernels)
             outputs = [invoke(made, inputs) for inputs in sets]
@@ -97,7 +97,8 @@ def oracle(runtime: Runtime, graph: Graph, model: bytes | str, sets: Sequence[Ar
     raise NoOracle(why)
 
 
-def _reference_is_wrong(graph: Graph) -> bool:
+def reference_is_wrong(graph: Graph) -> bool:
+    """Whether TFLite's reference kernels compute an op of the graph wrongly."""
     # NOTE: the reference kernels' signed sums are wrong: [-76, -1] for [180, -108].
     return any(
         node.op == "SUM" and node.outputs[0].dtype in ("int8", "int16") for node in graph.nodes

@@ -3,18 +3,18 @@
 
 from __future__ import annotations
 
-import io
 from collections import defaultdict
 from collections.abc import Sequence
 
 from rich import box
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 
 from delegate import DeviceInfo
 from label_image.classify import PathRun
 from label_image.compare import Comparison, Difference
 from label_image.job import Delegation
+from tflite_opencl.common.tables import render
 
 
 def comparison_text(
@@ -156,15 +156,3 @@ def _count(number: int, noun: str) -> str:
 
 def _count_quanta(number: int) -> str:
     return "1 quantum" if number == 1 else f"{number} quanta"
-
-
-def render(width: int, *parts: RenderableType) -> str:
-    """Return tables as plain text."""
-    console = Console(
-        file=io.StringIO(), width=width, color_system=None, markup=False, highlight=False,
-        emoji=False, legacy_windows=False, force_terminal=False,
-    )  # fmt: skip
-    with console.capture() as captured:
-        for part in parts:
-            console.print(part)
-    return "\n".join(line.rstrip() for line in captured.get().strip("\n").splitlines())

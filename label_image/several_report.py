@@ -19,8 +19,9 @@ from label_image.labels import Row, format_row
 from label_image.open_path import OpenPath
 from label_image.outcome import Outcome
 from label_image.outputs import Described
-from label_image.report import delegation_facts, left_to_cpu, output_facts, render
+from label_image.report import delegation_facts, left_to_cpu, output_facts
 from label_image.series import Series
+from tflite_opencl.common.tables import render
 from tflite_opencl.common.text import printable
 
 _NOT_COMPARED = Difference(None, "--compare=false")

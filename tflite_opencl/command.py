@@ -7,13 +7,19 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from tflite_opencl import info, kernels, library, obstacle
+from tflite_opencl import info, kernels, library, obstacle, verify
 from tflite_opencl.common.environment import prepare_environment
 from tflite_opencl.common.text import printable
 from tflite_opencl.errors import CommandError
 
 SUCCESS, ERROR, USAGE = 0, 1, 2
-SUBCOMMANDS = {"info": info, "kernels": kernels, "library": library, "obstacle": obstacle}
+SUBCOMMANDS = {
+    "info": info,
+    "kernels": kernels,
+    "library": library,
+    "obstacle": obstacle,
+    "verify": verify,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         text = SUBCOMMANDS[options.subcommand].run(options)
     except CommandError as error:
         if error.is_answer:
-            print(printable(str(error)))
+            print(printable(str(error), kept="\n"))
         else:
             print(printable(f"ERROR: {error}"), file=sys.stderr)
         return ERROR

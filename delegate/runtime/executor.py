@@ -11,13 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyopencl as cl
 
-from delegate.errors import DeviceError
+from delegate.errors import DelegateError, DeviceError
 from delegate.launch import Program
 from delegate.runtime.device import Device
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.launches import Launches
 from delegate.runtime.layout import Bytes, as_bytes, layout_of
 from delegate.runtime.persistent import CONTROL_INTS, Persistent, persistent_kernel
+from delegate.runtime.steps import Steps
 from delegate.runtime.transfers import COPIED, Copied, transfer_for
 from delegate.runtime.trials import name_of
 
@@ -37,6 +38,9 @@ class LaunchTime:
     alternative: str
     global_size: int  # work-items
     microseconds: float  # on the device, from the event's start to its end
+    local_size: int = 0  # work-items of a work-group
+    # When it was put into the queue, given to the device, begun and ended, by the device's clock.
+    clock_ns: tuple[int, int, int, int] = (0, 0, 0, 0)
 
 
 class Executor:
@@ -234,20 +238,41 @@ class Executor:
         """Return the context of a run that may end the process, of which a child tells first."""
         return self._trials.of(self.trial)
 
+    def steps(self) -> Steps:
+        """Return what runs the program a node at a time.
+
+        Raises:
+            DelegateError: its launches are not apart, or it runs several pictures at once.
+        """
+        self._opened()
+        if self.form != ONE_BY_ONE or self.batch != 1:
+            raise DelegateError("its launches are not apart: make the delegate with profiling=True")
+        queue, kernels = self._launches.queue, self._launches.kernels
+        return Steps(self._device, queue, self._buffers[0], self._layout, self.program, kernels)
+
     def profile(self) -> list[LaunchTime]:
         """Return the last run's launches; the device must have been opened for profiling."""
         if self._transfer is None or not self._transfer.events:
             return []  # it did not run yet
         rows = []
         steps = [(s, launch) for s in self.program.steps for launch in s.alternative.launches]
-        for (step, launch), (_, global_size, _), event in zip(
+        for (step, launch), (_, global_size, local_size), event in zip(
             steps, self._launches.kernels, self._transfer.events, strict=True
         ):
             with self._device.calling("clGetEventProfilingInfo"):
-                spent = (event.profile.end - event.profile.start) / 1000
-            name = step.alternative.name
+                times = event.profile
+                clock = (times.queued, times.submit, times.start, times.end)
             rows.append(
-                LaunchTime(step.node_index, step.op, launch.kernel, name, global_size[0], spent)
+                LaunchTime(
+                    step.node_index,
+                    step.op,
+                    launch.kernel,
+                    step.alternative.name,
+                    global_size[0],
+                    (clock[3] - clock[2]) / 1000,
+                    local_size[0],
+                    clock,
+                )
             )
         return rows
 

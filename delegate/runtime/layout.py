@@ -24,6 +24,7 @@ class Layout:
     slot_bytes: int  # the arena of one picture; the pictures' arenas follow each other
     inputs: tuple[tuple[int, int], ...]  # (offset, size) in each picture's arena
     outputs: tuple[tuple[int, int], ...]
+    offsets: Mapping[Tensor, int]  # of every tensor, in each picture's arena
     stored: Mapping[Tensor, int]  # tensors with data that launches read from the arena -> offset
     blocks: tuple[int, ...]  # the parameter blocks of all launches
     firsts: tuple[int, ...]  # where each launch's own parameters begin in `blocks`
@@ -64,6 +65,7 @@ def layout_of(program: Program, batch: int = 1) -> Layout:
         slot_bytes=arena.size_bytes,
         inputs=tuple((arena.offsets[tensor], size_bytes(tensor)) for tensor in program.inputs),
         outputs=tuple((arena.offsets[tensor], size_bytes(tensor)) for tensor in program.outputs),
+        offsets=arena.offsets,
         stored={t: offset for t, offset in arena.offsets.items() if t.data is not None},
         blocks=tuple(blocks),
         firsts=tuple(firsts),

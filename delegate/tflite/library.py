@@ -16,11 +16,16 @@ from typing import cast
 
 from delegate.target import Rules
 from delegate.tflite import abi
+from delegate.tflite.asking import Kernels, asked, library_kernels, package_kernels
 
 _log = logging.getLogger("delegate")
-# The last TFLite that computes as tflite-runtime does. Seen of 2.2, 2.9 and 2.14, whose reference
-# kernels were run; of those between 2.14 and ai-edge-litert none was at hand.
+# The last TFLite that is taken for one that computes as tflite-runtime does, before its kernels are
+# asked. Seen of 2.2, 2.9 and 2.14; of those between 2.14 and ai-edge-litert none was at hand.
 _LAST_OLDER = (2, 14)
+# Their reference kernels were compared with these rules value by value, so they are not asked.
+_COMPARED = frozenset(
+    {("TFLite", "2.14.1"), ("tflite-runtime", "2.14.0"), ("ai-edge-litert", "2.3.0")}
+)
 _PACKAGES = {"ai_edge_litert": "ai-edge-litert", "tflite_runtime": "tflite-runtime"}
 
 
@@ -44,19 +49,32 @@ def rules_of_caller(context: int) -> Rules:
     return _rules_of_library(_library_at(function or 0))
 
 
+@functools.cache
 def _rules_of_library(file: str) -> Rules:
     for package in _PACKAGES:
         if package in Path(file).parts:
-            return rules(package)
+            return _asked(rules(package), functools.partial(package_kernels, package))
     version = _version_of(file)
     if version is not None:
-        return _rules("TFLite", version, _numbers(version) <= _LAST_OLDER)
+        by_version = _rules("TFLite", version, _numbers(version) <= _LAST_OLDER)
+        return _asked(by_version, functools.partial(library_kernels, file))
     package = next((package for package in _PACKAGES if package in sys.modules), "")
     if not package:
         _log.warning(
             "which TFLite calls is not known (%s tells no version): it is taken for a new one", file
         )
     return rules(package)
+
+
+def _asked(by_version: Rules, kernels: Callable[[], Kernels | None]) -> Rules:
+    """Return the rules that these kernels tell; those of the version where they tell none."""
+    if (by_version.runtime, by_version.version) in _COMPARED:
+        return by_version
+    found = kernels()
+    if found is None:
+        _log.debug("%s %s cannot be asked", by_version.runtime, by_version.version)
+        return by_version
+    return asked(by_version, found)
 
 
 def _version_of(file: str) -> str | None:

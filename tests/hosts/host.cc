@@ -2,7 +2,8 @@
 // A C++ program on Debian's libtensorflow-lite that loads a delegate from a shared library:
 //   host MODEL DELEGATE.so [KEY=VALUE ...]
 // It runs the model on TFLite's reference kernels and on the delegate, loaded by TFLite's own loader,
-// and compares the outputs byte by byte.
+// and compares the outputs byte by byte. HOST_SAVE=FOLDER writes what TFLite's benchmark_model needs for the same run:
+// the inputs (`input0`, ...), the flags that name them (`flags`), and the reference kernels' outputs (`reference`).
 // Exit code: 0 equal, 1 TFLite failed, 2 not all nodes are delegated, 3 other outputs.
 #include <tensorflow/lite/delegates/external/external_delegate.h>
 #include <tensorflow/lite/interpreter.h>
@@ -12,7 +13,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -54,6 +57,34 @@ double Run(tflite::Interpreter& interpreter) {
   return times[kRuns / 2];
 }
 
+// A ':' in a tensor's name is written twice in a list of files.
+std::string Escaped(const std::string& name) {
+  std::string escaped;
+  for (char letter : name) escaped += letter == ':' ? "::" : std::string(1, letter);
+  return escaped;
+}
+
+void Save(const std::string& folder, const tflite::Interpreter& interpreter) {
+  std::string names, shapes, files;
+  for (size_t i = 0; i < interpreter.inputs().size(); i++) {
+    const TfLiteTensor* input = interpreter.input_tensor(i);
+    const std::string name = interpreter.GetInputName(i);
+    const std::string file = folder + "/input" + std::to_string(i);
+    std::ofstream(file, std::ios::binary).write(input->data.raw, input->bytes);
+    names += (i ? "," : "") + name;
+    files += (i ? "," : "") + Escaped(name) + ":" + file;
+    for (int d = 0; d < input->dims->size; d++)
+      shapes += (d ? "," : i ? ":" : "") + std::to_string(input->dims->data[d]);
+  }
+  std::ofstream(folder + "/flags") << "--input_layer=" << names << " --input_layer_shape=" << shapes
+                                   << " --input_layer_value_files=" << files;
+  std::ofstream outputs(folder + "/reference", std::ios::binary);
+  for (size_t o = 0; o < interpreter.outputs().size(); o++) {
+    const TfLiteTensor* output = interpreter.output_tensor(o);
+    outputs.write(output->data.raw, output->bytes);
+  }
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -83,6 +114,7 @@ int main(int count, char** arguments) {
       for (size_t i = 0; i < expected->bytes; i++)
         differ += expected->data.raw[i] != found->data.raw[i];
     }
+    if (const char* folder = std::getenv("HOST_SAVE")) Save(folder, *reference);
     std::printf("TFLite %s: reference %.3f ms, delegate %.3f ms, %d of %d bytes differ\n",
                 TfLiteVersion(), theirs, taken, differ, all);
   }

@@ -57,8 +57,11 @@ class Runtime:
         threads: int | None,
         cpu_kernels: str,
         delegates: Sequence[object] = (),
+        keeps_all: bool = False,
     ) -> Any:
         """Return a new interpreter of a model's file or content, its tensors not yet allocated.
+
+        `keeps_all`: every tensor can be read after a run. A delegate then gets each node apart.
 
         Raises: ValueError, RuntimeError: TFLite refuses the model or a delegate.
         """
@@ -69,6 +72,7 @@ class Runtime:
             experimental_op_resolver_type=getattr(
                 self.module.OpResolverType, _RESOLVERS[cpu_kernels]
             ),
+            experimental_preserve_all_tensors=keeps_all,
         )
 
     def kernels(self, cpu_kernels: str) -> str:

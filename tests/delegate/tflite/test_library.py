@@ -6,16 +6,26 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from delegate.target import Rules
-from delegate.tflite import library
+from delegate.tflite import asking, library
 from delegate.tflite.callbacks import NativeDelegate
 from delegate.tflite.writer import write_model
 from tests.support.compare import RUNTIME, interpreter
 from tests.support.nets import net
+
+PACKAGE = RUNTIME.module.__package__
+
+
+@pytest.fixture(autouse=True)
+def _forgets_libraries() -> Iterator[None]:
+    library._rules_of_library.cache_clear()
+    yield
+    library._rules_of_library.cache_clear()
 
 
 def rules_of_the_installed_runtime() -> Rules:
@@ -55,6 +65,7 @@ def test_a_library_that_tells_nothing_falls_back_to_what_is_imported(
     assert library._rules_of_library(file) == library.rules("")
     assert "tells no version): it is taken for a new one" in caplog.text
     monkeypatch.setitem(sys.modules, "tflite_runtime", sys)
+    library._rules_of_library.cache_clear()
     assert library._rules_of_library(file).runtime == "tflite-runtime"
 
 
@@ -76,6 +87,24 @@ def test_a_tflite_that_is_no_python_package_is_asked_for_its_version(
     assert (rules.runtime, rules.version) == ("TFLite", version)
     assert rules.fully_connected_double_rounding is rounds_twice
     assert rules.saturating_cast is not rounds_twice
+
+
+def test_a_runtime_of_another_version_is_asked_once_and_tells_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    expected = rules_of_the_installed_runtime()
+    packages: list[str] = []
+
+    def kernels(package: str) -> asking.Kernels | None:
+        packages.append(package)
+        return asking.package_kernels(package)
+
+    library._rules_of_library.cache_clear()
+    monkeypatch.setattr(library, "_COMPARED", frozenset())
+    monkeypatch.setattr(library, "package_kernels", kernels)
+    assert rules_of_the_installed_runtime() == expected
+    assert rules_of_the_installed_runtime() == expected
+    assert packages == [PACKAGE]
 
 
 def test_an_address_in_no_library_has_none() -> None:

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asks the kernels of a TFLite library which rules they follow: the same as its version has?
+
+python tests/hosts/asked.py LIBRARY.so [RULE ...]   RULEs are those that nobody can be asked there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import sys
+
+from delegate.tflite import library
+from delegate.tflite.asking import asked, library_kernels
+
+ctypes.CDLL(sys.argv[1])
+expected = library._rules_of_library(sys.argv[1])
+kernels = library_kernels(sys.argv[1])
+assert kernels is not None, "no C interface"
+other = library._rules("TFLite", expected.version, is_older=expected.saturating_cast)
+found = asked(other, kernels)
+wrong = {
+    field.name
+    for field in dataclasses.fields(found)
+    if getattr(found, field.name) != getattr(expected, field.name)
+}
+sys.stdout.write(f"TFLite {expected.version}: not told are {', '.join(sorted(wrong))}\n")
+sys.exit(wrong != {"batch_matmul_mixes_rows", *sys.argv[2:]})

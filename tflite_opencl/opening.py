@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What subcommands that run a model share: its file, the device that is meant, an interpreter."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from delegate import DelegateError, Graph, OpenCLDelegate, Options, read_model
+from tflite_opencl.common.errors import OneLineError
+from tflite_opencl.common.runtime import Runtime
+from tflite_opencl.errors import CommandError
+
+DEVICE_VARIABLE = "TFLITE_OPENCL_DEVICE"
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say which model runs, and where."""
+    add = parser.add_argument
+    add("--tflite_model", "-m", required=True, metavar="FILE", help="a .tflite file")
+    add(
+        "--device",
+        metavar="DEVICE",
+        help="the device: its index, or words of its name; the first that works if not given",
+    )
+    add("--exclude_ops", default="", metavar="OP,OP", help="leave these ops to the CPU")
+    add("--device_profile", metavar="NAME|FILE.toml", help="keep another device's limits")
+    add(
+        "--tune",
+        choices=("off", "quick", "full"),
+        default="quick",
+        help="how kernels are chosen, as in label_image (default: quick)",
+    )
+
+
+def options_of(given: argparse.Namespace, profiling: bool) -> Options:
+    """Return what the delegate is told; `profiling`: launches stay apart."""
+    device = given.device or os.environ.get(DEVICE_VARIABLE) or None
+    return Options(
+        device=int(device) if device and device.isdecimal() else device,
+        exclude_ops=[op.strip().upper() for op in given.exclude_ops.split(",") if op.strip()],
+        device_profile=given.device_profile,
+        tune=given.tune,
+        profiling=profiling,
+        alternative=getattr(given, "alternative", None),
+    )
+
+
+def read_graph(path: str) -> Graph:
+    """Return a model's graph.
+
+    Raises:
+        CommandError: the file cannot be read, or is no model.
+    """
+    try:
+        return read_model(path)
+    except OSError as error:
+        raise CommandError(f"cannot read {path}: {error.strerror or error}") from error
+    except DelegateError as error:
+        raise CommandError(str(error)) from error
+
+
+@contextlib.contextmanager
+def one_line() -> Iterator[None]:
+    """Turn the errors of runtimes, pictures and devices into CommandError."""
+    try:
+        yield
+    except (OneLineError, DelegateError) as error:
+        raise CommandError(" ".join(str(error).split())) from error
+
+
+@contextlib.contextmanager
+def delegated(
+    model: str, options: Options, runtime: Runtime, cpu_kernels: str
+) -> Iterator[tuple[Any, OpenCLDelegate]]:
+    """Give an allocated interpreter with the delegate, and the delegate; closed in the end.
+
+    Raises:
+        CommandError: TFLite refuses the model, or the delegate fails. DelegateError: no device.
+    """
+    delegate = OpenCLDelegate(model, options=options)
+    try:
+        try:
+            interpreter = runtime.interpreter(model, 1, cpu_kernels, [delegate])
+            interpreter.allocate_tensors()
+        except (RuntimeError, ValueError) as error:
+            raise failed(model, delegate.failure or error) from error
+        yield interpreter, delegate
+    finally:
+        delegate.close()
+
+
+def failed(model: str, error: object) -> CommandError:
+    """Return the error of a model that does not run."""
+    return CommandError(f"{model} does not run: {' '.join(str(error).split())}")

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tflite-opencl verify`: every node on the device beside TFLite's reference kernels."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+
+from delegate import Graph
+from delegate_test.values import input_sets
+from label_image.feeds import feeds_of, scale_of
+from label_image.image import to_input
+from label_image.inputs import find_picture, read_picture
+from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.errors import CommandError
+from tflite_opencl.opening import add_model_arguments, one_line, options_of, read_graph
+from tflite_opencl.verify_errors import Array, errors, map_image
+from tflite_opencl.verify_records import Verification
+from tflite_opencl.verify_run import verified
+from tflite_opencl.verify_text import document, is_wrong, text_of
+
+HELP = "compare each node on the device with TFLite's reference kernels; exit code 1 if one differs"
+_MEAN = _STD = 127.5  # label_image's own
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add this subcommand's arguments."""
+    add_model_arguments(parser)
+    given = parser.add_mutually_exclusive_group()
+    given.add_argument("--image", "-i", metavar="FILE", help="a picture, as label_image takes it")
+    given.add_argument(
+        "--random", type=_count, default=1, metavar="N", help="random inputs (default: 1)"
+    )
+    parser.add_argument(
+        "--tolerance",
+        type=_quanta,
+        default=0,
+        metavar="Q",
+        help="quanta that an integer may be off (default: 0)",
+    )
+    parser.add_argument(
+        "--alternative", metavar="NAME", help='take it wherever a node has it, as "plain"'
+    )
+    parser.add_argument(
+        "--heatmap", metavar="FILE.png", help="draw where the first wrong node is wrong"
+    )
+    parser.add_argument("--json", action="store_true", help="print all facts as JSON")
+
+
+def run(options: argparse.Namespace) -> str:
+    """Return what to print.
+
+    Raises:
+        CommandError: the model, the picture or the device cannot be used, nothing runs on the
+            device, or a node differs, of which the text is the answer.
+    """
+    graph = read_graph(options.tflite_model)
+    with one_line():
+        runtime = find_runtime()
+        if options.image is None:
+            sets = [input_sets(graph, seed)[0] for seed in range(options.random)]
+        else:
+            sets = [_picture_inputs(graph, options.image)]
+        told = options_of(options, profiling=True)
+        found = verified(options.tflite_model, graph, told, runtime, sets, options.tolerance)
+    lines = [_drawn(found, options.heatmap)] if options.heatmap else []
+    width = shutil.get_terminal_size((100, 24)).columns
+    text = (
+        json.dumps(document(found), indent=2)
+        if options.json
+        else "\n\n".join([text_of(found, width), *lines])
+    )
+    if is_wrong(found):
+        raise CommandError(text, is_answer=True)
+    return text
+
+
+def _drawn(found: Verification, path: str) -> str:
+    """Draw the first fault's map; return a line that says so."""
+    if found.fault is None:
+        return f"{path} is not written: no node is wrong"
+    wrong = errors(found.fault.got, found.fault.expected)
+    try:
+        map_image(wrong.plane).save(Path(path), format="PNG")
+    except OSError as error:
+        raise CommandError(f"cannot write {path}: {error.strerror or error}") from error
+    return f"{path}: {wrong.plane_name}; white is equal, red too much, blue too little"
+
+
+def _picture_inputs(graph: Graph, name: str) -> list[Array]:
+    """Return the picture as the input that takes one, and zeros for the others."""
+    feeds = feeds_of(graph, ())
+    if feeds.picture is None:
+        raise CommandError("no input of the model takes a picture: --random N gives it numbers")
+    pixels = read_picture(find_picture(name))
+    made = []
+    for number, tensor in enumerate(graph.inputs):
+        if number == feeds.picture:
+            scale, zero_point = scale_of(tensor)
+            made.append(
+                to_input(pixels, tensor.shape, tensor.dtype, _MEAN, _STD, scale, zero_point)
+            )
+        else:
+            made.append(np.zeros(tensor.shape, tensor.dtype))
+    return made
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: a number from 1 on is meant")
+    return int(text)
+
+
+def _quanta(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text}: a number from 0 on is meant")
+    return int(text)
