@@ -14,7 +14,9 @@ from delegate.errors import (
     TooLarge,
     Unsupported,
 )
+from delegate.graph.dump import graph_table
 from delegate.graph.ir import Graph, Node, Quantization, Tensor
+from delegate.graph.known import known
 from delegate.graph.verdict import Verdict
 from delegate.kernel_uses import ExpectedLaunch, KernelUse, kernel_uses
 from delegate.launch import NodeAlternatives
@@ -91,7 +93,9 @@ __all__ = [
     "device_rates",
     "device_registers",
     "examine",
+    "graph_table",
     "kernel_uses",
+    "known",
     "list_devices",
     "list_icds",
     "list_platforms",

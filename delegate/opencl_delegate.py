@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from delegate.claim import Claim, PartitionKernel
 from delegate.engine import Engine
 from delegate.errors import DelegateError, DeviceError
-from delegate.graph import dump
+from delegate.graph.dump import graph_table
 from delegate.graph.ir import Graph
 from delegate.graph.verdict import Verdict
 from delegate.launch import NodeAlternatives
@@ -218,7 +218,7 @@ class OpenCLDelegate:
         if _log.isEnabledFor(logging.DEBUG):
             rules = target.rules
             whose = f"{self.device_name}, for {rules.runtime} {rules.version}"
-            _log.debug("graph on %s\n%s", whose, dump.table(claim.graph, claim.verdicts))
+            _log.debug("graph on %s\n%s", whose, graph_table(claim.graph, claim.verdicts))
         return [verdict.node for verdict in claim.verdicts if verdict.is_taken]
 
     def partition(self, context: int, nodes: tuple[int, ...]) -> PartitionKernel:

@@ -6,8 +6,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
+
+from numpy.typing import NDArray
 
 from delegate import DelegateError, Graph, OpenCLDelegate, Options, read_model
 from tflite_opencl.common.errors import OneLineError
@@ -19,8 +21,15 @@ DEVICE_VARIABLE = "TFLITE_OPENCL_DEVICE"
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that say which model runs, and where."""
+    parser.add_argument(
+        "--tflite_model", "-m", required=True, metavar="FILE", help="a .tflite file"
+    )
+    add_device_arguments(parser)
+
+
+def add_device_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say where a model runs."""
     add = parser.add_argument
-    add("--tflite_model", "-m", required=True, metavar="FILE", help="a .tflite file")
     add(
         "--device",
         metavar="DEVICE",
@@ -91,6 +100,20 @@ def delegated(
         yield interpreter, delegate
     finally:
         delegate.close()
+
+
+def invoke(interpreter: Any, inputs: Sequence[NDArray[Any]]) -> None:
+    """Run once on these inputs.
+
+    Raises:
+        CommandError: TFLite or the delegate fails.
+    """
+    try:
+        for detail, values in zip(interpreter.get_input_details(), inputs, strict=True):
+            interpreter.set_tensor(detail["index"], values)
+        interpreter.invoke()
+    except (RuntimeError, ValueError) as error:
+        raise failed("the model", error) from error
 
 
 def failed(model: str, error: object) -> CommandError:

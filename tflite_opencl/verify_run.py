@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from delegate import Graph, Node, OpenCLDelegate, Options, StepRun
 from delegate_test.build import graph as graph_of
 from delegate_test.oracle import Bounds, float_bounds, reference_is_wrong
+from tflite_opencl.common.launch_times import joined_nodes
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.errors import CommandError
-from tflite_opencl.opening import delegated, failed
+from tflite_opencl.opening import delegated, failed, invoke
 from tflite_opencl.verify_records import (
     Apart,
     Array,
@@ -58,20 +58,6 @@ class _Reference:
             except ValueError:  # it has no memory: a state, or a list
                 continue
         return found
-
-
-def invoke(interpreter: Any, inputs: Sequence[Array]) -> None:
-    """Run once on these inputs.
-
-    Raises:
-        CommandError: TFLite or the delegate fails.
-    """
-    try:
-        for detail, values in zip(interpreter.get_input_details(), inputs, strict=True):
-            interpreter.set_tensor(detail["index"], values)
-        interpreter.invoke()
-    except (RuntimeError, ValueError) as error:
-        raise failed("the model", error) from error
 
 
 def verified(
@@ -170,7 +156,10 @@ class _Judge:
         self, number: int, values: Values, alone: Sequence[StepRun], after: Sequence[StepRun]
     ) -> None:
         """Compare one input's run; both lists are of the same program."""
-        joined = self._joined(alone)
+        joined: dict[int, tuple[int, ...]] = {}
+        homes = joined_nodes(self._graph, self._verdicts, {step.node for step in alone})
+        for index, home in sorted(homes.items()):
+            joined[home] = (*joined.get(home, ()), index)
         own = {index: array for step in after for index, array in step.values.items()}
         self.constants = tuple(step.node for step in alone if not step.values)
         for step in alone:
@@ -209,19 +198,6 @@ class _Judge:
             known.check.tensor.index
         ):
             self._faults[fault.is_alone] = fault
-
-    def _joined(self, steps: Sequence[StepRun]) -> dict[int, tuple[int, ...]]:
-        """Return the nodes without a step of their own, by the node whose kernel computes them."""
-        there = {step.node for step in steps}
-        found: dict[int, tuple[int, ...]] = {}
-        for verdict in reversed(self._verdicts):
-            if not verdict.is_taken or verdict.node in there:
-                continue
-            results = self._graph.nodes[verdict.node].outputs
-            reader = next(n.index for n in self._graph.nodes if {*results} & {*n.inputs})
-            home = next((node for node, more in found.items() if reader in more), reader)
-            found[home] = (verdict.node, *found.get(home, ()))
-        return found
 
     def _bounds(self, nodes: Sequence[Node], step: StepRun, values: Values) -> Bounds | None:
         """Return how far floats may be off: rounding in another order, of these nodes alone."""

@@ -10,7 +10,7 @@ from delegate.graph.ir import Graph, Tensor
 from delegate.graph.verdict import Verdict
 
 
-def table(graph: Graph, verdicts: Sequence[Verdict]) -> str:
+def graph_table(graph: Graph, verdicts: Sequence[Verdict]) -> str:
     """Return a row a node, then the refusals grouped by op and reason with counts."""
     rows = [("node", "op", "inputs", "outputs", "shape", "dtype", "scale", "verdict")]
     for node, verdict in zip(graph.nodes, verdicts, strict=True):

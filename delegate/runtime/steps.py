@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,7 @@ class LaunchSize:
     local_size: int  # work-items of a work-group
     macros: tuple[str, ...]  # "NAME=VALUE", what it is built with
     params: tuple[str, ...]  # "name=value", the plain numbers of its parameter block
+    microseconds: float  # on the host's clock, from the call to the end of the wait for it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,6 +77,7 @@ class Steps:
         with self.device.calling("running a node at a time"):
             for tensor, values in zip(self.program.inputs, inputs, strict=True):
                 self._write(tensor, values)
+            self.queue.finish()
             for step in self.program.steps:
                 read = _read(step)
                 for tensor in read if given is not None else ():
@@ -83,9 +86,11 @@ class Steps:
                 sizes = []
                 for launch in step.alternative.launches:
                     kernel = next(kernels)
+                    begin = time.perf_counter()
                     cl.enqueue_nd_range_kernel(self.queue, *kernel)
-                    sizes.append(_size(launch, kernel[1], kernel[2]))
-                self.queue.finish()
+                    self.queue.finish()
+                    spent = (time.perf_counter() - begin) * 1e6
+                    sizes.append(_size(launch, kernel[1], kernel[2], spent))
                 made.append(
                     StepRun(
                         step.node_index,
@@ -128,7 +133,7 @@ def _read(step: Step) -> list[Tensor]:
     return [t for t in every if t.data is None and t not in own]
 
 
-def _size(launch: Launch, whole: tuple[int], group: tuple[int]) -> LaunchSize:
+def _size(launch: Launch, whole: tuple[int], group: tuple[int], microseconds: float) -> LaunchSize:
     return LaunchSize(
         launch.file,
         launch.kernel,
@@ -136,4 +141,5 @@ def _size(launch: Launch, whole: tuple[int], group: tuple[int]) -> LaunchSize:
         group[0],
         tuple(f"{name}={value}" for name, value in launch.defines.items()),
         tuple(f"{name}={v}" for name, v in launch.params.items() if isinstance(v, int)),
+        microseconds,
     )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from delegate import compiler
-from delegate.graph.dump import refusals, table
+from delegate.graph.dump import graph_table, refusals
 from delegate.graph.verdict import Verdict
 from delegate.target import Target
 from delegate.tflite.reader import read_model
@@ -32,7 +32,7 @@ def test_a_row_a_node_then_the_refusals() -> None:
         Verdict(2, "NOP", "no output"),
         Verdict(3, "MY_OP", "not known"),
     ]
-    assert table(graph, verdicts).splitlines() == [
+    assert graph_table(graph, verdicts).splitlines() == [
         "node  op               inputs  outputs  shape  dtype    scale     verdict",
         "0     FULLY_CONNECTED  0,1,-   2        1x3    int8     0.5       opencl",
         "1     MY_OP            2       3               float32            not known",
@@ -58,7 +58,7 @@ def test_refusals_are_counted_by_op_and_reason() -> None:
 def test_the_table_of_mobilenet_v1() -> None:
     graph = read_model(model_path("mobilenet_v1_1.0_224_quant"))
     verdicts = compiler.verdicts(graph, Target(), lambda alternative: None, ["SOFTMAX"])
-    lines = table(graph, verdicts).splitlines()
+    lines = graph_table(graph, verdicts).splitlines()
     assert len(lines) == 1 + 31 + 1
     assert " ".join(lines[0].split()) == "node op inputs outputs shape dtype scale verdict"
     assert " ".join(lines[1].split()) == "0 CONV_2D 0,28,27 29 1x112x112x32 uint8 0.0235285 opencl"

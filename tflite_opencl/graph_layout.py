@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes -> boxes in rows, and the lines between them. Only plans; sizes are in pixels.
+
+A node's row is one below the lowest node that it reads. In a row, nodes stand below the middle of
+what they read. A line that passes rows goes around them on the right.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from delegate import Graph, Node
+
+WIDTH, HEIGHT = 220, 62  # of a box
+_GAP_X, _GAP_Y = 40, 34
+_LANE = 14  # between lines that go around
+_LANES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where all is; `lines` are SVG paths, each with its two nodes."""
+
+    boxes: dict[int, tuple[float, float]]  # node index -> left and top edge
+    lines: Sequence[tuple[int, int, str]]
+    width: float
+    height: float
+
+
+def layout_of(graph: Graph) -> Layout:
+    """Place every node of a graph."""
+    makers = {tensor: node for node in graph.nodes for tensor in node.outputs}
+    reads: dict[int, list[int]] = {}
+    for node in graph.nodes:
+        read = (makers.get(tensor) for tensor in node.inputs if tensor is not None)
+        reads[node.index] = list(dict.fromkeys(n.index for n in read if n is not None))
+    rows = _rows(graph.nodes, reads)
+    boxes = _boxes(rows, reads)
+    right = max((x for x, _ in boxes.values()), default=0) + WIDTH
+    row_of = {index: row for row, members in rows.items() for index in members}
+    lines = []
+    for index, sources in reads.items():
+        for source in sources:
+            passed = row_of[index] - row_of[source]
+            lines.append((source, index, _line(boxes, source, index, passed)))
+    bottom = max((y for _, y in boxes.values()), default=0) + HEIGHT
+    lanes = _LANE * (_LANES + 1)
+    return Layout(boxes, lines, right + lanes, bottom)
+
+
+def _rows(nodes: Sequence[Node], reads: dict[int, list[int]]) -> dict[int, list[int]]:
+    row_of: dict[int, int] = {}
+    rows: dict[int, list[int]] = defaultdict(list)
+    for node in nodes:
+        # A file may be out of order: what comes later counts as no row above.
+        above = [row_of[source] for source in reads[node.index] if source in row_of]
+        row_of[node.index] = max(above, default=-1) + 1
+        rows[row_of[node.index]].append(node.index)
+    return rows
+
+
+def _boxes(
+    rows: dict[int, list[int]], reads: dict[int, list[int]]
+) -> dict[int, tuple[float, float]]:
+    step = WIDTH + _GAP_X
+    middles: dict[int, float] = {}
+    for row in sorted(rows):
+        wanted = {}
+        for index in rows[row]:
+            above = [middles[source] for source in reads[index] if source in middles]
+            wanted[index] = sum(above) / len(above) if above else 0.0
+        members = sorted(rows[row], key=lambda index: (wanted[index], index))
+        middle = sum(wanted.values()) / len(wanted)
+        for place, index in enumerate(members):
+            middles[index] = middle + (place - (len(members) - 1) / 2) * step
+    left = min(middles.values(), default=0.0)
+    top = {index: row * (HEIGHT + _GAP_Y) for row, members in rows.items() for index in members}
+    return {index: (middle - left, top[index]) for index, middle in middles.items()}
+
+
+def _line(boxes: dict[int, tuple[float, float]], source: int, target: int, passed: int) -> str:
+    """Return a line from the lower edge of one box to the upper edge of another."""
+    (from_x, from_y), (to_x, to_y) = boxes[source], boxes[target]
+    begin_x, begin_y = from_x + WIDTH / 2, from_y + HEIGHT
+    end_x, end_y = to_x + WIDTH / 2, to_y
+    if passed == 1:
+        middle = (begin_y + end_y) / 2
+        return (
+            f"M{begin_x:.0f} {begin_y:.0f}C{begin_x:.0f} {middle:.0f} "
+            f"{end_x:.0f} {middle:.0f} {end_x:.0f} {end_y:.0f}"
+        )
+    side = max(from_x, to_x) + WIDTH + _LANE * (1 + passed % _LANES)
+    half = _GAP_Y / 2
+    return (
+        f"M{begin_x:.0f} {begin_y:.0f}C{begin_x:.0f} {begin_y + half:.0f} {side:.0f} "
+        f"{begin_y:.0f} {side:.0f} {begin_y + 2 * half:.0f}L{side:.0f} {end_y - 2 * half:.0f}"
+        f"C{side:.0f} {end_y:.0f} {end_x:.0f} {end_y - half:.0f} {end_x:.0f} {end_y:.0f}"
+    )
