@@ -176,14 +176,18 @@ class PartitionKernel:
         self, inputs: Sequence[NDArray[np.uint8]], outputs: Sequence[NDArray[np.uint8]]
     ) -> None:
         """Run the partition once."""
-        with self._opened():
-            if self._executor is None:  # TFLite does not run what it could not prepare
-                raise DeviceError("the delegate was closed")
-            if self._watched is None:
-                self._executor.run(inputs, outputs)
-            else:
-                wanted = self._results()
-                self._watched += self._executor.steps().run(inputs, outputs, wanted)
+        with self._lock:
+            self._begin()
+            try:
+                if self._executor is None:  # TFLite does not run what it could not prepare
+                    raise DeviceError("the delegate was closed")
+                if self._watched is None:
+                    self._executor.run(inputs, outputs)
+                else:
+                    wanted = self._results()
+                    self._watched += self._executor.steps().run(inputs, outputs, wanted)
+            finally:
+                self._end()
 
     def watch(self) -> None:
         """Run a node at a time from here on, until `watched` is called."""
@@ -234,17 +238,24 @@ class PartitionKernel:
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[None]:
-        """Keep the memory until the end; raises DeviceError where it was given back."""
         with self._lock:
-            if self._is_closed:
-                raise DeviceError("the delegate was closed")
-            self._is_busy = True
+            self._begin()
             try:
                 yield
             finally:
-                self._is_busy = False
-                if self._is_closed:
-                    self._release()
+                self._end()
+
+    # NOTE: `invoke` calls these itself: networks of a few microseconds notice a generator.
+    def _begin(self) -> None:
+        """Keep the memory until `_end`; raises DeviceError where it was given back."""
+        if self._is_closed:
+            raise DeviceError("the delegate was closed")
+        self._is_busy = True
+
+    def _end(self) -> None:
+        self._is_busy = False
+        if self._is_closed:
+            self._release()
 
     def _release(self) -> None:
         if self._executor is not None:

@@ -12,15 +12,16 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
-import threading
 import time
+from threading import get_ident
 
 from delegate.errors import DeviceError
 
 # A driver that hangs does not keep the process from ending.
 LAST_WAIT_SECONDS = 5.0
 _LEAVING_SECONDS = 0.01  # from the last line of `Inside` to the C code that called Python
-_user: int | None = None  # the process that called a driver first
+_is_used = False  # this process, or the one it was forked from, called a driver
+_is_forked = False  # from one that had
 _stays: dict[int, int] = {}  # thread -> how many `Inside` it is in
 _ending: int | None = None  # the thread that ends the process
 
@@ -31,10 +32,9 @@ def require_own() -> None:
     Raises:
         DeviceError: it was forked from a process that had done so.
     """
-    global _user
-    if _user is None:
-        _user = os.getpid()
-    elif _user != os.getpid():
+    global _is_used
+    _is_used = True
+    if _is_forked:
         raise DeviceError(
             "this process was forked from one that had used OpenCL, where drivers hang: start "
             "workers with spawn, as multiprocessing.get_context('spawn') does"
@@ -48,17 +48,20 @@ class Inside:
     """
 
     def __enter__(self) -> None:
-        thread = threading.get_ident()
-        _stays[thread] = _stays.get(thread, 0) + 1
-        if _stays[thread] == 1 and _ending not in (None, thread):
+        thread = get_ident()
+        stays = _stays.get(thread, 0)
+        _stays[thread] = stays + 1
+        if not stays and _ending is not None and _ending != thread:
             del _stays[thread]
             while True:
                 time.sleep(3600.0)
 
     def __exit__(self, *exception: object) -> None:
-        thread = threading.get_ident()
-        _stays[thread] -= 1
-        if not _stays[thread]:
+        thread = get_ident()
+        stays = _stays[thread] - 1
+        if stays:
+            _stays[thread] = stays
+        else:
             del _stays[thread]
 
 
@@ -70,7 +73,7 @@ def keep_for_good(thing: object) -> None:
 @atexit.register
 def _end() -> None:
     global _ending
-    _ending = threading.get_ident()
+    _ending = get_ident()
     last = time.monotonic() + LAST_WAIT_SECONDS
     if not set(_stays) - {_ending}:
         return
@@ -79,4 +82,10 @@ def _end() -> None:
     time.sleep(_LEAVING_SECONDS)
 
 
-os.register_at_fork(after_in_child=_stays.clear)  # the other threads are not in the child
+def _forked() -> None:
+    global _is_forked
+    _is_forked = _is_used
+    _stays.clear()  # the other threads are not in the child
+
+
+os.register_at_fork(after_in_child=_forked)

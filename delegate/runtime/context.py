@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pyopencl as cl
 
@@ -36,25 +34,39 @@ def is_lost(error: DeviceError) -> bool:
     return isinstance(error.__cause__, cl.Error) and error.__cause__.code in _LOST
 
 
-@contextmanager
-def opencl(call: str, context: Context | None = None) -> Iterator[None]:
-    """Turn pyopencl's errors into DeviceError with the call and the status name.
+class opencl(process.Inside):
+    """A context of a driver's calls, whose errors become DeviceError with the status name.
 
-    `context`: the one that is used; no device opened later shares it after an error, unless the
-    error is a refused size, which is TooLarge.
+    It may be entered again and again, by several threads.
     """
-    process.require_own()
-    try:
-        with process.Inside():
-            yield
-    except cl.Error as error:
-        text = f"{call}: CL_{_status.to_string(error.code, 'status %d')}"
+
+    def __init__(self, call: str, context: Context | None = None) -> None:
+        """`call`: its name in the text.
+
+        `context`: the one that is used; no device opened later shares it after an error, unless the
+        error is a refused size, which is TooLarge.
+        """
+        self._call = call
+        self._context = context
+
+    def __enter__(self) -> None:
+        process.require_own()
+        super().__enter__()
+
+    def __exit__(self, *exception: object) -> None:
+        super().__exit__()
+        error = exception[1]
+        if isinstance(error, cl.Error):
+            raise self._translated(error) from error
+
+    def _translated(self, error: cl.Error) -> DeviceError:
+        text = f"{self._call}: CL_{_status.to_string(error.code, 'status %d')}"
         is_creating = "create_buffer" in str(error.routine).lower()
         if error.code in _REFUSED_SIZES or (is_creating and error.code in _NO_ROOM):
-            raise TooLarge(text) from error
-        if context is not None:
-            context.retire()
-        raise DeviceError(text) from error
+            return TooLarge(text)
+        if self._context is not None:
+            self._context.retire()
+        return DeviceError(text)
 
 
 class Context:

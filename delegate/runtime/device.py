@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from contextlib import AbstractContextManager
 
 import pyopencl as cl
 
@@ -90,8 +89,8 @@ class Device:
         """Whether `close` was called."""
         return self._context is None
 
-    def calling(self, call: str) -> AbstractContextManager[None]:
-        """Turn pyopencl's errors into DeviceError; the context is not shared further after one."""
+    def calling(self, call: str) -> opencl:
+        """Return the context of calls with this name; OpenCL's is not shared after an error."""
         return opencl(call, self._context)
 
     def check_buffer(self, what: str, size: int, largest: int | None = None) -> None:

@@ -42,40 +42,50 @@ class Copied:
         self._layout = layout
         self._enqueue = enqueue
         self._copies: list[object] = []
+        # Made once: networks of a few microseconds notice it.
+        self._running = device.calling("running")
+        self._input_places = [self._place(place, True) for place in layout.inputs]
+        self._output_places = [self._place(place, False) for place in layout.outputs]
 
     def run(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
         """Run once, from host bytes to host bytes; raises DeviceError."""
-        self.submit(inputs, outputs)
-        self.wait()
+        with self._running:
+            self._copies = self._submitted(inputs, outputs)
+            self._queue.finish()
+        self._copies = []
 
     def submit(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
         """Enqueue a run; the arrays are the device's until `wait`."""
-        queue, arena, layout = self._queue, self._arena, self._layout
-        with self._device.calling("running"):
-            # NOTE: pyopencl waits for a copy whose event is dropped, so they are held to the end.
-            copies: list[object] = [
-                cl.enqueue_copy(queue, arena, source, is_blocking=False, **self._place(place, True))
-                for source, place in zip(inputs, layout.inputs, strict=True)
-            ]
-            events = self._enqueue()
-            copies += [
-                cl.enqueue_copy(
-                    queue, result, arena, is_blocking=False, **self._place(place, False)
-                )
-                for result, place in zip(outputs, layout.outputs, strict=True)
-            ]
-            queue.flush()
-        self._copies, self.events = copies, events
+        with self._running:
+            self._copies = self._submitted(inputs, outputs)
+            self._queue.flush()
 
     def wait(self) -> None:
         """Return when the submitted run's outputs are there."""
-        with self._device.calling("running"):
+        with self._running:
             self._queue.finish()
         self._copies = []
 
     def host_array(self, size: int) -> Bytes:
         """Return host bytes that are fast for `submit` to copy from and to; undefined values."""
         return np.zeros(size, np.uint8)
+
+    def _submitted(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> list[object]:
+        """Enqueue a run; return its copies.
+
+        NOTE: pyopencl waits for a copy whose event is dropped, so they are held to the end.
+        """
+        queue, arena = self._queue, self._arena
+        copies: list[object] = [
+            cl.enqueue_copy(queue, arena, source, is_blocking=False, **place)
+            for source, place in zip(inputs, self._input_places, strict=True)
+        ]
+        self.events = self._enqueue()
+        copies += [
+            cl.enqueue_copy(queue, result, arena, is_blocking=False, **place)
+            for result, place in zip(outputs, self._output_places, strict=True)
+        ]
+        return copies
 
     def _place(self, place: tuple[int, int], is_input: bool) -> dict[str, Any]:
         """The arguments that say where in the arena a tensor's bytes of all pictures lie."""
@@ -97,7 +107,7 @@ class Mapped(Copied):
     def run(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
         """Run once, from host bytes to host bytes; raises DeviceError."""
         flags = cl.map_flags
-        with self._device.calling("running"):
+        with self._running:
             for source, place in zip(inputs, self._layout.inputs, strict=True):
                 with self._mapped(flags.WRITE_INVALIDATE_REGION, *place) as view:
                     np.copyto(view, source)

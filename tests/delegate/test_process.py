@@ -110,7 +110,7 @@ def test_a_delegate_may_be_closed_while_another_thread_invokes(device: DeviceInf
 
 def test_a_forked_process_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     process.require_own()
-    monkeypatch.setattr(process, "_user", -1)
+    monkeypatch.setattr(process, "_is_forked", True)
     with pytest.raises(DeviceError, match="start workers with spawn"):
         process.require_own()
 
