@@ -16,6 +16,9 @@ from tests.fuzz import targets, worker
 from tests.fuzz.__main__ import CASES, attack_of
 from tests.fuzz.attacks import OfFiles
 from tests.fuzz.targets import KINDS, Kind
+from tests.support.deal import any_driver
+
+pytestmark = any_driver
 
 FOUND = sorted(path for path in CASES.rglob("*") if path.is_file())
 IN_ONE_CHILD = [path for path in FOUND if path.parent.name in KINDS]

@@ -13,8 +13,11 @@ from benchmarks import rows
 from benchmarks.command import main
 from benchmarks.results import load, save
 from delegate import DeviceInfo
+from tests.support.deal import any_driver
 from tests.support.model import chain_model, op, t
 from tests.support.report import report
+
+pytestmark = any_driver
 
 POOL = {
     "padding": "VALID", "stride_w": 2, "stride_h": 2, "filter_width": 2, "filter_height": 2

@@ -14,7 +14,10 @@ from benchmarks.rows import ROWS
 from benchmarks.setup import Setup
 from delegate import DeviceInfo
 from label_image import flags
+from tests.support.deal import any_driver
 from tflite_opencl.common.runtime import find_runtime
+
+pytestmark = any_driver
 
 
 @pytest.fixture

@@ -10,7 +10,10 @@ from delegate_test.cases._convolution import Convolution
 from delegate_test.oracle import interpreter, oracle
 from delegate_test.oracle import invoke as run
 from delegate_test.values import input_sets
+from tests.support.deal import any_driver
 from tflite_opencl.common.runtime import find_runtime
+
+pytestmark = any_driver
 
 GRAPH = Convolution(size=(7, 5, 3), out_c=8).graph("int8")
 MODEL = write_model(GRAPH)

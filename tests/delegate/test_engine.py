@@ -17,8 +17,11 @@ from delegate.runtime.bench import DeviceBench
 from delegate.runtime.executor import FORMS, ONE_BY_ONE, PERSISTENT, Executor
 from delegate.target import Rules
 from delegate.tune import Tuner
+from tests.support.deal import any_driver
 from tests.support.nets import conv_pool, net
 from tests.support.opencl import records
+
+pytestmark = any_driver
 
 CHAIN = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2)])
 

@@ -18,6 +18,7 @@ from delegate import DeviceInfo, Graph, OpenCLDelegate, write_model
 from delegate.graph.edit import with_tensors
 from delegate.tflite import locate
 from tests.support.compare import RUNTIME, inputs_for, interpreter, invoke, refusals
+from tests.support.deal import any_driver
 from tests.support.model import const, graph_of, op, t
 from tests.support.nets import (
     POOL,
@@ -29,6 +30,8 @@ from tests.support.nets import (
 )
 from tests.support.shared import model_path
 from tests.support.subgraphs import write_subgraphs
+
+pytestmark = any_driver
 
 CHAIN = net([("AVERAGE_POOL_2D", [0], 1), ("ADD", [0, 1], 2)])
 IDENTIFIER = "TFL3"

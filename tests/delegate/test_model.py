@@ -31,11 +31,14 @@ from delegate.runtime.executor import Executor
 from delegate.tflite import library
 from label_image.image import load_picture, to_input
 from tests.support.compare import RUNTIME, Arrays, assert_same, interpreter, invoke
+from tests.support.deal import any_driver
 from tests.support.model import chain_model, const, graph_of, op, t
 from tests.support.nets import POOL, conv_pool, image, net
 from tests.support.process import run_python
 from tests.support.shared import model_path, picture_path, picture_paths
 from tests.support.subgraphs import write_subgraphs
+
+pytestmark = any_driver
 
 # Two inputs and two outputs, one of them read again inside.
 TWO_INPUTS = graph_of(

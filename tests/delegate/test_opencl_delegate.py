@@ -30,6 +30,7 @@ from delegate.graph.partition import partitions
 from delegate.runtime import kernels
 from delegate.runtime.executor import Executor
 from tests.support.compare import RUNTIME, inputs_for, interpreter, invoke, refusals
+from tests.support.deal import any_driver
 from tests.support.model import chain_model, const, graph_of, op, t
 from tests.support.nets import (
     LEFT,
@@ -485,6 +486,7 @@ print("end")
     assert run_python(code, device.index) == "end\n"
 
 
+@any_driver
 @pytest.mark.parametrize("delegates", ["one-each", "one-for-all"])
 def test_a_hundred_interpreters_leave_nothing_behind(device: DeviceInfo, delegates: str) -> None:
     code = """

@@ -11,7 +11,10 @@ import pytest
 
 from delegate import DeviceInfo, OpenCLDelegate, Options, write_model
 from delegate.graph.verdict import Verdict
+from tests.support.deal import any_driver
 from tests.support.nets import net
+
+pytestmark = any_driver
 
 MODEL = write_model(net([("ADD", [0, 0], 1)]))
 

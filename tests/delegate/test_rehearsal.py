@@ -36,7 +36,10 @@ from delegate.runtime.bench import DeviceBench
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.trials import FAILED, Records
 from delegate.target import Rules
+from tests.support.deal import any_driver
 from tests.support.nets import conv_pool, net
+
+pytestmark = any_driver
 
 CHAIN = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2)])
 

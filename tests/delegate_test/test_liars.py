@@ -10,7 +10,10 @@ import pytest
 
 from delegate import DeviceInfo
 from delegate_test.outcome import Result
+from tests.support.deal import any_driver
 from tests.support.suite import run_cases
+
+pytestmark = any_driver
 
 ADD = "add/int8/1x7x5x3"
 CONV = "conv_2d/int8/in7x5x3-k3x3-out8-same"

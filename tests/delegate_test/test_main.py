@@ -20,7 +20,10 @@ from delegate import DeviceInfo, write_model
 from delegate_test.cases.chains import chain_graph
 from delegate_test.command import main
 from delegate_test.coverage import BEGIN, END
+from tests.support.deal import any_driver
 from tests.support.process import ROOT
+
+pytestmark = any_driver
 
 Run = Callable[..., int]
 LIARS = "python:tests.support.liars:"

@@ -12,6 +12,9 @@ import pytest
 from delegate import DeviceInfo
 from delegate.tflite.callbacks import NativeDelegate
 from tests.support.command import FILES, Run
+from tests.support.deal import any_driver
+
+pytestmark = any_driver
 
 
 @pytest.mark.parametrize("callback", ["_prepare_delegate", "_init", "_prepare_kernel", "_invoke"])

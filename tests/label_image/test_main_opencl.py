@@ -26,11 +26,12 @@ from tests.support.command import (
     replace_input,
     run_process,
 )
+from tests.support.deal import any_driver
 from tests.support.model import t
 from tests.support.opencl import opencl_error
 from tflite_opencl.common.runtime import find_runtime
 
-pytestmark = pytest.mark.every_driver
+pytestmark = any_driver
 
 SHARED = ROOT.parent / "shared"
 
@@ -279,6 +280,7 @@ def test_golden_rows_on_the_cpu(run: Run, model: str, kernels: str) -> None:
 
 
 @pytest.mark.model
+@pytest.mark.every_driver
 def test_golden_rows_of_the_whole_command_line_on_opencl(device: DeviceInfo, run: Run) -> None:
     ran = run(
         "--gpu_backend=cl", "--use_gpu=true", "--verbose", "1",

@@ -24,8 +24,11 @@ from tests.support.command import (
     replace_input,
     run_process,
 )
+from tests.support.deal import any_driver
 from tests.support.model import chain_model, op, t
 from tests.support.process import run_python
+
+pytestmark = any_driver
 
 SEVERAL = ("-m", "model.tflite", "-l", "labels.txt")
 FOLDER = ("-i", "pictures")

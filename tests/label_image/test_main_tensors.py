@@ -17,8 +17,11 @@ from PIL import Image
 from delegate import DeviceInfo, Node, Tensor
 from delegate.runtime.executor import Executor
 from label_image import command
+from tests.support.deal import any_driver
 from tests.support.model import chain_model, const, op, t
 from tests.support.shared import model_path, picture_path
+
+pytestmark = any_driver
 
 Run = Callable[..., "Ran"]
 POOL = {"stride_w": 4, "stride_h": 4, "filter_width": 4, "filter_height": 4, "padding": "VALID"}

@@ -18,8 +18,11 @@ from label_image.errors import DelegateFailed, RunError
 from label_image.job import Job
 from label_image.open_path import OpenPath, open_path
 from tests.support.compare import RUNTIME, interpreter, invoke
+from tests.support.deal import any_driver
 from tests.support.model import chain_model, const, op, t
 from tests.support.nets import POOL, conv_pool, image
+
+pytestmark = any_driver
 
 FLAT = chain_model(
     [

@@ -26,7 +26,10 @@ from label_image.open_path import OpenPath
 from label_image.outcome import Outcome, Totals
 from label_image.series import Series
 from tests.support.compare import RUNTIME, interpreter, invoke
+from tests.support.deal import any_driver
 from tests.support.model import chain_model, op, t
+
+pytestmark = any_driver
 
 SIZE = (1, 4, 4, 3)
 PARTLY = {"exclude_ops": ["RESHAPE"], "min_nodes_per_partition": 1}

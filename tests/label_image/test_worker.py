@@ -19,8 +19,11 @@ from label_image.classify import run_path
 from label_image.errors import DelegateFailed, RunError
 from label_image.job import Job
 from label_image.worker import run_in_child
+from tests.support.deal import any_driver
 from tests.support.model import chain_model, op, t
 from tflite_opencl.common.runtime import find_runtime
+
+pytestmark = any_driver
 
 JOB = Job(model=b"not read by a fake child", input=np.arange(12, dtype=np.uint8), opencl=Options())
 

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deals the cases of forced ways out to the devices of a machine.
+"""Deals tests out to the devices of a machine, so that none is run for its own sake twice.
+
+What a kernel computes is tried on every device. Tests marked `any_driver` only need some device:
+what they prove lies before or behind the driver, or they draw the same numbers for each. Where
+several devices are found they take these cases in turns.
 
 A way with vectors is at home on a device with vectors, each other way on a device without: there
 lowering chooses it. At home a way runs every case. On the other devices it
-runs one case in SHARE, each way others, so that each way and each case is compiled everywhere.
+runs one case in SHARE, each way others, so that each way is compiled everywhere.
 A device whose ways have no other home runs all of them. TEST_EVERYTHING=1: so does every device.
 Stand-ins for instructions run one case in SHARE everywhere: devices with the instructions run all.
+TEST_ONE_CASE_IN=3: what is left is run by thirds, a third of each test's cases.
 
 Tests marked `one_width` compile nearly every case anew, and their cases do not lie around a width:
 at home, each of their cases runs one width of vectors, the widths in turns.
@@ -16,6 +21,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -23,19 +29,65 @@ from delegate import DeviceInfo
 from tests.support.cases import Way
 from tests.support.opencl import vector_width
 
-SHARE = 5
+SHARE = 10
 one_width = pytest.mark.one_width
+any_driver = pytest.mark.any_driver
+
+
+def in_turns(items: Sequence[pytest.Item]) -> set[pytest.Item]:
+    """Return the items that need some device, and that their device leaves to another one."""
+    if os.environ.get("TEST_EVERYTHING"):
+        return set()
+    # A test, and its case without the device -> that case on each device.
+    cases: dict[tuple[str, str], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if "device" in _params(item) and _needs_any(item):
+            case = {name: value for name, value in _params(item).items() if name != "device"}
+            cases[item.nodeid.split("[")[0], repr(case)].append(item)
+    left_out: set[pytest.Item] = set()
+    for number, group in enumerate(cases.values()):
+        kept = group[number % len(group)]
+        left_out.update(item for item in group if item is not kept)
+    return left_out
+
+
+def sampled(items: Sequence[pytest.Item], one_in: int) -> set[pytest.Item]:
+    """Return the items that a run of one case in so many leaves out; each test keeps a case."""
+    tests: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        tests[item.nodeid.split("[")[0]].append(item)
+    left_out = set(items)
+    for number, group in enumerate(tests.values()):
+        left_out.difference_update(group[number % min(one_in, len(group)) :: one_in])
+    return left_out
+
+
+def _needs_any(item: pytest.Item) -> bool:
+    # A file's mark gives way to one of the test itself.
+    is_asked_for = item.get_closest_marker("every_driver") is not None
+    return item.get_closest_marker(any_driver.name) is not None and not is_asked_for
+
+
+def leave_out(config: pytest.Config, items: list[pytest.Item], others: set[pytest.Item]) -> None:
+    """Take items from the run, and tell pytest how many."""
+    if others:
+        items[:] = [item for item in items if item not in others]
+        config.hook.pytest_deselected(items=list(others))
+
+
+def _params(item: pytest.Item) -> dict[str, Any]:
+    return item.callspec.params if hasattr(item, "callspec") else {}
 
 
 def dealt(items: Sequence[pytest.Item]) -> set[pytest.Item]:
-    """Return the items that their device leaves to another one."""
+    """Return the items of forced ways that their device leaves to another one."""
     if os.environ.get("TEST_EVERYTHING"):
         return set()
     # Test function -> its ways by name; with a way's name and a device -> its cases.
     ways: dict[str, dict[str, Way]] = defaultdict(dict)
     cases: dict[tuple[str, str, DeviceInfo], list[pytest.Item]] = defaultdict(list)
     for item in items:
-        params = item.callspec.params if hasattr(item, "callspec") else {}
+        params = _params(item)
         device, way = params.get("device"), params.get("way")
         if device is not None and isinstance(way, Way):
             test = item.nodeid.split("[")[0]

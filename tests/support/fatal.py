@@ -37,7 +37,7 @@ class Fatal:
 
 
 def build_fatal(folder: Path) -> Fatal | None:
-    """Compile it and put it beside the machine's drivers; None: there is no C compiler."""
+    """Compile it and put it beside PoCL or the machine's drivers; None: there is no C compiler."""
     command = compiler()
     if command is None:
         return None
@@ -45,7 +45,9 @@ def build_fatal(folder: Path) -> Fatal | None:
     subprocess.run([*command, "-o", library, SOURCE], check=True, timeout=60)
     vendors = folder / "vendors"
     vendors.mkdir()
-    for each in Path("/etc/OpenCL/vendors").glob("*.icd"):
+    system = Path("/etc/OpenCL/vendors")
+    # One is enough, and each that a process opens takes time.
+    for each in [*system.glob("pocl*.icd")] or [*system.glob("*.icd")]:
         (vendors / each.name).write_text(each.read_text())
     icd = vendors / "a_fatal.icd"
     icd.write_text(f"{library}\n")

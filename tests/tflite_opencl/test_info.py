@@ -21,9 +21,12 @@ from delegate import (
     read_device_profile,
 )
 from tests.support.boards import BOARDS
+from tests.support.deal import any_driver
 from tflite_opencl import drivers, info
 from tflite_opencl.board import read_board
 from tflite_opencl.command import main
+
+pytestmark = any_driver
 
 
 @pytest.mark.parametrize("name", BOARDS)

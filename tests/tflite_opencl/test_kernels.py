@@ -13,9 +13,12 @@ from pathlib import Path
 import pytest
 
 from delegate import DeviceInfo, KernelBuilder
+from tests.support.deal import any_driver
 from tests.support.model import chain_model, op, t
 from tflite_opencl import builds, drivers
 from tflite_opencl.command import main
+
+pytestmark = any_driver
 
 
 @pytest.fixture

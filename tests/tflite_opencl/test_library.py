@@ -18,10 +18,13 @@ import pytest
 from delegate import DeviceInfo, Options, write_model
 from delegate.external import options_of
 from tests.support.compare import RUNTIME, inputs_for, interpreter, invoke
+from tests.support.deal import any_driver
 from tests.support.nets import assert_equal_outputs, conv_pool, net
 from tflite_opencl import library
 from tflite_opencl.command import main
 from tflite_opencl.errors import CommandError
+
+pytestmark = any_driver
 
 HOSTS = Path(__file__).parents[1] / "hosts"
 CHAIN = net([("AVERAGE_POOL_2D", [0], 1), ("ADD", [0, 1], 2)])

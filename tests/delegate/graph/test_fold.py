@@ -13,7 +13,10 @@ from delegate import DeviceInfo, Graph, Node, OpenCLDelegate
 from delegate.graph.fold import fold
 from delegate.graph.partition import dynamic_tensors
 from tests.support.compare import interpreter, invoke, oracle, refusals
+from tests.support.deal import any_driver
 from tests.support.model import chain_model, const, graph_of, op, t
+
+pytestmark = any_driver
 
 X = t((2, 3, 5, 7), "uint8", 0.5, 3)
 

@@ -21,9 +21,12 @@ from delegate.ops._registry import ops
 from delegate_test.build import Case
 from delegate_test.cases import all_cases
 from tests.support.compare import RUNTIME, inputs_for, interpreter, invoke, refusals
+from tests.support.deal import any_driver
 from tests.support.model import const, graph_of, op, t
 from tests.support.nets import assert_equal_outputs, conv_pool
 from tests.support.shared import SHARED
+
+pytestmark = any_driver
 
 Shapes = dict[int, tuple[int, ...]]
 # Ops of passes, which no file has.

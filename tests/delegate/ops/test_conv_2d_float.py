@@ -29,7 +29,7 @@ from tests.support.cases import (
     only_launch,
 )
 from tests.support.compare import assert_close, interpreter, invoke, refusals, sum_bound
-from tests.support.deal import one_width
+from tests.support.deal import any_driver, one_width
 from tests.support.factories import refused
 from tests.support.floats import (
     FloatConvolution,
@@ -246,6 +246,7 @@ def test_fully_connected_float(number: int, way: Way, device: DeviceInfo) -> Non
     assert_float_ways(PRODUCTS[number], device, way)
 
 
+@any_driver
 @given(case=float_convolutions(), way=DRAWN_WAYS, seed=st.integers(0, 99))
 def test_drawn_conv_2d_float(
     device: DeviceInfo, case: FloatConvolution, way: Way, seed: int
@@ -253,6 +254,7 @@ def test_drawn_conv_2d_float(
     assert_float_or_refused(case.node(seed), device, way)
 
 
+@any_driver
 @given(
     rows=st.integers(1, 20),
     in_c=st.integers(1, 70),

@@ -34,6 +34,7 @@ from tests.support.cases import (
     quantization,
 )
 from tests.support.convolution import Convolution
+from tests.support.deal import any_driver
 from tests.support.factories import refused
 from tests.support.model import chain_model
 from tests.support.nodes import CHANNELS, SIZES
@@ -281,11 +282,13 @@ def test_depthwise_without_a_bias(multiplier: float, way: Way, device: DeviceInf
     assert_exact_way(chain_model([convolution16(case, bias_dtype=None)]), device, way)
 
 
+@any_driver
 @given(case=convolutions16(), way=DRAWN_WAYS, seed=SEEDS)
 def test_drawn_conv_2d(device: DeviceInfo, case: Convolution, way: Way, seed: int) -> None:
     assert_exact_or_refused(chain_model([convolution16(case, seed)]), device, way, seed)
 
 
+@any_driver
 @given(
     case=convolutions16(is_depthwise=True),
     bias=st.sampled_from(["int64", None]),

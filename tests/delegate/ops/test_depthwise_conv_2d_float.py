@@ -25,7 +25,7 @@ from tests.support.cases import (
     only_launch,
 )
 from tests.support.compare import assert_close, interpreter, invoke, refusals
-from tests.support.deal import one_width
+from tests.support.deal import any_driver, one_width
 from tests.support.factories import refused
 from tests.support.floats import (
     FloatConvolution,
@@ -178,6 +178,7 @@ def test_numbers(case: FloatConvolution, way: Way, device: DeviceInfo) -> None:
     assert_float_ways(case.node(), device, way)
 
 
+@any_driver
 @given(case=float_convolutions(is_depthwise=True), way=DRAWN_WAYS, seed=st.integers(0, 99))
 def test_drawn(device: DeviceInfo, case: FloatConvolution, way: Way, seed: int) -> None:
     assert_float_or_refused(case.node(seed), device, way)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Node
 from tests.support.cases import SEEDS, Way, changed
+from tests.support.deal import any_driver
 from tests.support.factories import exact, refused, types
 from tests.support.model import op
 from tests.support.moves import (
@@ -59,6 +60,7 @@ test_types = types(
 )
 
 
+@any_driver
 @given(
     shape=st.lists(st.integers(1, 7), min_size=1, max_size=5),
     dtype=st.sampled_from(ANY),

@@ -24,6 +24,7 @@ from tests.support.activations import (
 )
 from tests.support.cases import GROUPS, SEEDS, SIMT, Way, only_launch, retyped
 from tests.support.compare import RUNTIME
+from tests.support.deal import any_driver
 from tests.support.factories import refused
 from tests.support.floats import Doubles
 
@@ -87,6 +88,7 @@ def test_shapes_of_floats(shape: tuple[int, ...], device: DeviceInfo) -> None:
     assert_float_function(case, device, SIMT, sizes, terms=2)
 
 
+@any_driver
 @given(
     case=activations("GELU", ["uint8", "int8", "int16"]),
     approximate=st.booleans(),

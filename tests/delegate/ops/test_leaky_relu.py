@@ -30,6 +30,7 @@ from tests.support.cases import (
     quantization,
     retyped,
 )
+from tests.support.deal import any_driver
 from tests.support.factories import exact, refused
 
 LEAKY = Activation(op="LEAKY_RELU", options={"alpha": 0.2})
@@ -91,6 +92,7 @@ def test_floats(alpha: float, way: Way, device: DeviceInfo) -> None:
     assert_exact_way(case.model(), device, way, inputs=[[values]])
 
 
+@any_driver
 @given(
     case=activations("LEAKY_RELU", ["uint8", "int8", "int16"]),
     alpha=st.floats(-2, 2, width=32),

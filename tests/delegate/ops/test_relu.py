@@ -31,6 +31,7 @@ from tests.support.cases import (
     retyped,
 )
 from tests.support.compare import assert_within
+from tests.support.deal import any_driver
 from tests.support.factories import exact, refused
 
 NAMES = ("RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1")
@@ -108,6 +109,7 @@ def test_shapes_of_floats(shape: tuple[int, ...], device: DeviceInfo) -> None:
     assert_exact_way(Activation(op="RELU6", dtype="float32", shape=shape).model(), device)
 
 
+@any_driver
 @given(data=st.data(), name=st.sampled_from(NAMES), way=st.sampled_from(GROUPS), seed=SEEDS)
 def test_drawn_relu(
     device: DeviceInfo, data: st.DataObject, name: str, way: Way, seed: int

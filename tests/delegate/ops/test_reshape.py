@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Node, Tensor, ops
 from tests.support.cases import SIMT, assert_exact_way, changed, retyped
+from tests.support.deal import any_driver
 from tests.support.factories import refused
 from tests.support.model import chain_model, const, op, t
 from tests.support.moves import ANY
@@ -146,6 +147,7 @@ def test_view_of_a_computed_tensor_that_is_read_again(device: DeviceInfo) -> Non
     assert "view" in assert_exact_way(model, device)
 
 
+@any_driver
 @given(
     sizes=st.lists(st.integers(1, 7), min_size=1, max_size=4),
     order=st.randoms(use_true_random=False),

@@ -29,6 +29,7 @@ from tests.support.cases import (
     only_launch,
     quantization,
 )
+from tests.support.deal import any_driver
 from tests.support.factories import assert_seeded_or_refused, drawn, refused
 from tests.support.floats import assert_float_or_refused, assert_float_ways
 from tests.support.nodes import CHANNELS, SIZES
@@ -209,6 +210,7 @@ def test_bound_of_a_float_is_that_of_its_terms() -> None:
 test_drawn = drawn(spreads(("uint8", "int8", "int16")), WAYS, assert_seeded_or_refused)
 
 
+@any_driver
 @given(case=spreads(("float32",)), way=DRAWN_WAYS)
 def test_drawn_floats(device: DeviceInfo, case: Spread, way: Way) -> None:
     assert_float_or_refused(case.node(), device, way, case.bounds)

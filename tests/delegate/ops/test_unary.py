@@ -37,6 +37,7 @@ from tests.support.cases import (
     refusal,
     retyped,
 )
+from tests.support.deal import any_driver
 from tests.support.factories import refused
 from tests.support.model import chain_model, op, t
 
@@ -195,6 +196,7 @@ def test_every_root(
     assert_every_value(case, device, LANES_8)
 
 
+@any_driver
 @given(data=st.data(), name=st.sampled_from(ROOTS), way=DRAWN_WAYS, seed=SEEDS)
 def test_drawn_roots(
     device: DeviceInfo, data: st.DataObject, name: str, way: Way, seed: int
@@ -209,6 +211,7 @@ def test_every_16_bit_value(name: str, scales: tuple[float, float], device: Devi
     assert_every_value(Activation(op=name, dtype="int16", scales=scales), device, LANES_8)
 
 
+@any_driver
 @given(data=st.data(), name=st.sampled_from(TABLES), way=DRAWN_WAYS, seed=SEEDS)
 def test_drawn_tables(
     device: DeviceInfo, data: st.DataObject, name: str, way: Way, seed: int
@@ -216,6 +219,7 @@ def test_drawn_tables(
     assert_drawn(data.draw(activations(name, ["int8"])), device, way, seed)
 
 
+@any_driver
 @given(
     shape=st.lists(st.integers(1, 11), max_size=4),
     name=st.sampled_from(EXACT[:-1]),

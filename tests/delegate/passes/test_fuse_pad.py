@@ -15,8 +15,11 @@ from delegate.passes.fuse_pad import rewrite
 from tests.support.cases import WAYS, Way, forced, require_isa
 from tests.support.compare import assert_exact
 from tests.support.convolution import Convolution
+from tests.support.deal import any_driver
 from tests.support.model import const, graph_of, op, t
 from tests.support.model import write_model as write
+
+pytestmark = any_driver
 
 AMOUNTS = ((0, 0), (1, 2), (0, 3), (0, 0))
 

@@ -14,7 +14,10 @@ from numpy.typing import NDArray
 from delegate import DeviceInfo, OpenCLDelegate, read_model, write_model
 from delegate.tflite import table, writer
 from tests.support.compare import interpreter, invoke, refusals
+from tests.support.deal import any_driver
 from tests.support.model import chain_model, const, op, t
+
+pytestmark = any_driver
 
 DENSE, CSR = 0, 1
 Level = tuple[int, Any, Any]  # format, dense size or segments, indices
