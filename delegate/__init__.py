@@ -31,10 +31,9 @@ from delegate.profiles import (
     read_device_profile,
 )
 from delegate.runtime.device_list import DeviceInfo, list_devices
-from delegate.runtime.executor import LaunchTime
 from delegate.runtime.icds import Icd, ask_platforms, list_icds
 from delegate.runtime.kernel_build import KernelBuild, KernelBuilder
-from delegate.runtime.steps import LaunchSize, StepRun
+from delegate.runtime.steps import LaunchSize, LaunchTime, PartitionRun, StepRun
 from delegate.runtime.survey import (
     DeviceLimits,
     DeviceRates,
@@ -74,6 +73,7 @@ __all__ = [
     "NodeAlternatives",
     "OpenCLDelegate",
     "Options",
+    "PartitionRun",
     "Pending",
     "PlatformInfo",
     "ProfileError",

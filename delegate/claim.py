@@ -6,7 +6,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Collection, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +26,14 @@ from delegate.graph.partition import (
 from delegate.graph.verdict import Verdict
 from delegate.launch import NodeAlternatives, size_bytes
 from delegate.options import Options
-from delegate.runtime.executor import Executor, LaunchTime
+from delegate.runtime.executor import Executor
 from delegate.runtime.layout import as_bytes
-from delegate.runtime.steps import StepRun, Values
+from delegate.runtime.steps import LaunchTime, PartitionRun, StepRun, Values
 from delegate.target import Target
 from delegate.tflite.callbacks import Shapes
 
 _log = logging.getLogger("delegate")
+Arrays = Sequence[NDArray[np.uint8]]
 
 
 class Claim:
@@ -156,7 +159,10 @@ class PartitionKernel:
         # One that a thread may take again: a signal's handler may close what its thread runs.
         self._lock = threading.RLock()
         self._is_busy = False
-        self._watched: list[StepRun] | None = None  # not None: runs go a node at a time
+        # What runs in the place of the executor's own `run`: a node or a part at a time.
+        self._in_parts: Callable[[Executor, Arrays, Arrays], None] | None = None
+        self._watched: list[StepRun] = []
+        self._timed: list[PartitionRun] = []
         self.inputs: Sequence[int] = [tensor.index for tensor in partition.inputs]
         self.outputs: Sequence[int] = [tensor.index for tensor in partition.outputs]
 
@@ -181,22 +187,40 @@ class PartitionKernel:
             try:
                 if self._executor is None:  # TFLite does not run what it could not prepare
                     raise DeviceError("the delegate was closed")
-                if self._watched is None:
+                if self._in_parts is None:
                     self._executor.run(inputs, outputs)
                 else:
-                    wanted = self._results()
-                    self._watched += self._executor.steps().run(inputs, outputs, wanted)
+                    self._in_parts(self._executor, inputs, outputs)
             finally:
                 self._end()
 
     def watch(self) -> None:
         """Run a node at a time from here on, until `watched` is called."""
-        self._watched = []
+
+        def run(executor: Executor, inputs: Arrays, outputs: Arrays) -> None:
+            self._watched += executor.steps().run(inputs, outputs, self._results())
+
+        self._in_parts, self._watched = run, []
 
     def watched(self) -> list[StepRun]:
         """Return the nodes that ran since `watch`, in execution order; later runs are as usual."""
-        made, self._watched = self._watched, None
-        return made or []
+        self._in_parts = None
+        return self._watched
+
+    def time_parts(self) -> None:
+        """Run a part at a time from here on, until `timed` is called."""
+
+        def run(executor: Executor, inputs: Arrays, outputs: Arrays) -> None:
+            called = time.perf_counter_ns()
+            made = executor.steps().timed(inputs, outputs, called)
+            self._timed.append(replace(made, returned=time.perf_counter_ns()))
+
+        self._in_parts, self._timed = run, []
+
+    def timed(self) -> list[PartitionRun]:
+        """Return the runs since `time_parts`; later runs are as usual."""
+        self._in_parts = None
+        return self._timed
 
     def isolated(self, values: Values) -> list[StepRun]:
         """Run a node at a time, each on these values of what it reads.

@@ -23,8 +23,7 @@ from delegate.options import Options
 from delegate.profiles import read_device_profile
 from delegate.rehearsal import open_engine
 from delegate.runtime.device_list import DeviceInfo
-from delegate.runtime.executor import LaunchTime
-from delegate.runtime.steps import StepRun
+from delegate.runtime.steps import LaunchTime, PartitionRun, StepRun
 from delegate.tflite.callbacks import Constants, NativeDelegate, PlannedNode, Shapes
 from delegate.tflite.graphs import Graphs
 from delegate.tflite.library import rules_of_caller
@@ -146,6 +145,22 @@ class OpenCLDelegate:
             run()
         finally:
             found = [row for kernel in kernels for row in kernel.watched()]
+        return found
+
+    def timed_runs(self, run: Callable[[], None]) -> list[PartitionRun]:
+        """Call an interpreter's `invoke`; return each partition's run and the times of its parts.
+
+        Raises:
+            DelegateError: the delegate was made without profiling=True. And what `run` raises.
+        """
+        self._require_profiling()
+        kernels = self._last_run
+        for kernel in kernels:
+            kernel.time_parts()
+        try:
+            run()
+        finally:
+            found = [row for kernel in kernels for row in kernel.timed()]
         return found
 
     def isolated(self, values: Mapping[int, NDArray[Any]]) -> list[StepRun]:

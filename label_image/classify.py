@@ -18,6 +18,7 @@ from label_image.interpreter import delegate_names, open_interpreter
 from label_image.job import Delegation, Job
 from label_image.verbose import interpreter_state, profile_lines
 from tflite_opencl.common import interrupts
+from tflite_opencl.common.profile import Profile
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.common.timing import Times
 
@@ -35,6 +36,7 @@ class PathRun:
     load_ms: float  # from the file to allocated tensors, kernels built
     outputs: tuple[NDArray[Any], ...] = field(repr=False)
     delegation: Delegation | None = None  # of the OpenCL delegate
+    profile: Profile | None = None  # of its nodes, if that was asked for
 
 
 def run_path(job: Job, runtime: Runtime, graph: Graph) -> PathRun:
@@ -60,9 +62,10 @@ def run_path(job: Job, runtime: Runtime, graph: Graph) -> PathRun:
         if interrupts.was_pressed():  # the last run may have left parts of an output
             return PathRun(times, opened.load_ms, (), taken)
         outputs = opened.outputs()
+        profile = opened.node_profile(graph) if job.profile_rows else None
         if taken and job.reference:
             taken = _with_reference(job, runtime, taken, outputs)
-        return PathRun(times, opened.load_ms, outputs, taken)
+        return PathRun(times, opened.load_ms, outputs, taken, profile)
 
 
 def run_once(job: Job, runtime: Runtime) -> tuple[NDArray[Any], ...]:

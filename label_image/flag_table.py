@@ -18,6 +18,7 @@ from label_image.flag_values import (
     names,
     not_negative,
     positive,
+    profiling_order,
     real,
     seconds,
     thread_count,
@@ -168,6 +169,8 @@ FLAGS = (
     _own("exclude_ops", "leave these ops to the CPU", names, (), metavar="A,B"),
     _own("tune", "measure which kernels are fastest on this device: off, quick (2 seconds a start, "
          "until all is known) or full; what was found is kept", tune, "quick", metavar="MODE"),
+    _own("profiling_order", "the rows of --profiling's table: node, as they run, or time, the "
+         "longest first", profiling_order, "node", metavar="ORDER"),
     _own("cpu_kernels", "what runs the CPU's part: auto (TFLite's default, XNNPACK), builtin (no "
          "XNNPACK) or reference", cpu_kernels, "auto", metavar="KERNELS"),
     _own("device_timeout", "run OpenCL in a child process and end it after so many seconds; "

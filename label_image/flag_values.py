@@ -85,6 +85,13 @@ def backend(text: str) -> str:
     return text
 
 
+def profiling_order(text: str) -> str:
+    """Return one of the orders of a profile."""
+    if text not in ("node", "time"):
+        raise argparse.ArgumentTypeError(f"'{text}' is neither node nor time")
+    return text
+
+
 def tune(text: str) -> str:
     """Return one of the ways to tune."""
     if text not in ("off", "quick", "full"):

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import LaunchTime, OpenCLDelegate
+from delegate import Graph, LaunchTime, OpenCLDelegate, known
 from label_image.errors import DelegateFailed, RunError, one_line
 from label_image.job import Delegation, Job
 from tflite_opencl.common import interrupts
+from tflite_opencl.common.profile import Profile, profile_of
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.common.timing import Stopwatch, Times
 
@@ -79,6 +80,16 @@ class OpenInterpreter:
     def profile(self) -> Sequence[LaunchTime]:
         """Return the times of the OpenCL launches; needs Job.profile_rows."""
         return self._delegate.profile() if self.delegation else ()
+
+    def node_profile(self, graph: Graph) -> Profile | None:
+        """Run some more times; return where the time goes; None: no node ran on OpenCL.
+
+        Raises: as `step`.
+        """
+        if self.delegation is None or not self.delegation.delegated:
+            return None
+        with step(self._delegate, "Failed to invoke tflite!"):
+            return profile_of(self._delegate, known(graph), self._interpreter.invoke)
 
 
 @contextlib.contextmanager

@@ -29,8 +29,10 @@ from label_image.prepare import Prepared, described
 from label_image.report import comparison_text
 from label_image.worker import run_in_child
 from tflite_opencl.common import interrupts
+from tflite_opencl.common.profile_text import profile_text
 
 log = logging.getLogger("label_image")
+_FILE_COLUMNS = 160  # of a profile that no terminal folds
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,11 @@ def classify_one(prepared: Prepared, out: TextIO, width: Callable[[TextIO], int]
     if outcome.gpu is not None:
         text = comparison_text(outcome.gpu, outcome.comparison, prepared.kernels, width(sys.stderr))
         streams.write(sys.stderr, text)
+        if outcome.gpu.profile is not None:
+            by_time = prepared.settings.profiling_order == "time"
+            columns = width(sys.stderr) if sys.stderr.isatty() else _FILE_COLUMNS
+            table = profile_text(outcome.gpu.profile, columns, by_time)
+            streams.write(sys.stderr, table)
     if prepared.settings.json is not None:
         _write(prepared.settings.json, _document(prepared, outcome, paths), out)
     return NO_DEVICE if outcome.failure else SUCCESS

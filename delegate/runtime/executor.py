@@ -6,7 +6,6 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 
 import numpy as np
 import pyopencl as cl
@@ -18,7 +17,7 @@ from delegate.runtime.kernels import Kernels
 from delegate.runtime.launches import Launches
 from delegate.runtime.layout import Bytes, as_bytes, layout_of
 from delegate.runtime.persistent import CONTROL_INTS, Persistent, persistent_kernel
-from delegate.runtime.steps import Steps
+from delegate.runtime.steps import LaunchTime, Steps
 from delegate.runtime.transfers import COPIED, Copied, transfer_for
 from delegate.runtime.trials import name_of
 
@@ -26,21 +25,6 @@ from delegate.runtime.trials import name_of
 # tiles of one launch.
 ONE_BY_ONE, RECORDED, PERSISTENT = FORMS = ("one by one", "recorded", "persistent")
 _LARGEST_BYTES = 2**31 - 1  # kernels' offsets are ints
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchTime:
-    """One launch of a profiled run."""
-
-    node: int  # TFLite's node index
-    op: str
-    kernel: str
-    alternative: str
-    global_size: int  # work-items
-    microseconds: float  # on the device, from the event's start to its end
-    local_size: int = 0  # work-items of a work-group
-    # When it was put into the queue, given to the device, begun and ended, by the device's clock.
-    clock_ns: tuple[int, int, int, int] = (0, 0, 0, 0)
 
 
 class Executor:
@@ -244,37 +228,18 @@ class Executor:
         Raises:
             DelegateError: its launches are not apart, or it runs several pictures at once.
         """
-        self._opened()
+        transfer = self._opened()
         if self.form != ONE_BY_ONE or self.batch != 1:
             raise DelegateError("its launches are not apart: make the delegate with profiling=True")
         queue, kernels = self._launches.queue, self._launches.kernels
-        return Steps(self._device, queue, self._buffers[0], self._layout, self.program, kernels)
+        arena = self._buffers[0]
+        return Steps(self._device, queue, arena, self._layout, self.program, kernels, transfer)
 
     def profile(self) -> list[LaunchTime]:
         """Return the last run's launches; the device must have been opened for profiling."""
         if self._transfer is None or not self._transfer.events:
             return []  # it did not run yet
-        rows = []
-        steps = [(s, launch) for s in self.program.steps for launch in s.alternative.launches]
-        for (step, launch), (_, global_size, local_size), event in zip(
-            steps, self._launches.kernels, self._transfer.events, strict=True
-        ):
-            with self._device.calling("clGetEventProfilingInfo"):
-                times = event.profile
-                clock = (times.queued, times.submit, times.start, times.end)
-            rows.append(
-                LaunchTime(
-                    step.node_index,
-                    step.op,
-                    launch.kernel,
-                    step.alternative.name,
-                    global_size[0],
-                    (clock[3] - clock[2]) / 1000,
-                    local_size[0],
-                    clock,
-                )
-            )
-        return rows
+        return self.steps().times(self._transfer.events)
 
     def close(self) -> None:
         """Give the device's memory back; a second call does nothing."""

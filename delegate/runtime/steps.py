@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a program a node at a time, and reads back what each node computed."""
+"""Runs a program in parts: a node at a time with its results, or its phases with their times."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from delegate.graph.ir import Tensor
 from delegate.launch import Launch, Program, Step, size_bytes
 from delegate.runtime.device import Device
 from delegate.runtime.layout import Bytes, Layout, as_bytes
+from delegate.runtime.transfers import Copied
 
 Values = Mapping[int, NDArray[Any]]  # tensor index -> its values, in its shape
 
@@ -32,6 +33,45 @@ class LaunchSize:
     macros: tuple[str, ...]  # "NAME=VALUE", what it is built with
     params: tuple[str, ...]  # "name=value", the plain numbers of its parameter block
     microseconds: float  # on the host's clock, from the call to the end of the wait for it
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchTime:
+    """One launch of a profiled run."""
+
+    node: int  # TFLite's node index
+    op: str
+    kernel: str
+    alternative: str
+    global_size: int  # work-items
+    microseconds: float  # on the device, from the event's start to its end
+    local_size: int = 0  # work-items of a work-group
+    # When it was put into the queue, given to the device, begun and ended, by the device's clock.
+    clock_ns: tuple[int, int, int, int] = (0, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRun:
+    """One run of a partition with its parts one after the other; times of the host's clock in ns.
+
+    TFLite calls at `called`. From `begun` on the inputs go up, which ends at `uploaded`. Then each
+    launch is put into the queue, the last at `enqueued`, and the device is done at `computed`. Then
+    the outputs come down until `ended`, and TFLite goes on at `returned`.
+    """
+
+    called: int
+    begun: int
+    uploaded: int
+    enqueued: int
+    computed: int
+    ended: int
+    returned: int
+    calls: tuple[tuple[int, int], ...]  # of each launch: before and after it was put into the queue
+    launches: tuple[LaunchTime, ...]
+    up_bytes: int
+    down_bytes: int
+    arena_bytes: int
+    constant_bytes: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,6 +96,7 @@ class Steps:
     layout: Layout
     program: Program
     kernels: Sequence[tuple[cl.Kernel, tuple[int], tuple[int]]]
+    transfer: Copied
 
     def run(
         self,
@@ -88,7 +129,7 @@ class Steps:
                     kernel = next(kernels)
                     begin = time.perf_counter()
                     cl.enqueue_nd_range_kernel(self.queue, *kernel)
-                    self.queue.finish()
+                    self._wait()
                     spent = (time.perf_counter() - begin) * 1e6
                     sizes.append(_size(launch, kernel[1], kernel[2], spent))
                 made.append(
@@ -104,6 +145,77 @@ class Steps:
             for tensor, result in zip(self.program.outputs, outputs, strict=True):
                 np.copyto(result, as_bytes(self._values(tensor)))
         return made
+
+    def timed(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes], called: int) -> PartitionRun:
+        """Run once, its parts one after the other; `called`: when TFLite did.
+
+        Raises:
+            DeviceError: a failed OpenCL call.
+        """
+        clock = time.perf_counter_ns
+        begun = clock()
+        self.transfer.up(inputs)
+        uploaded = clock()
+        calls, events = [], []
+        with self.device.calling("running"):
+            for kernel in self.kernels:
+                before = clock()
+                events.append(cl.enqueue_nd_range_kernel(self.queue, *kernel))
+                calls.append((before, clock()))
+            self.queue.flush()
+            enqueued = clock()
+            self._wait()
+        computed = clock()
+        self.transfer.down(outputs)
+        ended = clock()
+        launches, layout = self.times(events), self.layout
+        return PartitionRun(
+            called,
+            begun,
+            uploaded,
+            enqueued,
+            computed,
+            ended,
+            ended,
+            tuple(calls),
+            tuple(launches),
+            sum(size for _, size in layout.inputs),
+            sum(size for _, size in layout.outputs),
+            layout.arena_bytes,
+            layout.constant_bytes,
+        )
+
+    def times(self, events: Sequence[cl.Event]) -> list[LaunchTime]:
+        """Return what the events of a run's launches tell; raises DeviceError."""
+        rows = []
+        steps = [(s, launch) for s in self.program.steps for launch in s.alternative.launches]
+        for (step, launch), (_, global_size, local_size), event in zip(
+            steps, self.kernels, events, strict=True
+        ):
+            with self.device.calling("clGetEventProfilingInfo"):
+                times = event.profile
+                clock = (times.queued, times.submit, times.start, times.end)
+            rows.append(
+                LaunchTime(
+                    step.node_index,
+                    step.op,
+                    launch.kernel,
+                    step.alternative.name,
+                    global_size[0],
+                    (clock[3] - clock[2]) / 1000,
+                    local_size[0],
+                    clock,
+                )
+            )
+        return rows
+
+    def _wait(self) -> None:
+        """Wait for the end of all launches.
+
+        NOTE: rusticl 22.3 on llvmpipe returns from clFinish while kernels run; a read waits.
+        """
+        self.queue.finish()
+        cl.enqueue_copy(self.queue, np.empty(4, np.uint8), self.arena)
 
     def _write(self, tensor: Tensor, values: Bytes) -> None:
         if values.nbytes != size_bytes(tensor):

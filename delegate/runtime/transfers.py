@@ -66,6 +66,19 @@ class Copied:
             self._queue.finish()
         self._copies = []
 
+    def up(self, inputs: Sequence[Bytes]) -> None:
+        """Copy the inputs alone, and wait for that; raises DeviceError."""
+        with self._running:
+            for source, place in zip(inputs, self._input_places, strict=True):
+                cl.enqueue_copy(self._queue, self._arena, source, **place)
+            self._queue.finish()
+
+    def down(self, outputs: Sequence[Bytes]) -> None:
+        """Copy the outputs alone, and wait for that; raises DeviceError."""
+        with self._running:
+            for result, place in zip(outputs, self._output_places, strict=True):
+                cl.enqueue_copy(self._queue, result, self._arena, **place)
+
     def host_array(self, size: int) -> Bytes:
         """Return host bytes that are fast for `submit` to copy from and to; undefined values."""
         return np.zeros(size, np.uint8)
@@ -106,15 +119,30 @@ class Mapped(Copied):
 
     def run(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
         """Run once, from host bytes to host bytes; raises DeviceError."""
-        flags = cl.map_flags
         with self._running:
-            for source, place in zip(inputs, self._layout.inputs, strict=True):
-                with self._mapped(flags.WRITE_INVALIDATE_REGION, *place) as view:
-                    np.copyto(view, source)
+            self._put(inputs)
             self.events = self._enqueue()
-            for result, place in zip(outputs, self._layout.outputs, strict=True):
-                with self._mapped(flags.READ, *place) as view:
-                    np.copyto(result, view)
+            self._take(outputs)
+
+    def up(self, inputs: Sequence[Bytes]) -> None:
+        """Copy the inputs alone, and wait for that; raises DeviceError."""
+        with self._running:
+            self._put(inputs)
+
+    def down(self, outputs: Sequence[Bytes]) -> None:
+        """Copy the outputs alone, and wait for that; raises DeviceError."""
+        with self._running:
+            self._take(outputs)
+
+    def _put(self, inputs: Sequence[Bytes]) -> None:
+        for source, place in zip(inputs, self._layout.inputs, strict=True):
+            with self._mapped(cl.map_flags.WRITE_INVALIDATE_REGION, *place) as view:
+                np.copyto(view, source)
+
+    def _take(self, outputs: Sequence[Bytes]) -> None:
+        for result, place in zip(outputs, self._layout.outputs, strict=True):
+            with self._mapped(cl.map_flags.READ, *place) as view:
+                np.copyto(result, view)
 
     @contextmanager
     def _mapped(self, access: int, offset: int, size: int) -> Iterator[Bytes]:
@@ -134,18 +162,35 @@ class Pinned(Copied):
 
     def run(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
         """Run once, from host bytes to host bytes; raises DeviceError."""
-        if self._staging is None:
-            layout = self._layout
-            sizes = [layout.batch * size for _, size in (*layout.inputs, *layout.outputs)]
-            made = [self.host_array(size) for size in sizes]
-            self._staging = made[: len(inputs)], made[len(inputs) :]
-        staged_inputs, staged_outputs = self._staging
+        staged_inputs, staged_outputs = self._staged()
         for staged, source in zip(staged_inputs, inputs, strict=True):
             np.copyto(staged, source)
         self.submit(staged_inputs, staged_outputs)
         self.wait()
         for result, staged in zip(outputs, staged_outputs, strict=True):
             np.copyto(result, staged)
+
+    def up(self, inputs: Sequence[Bytes]) -> None:
+        """Copy the inputs alone, and wait for that; raises DeviceError."""
+        staged_inputs, _ = self._staged()
+        for staged, source in zip(staged_inputs, inputs, strict=True):
+            np.copyto(staged, source)
+        super().up(staged_inputs)
+
+    def down(self, outputs: Sequence[Bytes]) -> None:
+        """Copy the outputs alone, and wait for that; raises DeviceError."""
+        _, staged_outputs = self._staged()
+        super().down(staged_outputs)
+        for result, staged in zip(outputs, staged_outputs, strict=True):
+            np.copyto(result, staged)
+
+    def _staged(self) -> tuple[list[Bytes], list[Bytes]]:
+        if self._staging is None:
+            layout = self._layout
+            sizes = [layout.batch * size for _, size in (*layout.inputs, *layout.outputs)]
+            made = [self.host_array(size) for size in sizes]
+            self._staging = made[: len(layout.inputs)], made[len(layout.inputs) :]
+        return self._staging
 
     def host_array(self, size: int) -> Bytes:
         """Return pinned bytes, undefined; raises DeviceError where the driver refuses them."""

@@ -182,6 +182,16 @@ def test_profiling_shows_opencls_nodes(device: DeviceInfo, files: Path, run: Run
     )
 
 
+def test_profiling_shows_where_the_time_goes(device: DeviceInfo, files: Path, run: Run) -> None:
+    on_device = ("--use_gpu", "--device", str(device.index), "--compare=false")
+    plain = run(*FILES, *on_device)
+    ran = run(*FILES, *on_device, "-p", "1", "--profiling_order", "time")
+    assert ran.code == 0
+    assert ran.out == plain.out
+    assert any(re.match(r" +0 +AVERAGE_POOL_2D +1x4x4x3 -> 1x1x1x3 ", line) for line in ran.lines)
+    assert any(re.match(r" all of it +[\d.]+ +100.0 %$", line) for line in ran.lines)
+
+
 def test_json_on_stdout_stands_alone(device: DeviceInfo, files: Path) -> None:
     ran = run_process(
         *absolute(files),

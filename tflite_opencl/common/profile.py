@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the time of a run goes: each node on the device, and all that is around the kernels."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from delegate import Graph, Node, OpenCLDelegate, PartitionRun, Tensor
+from tflite_opencl.common.launch_times import joined_nodes, run_times
+
+RUNS = 9  # of which the shortest counts: what else the machine does makes the others longer
+_WEIGHTED = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTime:
+    """One node on the device."""
+
+    node: int
+    op: str  # TFLite's name, or the delegate's own for a node that it made of several
+    shape: str  # of the input and of the output
+    kernels: str
+    alternative: str
+    sizes: str  # work-items / of a work-group, of each launch
+    microseconds: float
+    gap: float | None  # microseconds before its first launch in which the queue did nothing
+    multiply_adds: int | None  # None: it is no sum of products with weights
+    bytes: int  # of all that it reads and writes, each once
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One run; `parts` add up to `wall`, all in microseconds."""
+
+    device: str
+    rows: tuple[NodeTime, ...]  # in execution order
+    wall: float
+    parts: tuple[tuple[str, float], ...]
+    has_timers: bool  # False: each row is a launch by itself on the host's clock, with its wait
+    in_queue: float  # of the launch overhead and the kernels: the host puts launches into the queue
+    launches: int
+    up_bytes: int
+    down_bytes: int
+
+    @property
+    def kernels(self) -> float:
+        """Microseconds of all rows."""
+        return sum(row.microseconds for row in self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class TimedRun:
+    """One call of an interpreter, on the host's clock in ns, and its partitions' parts."""
+
+    begun: int
+    ended: int
+    partitions: Sequence[PartitionRun]
+
+
+def timed_runs(delegate: OpenCLDelegate, run: Callable[[], None], count: int) -> list[TimedRun]:
+    """Run so many times, the parts of each partition one after the other."""
+    found = []
+    for _ in range(count):
+        marks: list[int] = []
+
+        def marked(marks: list[int] = marks) -> None:
+            marks.append(time.perf_counter_ns())
+            run()
+            marks.append(time.perf_counter_ns())
+
+        partitions = delegate.timed_runs(marked)
+        found.append(TimedRun(marks[0], marks[1], partitions))
+    return found
+
+
+def profile_of(delegate: OpenCLDelegate, graph: Graph, run: Callable[[], None]) -> Profile:
+    """Run some times, and return the profile of the shortest run.
+
+    `graph`: the model's, with known shapes.
+    Raises:
+        DelegateError: the delegate was made without profiling=True. And what `run` raises.
+    """
+    apart = run_times(delegate, run, RUNS)
+    chosen = min(timed_runs(delegate, run, RUNS), key=lambda each: each.ended - each.begun)
+    wall = (chosen.ended - chosen.begun) / 1e3
+    launches = [launch for each in chosen.partitions for launch in each.launches]
+    gaps = [gap for each in chosen.partitions for gap in _gaps(each)]
+    times = launches if apart.has_timers else apart.launches
+    verdicts = delegate.verdicts
+    homes = joined_nodes(graph, verdicts, {each.node for each in delegate.alternatives})
+    rows: dict[int, NodeTime] = {}
+    for launch, gap in zip(times, gaps, strict=True):
+        sizes = f"{launch.global_size}/{launch.local_size}"
+        known = rows.get(launch.node)
+        nodes = [*(graph.nodes[n] for n, home in homes.items() if home == launch.node)]
+        nodes.append(graph.nodes[launch.node])
+        rows[launch.node] = NodeTime(
+            launch.node,
+            launch.op,
+            _shapes(nodes),
+            launch.kernel if known is None else f"{known.kernels}, {launch.kernel}",
+            launch.alternative,
+            sizes if known is None else f"{known.sizes}, {sizes}",
+            launch.microseconds + (known.microseconds if known else 0),
+            None if not apart.has_timers else gap + ((known.gap or 0) if known else 0),
+            _multiply_adds(nodes),
+            _bytes(nodes),
+        )
+    return Profile(
+        device=delegate.device_name,
+        rows=tuple(rows.values()),
+        wall=wall,
+        parts=tuple(_parts(chosen, wall, sum(gaps), apart.has_timers).items()),
+        has_timers=apart.has_timers,
+        in_queue=sum(b - a for each in chosen.partitions for a, b in each.calls) / 1e3,
+        launches=len(launches),
+        up_bytes=sum(each.up_bytes for each in chosen.partitions),
+        down_bytes=sum(each.down_bytes for each in chosen.partitions),
+    )
+
+
+def _gaps(run: PartitionRun) -> list[float]:
+    """Return the microseconds before each launch in which no launch before it ran."""
+    found, last = [], 0
+    for launch in run.launches:
+        _, _, begun, ended = launch.clock_ns
+        found.append(max(0, begun - last) / 1e3 if last else 0.0)
+        last = max(last, ended)
+    return found
+
+
+def _parts(run: TimedRun, wall: float, gaps: float, has_timers: bool) -> Mapping[str, float]:
+    """Return what adds up to the wall time, in microseconds; names are for people."""
+    each = run.partitions
+    inside = sum(p.returned - p.called for p in each) / 1e3
+    queue = sum(p.computed - p.uploaded for p in each) / 1e3
+    kernels = sum(launch.microseconds for p in each for launch in p.launches)
+    parts = {"TFLite, and the nodes on the CPU": wall - inside}
+    parts["Python"] = sum(p.begun - p.called + p.returned - p.ended for p in each) / 1e3
+    parts["upload"] = sum(p.uploaded - p.begun for p in each) / 1e3
+    if has_timers:
+        parts["kernels"] = kernels
+        parts["gaps between kernels"] = gaps
+        parts["launch overhead, and the wait"] = queue - kernels - gaps
+    else:
+        parts["kernels, launch overhead and the wait"] = queue
+    parts["download"] = sum(p.ended - p.computed for p in each) / 1e3
+    return parts
+
+
+def _shapes(nodes: Sequence[Node]) -> str:
+    first = next((t for t in nodes[0].inputs if t is not None and t.data is None), None)
+    given = "x".join(map(str, first.shape)) if first else ""
+    return f"{given} -> {'x'.join(map(str, nodes[-1].outputs[0].shape))}"
+
+
+def _multiply_adds(nodes: Sequence[Node]) -> int | None:
+    """Return how many products with weights the nodes sum.
+
+    Each output element is the sum of as many as an output channel has weights.
+    """
+    counts = [
+        math.prod(node.outputs[0].shape) * math.prod(weights.shape) // _channels(node, weights)
+        for node in nodes
+        if node.op in _WEIGHTED and (weights := node.inputs[1]) is not None
+    ]
+    return sum(counts) if counts else None
+
+
+def _channels(node: Node, weights: Tensor) -> int:
+    return max(1, weights.shape[3 if node.op == "DEPTHWISE_CONV_2D" else 0])
+
+
+def _bytes(nodes: Sequence[Node]) -> int:
+    made = {t for node in nodes for t in node.outputs}
+    read = {t for node in nodes for t in node.inputs if t is not None} - made
+    return sum(_size(tensor) for tensor in (*read, *nodes[-1].outputs))
+
+
+def _size(tensor: Tensor) -> int:
+    if tensor.data is not None:
+        return int(tensor.data.nbytes)
+    try:
+        return math.prod(tensor.shape) * np.dtype(tensor.dtype).itemsize
+    except TypeError:  # text has no size
+        return 0
