@@ -23,7 +23,7 @@
 // The row and the column that element `i` of this tile is the product of.
 #define ROW_AND_COLUMN(LEFT_TYPE, RIGHT_TYPE)   \
   int element = tile * TILE_ITEMS + i;          \
-  if (element >= ELEMENTS) break;               \
+  if (element >= ELEMENTS) continue;            \
   int batch = element / N_SIZE / M_SIZE;        \
   MATRICES(LEFT_TYPE, RIGHT_TYPE, batch);       \
   left += element / N_SIZE % M_SIZE * LEFT_ROW; \
@@ -92,7 +92,7 @@ KERNEL(batch_matmul_float)
 // TILE_M rows x LANES columns, `item` of this tile; the last ones overlap those before.
 #define ROWS_AND_COLUMNS(TYPE)                                     \
   int item = tile * TILE_ITEMS + i;                                \
-  if (item >= ITEMS) break;                                        \
+  if (item >= ITEMS) continue;                                     \
   int m = min(item % M_BLOCKS * TILE_M, M_SIZE - TILE_M);          \
   int n = min(item / M_BLOCKS % N_BLOCKS * LANES, N_SIZE - LANES); \
   int batch = item / M_BLOCKS / N_BLOCKS;                          \
@@ -189,7 +189,7 @@ KERNEL(batch_matmul_vector_float)
 // TILE_N columns of one row, `item` of this tile; the last ones overlap those before.
 #define COLUMNS(TYPE)                                     \
   int item = tile * TILE_ITEMS + i;                       \
-  if (item >= ITEMS) break;                               \
+  if (item >= ITEMS) continue;                            \
   int n = min(item % N_BLOCKS * TILE_N, N_SIZE - TILE_N); \
   int m = item / N_BLOCKS % M_SIZE;                       \
   int batch = item / N_BLOCKS / M_SIZE;                   \

@@ -19,7 +19,7 @@ TILE(conv_2d_float) {
   float high = as_float(OUTPUT_MAX);
   for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
     int element = tile * TILE_ITEMS + i;
-    if (element >= ELEMENTS) break;
+    if (element >= ELEMENTS) continue;
     LOCATE_OUTPUT(element);
     float sum = bias[o];
     for (int ky = 0; ky < KERNEL_H; ky++) {
@@ -69,7 +69,7 @@ TILE(conv_2d_tiled_float) {
   int length = DILATION_W == 1 ? KERNEL_W * in_c : in_c;
   for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
     int item = tile % BLOCK_TILES * TILE_ITEMS + i;
-    if (item >= PIXEL_BLOCKS) break;
+    if (item >= PIXEL_BLOCKS) continue;
     int x = min(item % ROW_BLOCKS * TILE_W, OUT_W - TILE_W);
     int rest = item / ROW_BLOCKS;
     int y = rest % OUT_H;
@@ -161,7 +161,6 @@ TILE(conv_2d_1x1_float) {
   int out_c = OUT_C;
   for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
     int item = tile % BLOCK_TILES * TILE_ITEMS + i;
-    // No break: after one, llvmpipe of Mesa 26.2 reads the inputs of the items that left, too.
     if (item >= PIXEL_BLOCKS) continue;
     int pixel = min(item * TILE_W, PIXELS - TILE_W);
     global const float* input = (global const float*)(arena + INPUT) + pixel * in_c;

@@ -24,7 +24,7 @@ TILE(conv_2d_quant16) {
   int out_c = OUT_C;
   for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
     int element = tile * TILE_ITEMS + i;
-    if (element >= ELEMENTS) break;
+    if (element >= ELEMENTS) continue;
     LOCATE_OUTPUT(element);
     int first = o / GROUP_OUT_C * in_c;
     uint low = as_uint(channel[o]);
@@ -84,7 +84,7 @@ TILE(conv_2d_tiled_quant16) {
   global const int* channel = (global const int*)(constants + CHANNELS) + first_channel;
   for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
     int item = tile % BLOCK_TILES * TILE_ITEMS + i;
-    if (item >= PIXEL_BLOCKS) break;
+    if (item >= PIXEL_BLOCKS) continue;
     int pixel = min(item * TILE_W, PIXELS - TILE_W);
     int in_x[TILE_W];
     int in_y[TILE_W];
