@@ -8,12 +8,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tflite_opencl.common.timing import Times, measure
+from tflite_opencl.common.timing import SETTLE_S, Times, measure, turns
 
 BLOCK_RUNS = 10
-# Runtimes' threads spin for a while after a run, in the hope of the next one. On as many cores as
-# threads they would slow whoever follows: each block waits until they have given up.
-_SETTLE_S = 0.012
 _WARM_UP_RUNS = 2
 
 
@@ -39,21 +36,18 @@ class PathTimes:
 
 
 def in_turns(
-    contenders: Sequence[Contender], runs: int, settle_s: float = _SETTLE_S
+    contenders: Sequence[Contender], runs: int, settle_s: float = SETTLE_S
 ) -> Mapping[str, Mapping[int, Times]]:
     """Return each contender's times by round, of at least `runs` runs in at least 2 rounds.
 
-    Whatever slows the machine for a while then slows all of them. A block's first runs are not
-    timed: they find the other contenders' data in the caches.
+    A block's first runs are not timed: they find the other contenders' data in the caches.
     """
     blocks: dict[str, dict[int, Times]] = {contender.name: {} for contender in contenders}
     rounds = max(2, -(-runs // BLOCK_RUNS))
-    for round_ in range(rounds):
-        # Every other round backwards, so that nobody always follows the same one.
-        for contender in contenders[:: -1 if round_ % 2 else 1]:
-            if round_ % contender.every == 0 or rounds <= 2:
-                time.sleep(settle_s)
-                blocks[contender.name][round_] = measure(contender.run, BLOCK_RUNS, _WARM_UP_RUNS)
+    for round_, contender in turns(contenders, rounds):
+        if round_ % contender.every == 0 or rounds <= 2:
+            time.sleep(settle_s)
+            blocks[contender.name][round_] = measure(contender.run, BLOCK_RUNS, _WARM_UP_RUNS)
     return blocks
 
 

@@ -9,25 +9,13 @@ from __future__ import annotations
 
 import importlib
 import sys
-from pathlib import Path
 
 import numpy as np
 
+from tflite_opencl.common.machine import peak_bytes
 from tflite_opencl.common.runtime import find_runtime
 
 _RUNS = 10
-
-
-def peak_bytes() -> int:
-    """Return the most memory this process had resident.
-
-    Raises: OSError, RuntimeError: the system does not tell.
-    """
-    # NOTE: getrusage's figure may be that of the process this one was started from.
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    raise RuntimeError("/proc/self/status has no VmHWM")
 
 
 def _main(what: str, model: str, threads: str, device: str = "") -> int:

@@ -19,6 +19,7 @@ from delegate import DeviceInfo, NoDeviceError, list_devices, write_model
 from label_image.default_model import DefaultModelError, default_model
 from tflite_opencl import __version__
 from tflite_opencl.common.fetch import fetched
+from tflite_opencl.common.machine import cpu_name
 from tflite_opencl.common.runtime import Runtime
 
 # Looked for beside the checkout.
@@ -133,29 +134,4 @@ def machine(runtime: Runtime, threads: int, load: float) -> Mapping[str, str]:
             facts[f"OpenCL {info.index}"] = f"{info.name}: {info.platform}, driver {info.driver}"
     except NoDeviceError as error:
         facts["OpenCL"] = str(error)
-    return facts
-
-
-def cpu_name() -> str:
-    """Return the CPU's model, and what of its vector units matters here."""
-    values = _cpu_facts()
-    name = values.get("model name", platform.machine())
-    if "cpu family" in values:
-        name += f" (family {values['cpu family']}, model {values.get('model', '?')})"
-    flags = values.get("flags", "").split() or values.get("Features", "").split()
-    known = {"avx2": "AVX2", "avx512f": "AVX-512", "avx512_vnni": "VNNI", "asimddp": "dot product"}
-    units = [label for flag, label in known.items() if flag in flags]
-    return f"{name} with {', '.join(units)}" if units else name
-
-
-def has_vnni() -> bool:
-    """Return whether this CPU has AVX-512 VNNI."""
-    return "avx512_vnni" in _cpu_facts().get("flags", "").split()
-
-
-def _cpu_facts() -> Mapping[str, str]:
-    facts: dict[str, str] = {}
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        name, _, value = line.partition(":")
-        facts.setdefault(name.strip(), value.strip())
     return facts

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from benchmarks.measure import Contender, PathTimes, compared, in_turns
 from benchmarks.peers import Interpreter, Workload, peers
 from benchmarks.results import OPENCL, Delegation, Figure, Goal, RowResult
-from benchmarks.setup import POCL, Row, Setup, has_vnni
+from benchmarks.setup import POCL, Row, Setup
 from delegate import DeviceInfo, Graph, OpenCLDelegate, Tensor
+from tflite_opencl.common.machine import has_vnni
 
 PORTABLE = "portable kernels on PoCL"
 FEWEST_RUNS = 100  # that a figure is made of

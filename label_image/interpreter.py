@@ -30,12 +30,12 @@ class OpenInterpreter:
     """An interpreter with allocated tensors; its inputs are the job's.
 
     Attributes:
-        load_ms: from the file to allocated tensors, kernels built.
+        interpreter: TFLite's own. load_ms: from the file to allocated tensors, kernels built.
         delegation: what the OpenCL delegate took, if it is one.
     """
 
     def __init__(self, interpreter: Any, delegate: Any, load_ms: float) -> None:
-        self._interpreter = interpreter
+        self.interpreter = interpreter
         self._delegate = delegate
         self.load_ms = load_ms
         self.delegation: Delegation | None = None
@@ -49,13 +49,20 @@ class OpenInterpreter:
         """
         stopwatch = Stopwatch()
         try:
-            with step(self._delegate, "Failed to invoke tflite!"):
-                stopwatch.measure(self._interpreter.invoke, count, warmup_runs)
+            self.time(stopwatch, count, warmup_runs)
         except KeyboardInterrupt:
             if not stopwatch.count:
                 raise
             log.warning("Ctrl-C ended it after %d of %d timed runs", stopwatch.count, count)
         return stopwatch.times
+
+    def time(self, stopwatch: Stopwatch, count: int, warmup_runs: int) -> None:
+        """Let a stopwatch time so many runs, after some that do not count.
+
+        Raises: as `step`; KeyboardInterrupt: the stopwatch has the times so far.
+        """
+        with step(self._delegate, "Failed to invoke tflite!"):
+            stopwatch.measure(self.interpreter.invoke, count, warmup_runs)
 
     def run_each(self, input_number: int, pixels: NDArray[Any]) -> list[tuple[NDArray[Any], ...]]:
         """Return the outputs for each picture, given to the input of this number.
@@ -63,19 +70,19 @@ class OpenInterpreter:
         Shapes: (n, h, w, c)
         Raises: as `step`.
         """
-        index = self._interpreter.get_input_details()[input_number]["index"]
+        index = self.interpreter.get_input_details()[input_number]["index"]
         outputs = []
         with step(self._delegate, "Failed to invoke tflite!"):
             for number in range(len(pixels)):
-                self._interpreter.set_tensor(index, pixels[number : number + 1])
-                self._interpreter.invoke()
+                self.interpreter.set_tensor(index, pixels[number : number + 1])
+                self.interpreter.invoke()
                 interrupts.check()
                 outputs.append(self.outputs())
         return outputs
 
     def outputs(self) -> tuple[NDArray[Any], ...]:
         """Return copies of all outputs of the last run."""
-        return outputs_of(self._interpreter)
+        return outputs_of(self.interpreter)
 
     def profile(self) -> Sequence[LaunchTime]:
         """Return the times of the OpenCL launches; needs Job.profile_rows."""
@@ -89,7 +96,7 @@ class OpenInterpreter:
         if self.delegation is None or not self.delegation.delegated:
             return None
         with step(self._delegate, "Failed to invoke tflite!"):
-            return profile_of(self._delegate, known(graph), self._interpreter.invoke)
+            return profile_of(self._delegate, known(graph), self.interpreter.invoke)
 
 
 @contextlib.contextmanager

@@ -8,23 +8,17 @@ import json
 import shutil
 from pathlib import Path
 
-import numpy as np
-
-from delegate import Graph
 from delegate_test.values import input_sets
-from label_image.feeds import feeds_of, scale_of
-from label_image.image import to_input
-from label_image.inputs import find_picture, read_picture
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.errors import CommandError
+from tflite_opencl.given import picture_inputs
 from tflite_opencl.opening import add_model_arguments, one_line, options_of, read_graph
-from tflite_opencl.verify_errors import Array, errors, map_image
+from tflite_opencl.verify_errors import errors, map_image
 from tflite_opencl.verify_records import Verification
 from tflite_opencl.verify_run import verified
 from tflite_opencl.verify_text import document, is_wrong, text_of
 
 HELP = "compare each node on the device with TFLite's reference kernels; exit code 1 if one differs"
-_MEAN = _STD = 127.5  # label_image's own
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +58,7 @@ def run(options: argparse.Namespace) -> str:
         if options.image is None:
             sets = [input_sets(graph, seed)[0] for seed in range(options.random)]
         else:
-            sets = [_picture_inputs(graph, options.image)]
+            sets = [picture_inputs(graph, options.image)]
         told = options_of(options, profiling=True)
         found = verified(options.tflite_model, graph, told, runtime, sets, options.tolerance)
     lines = [_drawn(found, options.heatmap)] if options.heatmap else []
@@ -89,24 +83,6 @@ def _drawn(found: Verification, path: str) -> str:
     except OSError as error:
         raise CommandError(f"cannot write {path}: {error.strerror or error}") from error
     return f"{path}: {wrong.plane_name}; white is equal, red too much, blue too little"
-
-
-def _picture_inputs(graph: Graph, name: str) -> list[Array]:
-    """Return the picture as the input that takes one, and zeros for the others."""
-    feeds = feeds_of(graph, ())
-    if feeds.picture is None:
-        raise CommandError("no input of the model takes a picture: --random N gives it numbers")
-    pixels = read_picture(find_picture(name))
-    made = []
-    for number, tensor in enumerate(graph.inputs):
-        if number == feeds.picture:
-            scale, zero_point = scale_of(tensor)
-            made.append(
-                to_input(pixels, tensor.shape, tensor.dtype, _MEAN, _STD, scale, zero_point)
-            )
-        else:
-            made.append(np.zeros(tensor.shape, tensor.dtype))
-    return made
 
 
 def _count(text: str) -> int:

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from benchmarks import processes
-from benchmarks.peak import peak_bytes
 from benchmarks.rows import ROWS
 from benchmarks.setup import Setup
 from delegate import DeviceInfo
 from label_image import flags
 from tests.support.deal import any_driver
+from tflite_opencl.common.machine import peak_bytes
 from tflite_opencl.common.runtime import find_runtime
 
 pytestmark = any_driver

@@ -22,7 +22,6 @@ from tests.support.deal import any_driver
 from tests.support.nets import assert_equal_outputs, conv_pool, net
 from tflite_opencl import library
 from tflite_opencl.command import main
-from tflite_opencl.errors import CommandError
 
 pytestmark = any_driver
 
@@ -31,18 +30,6 @@ CHAIN = net([("AVERAGE_POOL_2D", [0], 1), ("ADD", [0, 1], 2)])
 # Python alone takes none of these for itself.
 STRAY = {"PYTHONHOME": "/nowhere", "PYTHONSTARTUP": "/nowhere"}
 Ask = Callable[..., list[str]]
-
-
-@pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the library for this Python, as the command makes it."""
-    path = tmp_path_factory.mktemp("library") / library.NAME
-    try:
-        library._require_loadable(library._libpython())
-    except CommandError as error:
-        pytest.skip(str(error))
-    assert main(["library", str(path)]) == 0
-    return path
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Time anything callable: warm-up, then timed runs. It neither knows what runs nor prints."""
+"""Time anything callable: warm-up, then timed runs, in turns with others.
+
+It neither knows what runs nor prints.
+"""
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tflite_opencl.common import interrupts
+
+T = TypeVar("T")
+
+# Runtimes' threads spin for a while after a run, in the hope of the next one. On as many cores as
+# threads they would slow whoever follows: each block of runs waits until they have given up.
+SETTLE_S = 0.012
 
 
 @dataclass(frozen=True)
@@ -31,6 +41,11 @@ class Stopwatch:
     def count(self) -> int:
         """Count the timed runs that have ended."""
         return len(self._runs_s)
+
+    @property
+    def runs_ms(self) -> tuple[float, ...]:
+        """Give the time of each of these runs."""
+        return tuple(seconds * 1e3 for seconds in self._runs_s)
 
     @property
     def times(self) -> Times:
@@ -74,3 +89,14 @@ def measure(run: Callable[[], object], count: int, warmup: int) -> Times:
     stopwatch = Stopwatch()
     stopwatch.measure(run, count, warmup)
     return stopwatch.times
+
+
+def turns(contenders: Sequence[T], rounds: int) -> Iterator[tuple[int, T]]:
+    """Yield the number of each round and who is timed next.
+
+    Whatever slows the machine for a while then slows all. Every other round goes backwards, so
+    that nobody always follows the same one.
+    """
+    for number in range(rounds):
+        for contender in contenders[:: -1 if number % 2 else 1]:
+            yield number, contender

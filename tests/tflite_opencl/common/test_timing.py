@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tflite_opencl.common import interrupts
-from tflite_opencl.common.timing import Stopwatch, Times, measure
+from tflite_opencl.common.timing import Stopwatch, Times, measure, turns
 
 
 class Clock:
@@ -94,3 +94,13 @@ def test_a_ctrl_c_that_a_run_drops_ends_it_after_that_run(clock: Clock) -> None:
         stopwatch.measure(run, count=9, warmup=0)
     assert (calls, stopwatch.count) == (3, 2)
     assert stopwatch.times.average_ms == 375.0
+
+
+def test_turns_go_back_every_other_round() -> None:
+    assert list(turns("ab", 3)) == [(0, "a"), (0, "b"), (1, "b"), (1, "a"), (2, "a"), (2, "b")]
+
+
+def test_each_run_s_time_is_known(clock: Clock) -> None:
+    stopwatch = Stopwatch()
+    stopwatch.measure(clock.runs(iter([(1.0, 0.0), (0.25, 0.0), (0.5, 0.0)])), 2, 1)
+    assert stopwatch.runs_ms == (250.0, 500.0)

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The library for programs of any language, compiled once for all tests of subcommands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tflite_opencl import library
+from tflite_opencl.command import main
+from tflite_opencl.errors import CommandError
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the library for this Python, as the command makes it."""
+    path = tmp_path_factory.mktemp("library") / library.NAME
+    try:
+        library._require_loadable(library._libpython())
+    except CommandError as error:
+        pytest.skip(str(error))
+    assert main(["library", str(path)]) == 0
+    return path

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tflite-opencl compare`: the ways to run a model, side by side."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+
+from delegate import Options
+from label_image.inputs import find_labels
+from tflite_opencl import __version__
+from tflite_opencl.common.machine import cpu_name
+from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.compare_changes import changes_text
+from tflite_opencl.compare_paths import paths_of
+from tflite_opencl.compare_records import Report, document, load, save
+from tflite_opencl.compare_run import Given, Settings, compared, machine_facts
+from tflite_opencl.compare_text import csv_of, failures, markdown_of, text_of
+from tflite_opencl.errors import CommandError
+from tflite_opencl.given import inputs_for
+from tflite_opencl.opening import one_line, read_graph
+
+HELP = "time a model on the CPU, on OpenCL devices and through delegates, side by side"
+_PATHS = "cpu,reference,opencl"
+_WIDTH = 100  # without a terminal
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add this subcommand's arguments."""
+    add = parser.add_argument
+    add("--tflite_model", "-m", required=True, nargs="+", metavar="FILE",
+        help="a .tflite file; several make a matrix")  # fmt: skip
+    given = parser.add_mutually_exclusive_group()
+    given.add_argument(
+        "--image", "-i", metavar="FILE", help="a picture, as label_image takes it; else random"
+    )
+    add("--labels", "-l", metavar="FILE", help="names of the classes")
+    add("--paths", type=paths_of, default=_PATHS, metavar="P,P",
+        help="cpu, builtin, reference, opencl, opencl:DEVICE, external:PATH.so:KEY:VALUE;... "
+        f"(default: {_PATHS})")  # fmt: skip
+    add("--count", "-c", type=_positive, default=50, metavar="N",
+        help="timed runs a path (default: 50)")  # fmt: skip
+    add("--warmup_runs", type=_natural, default=5, metavar="N",
+        help="runs before them (default: 5)")  # fmt: skip
+    add("--threads", "-t", type=_positive, metavar="N",
+        help="of the CPU's kernels (default: as many as cores)")  # fmt: skip
+    add("--tune", choices=("off", "quick", "full"), default="quick",
+        help="how our kernels are chosen (default: quick)")  # fmt: skip
+    add("--timeout", type=_positive, default=600, metavar="S",
+        help="the longest that a path may take to open, or for its runs of a round")  # fmt: skip
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print all that is known as JSON")
+    form.add_argument("--csv", action="store_true", help="print a line a path")
+    form.add_argument("--markdown", action="store_true", help="print a table in Markdown")
+    add("--save", metavar="FILE.json", help="keep the result")
+    add("--against", metavar="OLD.json", help="show what changed since a result was kept")
+
+
+def run(options: argparse.Namespace) -> str:
+    """Return what to print.
+
+    Raises:
+        CommandError: a model, the picture or OLD.json cannot be used; or a path gave no result of
+            its own, of which the text is the answer.
+    """
+    paths = paths_of(options.paths) if isinstance(options.paths, str) else options.paths
+    old = load(options.against) if options.against else None
+    settings = Settings(
+        count=options.count,
+        warmup_runs=options.warmup_runs,
+        threads=options.threads or len(os.sched_getaffinity(0)),
+        opencl=Options(tune=options.tune),
+        seconds=options.timeout,
+    )
+    with one_line():
+        models = [_given(name, options.image) for name in options.tflite_model]
+        if options.labels:
+            settings = replace(settings, labels=find_labels(options.labels))
+        facts = _machine(settings.threads)
+        with Console(stderr=True).status("") as status:
+            results = []
+            for given in models:
+                with tempfile.TemporaryDirectory(prefix="compare-") as folder:
+                    results.append(compared(given, paths, settings, Path(folder), status.update))
+    report = Report(machine_facts(facts), results)
+    if options.save:
+        save(report, options.save)
+    text = _shown(report, old, options)
+    if failures(report):
+        raise CommandError(text, is_answer=True)
+    return text
+
+
+def _shown(report: Report, old: Report | None, options: argparse.Namespace) -> str:
+    width = shutil.get_terminal_size((_WIDTH, 24)).columns
+    if options.json:
+        return json.dumps(document(report), indent=2)
+    if options.csv:
+        return csv_of(report)
+    text = markdown_of(report) if options.markdown else text_of(report, width)
+    if old is None:
+        return text
+    return f"{text}\n\nsince {options.against}:\n{changes_text(old, report, width)}"
+
+
+def _given(name: str, picture: str | None) -> Given:
+    graph = read_graph(name)
+    if not graph.inputs or not graph.outputs:
+        raise CommandError(f"{name} has no input or no output: there is nothing to run")
+    what = "random input" if picture is None else Path(picture).name
+    return Given(name, graph, inputs_for(graph, picture), what)
+
+
+def _machine(threads: int) -> Mapping[str, str]:
+    runtime = find_runtime()
+    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    busy = f" on {cores} cores: other programs make all times longer" if load > cores / 2 else ""
+    return {
+        "CPU": cpu_name(),
+        "threads": str(threads),
+        "load at the start": f"{load:.1f}{busy}",
+        "versions": f"tflite-opencl {__version__}, {runtime.name} {runtime.version}, "
+        f"Python {platform.python_version()}, numpy {np.__version__}",
+    }
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is no number from 1 on")
+    return int(text)
+
+
+def _natural(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"'{text}' is no number from 0 on")
+    return int(text)

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a comparison of paths found; it crosses to files and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tflite_opencl import __version__
+from tflite_opencl.errors import CommandError
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The timed runs of one path, by the wall clock."""
+
+    runs: int
+    average_ms: float
+    min_ms: float
+    median_ms: float
+    p90_ms: float  # nine of ten runs took no longer
+    quartiles_ms: tuple[float, float]
+    deviation_ms: float  # standard deviation of a run
+    cpu_load: float  # CPU time of all threads of the process over wall time: 1.98 cores
+
+    @property
+    def spread(self) -> float:
+        """Return how far the middle half of the runs lies apart, as a part of the median."""
+        low, high = self.quartiles_ms
+        return (high - low) / self.median_ms if self.median_ms else 0.0
+
+
+def timing_of(runs_ms: Sequence[float], cpu_load: float) -> Timing:
+    """Return what is told of these runs, of which there is at least one."""
+    low, median, high, most = (
+        float(value) for value in np.percentile(np.asarray(runs_ms), (25, 50, 75, 90))
+    )
+    return Timing(
+        runs=len(runs_ms),
+        average_ms=float(np.mean(runs_ms)),
+        min_ms=min(runs_ms),
+        median_ms=median,
+        p90_ms=most,
+        quartiles_ms=(low, high),
+        deviation_ms=float(np.std(runs_ms)),
+        cpu_load=cpu_load,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PathResult:
+    """What one path gave for one model."""
+
+    path: str  # as --paths has it
+    device: str = ""  # what ran it
+    failure: str = ""  # why there is no result; "" = there is one
+    load_ms: float | None = None  # from the file to allocated tensors, kernels built
+    first_ms: float | None = None  # the first run
+    timing: Timing | None = None
+    peak_bytes: int | None = None  # of the process
+    joules: float | None = None  # of the whole machine, a run; None: it does not tell
+    taken: int | None = None  # nodes that the delegate runs; None: the path has none
+    nodes: int = 0  # of the model
+    partitions: int | None = None
+    refusals: Mapping[str, int] = dataclasses.field(default_factory=dict)  # why -> nodes
+    top: str = ""  # the best class of the first output
+    quanta: int | None = None  # greatest difference from the reference of outputs of integers
+    difference: float | None = None  # of outputs of floats
+    no_difference: str = ""  # why neither is known
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is a delegate and it runs nothing: the times are the CPU's."""
+        return self.taken == 0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelResult:
+    """All paths of one model."""
+
+    model: str  # its file's name
+    digest: str  # SHA-256 of the file
+    input: str  # what it was given
+    paths: Sequence[PathResult]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All that one run of the command found."""
+
+    machine: Mapping[str, str]
+    models: Sequence[ModelResult]
+
+
+def document(report: Report) -> dict[str, Any]:
+    """Return a report for JSON."""
+    found = dataclasses.asdict(report)
+    return {"schema": SCHEMA, "tool": f"tflite-opencl {__version__}", **found}
+
+
+def save(report: Report, path: str) -> None:
+    """Write a report as JSON. Raises: CommandError: the file cannot be written."""
+    try:
+        Path(path).write_text(json.dumps(document(report), indent=2) + "\n")
+    except OSError as error:
+        raise CommandError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def load(path: str) -> Report:
+    """Return a report that `save` wrote. Raises: CommandError: it is no such file."""
+    try:
+        found = json.loads(Path(path).read_text())
+        if found["schema"] != SCHEMA:
+            raise CommandError(f"{path} has schema {found['schema']}; this is {SCHEMA}")
+        return Report(found["machine"], [_model(each) for each in found["models"]])
+    except OSError as error:
+        raise CommandError(f"cannot read {path}: {error.strerror or error}") from error
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise CommandError(f"{path} is not what compare --save writes") from error
+
+
+def _model(found: dict[str, Any]) -> ModelResult:
+    return ModelResult(**{**found, "paths": [_path(each) for each in found["paths"]]})
+
+
+def _path(found: dict[str, Any]) -> PathResult:
+    timing = found["timing"]
+    if timing is not None:
+        low, high = timing["quartiles_ms"]
+        timing = Timing(**{**timing, "quartiles_ms": (low, high)})
+    return PathResult(**{**found, "timing": timing})
