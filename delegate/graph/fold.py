@@ -23,6 +23,8 @@ from delegate.graph.shapes import output_shapes
 Values = NDArray[Any]
 MOST_ELEMENTS = 1 << 12  # of computed bookkeeping: shapes and indices, never pictures
 _INDEX_TYPES = ("int32", "int64")
+# NumPy may know more: packages such as ml_dtypes add theirs, with another layout than TFLite's.
+_WEIGHT_TYPES = ("float32", "float16", "int8", "uint8", "int16", "int32")
 
 
 def fold(graph: Graph) -> Graph:
@@ -79,7 +81,7 @@ def _values(node: Node) -> Values | None:
     if any(t is None or (t.is_sparse and node.op != "DENSIFY") for t in node.inputs):
         return None
     inputs = [t for t in node.inputs if t is not None]
-    if not is_weights and result.dtype not in _INDEX_TYPES:
+    if result.dtype not in (_WEIGHT_TYPES if is_weights else _INDEX_TYPES):
         return None
     if node.op == "SHAPE":
         arrays = [np.asarray(inputs[0].shape)]  # whatever its values are
