@@ -21,6 +21,7 @@ from tflite_opencl.common import interrupts
 from tflite_opencl.common.profile import Profile
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.common.timing import Times
+from tflite_opencl.common.trace import Trace
 
 ENDED = "Ctrl-C ended the run before"
 
@@ -37,6 +38,7 @@ class PathRun:
     outputs: tuple[NDArray[Any], ...] = field(repr=False)
     delegation: Delegation | None = None  # of the OpenCL delegate
     profile: Profile | None = None  # of its nodes, if that was asked for
+    trace: Trace | None = None  # of some more runs, if that was asked for
 
 
 def run_path(job: Job, runtime: Runtime, graph: Graph) -> PathRun:
@@ -63,9 +65,10 @@ def run_path(job: Job, runtime: Runtime, graph: Graph) -> PathRun:
             return PathRun(times, opened.load_ms, (), taken)
         outputs = opened.outputs()
         profile = opened.node_profile(graph) if job.profile_rows else None
+        trace = opened.trace(f"label_image, {taken.device}") if taken and job.traces else None
         if taken and job.reference:
             taken = _with_reference(job, runtime, taken, outputs)
-        return PathRun(times, opened.load_ms, outputs, taken, profile)
+        return PathRun(times, opened.load_ms, outputs, taken, profile, trace)
 
 
 def run_once(job: Job, runtime: Runtime) -> tuple[NDArray[Any], ...]:

@@ -60,7 +60,7 @@ def compare(
     After Ctrl-C nothing is compared, and the CPU's times are those so far.
     `floats`: run the reference kernels for float outputs alone, too.
     """
-    cpu_job = replace(job, opencl=None, reference=False, profile_rows=0, quiet=True)
+    cpu_job = replace(job, opencl=None, reference=False, profile_rows=0, traces=False, quiet=True)
     cpu, cpu_failure = None, ""
     try:
         try:

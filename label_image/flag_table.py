@@ -171,6 +171,8 @@ FLAGS = (
          "until all is known) or full; what was found is kept", tune, "quick", metavar="MODE"),
     _own("profiling_order", "the rows of --profiling's table: node, as they run, or time, the "
          "longest first", profiling_order, "node", metavar="ORDER"),
+    _own("trace", "write what happens in some runs, by time: for ui.perfetto.dev, or as Chrome's "
+         "JSON if it ends in .json", str, None, metavar="FILE"),
     _own("cpu_kernels", "what runs the CPU's part: auto (TFLite's default, XNNPACK), builtin (no "
          "XNNPACK) or reference", cpu_kernels, "auto", metavar="KERNELS"),
     _own("device_timeout", "run OpenCL in a child process and end it after so many seconds; "

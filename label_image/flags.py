@@ -62,6 +62,7 @@ class Settings:
     exclude_ops: tuple[str, ...]
     tune: str  # "off", "quick" or "full"
     profiling_order: str  # "node" or "time"
+    trace: str | None  # a file
     cpu_kernels: str  # "auto", "builtin" or "reference"
     device_timeout: float  # seconds; 0: no child process
     json: str | None  # a path, or "-" for stdout

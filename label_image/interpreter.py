@@ -17,10 +17,12 @@ from delegate import Graph, LaunchTime, OpenCLDelegate, known
 from label_image.errors import DelegateFailed, RunError, one_line
 from label_image.job import Delegation, Job
 from tflite_opencl.common import interrupts
-from tflite_opencl.common.profile import Profile, profile_of
+from tflite_opencl.common.profile import Profile, profile_of, timed_runs
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.common.timing import Stopwatch, Times
+from tflite_opencl.common.trace import Trace, trace_of
 
+_TRACED_RUNS = 5
 log = logging.getLogger("label_image")
 # TFLite writes a few lines to stdout: their text is whole, "INFO: " included.
 stdout = logging.getLogger("label_image.stdout")
@@ -98,6 +100,18 @@ class OpenInterpreter:
         with step(self._delegate, "Failed to invoke tflite!"):
             return profile_of(self._delegate, known(graph), self.interpreter.invoke)
 
+    def trace(self, name: str) -> Trace | None:
+        """Run some more times; return what happened by time; None: no node ran on OpenCL.
+
+        Raises: as `step`.
+        """
+        taken = self.delegation
+        if taken is None or not taken.delegated:
+            return None
+        with step(self._delegate, "Failed to invoke tflite!"):
+            runs = timed_runs(self._delegate, self.interpreter.invoke, _TRACED_RUNS)
+        return trace_of(runs, taken.verdicts, taken.partitions, name)
+
 
 @contextlib.contextmanager
 def open_interpreter(
@@ -151,7 +165,7 @@ def _delegate_for(job: Job, runtime: Runtime) -> Iterator[Any]:
     Raises: RunError: the external delegate cannot be used. DelegateError: ours cannot.
     """
     if job.opencl is not None:
-        opencl = replace(job.opencl, profiling=job.profile_rows > 0)
+        opencl = replace(job.opencl, profiling=job.profile_rows > 0 or job.traces)
         delegate = OpenCLDelegate(job.model, options=opencl)
         try:
             yield delegate

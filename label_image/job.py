@@ -27,6 +27,7 @@ class Job:
     announce_xnnpack: bool = False  # say that XNNPACK runs
     reference: bool = False  # also run once with the CPU's part on the reference kernels
     profile_rows: int = 0  # most rows to log of the nodes' times; 0: no profiling
+    traces: bool = False  # whether to time some more runs for a trace
     verbose: bool = False
     quiet: bool = False  # log none of label_image's own lines
     input_number: int = 0  # which of the model's inputs `input` is for

@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, replace
+from pathlib import Path
 from typing import Any, TextIO
 
 from numpy.typing import NDArray
@@ -30,6 +31,8 @@ from label_image.report import comparison_text
 from label_image.worker import run_in_child
 from tflite_opencl.common import interrupts
 from tflite_opencl.common.profile_text import profile_text
+from tflite_opencl.common.trace import chrome_json
+from tflite_opencl.common.trace_perfetto import perfetto_trace
 
 log = logging.getLogger("label_image")
 _FILE_COLUMNS = 160  # of a profile that no terminal folds
@@ -69,6 +72,8 @@ def classify_one(prepared: Prepared, out: TextIO, width: Callable[[TextIO], int]
             columns = width(sys.stderr) if sys.stderr.isatty() else _FILE_COLUMNS
             table = profile_text(outcome.gpu.profile, columns, by_time)
             streams.write(sys.stderr, table)
+    if prepared.settings.trace is not None:
+        _write_trace(prepared.settings.trace, outcome.gpu)
     if prepared.settings.json is not None:
         _write(prepared.settings.json, _document(prepared, outcome, paths), out)
     return NO_DEVICE if outcome.failure else SUCCESS
@@ -213,6 +218,19 @@ def _document(prepared: Prepared, outcome: Outcome, paths: Paths) -> str:
         for number, entry in enumerate(entries["gpu"], 1 if has_scores else 0):
             entry |= distances(*ours, number)
     return document(about, paths, outcome.labels, settings.threads, comparison, entries, has_scores)
+
+
+def _write_trace(path: str, gpu: PathRun | None) -> None:
+    trace = None if gpu is None else gpu.trace
+    if trace is None:
+        log.warning("%s is not written: no node ran on OpenCL", path)
+        return
+    content = chrome_json(trace) if path.endswith(".json") else perfetto_trace(trace)
+    with writing(path):
+        Path(path).write_bytes(content)
+    if not trace.has_timers:
+        log.warning("the device's timers do not count the work: its kernels are one slice")
+    log.info("the trace is in %s: open it at https://ui.perfetto.dev", path)
 
 
 def _write(path: str, text: str, out: TextIO) -> None:

@@ -23,6 +23,7 @@ from label_image.labels import Row, top_results
 from label_image.outputs import Described, are_surely_scores, describe, may_be_scores
 from label_image.verbose import model_lines
 from tflite_opencl.common.runtime import Runtime, find_runtime
+from tflite_opencl.common.trace import can_write
 
 DEVICE_VARIABLE = "TFLITE_OPENCL_DEVICE"
 
@@ -81,6 +82,7 @@ class Prepared:
             announce_xnnpack=settings.announce_xnnpack,
             reference=settings.compare,
             profile_rows=settings.max_profiling_buffer_entries if profiling else 0,
+            traces=settings.trace is not None,
             verbose=settings.verbose,
             input_number=self.feeds.main,
             other_inputs=self.feeds.others,
@@ -141,6 +143,12 @@ def prepare(settings: Settings) -> Prepared:
     """
     if settings.json not in (None, "-") and (obstacle := file_obstacle(settings.json)):
         raise RunError(f"cannot write {settings.json}: {obstacle}")
+    if settings.trace and (obstacle := file_obstacle(settings.trace)):
+        raise RunError(f"cannot write {settings.trace}: {obstacle}")
+    if settings.trace and not can_write(settings.trace):
+        raise RunError(
+            "--trace needs perfetto (pip install tflite-opencl[trace]); FILE.json does without"
+        )
     if settings.output_dir and (obstacle := folder_obstacle(settings.output_dir)):
         raise RunError(f"cannot write {settings.output_dir}: {obstacle}")
     if settings.device_profile is not None:

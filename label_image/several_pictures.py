@@ -85,6 +85,7 @@ def _task(prepared: Prepared) -> _Task:
     for name, asked in (
         ("count", settings.count > 1),
         ("profiling", settings.profiling),
+        ("trace", settings.trace is not None),
         ("device_timeout", settings.device_timeout),
     ):
         if asked:

@@ -68,6 +68,7 @@ class PartitionRun:
     returned: int
     calls: tuple[tuple[int, int], ...]  # of each launch: before and after it was put into the queue
     launches: tuple[LaunchTime, ...]
+    live_bytes: tuple[int, ...]  # at each launch: of all tensors that are needed then or later
     up_bytes: int
     down_bytes: int
     arena_bytes: int
@@ -179,6 +180,7 @@ class Steps:
             ended,
             tuple(calls),
             tuple(launches),
+            _live_bytes(self.program),
             sum(size for _, size in layout.inputs),
             sum(size for _, size in layout.outputs),
             layout.arena_bytes,
@@ -228,6 +230,27 @@ class Steps:
         content = np.empty(size_bytes(tensor), np.uint8)
         cl.enqueue_copy(self.queue, content, self.arena, src_offset=self.layout.offsets[tensor])
         return content.view(tensor.dtype).reshape(tensor.shape)
+
+
+def _live_bytes(program: Program) -> tuple[int, ...]:
+    """Return for each launch the bytes of the tensors that were made and are still read."""
+    first, last = dict.fromkeys(program.inputs, 0), dict.fromkeys(program.inputs, 0)
+    root: dict[Tensor, Tensor] = {}  # a view's bytes are its source's
+    number = 0
+    for step in program.steps:
+        if step.alternative.view is not None:
+            source, result = step.alternative.view
+            root[result] = root.get(source, source)
+        for launch in step.alternative.launches:
+            for tensor in (root.get(t, t) for t in (*launch.reads, *launch.writes)):
+                first.setdefault(tensor, number)
+                last[tensor] = number
+            number += 1
+    last |= {root.get(tensor, tensor): number for tensor in program.outputs}
+    return tuple(
+        sum(size_bytes(t) for t, begin in first.items() if begin <= place <= last[t])
+        for place in range(number)
+    )
 
 
 def _written(step: Step) -> list[Tensor]:

@@ -192,6 +192,44 @@ def test_profiling_shows_where_the_time_goes(device: DeviceInfo, files: Path, ru
     assert any(re.match(r" all of it +[\d.]+ +100.0 %$", line) for line in ran.lines)
 
 
+def test_a_trace_is_written_in_both_formats(
+    device: DeviceInfo, files: Path, tmp_path: Path, run: Run
+) -> None:
+    on_device = (*FILES, "--use_gpu", "--device", str(device.index), "--compare=false")
+    plain = run(*on_device)
+    for name in ("run.pftrace", "run.json"):
+        path = tmp_path / name
+        ran = run(*on_device, "--trace", str(path))
+        assert (ran.code, ran.out) == (0, plain.out)
+        line = f"INFO: the trace is in {path}: open it at https://ui.perfetto.dev"
+        assert line in ran.lines
+        assert path.stat().st_size > 1000
+    names = {each["name"] for each in json.loads(path.read_text())["traceEvents"]}
+    assert {"invoke", "partition", "upload", "download"} <= names
+
+
+def test_a_trace_of_the_cpu_alone_is_not_written(files: Path, tmp_path: Path, run: Run) -> None:
+    path = tmp_path / "run.json"
+    ran = run(*FILES, "--trace", str(path))
+    assert ran.code == 0
+    assert f"WARN: {path} is not written: no node ran on OpenCL" in ran.lines
+    assert not path.exists()
+
+
+def test_a_trace_that_cannot_be_written_is_one_line(
+    files: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = run(*FILES, "--use_gpu", "--trace", "/nowhere/run.json")
+    assert (ran.code, len(ran.lines)) == (255, 1)
+    assert ran.lines[0].startswith("ERROR: cannot write /nowhere/run.json: ")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    ran = run(*FILES, "--use_gpu", "--trace", "run.pftrace")
+    assert ran.code == 255
+    assert ran.lines == [
+        "ERROR: --trace needs perfetto (pip install tflite-opencl[trace]); FILE.json does without"
+    ]
+
+
 def test_json_on_stdout_stands_alone(device: DeviceInfo, files: Path) -> None:
     ran = run_process(
         *absolute(files),

@@ -60,6 +60,7 @@ class TimedRun:
     begun: int
     ended: int
     partitions: Sequence[PartitionRun]
+    cpu_ns: int  # processor time of all threads of this process
 
 
 def timed_runs(delegate: OpenCLDelegate, run: Callable[[], None], count: int) -> list[TimedRun]:
@@ -69,12 +70,12 @@ def timed_runs(delegate: OpenCLDelegate, run: Callable[[], None], count: int) ->
         marks: list[int] = []
 
         def marked(marks: list[int] = marks) -> None:
-            marks.append(time.perf_counter_ns())
+            marks += time.process_time_ns(), time.perf_counter_ns()
             run()
-            marks.append(time.perf_counter_ns())
+            marks += time.perf_counter_ns(), time.process_time_ns()
 
         partitions = delegate.timed_runs(marked)
-        found.append(TimedRun(marks[0], marks[1], partitions))
+        found.append(TimedRun(marks[1], marks[2], partitions, marks[3] - marks[0]))
     return found
 
 

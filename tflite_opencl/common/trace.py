@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Timed runs -> slices and counters on tracks of one clock, and these as a file's content.
+
+Two formats: Perfetto's protobuf, by its own schema, and Chrome's JSON. ui.perfetto.dev opens both.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from delegate import PartitionRun, Verdict
+from tflite_opencl.common.launch_times import LEAST_SHARE
+from tflite_opencl.common.profile import TimedRun
+
+INTERPRETER, CPU, DELEGATE = "interpreter", "TFLite, nodes on the CPU", "delegate"
+QUEUE, DEVICE = "command queue", "device"
+SLICES = (INTERPRETER, CPU, DELEGATE, QUEUE, DEVICE)
+ARENA, LOAD = "arena in use, bytes", "CPU load, cores"
+COUNTERS = (ARENA, LOAD)
+_MOST_APART = 10**9  # ns between two clocks' offsets of one run; more is no clock
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Something that took a while; times are of the host's clock in ns."""
+
+    track: str
+    name: str
+    begun: int
+    ended: int
+    facts: Mapping[str, int | float | str] = field(default_factory=dict)
+    flow: int = 0  # slices of one flow belong together; 0: of none
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What is in a file."""
+
+    process: str
+    slices: Sequence[Slice]
+    counters: Sequence[tuple[str, int, float]]  # track, time in ns, value
+    has_timers: bool  # False: the device's timers say nothing, so the kernels are one slice
+
+
+def can_write(path: str) -> bool:
+    """Whether what the format of this file needs is installed."""
+    return path.endswith(".json") or importlib.util.find_spec("perfetto") is not None
+
+
+def trace_of(
+    runs: Sequence[TimedRun],
+    verdicts: Sequence[Verdict],
+    partitions: Sequence[Sequence[int]],
+    process: str,
+) -> Trace:
+    """Return the trace of runs; `partitions`: the nodes of each, in the order they ran."""
+    slices: list[Slice] = []
+    counters: list[tuple[str, int, float]] = []
+    left = [each.node for each in verdicts if not each.is_taken]
+    counts = any(_busy(part) for run in runs for part in run.partitions)
+    has_timers = counts
+    for number, run in enumerate(runs):
+        slices.append(Slice(INTERPRETER, "invoke", run.begun, run.ended, {"run": number}))
+        slices += _between(run, left, partitions)
+        for place, part in enumerate(run.partitions):
+            flow = 1 + 100_000 * (number * len(run.partitions) + place)
+            offset = _offset(part) if counts else None
+            has_timers = has_timers and offset is not None
+            slices += _host(part, flow)
+            slices += _device(part, flow, offset)
+            counters += [
+                (ARENA, begun, float(live))
+                for (begun, _), live in zip(part.calls, part.live_bytes, strict=True)
+            ]
+            counters.append((ARENA, part.ended, 0.0))
+        counters.append((LOAD, run.begun, run.cpu_ns / max(run.ended - run.begun, 1)))
+    if runs:
+        counters.append((LOAD, runs[-1].ended, 0.0))
+    return Trace(process, slices, counters, has_timers)
+
+
+def _between(
+    run: TimedRun, left: Sequence[int], partitions: Sequence[Sequence[int]]
+) -> list[Slice]:
+    """Return what TFLite does before, between and after the partitions.
+
+    The nodes of a slice are those that the CPU runs and that come before the next partition in the
+    file.
+    """
+    begins = [run.begun, *(each.returned for each in run.partitions)]
+    ends = [*(each.called for each in run.partitions), run.ended]
+    rest, found = list(left), []
+    for place, (begun, ended) in enumerate(zip(begins, ends, strict=True)):
+        until = min(partitions[place], default=0) if place < len(partitions) else None
+        here = [node for node in rest if until is None or node < until]
+        rest = [node for node in rest if node not in here]
+        name = f"nodes {', '.join(map(str, here))}" if here else "TFLite"
+        found.append(Slice(CPU, name, begun, ended, {"nodes": len(here)}))
+    return found
+
+
+def _host(run: PartitionRun, flow: int) -> list[Slice]:
+    steps: tuple[tuple[str, int, int, dict[str, int | float | str]], ...] = (
+        ("Python, before", run.called, run.begun, {}),
+        ("upload", run.begun, run.uploaded, {"bytes": run.up_bytes}),
+        ("put launches into the queue", run.uploaded, run.enqueued, {}),
+        ("wait for the device", run.enqueued, run.computed, {}),
+        ("download", run.computed, run.ended, {"bytes": run.down_bytes}),
+        ("Python, after", run.ended, run.returned, {}),
+    )
+    whole: dict[str, int | float | str] = {
+        "arena, bytes": run.arena_bytes,
+        "constants, bytes": run.constant_bytes,
+    }
+    found = [Slice(DELEGATE, "partition", run.called, run.returned, whole)]
+    found += [Slice(DELEGATE, name, begun, ended, facts) for name, begun, ended, facts in steps]
+    for number, ((begun, ended), launch) in enumerate(zip(run.calls, run.launches, strict=True)):
+        facts: dict[str, int | float | str] = {"node": launch.node, "op": launch.op}
+        found.append(Slice(QUEUE, launch.kernel, begun, ended, facts, flow + number))
+    return found
+
+
+def _device(run: PartitionRun, flow: int, offset: int | None) -> list[Slice]:
+    if offset is None:
+        facts: dict[str, int | float | str] = {"launches": len(run.launches)}
+        return [Slice(DEVICE, "kernels, not timed apart", run.uploaded, run.computed, facts)]
+    found: list[Slice] = []
+    for number, launch in enumerate(run.launches):
+        queued, _, begun, ended = (at + offset for at in launch.clock_ns)
+        facts = {
+            "node": launch.node,
+            "op": launch.op,
+            "alternative": launch.alternative,
+            "work-items": launch.global_size,
+            "of a work-group": launch.local_size,
+            "in the queue, us": (begun - queued) / 1000,
+        }
+        begun = max(begun, found[-1].ended) if found else begun  # timers are coarse
+        found.append(Slice(DEVICE, launch.kernel, begun, max(begun, ended), facts, flow + number))
+    return found
+
+
+def _offset(run: PartitionRun) -> int | None:
+    """Return what to add to the device's clock to get the host's; None: it jumps.
+
+    A launch is put into the queue while the host makes the call, and the device's clock tells when.
+    So each call bounds the offset from both sides.
+    """
+    if not run.launches:
+        return 0
+    pairs = [*zip(run.calls, (each.clock_ns[0] for each in run.launches), strict=True)]
+    least = [before - queued for (before, _), queued in pairs]
+    most = [after - queued for (_, after), queued in pairs]
+    if max(least) - min(most) > _MOST_APART:
+        return None
+    if max(least) <= min(most):
+        return (max(least) + min(most)) // 2
+    # The clocks are read a little before or after the call.
+    return int(statistics.median([(a + b) // 2 for a, b in zip(least, most, strict=True)]))
+
+
+def _busy(run: PartitionRun) -> bool:
+    """Whether the device's timers count the work of a run."""
+    spent = sum(each.clock_ns[3] - each.clock_ns[2] for each in run.launches)
+    return spent >= LEAST_SHARE * (run.computed - run.uploaded)
+
+
+def chrome_json(trace: Trace) -> bytes:
+    """Return the trace in Chrome's format.
+
+    Source: "Trace Event Format", whose `ts` and `dur` are microseconds.
+    """
+    events: list[dict[str, object]] = [
+        {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": trace.process}}
+    ]
+    for number, track in enumerate(SLICES, 1):
+        name = {"name": track}
+        events.append({"ph": "M", "pid": 1, "tid": number, "name": "thread_name", "args": name})
+    for each in trace.slices:
+        thread = SLICES.index(each.track) + 1
+        begun, took = each.begun / 1e3, (each.ended - each.begun) / 1e3
+        same = {"pid": 1, "tid": thread, "ts": begun}
+        events.append({"ph": "X", "name": each.name, "dur": took, "args": dict(each.facts), **same})
+        if each.flow:
+            kind = {"ph": "s"} if each.track == QUEUE else {"ph": "f", "bp": "e"}
+            events.append({**kind, "name": "launch", "cat": "launch", "id": each.flow, **same})
+    for track, at, value in trace.counters:
+        amount = {"value": value}
+        events.append({"ph": "C", "pid": 1, "name": track, "ts": at / 1e3, "args": amount})
+    return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}).encode()
