@@ -51,6 +51,7 @@ SETTING_UP = [line for line in COMMANDS if "apt-get" in line]
 SHORTER = {
     "label_image --use_gpu": ["--tune", "off"],
     "label_image --gpu_backend": ["--tune", "off"],
+    "tflite-opencl benchmark": ["--tune", "off", "--warmup_min_secs", "0"],
     "tflite-opencl compare": ["--tune", "off", "--warmup_runs", "1"],
     "tflite-delegate-test --quick": ["--filter", "^add/int8/1x"],
     "tflite-delegate-test --device": ["--sample", "8"],

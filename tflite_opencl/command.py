@@ -7,13 +7,14 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from tflite_opencl import compare, graph, info, kernels, library, obstacle, verify
+from tflite_opencl import benchmark, compare, graph, info, kernels, library, obstacle, verify
 from tflite_opencl.common.environment import prepare_environment
 from tflite_opencl.common.text import printable
 from tflite_opencl.errors import CommandError
 
 SUCCESS, ERROR, USAGE = 0, 1, 2
 SUBCOMMANDS = {
+    "benchmark": benchmark,
     "compare": compare,
     "graph": graph,
     "info": info,

@@ -17,18 +17,21 @@ import numpy as np
 from rich.console import Console
 
 from delegate import Options
+from label_image.flag_values import not_negative, positive
 from label_image.inputs import find_labels
 from tflite_opencl import __version__
+from tflite_opencl.common.energy import Meter
 from tflite_opencl.common.machine import cpu_name
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.compare_changes import changes_text
 from tflite_opencl.compare_paths import paths_of
 from tflite_opencl.compare_records import Report, document, load, save
-from tflite_opencl.compare_run import Given, Settings, compared, machine_facts
+from tflite_opencl.compare_run import Given, compared
 from tflite_opencl.compare_text import csv_of, failures, markdown_of, text_of
 from tflite_opencl.errors import CommandError
 from tflite_opencl.given import inputs_for
 from tflite_opencl.opening import one_line, read_graph
+from tflite_opencl.path_run import Settings
 
 HELP = "time a model on the CPU, on OpenCL devices and through delegates, side by side"
 _PATHS = "cpu,reference,opencl"
@@ -48,15 +51,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--paths", type=paths_of, default=_PATHS, metavar="P,P",
         help="cpu, builtin, reference, opencl, opencl:DEVICE, external:PATH.so:KEY:VALUE;... "
         f"(default: {_PATHS})")  # fmt: skip
-    add("--count", "-c", type=_positive, default=50, metavar="N",
+    add("--count", "-c", type=positive, default=50, metavar="N",
         help="timed runs a path (default: 50)")  # fmt: skip
-    add("--warmup_runs", type=_natural, default=5, metavar="N",
+    add("--warmup_runs", type=not_negative, default=5, metavar="N",
         help="runs before them (default: 5)")  # fmt: skip
-    add("--threads", "-t", type=_positive, metavar="N",
+    add("--threads", "-t", type=positive, metavar="N",
         help="of the CPU's kernels (default: as many as cores)")  # fmt: skip
     add("--tune", choices=("off", "quick", "full"), default="quick",
         help="how our kernels are chosen (default: quick)")  # fmt: skip
-    add("--timeout", type=_positive, default=600, metavar="S",
+    add("--timeout", type=positive, default=600, metavar="S",
         help="the longest that a path may take to open, or for its runs of a round")  # fmt: skip
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print all that is known as JSON")
@@ -83,16 +86,16 @@ def run(options: argparse.Namespace) -> str:
         seconds=options.timeout,
     )
     with one_line():
-        models = [_given(name, options.image) for name in options.tflite_model]
+        models = [given_of(name, options.image) for name in options.tflite_model]
         if options.labels:
             settings = replace(settings, labels=find_labels(options.labels))
-        facts = _machine(settings.threads)
+        facts = machine_of(settings.threads)
         with Console(stderr=True).status("") as status:
             results = []
             for given in models:
                 with tempfile.TemporaryDirectory(prefix="compare-") as folder:
                     results.append(compared(given, paths, settings, Path(folder), status.update))
-    report = Report(machine_facts(facts), results)
+    report = Report(facts, results)
     if options.save:
         save(report, options.save)
     text = _shown(report, old, options)
@@ -113,7 +116,11 @@ def _shown(report: Report, old: Report | None, options: argparse.Namespace) -> s
     return f"{text}\n\nsince {options.against}:\n{changes_text(old, report, width)}"
 
 
-def _given(name: str, picture: str | None) -> Given:
+def given_of(name: str, picture: str | None) -> Given:
+    """Return a model and its input; `picture`: its file, None for random numbers.
+
+    Raises: CommandError, OneLineError: the model or the picture cannot be used.
+    """
     graph = read_graph(name)
     if not graph.inputs or not graph.outputs:
         raise CommandError(f"{name} has no input or no output: there is nothing to run")
@@ -121,7 +128,8 @@ def _given(name: str, picture: str | None) -> Given:
     return Given(name, graph, inputs_for(graph, picture), what)
 
 
-def _machine(threads: int) -> Mapping[str, str]:
+def machine_of(threads: int) -> Mapping[str, str]:
+    """Return what a reader of times must know of this machine. Raises: RuntimeMissing."""
     runtime = find_runtime()
     load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
     busy = f" on {cores} cores: other programs make all times longer" if load > cores / 2 else ""
@@ -131,16 +139,5 @@ def _machine(threads: int) -> Mapping[str, str]:
         "load at the start": f"{load:.1f}{busy}",
         "versions": f"tflite-opencl {__version__}, {runtime.name} {runtime.version}, "
         f"Python {platform.python_version()}, numpy {np.__version__}",
+        "energy": Meter().source or "not told: no counter or sensor that may be read",
     }
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is no number from 1 on")
-    return int(text)
-
-
-def _natural(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"'{text}' is no number from 0 on")
-    return int(text)

@@ -27,6 +27,9 @@ class Timing:
     min_ms: float
     median_ms: float
     p90_ms: float  # nine of ten runs took no longer
+    p95_ms: float
+    p99_ms: float
+    max_ms: float
     quartiles_ms: tuple[float, float]
     deviation_ms: float  # standard deviation of a run
     cpu_load: float  # CPU time of all threads of the process over wall time: 1.98 cores
@@ -40,15 +43,17 @@ class Timing:
 
 def timing_of(runs_ms: Sequence[float], cpu_load: float) -> Timing:
     """Return what is told of these runs, of which there is at least one."""
-    low, median, high, most = (
-        float(value) for value in np.percentile(np.asarray(runs_ms), (25, 50, 75, 90))
-    )
+    percents = (25, 50, 75, 90, 95, 99)
+    low, median, high, p90, p95, p99 = map(float, np.percentile(np.asarray(runs_ms), percents))
     return Timing(
         runs=len(runs_ms),
         average_ms=float(np.mean(runs_ms)),
         min_ms=min(runs_ms),
         median_ms=median,
-        p90_ms=most,
+        p90_ms=p90,
+        p95_ms=p95,
+        p99_ms=p99,
+        max_ms=max(runs_ms),
         quartiles_ms=(low, high),
         deviation_ms=float(np.std(runs_ms)),
         cpu_load=cpu_load,

@@ -17,11 +17,13 @@ _MIB = 2**20
 _NONE = "-"
 
 
-def _ms(value: float | None) -> str:
+def milliseconds(value: float | None) -> str:
+    """Return four digits of a time; "-" where there is none."""
     return _NONE if value is None else f"{value:.4g}" if value < 1000 else f"{value:.0f}"
 
 
-def _timed(of: Callable[[Timing], str]) -> Callable[[PathResult], str]:
+def timed(of: Callable[[Timing], str]) -> Callable[[PathResult], str]:
+    """Return a function of a path's result, from one of its times."""
     return lambda result: of(result.timing) if result.timing else _NONE
 
 
@@ -42,13 +44,13 @@ def _off(result: PathResult) -> str:
 
 ROWS: Sequence[tuple[str, Callable[[PathResult], str]]] = (
     ("device", lambda result: result.device or _NONE),
-    ("load, ms", lambda result: _ms(result.load_ms)),
-    ("first run, ms", lambda result: _ms(result.first_ms)),
-    ("average, ms", _timed(lambda timing: _ms(timing.average_ms))),
-    ("minimum, ms", _timed(lambda timing: _ms(timing.min_ms))),
-    ("median, ms", _timed(lambda timing: _ms(timing.median_ms))),
-    ("90th percentile, ms", _timed(lambda timing: _ms(timing.p90_ms))),
-    ("CPU load, cores", _timed(lambda timing: f"{timing.cpu_load:.2f}")),
+    ("load, ms", lambda result: milliseconds(result.load_ms)),
+    ("first run, ms", lambda result: milliseconds(result.first_ms)),
+    ("average, ms", timed(lambda timing: milliseconds(timing.average_ms))),
+    ("minimum, ms", timed(lambda timing: milliseconds(timing.min_ms))),
+    ("median, ms", timed(lambda timing: milliseconds(timing.median_ms))),
+    ("90th percentile, ms", timed(lambda timing: milliseconds(timing.p90_ms))),
+    ("CPU load, cores", timed(lambda timing: f"{timing.cpu_load:.2f}")),
     ("peak memory, MiB", lambda r: f"{r.peak_bytes / _MIB:.0f}" if r.peak_bytes else _NONE),
     ("energy a run, J", lambda r: _NONE if r.joules is None else f"{r.joules:.3g}"),
     ("nodes taken", _nodes),
@@ -122,7 +124,7 @@ def _matrix(report: Report) -> Table:
 def _cell(result: PathResult) -> str:
     if result.timing is None:
         return "no result"
-    median = _ms(result.timing.median_ms)
+    median = milliseconds(result.timing.median_ms)
     return median if result.taken is None else f"{median} ({result.taken} of {result.nodes})"
 
 

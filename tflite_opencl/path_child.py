@@ -2,12 +2,14 @@
 """`python -m tflite_opencl.path_child`: one path of a model in a process of its own.
 
 Each line on stdin is a request, each line on stdout an answer, both JSON. The first request opens
-the path; each later one times some runs; after the last one come the outputs and the memory.
+the path; each later one times some runs, or takes the nodes' times; the last one wants the outputs
+and the memory.
 """
 
 from __future__ import annotations
 
 import collections
+import dataclasses
 import json
 import sys
 from collections.abc import Mapping
@@ -48,6 +50,11 @@ def _serve(request: Mapping[str, Any], answers: TextIO) -> None:
         _answer(answers, load_ms=opened.load_ms, **_facts(path, opened, graph, runtime))
         for line in sys.stdin:
             asked = json.loads(line)
+            if "profile" in asked:
+                found = opened.node_profile(graph)
+                rows = [dataclasses.asdict(row) for row in found.rows] if found else []
+                _answer(answers, rows=rows)
+                continue
             if "runs" not in asked:
                 break
             stopwatch = Stopwatch()
@@ -72,6 +79,7 @@ def _job(request: Mapping[str, Any], path: RunPath) -> Job:
         cpu_kernels=KERNELS[path.kind],
         opencl=opencl,
         external=(path.library, path.options) if path.library else None,
+        profile_rows=int(request["profiling"]),
         quiet=True,
         other_inputs=tuple(enumerate(inputs))[1:],
     )

@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from delegate import Options
@@ -38,6 +38,7 @@ class PathProcess:
         threads: int,
         opencl: Options,
         seconds: float,
+        profiling: bool = False,
     ) -> None:
         """Open the path.
 
@@ -45,6 +46,7 @@ class PathProcess:
             path: which one. model: its file. inputs, outputs: .npz files, read and written.
             threads: of the CPU. opencl: what our delegate is told, but the device.
             seconds: the longest that one answer may take.
+            profiling: our delegate's launches stay apart, for `profile`.
 
         Raises: PathFailed: it cannot be opened.
         """
@@ -61,6 +63,7 @@ class PathProcess:
         request = {
             "path": dataclasses.asdict(path), "model": model, "inputs": inputs,
             "outputs": outputs, "threads": threads, "opencl": dataclasses.asdict(options),
+            "profiling": profiling,
         }  # fmt: skip
         try:
             self.facts = self._ask(request)
@@ -74,6 +77,14 @@ class PathProcess:
         Raises: PathFailed: a run fails, or ends the child.
         """
         return self._ask({"runs": runs, "warmup": warmup})
+
+    def profile(self) -> Sequence[Mapping[str, Any]]:
+        """Return each node on the device with its time, as tflite_opencl.common.profile.NodeTime.
+
+        Raises: PathFailed: a run fails. It was not opened for profiling.
+        """
+        rows: list[Mapping[str, Any]] = self._ask({"profile": True})["rows"]
+        return rows
 
     def end(self) -> int:
         """Let it write the outputs; return the most memory that the process held, in bytes.
