@@ -12,14 +12,17 @@ import pytest
 from packaging.requirements import Requirement
 
 import delegate
+import delegate_test
 import label_image
 import tflite_opencl
 from delegate.runtime.kernels import folder
 
 NAME = "tflite-opencl"
 BACKPORTS = {"tomli"}  # imported only where Python is older than what they were taken from
+EXTRAS = ("demo", "suite", "trace")  # each is named by whoever misses what it brings
 PACKAGES = [
-    Path(str(package.__file__)).parent for package in (delegate, label_image, tflite_opencl)
+    Path(str(package.__file__)).parent
+    for package in (delegate, delegate_test, label_image, tflite_opencl)
 ]
 
 
@@ -61,7 +64,8 @@ def _provided(requirements: set[str]) -> set[str]:
 
 
 def test_every_imported_module_is_a_dependency() -> None:
-    assert _imported() - _provided(_needs("x86_64", "demo")) - BACKPORTS == set()
+    needed = {name for extra in EXTRAS for name in _needs("x86_64", extra)}
+    assert _imported() - _provided(needed) - BACKPORTS == set()
 
 
 def test_backports_are_asked_for_only_where_python_lacks_them() -> None:
