@@ -85,7 +85,7 @@ class Engine:
             alternative,
         )
         self._is_free = alternative is None
-        self._forms = Forms(self.tuner, profiling)
+        self._forms = Forms(self.tuner, self._bench, profiling)
 
     @property
     def is_closed(self) -> bool:

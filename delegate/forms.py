@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs x forms -> the executor that is fastest on this device, among those that agree.
 
-A form is how a program's launches reach the device: see FORMS.
+A form is how a program's launches reach the device: see FORMS. Then the same with the numbers of
+its launches as literals, which takes a kernel a layer.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
-from delegate.errors import DeviceError
+from delegate.errors import DeviceError, KernelBuildError
 from delegate.launch import Program
-from delegate.runtime.bench import same_outputs
-from delegate.runtime.executor import FORMS, ONE_BY_ONE, Executor
+from delegate.runtime.bench import DeviceBench, same_outputs
+from delegate.runtime.executor import FORMS, ONE_BY_ONE, PERSISTENT, Executor
 from delegate.tune import Tuner
 
+# What the numbers of a program's launches are to the compiler.
+LOADED, LITERAL = NUMBERS = ("loaded", "literal")
 _log = logging.getLogger("delegate")
 
 
@@ -33,9 +36,10 @@ class Make(Protocol):
 class Forms:
     """Chooses among equivalent programs and their forms; the tuner measures and remembers."""
 
-    def __init__(self, tuner: Tuner, profiling: bool) -> None:
+    def __init__(self, tuner: Tuner, bench: DeviceBench, profiling: bool) -> None:
         """`profiling`: launches stay apart, one by one."""
         self._tuner = tuner
+        self._bench = bench
         self._profiling = profiling
 
     def fastest(self, programs: Sequence[Program], batch: int, make: Make) -> Executor:
@@ -48,25 +52,66 @@ class Forms:
             if form == ONE_BY_ONE or not (self._profiling or batch > 1 or len(program.launches) < 2)
         }
         made: dict[str, Executor] = {}
-
-        def measure() -> str | None:
-            _make_all(choices, batch, make, made)
-            repeats = {name: partial(each.repeat, wait=True) for name, each in made.items()}
-            return self._tuner.fastest(repeats)
-
-        first = next(iter(choices))
-        name = first
+        name = next(iter(choices))
         if len(choices) > 1:
             signature = self._signature(programs, batch)
-            name = self._tuner.remembered(signature, measure, choices) or first
+            measure = partial(self._fastest_of, choices, batch, make, made)
+            name = self._tuner.remembered(signature, measure, choices) or name
+        program, form = choices[name]
         chosen = made.pop(name, None)
-        for other in made.values():
-            other.close()
+        _close(made)
+        if self._is_faster_literal(program, form, batch, make):
+            program = program.literal()
+            if chosen is not None:
+                chosen.close()
+            chosen = None
         if chosen is None:
-            program, form = choices[name]
             chosen = make(program, form, batch)
             chosen.repeat(1)  # run once now: a driver's first run is slow
         return chosen
+
+    def _fastest_of(
+        self,
+        choices: Mapping[str, tuple[Program, str]],
+        batch: int,
+        make: Make,
+        made: dict[str, Executor],
+    ) -> str | None:
+        _make_all(choices, batch, make, made)
+        repeats = {name: partial(each.repeat, wait=True) for name, each in made.items()}
+        return self._tuner.fastest(repeats)
+
+    def _is_faster_literal(self, program: Program, form: str, batch: int, make: Make) -> bool:
+        """Whether a program was measured to be faster with its numbers as literals.
+
+        Starts after the one that chose the form build its kernels, a few each. One kernel of all
+        launches cannot be built by parts: only who has patience waits for it.
+        """
+        numbers = [
+            [value for value in launch.params.values() if isinstance(value, int)]
+            for launch in program.launches
+        ]
+        of_numbers = hashlib.sha256(repr(numbers).encode()).hexdigest()[:24]
+        signature = f"{self._signature([program], batch)} {of_numbers}, {form}"
+
+        def measure() -> str | None:
+            twin = program.literal()
+            made: dict[str, Executor] = {}
+            seconds = self._tuner.seconds_left
+            try:
+                if form != PERSISTENT and not self._bench.warm_up_some(twin.launches, seconds):
+                    return None
+                choices = {LOADED: (program, form), LITERAL: (twin, form)}
+                return self._fastest_of(choices, batch, make, made)
+            except (DeviceError, KernelBuildError) as error:
+                _log.info("numbers stay loads: %s", error)
+                return LOADED
+            finally:
+                _close(made)
+
+        if form == PERSISTENT and not self._tuner.is_patient:
+            return self._tuner.kept(signature, NUMBERS) == LITERAL
+        return self._tuner.remembered(signature, measure, NUMBERS, can_wait=True) == LITERAL
 
     def _signature(self, programs: Sequence[Program], batch: int) -> str:
         digest = hashlib.sha256(str(batch).encode())
@@ -75,23 +120,36 @@ class Forms:
         return digest.hexdigest()[:24]
 
 
+def _close(made: dict[str, Executor]) -> None:
+    for each in made.values():
+        each.close()
+    made.clear()
+
+
 def _make_all(
     choices: Mapping[str, tuple[Program, str]], batch: int, make: Make, made: dict[str, Executor]
 ) -> None:
     """Put into `made` every executor that fits, is of the form asked for, and agrees."""
     for name, (program, form) in choices.items():
-        sibling = next((each for each in made.values() if each.program is program), None)
+        sibling = next((e for e in made.values() if _share_constants(e.program, program)), None)
         try:
             executor = make(program, form, batch, sibling)
         except DeviceError:
             continue  # so many do not fit at once
-        if executor.form == form and _agrees(executor, made):
+        if executor.form == form and _agrees(name, executor, made):
             made[name] = executor
         else:
             executor.close()
 
 
-def _agrees(executor: Executor, made: Mapping[str, Executor]) -> bool:
+def _share_constants(one: Program, other: Program) -> bool:
+    """Whether two programs are one, or one with loaded and with literal numbers."""
+    if len(one.launches) != len(other.launches):
+        return False
+    return all(a.params is b.params for a, b in zip(one.launches, other.launches, strict=True))
+
+
+def _agrees(name: str, executor: Executor, made: Mapping[str, Executor]) -> bool:
     """Whether it computes what the first one made does, on random bytes."""
     first = next(iter(made.values()), executor)
     if first is executor or same_outputs(executor, first):
@@ -99,6 +157,6 @@ def _agrees(executor: Executor, made: Mapping[str, Executor]) -> bool:
     _log.warning(
         "%d nodes: '%s' computes wrongly on this device and is not used",
         len(executor.program.steps),
-        executor.form,
+        name.split(", ")[-1],
     )
     return False

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from delegate import compiler
 from delegate.graph.ir import Node
@@ -43,6 +43,9 @@ class KernelUse:
     group_items: int  # work-items wanted a work-group
     launches: int  # a run, where every node that may launch it does
     expected: tuple[ExpectedLaunch, ...]  # of these, those that are expected to be the fastest
+    # Whether its numbers are literals. Each layer has such a kernel; this one is of the layer with
+    # the most work-items, of those that are expected to run the same kernel with loaded numbers.
+    is_literal: bool = False
 
 
 def kernel_uses(
@@ -91,6 +94,7 @@ class _Counted:
         self._variants: dict[tuple[str, str], dict[str, None]] = {}
         self._all: Counter[tuple[str, str]] = Counter()
         self._expected: dict[tuple[str, str], list[ExpectedLaunch]] = {}
+        self._largest: dict[tuple[str, str], Launch] = {}  # of those expected
 
     def add(self, partition: Partition, target: Target, without: Sequence[Node] = ()) -> None:
         """Count a partition's launches.
@@ -111,23 +115,38 @@ class _Counted:
                         if alternative is alternatives[0] and not is_rewritten:
                             expected = _expected(launch, node)
                             self._expected.setdefault(key, []).append(expected)
+                            largest = self._largest.setdefault(key, launch)
+                            if expected.items > _expected(largest, node).items:
+                                self._largest[key] = launch
             return alternatives[0]
 
         compiler.compile_partition(partition, target, count)
 
     def uses(self) -> Iterator[KernelUse]:
-        """Yield a record for each."""
+        """Yield a record for each, and one with literal numbers where it is expected to run."""
         for key, launch in self._launches.items():
-            yield KernelUse(
+            macros = tuple(f"{name}={value}" for name, value in launch.defines.items())
+            use = KernelUse(
                 kernel=launch.kernel,
                 variants=tuple(self._variants[key]),
-                macros=tuple(f"{name}={value}" for name, value in launch.defines.items()),
+                macros=macros,
                 file=launch.file,
                 source=key[1],
                 group_items=launch.group_items,
                 launches=self._all[key],
                 expected=tuple(self._expected.get(key, ())),
             )
+            yield use
+            if key in self._largest:
+                literal = self._largest[key].literal()
+                yield replace(
+                    use,
+                    variants=tuple(f"{name}, literal" for name in use.variants),
+                    macros=(*macros, "literal"),
+                    source=source_of(literal.file, defines_of(literal)),
+                    expected=(),
+                    is_literal=True,
+                )
 
 
 def _expected(launch: Launch, node: Node) -> ExpectedLaunch:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,12 @@ class Launch:
     reads: tuple[Tensor, ...]
     writes: tuple[Tensor, ...]
     defines: Mapping[str, int | str] = field(default_factory=dict)  # compile-time macros
+    # Whether the ints of `params` are literals and no loads: then no other launch has its program.
+    is_literal: bool = False
+
+    def literal(self) -> Launch:
+        """Return the same with its numbers as literals."""
+        return replace(self, is_literal=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,6 +59,10 @@ class Alternative:
     name: str  # for people and for tune: "tiled 4x32", "plain"
     launches: tuple[Launch, ...]
     view: tuple[Tensor, Tensor] | None = None  # (input, output) that share their bytes
+
+    def literal(self) -> Alternative:
+        """Return the same with the numbers of every launch as literals."""
+        return replace(self, launches=tuple(launch.literal() for launch in self.launches))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,6 +97,11 @@ class Program:
     def launches(self) -> tuple[Launch, ...]:
         """Every launch in execution order."""
         return tuple(launch for step in self.steps for launch in step.alternative.launches)
+
+    def literal(self) -> Program:
+        """Return the same with the numbers of every launch as literals."""
+        steps = (replace(s, alternative=s.alternative.literal()) for s in self.steps)
+        return replace(self, steps=tuple(steps))
 
 
 def size_bytes(tensor: Tensor) -> int:

@@ -67,11 +67,22 @@ class Tuner:
         self._chosen: dict[str, str] | None = None  # signature -> alternative's name
         self._seconds_left = QUICK_SECONDS - spent if mode == "quick" else float("inf")
         self._is_new = False
+        self._has_chosen = False  # in this start
         self._left_to_child: set[str] | None = None  # signatures that a child was asked for
 
     def leave_to_child(self) -> None:
         """Measure nothing from here on: Untried is raised for what is not known, each once."""
         self._left_to_child = set()
+
+    @property
+    def is_patient(self) -> bool:
+        """Whether people asked for the fastest, however long it takes."""
+        return self._mode == "full"
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds that measuring may still take in this start."""
+        return self._seconds_left
 
     def state(self) -> tuple[dict[str, str], float]:
         """Return what is known, by signature, and the seconds that measuring may still take."""
@@ -79,7 +90,9 @@ class Tuner:
 
     def go_on(self, known: Mapping[str, str], seconds_left: float) -> None:
         """Go on from another process's state."""
+        before = len(self._known())
         self._chosen = self._known() | dict(known)
+        self._has_chosen |= len(self._chosen) > before
         self._seconds_left = seconds_left
 
     def choose(
@@ -103,21 +116,26 @@ class Tuner:
         return first_that_runs(alternatives, self._bench.check)
 
     def remembered(
-        self, signature: str, measure: Callable[[], str | None], names: Collection[str]
+        self,
+        signature: str,
+        measure: Callable[[], str | None],
+        names: Collection[str],
+        can_wait: bool = False,
     ) -> str | None:
         """Return the name kept for a signature, else what `measure` finds, else None.
 
         It is not asked to measure in mode "off", nor when the seconds for it are used up. `names`:
-        those to choose from; another one that was kept does not count.
+        those to choose from; another one that was kept does not count. `can_wait`: a start that
+        has chosen anything leaves this to later ones, unless they are to be patient.
 
         Raises:
             Untried: a child is to measure it.
         """
         if self._mode == "off":
             return None
-        known = self._known().get(signature)
-        if known is not None and known not in names:
-            known = None
+        known = self.kept(signature, names)
+        if known is None and can_wait and self._has_chosen and not self.is_patient:
+            return None
         if known is None and self._left_to_child is not None:
             if self._seconds_left > 0 and signature not in self._left_to_child:
                 self._left_to_child.add(signature)
@@ -128,8 +146,13 @@ class Tuner:
             self._seconds_left -= time.perf_counter() - begin
             if known is not None:
                 self._known()[signature] = known
-                self._is_new = True
+                self._is_new = self._has_chosen = True
         return known
+
+    def kept(self, signature: str, names: Collection[str]) -> str | None:
+        """Return the name kept for a signature, if it is one of these."""
+        known = self._known().get(signature)
+        return known if known in names else None
 
     def fastest(self, repeat: Mapping[str, Callable[[int], float]]) -> str | None:
         """Return the name of what runs faster; each is called with a count and gives seconds."""

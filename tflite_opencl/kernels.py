@@ -133,16 +133,18 @@ def _together(of_models: Iterable[Sequence[KernelUse]]) -> list[KernelUse]:
     """Return the kernels of all models; one of several models counts for each."""
     uses: dict[tuple[str, str], KernelUse] = {}
     for use in chain.from_iterable(of_models):
-        same = uses.get((use.kernel, use.source))
+        # One literal kernel stands for those of all layers, and of all models.
+        key = use.kernel, " ".join(use.macros) if use.is_literal else use.source
+        same = uses.get(key)
         if same is not None:
             variants = dict.fromkeys((*same.variants, *use.variants))
             use = replace(
-                use,
+                same,
                 variants=tuple(variants),
                 launches=use.launches + same.launches,
                 expected=use.expected + same.expected,
             )
-        uses[use.kernel, use.source] = use
+        uses[key] = use
     return list(uses.values())
 
 

@@ -48,6 +48,20 @@ class DeviceBench:
             executor.repeat(1)
             executor.close()
 
+    def warm_up_some(self, launches: Sequence[Launch], seconds: float) -> bool:
+        """Build and run once what was not run before, for so long; whether that was all of them.
+
+        Raises:
+            DeviceError, KernelBuildError: as `warm_up`.
+        """
+        end = time.perf_counter() + seconds
+        for name, launch in zip(self._kernels.run_names(launches, 1), launches, strict=True):
+            if self._kernels.trials.known(name) is None:
+                if time.perf_counter() >= end:
+                    return False
+                self.warm_up(Alternative("", (launch,)))
+        return True
+
     def differ(self, alternatives: Sequence[Alternative], plain: Alternative) -> list[bool]:
         """Return for each whether it gives other outputs than the plain one on random inputs."""
         theirs = self._outputs(plain)

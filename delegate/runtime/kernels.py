@@ -47,10 +47,23 @@ def _text(file: str) -> str:
 
 
 def defines_of(launch: Launch) -> dict[str, str]:
-    """Return every macro a launch is built with; a field of `params` is a load from its place."""
-    fields = {name.upper(): f"(params[{i}])" for i, name in enumerate(launch.params)}
+    """Return every macro a launch is built with.
+
+    A field of `params` is a load from its place, or an int's value where the launch is literal.
+    """
+    fields = {
+        name.upper(): _literal(value)
+        if launch.is_literal and isinstance(value, int)
+        else f"(params[{place}])"
+        for place, (name, value) in enumerate(launch.params.items())
+    }
     chosen = {name: str(value) for name, value in launch.defines.items()}
     return {f"USES_{launch.kernel.upper()}": "1", **chosen, **fields}
+
+
+def _literal(value: int) -> str:
+    # In C the least int is no literal: -2147483648 is the negative of a long.
+    return f"({value})" if value > -(2**31) else "(-2147483647 - 1)"
 
 
 def source_of(file: str, defines: Mapping[str, str]) -> str:

@@ -15,15 +15,15 @@ from tests.support.model import chain_model, op, t
 
 INFO = DeviceInfo(0, "a platform", "1", "a GPU", "nobody", "OpenCL 3.0", "1", "gpu")
 # Lowering reads no more of them.
-FACTS = {"compute_units": 4, "int_vector_width": 1}
+FACTS = {"compute_units": 4, "int_vector_width": 1, "registers": 0}
 LIMITS = DeviceLimits(**{field.name: FACTS.get(field.name) for field in fields(DeviceLimits)})
 
 
-def uses(model: bytes, isa: tuple[str, ...] | None) -> list[KernelUse]:
+def uses(model: bytes, isa: tuple[str, ...] | None, is_literal: bool = False) -> list[KernelUse]:
     """Return the uses, of which no two are the same kernel."""
     found = kernel_uses(model, INFO, LIMITS, isa)
     assert len({(use.kernel, use.source) for use in found}) == len(found)
-    return [*found]
+    return [use for use in found if use.is_literal == is_literal]
 
 
 def test_a_fused_node_is_expected_and_the_plain_ones_are_not() -> None:
@@ -60,6 +60,22 @@ def test_equal_nodes_share_a_kernel_and_views_launch_none() -> None:
     found = uses(chain_model(nodes), ("nearest",))
     assert {use.launches for use in found} == {2}
     assert sum(len(use.expected) for use in found) == 2
+
+
+def test_a_literal_kernel_is_of_the_largest_layer_that_is_expected_to_run_it() -> None:
+    small, large = (Convolution(kernel=(1, 1), out_c=8, size=(n, n, 8)).node() for n in (4, 40))
+    model = chain_model([small, large])
+    ((loaded,), (literal,)) = (
+        [use for use in uses(model, None, numbers) if use.kernel == "conv_2d_float4_quant8"]
+        for numbers in (False, True)
+    )
+    assert (literal.launches, literal.expected) == (loaded.launches, ()) == (2, ())
+    assert literal.macros == (*loaded.macros, "literal")
+    assert literal.variants == tuple(f"{name}, literal" for name in loaded.variants)
+    assert "#define PIXELS (params[" in loaded.source
+    assert "#define PIXELS (1600)" in literal.source
+    plain = [use for use in uses(model, None, True) if use.kernel == "conv_2d_quant8"]
+    assert plain == []  # it is not expected to run
 
 
 def test_what_is_proven_decides() -> None:
