@@ -47,6 +47,15 @@ class Launch:
     # Whether the ints of `params` are literals and no loads: then no other launch has its program.
     is_literal: bool = False
 
+    def fields(self) -> dict[str, str]:
+        """Return the macros of `params`: a load from the field's place, or an int's value."""
+        return {
+            name.upper(): _literal(value)
+            if self.is_literal and isinstance(value, int)
+            else f"(params[{place}])"
+            for place, (name, value) in enumerate(self.params.items())
+        }
+
     def literal(self) -> Launch:
         """Return the same with its numbers as literals."""
         return replace(self, is_literal=True)
@@ -102,6 +111,11 @@ class Program:
         """Return the same with the numbers of every launch as literals."""
         steps = (replace(s, alternative=s.alternative.literal()) for s in self.steps)
         return replace(self, steps=tuple(steps))
+
+
+def _literal(value: int) -> str:
+    # In C the least int is no literal: -2147483648 is the negative of a long.
+    return f"({value})" if value > -(2**31) else "(-2147483647 - 1)"
 
 
 def size_bytes(tensor: Tensor) -> int:

@@ -49,7 +49,7 @@ TILE(conv_2d_dot_quant8) {
     for (int p = 0; p < TILE_W; p++) {
       pixel_sum[p] = 0;
 #pragma unroll
-      for (int v = 0; v < VECTORS; v++) sum[p][v] = vload4(v, channel);
+      for (int v = 0; v < VECTORS; v++) sum[p][v] = INTS_AT(channel + 4 * v);
     }
     global const uint4* weight = (global const uint4*)(constants + WEIGHTS) +
                                  block * (kernel_h * kernel_w * words * VECTORS);
@@ -88,8 +88,8 @@ TILE(conv_2d_dot_quant8) {
     int4 output_zero = OUTPUT_ZERO;
 #pragma unroll
     for (int v = 0; v < VECTORS; v++) {
-      int4 multiplier = vload4(v, channel + out_c);
-      int4 shift = vload4(v, channel + 2 * out_c);
+      int4 multiplier = INTS_AT(channel + out_c + 4 * v);
+      int4 shift = INTS_AT(channel + 2 * out_c + 4 * v);
 #pragma unroll
       for (int p = 0; p < TILE_W; p++) {
         int4 total = sum[p][v] + pixel_sum[p] * difference;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Macros: those of words.clh, requantize4.clh and residual.clh; TILE_W output pixels and VECTORS x
-// 4 output channels a work-item; HAS_CHUNKS, 1 where a sum may pass 2^24.
+// 4 output channels a work-item; LOAD_WORDS, 1 or 2 words of inputs that are loaded at once, where
+// pixels begin at multiples of them; IS_MATRIX, 1 where output pixel i is made of input pixel i
+// alone; HAS_FLOATS, 1 where weights are floats less their zero point; HAS_CHUNKS, 1 where a sum
+// may pass 2^24.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
@@ -8,14 +11,16 @@
 #include "words.clh"
 #include "requantize4.clh"
 #include "residual.clh"
+#if !IS_MATRIX
 #include "windows.clh"
+#endif
 
 DEFINE_RESIDUAL(4)
 
 #define BLOCK (4 * VECTORS)
 
 #define EACH_PIXEL(M) JOIN(EACH_, TILE_W)(M)
-#define EACH_PIXEL_OF(M, v) JOIN(EACH_OF_, TILE_W)(M, v)
+#define EACH_PIXEL_OF(M, v, i) JOIN(EACH_OF_, TILE_W)(M, v, i)
 #define EACH_VECTOR(M) JOIN(EACH_V_, VECTORS)(M)
 #define EACH_PIXEL_AND_VECTOR(M) JOIN(EACH_ALL_, VECTORS)(M)
 #define EACH_1(M) M(0)
@@ -23,11 +28,40 @@ DEFINE_RESIDUAL(4)
 #define EACH_4(M) EACH_2(M) M(2) M(3)
 #define EACH_V_1(M) M(0)
 #define EACH_V_2(M) EACH_V_1(M) M(1)
-#define EACH_OF_1(M, v) M(0, v)
-#define EACH_OF_2(M, v) EACH_OF_1(M, v) M(1, v)
-#define EACH_OF_4(M, v) EACH_OF_2(M, v) M(2, v) M(3, v)
-#define EACH_ALL_1(M) EACH_PIXEL_OF(M, 0)
-#define EACH_ALL_2(M) EACH_ALL_1(M) EACH_PIXEL_OF(M, 1)
+#define EACH_OF_1(M, v, i) M(0, v, i)
+#define EACH_OF_2(M, v, i) EACH_OF_1(M, v, i) M(1, v, i)
+#define EACH_OF_4(M, v, i) EACH_OF_2(M, v, i) M(2, v, i) M(3, v, i)
+#define EACH_ALL_1(M) EACH_PIXEL_OF(M, 0, 0)
+#define EACH_ALL_2(M) EACH_ALL_1(M) EACH_PIXEL_OF(M, 1, 0)
+#define EACH_VECTOR_OF(M, i) JOIN(EACH_V_OF_, VECTORS)(M, i)
+#define EACH_V_OF_1(M, i) M(0, i)
+#define EACH_V_OF_2(M, i) EACH_V_OF_1(M, i) M(1, i)
+#define EACH_WORD(M) JOIN(EACH_WORD_, LOAD_WORDS)(M)
+#define EACH_WORD_1(M) M(0)
+#define EACH_WORD_2(M) EACH_WORD_1(M) M(1)
+
+#if LOAD_WORDS == 1
+#define LOADED uint
+#define LOADED_AT WORD_AT
+#define LOADED_WORD(loaded, i) (loaded)
+#else
+#define LOADED JOIN(uint, LOAD_WORDS)
+#define LOADED_AT(address) (*(global const LOADED*)(address))
+#define LOADED_WORD(loaded, i) (loaded).JOIN(s, i)
+#endif
+
+// The factors of a word's four terms, of four channels each.
+#if HAS_FLOATS
+#define WEIGHT float4
+#define WORD_WEIGHTS 4
+// A word's factors begin at a multiple of 64 bytes. Where addresses have 64 bits, a carry costs
+// three instructions more than `|`.
+#define FACTOR(at, term, part) *(global const float4*)((uintptr_t)(at) | 16 * (term))
+#else
+#define WEIGHT uint4
+#define WORD_WEIGHTS 1
+#define FACTOR(at, term, part) (FLOATS_OF((at)->part) - weight_zero)
+#endif
 
 // The sums of conv_2d_quant8 for TILE_W pixels x BLOCK channels a work-item, in floats. Products
 // and sums of up to CHUNK_WORDS words of four terms are whole numbers below 2^24, which floats hold
@@ -40,11 +74,17 @@ TILE(conv_2d_float4_quant8) {
   int tile_items = TILE_ITEMS;
   int pixel_blocks = PIXEL_BLOCKS;
   int out_c = OUT_C;
+#if !IS_MATRIX
   int kernel_h = KERNEL_H;
   int kernel_w = KERNEL_W;
+#endif
   int words = WORDS;
+#if HAS_CHUNKS
   int chunk_words = CHUNK_WORDS;
+#endif
+#if !HAS_FLOATS
   float4 weight_zero = WEIGHT_ZERO;
+#endif
   for (int i = get_local_id(0); i < tile_items; i += get_local_size(0)) {
     int item = tile * tile_items + i;
     if (item >= items) break;
@@ -52,53 +92,75 @@ TILE(conv_2d_float4_quant8) {
     int pixel = min((item - block * pixel_blocks) * TILE_W, PIXELS - TILE_W);
     int first_channel = min(block * BLOCK, out_c - BLOCK);
     global const int* channel = (global const int*)(constants + CHANNELS) + first_channel;
+    global const ELEM* source[TILE_W];
+#if IS_MATRIX
+    int taps = 1;
+#define ENTER(p) source[p] = (global const ELEM*)(arena + INPUT) + (pixel + p) * IN_C;
+    EACH_PIXEL(ENTER)
+#else
+    int taps = kernel_h * kernel_w;
     int in_x[TILE_W];
     int in_y[TILE_W];
     int in_row[TILE_W];
     LOCAL(begin_windows)(params, pixel, in_x, in_y, in_row);
+#endif
     float4 sum[TILE_W][VECTORS];
-#define CLEAR(p, v) sum[p][v] = 0.0f;
+#define CLEAR(p, v, i) sum[p][v] = 0.0f;
     EACH_PIXEL_AND_VECTOR(CLEAR)
 #if HAS_CHUNKS
     int4 total[TILE_W][VECTORS];
-#define CLEAR_TOTAL(p, v) total[p][v] = 0;
+#define CLEAR_TOTAL(p, v, i) total[p][v] = 0;
     EACH_PIXEL_AND_VECTOR(CLEAR_TOTAL)
 #endif
-    global const uint4* weight = (global const uint4*)(constants + WEIGHTS) +
-                                 block * (kernel_h * kernel_w * words * VECTORS);
+    global const WEIGHT* weight = (global const WEIGHT*)(constants + WEIGHTS) +
+                                  block * (taps * words * VECTORS * WORD_WEIGHTS);
+#if !IS_MATRIX
     for (int ky = 0; ky < kernel_h; ky++) {
       for (int kx = 0; kx < kernel_w; kx++) {
-        global const ELEM* source[TILE_W];
         LOCAL(enter_tap)(arena, constants, params, ky, kx, in_x, in_y, in_row, source);
+#else
+    {
+      {
+#endif
+#if HAS_CHUNKS
         for (int begin = 0; begin < words; begin += chunk_words) {
           int end = min(begin + chunk_words, words);
-          for (int word = begin; word < end; word++) {
-            uint inputs[TILE_W];
-#define READ(p) inputs[p] = WORD_AT(source[p] + word * 4);
+#else
+        {
+          int begin = 0;
+          int end = words;
+#endif
+          for (int word = begin; word < end; word += LOAD_WORDS) {
+            LOADED inputs[TILE_W];
+#define READ(p)                     \
+  inputs[p] = LOADED_AT(source[p]); \
+  source[p] += 4 * LOAD_WORDS;
             EACH_PIXEL(READ)
-#define ADD(p, v)                                       \
+#define ADD(p, v, i)                                    \
   {                                                     \
-    float4 a = FLOATS_OF(inputs[p]);                    \
+    float4 a = FLOATS_OF(LOADED_WORD(inputs[p], i));    \
     sum[p][v] = mad(factor[0], (float4)a.x, sum[p][v]); \
     sum[p][v] = mad(factor[1], (float4)a.y, sum[p][v]); \
     sum[p][v] = mad(factor[2], (float4)a.z, sum[p][v]); \
     sum[p][v] = mad(factor[3], (float4)a.w, sum[p][v]); \
   }
-#define ADD_VECTOR(v)                         \
-  {                                           \
-    uint4 w = weight[v];                      \
-    float4 factor[4];                         \
-    factor[0] = FLOATS_OF(w.x) - weight_zero; \
-    factor[1] = FLOATS_OF(w.y) - weight_zero; \
-    factor[2] = FLOATS_OF(w.z) - weight_zero; \
-    factor[3] = FLOATS_OF(w.w) - weight_zero; \
-    EACH_PIXEL_OF(ADD, v)                     \
+#define ADD_VECTOR(v, i)                                    \
+  {                                                         \
+    global const WEIGHT* own = weight + (v) * WORD_WEIGHTS; \
+    float4 factor[4];                                       \
+    factor[0] = FACTOR(own, 0, x);                          \
+    factor[1] = FACTOR(own, 1, y);                          \
+    factor[2] = FACTOR(own, 2, z);                          \
+    factor[3] = FACTOR(own, 3, w);                          \
+    EACH_PIXEL_OF(ADD, v, i)                                \
   }
-            EACH_VECTOR(ADD_VECTOR)
-            weight += VECTORS;
+#define ADD_WORD(i)             \
+  EACH_VECTOR_OF(ADD_VECTOR, i) \
+  weight += VECTORS * WORD_WEIGHTS;
+            EACH_WORD(ADD_WORD)
           }
 #if HAS_CHUNKS
-#define MOVE(p, v)                        \
+#define MOVE(p, v, i)                     \
   total[p][v] += convert_int4(sum[p][v]); \
   sum[p][v] = 0.0f;
           EACH_PIXEL_AND_VECTOR(MOVE)
@@ -114,19 +176,19 @@ TILE(conv_2d_float4_quant8) {
 #else
 #define SUM sum
 #endif
-#define NEXT(p, v) SUM[p][v] = SUM[(p + 1) % TILE_W][v];
+#define NEXT(p, v, i) SUM[p][v] = SUM[(p + 1) % TILE_W][v];
 #define FINISH(v)                                                                  \
   {                                                                                \
-    int4 bias = vload4(v, channel);                                                \
-    int4 multiplier = vload4(v, channel + out_c);                                  \
-    int4 shift = vload4(v, channel + 2 * out_c);                                   \
+    int4 bias = INTS_AT(channel + 4 * v);                                          \
+    int4 multiplier = INTS_AT(channel + out_c + 4 * v);                            \
+    int4 shift = INTS_AT(channel + 2 * out_c + 4 * v);                             \
     global uchar* output = arena + OUTPUT + pixel * out_c + first_channel + 4 * v; \
     for (int p = 0; p < TILE_W; p++) {                                             \
       int4 result = convert_int4(SUM[0][v]) + bias;                                \
       result = REQUANTIZE4(result, multiplier, shift) + output_zero;               \
       STORE_BYTES(WITH_RESIDUALS(4, clamp(result, low, high), output), output);    \
       output += out_c;                                                             \
-      EACH_PIXEL_OF(NEXT, v)                                                       \
+      EACH_PIXEL_OF(NEXT, v, 0)                                                    \
     }                                                                              \
   }
     // Pixels move to the first place one after the other: no variable can tell a register.

@@ -65,9 +65,9 @@ TILE(depthwise_conv_2d_float4_quant8) {
       }
     }
     global const int* channel = (global const int*)(constants + CHANNELS) + c;
-    int4 bias = vload4(0, channel);
-    int4 multiplier = vload4(0, channel + in_c);
-    int4 shift = vload4(0, channel + 2 * in_c);
+    int4 bias = INTS_AT(channel);
+    int4 multiplier = INTS_AT(channel + in_c);
+    int4 shift = INTS_AT(channel + 2 * in_c);
     global uchar* output = arena + OUTPUT + (row * out_w + out_x) * in_c + c;
     x += KEPT;
     for (int pixel = 0; pixel < run; pixel++) {
@@ -141,9 +141,9 @@ TILE(depthwise_conv_2d_tiled_float4_quant8) {
       }
     }
     global const int* channel = (global const int*)(constants + CHANNELS) + c;
-    int4 bias = vload4(0, channel);
-    int4 multiplier = vload4(0, channel + in_c);
-    int4 shift = vload4(0, channel + 2 * in_c);
+    int4 bias = INTS_AT(channel);
+    int4 multiplier = INTS_AT(channel + in_c);
+    int4 shift = INTS_AT(channel + 2 * in_c);
     int4 low = OUTPUT_MIN;
     int4 high = OUTPUT_MAX;
     int4 output_zero = OUTPUT_ZERO;

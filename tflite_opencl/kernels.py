@@ -36,6 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DEVICE",
         help="the device: its index, or words of its name; the first one if not given",
     )
+    parser.add_argument(
+        "--literal",
+        action="store_true",
+        help="show each kernel that is expected to run with its numbers as literals, too",
+    )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="print the table as CSV")
     form.add_argument("--json", action="store_true", help="print all facts as JSON")
@@ -63,7 +68,7 @@ def run(options: argparse.Namespace) -> str:
         raise CommandError("--against prints a comparison: neither --csv nor --json")
     old = read_csv(options.against) if options.against else []
     device = _device(options.device)
-    of_models = _of_models(options.model, device)
+    of_models = _of_models(options.model, device, options.literal)
     uses = _together(own for _, own in of_models)
     built = build_all(device.info, uses)
     rows = [row_of(device.info, use, each) for use, each in zip(uses, built, strict=True)]
@@ -111,7 +116,7 @@ def _is_meant(info: DeviceInfo, selector: str) -> bool:
 
 
 def _of_models(
-    models: Sequence[str], device: SurveyedDevice
+    models: Sequence[str], device: SurveyedDevice, with_literal: bool
 ) -> list[tuple[str, tuple[KernelUse, ...]]]:
     """Return each model and its kernels."""
     assert device.limits is not None
@@ -119,7 +124,8 @@ def _of_models(
     found = []
     for model in models:
         try:
-            found.append((model, kernel_uses(model, device.info, device.limits, isa)))
+            uses = kernel_uses(model, device.info, device.limits, isa)
+            found.append((model, tuple(u for u in uses if with_literal or not u.is_literal)))
         except OSError as error:
             raise CommandError(f"cannot read {model}: {error.strerror or error}") from error
         except DelegateError as error:

@@ -47,23 +47,9 @@ def _text(file: str) -> str:
 
 
 def defines_of(launch: Launch) -> dict[str, str]:
-    """Return every macro a launch is built with.
-
-    A field of `params` is a load from its place, or an int's value where the launch is literal.
-    """
-    fields = {
-        name.upper(): _literal(value)
-        if launch.is_literal and isinstance(value, int)
-        else f"(params[{place}])"
-        for place, (name, value) in enumerate(launch.params.items())
-    }
+    """Return every macro a launch is built with."""
     chosen = {name: str(value) for name, value in launch.defines.items()}
-    return {f"USES_{launch.kernel.upper()}": "1", **chosen, **fields}
-
-
-def _literal(value: int) -> str:
-    # In C the least int is no literal: -2147483648 is the negative of a long.
-    return f"({value})" if value > -(2**31) else "(-2147483647 - 1)"
+    return {f"USES_{launch.kernel.upper()}": "1", **chosen, **launch.fields()}
 
 
 def source_of(file: str, defines: Mapping[str, str]) -> str:

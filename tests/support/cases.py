@@ -103,7 +103,7 @@ NEAREST = Way("nearest", {"device_type": "gpu", "isa": frozenset({"nearest"})}, 
 FEW_REGISTERS, SOME_REGISTERS, MANY_REGISTERS = (
     Way(f"registers{count}", {"device_type": "gpu", "registers": count}) for count in (24, 48, 96)
 )
-REGISTERS = (FEW_REGISTERS, SOME_REGISTERS)  # many are as many as not known
+REGISTERS = (FEW_REGISTERS, SOME_REGISTERS, MANY_REGISTERS)
 STAGED = Way("staged", {"device_type": "cpu", "vector_width": 1, "compute_units": 2}, "staged")
 DOTS = tuple(
     Way(isa, {"device_type": "gpu", "isa": frozenset({isa})}, isa)

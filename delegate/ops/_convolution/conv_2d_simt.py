@@ -23,8 +23,14 @@ from delegate.target import Target
 
 _STAGED_INTS = 7168  # of local memory, of which OpenCL's devices have 32 KiB
 # Registers -> pixels and vectors of four channels whose sums they keep, with what else a work-item
-# of conv_2d_float4.cl has. From what compilers of Adreno, Mali and V3D made of them.
+# of conv_2d_float4.cl has: less where it has no windows, no second sums and no residual. From what
+# compilers of Adreno, Mali and V3D made of them.
 _BLOCKS = ((96, 4, 2), (96, 4, 1), (96, 1, 2), (40, 2, 1), (0, 1, 1))
+_LEAN_BLOCKS = ((96, 4, 2), (96, 4, 1), (96, 1, 2), (40, 4, 1), (40, 2, 1), (0, 1, 1))
+_VALUES_OF_TWO_WORDS = 40  # as many registers keep what two words at a time take
+# Weights as floats take four times the memory, and no instructions to unpack them: where registers
+# are known to be many, enough pixels share them, and a layer's are at most 4 MiB.
+_FLOATS_REGISTERS, _FLOATS_PIXELS, _FLOATS_WEIGHTS = 96, 32, 1 << 20
 # Axes of weights as kernels read them, from (group, item, vector, channel, tap, word, term).
 _BY_TERM, _BY_CHANNEL = (0, 4, 5, 1, 2, 6, 3), (0, 4, 5, 1, 2, 3, 6)
 
@@ -44,24 +50,33 @@ def alternatives(conv: Quant8Convolution, target: Target) -> tuple[Alternative, 
     ][:1]
     if target.device_type == "cpu":
         found += _staged(conv, target)
-    tile_w, vectors = _block_kept(conv, target)
-    name = f"float4 {tile_w}x{4 * vectors}"
-    found.append(Alternative(name, (_float4(conv, target, tile_w, vectors),)))
+    if (
+        target.registers >= _FLOATS_REGISTERS
+        and conv.pixels >= _FLOATS_PIXELS
+        and conv.weights.size <= _FLOATS_WEIGHTS
+    ):
+        found.append(_float4(conv, target, has_floats=True))
+    found.append(_float4(conv, target, has_floats=False))
     return tuple(found)
 
 
-def _block_kept(conv: Quant8Convolution, target: Target) -> tuple[int, int]:
+def _is_matrix(conv: Quant8Convolution) -> bool:
+    """Whether each output pixel is made of the input pixel of the same number alone."""
+    area = conv.area
+    return (conv.taps, area.stride_h, area.stride_w, area.pad_top, area.pad_left) == (1, 1, 1, 0, 0)
+
+
+def _block_kept(conv: Quant8Convolution, target: Target, is_lean: bool) -> tuple[int, int]:
     """Return the largest block, pixels and vectors of channels, whose sums registers keep."""
     return next(
         (tile_w, vectors)
-        for values, tile_w, vectors in _BLOCKS
+        for values, tile_w, vectors in (_LEAN_BLOCKS if is_lean else _BLOCKS)
         if target.keeps(values) and tile_w <= conv.pixels and 4 * vectors <= conv.out_c
     )
 
 
 def _staged(conv: Quant8Convolution, target: Target) -> list[Alternative]:
-    area, taps = conv.area, conv.taps
-    is_matrix = (taps, area.stride_h, area.stride_w, area.pad_top, area.pad_left) == (1, 1, 1, 0, 0)
+    taps, is_matrix = conv.taps, _is_matrix(conv)
     words = ceil_div(conv.in_c, 4)
     ints_a_pixel = taps * (words if is_matrix else words + 1)
     fitting = [w for w in (16, 8, 4) if w <= conv.pixels and w * ints_a_pixel <= _STAGED_INTS]
@@ -102,23 +117,40 @@ def _staged(conv: Quant8Convolution, target: Target) -> list[Alternative]:
     return [Alternative(f"staged {tile_w}x{4 * vectors}", (launch,))]
 
 
-def _float4(conv: Quant8Convolution, target: Target, tile_w: int, vectors: int) -> Launch:
-    uses_floats = may_use_floats(target)
+def _float4(conv: Quant8Convolution, target: Target, has_floats: bool) -> Alternative:
+    has_many, is_matrix = target.keeps(_VALUES_OF_TWO_WORDS), _is_matrix(conv)
+    # One rounding in integers takes many registers, and more where floats are its alternative.
+    uses_floats = may_use_floats(target) and (has_many or not conv.single_rounding)
     terms, words = exact_terms(conv), ceil_div(conv.in_c, 4)
     has_chunks = terms < conv.weights[0].size
-    return _by_blocks(
+    is_lean = is_matrix and not has_chunks and conv.residual is None
+    tile_w, vectors = _block_kept(conv, target, is_lean)
+    load_words = 2 if conv.in_c % 8 == 0 and has_many else 1
+    chunk_words = terms // (4 * load_words) * load_words
+    blocks = _blocks(conv, vectors)
+    launch = _by_blocks(
         conv,
         target,
         "conv_2d_float4",
         {
-            "weights": _as_stored(conv, vectors, _blocks(conv, vectors), 1),
+            "weights": _as_floats(conv, vectors, blocks)
+            if has_floats
+            else _as_stored(conv, vectors, blocks, 1),
             "channels": alike_rows(conv, conv.folded_bias, uses_floats),
             "weight_zero": conv.weight_zero,
-            "chunk_words": min(words, terms // 4) if has_chunks else words,
+            "chunk_words": min(words, chunk_words) if has_chunks else words,
         },
         word_defines(conv, uses_floats)
-        | {"TILE_W": tile_w, "VECTORS": vectors, "HAS_CHUNKS": int(has_chunks)},
+        | {
+            "TILE_W": tile_w,
+            "VECTORS": vectors,
+            "LOAD_WORDS": load_words,
+            "IS_MATRIX": int(is_matrix),
+            "HAS_FLOATS": int(has_floats),
+            "HAS_CHUNKS": int(has_chunks),
+        },
     )
+    return Alternative(f"{'floats' if has_floats else 'float4'} {tile_w}x{4 * vectors}", (launch,))
 
 
 def _dot(
@@ -197,6 +229,12 @@ def _blocks(conv: Quant8Convolution, vectors: int) -> int:
 
 def _as_stored(conv: Quant8Convolution, vectors: int, groups: int, items: int) -> Constant:
     return _packed(conv, lambda: conv.weights, conv.weight_zero, vectors, groups, items, _BY_TERM)
+
+
+def _as_floats(conv: Quant8Convolution, vectors: int, groups: int) -> Constant:
+    """As `_as_stored`, a float32 each, less the zero point."""
+    values = _packed(conv, conv.centred, 0, vectors, groups, 1, _BY_TERM)
+    return Constant(4 * values.size_bytes, lambda: values.pack().astype(np.float32))
 
 
 def _packed(

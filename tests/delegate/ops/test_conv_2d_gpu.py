@@ -126,6 +126,53 @@ def test_sums_are_moved_to_integers_where_floats_end() -> None:
     assert (taps.defines["HAS_CHUNKS"], taps.params["chunk_words"]) == (1, 25)  # each tap is one
 
 
+@pytest.mark.parametrize(
+    ("registers", "case", "names"),
+    [
+        (24, {}, ["float4 1x4"]),
+        (48, {}, ["float4 4x4"]),
+        (96, {}, ["floats 4x8", "float4 4x8"]),
+        (0, {}, ["float4 4x8"]),  # nobody knows
+        (96, {"size": (5, 6, 8)}, ["float4 4x8"]),  # 30 pixels
+        (96, {"size": (8, 8, 2048), "out_c": 512}, ["floats 4x8", "float4 4x8"]),
+        (96, {"size": (8, 8, 2048), "out_c": 513}, ["float4 4x8"]),
+        # Windows and second sums need registers, too.
+        (48, {"kernel": (3, 3)}, ["float4 2x4"]),
+        (48, {"size": (7, 5, 999)}, ["float4 2x4"]),
+    ],
+)
+def test_blocks_by_registers(registers: int, case: dict[str, Any], names: list[str]) -> None:
+    matrix = Convolution(**{"size": (7, 5, 8), "kernel": (1, 1), "zeros": (0, 255, 0), **case})
+    assert _names(matrix, FLOAT4, registers=registers) == [*names, "plain"]
+
+
+def test_words_are_loaded_by_two_where_pixels_begin_so() -> None:
+    def words(in_c: int, registers: int = 0) -> Any:
+        case = Convolution(size=(7, 5, in_c))
+        return _launch(case, replace(FLOAT4, facts={**FLOAT4.facts, "registers": registers}))
+
+    taken = {in_c: words(in_c).defines["LOAD_WORDS"] for in_c in (3, 4, 8, 12, 16)}
+    assert taken == {3: 1, 4: 1, 8: 2, 12: 1, 16: 2}
+    assert words(8, registers=24).defines["LOAD_WORDS"] == 1
+    long = replace(Convolution(), size=(4, 4, 1000), kernel=(1, 1), zeros=(0, 255, 0))
+    launch = _launch(long, FLOAT4)
+    assert launch.defines["HAS_CHUNKS"] == 1
+    assert isinstance(launch.params["chunk_words"], int)
+    assert launch.params["chunk_words"] % 2 == 0
+
+
+def test_floats_are_the_weights_less_their_zero_point() -> None:
+    case = Convolution(size=(7, 5, 6), out_c=9, zeros=(3, 7, 0))
+    bytes_, floats = (
+        _launch(case, replace(FLOAT4, facts={"device_type": "gpu", "registers": 96}, alternative=n))
+        for n in ("float4", "floats")
+    )
+    stored, centred = bytes_.params["weights"], floats.params["weights"]
+    assert isinstance(stored, Constant)
+    assert isinstance(centred, Constant)
+    assert (centred.pack().ravel() == stored.pack().ravel().astype(np.float32) - 7).all()
+
+
 def test_floats_scale_only_where_rounding_was_proven() -> None:
     assert _launch(Convolution(), FLOAT4).defines["IS_NEAREST"] == 0
     assert _launch(Convolution(), NEAREST).defines["IS_NEAREST"] == 1
