@@ -26,6 +26,7 @@ from delegate_test.runner import Workers
 from delegate_test.selection import NoCases, item_of, select
 from tflite_opencl.common.environment import prepare_environment
 from tflite_opencl.common.text import printable
+from tflite_opencl.common.words import version_lines
 
 SUCCESS, UNEXPECTED, USAGE, NOTHING = 0, 1, 2, 77
 _SHOWN = 20  # unexpected results on the terminal
@@ -59,6 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _command(settings: Settings) -> int:
+    if settings.version:
+        print("\n".join(map(printable, version_lines("tflite-delegate-test"))))
+        return SUCCESS
     if settings.device_profile:
         try:
             read_device_profile(settings.delegate_options["device_profile"])

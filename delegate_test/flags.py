@@ -10,6 +10,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import NoReturn
 
+from tflite_opencl.common.words import did_you_mean, with_underscores
+
 RUNTIMES = {"litert": "ai-edge-litert", "tflite-runtime": "tflite-runtime"}
 
 
@@ -52,6 +54,7 @@ class Settings:
     html: str | None
     coverage: str | None
     reduce: str | None
+    version: bool
 
 
 class _Parser(argparse.ArgumentParser):
@@ -64,7 +67,12 @@ def parse(arguments: Sequence[str]) -> Settings:
 
     Raises: UsageError: an unknown flag, a missing or a wrong value.
     """
-    given = vars(_parser().parse_args(arguments))
+    parser = _parser()
+    known, unknown = parser.parse_known_args(with_underscores(arguments))
+    if unknown:
+        meant = did_you_mean(unknown[0], parser._option_string_actions)
+        raise UsageError(f"unrecognized arguments: {' '.join(unknown)}{meant}")
+    given = vars(known)
     if given["update_baseline"] and not given["baseline"]:
         raise UsageError("--update_baseline needs --baseline FILE")
     if given["device_profile"]:
@@ -87,6 +95,9 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Exit code: 0 as expected, 1 unexpected results, 2 usage, 77 nothing could run, "
         "130 Ctrl-C, 255 stdout or stderr takes no text.",
         allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--version", action="store_true", help="show the versions of this, TFLite and drivers"
     )
     for add_flags in (_subject, _cases, _run, _expectations, _outputs):
         add_flags(parser.add_argument)

@@ -20,13 +20,12 @@ from label_image.flags import Settings, UsageError
 from label_image.one_picture import classify_one
 from label_image.prepare import prepare
 from label_image.several_pictures import classify_several
-from tflite_opencl import __version__
 from tflite_opencl.common import interrupts
 from tflite_opencl.common.environment import prepare_environment
 from tflite_opencl.common.fetch import OFFICIAL, fetch
-from tflite_opencl.common.runtime import RuntimeMissing, find_runtime
 from tflite_opencl.common.standard_streams import OutputError
 from tflite_opencl.common.text import printable
+from tflite_opencl.common.words import version_lines
 
 log = logging.getLogger("label_image")
 
@@ -99,17 +98,8 @@ def _fetch(name: str) -> None:
 
 
 def _show_versions(out: TextIO) -> None:
-    streams.write(out, f"label_image (tflite-opencl) {__version__}")
-    try:
-        runtime = find_runtime()
-        streams.write(out, f"TFLite runtime: {runtime.name} {runtime.version}")
-    except RuntimeMissing as error:
-        streams.write(out, f"TFLite runtime: none ({error})")
-    try:
-        for info in list_devices():
-            streams.write(out, f"OpenCL driver: {info.platform} {info.driver} ({info.name})")
-    except NoDeviceError as error:
-        streams.write(out, f"OpenCL driver: none ({error})")
+    for line in version_lines("label_image"):
+        streams.write(out, line)
 
 
 def _width(stream: TextIO) -> int:

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from label_image.flag_table import FLAGS, Flag
 from label_image.flag_values import TRUTH, truth
 from tflite_opencl.common.errors import OneLineError
+from tflite_opencl.common.words import did_you_mean
 
 
 class UsageError(OneLineError):
@@ -203,7 +204,7 @@ def _normalise(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 def _split(word: str) -> tuple[Flag, str | None]:
     if word.startswith("--") and len(word) > 2:
         name, equals, value = word[2:].partition("=")
-        return _resolve(name), value if equals else None
+        return _resolve(name.replace("-", "_")), value if equals else None
     if word.startswith("-") and len(word) > 1:
         if word[1] not in _BY_SHORT:
             raise UsageError(f"unknown option {word[:2]}", show_usage=True)
@@ -223,4 +224,5 @@ def _resolve(name: str) -> Flag:
     if matches:
         choices = ", ".join(f"--{flag.name}" for flag in matches)
         raise UsageError(f"--{name} is ambiguous: {choices}", show_usage=True)
-    raise UsageError(f"unknown option --{name}", show_usage=True)
+    meant = did_you_mean(f"--{name}", (f"--{flag.name}" for flag in FLAGS))
+    raise UsageError(f"unknown option --{name}{meant}", show_usage=True)

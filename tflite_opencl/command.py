@@ -4,14 +4,21 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from tflite_opencl import benchmark, compare, graph, info, kernels, library, obstacle, verify
 from tflite_opencl.common.environment import prepare_environment
 from tflite_opencl.common.text import printable
+from tflite_opencl.common.words import did_you_mean, version_lines, with_underscores
 from tflite_opencl.errors import CommandError
 
+DESCRIPTION = "What this machine and its OpenCL drivers can do, and how models run on them."
+EPILOG = (
+    "Models are classified and timed by label_image; drivers are tested by tflite-delegate-test."
+)
 SUCCESS, ERROR, USAGE = 0, 1, 2
 SUBCOMMANDS = {
     "benchmark": benchmark,
@@ -25,18 +32,30 @@ SUBCOMMANDS = {
 }
 
 
+class _UsageError(Exception):
+    """The command line is wrong; the text is one line that says what."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        word = re.search(r"invalid choice: '([^']*)'", message)
+        meant = did_you_mean(word[1], SUBCOMMANDS) if word and "SUBCOMMAND" in message else ""
+        raise _UsageError(f"{message}{meant} ({self.prog} --help shows all)")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     prepare_environment()
-    parser = argparse.ArgumentParser(prog="tflite-opencl", description=__doc__.splitlines()[0])
-    chosen = parser.add_subparsers(dest="subcommand", required=True, metavar="SUBCOMMAND")
-    for name, module in SUBCOMMANDS.items():
-        sub = chosen.add_parser(name, help=module.HELP, description=module.HELP)
-        module.add_arguments(sub)
     try:
-        options = parser.parse_args(arguments)
-    except SystemExit as error:  # argparse has said why
-        return SUCCESS if error.code == 0 else USAGE
+        options = _parsed(sys.argv[1:] if arguments is None else arguments)
+    except SystemExit:  # argparse has shown the help
+        return SUCCESS
+    except _UsageError as error:
+        print(printable(f"ERROR: {error}"), file=sys.stderr)
+        return USAGE
+    if options.version:
+        print(printable("\n".join(version_lines("tflite-opencl")), kept="\n"))
+        return SUCCESS
     try:
         text = SUBCOMMANDS[options.subcommand].run(options)
     except CommandError as error:
@@ -47,3 +66,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return ERROR
     print(printable(text, kept="\n"))
     return SUCCESS
+
+
+def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    """Return the options; --help ends in SystemExit. Raises _UsageError."""
+    parser = _Parser(prog="tflite-opencl", description=DESCRIPTION, epilog=EPILOG)
+    parser.add_argument(
+        "--version", action="store_true", help="show the versions of this, of TFLite and of drivers"
+    )
+    chosen = parser.add_subparsers(dest="subcommand", metavar="SUBCOMMAND")
+    subs = {}
+    for name, module in SUBCOMMANDS.items():
+        subs[name] = chosen.add_parser(name, help=module.HELP, description=module.HELP)
+        module.add_arguments(subs[name])
+    options, unknown = parser.parse_known_args(with_underscores(arguments))
+    if unknown:
+        where = subs.get(options.subcommand, parser)
+        meant = did_you_mean(unknown[0].partition("=")[0], where._option_string_actions)
+        raise _UsageError(
+            f"unrecognized arguments: {' '.join(unknown)}{meant} ({where.prog} --help shows all)"
+        )
+    if options.subcommand is None and not options.version:
+        parser.error("a SUBCOMMAND is missing: " + ", ".join(SUBCOMMANDS))
+    return options

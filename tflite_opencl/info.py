@@ -11,12 +11,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
 from delegate import DeviceLimits, PlatformInfo, list_icds
 from tflite_opencl import drivers
 from tflite_opencl.advice import library_steps, next_steps
 from tflite_opencl.board import Board, delegate_text, icd_folder, read_board
+from tflite_opencl.common.tables import pairs
+from tflite_opencl.common.words import stamped
 from tflite_opencl.drivers import LoadedIcd, SurveyedDevice
 from tflite_opencl.errors import CommandError
 from tflite_opencl.own_profile import write_profile
@@ -84,7 +85,7 @@ def run(options: argparse.Namespace) -> str:
         written = write_profile(options.write_profile, info.devices)
         info = replace(info, next_steps=(written, *info.next_steps))
     if options.json:
-        return json.dumps(asdict(info), indent=2)
+        return json.dumps(stamped(asdict(info)), indent=2)
     return text_of(info, shutil.get_terminal_size((100, 24)).columns)
 
 
@@ -120,6 +121,9 @@ def _of_drivers(board: Board, device: str | None) -> Info:
         [f"{each.info.name}: {each.failure}" for each in surveyed if each.failure],
         os.environ.get("RUSTICL_ENABLE", ""),
     )
+    if not found and (vendors := os.environ.get("OCL_ICD_VENDORS")):
+        there = "" if Path(vendors).exists() else ", which is not there"
+        steps = [f"OCL_ICD_VENDORS names {vendors}{there}: unset it, and look again", *steps]
     environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
     return Info(board, environment, icds, platforms, surveyed, why_none, tuple(steps))
 
@@ -130,12 +134,7 @@ def text_of(info: Info, width: int) -> str:
     with console.capture() as captured:
         for title, rows in _sections(info):
             console.print(title)
-            table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
-            table.add_column(no_wrap=True)
-            table.add_column(overflow="fold")
-            for name, value in rows:
-                table.add_row(name, value)
-            console.print(table)
+            console.print(pairs(rows, width))
     lines = [line.rstrip() for line in captured.get().splitlines()]
     return "\n".join(lines)
 

@@ -18,6 +18,7 @@ from delegate import DelegateError, DeviceInfo, KernelUse, kernel_uses
 from tflite_opencl import drivers
 from tflite_opencl.builds import Built, build_all
 from tflite_opencl.chips import CHIPS
+from tflite_opencl.common.words import stamped
 from tflite_opencl.drivers import SurveyedDevice
 from tflite_opencl.errors import CommandError
 from tflite_opencl.kernel_dump import dump
@@ -84,7 +85,7 @@ def run(options: argparse.Namespace) -> str:
             "kernels": [asdict(row) for row in rows],
             "paper": {model: asdict(each) for model, each in paper.items()},
         }
-        return json.dumps(facts, indent=2)
+        return json.dumps(stamped(facts), indent=2)
     width = shutil.get_terminal_size((120, 24)).columns
     if options.against:
         comparison = compared(old, rows)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from delegate_test.values import input_sets
 from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.common.words import stamped
 from tflite_opencl.errors import CommandError
 from tflite_opencl.given import picture_inputs
 from tflite_opencl.opening import add_model_arguments, one_line, options_of, read_graph
@@ -64,7 +65,7 @@ def run(options: argparse.Namespace) -> str:
     lines = [_drawn(found, options.heatmap)] if options.heatmap else []
     width = shutil.get_terminal_size((100, 24)).columns
     text = (
-        json.dumps(document(found), indent=2)
+        json.dumps(stamped(document(found)), indent=2)
         if options.json
         else "\n\n".join([text_of(found, width), *lines])
     )

@@ -96,8 +96,11 @@ WRONG_WORDS = [
     ("--count", "--count needs a value"),
     ("-m", "-m needs a value"),
     ("--in 1", "--in is ambiguous: --input_mean, --input_std"),
-    ("--dev 0", "unknown option --dev"),
-    ("--external_delegate_pat=f", "unknown option --external_delegate_pat"),
+    ("--dev 0", "unknown option --dev; did you mean --device?"),
+    (
+        "--external_delegate_pat=f",
+        "unknown option --external_delegate_pat; did you mean --external_delegate_path?",
+    ),
     ("--help=1", "--help takes no value"),
     ("--list_devices=1", "--list_devices takes no value"),
 ]

@@ -45,6 +45,40 @@ def test_a_recorded_board(name: str, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert facts["next_steps"]
 
 
+@pytest.mark.parametrize("columns", [20, 40, 59])
+def test_a_narrow_terminal_gets_every_value(
+    columns: int,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    board = next(iter(BOARDS.values()))
+    command = ["info", "--root", str(board.write(tmp_path))]
+    monkeypatch.setenv("COLUMNS", "400")
+    assert main(command) == 0
+    wide = capsys.readouterr().out
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert main(command) == 0
+    narrow = capsys.readouterr().out
+    assert max(map(len, narrow.splitlines())) <= columns
+    # Nothing is left out, and nothing stands for it.
+    assert "".join(narrow.split()) == "".join(wide.split())
+
+
+def test_a_variable_that_hides_all_drivers_is_the_first_step(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OCL_ICD_VENDORS", "/nowhere")
+    nothing = drivers.LoadedIcd((), None)
+    monkeypatch.setattr(drivers, "ask_icd", lambda path: nothing)
+    monkeypatch.setattr(drivers, "ask_all", lambda: nothing)
+    monkeypatch.setattr(drivers, "ask_devices", lambda: ((), "no OpenCL platform was found"))
+    assert main(["info"]) == 0
+    last = capsys.readouterr().out.partition("What to do next\n")[2]
+    meant = "1. OCL_ICD_VENDORS names /nowhere, which is not there: unset it, and look again"
+    assert " ".join(last.splitlines()[0].split()) == meant
+
+
 @cache
 def platforms_and_devices() -> tuple[Any, ...]:
     """Return what the children answer for this machine, whatever device is meant."""

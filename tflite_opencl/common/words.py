@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all command lines share: dashes in flags, what a wrong word was meant to be, versions."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from delegate import NoDeviceError, list_devices
+from tflite_opencl import __version__
+from tflite_opencl.common.runtime import RuntimeMissing, find_runtime
+
+# Of the JSON that commands print: a new number where a key goes away or means something else.
+JSON_SCHEMA = 1
+
+
+def with_underscores(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with `--use-gpu` as `--use_gpu`; values and what follows -- stay."""
+    made: list[str] = []
+    for number, word in enumerate(arguments):
+        if word == "--":
+            return [*made, *arguments[number:]]
+        name, equals, value = word.partition("=")
+        if name.startswith("--"):
+            name = "--" + name[2:].replace("-", "_")
+        made.append(f"{name}{equals}{value}")
+    return made
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return "; did you mean ...?" for a word that is like a known one, else nothing."""
+    close = difflib.get_close_matches(word, sorted(known), 1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def version_lines(command: str) -> list[str]:
+    """Return the versions of a command, of TFLite and of the OpenCL drivers, for a bug report."""
+    lines = [f"{command} (tflite-opencl) {__version__}"]
+    try:
+        runtime = find_runtime()
+        lines.append(f"TFLite runtime: {runtime.name} {runtime.version}")
+    except RuntimeMissing as error:
+        lines.append(f"TFLite runtime: none ({error})")
+    try:
+        for info in list_devices():
+            lines.append(f"OpenCL driver: {info.platform} {info.driver} ({info.name})")
+    except NoDeviceError as error:
+        lines.append(f"OpenCL driver: none ({error})")
+    return lines
+
+
+def stamped(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a document for JSON with the number of its schema, and the version of this."""
+    return {"schema": JSON_SCHEMA, "tflite_opencl": __version__, **document}
