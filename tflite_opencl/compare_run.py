@@ -17,6 +17,7 @@ from delegate import Graph
 from label_image.compare import difference
 from label_image.feeds import scale_of
 from label_image.labels import format_row, top_results
+from label_image.outputs import are_scores, tensors_of
 from tflite_opencl.common.timing import turns
 from tflite_opencl.compare_paths import REFERENCE, RunPath
 from tflite_opencl.compare_records import ModelResult, PathResult
@@ -122,13 +123,10 @@ def _judged(
 
 
 def _top(outputs: Outputs, graph: Graph, labels: Sequence[str]) -> str:
-    """Return the best class of the first output; "" where it has no classes."""
-    if not outputs[0].ndim or outputs[0].shape[-1] < 2:
+    """Return the best class of the first output; "" where it is no row of scores."""
+    tensors, fed = tensors_of(graph, outputs), graph.inputs[0]
+    if not are_scores(tensors, fed, len(labels)):
         return ""
-    scale, zero_point = scale_of(graph.outputs[0])
-    dtype = graph.inputs[0].dtype
-    try:
-        best = top_results(outputs[0], dtype, 1, -np.inf, scale, zero_point)
-    except (ValueError, TypeError):
-        return ""
-    return format_row(best[0], labels) if best else ""
+    scale, zero_point = scale_of(tensors[0])
+    best = top_results(outputs[0], fed.dtype, 1, -np.inf, scale, zero_point)
+    return format_row(best[0], labels) if best else ""  # all may be NaN

@@ -81,6 +81,7 @@ def test_each_path_is_timed_and_compared(
         assert timing["cpu_load"] > 0
         assert 10e6 < path["peak_bytes"] < 100e9
     builtin, reference, opencl = paths
+    assert {path["top"] for path in paths} == {""}  # pixels are no scores
     assert reference["quanta"] == 0
     assert opencl["quanta"] == 0
     assert (builtin["taken"], reference["taken"]) == (None, None)
