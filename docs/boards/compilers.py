@@ -158,10 +158,10 @@ def paper_lines(paper: list[Row]) -> list[str]:
 
 
 def shown(row: Row | None) -> str:
-    """Return a run's time, and how many launches it is without."""
-    if row is None:
+    """Return a run's time, or "?" where a tenth of its launches and more are unknown."""
+    if row is None or 10 * int(row["without"]) >= int(row["launches"]):
         return "?"
-    without = f", without {row['without']} launches" if row["without"] != "0" else ""
+    without = f", without {row['without']} of its launches" if row["without"] != "0" else ""
     return f"{float(row['total']):.1f}{without}"
 
 
