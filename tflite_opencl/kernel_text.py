@@ -30,8 +30,7 @@ _LEGEND = (
     "runs: launches a run, where every node that may launch the kernel does; first: those that are "
     "expected to be the fastest. group: work-items a work-group may have; private, local: bytes. "
     "spills: stores and loads of values that found no register. /mad: instructions of the hot loop "
-    "a multiply-add. literal: the same with one layer's numbers as literals, which later starts "
-    "measure and may take."
+    "a multiply-add. literal: with one layer's numbers as literals, which later starts may take."
 )
 
 

@@ -49,6 +49,19 @@ def test_a_row_a_kernel(model: str, device: DeviceInfo, capsys: pytest.CaptureFi
     assert all(float(row["seconds"]) > 0 for row in rows)
 
 
+def test_literal_kernels_are_shown_where_they_are_asked_for(
+    model: str, device: DeviceInfo, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["kernels", model, model, "--device", str(device.index), "--csv"]
+    assert main([*command, "--literal"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    literal = [row for row in rows if row["macros"].endswith(" literal")]
+    assert len(literal) == sum(row["expected"] != "0" for row in rows) > 0
+    for row in literal:
+        assert row["variant"].endswith(", literal")
+        assert (row["built"], row["launches"], row["expected"]) == ("yes", "4", "0")
+
+
 def test_two_models_are_added(
     model: str, device: DeviceInfo, capsys: pytest.CaptureFixture[str]
 ) -> None:
