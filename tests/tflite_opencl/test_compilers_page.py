@@ -40,14 +40,8 @@ def test_a_kernel_that_spills_is_counted() -> None:
     assert "| 7, " in after
 
 
-def test_hardly_anything_expected_keeps_values_in_memory() -> None:
+def test_nothing_expected_keeps_values_in_memory() -> None:
     rows = read_csv(str(TABLE))
     assert len({row.device for row in rows}) == 5
-    spilling = [row for row in rows if row.expected and row.scratch]
-    # V3D 4.2 has 32 registers a thread at least, and these need a few more where they round.
-    assert {row.device for row in spilling} <= {"V3D 4.2.14.0"}
-    assert {(row.kernel, row.variant) for row in spilling} == {
-        ("conv_2d_float4_quant8", "float4 1x4"),
-        ("binary_float", "vector 2"),
-    }
+    assert [row for row in rows if row.expected and row.scratch] == []
     assert compared(rows, rows).changes == ()

@@ -39,6 +39,7 @@ _OUTER = 4  # dimensions around a row that binary.cl walks
 _LARGEST_BYTES = 1 << 31  # kernels index by 32-bit integers
 # Expressions without vectors, by family.
 _ONE_BY_ONE = {("POWER", "float"), ("DIVIDE", "quant8"), ("DIVIDE", "quant16")}
+_ONE_BY_ONE_OF_FEW = {("DIVIDE", "float")}  # where registers are few
 _SHORT_ROW = 64  # elements
 
 
@@ -201,7 +202,8 @@ def binary(expression: Expression, target: Target) -> tuple[Alternative, ...]:
         defines={"OP": op, "ELEM": ELEM[operands.left.dtype], "RESULT": ELEM[result.dtype]},
     )
     wide = np.dtype(operands.left.dtype).itemsize
-    most = 1 if (op, family) in _ONE_BY_ONE else 16 if wide == 1 else 8
+    lonely = _ONE_BY_ONE if target.keeps(_FEW) else _ONE_BY_ONE | _ONE_BY_ONE_OF_FEW
+    most = 1 if (op, family) in lonely else 16 if wide == 1 else 8
     return over_rows(launch, wide, most, target)
 
 

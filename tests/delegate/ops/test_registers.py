@@ -31,6 +31,14 @@ def test_elements_of_two_inputs() -> None:
         assert [each.name for each in found] == names
 
 
+def test_divisions_of_floats_have_no_vectors_where_registers_are_few() -> None:
+    tensors = [t((1, 5, 5, 16), "float32") for _ in range(3)]
+    node = op("DIV", tensors[:2], tensors[2:], {})
+    for count, names in {0: ["vector 4", "plain"], 24: ["plain"]}.items():
+        found = ops.lower(node, replace(SIMT.target, registers=count))
+        assert [each.name for each in found] == names
+
+
 @pytest.mark.parametrize(
     ("node", "blocks"),
     [
