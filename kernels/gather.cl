@@ -26,7 +26,8 @@ KERNEL(gather)
 
 #if USES_GATHER_COMPUTED
 // The same with the table's numbers computed: sums of coordinates times steps. The host has proven
-// that none is out of range, so that the low word of 64 bits is all there is.
+// that none is out of range, so that the low word of 64 bits is all there is. A first try of the
+// kernel by itself finds any numbers there, and must read nothing else either.
 // tile: TILE_ITEMS elements, one a work-item; tiles: ceil(elements / TILE_ITEMS)
 TILE(gather_computed) {
   global const ELEM* input = (global const ELEM*)(arena + INPUT);
@@ -42,9 +43,10 @@ TILE(gather_computed) {
     int block = row / PICKS;
     int pick = row - block * PICKS;
     global const int* index = indices + (block / REPEATS * PICKS + pick) * axes * WORDS;
-    int place = block * GROUP;
+    int place = 0;
     for (int axis = 0; axis < axes; axis++) place += index[axis * WORDS] * steps[axis];
-    output[start + i] = input[place * ROW + x];
+    place = clamp(place, 0, GROUP - 1);
+    output[start + i] = input[(block * GROUP + place) * ROW + x];
   }
 }
 KERNEL(gather_computed)

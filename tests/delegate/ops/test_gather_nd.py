@@ -11,9 +11,15 @@ import pytest
 from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Node
+from delegate.compiler import compile_partition
+from delegate.graph.partition import partition_of
+from delegate.runtime.device import Device
+from delegate.runtime.executor import Executor
+from delegate.runtime.kernels import Kernels
+from delegate.target import Target
 from tests.support.cases import GROUPS, Way, assert_exact_way, changed
 from tests.support.factories import drawn, exact, refused, types
-from tests.support.model import chain_model, op, t
+from tests.support.model import chain_model, graph_of, op, t
 from tests.support.moves import ANY, assert_moved, assert_moved_or_refused, like, numbers
 
 
@@ -106,6 +112,24 @@ def test_only_the_look_up_is_delegated(device: DeviceInfo, index: str) -> None:
     # Three rows that are looked up in by the same indices.
     nodes.append(op("GATHER", [like((3, 15, 4)), place], [like((3, 1, 7, 4))], {"axis": 1}))
     assert_exact_way(chain_model(nodes), device)
+
+
+def test_indices_beyond_what_is_proven_read_nothing_else(device: DeviceInfo) -> None:
+    # A child tries each kernel by itself, with whatever is in the memory.
+    limits = np.zeros((3, 1), np.int32), np.full((3, 1), 4, np.int32)
+    indices = replace(t((3, 1), "int32"), ranges=limits)
+    node = op("GATHER_ND", [like((5, 2)), indices], [like((3, 2))])
+    partition = partition_of(graph_of([node]), [0])
+    program = compile_partition(partition, Target(), lambda _, alternatives: alternatives[0])
+    opened = Device(device)
+    given = {
+        (5, 2): np.arange(10, dtype=np.uint8),
+        (3, 1): np.array([-(2**29), 3, 2**29], np.int32).view(np.uint8),
+    }
+    result = np.zeros(6, np.uint8)
+    executor = Executor(opened, Kernels(opened), program)
+    executor.run([given[tensor.shape] for tensor in program.inputs], [result])
+    assert result.tolist() == [0, 1, 6, 7, 8, 9]
 
 
 @st.composite
