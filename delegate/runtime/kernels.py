@@ -218,7 +218,8 @@ class Kernels:
         # More groups on a unit hide what loads wait for; the persistent kernel has one group there.
         with opencl("clGetDeviceInfo"):
             has_option = "cl_nv_compiler_options" in self._device.cl_device.extensions.split()
-        return ["-cl-nv-maxrregcount=128"] if has_option and file != "runtime_persistent" else []
+        is_one = file.startswith("runtime_persistent")
+        return ["-cl-nv-maxrregcount=128"] if has_option and not is_one else []
 
     def _compile(
         self, program: cl.Program, file: str, more_options: Sequence[str] = ()

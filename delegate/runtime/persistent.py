@@ -82,8 +82,8 @@ def persistent_kernel(
         defines |= {"PARAMS_SPACE": "local", "BLOCK_INTS": str(2 + longest)}
     try:
         source += source_of(_FILE, defines)
-        digest = kernels.digest(_FILE, source)
-        program = kernels.source(_FILE, source, defines)
+        digest = kernels.digest(_file_of(launches), source)
+        program = kernels.source(_file_of(launches), source, defines)
         with kernels.trials.of(f"kernel {digest} {_KERNEL}"):
             with opencl("clCreateKernel of the persistent kernel"):
                 kernel = cl.Kernel(program, _KERNEL)
@@ -94,6 +94,11 @@ def persistent_kernel(
     groups, group_items = device.compute_units, min(group_items, limit)
     trial = f"run {digest} {_KERNEL} {groups} {group_items} {end}"
     return Persistent(kernel, groups, group_items, table, trial)
+
+
+def _file_of(launches: Sequence[Launch]) -> str:
+    """Return the name that trials have: if a child gives up a literal one, the others stay."""
+    return f"{_FILE}_literal" if any(launch.is_literal for launch in launches) else _FILE
 
 
 def _body(launch: Launch, is_local: bool) -> str:

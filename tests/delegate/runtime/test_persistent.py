@@ -17,7 +17,9 @@ from delegate.launch import Program, size_bytes
 from delegate.runtime.device import Device
 from delegate.runtime.executor import ONE_BY_ONE, PERSISTENT, Executor
 from delegate.runtime.kernels import Kernels
+from delegate.runtime.layout import layout_of
 from delegate.runtime.persistent import persistent_kernel
+from delegate.runtime.trials import file_of
 from tests.support.cases import LANES_4, LANES_16, SIMT, Way, require_isa
 from tests.support.nets import conv_pool, net
 from tests.support.shared import model_path
@@ -66,6 +68,19 @@ def assert_same(device: Device, program: Program, batch: int = 1, runs: int = 30
 @pytest.mark.parametrize("graph", [CHAIN, conv_pool()], ids=["chain", "conv_pool"])
 def test_the_same_outputs(device: DeviceInfo, graph: Graph, way: Way, batch: int) -> None:
     assert_same(ordered(device, way), program_of(graph, way), batch)
+
+
+def test_literal_numbers_are_a_file_of_their_own(device: DeviceInfo) -> None:
+    # A child that takes too long for one gives up its file.
+    opened, loaded = ordered(device, LANES_16), program_of(CHAIN, LANES_16)
+    for program, file in ((loaded, "persistent"), (loaded.literal(), "persistent_literal")):
+        firsts = layout_of(program).firsts
+        made = persistent_kernel(
+            opened, Kernels(opened), program.launches, firsts, 1, opened.proven
+        )
+        assert made is not None
+        assert file_of(made.trial) == f"file runtime_{file}"
+    assert_same(opened, loaded.literal(), runs=2)
 
 
 @pytest.mark.parametrize("groups", [1, 2, 7])
