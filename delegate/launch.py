@@ -124,7 +124,20 @@ def size_bytes(tensor: Tensor) -> int:
     Raises:
         TypeError: the dtype has no fixed size (strings).
     """
-    return math.prod(tensor.shape) * np.dtype(tensor.dtype).itemsize
+    return math.prod(tensor.shape) * element_type(tensor.dtype).itemsize
+
+
+def element_type(dtype: str) -> np.dtype[Any]:
+    """Return NumPy's own type of a tensor's elements.
+
+    Raises:
+        TypeError: it has none. Packages such as ml_dtypes add some, with another layout than
+            TFLite's.
+    """
+    found = np.dtype(dtype)
+    if found.isbuiltin == 2:
+        raise TypeError(f"NumPy has no {dtype} of its own")
+    return found
 
 
 def first_that_runs(

@@ -203,13 +203,13 @@ def test_a_name_that_is_none_of_the_choices_is_measured_anew() -> None:
 
 def test_two_processes_keep_each_other_s_findings() -> None:
     one, two = tuner(bench()), tuner(bench())
-    one.remembered("first", lambda: "x", "xy")
-    two.remembered("second", lambda: "y", "xy")
+    one.remembered("first", lambda: "x", ("x", "y"))
+    two.remembered("second", lambda: "y", ("x", "y"))
     one.save()
     two.save()
     fresh = tuner(bench())
-    assert fresh.remembered("first", lambda: None, "xy") == "x"
-    assert fresh.remembered("second", lambda: None, "xy") == "y"
+    assert fresh.remembered("first", lambda: None, ("x", "y")) == "x"
+    assert fresh.remembered("second", lambda: None, ("x", "y")) == "y"
 
 
 def test_a_wrong_mode_is_refused() -> None:

@@ -76,7 +76,7 @@ def test_a_variable_that_hides_all_drivers_is_the_first_step(
     assert main(["info"]) == 0
     last = capsys.readouterr().out.partition("What to do next\n")[2]
     meant = "1. OCL_ICD_VENDORS names /nowhere, which is not there: unset it, and look again"
-    assert " ".join(last.splitlines()[0].split()) == meant
+    assert " ".join(last.split()).startswith(meant)
 
 
 @cache

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Tensor
-from delegate.launch import Alternative, Constant, Launch
+from delegate.launch import Alternative, Constant, Launch, element_type
 from delegate.ops._checks.shapes import elements_of, shape_text
 from delegate.ops._launches.tiles import by_elements, launch_over
 from delegate.ops._launches.types import moved_type, type_of_bytes
@@ -83,7 +83,7 @@ def lookup(
 
 def _width(dtype: str) -> int:
     try:
-        kind = np.dtype(dtype)
+        kind = element_type(dtype)
     except TypeError:
         return 0
     return kind.itemsize if kind.kind in "iu" else 0

@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from delegate.errors import Unsupported
 from delegate.graph.ir import Tensor
+from delegate.launch import element_type
 
 # The types that kernels compute with; a bool is one byte, 0 or 1.
 ELEM = {
@@ -35,7 +34,7 @@ def moved_type(tensor: Tensor) -> str:
         Unsupported: a type without a fixed size, or wider than 8 bytes.
     """
     try:
-        dtype = np.dtype(tensor.dtype)
+        dtype = element_type(tensor.dtype)
     except TypeError:
         raise Unsupported(f"{tensor.dtype}: only types of a fixed size") from None
     if dtype.hasobject or dtype.itemsize > _LARGEST_ELEMENT or dtype.itemsize not in _BY_BYTES:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from dataclasses import replace
 
@@ -80,6 +81,10 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     "left_out_input": (replace(NODE, inputs=(None,)), "1 inputs: 1 to 2 expected"),
     "no_output": (replace(NODE, outputs=()), "0 outputs: 1 is expected"),
 }
+
+# A program that imports this gives NumPy an int4.
+with contextlib.suppress(ImportError):
+    import ml_dtypes  # noqa: F401
 
 test_refusal = refused(REFUSALS)
 
