@@ -25,12 +25,12 @@ from tflite_opencl.benchmark_run import Benchmarked, Limits, benchmarked
 from tflite_opencl.common.profile import NodeTime
 from tflite_opencl.common.tables import render
 from tflite_opencl.compare import given_of, machine_of
-from tflite_opencl.compare_paths import EXTERNAL, RunPath, paths_of
-from tflite_opencl.compare_records import SCHEMA, ModelResult
-from tflite_opencl.compare_text import ROWS, milliseconds, notes, timed
+from tflite_opencl.comparison.path_run import Settings
+from tflite_opencl.comparison.paths import EXTERNAL, RunPath, paths_of
+from tflite_opencl.comparison.records import SCHEMA, ModelResult
+from tflite_opencl.comparison.text import ROWS, milliseconds, notes, timed
 from tflite_opencl.errors import CommandError
 from tflite_opencl.opening import one_line
-from tflite_opencl.path_run import Settings
 
 HELP = "time models as TFLite's benchmark_model does, with random input"
 _WIDTH = 100  # without a terminal

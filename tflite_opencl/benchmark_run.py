@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from tflite_opencl.compare_paths import OPENCL, RunPath
-from tflite_opencl.compare_records import PathResult, Timing
-from tflite_opencl.compare_run import Given
-from tflite_opencl.path_run import Running, Settings, opened, take_facts
+from tflite_opencl.comparison.path_run import Running, Settings, opened, take_facts
+from tflite_opencl.comparison.paths import OPENCL, RunPath
+from tflite_opencl.comparison.records import PathResult, Timing
+from tflite_opencl.comparison.runs import Given
 
 _BLOCK_S = 0.25  # how long a path is not heard of
 

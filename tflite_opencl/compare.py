@@ -23,15 +23,15 @@ from tflite_opencl import __version__
 from tflite_opencl.common.energy import Meter
 from tflite_opencl.common.machine import cpu_name
 from tflite_opencl.common.runtime import find_runtime
-from tflite_opencl.compare_changes import changes_text
-from tflite_opencl.compare_paths import paths_of
-from tflite_opencl.compare_records import Report, document, load, save
-from tflite_opencl.compare_run import Given, compared
-from tflite_opencl.compare_text import csv_of, failures, markdown_of, text_of
+from tflite_opencl.comparison.changes import changes_text
+from tflite_opencl.comparison.path_run import Settings
+from tflite_opencl.comparison.paths import paths_of
+from tflite_opencl.comparison.records import Report, document, load, save
+from tflite_opencl.comparison.runs import Given, compared
+from tflite_opencl.comparison.text import csv_of, failures, markdown_of, text_of
 from tflite_opencl.errors import CommandError
 from tflite_opencl.given import inputs_for
 from tflite_opencl.opening import one_line, read_graph
-from tflite_opencl.path_run import Settings
 
 HELP = "time a model on the CPU, on OpenCL devices and through delegates, side by side"
 _PATHS = "cpu,reference,opencl"

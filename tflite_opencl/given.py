@@ -13,7 +13,7 @@ from label_image.feeds import feeds_of, scale_of
 from label_image.image import to_input
 from label_image.inputs import find_picture, read_picture
 from tflite_opencl.errors import CommandError
-from tflite_opencl.verify_errors import Array
+from tflite_opencl.verification.errors import Array
 
 _MEAN = _STD = 127.5  # label_image's own
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from delegate import graph_table
 from tflite_opencl.errors import CommandError
-from tflite_opencl.graph_facts import GraphFacts, graph_facts
-from tflite_opencl.graph_page import html
+from tflite_opencl.graph_view.facts import GraphFacts, graph_facts
+from tflite_opencl.graph_view.page import html
 from tflite_opencl.opening import add_device_arguments, read_graph
 
 HELP = "show where each node of a model runs and why, as a table or as a page of HTML"

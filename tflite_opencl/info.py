@@ -13,14 +13,14 @@ from pathlib import Path
 from rich.console import Console
 
 from delegate import DeviceLimits, PlatformInfo, list_icds
-from tflite_opencl import drivers
-from tflite_opencl.advice import library_steps, next_steps
-from tflite_opencl.board import Board, delegate_text, icd_folder, read_board
+from tflite_opencl.boards import drivers
+from tflite_opencl.boards.advice import library_steps, next_steps
+from tflite_opencl.boards.board import Board, delegate_text, icd_folder, read_board
+from tflite_opencl.boards.drivers import LoadedIcd, SurveyedDevice
+from tflite_opencl.boards.own_profile import write_profile
 from tflite_opencl.common.tables import pairs
 from tflite_opencl.common.words import stamped
-from tflite_opencl.drivers import LoadedIcd, SurveyedDevice
 from tflite_opencl.errors import CommandError
-from tflite_opencl.own_profile import write_profile
 
 HELP = "what this board is, what its OpenCL drivers say and do, and what to do next"
 _ENVIRONMENT = ("RUSTICL_ENABLE", "RUSTICL_FEATURES", "OCL_ICD_VENDORS", "POCL_AFFINITY")

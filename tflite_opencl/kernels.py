@@ -15,16 +15,16 @@ from itertools import chain
 from pathlib import Path
 
 from delegate import DelegateError, DeviceInfo, KernelUse, kernel_uses
-from tflite_opencl import drivers
-from tflite_opencl.builds import Built, build_all
-from tflite_opencl.chips import CHIPS
+from tflite_opencl.boards import drivers
+from tflite_opencl.boards.drivers import SurveyedDevice
 from tflite_opencl.common.words import stamped
-from tflite_opencl.drivers import SurveyedDevice
 from tflite_opencl.errors import CommandError
-from tflite_opencl.kernel_dump import dump
-from tflite_opencl.kernel_rows import compared, csv_of, read_csv, row_of
-from tflite_opencl.kernel_text import comparison_text, table_text
-from tflite_opencl.paper import Estimate, estimate, paper_text
+from tflite_opencl.kernel_table.builds import Built, build_all
+from tflite_opencl.kernel_table.chips import CHIPS
+from tflite_opencl.kernel_table.dump import dump
+from tflite_opencl.kernel_table.paper import Estimate, estimate, paper_text
+from tflite_opencl.kernel_table.rows import compared, csv_of, read_csv, row_of
+from tflite_opencl.kernel_table.text import comparison_text, table_text
 
 HELP = "what a device's compiler makes of every kernel that some models need; runs none"
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 import argparse
 import os
 
-from tflite_opencl import drivers
-from tflite_opencl.advice import FAMILIES, devices_of, family, obstacle
-from tflite_opencl.board import read_board
+from tflite_opencl.boards import drivers
+from tflite_opencl.boards.advice import FAMILIES, devices_of, family, obstacle
+from tflite_opencl.boards.board import read_board
 from tflite_opencl.errors import CommandError
 
 HELP = "the first thing that is missing to run on a family of boards; exit code 1 if anything is"

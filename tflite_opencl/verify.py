@@ -14,10 +14,10 @@ from tflite_opencl.common.words import stamped
 from tflite_opencl.errors import CommandError
 from tflite_opencl.given import picture_inputs
 from tflite_opencl.opening import add_model_arguments, one_line, options_of, read_graph
-from tflite_opencl.verify_errors import errors, map_image
-from tflite_opencl.verify_records import Verification
-from tflite_opencl.verify_run import verified
-from tflite_opencl.verify_text import document, is_wrong, text_of
+from tflite_opencl.verification.errors import errors, map_image
+from tflite_opencl.verification.records import Verification
+from tflite_opencl.verification.runs import verified
+from tflite_opencl.verification.text import document, is_wrong, text_of
 
 HELP = "compare each node on the device with TFLite's reference kernels; exit code 1 if one differs"
 

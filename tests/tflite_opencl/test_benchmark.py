@@ -18,7 +18,7 @@ from tests.support.nets import conv_pool
 from tflite_opencl import benchmark_run
 from tflite_opencl.benchmark_run import Limits
 from tflite_opencl.command import main
-from tflite_opencl.path_run import Running
+from tflite_opencl.comparison.path_run import Running
 
 pytestmark = any_driver
 SHORT = ("--tune", "off", "--num_runs", "3", "--min_secs", "0", "--warmup_min_secs", "0")

@@ -14,8 +14,9 @@ import pytest
 from delegate import DeviceInfo, NoDeviceError, write_model
 from tests.support.nets import net
 from tests.support.small_v2 import small_v2
-from tflite_opencl import graph_facts, graph_layout
 from tflite_opencl.command import main
+from tflite_opencl.graph_view import facts as graph_facts
+from tflite_opencl.graph_view import layout as graph_layout
 
 GRAPH = small_v2()
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")

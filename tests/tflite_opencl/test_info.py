@@ -22,8 +22,9 @@ from delegate import (
 )
 from tests.support.boards import BOARDS
 from tests.support.deal import any_driver
-from tflite_opencl import drivers, info
-from tflite_opencl.board import read_board
+from tflite_opencl import info
+from tflite_opencl.boards import drivers
+from tflite_opencl.boards.board import read_board
 from tflite_opencl.command import main
 
 pytestmark = any_driver

@@ -15,8 +15,9 @@ import pytest
 from delegate import DeviceInfo, KernelBuilder
 from tests.support.deal import any_driver
 from tests.support.model import chain_model, op, t
-from tflite_opencl import builds, drivers
+from tflite_opencl.boards import drivers
 from tflite_opencl.command import main
+from tflite_opencl.kernel_table import builds
 
 pytestmark = any_driver
 

@@ -19,8 +19,8 @@ from tests.support import planted
 from tests.support.model import chain_model, op, t
 from tests.support.nets import LEFT, conv_pool, net
 from tests.support.small_v2 import small_v2
-from tflite_opencl import verify_errors
 from tflite_opencl.command import main
+from tflite_opencl.verification import errors as verify_errors
 
 GRAPH = small_v2()
 CLASSES = "SOFTMAX"

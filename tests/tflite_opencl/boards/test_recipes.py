@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/boards: the script run on this machine, the jobs by their schemas, a page a board."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from delegate import device_profile_names
+from tflite_opencl.boards.advice import FAMILIES
+
+ROOT = Path(__file__).resolve().parents[3]
+RECIPES = ROOT / "docs/boards"
+# A page for each board; test_compilers_page.py has the generated one.
+NO_BOARDS = ("README.md", "compilers.md")
+PAGES = sorted(path for path in RECIPES.glob("*.md") if path.name not in NO_BOARDS)
+
+
+def run(script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    venv = Path(sys.executable).parents[1]
+    return subprocess.run(
+        [str(RECIPES / script), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        env={**os.environ, "VENV": str(venv), **environment},
+        check=False,
+    )
+
+
+def drivers(folder: Path, *names: str) -> dict[str, str]:
+    """Return the variable with which these are the only ICD files, of Debian's.
+
+    The script asks each driver in a process of its own; tests/tflite_opencl/test_info.py asks all.
+    """
+    vendors = folder / "vendors"
+    vendors.mkdir()
+    for name in names:
+        (vendors / name).write_text(Path("/etc/OpenCL/vendors", name).read_text())
+    return {"OCL_ICD_VENDORS": str(vendors)}
+
+
+def pocl(folder: Path) -> dict[str, str]:
+    """Return the variable with which PoCL is the only driver, or skip the test."""
+    try:
+        return drivers(folder, "pocl.icd")
+    except FileNotFoundError:
+        pytest.skip("no PoCL here")
+
+
+@pytest.mark.device
+def test_the_script_runs_on_this_machine(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    tests = "tests/integration/test_boards.py -k AVERAGE_POOL_2D"
+    done = run("on-board", "pocl", str(results), BOARD_TESTS=tests, **pocl(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    signals = re.findall(r"TEST_CASE_ID=(\w+) RESULT=(\w+)", done.stdout)
+    assert signals == [("install", "pass"), ("info", "pass"), ("boards", "pass")]
+    assert "2 passed" in done.stdout
+    assert (results / "info.json").read_text().startswith("{")
+    assert "<testsuite " in (results / "boards.xml").read_text()
+
+
+def test_a_failed_test_fails_the_script(tmp_path: Path) -> None:
+    broken = tmp_path / "test_broken.py"
+    broken.write_text("def test_broken() -> None:\n    raise AssertionError('planted')\n")
+    results = str(tmp_path / "results")
+    done = run("on-board", "pocl", results, BOARD_TESTS=str(broken), **pocl(tmp_path))
+    assert done.returncode == 1
+    assert "TEST_CASE_ID=boards RESULT=fail" in done.stdout
+    assert "planted" in done.stdout
+
+
+def test_what_the_board_lacks_is_said(tmp_path: Path) -> None:
+    if Path("/proc/device-tree").exists():
+        pytest.skip("this is a board")
+    done = run("on-board", "vivante", str(tmp_path), **drivers(tmp_path))
+    assert done.returncode == 77
+    assert "vivante: a vivante,gc node is not in the device tree\n" in done.stdout
+    assert "TEST_CASE_ID=boards RESULT=skip" in done.stdout
+
+
+def test_an_unknown_family_is_an_error(tmp_path: Path) -> None:
+    done = run("on-board", "mali", str(tmp_path))
+    assert done.returncode == 1
+    assert "no family 'mali'" in done.stderr
+
+
+def test_the_jobs_name_families_and_profiles_that_exist() -> None:
+    families = {each.name for each in FAMILIES}
+    for name in ("lava-job.yaml", "gitlab-ci.yml"):
+        named = set(re.findall(r"FAMILY: (\w+)", (RECIPES / name).read_text()))
+        assert named
+        assert named <= families
+    table = (RECIPES / "README.md").read_text()
+    profiles = set(re.findall(r"`((?:etnaviv|panfrost|panthor|freedreno)-\w+|v3d)`", table))
+    assert profiles == {*device_profile_names()}
+
+
+def test_every_page_has_its_parts_and_is_listed() -> None:
+    table = (RECIPES / "README.md").read_text()
+    for path in PAGES:
+        text = path.read_text()
+        for part in ("Hardware.", "Upstream.", "Commands.", "Expected.", "Known limits."):
+            assert f"**{part}**" in text, f"{path.name} lacks {part}"
+        assert f"({path.name})" in table
+
+
+def test_gitlab_takes_the_jobs() -> None:
+    pytest.importorskip("check_jsonschema", reason="check-jsonschema is not installed")
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.gitlab-ci"]
+    path = str(RECIPES / "gitlab-ci.yml")
+    done = subprocess.run([*command, path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_lava_takes_the_job() -> None:
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
+    schemas = pytest.importorskip("lava_common.schemas", reason="lava-common is not installed")
+    schemas.validate(yaml.safe_load((RECIPES / "lava-job.yaml").read_text()), strict=True)

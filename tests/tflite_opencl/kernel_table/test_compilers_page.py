@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/boards/compilers.md is what its script makes of .ci/board-compilers.csv."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+from tflite_opencl.kernel_table.rows import compared, read_csv
+
+ROOT = Path(__file__).resolve().parents[3]
+TABLE = ROOT / ".ci" / "board-compilers.csv"
+
+
+def script() -> Any:
+    """Return docs/boards/compilers.py as a module."""
+    spec = importlib.util.spec_from_file_location("page", ROOT / "docs/boards/compilers.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_is_of_the_table() -> None:
+    page = script()
+    text = page.text_of(page.rows_of(page.TABLE), page.rows_of(page.PAPER))
+    assert (ROOT / "docs/boards/compilers.md").read_text() == text
+
+
+def test_a_kernel_that_spills_is_counted() -> None:
+    page = script()
+    rows, paper = page.rows_of(page.TABLE), page.rows_of(page.PAPER)
+    first = next(row for row in rows if row["expected"] != "0" and not int(row["spills"] or 0))
+    before = page.text_of(rows, paper)
+    first["spills"] = "7"
+    after = page.text_of(rows, paper)
+    assert before != after
+    assert "| 7, " in after
+
+
+def test_nothing_expected_keeps_values_in_memory() -> None:
+    rows = read_csv(str(TABLE))
+    assert len({row.device for row in rows}) == 5
+    assert [row for row in rows if row.expected and row.scratch] == []
+    assert compared(rows, rows).changes == ()

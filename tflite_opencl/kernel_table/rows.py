@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of `tflite-opencl kernels`: one kernel each, as records, CSV and a comparison of two."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from delegate import DeviceInfo, KernelUse
+from tflite_opencl.errors import CommandError
+from tflite_opencl.kernel_table.builds import Built
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One kernel on one device. None: the driver does not tell."""
+
+    device: str  # its name, as the driver says it
+    kernel: str
+    variant: str  # the alternatives that launch it
+    macros: str  # what it is built with: "NAME=VALUE NAME=VALUE"
+    launches: int  # a run, where every node that may launch it does
+    expected: int  # of these, those of the alternatives expected to be the fastest
+    built: str  # "yes", or why not
+    group_limit: int | None = None  # work-items a work-group
+    private_bytes: int | None = None  # a work-item
+    local_bytes: int | None = None  # a work-group
+    registers: int | None = None
+    instructions: int | None = None
+    spills: int | None = None  # values put into memory for lack of registers
+    fills: int | None = None  # and read again
+    threads: int | None = None  # in the driver's own count; more hide more waiting
+    cycles: float | None = None  # of the whole shader, each instruction once: the driver's model
+    arithmetic_cycles: float | None = None
+    memory_cycles: float | None = None  # of loads and stores
+    loop_instructions: float | None = None  # of the hot loop, a multiply-add
+    seconds: float | None = None  # it took to build
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What makes it the same kernel in another table."""
+        return self.device, self.kernel, self.macros
+
+    @property
+    def is_built(self) -> bool:
+        """Whether the compiler took it."""
+        return self.built == "yes"
+
+    @property
+    def scratch(self) -> int:
+        """What is above 0 where a work-item's values are kept in memory."""
+        return (self.spills or 0) + (self.fills or 0)
+
+
+# Column -> whether less is better, in the order in which they are compared.
+COMPARED = {
+    "spills": True,
+    "fills": True,
+    "instructions": True,
+    "cycles": True,
+    "arithmetic_cycles": True,
+    "memory_cycles": True,
+    "loop_instructions": True,
+    "registers": True,
+    "private_bytes": True,
+    "local_bytes": True,
+    "threads": False,
+    "group_limit": False,
+}
+_TYPES = {
+    field.name: float if "float" in str(field.type) else int
+    for field in fields(Row)
+    if str(field.type) != "str"
+}
+_NEEDED = {field.name for field in fields(Row) if field.default is MISSING}
+
+
+def row_of(info: DeviceInfo, use: KernelUse, built: Built) -> Row:
+    """Return the row of one kernel."""
+    build, told = built.build, built.statistics
+    return Row(
+        device=info.name,
+        kernel=use.kernel,
+        variant=" / ".join(use.variants),
+        macros=" ".join(use.macros),
+        launches=use.launches,
+        expected=len(use.expected),
+        built="yes" if build is not None else built.failure or "no",
+        group_limit=None if build is None else build.group_limit,
+        private_bytes=None if build is None else build.private_bytes,
+        local_bytes=None if build is None else build.local_bytes,
+        registers=told.registers,
+        instructions=told.instructions,
+        spills=told.spills,
+        fills=told.fills,
+        threads=told.threads,
+        cycles=told.cycles,
+        arithmetic_cycles=told.arithmetic_cycles,
+        memory_cycles=told.memory_cycles,
+        loop_instructions=told.loop_instructions,
+        seconds=None if build is None else round(build.seconds, 3),
+    )
+
+
+def csv_of(rows: Sequence[Row]) -> str:
+    """Return the rows as CSV, a head line first; what the driver does not tell is empty."""
+    text = io.StringIO()
+    names = [field.name for field in fields(Row)]
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names)
+    for row in rows:
+        writer.writerow(["" if (v := getattr(row, name)) is None else v for name in names])
+    return text.getvalue().rstrip("\n")
+
+
+def read_csv(path: str) -> list[Row]:
+    """Return the rows of a file that `csv_of` made; columns may be missing that have a default.
+
+    Raises:
+        CommandError: it cannot be read, or is no such file.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        table = csv.DictReader(io.StringIO(text), strict=True)
+        if absent := _NEEDED - {*(table.fieldnames or ())}:
+            raise ValueError(f"it has no column '{min(absent)}'")
+        return [_row(entry) for entry in table]
+    except OSError as error:
+        raise CommandError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, TypeError, csv.Error) as error:
+        raise CommandError(f"{path} is no table of this command: {error}") from error
+
+
+def _row(entry: dict[str, str]) -> Row:
+    values: dict[str, Any] = {
+        name: _TYPES[name](value) if name in _TYPES else value
+        for name, value in entry.items()
+        if value != "" or name not in _TYPES
+    }
+    return Row(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A kernel of two tables whose figures differ."""
+
+    old: Row
+    new: Row
+    better: tuple[str, ...]  # columns, and "built"
+    worse: tuple[str, ...]
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether it is not built any more, or its values are now kept in memory."""
+        stopped = self.old.is_built and not self.new.is_built
+        return stopped or (self.old.scratch == 0 < self.new.scratch)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two tables; kernels of devices that the new one has not are left out."""
+
+    changes: tuple[Change, ...]
+    added: tuple[Row, ...]
+    gone: tuple[Row, ...]
+    totals: tuple[tuple[str, float, float], ...]  # column, old and new, of kernels in both
+
+    @property
+    def broken(self) -> tuple[Row, ...]:
+        """The kernels that stopped being built or began to keep values in memory."""
+        new = [row for row in self.added if row.scratch or not row.is_built]
+        return (*(each.new for each in self.changes if each.is_broken), *new)
+
+
+def compared(old: Sequence[Row], new: Sequence[Row]) -> Comparison:
+    """Compare two tables."""
+    devices = {row.device for row in new}
+    before = {row.key: row for row in old if row.device in devices}
+    after = {row.key: row for row in new}
+    pairs = [(before[key], row) for key, row in after.items() if key in before]
+    changes = [change for was, now in pairs if (change := _change(was, now)) is not None]
+    totals = []
+    for name in COMPARED:
+        known = [
+            (a, b)
+            for was, now in pairs
+            if (a := getattr(was, name)) is not None and (b := getattr(now, name)) is not None
+        ]
+        if known:
+            totals.append((name, sum(a for a, _ in known), sum(b for _, b in known)))
+    return Comparison(
+        tuple(changes),
+        tuple(row for key, row in after.items() if key not in before),
+        tuple(row for key, row in before.items() if key not in after),
+        tuple(totals),
+    )
+
+
+def _change(old: Row, new: Row) -> Change | None:
+    better = ["built"] if new.is_built and not old.is_built else []
+    worse = ["built"] if old.is_built and not new.is_built else []
+    for name, is_less_better in COMPARED.items():
+        was, now = getattr(old, name), getattr(new, name)
+        if was is not None and now is not None and was != now:
+            (better if (now < was) == is_less_better else worse).append(name)
+    return Change(old, new, tuple(better), tuple(worse)) if better or worse else None
