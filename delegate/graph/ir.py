@@ -40,6 +40,9 @@ class Tensor:
     shape_signature: tuple[int, ...] = ()  # as converted, -1 = unknown; () where the file has none
     # Least and greatest value of each element of a computed index, if proven: graph/ranges.py
     ranges: tuple[NDArray[Any], NDArray[Any]] | None = None
+    # Its position in the file's table before passes moved it; None: `index` is it; -1: a pass
+    # made the tensor.
+    origin: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from delegate import Node, Tensor
 from delegate.graph.partition import Partition, partition_of
-from delegate.passes.fuse_add import rewrite
+from delegate.passes.on_partitions.fuse_add import rewrite
 from tests.support.convolution import Convolution
 from tests.support.model import graph_of, op, t
 

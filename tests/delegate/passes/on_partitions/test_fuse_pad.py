@@ -11,7 +11,7 @@ import pytest
 from delegate import DeviceInfo, Node, Tensor
 from delegate.graph.ir import Graph
 from delegate.graph.partition import Partition, partition_of
-from delegate.passes.fuse_pad import rewrite
+from delegate.passes.on_partitions.fuse_pad import rewrite
 from tests.support.cases import WAYS, Way, forced, require_isa
 from tests.support.compare import assert_exact
 from tests.support.convolution import Convolution
