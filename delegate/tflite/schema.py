@@ -40,6 +40,8 @@ class Field:
     flags: Any = None  # flatbuffers' number type of a scalar or of a vector's numbers; else None
     default: Any = None  # of a scalar; a bool for a bool
     enum: str = ""  # class of the enum its numbers belong to
+    # Class of the table it points to, or of the vector's tables; of a union the enum's class.
+    child: str = ""
 
 
 # The generated Python classes keep an enum field's number but not which enum it is: this table is
@@ -66,6 +68,15 @@ _ENUM_OF_FIELD = {
     "type": "LSHProjectionType",
     "value_dtype": "TensorType",
     "weights_format": "FullyConnectedOptionsWeightsFormat",
+}
+
+# The enum that says which class a union's table has: the field of its name with "_type" has it.
+UNIONS = {
+    "array_indices": "SparseIndexVector",
+    "array_segments": "SparseIndexVector",
+    "builtin_options": "BuiltinOptions",
+    "builtin_options2": "BuiltinOptions2",
+    "details": "QuantizationDetails",
 }
 
 # Ops whose options class does not have the op's own name.
@@ -243,8 +254,15 @@ def _record(cls: Any, accessor_name: str, accessor: Any) -> Field:
     name = re.sub(r"(?<!^)(?=[A-Z])", "_", accessor_name).lower()
     is_enum = cls.__name__.endswith("Options") and recorder.flags is not number_types.Int64Flags
     enum = _ENUM_OF_FIELD.get(name, "") if is_enum else ""
+    child = UNIONS.get(name, "") or _child_class(accessor) if recorder.kind == "table" else ""
     if recorder.is_vector:
-        return Field(name, recorder.slot, "vector", recorder.flags, enum=enum)
+        return Field(name, recorder.slot, "vector", recorder.flags, enum=enum, child=child)
     if recorder.kind != "scalar":
-        return Field(name, recorder.slot, recorder.kind)
+        return Field(name, recorder.slot, recorder.kind, child=child)
     return Field(name, recorder.slot, "scalar", recorder.flags, default, enum)
+
+
+def _child_class(accessor: Any) -> str:
+    # The accessor imports it: `from tflite.Tensor import Tensor`.
+    (module,) = (name for name in accessor.__code__.co_names if name.startswith("tflite."))
+    return str(module).removeprefix("tflite.")

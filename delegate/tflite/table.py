@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from flatbuffers import number_types
+from numpy.typing import NDArray
 
 from delegate.errors import ModelError
 from delegate.tflite import schema
@@ -57,6 +58,7 @@ class File:
         self._tables_left = _MAX_TABLES
         self._tables: set[int] = set()  # where they are
         self._dense_bytes_left = _MAX_DENSE_BYTES
+        self.end = 0  # of all that was read so far
 
     def root(self) -> Table:
         return Table(self, self.follow(0, "the model"), "Model", "the model")
@@ -75,6 +77,7 @@ class File:
                 f"{where} spans bytes {position}..{position + size_bytes} "
                 f"of a file of {self.size} bytes"
             )
+        self.end = max(self.end, position + size_bytes)
 
     def spend(self, size_bytes: int, where: str) -> None:
         self._bytes_left -= size_bytes
@@ -136,6 +139,13 @@ class Table:
         self._file.check(start, length * width_bytes, where)
         return start, length
 
+    def slots(self) -> list[int]:
+        """Return the slots of the fields that the file does not leave out."""
+        count = (self._vtable_bytes - 4) // 2
+        offsets = (self._vtable + 4 + 2 * slot for slot in range(count))
+        found = [int(self._file.unpack(_SHORT, offset, self.where)) for offset in offsets]
+        return [slot for slot, offset in enumerate(found) if offset]
+
     def scalar(self, name: str) -> Any:
         field = self._fields[name]
         at = self._find(field, field.flags.bytewidth)
@@ -158,13 +168,17 @@ class Table:
         return self._find_vector(name, 1)
 
     def numbers(self, name: str) -> tuple[Any, ...]:
+        return tuple(self.array(name).tolist())
+
+    def array(self, name: str) -> NDArray[Any]:
+        """Return a vector's numbers, which are a view of the file."""
         flags = self._fields[name].flags
         start, length = self._find_vector(name, flags.bytewidth)
-        if length == 0:
-            return ()
-        self._file.spend(length * flags.bytewidth, f"{self.where}: the field {name}")
         dtype = np.dtype(number_types.to_numpy_type(flags)).newbyteorder("<")
-        return tuple(np.frombuffer(self._file.view, dtype, length, start).tolist())
+        if length == 0:
+            return np.zeros(0, dtype)
+        self._file.spend(length * flags.bytewidth, f"{self.where}: the field {name}")
+        return np.frombuffer(self._file.view, dtype, length, start)
 
     def table(self, name: str, kind: str) -> Table | None:
         at = self._find(self._fields[name], _OFFSET.size)
