@@ -173,6 +173,9 @@ FLAGS = (
          "longest first", profiling_order, "node", metavar="ORDER"),
     _own("trace", "write what happens in some runs, by time: for ui.perfetto.dev, or as Chrome's "
          "JSON if it ends in .json", str, None, metavar="FILE"),
+    _own("report", "of one picture: write a page of HTML for a bug report: results, times of nodes "
+         "on both paths, what was refused, the device, versions and the command", str, None,
+         metavar="FILE.html"),
     _own("cpu_kernels", "what runs the CPU's part: auto (TFLite's default, XNNPACK), builtin (no "
          "XNNPACK) or reference", cpu_kernels, "auto", metavar="KERNELS"),
     _own("device_timeout", "run OpenCL in a child process and end it after so many seconds; "

@@ -64,6 +64,7 @@ class Settings:
     tune: str  # "off", "quick" or "full"
     profiling_order: str  # "node" or "time"
     trace: str | None  # a file
+    report: str | None  # a file
     cpu_kernels: str  # "auto", "builtin" or "reference"
     device_timeout: float  # seconds; 0: no child process
     json: str | None  # a path, or "-" for stdout
@@ -72,6 +73,7 @@ class Settings:
     help: bool
     version: bool
     warnings: tuple[str, ...] = field(default=())  # what was accepted and does nothing
+    command: tuple[str, ...] = field(default=())  # the arguments, as they were given
 
 
 def parse(arguments: Sequence[str]) -> Settings:
@@ -96,6 +98,7 @@ def parse(arguments: Sequence[str]) -> Settings:
     given["threads"] = None if given["threads"] == -1 else given["threads"]
     given["announce_xnnpack"] = given["xnnpack_delegate"] or given["use_xnnpack"]
     given["warnings"] = tuple(_warnings(given))
+    given["command"] = tuple(arguments)
     return Settings(**{entry.name: given[entry.name] for entry in fields(Settings)})
 
 

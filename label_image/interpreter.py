@@ -131,7 +131,7 @@ def open_interpreter(
             stdout.info("INFO: %s delegate created.", announced[0])
         interpreter = interpreter_for(job, runtime, delegate)
         log_applied(announced)
-        _allocate(job, interpreter, delegate)
+        allocate(job, interpreter, delegate)
         yield OpenInterpreter(interpreter, delegate, (time.perf_counter() - begin_s) * 1e3)
 
 
@@ -191,7 +191,7 @@ def interpreter_for(job: Job, runtime: Runtime, delegate: Any) -> Any:
         return runtime.interpreter(job.model, job.threads, job.cpu_kernels, delegates)
 
 
-def _allocate(job: Job, interpreter: Any, delegate: Any) -> None:
+def allocate(job: Job, interpreter: Any, delegate: Any) -> None:
     """Allocate tensors; set the inputs to the job's, others to zeros. Raises as `step`."""
     with step(delegate, "Failed to allocate tensors!"):
         interpreter.allocate_tensors()

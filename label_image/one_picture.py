@@ -26,6 +26,7 @@ from label_image.image import to_input
 from label_image.job import Job
 from label_image.labels import Row, format_row
 from label_image.outputs import are_scores, tensors_of, write_outputs
+from label_image.page.write import Ran, write_page
 from label_image.prepare import Prepared, described
 from label_image.report import comparison_text
 from label_image.worker import run_in_child
@@ -59,7 +60,8 @@ def classify_one(prepared: Prepared, out: TextIO, width: Callable[[TextIO], int]
     Raises: RunError, and what reading a picture raises.
     """
     labels = prepared.labels(prepared.graph.outputs)
-    job = prepared.job(_main_input(prepared), prepared.settings.profiling)
+    pixels, picture = _main_input(prepared)
+    job = prepared.job(pixels, prepared.settings.profiling)
     outcome = _run(prepared, job, labels)
     if outcome.run.outputs:
         _show(prepared, outcome)
@@ -76,11 +78,18 @@ def classify_one(prepared: Prepared, out: TextIO, width: Callable[[TextIO], int]
         _write_trace(prepared.settings.trace, outcome.gpu)
     if prepared.settings.json is not None:
         _write(prepared.settings.json, _document(prepared, outcome, paths), out)
+    if prepared.settings.report is not None:
+        results = {
+            _path_name(prepared, name, run): _result_lines(prepared, outcome, run)
+            for name, (run, _) in sorted(paths.items(), reverse=True)  # OpenCL's first
+        }
+        ran = Ran(outcome.run, outcome.gpu, outcome.comparison, outcome.failure, results, picture)
+        write_page(prepared.settings.report, prepared, job, ran)
     return NO_DEVICE if outcome.failure else SUCCESS
 
 
-def _main_input(prepared: Prepared) -> NDArray[Any]:
-    """Return the values of the input that takes the picture, or of the first."""
+def _main_input(prepared: Prepared) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    """Return the values of the input that takes the picture, or of the first; and the picture."""
     settings, graph, feeds = prepared.settings, prepared.graph, prepared.feeds
     path, picture = "", None
     if feeds.picture is None:
@@ -101,7 +110,7 @@ def _main_input(prepared: Prepared) -> NDArray[Any]:
         log.info("input: %d", prepared.main_input.index)
         log.info("number of inputs: %d", len(graph.inputs))
         log.info("number of outputs: %d", len(graph.outputs))
-    return pixels
+    return pixels, picture
 
 
 def _run(prepared: Prepared, job: Job, labels: Sequence[str]) -> Outcome:
@@ -172,16 +181,31 @@ def _rows(prepared: Prepared, outcome: Outcome, run: PathRun) -> list[Row]:
 def _show(prepared: Prepared, outcome: Outcome) -> None:
     """Log the results, and write the outputs where --output_dir asks for them."""
     outputs, tensors = outcome.run.outputs, outcome.tensors
-    for row in _rows(prepared, outcome, outcome.run):
-        log.info("%s", format_row(row, outcome.labels))
-    for output in described(outputs, tensors, outcome.has_scores):
-        for line in output.lines:
-            log.info("%s", line)
+    for line in _result_lines(prepared, outcome, outcome.run):
+        log.info("%s", line)
     folder = prepared.settings.output_dir
     if folder is not None:
         with writing(folder):
             names = write_outputs(folder, outputs, tensors)
         log.info("the outputs are in %s: %s", folder, ", ".join(names))
+
+
+def _result_lines(prepared: Prepared, outcome: Outcome, run: PathRun) -> list[str]:
+    """Return label_image's lines for the outputs of a run; none where it has none."""
+    if not run.outputs:
+        return []
+    lines = [format_row(row, outcome.labels) for row in _rows(prepared, outcome, run)]
+    for output in described(run.outputs, outcome.tensors, outcome.has_scores):
+        lines += output.lines
+    return lines
+
+
+def _path_name(prepared: Prepared, name: str, run: PathRun) -> str:
+    """Return what people call a path of the document."""
+    cpu = f"CPU, {prepared.kernels}"
+    if name == "gpu" and run.delegation is not None and not run.delegation.delegated:
+        return f"{cpu}, beside an idle OpenCL delegate"
+    return {"gpu": "OpenCL", "cpu": cpu, "external": "external delegate"}[name]
 
 
 def _paths(prepared: Prepared, outcome: Outcome) -> Paths:

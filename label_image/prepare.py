@@ -21,6 +21,7 @@ from label_image.flags import Settings
 from label_image.job import Job
 from label_image.labels import Row, top_results
 from label_image.outputs import Described, are_surely_scores, describe, may_be_scores
+from label_image.page.html import NEEDS, can_make
 from label_image.verbose import model_lines
 from tflite_opencl.common.runtime import Runtime, find_runtime
 from tflite_opencl.common.trace import can_write
@@ -141,14 +142,15 @@ def prepare(settings: Settings) -> Prepared:
 
     Raises: RunError, DelegateError, DefaultModelError or RuntimeMissing: something is wrong.
     """
-    if settings.json not in (None, "-") and (obstacle := file_obstacle(settings.json)):
-        raise RunError(f"cannot write {settings.json}: {obstacle}")
-    if settings.trace and (obstacle := file_obstacle(settings.trace)):
-        raise RunError(f"cannot write {settings.trace}: {obstacle}")
+    for path in (None if settings.json == "-" else settings.json, settings.trace, settings.report):
+        if path is not None and (obstacle := file_obstacle(path)):
+            raise RunError(f"cannot write {path}: {obstacle}")
     if settings.trace and not can_write(settings.trace):
         raise RunError(
             "--trace needs perfetto (pip install tflite-opencl[trace]); FILE.json does without"
         )
+    if settings.report and not can_make():
+        raise RunError(f"--report needs {NEEDS}")
     if settings.output_dir and (obstacle := folder_obstacle(settings.output_dir)):
         raise RunError(f"cannot write {settings.output_dir}: {obstacle}")
     if settings.device_profile is not None:

@@ -31,13 +31,13 @@ def comparison_text(
     times.add_column("OpenCL", justify="right")
     if cpu:
         times.add_column(f"CPU, {kernels}", justify="right")
-    for name, texts in _time_rows([gpu, cpu] if cpu else [gpu]):
+    for name, texts in time_rows([gpu, cpu] if cpu else [gpu]):
         times.add_row(name, *texts)
 
     facts = Table.grid(padding=(0, 2))
     if cpu:
         facts.add_row("speedup", f"{speedup(gpu, cpu):.2f} (average of the CPU over OpenCL's)")
-    for name, text in _facts(gpu.delegation, comparison, kernels):
+    for name, text in comparison_facts(gpu.delegation, comparison, kernels):
         facts.add_row(name, text)
     return render(width, times, facts, *left_to_cpu(gpu.delegation))
 
@@ -61,7 +61,8 @@ def _version(info: DeviceInfo) -> str:
     return words[1] if len(words) > 1 else ""
 
 
-def _time_rows(runs: Sequence[PathRun]) -> list[tuple[str, list[str]]]:
+def time_rows(runs: Sequence[PathRun]) -> list[tuple[str, list[str]]]:
+    """Return the times of each run, as (word, a text a run)."""
     return [
         ("average, ms", [f"{run.times.average_ms:.3f}" for run in runs]),
         ("minimum, ms", [f"{run.times.min_ms:.3f}" for run in runs]),
@@ -71,7 +72,10 @@ def _time_rows(runs: Sequence[PathRun]) -> list[tuple[str, list[str]]]:
     ]
 
 
-def _facts(taken: Delegation, comparison: Comparison | None, kernels: str) -> list[tuple[str, str]]:
+def comparison_facts(
+    taken: Delegation, comparison: Comparison | None, kernels: str
+) -> list[tuple[str, str]]:
+    """Return what was delegated, and how far the paths are apart, as (word, text)."""
     facts = delegation_facts(taken)
     if comparison is None:
         return facts
@@ -129,20 +133,29 @@ def output_facts(
 
 def left_to_cpu(taken: Delegation) -> list[RenderableType]:
     """Return a table of the ops that were not delegated; nothing where there are none."""
-    groups: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for node, op, reason in taken.verdicts:
-        if reason is not None:
-            groups[op, reason].append(node)
-    if not groups:
+    rows = refusals(taken)
+    if not rows:
         return []
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("left to the CPU", overflow="fold")
     table.add_column("count", justify="right")
     table.add_column("why", overflow="fold")
     table.add_column("nodes", overflow="fold")
-    for (op, reason), nodes in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
-        table.add_row(op, str(len(nodes)), reason, ", ".join(map(str, nodes)))
+    for op, count, reason, nodes in rows:
+        table.add_row(op, str(count), reason, nodes)
     return [table]
+
+
+def refusals(taken: Delegation) -> list[tuple[str, int, str, str]]:
+    """Return (op, count, reason, nodes) of what was not delegated, the most nodes first."""
+    groups: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for node, op, reason in taken.verdicts:
+        if reason is not None:
+            groups[op, reason].append(node)
+    return [
+        (op, len(nodes), reason, ", ".join(map(str, nodes)))
+        for (op, reason), nodes in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+    ]
 
 
 def speedup(gpu: PathRun, cpu: PathRun) -> float:

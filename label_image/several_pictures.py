@@ -86,6 +86,7 @@ def _task(prepared: Prepared) -> _Task:
         ("count", settings.count > 1),
         ("profiling", settings.profiling),
         ("trace", settings.trace is not None),
+        ("report", settings.report is not None),
         ("device_timeout", settings.device_timeout),
     ):
         if asked:

@@ -7,12 +7,14 @@ import argparse
 import json
 import os
 import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
-from delegate import DeviceLimits, PlatformInfo, list_icds
+from delegate import DeviceInfo, DeviceLimits, PlatformInfo, list_icds
 from tflite_opencl.boards import drivers
 from tflite_opencl.boards.advice import library_steps, next_steps
 from tflite_opencl.boards.board import Board, delegate_text, icd_folder, read_board
@@ -22,6 +24,8 @@ from tflite_opencl.common.tables import pairs
 from tflite_opencl.common.words import stamped
 from tflite_opencl.errors import CommandError
 
+Rows = Sequence[tuple[str, str]]  # a name and its value, for people
+Choose = Callable[[Sequence[DeviceInfo]], Sequence[DeviceInfo]]
 HELP = "what this board is, what its OpenCL drivers say and do, and what to do next"
 _ENVIRONMENT = ("RUSTICL_ENABLE", "RUSTICL_FEATURES", "OCL_ICD_VENDORS", "POCL_AFFINITY")
 
@@ -80,7 +84,7 @@ def run(options: argparse.Namespace) -> str:
     if options.write_profile and not is_here:
         raise CommandError("--write_profile needs a device: it does nothing with --root")
     board = read_board(options.root)
-    info = _of_drivers(board, options.device) if is_here else _of_files(board)
+    info = facts_here(board, partial(_named, options.device)) if is_here else _of_files(board)
     if options.write_profile:
         written = write_profile(options.write_profile, info.devices)
         info = replace(info, next_steps=(written, *info.next_steps))
@@ -95,24 +99,18 @@ def _of_files(board: Board) -> Info:
     return Info(board, {}, {}, unasked, (), unasked.failure, tuple(steps))
 
 
-def _of_drivers(board: Board, device: str | None) -> Info:
+def facts_here(board: Board, choose: Choose) -> Info:
+    """Return all facts of this machine; `choose`: which devices are asked, which takes seconds.
+
+    Raises: what `choose` raises.
+    """
     # The loader's variables may name other files than the board's.
     libraries = {icd.path: icd.library for icd in list_icds()}
     libraries |= {icd.path: icd.library for icd in board.icds}
     icds = {path: drivers.ask_icd(path) for path in libraries}
     platforms = drivers.ask_all()
     found, why_none = drivers.ask_devices()
-    asked = found
-    if device is not None:
-        asked = tuple(
-            info
-            for info in found
-            if (info.index == int(device) if device.isdecimal() else info.matches(device))
-        )
-        if not asked:
-            names = "; ".join(f"{info.index}: {info.name} ({info.platform})" for info in found)
-            raise CommandError(f"no device matches '{device}'; there are {names or 'none'}")
-    surveyed = tuple(drivers.ask_device(info) for info in asked)
+    surveyed = tuple(drivers.ask_device(info) for info in choose(found))
     steps = library_steps(libraries, {path: loaded.failure for path, loaded in icds.items()})
     steps += next_steps(
         board,
@@ -128,18 +126,34 @@ def _of_drivers(board: Board, device: str | None) -> Info:
     return Info(board, environment, icds, platforms, surveyed, why_none, tuple(steps))
 
 
+def _named(device: str | None, found: Sequence[DeviceInfo]) -> Sequence[DeviceInfo]:
+    """Return the devices that --device means. Raises: CommandError: there is none."""
+    if device is None:
+        return found
+    asked = [
+        info
+        for info in found
+        if (info.index == int(device) if device.isdecimal() else info.matches(device))
+    ]
+    if not asked:
+        names = "; ".join(f"{info.index}: {info.name} ({info.platform})" for info in found)
+        raise CommandError(f"no device matches '{device}'; there are {names or 'none'}")
+    return asked
+
+
 def text_of(info: Info, width: int) -> str:
     """Return all facts for people."""
     console = Console(width=width, color_system=None, highlight=False, emoji=False, markup=False)
     with console.capture() as captured:
-        for title, rows in _sections(info):
+        for title, rows in sections(info):
             console.print(title)
             console.print(pairs(rows, width))
     lines = [line.rstrip() for line in captured.get().splitlines()]
     return "\n".join(lines)
 
 
-def _sections(info: Info) -> list[tuple[str, list[tuple[str, str]]]]:
+def sections(info: Info) -> list[tuple[str, Rows]]:
+    """Return all facts for people: titles, and names with their values."""
     board = info.board
     sections = [
         ("Board", _rows_of_board(board)),

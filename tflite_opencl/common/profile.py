@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -46,6 +46,8 @@ class Profile:
     launches: int
     up_bytes: int
     down_bytes: int
+    # A node that another node's kernel computes -> that node.
+    joined: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def kernels(self) -> float:
@@ -122,6 +124,7 @@ def profile_of(delegate: OpenCLDelegate, graph: Graph, run: Callable[[], None]) 
         launches=len(launches),
         up_bytes=sum(each.up_bytes for each in chosen.partitions),
         down_bytes=sum(each.down_bytes for each in chosen.partitions),
+        joined=homes,
     )
 
 

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run -> its page, in a file that is whole or not there."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from label_image.classify import PathRun
+from label_image.compare import Comparison
+from label_image.files import write_file, writing
+from label_image.job import Delegation, Job
+from label_image.page.facts import (
+    NodeTimes,
+    machine,
+    node_times,
+    partition_rows,
+    variables,
+    versions,
+)
+from label_image.page.html import Page, Rows, html, picture_uri
+from label_image.prepare import Prepared
+from label_image.report import comparison_facts, refusals, speedup, time_rows
+from tflite_opencl.common import interrupts
+
+log = logging.getLogger("label_image")
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What came of the run on one picture."""
+
+    run: PathRun  # whose results were shown
+    gpu: PathRun | None  # None: OpenCL was not asked for, or failed
+    comparison: Comparison | None
+    failure: str  # "": nothing to complain of
+    results: Mapping[str, Sequence[str]]  # a path's name -> its lines
+    picture: NDArray[Any] | None  # None: the model got other values
+
+
+def write_page(path: str, prepared: Prepared, job: Job, ran: Ran) -> None:
+    """Measure and ask what the run did not tell, and write the page.
+
+    Raises: RunError: it cannot be written. KeyboardInterrupt: Ctrl-C; then there is no page.
+    """
+    log.info("Times of nodes and facts of the machine are collected for %s", path)
+    text = html(_page(prepared, job, ran))
+    interrupts.check()
+    with writing(path):
+        write_file(path, text)
+    log.info("the report is in %s", path)
+
+
+def _page(prepared: Prepared, job: Job, ran: Ran) -> Page:
+    settings, gpu = prepared.settings, ran.gpu
+    taken = gpu.delegation if gpu else None
+    nodes = NodeTimes((), ["Ctrl-C ended the run: nodes were not timed."])
+    if not interrupts.was_pressed():
+        in_child = settings.device_timeout > 0
+        nodes = node_times(job, prepared.graph, prepared.runtime, gpu, in_child)
+    headings, runs = _columns(prepared, ran)
+    device = f" on {taken.device}" if taken else ""
+    return Page(
+        title=f"label_image: {os.path.basename(prepared.model.name)}{device}",
+        command=shlex.join(["label_image", *settings.command]),
+        failure=_failure(ran) or _nothing_taken(taken),
+        picture=picture_uri(ran.picture),
+        summary=_summary(prepared, ran),
+        results=ran.results,
+        headings=headings,
+        times=time_rows(runs),
+        nodes=nodes,
+        partitions=partition_rows(taken),
+        refusals=refusals(taken) if taken else (),
+        machine=machine(taken, job.opencl is not None),
+        versions=versions(prepared.runtime),
+        variables=variables(os.environ),
+    )
+
+
+def _failure(ran: Ran) -> str:
+    if ran.gpu is None and ran.failure:
+        return f"OpenCL failed, and the CPU ran the model: {ran.failure}"
+    return ran.failure
+
+
+def _nothing_taken(taken: Delegation | None) -> str:
+    if taken is None or taken.delegated:
+        return ""
+    count = len(taken.verdicts)
+    return f"The OpenCL delegate took none of the model's {count} nodes: the CPU ran them all."
+
+
+def _columns(prepared: Prepared, ran: Ran) -> tuple[Sequence[str], Sequence[PathRun]]:
+    """Return the heading and the run of each path that was timed."""
+    names = [*ran.results]
+    if ran.gpu is None:
+        return names, [ran.run]
+    cpu = ran.comparison.cpu if ran.comparison else None
+    return names, [ran.gpu, *([cpu] if cpu else [])]
+
+
+def _summary(prepared: Prepared, ran: Ran) -> Rows:
+    settings, gpu = prepared.settings, ran.gpu
+    rows = [("model", _model_text(prepared))]
+    if ran.picture is not None:
+        height, width = ran.picture.shape[:2]
+        rows.append(("picture", f"{settings.image}, {width} x {height} pixels"))
+    threads = "as many threads as TFLite takes"
+    if settings.threads is not None:
+        threads = f"{settings.threads} thread" + "s" * (settings.threads != 1)
+    rows.append(("timed runs", f"{settings.count}, after {settings.warmup_runs} others, {threads}"))
+    if gpu is not None and gpu.delegation is not None:
+        rows += comparison_facts(gpu.delegation, ran.comparison, prepared.kernels)
+        if ran.comparison and ran.comparison.cpu:
+            text = f"{speedup(gpu, ran.comparison.cpu):.2f} (average of the CPU over OpenCL's)"
+            rows.append(("speedup", text))
+        if ran.comparison is None:
+            rows.append(("outputs", "not compared: --compare=false"))
+    elif settings.external_delegate_path:
+        rows.append(("external delegate", settings.external_delegate_path))
+    else:
+        why = "failed: the CPU ran the model" if ran.failure else "--use_gpu was not given"
+        rows.append(("OpenCL", why))
+    return rows
+
+
+def _model_text(prepared: Prepared) -> str:
+    source, graph = prepared.model.source, prepared.graph
+    content = source if isinstance(source, bytes) else Path(source).read_bytes()
+    digest = hashlib.sha256(content).hexdigest()
+    return f"{prepared.model.name}, {len(content)} bytes, {len(graph.nodes)} nodes, sha256 {digest}"

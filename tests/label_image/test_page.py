@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: Apache-2.0
+"""--report: what its page has on each path, where something is missing, and in a browser."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from delegate import DeviceInfo, read_model, write_model
+from delegate_test.values import input_sets
+from label_image import prepare
+from label_image.job import Delegation, Job
+from label_image.page import chart, cpu_times, facts, write
+from label_image.page.facts import NodeRow, NodeTimes
+from label_image.page.html import picture_uri
+from tests.support.command import FILES, ROWS, Run, absolute, run_process
+from tests.support.deal import any_driver
+from tests.support.small_v2 import small_v2
+from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.info import Info, Rows
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+RESULTS = "\n".join(row.removeprefix("INFO: ") for row in ROWS)
+pytestmark = any_driver
+OPENCL = ("--use_gpu", "--tune", "off")
+
+
+@pytest.fixture(autouse=True)
+def quick(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask no driver, which takes many seconds; one test does."""
+    if request.node.originalname == "test_the_device_that_ran_is_described":
+        return
+
+    def sections(info: Info) -> list[tuple[str, Rows]]:
+        return [("Board", [("model", "a board")]), ("Devices", [("none", "no device")])]
+
+    monkeypatch.setattr(facts, "facts_here", lambda board, choose: choose(()))
+    monkeypatch.setattr(facts, "sections", sections)
+
+
+def page_of(path: Path) -> str:
+    """Return a page, which loads nothing."""
+    text = path.read_text(encoding="utf-8")
+    assert not re.search(r"@import|url\(|fetch\(|<script|<link rel=\"stylesheet", text)
+    assert set(re.findall(r'href="([^"]*)"', text)) == {"data:,"}
+    assert all(each.startswith("data:image/") for each in re.findall(r'src="([^"]*)"', text))
+    assert text.endswith("</html>\n")
+    return text
+
+
+def table(text: str, caption: str) -> list[list[str]]:
+    """Return the cells of the table with this caption."""
+    found = re.search(rf"<caption>{caption}</caption>(.*?)</table>", text, re.DOTALL)
+    assert found, caption
+    rows = re.findall(r"<tr>(.*?)</tr>", found[1], re.DOTALL)
+    cells = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL) for row in rows]
+    return [[html.unescape(cell) for cell in row] for row in cells]
+
+
+def pairs(text: str, caption: str) -> Mapping[str, str]:
+    return {row[0]: row[1] for row in table(text, caption)}
+
+
+def results(text: str) -> Mapping[str, str]:
+    found = re.findall(r"<h3>(.*?)</h3>\s*<pre[^>]*>(.*?)</pre>", text, re.DOTALL)
+    return {html.unescape(name): html.unescape(lines) for name, lines in found}
+
+
+def test_both_paths_are_on_the_page(files: Path, run: Run, device: DeviceInfo) -> None:
+    ran = run(*FILES, *OPENCL, "--device", str(device.index), "-c", "3", "--report", "r.html")
+    assert ran.code == 0
+    assert ran.err[-1] == "INFO: the report is in r.html"
+    text = page_of(files / "r.html")
+    assert f"<title>label_image: model.tflite on {html.escape(device.name)}</title>" in text
+    command = html.unescape(re.findall(r'aria-label="The command">(.*?)</pre>', text)[0])
+    assert command.startswith("label_image -m model.tflite -i picture.bmp -l labels.txt --use_gpu")
+    summary = pairs(text, "What came of it")
+    assert summary["model"].startswith("model.tflite, ")
+    assert (summary["picture"], summary["nodes"]) == (
+        "picture.bmp, 4 x 4 pixels",
+        "2 of 2 on OpenCL, in 1 partition",
+    )
+    assert summary["timed runs"] == "3, after 2 others, 4 threads"
+    assert summary["outputs"] == "equal to TFLite's reference kernels: 0 quanta"
+    assert next(iter(results(text))) == "OpenCL"
+    assert [*results(text).values()] == [RESULTS, RESULTS]
+    heading, *times = table(text, "Timed runs of the command")
+    assert heading[1:] == [*results(text)]
+    assert times[0][0] == "average, ms"
+    assert 'src="data:image/jpeg;base64,' in text
+    assert pairs(text, "Nodes that run on OpenCL together") == {"1": "2 nodes: 0-1"}
+    assert pairs(text, "Board") == {"model": "a board"}
+    assert "numpy" in pairs(text, "What was installed")
+
+
+def test_each_node_has_its_times(files: Path, run: Run, device: DeviceInfo) -> None:
+    graph = small_v2()
+    (files / "v2.tflite").write_bytes(write_model(graph))
+    words = ("-m", "v2.tflite", "-i", "picture.bmp", "-l", "labels.txt", "--report", "r.html")
+    excluded = ("--exclude_ops", "SOFTMAX")
+    assert run(*words, *OPENCL, *excluded, "--device", str(device.index)).code == 0
+    text = page_of(files / "r.html")
+    heading, *rows = table(text, "All nodes")
+    assert heading == ["node", "op", "shape", "ran on", "OpenCL", "CPU", "why"]
+    assert [row[1] for row in rows] == [node.op for node in graph.nodes]
+    is_time = re.compile(r"\d+\.\d us|\d+\.\d\d ms").fullmatch
+    assert all(is_time(row[5]) for row in rows)
+    assert [number for number, row in enumerate(rows) if not is_time(row[4])] == [8, 13, 14]
+    assert rows[8][6] == "node 9's kernel computes it, too"
+    assert rows[13][6] == "it launches nothing"
+    assert (rows[14][3], rows[14][6]) == ("CPU", "excluded by exclude_ops")
+    assert table(text, "Why OpenCL did not take these nodes")[1] == [
+        "SOFTMAX", "1", "excluded by exclude_ops", "14",
+    ]  # fmt: skip
+    assert text.count('<rect class="device"') == 12
+    assert text.count('<rect class="cpu"') == 15
+    assert re.search(r">8 CONV_2D 1x[x\d]+ \(OpenCL: in 9\)<", text)
+    parts = pairs(text, "What one run with OpenCL is made of: .*?")
+    assert "TFLite, and the nodes on the CPU" in parts
+
+
+def test_nothing_is_delegated(files: Path, run: Run, device: DeviceInfo) -> None:
+    excluded = ("--exclude_ops", "AVERAGE_POOL_2D,RESHAPE", "--device", str(device.index))
+    assert run(*FILES, *OPENCL, *excluded, "--report", "r.html").code == 0
+    text = page_of(files / "r.html")
+    assert "took none of the model&#39;s 2 nodes: the CPU ran them all." in text
+    assert "<p>No node ran on OpenCL.</p>" in text
+    assert next(iter(results(text))).endswith("beside an idle OpenCL delegate")
+    assert [row[3] for row in table(text, "All nodes")[1:]] == ["CPU", "CPU"]
+    assert 'class="device"' not in text
+
+
+def test_without_a_device(files: Path) -> None:
+    page = files / "r.html"
+    words = (*absolute(files), *OPENCL, "--report", str(page))
+    assert run_process(*words, OCL_ICD_VENDORS="/nowhere").code == 2
+    text = page_of(page)
+    alert = re.findall(r'role="alert">(.*?)</p>', text)
+    assert alert[0].startswith("OpenCL failed, and the CPU ran the model: no OpenCL platform")
+    assert len(results(text)) == 1
+    assert results(text).popitem()[1] == RESULTS
+    assert "OCL_ICD_VENDORS names /nowhere" in pairs(text, "What to do next")["1."]
+    assert pairs(text, "Variables that .*?")["OCL_ICD_VENDORS"] == "/nowhere"
+    assert '<rect class="cpu"' in text
+
+
+def test_the_device_that_ran_is_described(device: DeviceInfo) -> None:
+    taken = Delegation(device.name, device.platform, device.driver, (), ())
+    shown = facts.machine(taken, True)
+    (described,) = (
+        rows for title, rows in shown if title == f"Device {device.index}: {device.name}"
+    )
+    assert dict(described)["self-test"] == "passed"
+    assert sum(title.startswith("Device") for title, _ in shown) == 1
+
+
+def test_without_use_gpu(files: Path, run: Run) -> None:
+    assert run(*FILES, "--report", "r.html").code == 0
+    text = page_of(files / "r.html")
+    assert pairs(text, "What came of it")["OpenCL"] == "--use_gpu was not given"
+    assert pairs(text, "Devices") == {"not asked": "--use_gpu was not given"}
+    assert "<p>OpenCL judged no node.</p>" in text
+    assert "alert" not in text
+
+
+def test_an_external_delegate_tells_no_nodes(files: Path, run: Run, library: str) -> None:
+    assert run(*FILES, "--external_delegate_path", library, "--report", "r.html").code == 0
+    text = page_of(files / "r.html")
+    assert [*results(text)] == ["external delegate"]
+    assert "An external delegate tells no times of nodes." in text
+    assert "<rect" not in text
+
+
+def test_a_run_in_a_child_is_not_timed_by_nodes(files: Path, run: Run, device: DeviceInfo) -> None:
+    words = ("--device", str(device.index), "--device_timeout", "100", "--report", "r.html")
+    assert run(*FILES, *OPENCL, *words).code == 0
+    assert "with --device_timeout OpenCL runs in a child process" in page_of(files / "r.html")
+
+
+def test_names_are_text(files: Path, run: Run) -> None:
+    (files / "<b>.bmp").write_bytes((files / "picture.bmp").read_bytes())
+    (files / "labels.txt").write_text("red\n<i>green</i>\nblue\n")
+    assert run(*FILES, "-i", "<b>.bmp", "--report", "r.html").code == 0
+    text = page_of(files / "r.html")
+    assert not re.search(r"<b>|<i>green", text)
+    assert "1 <i>green</i>" in results(text).popitem()[1]
+
+
+def test_other_outputs_are_the_same(files: Path, run: Run) -> None:
+    plain, reported = run(*FILES), run(*FILES, "--report", "r.html")
+    assert reported.out == plain.out
+    assert reported.lines[:-2] == plain.lines
+
+
+@pytest.mark.parametrize("path", [".", "nowhere/r.html"])
+def test_a_page_that_cannot_be_written(files: Path, run: Run, path: str) -> None:
+    ran = run(*FILES, "--report", path)
+    assert ran.code == 255
+    assert [line for line in ran.err if line.startswith("ERROR")] == ran.err[-1:]
+    assert ran.err[-1].startswith(f"ERROR: cannot write {path}: ")
+
+
+def test_an_old_page_stays_where_the_new_one_fails(
+    files: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (files / "r.html").write_text("old")
+
+    def fail(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(write, "machine", fail)
+    assert run(*FILES, "--report", "r.html").code == 130
+    assert [path.name for path in files.iterdir() if "r.html" in path.name] == ["r.html"]
+    assert (files / "r.html").read_text() == "old"
+
+
+def test_without_jinja2_the_line_says_what_to_install(
+    files: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepare, "can_make", lambda: False)
+    ran = run(*FILES, "--report", "r.html")
+    assert ran.code == 255
+    assert ran.err[-1] == "ERROR: --report needs jinja2 (pip install tflite-opencl[suite])"
+
+
+def test_several_pictures_have_no_page(files: Path, run: Run) -> None:
+    ran = run("-m", "model.tflite", "-l", "labels.txt", "picture.bmp", "picture.bmp",
+              "--report", "r.html")  # fmt: skip
+    assert "WARN: --report does nothing with several pictures" in ran.err
+    assert not (files / "r.html").exists()
+
+
+def times_of(content: bytes) -> cpu_times.CpuTimes:
+    graph = read_model(content)
+    first, *others = input_sets(graph)[0]
+    job = Job(content, first, threads=1, other_inputs=tuple(enumerate(others, 1)))
+    return cpu_times.cpu_times(job, graph, find_runtime())
+
+
+def test_every_node_of_a_model_runs_alone_on_the_cpu() -> None:
+    found = times_of(write_model(small_v2()))
+    assert [*found.microseconds] == [*range(15)]
+    assert all(spent > 0 for spent in found.microseconds.values())
+    assert found.left_out == {}
+
+
+def test_a_node_that_does_not_run_alone_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = cpu_times.write_model
+
+    def refuse(graph: Any) -> bytes:
+        if graph.nodes[0].op == "ADD":
+            raise ValueError("no such thing")
+        return made(graph)
+
+    monkeypatch.setattr(cpu_times, "write_model", refuse)
+    found = times_of(made(small_v2()))
+    assert found.left_out == {9: "it does not run alone: no such thing"}
+    assert 9 not in found.microseconds
+
+
+def test_nodes_that_take_too_long_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_times, "_MOST_SECONDS", -1.0)
+    found = times_of(write_model(small_v2()))
+    assert not found.microseconds
+    assert len(found.left_out) == 15
+
+
+def test_bars_are_in_order_and_the_shortest_may_be_left_out() -> None:
+    rows = [NodeRow(n, "ADD", "1x2", "CPU", None, float(n), "") for n in range(1, 101)]
+    drawn = chart.chart_of(NodeTimes(rows, ()))
+    assert drawn is not None
+    assert drawn.left_out == 100 - chart.MOST_ROWS
+    labels = [int(group.label.split()[0]) for group in drawn.groups]
+    assert labels == [*range(101 - chart.MOST_ROWS, 101)]
+    longest, half = drawn.groups[-1].bars[0], drawn.groups[49 - drawn.left_out].bars[0]
+    assert (longest.text, half.text) == ("100.0 us", "50.0 us")
+    assert longest.percent == pytest.approx(2 * half.percent, abs=0.02)
+    assert chart.chart_of(NodeTimes([dataclasses.replace(rows[0], cpu=None)], ())) is None
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_a_picture_of_any_channels_is_shown(channels: int) -> None:
+    uri = picture_uri(np.zeros((1000, 10, channels), np.uint8))
+    assert uri.startswith("data:image/jpeg;base64,/9j/")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
+@pytest.mark.parametrize("width", [400, 1280])
+@pytest.mark.parametrize("scheme", ["dark", "light"])
+def test_a_browser_shows_it(files: Path, run: Run, width: int, scheme: str, tmp_path: Path) -> None:
+    graph = small_v2()
+    (files / "v2.tflite").write_bytes(write_model(graph))
+    assert run("-m", "v2.tflite", "-i", "picture.bmp", "-l", "labels.txt",
+               "--report", "r.html").code == 0  # fmt: skip
+    assert CHROMIUM is not None
+    shot = tmp_path / "shot.png"
+    done = subprocess.run(
+        [
+            *(CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"),
+            *(f"--user-data-dir={tmp_path}/profile", f"--window-size={width},900"),
+            f"--blink-settings=preferredColorScheme={['dark', 'light'].index(scheme)}",
+            f"--screenshot={shot}",
+            (files / "r.html").as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )  # fmt: skip
+    assert "CONSOLE" not in done.stderr
+    with Image.open(shot) as picture:
+        assert picture.size == (width, 900)
+        corner = picture.convert("L").getpixel((2, 2))
+        assert isinstance(corner, int)
+        assert (corner < 60) == (scheme == "dark")
+        assert len(picture.convert("L").getcolors(256) or ()) > 20  # there is text on it
