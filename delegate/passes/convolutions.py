@@ -121,6 +121,34 @@ def has_fixed_picture(graph: Graph, tensor: Tensor) -> bool:
     return all(min(each.shape_signature[1:], default=1) > 0 for each in graph.inputs)
 
 
+def same_quanta(one: Tensor, other: Tensor) -> bool:
+    """Whether equal codes of two tensors stand for equal numbers."""
+    if one.dtype != other.dtype or (one.quantization is None) != (other.quantization is None):
+        return False
+    ours, theirs = one.quantization, other.quantization
+    if ours is None or theirs is None:
+        return True
+    return (ours.scale, ours.zero_point) == (theirs.scale, theirs.zero_point)
+
+
+def reason_against_zeros(node: Node) -> str | None:
+    """Return why zeros in the picture may not be left out of a convolution's sums; None: they may.
+
+    Quantised zeros add nothing. Of floats 0.0 times a weight that is infinite adds NaN, and hybrid
+    convolutions quantise what they read.
+    """
+    if len(node.inputs) < 2 or node.inputs[0] is None or node.inputs[1] is None:
+        return "an input is left out"
+    source, weights = source_and_weights(node)
+    if source.dtype in ("uint8", "int8", "int16"):
+        return None
+    if source.dtype != "float32" or weights.dtype != "float32":
+        return f"{source.dtype} activations and {weights.dtype} weights"
+    if weights.data is None or not np.isfinite(weights.data).all():
+        return "float32 weights that are not known to be finite"
+    return None
+
+
 def axes(node: Node) -> tuple[Axis, Axis]:
     """Return how a convolution's window slides along the height and along the width.
 

@@ -19,8 +19,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from delegate.graph.ir import Graph, Node, Tensor
-from delegate.passes.convolutions import axes, has_fixed_picture, is_convolution
+from delegate.graph.ir import Graph, Node
+from delegate.passes.convolutions import (
+    axes,
+    has_fixed_picture,
+    is_convolution,
+    reason_against_zeros,
+    same_quanta,
+)
 from delegate.passes.editing import readers, rebuilt
 from delegate.passes.notes import Notes
 
@@ -70,7 +76,7 @@ def _reason(graph: Graph, pad: Node, reading: tuple[Node, ...]) -> str | None:
         return f"{len(others)} other nodes read the padded tensor, such as {others[0].op}"
     if source is None or amounts is None or amounts.data is None or amounts in graph.changeable:
         return "amounts that are computed or that a caller may set"
-    if _numbers(source) != _numbers(result):
+    if not same_quanta(source, result):
         return "the PAD changes the type or the scale"
     for tensor in (source, result):
         if len(tensor.shape) != 4 or min(tensor.shape) < 1:
@@ -87,12 +93,6 @@ def _reason(graph: Graph, pad: Node, reading: tuple[Node, ...]) -> str | None:
     return None
 
 
-def _numbers(tensor: Tensor) -> object:
-    """Return what decides on a tensor's values: its type, and one scale and zero point."""
-    quantization = tensor.quantization
-    return tensor.dtype, quantization and (quantization.scale, quantization.zero_point)
-
-
 def _adds_zeros(pad: Node) -> bool:
     source = pad.inputs[0]
     value = pad.inputs[2] if len(pad.inputs) > 2 else None
@@ -104,14 +104,11 @@ def _adds_zeros(pad: Node) -> bool:
 
 def _fused(node: Node, pad: Node) -> Node | str:
     """Return the convolution that pads by itself, or the reason why SAME would pad otherwise."""
-    source, amounts, weights = pad.inputs[0], pad.inputs[1], node.inputs[1]
+    source, amounts = pad.inputs[:2]
     assert source is not None
     assert amounts is not None
-    if source.dtype == "float32":
-        # 0.0 times such a weight is no zero.
-        values = None if weights is None else weights.data
-        if values is None or values.dtype != np.float32 or not np.isfinite(values).all():
-            return "float32 weights that are not known to be finite"
+    if (reason := reason_against_zeros(node)) is not None:
+        return reason
     fused = replace(
         node, inputs=(source, *node.inputs[1:]), options={**node.options, "padding": "SAME"}
     )
