@@ -35,7 +35,7 @@ LAYERS = {
     "isa": "",
     "target": "",
     "ops": "errors graph isa launch target",
-    "passes": "errors graph",
+    "passes": "errors graph ops",  # of ops the numbers: what TFLite's arithmetic gives
     "compiler": "errors graph launch ops passes target",
     "tflite": "errors graph launch process target",
     "runtime": "cache child errors helper graph isa launch process profiles",

@@ -7,7 +7,7 @@ arithmetic: tflite/kernels/internal/reference/integer_ops/conv.h, depthwise_conv
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,6 +107,24 @@ def sums_of(layer: Layer, inputs: Range) -> Range:
     least = np.minimum(*ends).sum(axis=(1, 2)) + layer.bias
     most = np.maximum(*ends).sum(axis=(1, 2)) + layer.bias
     return least, most
+
+
+def never_clamped_between(graph: Graph, node: Node, result: Tensor) -> bool:
+    """Whether a convolution to `result` stores what it stores now, moved to another zero point.
+
+    `result` has the type and the scale of the convolution's output. It does not where the output
+    clamps numbers that `result` could hold.
+    """
+    own = stored_range(node)
+    moved = stored_range(replace(node, outputs=(result,)))
+    whole = _code_range(result, "NONE")
+    least, most = max(own[0], whole[0]), min(own[1], whole[1])  # what both steps together leave
+    source = source_and_weights(node)[0]
+    sums = sums_of(layer_of(node), channel_ranges(graph).get(source) or whole_range(source))
+    half = (result.quantization.scale[0] if result.quantization else 0) * (0.5 + _SLACK)
+    fits_below = moved[0] == least or bool((sums[0] - half > least).all())
+    fits_above = moved[1] == most or bool((sums[1] + half < most).all())
+    return fits_below and fits_above
 
 
 def _stored(node: Node, sums: Range) -> Range:
