@@ -11,6 +11,7 @@ import xml.etree.ElementTree as ElementTree
 from delegate_test.expectations import EXPECTED_FAIL, KNOWN_FLAKE
 from delegate_test.outcome import NOT_DELEGATED, SKIP
 from delegate_test.results import Report, Row
+from tflite_opencl.common.words import stamped
 
 _PASSED_OVER = (SKIP, EXPECTED_FAIL, KNOWN_FLAKE)
 # XML 1.0 has no other control characters.
@@ -91,24 +92,26 @@ def as_json(report: Report) -> str:
     """Return everything, for programs of one's own."""
     return (
         json.dumps(
-            {
-                "delegate": report.delegate,
-                "device": report.device,
-                "runtime": report.runtime,
-                "seconds": round(report.seconds, 3),
-                "counts": report.counts(),
-                "unexpected": len(report.unexpected),
-                "cases": [
-                    {
-                        **dataclasses.asdict(row.result),
-                        "op": row.case.op,
-                        "type": row.case.kind,
-                        "status": row.status,
-                        "is_expected": row.is_expected,
-                    }
-                    for row in report.rows
-                ],
-            },
+            stamped(
+                {
+                    "delegate": report.delegate,
+                    "device": report.device,
+                    "runtime": report.runtime,
+                    "seconds": round(report.seconds, 3),
+                    "counts": report.counts(),
+                    "unexpected": len(report.unexpected),
+                    "cases": [
+                        {
+                            **dataclasses.asdict(row.result),
+                            "op": row.case.op,
+                            "type": row.case.kind,
+                            "status": row.status,
+                            "is_expected": row.is_expected,
+                        }
+                        for row in report.rows
+                    ],
+                }
+            ),
             indent=1,
         )
         + "\n"

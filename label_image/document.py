@@ -12,6 +12,7 @@ from label_image.compare import Comparison, Difference
 from label_image.job import Delegation
 from label_image.labels import Row
 from label_image.report import speedup
+from tflite_opencl.common.words import stamped
 
 # "cpu", "external" or "gpu" -> its run and its results
 Paths = dict[str, tuple[PathRun, Sequence[Row]]]
@@ -43,7 +44,7 @@ def document(
         entries[name] = device | _times_entry(run) | own | results | verdicts
     if "gpu" in paths:
         entries |= _comparison_entry(paths["gpu"][0], comparison)
-    return json.dumps(entries, indent=2)
+    return json.dumps(stamped(entries), indent=2)
 
 
 def result_entries(rows: Sequence[Row], labels: Sequence[str]) -> list[dict[str, Any]]:

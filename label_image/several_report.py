@@ -23,6 +23,7 @@ from label_image.report import delegation_facts, left_to_cpu, output_facts
 from label_image.series import Series
 from tflite_opencl.common.tables import render
 from tflite_opencl.common.text import printable
+from tflite_opencl.common.words import stamped
 
 _NOT_COMPARED = Difference(None, "--compare=false")
 
@@ -81,7 +82,7 @@ class Document:
         """`write` is given whole lines, without their ends."""
         self._write = write
         self._waiting: str | None = None  # the last picture's line: will a comma follow?
-        self._write(json.dumps(about, indent=2).removesuffix("\n}") + ",")
+        self._write(json.dumps(stamped({**about}), indent=2).removesuffix("\n}") + ",")
         self._write('  "pictures": [')
 
     def add(

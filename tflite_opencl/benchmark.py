@@ -20,14 +20,14 @@ from rich.table import Table
 
 from delegate import Options
 from label_image.flag_values import delegate_options, not_negative, positive, seconds
-from tflite_opencl import __version__
 from tflite_opencl.benchmark_run import Benchmarked, Limits, benchmarked
 from tflite_opencl.common.profile import NodeTime
 from tflite_opencl.common.tables import render
+from tflite_opencl.common.words import stamped
 from tflite_opencl.compare import given_of, machine_of
 from tflite_opencl.comparison.path_run import Settings
 from tflite_opencl.comparison.paths import EXTERNAL, RunPath, paths_of
-from tflite_opencl.comparison.records import SCHEMA, ModelResult
+from tflite_opencl.comparison.records import ModelResult
 from tflite_opencl.comparison.text import ROWS, milliseconds, notes, timed
 from tflite_opencl.errors import CommandError
 from tflite_opencl.opening import one_line
@@ -94,8 +94,8 @@ def run(options: argparse.Namespace) -> str:
     if profiling:
         _write_nodes(options.profiling_output_csv_file, found)
     if options.json:
-        head = {"schema": SCHEMA, "tool": f"tflite-opencl {__version__}", "machine": machine}
-        text = json.dumps({**head, "models": [asdict(each) for each in found]}, indent=2)
+        models_found = [asdict(each) for each in found]
+        text = json.dumps(stamped({"machine": machine, "models": models_found}), indent=2)
     else:
         facts = "\n".join(f"{name}: {fact}" for name, fact in machine.items())
         width = shutil.get_terminal_size((_WIDTH, 24)).columns

@@ -22,6 +22,7 @@ from delegate_test.command import main
 from delegate_test.coverage import BEGIN, END
 from tests.support.deal import any_driver
 from tests.support.process import ROOT
+from tflite_opencl.common.words import stamped
 
 pytestmark = any_driver
 
@@ -74,6 +75,7 @@ def test_every_output(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert f"ok 2 {CONV}" in texts["ktap"].splitlines()
     assert "TEST_CASE_ID=add_int8_1x7x5x3 RESULT=fail" in texts["lava"]
     found = json.loads(texts["json"])
+    assert found.items() >= stamped({}).items()
     assert found["counts"] == {"Fail": 1, "Pass": 1}
     assert found["cases"][0]["quanta"] == 1
     assert "| ADD | 1 of 1 differ, up to 1 |" in texts["coverage"]

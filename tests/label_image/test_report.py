@@ -22,6 +22,7 @@ from label_image.document import Paths, document
 from label_image.job import Delegation
 from label_image.labels import Row
 from tflite_opencl.common.timing import Times
+from tflite_opencl.common.words import stamped
 
 TIMES = Times(average_ms=20.5, min_ms=18.25, median_ms=19.125, total_ms=61.5, cpu_load=1.984)
 CPU = PathRun(replace(TIMES, average_ms=41.0), load_ms=7.0, outputs=(np.zeros(3, np.uint8),))
@@ -179,8 +180,9 @@ def test_the_document_has_the_written_schema() -> None:
     about = {"model": "m", "image": "i", "runtime": "r"}
     paths: Paths = {"cpu": (CPU, [Row(1, 0.5)]), "gpu": (gpu(PARTLY), [Row(0, 0.25)])}
     entry = json.loads(document(about, paths, ["cat"], 4, EQUAL))
+    assert entry.items() >= stamped({}).items()
     assert list(entry) == [
-        "model", "image", "runtime", "cpu", "gpu",
+        "schema", "tflite_opencl", "model", "image", "runtime", "cpu", "gpu",
         "max_difference_quanta_reference", "max_difference_quanta_cpu", "speedup",
     ]  # fmt: skip
     assert entry["cpu"] == {
@@ -218,7 +220,7 @@ def test_the_document_has_the_written_schema() -> None:
 
 def test_without_opencl_the_document_has_no_gpu_part() -> None:
     entry = json.loads(document({"model": "m"}, {"cpu": (CPU, [])}, [], None, None))
-    assert list(entry) == ["model", "cpu"]
+    assert list(entry) == [*stamped({}), "model", "cpu"]
     assert entry["cpu"]["threads"] is None
 
 

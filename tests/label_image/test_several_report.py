@@ -20,6 +20,7 @@ from label_image.series import Series
 from tests.support.compare import RUNTIME
 from tests.support.model import graph_of, op
 from tests.support.nets import image
+from tflite_opencl.common.words import stamped
 
 GRAPH = graph_of([op("ADD", [image(), image()], [image()])])
 TAKEN = Delegation(
@@ -144,6 +145,7 @@ def document(series: Series, count: int) -> tuple[dict, list[str]]:
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_the_document_has_an_object_a_picture(series: Series, count: int) -> None:
     entry, _ = document(series, count)
+    assert entry.items() >= stamped({}).items()
     results = [
         {"index": 1, "label": None, "score": 0.5},
         {"index": 0, "label": "cat", "score": 0.25},
@@ -166,7 +168,7 @@ def test_the_document_has_an_object_a_picture(series: Series, count: int) -> Non
 def test_the_document_ends_with_what_all_came_to(series: Series) -> None:
     entry, _ = document(series, 3)
     assert list(entry) == [
-        "model", "runtime", "pictures", "classified", "unreadable", "decoding", "cpu", "gpu",
+        *stamped({}), "model", "runtime", "pictures", "classified", "unreadable", "decoding", "cpu", "gpu",
         "max_difference_quanta_reference", "max_difference_quanta_cpu", "speedup",
     ]  # fmt: skip
     assert (entry["classified"], entry["unreadable"]) == (30, 2)

@@ -12,10 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tflite_opencl import __version__
+from tflite_opencl.common.words import JSON_SCHEMA, stamped
 from tflite_opencl.errors import CommandError
-
-SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +105,7 @@ class Report:
 
 def document(report: Report) -> dict[str, Any]:
     """Return a report for JSON."""
-    found = dataclasses.asdict(report)
-    return {"schema": SCHEMA, "tool": f"tflite-opencl {__version__}", **found}
+    return stamped(dataclasses.asdict(report))
 
 
 def save(report: Report, path: str) -> None:
@@ -123,8 +120,8 @@ def load(path: str) -> Report:
     """Return a report that `save` wrote. Raises: CommandError: it is no such file."""
     try:
         found = json.loads(Path(path).read_text())
-        if found["schema"] != SCHEMA:
-            raise CommandError(f"{path} has schema {found['schema']}; this is {SCHEMA}")
+        if found["schema"] != JSON_SCHEMA:
+            raise CommandError(f"{path} has schema {found['schema']}; this is {JSON_SCHEMA}")
         return Report(found["machine"], [_model(each) for each in found["models"]])
     except OSError as error:
         raise CommandError(f"cannot read {path}: {error.strerror or error}") from error
