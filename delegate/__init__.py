@@ -30,6 +30,7 @@ from delegate.profiles import (
     device_profile_text,
     read_device_profile,
 )
+from delegate.progress import Progress, Watch, watched
 from delegate.runtime.device_list import DeviceInfo, list_devices
 from delegate.runtime.icds import Icd, ask_platforms, list_icds
 from delegate.runtime.kernel_build import KernelBuild, KernelBuilder
@@ -77,6 +78,7 @@ __all__ = [
     "Pending",
     "PlatformInfo",
     "ProfileError",
+    "Progress",
     "Proof",
     "Quantization",
     "StepRun",
@@ -85,6 +87,7 @@ __all__ = [
     "TooLarge",
     "Unsupported",
     "Verdict",
+    "Watch",
     "ask_platforms",
     "cache_folder",
     "device_limits",
@@ -102,6 +105,7 @@ __all__ = [
     "profile_of",
     "read_device_profile",
     "read_model",
+    "watched",
     "write_cached",
     "write_model",
 ]

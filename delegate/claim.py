@@ -13,16 +13,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from delegate import progress
 from delegate.engine import Engine
 from delegate.errors import DelegateError, DeviceError, KilledChild, TooLarge, Unsupported
 from delegate.graph.ir import Graph, Tensor
 from delegate.graph.known import known
-from delegate.graph.partition import (
-    Partition,
-    partition_of,
-    partitions,
-    too_small_or_too_many,
-)
+from delegate.graph.partition import Partition, partition_of, partitions, too_small_or_too_many
 from delegate.graph.verdict import Verdict
 from delegate.launch import NodeAlternatives, size_bytes
 from delegate.options import Options
@@ -124,11 +120,12 @@ class Claim:
         return left is not None
 
     def _do_not_fit(self, groups: Sequence[Partition]) -> bool:
-        for group in groups:
+        for group, share in progress.shares(groups, progress.AT_GROUPS):
             if group.indices in self._executors:
                 continue
             try:
-                self._executors[group.indices] = self.executor(group)
+                with share:
+                    self._executors[group.indices] = self.executor(group)
             except (KilledChild, TooLarge, Unsupported) as error:
                 if self._lost_nodes(group):
                     return True

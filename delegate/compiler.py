@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from delegate import ops
+from delegate import ops, progress
 from delegate.errors import Unsupported
 from delegate.graph.ir import Graph, Node
 from delegate.graph.partition import Partition, dynamic_tensors
@@ -26,7 +26,7 @@ def verdicts(
         return [Verdict(node.index, node.op, disorder) for node in graph.nodes]
     result: list[Verdict] = []
     changeable = graph.changeable
-    for node in graph.nodes:
+    for node in progress.each(graph.nodes, _words):
         reason = "excluded by exclude_ops" if node.op in exclude_ops else None
         changed = [t for t in node.inputs if t is not None and t in changeable]
         if reason is None and changed:
@@ -87,9 +87,8 @@ def compile_partition(
         Unsupported: a node does not lower, with its index.
     """
     steps = {} if known is None else known
-    for node in partition.nodes:
-        if node in steps:
-            continue
+    new = [node for node in partition.nodes if node not in steps]
+    for node in progress.each(new, _words):
         try:
             alternatives = _lower(node, target)
             names = tuple(each.name for each in alternatives)
@@ -120,6 +119,10 @@ def first_choice(node: Node, target: Target, check: Check) -> Alternative:
         Unsupported: there is none, or the node does not lower.
     """
     return first_that_runs(_lower(node, target), check)
+
+
+def _words(node: Node) -> str:
+    return f"node {node.index}, {node.op}"
 
 
 def _lower(node: Node, target: Target) -> tuple[Alternative, ...]:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
-from delegate import compiler
+from delegate import compiler, progress
 from delegate.errors import DeviceError, NoDeviceError
 from delegate.forms import Forms
 from delegate.graph.ir import Graph, Node
@@ -29,6 +29,8 @@ from delegate.runtime.trials import DONE, Free, name_of
 from delegate.target import Rules, Target
 from delegate.tune import Tuner
 
+# What is done when a partition's nodes are chosen for, and of that, when passes follow.
+_OF_NODES, _OF_FIRST = 0.7, 0.8
 _log = logging.getLogger("delegate")
 
 
@@ -66,7 +68,8 @@ class Engine:
         if isinstance(exclude_isa, str):
             raise TypeError(f"exclude_isa is a list of names: ['{exclude_isa}']")
         begun = time.perf_counter()
-        self.device: Device = open_device(selector, profiling, profile, own_context)
+        with progress.phase("device"), progress.share(0, progress.AT_VERDICTS):
+            self.device: Device = open_device(selector, profiling, profile, own_context)
         seconds = time.perf_counter() - begun
         excluded = frozenset(exclude_isa)
         proven = self.device.proven
@@ -99,14 +102,17 @@ class Engine:
     def target(self, rules: Rules) -> Target:
         """Return what lowering may know, with a runtime's arithmetic rules."""
         if self._registers is None:
-            self._registers = registers(self.device, self._kernels)
+            with progress.phase("build"):
+                self._registers = registers(self.device, self._kernels)
         return target_of(self.device, self.proven, rules, self._registers)
 
     def verdicts(
         self, graph: Graph, target: Target, exclude_ops: Collection[str] = ()
     ) -> list[Verdict]:
         """Return for each node whether it runs here."""
-        return compiler.verdicts(graph, target, self._bench.check, exclude_ops)
+        nodes = progress.share(progress.AT_VERDICTS, progress.AT_GROUPS)
+        with progress.phase("build"), nodes:
+            return compiler.verdicts(graph, target, self._bench.check, exclude_ops)
 
     def executor(self, partition: Partition, target: Target, batch: int = 1) -> Executor:
         """Return a partition ready to run, in the form that measures faster.
@@ -115,12 +121,30 @@ class Engine:
             Unsupported: a node does not lower. DeviceError, KernelBuildError: it does not fit or
                 build.
         """
+        with progress.phase("build"):
+            try:
+                with progress.share(0, _OF_NODES):
+                    programs = self._programs(partition, target, batch)
+                with progress.share(_OF_NODES, 1):
+                    executor = self._forms.fastest(programs, batch, self._made)
+            finally:
+                self.tuner.save()
+            trials, whole = self._kernels.trials, name_of("whole", executor.trial)
+            if trials.is_due(whole):
+                run_on_random(executor)
+                trials.note(whole, DONE)
+        return executor
+
+    def _programs(self, partition: Partition, target: Target, batch: int) -> list[Program]:
+        """Return the programs that compute a partition, each of the alternatives chosen for it."""
         choose = partial(self.tuner.choose, batch=batch)
         steps: dict[Node, Step] = {}  # of the nodes that passes leave as they are
-        programs = [compiler.compile_partition(partition, target, choose, steps)]
+        with progress.share(0, _OF_FIRST):
+            programs = [compiler.compile_partition(partition, target, choose, steps)]
         fused = compiler.rewritten(partition, target, self._bench.check)
         if fused is not partition:
-            programs.insert(0, compiler.compile_partition(fused, target, choose, steps))
+            with progress.share(_OF_FIRST, 1):
+                programs.insert(0, compiler.compile_partition(fused, target, choose, steps))
         if self._is_free and batch == 1 and target.group_items > 1 and self.proven & ORDERS:
             # One by one, short launches all take the same time, so tuning cannot rank them. Inside
             # a persistent launch they differ, so try lower()'s first choices too.
@@ -128,15 +152,7 @@ class Engine:
                 return first_that_runs(alternatives, self._bench.check)
 
             programs.append(compiler.compile_partition(fused, target, expected))
-        try:
-            executor = self._forms.fastest(programs, batch, self._made)
-        finally:
-            self.tuner.save()
-        trials, whole = self._kernels.trials, name_of("whole", executor.trial)
-        if trials.is_due(whole):
-            run_on_random(executor)
-            trials.note(whole, DONE)
-        return executor
+        return programs
 
     def sibling(self, executor: Executor) -> Executor:
         """Return a second executor of the same program, with a queue and an arena of its own."""
@@ -152,16 +168,17 @@ class Engine:
         transfer = self.tuner.remembered(
             "transfer", lambda: self.tuner.fastest(self._bench.transfers()), TRANSFERS
         )
-        return Executor(
-            self.device,
-            self._kernels,
-            program,
-            batch,
-            form,
-            sibling,
-            transfer or COPIED,
-            self.proven,
-        )
+        with progress.phase("upload"):
+            return Executor(
+                self.device,
+                self._kernels,
+                program,
+                batch,
+                form,
+                sibling,
+                transfer or COPIED,
+                self.proven,
+            )
 
 
 def target_of(device: Device, isa: frozenset[str], rules: Rules, registers: int = 0) -> Target:

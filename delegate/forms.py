@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
+from delegate import progress
 from delegate.errors import DeviceError, KernelBuildError
 from delegate.launch import Program
 from delegate.runtime.bench import DeviceBench, same_outputs
@@ -21,6 +22,7 @@ from delegate.tune import Tuner
 
 # What the numbers of a program's launches are to the compiler.
 LOADED, LITERAL = NUMBERS = ("loaded", "literal")
+_OF_FORMS = 0.5  # what is done when the form is chosen
 _log = logging.getLogger("delegate")
 
 
@@ -56,11 +58,14 @@ class Forms:
         if len(choices) > 1:
             signature = self._signature(programs, batch)
             measure = partial(self._fastest_of, choices, batch, make, made)
-            name = self._tuner.remembered(signature, measure, choices) or name
+            with progress.share(0, _OF_FORMS):
+                name = self._tuner.remembered(signature, measure, choices) or name
         program, form = choices[name]
         chosen = made.pop(name, None)
         _close(made)
-        if self._is_faster_literal(program, form, batch, make):
+        with progress.share(_OF_FORMS, 1):
+            is_literal = self._is_faster_literal(program, form, batch, make)
+        if is_literal:
             program = program.literal()
             if chosen is not None:
                 chosen.close()
@@ -130,7 +135,8 @@ def _make_all(
     choices: Mapping[str, tuple[Program, str]], batch: int, make: Make, made: dict[str, Executor]
 ) -> None:
     """Put into `made` every executor that fits, is of the form asked for, and agrees."""
-    for name, (program, form) in choices.items():
+    for name in progress.each([*choices], _words):
+        program, form = choices[name]
         sibling = next((e for e in made.values() if _share_constants(e.program, program)), None)
         try:
             executor = make(program, form, batch, sibling)
@@ -140,6 +146,10 @@ def _make_all(
             made[name] = executor
         else:
             executor.close()
+
+
+def _words(choice: str) -> str:
+    return f"launches {choice.split(', ')[-1]}"
 
 
 def _share_constants(one: Program, other: Program) -> bool:

@@ -18,6 +18,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
+from delegate import progress
 from delegate.child import Child, Lines, command_of, signal_name
 
 STEP_SECONDS = 60  # for a kernel; a slow board's compiler takes some seconds
@@ -54,6 +55,8 @@ class Heard:
                 self.found[name] = how
             case {"log": text, "level": level}:
                 _log.log(level, "%s", text)
+            case {"progress": [str(word), *arguments]}:
+                progress.relayed(word, *arguments)
             case {"answer": answer}:
                 self.is_answered, self.answer = True, answer
 
@@ -71,7 +74,8 @@ def ask(*request: object, step_seconds: int | None = None) -> Heard:
                 _close()
                 _helper = _Helper()
             try:
-                heard = _helper.heard(request, step_seconds)
+                with progress.relay_ends():
+                    heard = _helper.heard(request, step_seconds)
             except BaseException:
                 _close(is_idle=False)
                 raise

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from delegate import compiler, self_tests
+from delegate import compiler, progress, self_tests
 from delegate.child import stdout_kept_apart
 from delegate.engine import Engine, target_of
 from delegate.errors import DelegateError, DeviceError
@@ -85,7 +85,9 @@ def main() -> int:
             request, teller.step_seconds, teller.between_seconds, level = pickle.loads(sent)
             _log.setLevel(level)
             word, *arguments = request
-            teller.tell(answer=answers[word](*arguments))
+            with progress.told_to(progress.Relay(teller.tell)):
+                answer = answers[word](*arguments)
+            teller.tell(answer=answer)
             signal.alarm(0)
     return 0
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from delegate import progress
 from delegate.errors import DeviceError, Unsupported
 from delegate.graph.ir import Graph, Tensor
 from delegate.graph.known import known
@@ -93,7 +94,9 @@ class Model:
             in_child_first, graph, device, tune, exclude_isa, False, profile, own_context
         )
         target = self._engine.target(installed_rules())
-        executor = self._engine.executor(self._partition(graph, target), target, batch)
+        partition = self._partition(graph, target)
+        with progress.share(progress.AT_GROUPS, 1):
+            executor = self._engine.executor(partition, target, batch)
         self._graph = graph
         self.batch = batch
         self.input_details = tuple(_details(tensor, batch) for tensor in graph.inputs)
@@ -108,6 +111,11 @@ class Model:
     def device(self) -> DeviceInfo:
         """What the device says of itself."""
         return self._engine.device.info
+
+    @property
+    def tuning_left(self) -> int:
+        """Count the choices that wait for a later start to be measured."""
+        return self._engine.tuner.left
 
     def run(self, inputs: Array | Sequence[Array]) -> list[Array]:
         """Return the outputs, an array each.

@@ -115,6 +115,11 @@ class OpenCLDelegate:
         """The device's name."""
         return self._engine.device.info.name
 
+    @property
+    def tuning_left(self) -> int:
+        """Count the choices that wait for a later start to be measured."""
+        return self._engine.tuner.left
+
     def _get_native_delegate_pointer(self) -> int:
         # The one method TFLite's Python interpreter asks of a delegate.
         return self._native.address

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, TypeVar
 
-from delegate import helper
+from delegate import helper, progress
 from delegate.engine import Engine
 from delegate.errors import DeviceError, Untried
 from delegate.graph.ir import Graph
@@ -101,7 +101,8 @@ class RehearsedEngine(Engine):
                 if str(untried) in asked:
                     raise DeviceError(f"no child process tries {untried}") from None
                 asked.add(str(untried))
-            self._rehearse(request)
+            with progress.phase("build"):
+                self._rehearse(request)
 
     def _give_file_up(self, name: str, is_late: bool) -> None:
         """Try no more programs of a file if one of them hangs, or several end their child."""

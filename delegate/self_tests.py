@@ -16,6 +16,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from delegate import progress
 from delegate.errors import DelegateError
 from delegate.graph.ir import Tensor
 from delegate.isa import BY_NAME, COMMAND_BUFFER, LANES16, Feature
@@ -207,7 +208,7 @@ def run(
 ) -> None:
     """Run the tests of these names; `tell`: called before and after each, as Told's."""
     passed: set[str] = set()
-    for name in names:
+    for name in progress.each(names, "self-test {}".format):
         tell(trying=name)
         if name != DEVICE and BY_NAME[name].proven_by & passed:
             answer = "not needed"

@@ -14,16 +14,19 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
-from delegate import cache
+from delegate import cache, progress
 from delegate.errors import DeviceError, KernelBuildError, Untried
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch, first_that_runs
 
-MODES = ("off", "quick", "full")
+# "complete" measures what "quick" does, and "full" for longer and more: to the end, both of them.
+MODES = ("off", "quick", "complete", "full")
 # A delegate or model, self-tests included; the next start measures what is left over.
 QUICK_SECONDS = 2.0
-_ROUNDS = {"quick": 3, "full": 12}
-_FORM_SECONDS = {"quick": 0.5, "full": 5.0}  # for all forms of a partition; each runs once at least
+_ROUNDS = {"quick": 3, "complete": 3, "full": 12}
+# For all forms of a partition; each runs once at least.
+_FORM_SECONDS = {"quick": 0.5, "complete": 0.5, "full": 5.0}
+_UNSAVED_SECONDS = 1.0  # of measuring; Ctrl-C costs no more
 _log = logging.getLogger("delegate")
 
 
@@ -69,6 +72,8 @@ class Tuner:
         self._is_new = False
         self._has_chosen = False  # in this start
         self._left_to_child: set[str] | None = None  # signatures that a child was asked for
+        self._left: set[str] = set()  # signatures that later starts measure
+        self._saved_s = time.perf_counter()
 
     def leave_to_child(self) -> None:
         """Measure nothing from here on: Untried is raised for what is not known, each once."""
@@ -83,6 +88,11 @@ class Tuner:
     def seconds_left(self) -> float:
         """Seconds that measuring may still take in this start."""
         return self._seconds_left
+
+    @property
+    def left(self) -> int:
+        """Count the choices that were due in this start and wait for a later one."""
+        return len(self._left)
 
     def state(self) -> tuple[dict[str, str], float]:
         """Return what is known, by signature, and the seconds that measuring may still take."""
@@ -126,7 +136,7 @@ class Tuner:
 
         It is not asked to measure in mode "off", nor when the seconds for it are used up. `names`:
         those to choose from; another one that was kept does not count. `can_wait`: a start that
-        has chosen anything leaves this to later ones, unless they are to be patient.
+        has chosen anything leaves this to later ones, where the seconds are counted.
 
         Raises:
             Untried: a child is to measure it.
@@ -134,7 +144,8 @@ class Tuner:
         if self._mode == "off":
             return None
         known = self.kept(signature, names)
-        if known is None and can_wait and self._has_chosen and not self.is_patient:
+        if known is None and can_wait and self._has_chosen and self._mode == "quick":
+            self._left.add(signature)
             return None
         if known is None and self._left_to_child is not None:
             if self._seconds_left > 0 and signature not in self._left_to_child:
@@ -142,12 +153,24 @@ class Tuner:
                 raise Untried(f"choice {signature}")
         elif known is None and self._seconds_left > 0:
             begin = time.perf_counter()
-            known = measure()
-            self._seconds_left -= time.perf_counter() - begin
+            with progress.phase("tune"):
+                known = measure()
+            now = time.perf_counter()
+            self._seconds_left -= now - begin
             if known is not None:
                 self._known()[signature] = known
                 self._is_new = self._has_chosen = True
+                if now - self._saved_s > _UNSAVED_SECONDS:
+                    self.save()
+        self._note(signature, known)
         return known
+
+    def _note(self, signature: str, known: str | None) -> None:
+        """Keep whether something is left to measure: what was tried and gave nothing is not."""
+        if known is None and self._seconds_left <= 0:
+            self._left.add(signature)
+        else:
+            self._left.discard(signature)
 
     def kept(self, signature: str, names: Collection[str]) -> str | None:
         """Return the name kept for a signature, if it is one of these."""
@@ -175,6 +198,7 @@ class Tuner:
             self._chosen = self._known() | mine
             cache.store(self._name, json.dumps(self._chosen).encode())
             self._is_new = False
+        self._saved_s = time.perf_counter()
 
     def signature(self, alternatives: Sequence[Alternative]) -> str:
         """Return what two nodes must share to run equally fast: kernels, sizes and macros."""

@@ -7,6 +7,7 @@ A path logs label_image's own lines as it goes. It neither reads pictures nor de
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -39,6 +40,13 @@ class PathRun:
     delegation: Delegation | None = None  # of the OpenCL delegate
     profile: Profile | None = None  # of its nodes, if that was asked for
     trace: Trace | None = None  # of some more runs, if that was asked for
+    load_parts: Mapping[str, float] = field(default_factory=dict)  # of load_ms, by phase
+    longer: Times | None = None  # of as many runs as a comparison needs, if that was asked for
+
+    @property
+    def compared(self) -> Times:
+        """Give the times that are compared with other paths'."""
+        return self.longer or self.times
 
 
 def run_path(job: Job, runtime: Runtime, graph: Graph) -> PathRun:
@@ -62,13 +70,16 @@ def run_path(job: Job, runtime: Runtime, graph: Graph) -> PathRun:
                 for line in profile_lines(opened.profile(), job.profile_rows):
                     log.info("%s", line)
         if interrupts.was_pressed():  # the last run may have left parts of an output
-            return PathRun(times, opened.load_ms, (), taken)
+            return PathRun(times, opened.load_ms, (), taken, load_parts=opened.load_parts)
         outputs = opened.outputs()
         profile = opened.node_profile(graph) if job.profile_rows else None
         trace = opened.trace(f"label_image, {taken.device}") if taken and job.traces else None
         if taken and job.reference:
             taken = _with_reference(job, runtime, taken, outputs)
-        return PathRun(times, opened.load_ms, outputs, taken, profile, trace)
+        longer = opened.measure_longer(job.longer_s) if job.longer_s else None
+        return PathRun(
+            times, opened.load_ms, outputs, taken, profile, trace, opened.load_parts, longer
+        )
 
 
 def run_once(job: Job, runtime: Runtime) -> tuple[NDArray[Any], ...]:

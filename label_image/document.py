@@ -12,6 +12,7 @@ from label_image.compare import Comparison, Difference
 from label_image.job import Delegation
 from label_image.labels import Row
 from label_image.report import speedup
+from tflite_opencl.common.timing import Times
 from tflite_opencl.common.words import stamped
 
 # "cpu", "external" or "gpu" -> its run and its results
@@ -70,6 +71,7 @@ def verdict_entry(taken: Delegation) -> dict[str, Any]:
         "nodes": len(taken.verdicts),
         "delegated": taken.delegated,
         "partitions": len(taken.partitions),
+        "tuning_left": taken.tuning_left,
         "not_delegated": [
             {"node": node, "op": op, "reason": reason}
             for node, op, reason in taken.verdicts
@@ -100,11 +102,22 @@ def not_compared(to_reference: Difference, to_cpu: Difference) -> str:
     return to_reference.reason or to_cpu.reason
 
 
-def _times_entry(run: PathRun) -> dict[str, float]:
+def _times_entry(run: PathRun) -> dict[str, Any]:
+    longer = run.longer
+    compared = {} if longer is None else {"compared": _timing_entry(longer) | {"runs": longer.runs}}
+    load = {f"{phase}_ms": taken for phase, taken in run.load_parts.items()}
     return {
-        "average_ms": run.times.average_ms,
-        "min_ms": run.times.min_ms,
-        "median_ms": run.times.median_ms,
+        **_timing_entry(run.times),
         "load_ms": run.load_ms,
-        "cpu_load": run.times.cpu_load,
+        **({"load": load} if load else {}),
+        **compared,
+    }
+
+
+def _timing_entry(times: Times) -> dict[str, Any]:
+    return {
+        "average_ms": times.average_ms,
+        "min_ms": times.min_ms,
+        "median_ms": times.median_ms,
+        "cpu_load": times.cpu_load,
     }

@@ -168,7 +168,9 @@ FLAGS = (
          truth, True, metavar="BOOL"),
     _own("exclude_ops", "leave these ops to the CPU", names, (), metavar="A,B"),
     _own("tune", "measure which kernels are fastest on this device: off, quick (2 seconds a start, "
-         "until all is known) or full; what was found is kept", tune, "quick", metavar="MODE"),
+         "until all is known), complete (all of that in this start), full (more runs, more ways to "
+         "launch) or auto (complete on a terminal, else quick); what was found is kept", tune,
+         "auto", metavar="MODE"),
     _own("profiling_order", "the rows of --profiling's table: node, as they run, or time, the "
          "longest first", profiling_order, "node", metavar="ORDER"),
     _own("trace", "write what happens in some runs, by time: for ui.perfetto.dev, or as Chrome's "

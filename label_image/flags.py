@@ -61,7 +61,7 @@ class Settings:
     list_devices: bool
     compare: bool
     exclude_ops: tuple[str, ...]
-    tune: str  # "off", "quick" or "full"
+    tune: str  # "auto", or one of delegate.options.Options.tune
     profiling_order: str  # "node" or "time"
     trace: str | None  # a file
     report: str | None  # a file

@@ -6,23 +6,24 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import Graph, LaunchTime, OpenCLDelegate, known
+from delegate import Graph, LaunchTime, OpenCLDelegate, Watch, known, watched
 from label_image.errors import DelegateFailed, RunError, one_line
 from label_image.job import Delegation, Job
-from tflite_opencl.common import interrupts
+from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.profile import Profile, profile_of, timed_runs
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.common.timing import Stopwatch, Times
 from tflite_opencl.common.trace import Trace, trace_of
 
 _TRACED_RUNS = 5
+_PATIENCE = 3  # times the seconds, for the runs of a slow model
 log = logging.getLogger("label_image")
 # TFLite writes a few lines to stdout: their text is whole, "INFO: " included.
 stdout = logging.getLogger("label_image.stdout")
@@ -33,16 +34,22 @@ class OpenInterpreter:
 
     Attributes:
         interpreter: TFLite's own. load_ms: from the file to allocated tensors, kernels built.
+        load_parts: of load_ms, by delegate.Watch's phases; empty without our delegate.
         delegation: what the OpenCL delegate took, if it is one.
     """
 
-    def __init__(self, interpreter: Any, delegate: Any, load_ms: float) -> None:
+    def __init__(
+        self, interpreter: Any, delegate: Any, load_ms: float, seconds: Mapping[str, float]
+    ) -> None:
+        """`seconds`: of each phase of the start, by its name."""
         self.interpreter = interpreter
         self._delegate = delegate
         self.load_ms = load_ms
+        self.load_parts: Mapping[str, float] = {}
         self.delegation: Delegation | None = None
         if isinstance(delegate, OpenCLDelegate):
             self.delegation = _delegation_of(delegate)
+            self.load_parts = {phase: taken * 1e3 for phase, taken in seconds.items()}
 
     def measure(self, count: int, warmup_runs: int) -> Times:
         """Time so many runs, after some that do not count, or those before Ctrl-C.
@@ -57,6 +64,18 @@ class OpenInterpreter:
                 raise
             log.warning("Ctrl-C ended it after %d of %d timed runs", stopwatch.count, count)
         return stopwatch.times
+
+    def measure_longer(self, seconds: float) -> Times | None:
+        """Time runs until their figures are stable; None: Ctrl-C ended it before.
+
+        Raises: as `step`.
+        """
+        stopwatch = Stopwatch()
+        with contextlib.suppress(KeyboardInterrupt):
+            with step(self._delegate, "Failed to invoke tflite!"):
+                stopwatch.measure_for(self.interpreter.invoke, seconds, _PATIENCE * seconds)
+            return stopwatch.times
+        return None
 
     def time(self, stopwatch: Stopwatch, count: int, warmup_runs: int) -> None:
         """Let a stopwatch time so many runs, after some that do not count.
@@ -125,14 +144,22 @@ def open_interpreter(
         DelegateError: the OpenCL delegate cannot be made. DelegateFailed: it failed later.
     """
     begin_s = time.perf_counter()
-    with _delegate_for(job, runtime) as delegate:
-        if announced:
-            # Only the first delegate of the process is announced so.
-            stdout.info("INFO: %s delegate created.", announced[0])
-        interpreter = interpreter_for(job, runtime, delegate)
-        log_applied(announced)
-        allocate(job, interpreter, delegate)
-        yield OpenInterpreter(interpreter, delegate, (time.perf_counter() - begin_s) * 1e3)
+    with contextlib.ExitStack() as stack:
+        with _start_shown(job) as watch:
+            delegate = stack.enter_context(_delegate_for(job, runtime))
+            if announced:
+                # Only the first delegate of the process is announced so.
+                stdout.info("INFO: %s delegate created.", announced[0])
+            interpreter = interpreter_for(job, runtime, delegate)
+            log_applied(announced)
+            allocate(job, interpreter, delegate)
+        load_ms = (time.perf_counter() - begin_s) * 1e3
+        yield OpenInterpreter(interpreter, delegate, load_ms, watch.seconds)
+
+
+def _start_shown(job: Job) -> contextlib.AbstractContextManager[Watch]:
+    """Show on a terminal how far our delegate's start is; give the time of its phases."""
+    return watched() if job.opencl is None else bars.start()
 
 
 def delegate_names(job: Job) -> list[str]:
@@ -155,6 +182,7 @@ def _delegation_of(delegate: OpenCLDelegate) -> Delegation:
         driver=delegate.device.driver,
         verdicts=tuple(delegate.verdicts),
         partitions=tuple(tuple(nodes) for nodes in delegate.partitions),
+        tuning_left=delegate.tuning_left,
     )
 
 

@@ -28,6 +28,7 @@ class Job:
     reference: bool = False  # also run once with the CPU's part on the reference kernels
     profile_rows: int = 0  # most rows to log of the nodes' times; 0: no profiling
     traces: bool = False  # whether to time some more runs for a trace
+    longer_s: float = 0.0  # run for at least so long for the comparison; 0: `count` is enough
     verbose: bool = False
     quiet: bool = False  # log none of label_image's own lines
     input_number: int = 0  # which of the model's inputs `input` is for
@@ -47,6 +48,7 @@ class Delegation:
     # With what is left to the CPU on the reference kernels; None: not run, or not possible.
     reference_outputs: tuple[NDArray[Any], ...] | None = None
     reference_failure: str = ""  # why it was not possible
+    tuning_left: int = 0  # choices that later starts measure
 
     @property
     def delegated(self) -> int:

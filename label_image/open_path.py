@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from label_image.interpreter import (
     step,
 )
 from label_image.job import Delegation, Job
+from tflite_opencl.common import bars
 from tflite_opencl.common.runtime import Runtime
 
 log = logging.getLogger("label_image")
@@ -38,6 +39,7 @@ class OpenPath:
 
     Attributes:
         load_ms: from the file to allocated tensors, kernels built; batch: pictures at once.
+        load_parts: of load_ms, by delegate.Watch's phases.
         delegation: what the OpenCL delegate took, if it is one.
         empty_batch: gives memory for a batch that this path reads faster than other memory.
         pictures, seconds, cpu_seconds: what `run` was given, and the time from tensors to outputs
@@ -51,9 +53,11 @@ class OpenPath:
         batch: int = 1,
         delegation: Delegation | None = None,
         empty_batch: Callable[[], Array] | None = None,
+        load_parts: Mapping[str, float] | None = None,
     ) -> None:
         self._run = run
         self.load_ms = load_ms
+        self.load_parts = load_parts or {}
         self.batch = batch
         self.delegation = delegation
         self.empty_batch = empty_batch
@@ -111,16 +115,17 @@ def _whole_model(
     try:
         if limit := _limit_of(options, len(graph.nodes)):
             raise Unsupported(f"--{limit} leaves nodes to the CPU")
-        model = stack.enter_context(
-            Model(
-                job.model,
-                options.device,
-                batch,
-                options.tune,
-                options.exclude_isa,
-                options.device_profile,
+        with bars.start() as watch:
+            model = stack.enter_context(
+                Model(
+                    job.model,
+                    options.device,
+                    batch,
+                    options.tune,
+                    options.exclude_isa,
+                    options.device_profile,
+                )
             )
-        )
     except Unsupported as refusal:
         log.warning("--batch: OpenCL runs the pictures one by one through TFLite: %s", refusal)
         return None
@@ -143,13 +148,15 @@ def _whole_model(
         driver=model.device.driver,
         verdicts=tuple(Verdict(node.index, node.op, None) for node in graph.nodes),
         partitions=(tuple(node.index for node in graph.nodes),),
+        tuning_left=model.tuning_left,
     )
 
     def empty_batch() -> Array:
         arrays = model.empty_input()
         return arrays[job.input_number] if isinstance(arrays, list) else arrays
 
-    return OpenPath(run, _ms_since(begin_s), batch, taken, empty_batch)
+    parts = {phase: seconds * 1e3 for phase, seconds in watch.seconds.items()}
+    return OpenPath(run, _ms_since(begin_s), batch, taken, empty_batch, parts)
 
 
 def _limit_of(options: Options, nodes: int) -> str | None:
@@ -182,7 +189,7 @@ def _through_tflite(
                     at_once_load_ms,
                     batch,
                 )
-    return OpenPath(run, load_ms, delegation=opened.delegation)
+    return OpenPath(run, load_ms, delegation=opened.delegation, load_parts=opened.load_parts)
 
 
 def _resized(

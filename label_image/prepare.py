@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,7 @@ from tflite_opencl.common.runtime import Runtime, find_runtime
 from tflite_opencl.common.trace import can_write
 
 DEVICE_VARIABLE = "TFLITE_OPENCL_DEVICE"
+_COMPARED_S = 1.0  # the least that each path is timed for a comparison that somebody reads
 
 log = logging.getLogger("label_image")
 
@@ -84,6 +86,7 @@ class Prepared:
             reference=settings.compare,
             profile_rows=settings.max_profiling_buffer_entries if profiling else 0,
             traces=settings.trace is not None,
+            longer_s=_COMPARED_S if settings.compare and sys.stderr.isatty() else 0.0,
             verbose=settings.verbose,
             input_number=self.feeds.main,
             other_inputs=self.feeds.others,
@@ -97,9 +100,17 @@ class Prepared:
             exclude_ops=inputs.known_ops(settings.exclude_ops, self.graph),
             min_nodes_per_partition=settings.min_nodes_per_partition,
             max_delegated_partitions=settings.max_delegated_partitions,
-            tune=settings.tune,
+            tune=self._tune(),
             device_profile=settings.device_profile,
         )
+
+    def _tune(self) -> str:
+        """Return how to tune: on a terminal somebody sees what a long start does."""
+        settings = self.settings
+        if settings.tune != "auto":
+            return settings.tune
+        has_time = sys.stderr.isatty() and not settings.device_timeout
+        return "complete" if has_time else "quick"
 
     def labels(self, outputs: Sequence[Tensor]) -> Sequence[str]:
         """Return the labels; none where the first of these outputs needs none.

@@ -14,7 +14,10 @@ from delegate import DeviceInfo
 from label_image.classify import PathRun
 from label_image.compare import Comparison, Difference
 from label_image.job import Delegation
+from label_image.open_path import OpenPath
 from tflite_opencl.common.tables import render
+
+_PHASES = ("device", "build", "tune", "upload")
 
 
 def comparison_text(
@@ -36,7 +39,7 @@ def comparison_text(
 
     facts = Table.grid(padding=(0, 2))
     if cpu:
-        facts.add_row("speedup", f"{speedup(gpu, cpu):.2f} (average of the CPU over OpenCL's)")
+        facts.add_row("speedup", f"{speedup(gpu, cpu):.2f} (median of the CPU over OpenCL's)")
     for name, text in comparison_facts(gpu.delegation, comparison, kernels):
         facts.add_row(name, text)
     return render(width, times, facts, *left_to_cpu(gpu.delegation))
@@ -64,11 +67,21 @@ def _version(info: DeviceInfo) -> str:
 def time_rows(runs: Sequence[PathRun]) -> list[tuple[str, list[str]]]:
     """Return the times of each run, as (word, a text a run)."""
     return [
-        ("average, ms", [f"{run.times.average_ms:.3f}" for run in runs]),
-        ("minimum, ms", [f"{run.times.min_ms:.3f}" for run in runs]),
-        ("median, ms", [f"{run.times.median_ms:.3f}" for run in runs]),
-        ("load, ms", [f"{run.load_ms:.1f}" for run in runs]),
-        ("CPU load", [f"{run.times.cpu_load:.2f} cores" for run in runs]),
+        ("average, ms", [f"{run.compared.average_ms:.3f}" for run in runs]),
+        ("minimum, ms", [f"{run.compared.min_ms:.3f}" for run in runs]),
+        ("median, ms", [f"{run.compared.median_ms:.3f}" for run in runs]),
+        ("runs", [str(run.compared.runs) for run in runs]),
+        ("CPU load", [f"{run.compared.cpu_load:.2f} cores" for run in runs]),
+        *load_rows(runs),
+    ]
+
+
+def load_rows(runs: Sequence[PathRun | OpenPath]) -> list[tuple[str, list[str]]]:
+    """Return the time until each run was ready, and its phases, as (word, a text a run)."""
+    phases = [phase for phase in _PHASES if any(phase in run.load_parts for run in runs)]
+    return [("load, ms", [f"{run.load_ms:.1f}" for run in runs])] + [
+        (f"  {phase}", [f"{run.load_parts[phase]:.1f}" if run.load_parts else "" for run in runs])
+        for phase in phases
     ]
 
 
@@ -87,6 +100,8 @@ def comparison_facts(
 
 def delegation_facts(taken: Delegation) -> list[tuple[str, str]]:
     """Return the device's name and how much it took, as (word, text)."""
+    left = _count(taken.tuning_left, "choice")
+    unfinished = f"not finished: {left} left for later starts; --tune complete measures all at once"
     return [
         ("device", f"{taken.device} ({taken.platform}, driver {taken.driver})"),
         (
@@ -94,6 +109,7 @@ def delegation_facts(taken: Delegation) -> list[tuple[str, str]]:
             f"{taken.delegated} of {len(taken.verdicts)} on OpenCL, "
             f"in {_count(len(taken.partitions), 'partition')}",
         ),
+        *([("tuning", unfinished)] if taken.tuning_left else []),
     ]
 
 
@@ -159,8 +175,8 @@ def refusals(taken: Delegation) -> list[tuple[str, int, str, str]]:
 
 
 def speedup(gpu: PathRun, cpu: PathRun) -> float:
-    """Return the average time on the CPU over that on OpenCL."""
-    return cpu.times.average_ms / max(gpu.times.average_ms, 1e-9)
+    """Return the median time on the CPU over that on OpenCL: a busy machine moves averages."""
+    return cpu.compared.median_ms / max(gpu.compared.median_ms, 1e-9)
 
 
 def _count(number: int, noun: str) -> str:

@@ -26,7 +26,7 @@ from label_image.outputs import Described, are_scores, picture_folder, tensors_o
 from label_image.prepare import Prepared, described
 from label_image.series import Series
 from label_image.several_report import Document, row_text, summary_text
-from tflite_opencl.common import interrupts
+from tflite_opencl.common import bars, interrupts
 
 log = logging.getLogger("label_image")
 
@@ -122,7 +122,7 @@ def _classify(task: _Task, series: Series, document: Document | None, out: TextI
     settings = task.prepared.settings
     with contextlib.ExitStack() as stack:
         step = stack.enter_context(
-            streams.bar("classifying", lambda: sum(1 for _ in inputs.picture_paths(task.found)))
+            bars.steps("classifying", lambda: sum(1 for _ in inputs.picture_paths(task.found)))
         )
         paths = inputs.picture_paths(task.found, task.skipped)
         outcomes = series.outcomes(paths, task.prepared.format)

@@ -19,7 +19,7 @@ from label_image.labels import Row, format_row
 from label_image.open_path import OpenPath
 from label_image.outcome import Outcome
 from label_image.outputs import Described
-from label_image.report import delegation_facts, left_to_cpu, output_facts
+from label_image.report import delegation_facts, left_to_cpu, load_rows, output_facts
 from label_image.series import Series
 from tflite_opencl.common.tables import render
 from tflite_opencl.common.text import printable
@@ -132,8 +132,8 @@ def _rows(paths: Sequence[OpenPath]) -> list[tuple[str, list[str]]]:
     return [
         ("pictures/s", [f"{_per_second(path):.1f}" for path in paths]),
         ("a picture, ms", [f"{_picture_ms(path):.3f}" for path in paths]),
-        ("load, ms", [f"{path.load_ms:.1f}" for path in paths]),
         ("CPU load", [f"{_cpu_load(path):.2f} cores" for path in paths]),
+        *load_rows(paths),
     ]
 
 
@@ -174,10 +174,12 @@ def _difference_entry(to_reference: Difference | None, to_cpu: Difference | None
 
 
 def _path_entry(path: OpenPath) -> dict[str, Any]:
+    load = {f"{phase}_ms": taken for phase, taken in path.load_parts.items()}
     return {
         "pictures_per_second": _per_second(path),
         "average_ms": _picture_ms(path),
         "load_ms": path.load_ms,
+        **({"load": load} if load else {}),
         "cpu_load": _cpu_load(path),
         "batch": path.batch,
     }

@@ -5,31 +5,18 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, TextIO
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    TimeRemainingColumn,
-)
 from rich.progress import Progress as ProgressBar
-from rich.text import Text
 
+from tflite_opencl.common import bars
 from tflite_opencl.common.fetch import Progress
 from tflite_opencl.common.standard_streams import OutputError, lead_nowhere
 from tflite_opencl.common.text import printable
 
 _LEVEL_NAMES = {"WARNING": "WARN", "CRITICAL": "FATAL"}
-
-
-# Consoles of progress bars that are on the terminal now: lines go above the bar.
-_bars: list[Console] = []
 
 
 def write(stream: TextIO, text: str) -> bool:
@@ -40,8 +27,7 @@ def write(stream: TextIO, text: str) -> bool:
     Raises: OutputError: the text cannot be written.
     """
     text = printable(text, kept="\n\t")
-    if _bars and stream.isatty():
-        _bars[-1].print(Text(text), soft_wrap=True)
+    if stream.isatty() and bars.print_above(text):
         return True
     try:
         stream.write(text + "\n")
@@ -96,34 +82,6 @@ def progress(what: str) -> Iterator[Progress]:
             bar.update(task, completed=done, total=total or None)
 
         yield show
-
-
-@contextlib.contextmanager
-def bar(what: str, count: Callable[[], int]) -> Iterator[Callable[[], None]]:
-    """Give a function to call after each step; on a terminal it moves a bar on stderr.
-
-    `count`: how many steps there will be; asked only for a bar.
-    """
-    if not sys.stderr.isatty():
-        yield lambda: None
-        return
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(),
-        TimeRemainingColumn(),
-    )  # fmt: skip
-    with ProgressBar(*columns, console=console, transient=True) as shown:
-        task = shown.add_task(what, total=count())
-        _bars.append(console)
-        try:
-            yield lambda: shown.advance(task)
-        finally:
-            _bars.remove(console)
-
-
-class _Rate(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        return Text("" if task.speed is None else f"{task.speed:.1f}/s")
 
 
 class _Formatter(logging.Formatter):

@@ -134,6 +134,8 @@ def _run_from(packed: dict[str, Any]) -> PathRun:
         load_ms=packed["load_ms"],
         outputs=tuple(map(_array, packed["outputs"])),
         delegation=delegation,
+        load_parts=packed["load_parts"],
+        longer=None if packed["longer"] is None else Times(**packed["longer"]),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from delegate import progress
 from delegate.errors import KernelBuildError, KilledChild
 from delegate.graph.ir import Tensor
 from delegate.launch import Alternative, Launch, Program, Step, size_bytes
@@ -55,7 +56,9 @@ class DeviceBench:
             DeviceError, KernelBuildError: as `warm_up`.
         """
         end = time.perf_counter() + seconds
-        for name, launch in zip(self._kernels.run_names(launches, 1), launches, strict=True):
+        names = self._kernels.run_names(launches, 1)
+        pairs = [*zip(names, launches, strict=True)]
+        for name, launch in progress.each(pairs, lambda pair: f"kernel {pair[1].kernel}"):
             if self._kernels.trials.known(name) is None:
                 if time.perf_counter() >= end:
                     return False

@@ -24,7 +24,7 @@ MODEL = write_model(net([("ADD", [0, 0], 1)]))
     [
         ({"exclude_ops": "ADD"}, TypeError, "exclude_ops is a list of op names: ['ADD']"),
         ({"exclude_isa": "vnni"}, TypeError, "exclude_isa is a list of names: ['vnni']"),
-        ({"tune": "slow"}, ValueError, "tune='slow': one of off, quick, full"),
+        ({"tune": "slow"}, ValueError, "tune='slow': one of off, quick, complete, full"),
         (
             {"min_nodes_per_partition": -1},
             ValueError,

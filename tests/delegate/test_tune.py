@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from delegate import DeviceError, Unsupported, cache
+from delegate import DeviceError, Unsupported, cache, tune
 from delegate.launch import Alternative, Launch
 from delegate.tune import Tuner
 from tests.support.model import op, t
@@ -133,11 +133,44 @@ def test_a_device_that_fails_meanwhile_gets_the_first(caplog: pytest.LogCaptureF
 
 
 def test_quick_ends_when_its_seconds_are_used_up_and_full_does_not() -> None:
-    for mode, expected in (("quick", MIDDLE), ("full", FAST)):
+    for mode, expected in (("quick", MIDDLE), ("complete", FAST), ("full", FAST)):
         chosen = tuner(bench(), mode)
         if mode == "quick":
             chosen._seconds_left = 0
         assert chosen.choose(NODE, ALL) is expected
+        assert chosen.choose(NODE, ALL) is expected
+        assert chosen.left == (mode == "quick")
+
+
+def test_what_another_process_found_is_no_more_left() -> None:
+    chosen = tuner(bench())
+    chosen._seconds_left = 0
+    chosen.choose(NODE, ALL)
+    chosen.go_on({f"{chosen.signature(ALL)}x1": "fast"}, 0)
+    assert chosen.choose(NODE, ALL) is FAST
+    assert chosen.left == 0
+
+
+def test_what_waits_for_a_later_start_is_left() -> None:
+    first, later = tuner(bench()), tuner(bench(), "complete")
+    for each, left in ((first, 1), (later, 0)):
+        each.choose(NODE, ALL)
+        assert each.remembered("whole", lambda: "a", ["a"], can_wait=True) == [None, "a"][not left]
+        assert each.left == left
+
+
+def test_what_cannot_be_measured_is_not_left() -> None:
+    chosen = tuner(bench(fails=True))
+    chosen.choose(NODE, ALL)
+    assert chosen.left == 0
+
+
+def test_what_was_measured_for_a_while_is_kept_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tune, "_UNSAVED_SECONDS", 0.0)
+    tuner(bench()).choose(NODE, ALL)  # and ends without `save`
+    later = bench()
+    assert tuner(later).choose(NODE, ALL) is FAST
+    assert later.measured == []
 
 
 def test_a_signature_is_of_kernels_and_sizes_not_of_values() -> None:
@@ -213,5 +246,5 @@ def test_two_processes_keep_each_other_s_findings() -> None:
 
 
 def test_a_wrong_mode_is_refused() -> None:
-    with pytest.raises(ValueError, match="tune='fast': one of off, quick, full"):
+    with pytest.raises(ValueError, match="tune='fast': one of off, quick, complete, full"):
         tuner(bench(), "fast")

@@ -25,7 +25,11 @@ from tflite_opencl.common.timing import Times
 from tflite_opencl.common.words import stamped
 
 TIMES = Times(average_ms=20.5, min_ms=18.25, median_ms=19.125, total_ms=61.5, cpu_load=1.984)
-CPU = PathRun(replace(TIMES, average_ms=41.0), load_ms=7.0, outputs=(np.zeros(3, np.uint8),))
+CPU = PathRun(
+    replace(TIMES, average_ms=41.0, median_ms=38.25),
+    load_ms=7.0,
+    outputs=(np.zeros(3, np.uint8),),
+)
 WHY = "dilation 2x2: only 1x1 is implemented"
 PARTLY = Delegation(
     device="Vivante GC7000",
@@ -63,14 +67,39 @@ def test_the_table_shows_both_paths() -> None:
     assert lines[0].split() == ["OpenCL", "CPU,", "XNNPACK"]
     assert rows["average, ms"] == ["20.500", "41.000"]
     assert rows["minimum, ms"] == ["18.250", "18.250"]
-    assert rows["median, ms"] == ["19.125", "19.125"]
+    assert rows["median, ms"] == ["19.125", "38.250"]
+    assert rows["runs"] == ["1", "1"]
     assert rows["load, ms"] == ["371.2", "7.0"]
     assert rows["CPU load"] == ["1.98 cores", "1.98 cores"]
 
 
+def test_what_a_comparison_ran_longer_is_what_its_table_shows() -> None:
+    longer = replace(TIMES, average_ms=7.0, median_ms=6.0, runs=99)
+    run = replace(gpu(), longer=longer, load_parts={"build": 300.0, "tune": 50.25})
+    text = report.comparison_text(run, EQUAL, "XNNPACK")
+    rows = {row[0]: row[1:] for line in text.splitlines() if (row := line.split())}
+    assert rows["average,"] == ["ms", "7.000", "41.000"]
+    assert rows["runs"] == ["99", "1"]
+    assert (rows["build"], rows["tune"]) == (["300.0"], ["50.2"])
+    assert rows["speedup"][0] == "6.38"
+    entry = json.loads(document({}, {"gpu": (run, [])}, [], 4, EQUAL))["gpu"]
+    assert entry["average_ms"] == 20.5  # label_image's own, of --count runs
+    assert entry["compared"]["average_ms"] == 7.0
+    assert entry["compared"]["runs"] == 99
+    assert entry["load"] == {"build_ms": 300.0, "tune_ms": 50.25}
+
+
+def test_tuning_that_is_not_finished_is_said() -> None:
+    assert "not finished" not in text_of(ALL)
+    left = replace(ALL, tuning_left=1)
+    assert "tuning not finished: 1 choice left for later starts; --tune complete" in text_of(left)
+    entry = json.loads(document({}, {"gpu": (gpu(left), [])}, [], 4, EQUAL))
+    assert entry["gpu"]["tuning_left"] == 1
+
+
 def test_the_report_names_device_nodes_and_speedup() -> None:
     text = text_of(ALL)
-    assert "speedup 2.00 (average of the CPU over OpenCL's)" in text
+    assert "speedup 2.00 (median of the CPU over OpenCL's)" in text
     assert "device Vivante GC7000 (rusticl, driver 24.3)" in text
     assert "nodes 2 of 2 on OpenCL, in 1 partition " in text
     assert "left to the CPU" not in text
@@ -188,7 +217,7 @@ def test_the_document_has_the_written_schema() -> None:
     assert entry["cpu"] == {
         "average_ms": 41.0,
         "min_ms": 18.25,
-        "median_ms": 19.125,
+        "median_ms": 38.25,
         "load_ms": 7.0,
         "cpu_load": 1.984,
         "threads": 4,
@@ -207,6 +236,7 @@ def test_the_document_has_the_written_schema() -> None:
         "nodes": 4,
         "delegated": 1,
         "partitions": 1,
+        "tuning_left": 0,
         "not_delegated": [
             {"node": 0, "op": "CONV_2D", "reason": WHY},
             {"node": 2, "op": "CONV_2D", "reason": WHY},

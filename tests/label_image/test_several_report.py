@@ -168,7 +168,8 @@ def test_the_document_has_an_object_a_picture(series: Series, count: int) -> Non
 def test_the_document_ends_with_what_all_came_to(series: Series) -> None:
     entry, _ = document(series, 3)
     assert list(entry) == [
-        *stamped({}), "model", "runtime", "pictures", "classified", "unreadable", "decoding", "cpu", "gpu",
+        *stamped({}),
+        "model", "runtime", "pictures", "classified", "unreadable", "decoding", "cpu", "gpu",
         "max_difference_quanta_reference", "max_difference_quanta_cpu", "speedup",
     ]  # fmt: skip
     assert (entry["classified"], entry["unreadable"]) == (30, 2)

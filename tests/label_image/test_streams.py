@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import logging
 import os
-import pty
 import re
 import subprocess
 import sys
@@ -16,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from label_image import streams
+from tests.support.process import on_terminal
+from tflite_opencl.common import bars
 
 
 def logged(verbose: bool) -> tuple[list[str], list[str]]:
@@ -101,7 +101,7 @@ def test_python_exits_quietly_after_a_closed_pipe() -> None:
 
 
 def test_a_bar_is_only_for_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
-    with streams.bar("classifying", lambda: pytest.fail("counted for nothing")) as step:
+    with bars.steps("classifying", lambda: pytest.fail("counted for nothing")) as step:
         step()
     assert capfd.readouterr().err == ""
 
@@ -110,30 +110,15 @@ def test_lines_go_above_a_bar_on_a_terminal() -> None:
     code = (
         "import sys, time\n"
         "from label_image import streams\n"
-        "with streams.bar('classifying', lambda: 3) as step:\n"
+        "from tflite_opencl.common import bars\n"
+        "with bars.steps('classifying', lambda: 3) as step:\n"
         "    for number in range(3):\n"
         "        step()\n"
         "        streams.write(sys.stdout, f'[b]row[/b] {number} ' + 'long ' * 30 + 'end')\n"
         "        time.sleep(0.2)\n"
         "streams.write(sys.stdout, 'afterwards')\n"
     )
-    own, terminal = pty.openpty()
-    with subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdin=subprocess.DEVNULL,
-        stdout=terminal,
-        stderr=terminal,
-        cwd=Path(__file__).parents[2],
-        env=os.environ | {"TERM": "xterm", "COLUMNS": "60"},
-    ) as child:
-        os.close(terminal)
-        shown = b""
-        with contextlib.suppress(OSError):  # the terminal is gone when the child is
-            while part := os.read(own, 4096):
-                shown += part
-    os.close(own)
-    assert child.returncode == 0
-    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
+    text = on_terminal(code, COLUMNS="60")
     assert "classifying" in text
     assert "3/3" in text
     lines = [line for line in re.split(r"[\r\n]+", text) if "row" in line]

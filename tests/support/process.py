@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -24,3 +27,26 @@ def run_python(code: str, *arguments: object, **environment: str) -> str:
     )
     assert child.returncode == 0, f"ended with {child.returncode}:\n{child.stdout}{child.stderr}"
     return child.stdout
+
+
+def on_terminal(code: str, *arguments: object, **environment: str) -> str:
+    """Return what the code shows on a terminal, without colours; assert that it ends well."""
+    own, terminal = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", code, *map(str, arguments)],
+        stdin=subprocess.DEVNULL,
+        stdout=terminal,
+        stderr=terminal,
+        env={
+            **os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "100", **environment
+        },
+    ) as child:  # fmt: skip
+        os.close(terminal)
+        shown = b""
+        with contextlib.suppress(OSError):  # the terminal is gone when the child is
+            while part := os.read(own, 4096):
+                shown += part
+    os.close(own)
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
+    assert child.returncode == 0, text
+    return text

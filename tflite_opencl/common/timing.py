@@ -17,6 +17,7 @@ T = TypeVar("T")
 # Runtimes' threads spin for a while after a run, in the hope of the next one. On as many cores as
 # threads they would slow whoever follows: each block of runs waits until they have given up.
 SETTLE_S = 0.012
+LEAST_RUNS = 10  # for figures that another ten would give again
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Times:
     median_ms: float  # middle run
     total_ms: float  # the whole loop
     cpu_load: float  # CPU time of all threads of this process over wall time: 1.98 cores
+    runs: int = 1
 
 
 class Stopwatch:
@@ -56,6 +58,7 @@ class Stopwatch:
             median_ms=statistics.median(self._runs_s) * 1e3,
             total_ms=self._total_s * 1e3,
             cpu_load=self._cpu_s / self._total_s if self._total_s else 0.0,
+            runs=self.count,
         )
 
     def measure(self, run: Callable[[], object], count: int, warmup: int) -> None:
@@ -69,11 +72,25 @@ class Stopwatch:
         for _ in range(warmup):
             run()
             interrupts.check()
+        self._measure(run, lambda done, seconds: done == count)
 
+    def measure_for(self, run: Callable[[], object], least_s: float, most_s: float) -> None:
+        """Call `run` timed until its figures are stable: for so long, and often enough.
+
+        A slow model is run LEAST_RUNS times if that takes no more than `most_s`.
+        Raises: as `measure`.
+        """
+
+        def is_over(done: int, seconds: float) -> bool:
+            return done > 0 and seconds >= (least_s if done >= LEAST_RUNS else most_s)
+
+        self._measure(run, is_over)
+
+    def _measure(self, run: Callable[[], object], is_over: Callable[[int, float], bool]) -> None:
         cpu_start_s = time.process_time()
         start_s = last_s = time.perf_counter()
         try:
-            for _ in range(count):
+            while not is_over(self.count, last_s - start_s):
                 run()
                 interrupts.check()
                 now_s = time.perf_counter()

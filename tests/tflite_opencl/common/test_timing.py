@@ -42,7 +42,7 @@ def test_times_come_from_the_timed_runs_alone(clock: Clock) -> None:
     steps = iter([*warmup, *timed])
     times = measure(clock.runs(steps), count=4, warmup=2)
     assert times == Times(
-        average_ms=1000.0, min_ms=250.0, median_ms=875.0, total_ms=4000.0, cpu_load=2.0
+        average_ms=1000.0, min_ms=250.0, median_ms=875.0, total_ms=4000.0, cpu_load=2.0, runs=4
     )
     assert next(steps, None) is None
 
@@ -104,3 +104,14 @@ def test_each_run_s_time_is_known(clock: Clock) -> None:
     stopwatch = Stopwatch()
     stopwatch.measure(clock.runs(iter([(1.0, 0.0), (0.25, 0.0), (0.5, 0.0)])), 2, 1)
     assert stopwatch.runs_ms == (250.0, 500.0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "runs"),
+    [(0.25, 10), (0.03125, 32), (0.5, 6), (9.0, 1)],
+    ids=["often enough", "long enough", "a slow model", "a very slow one"],
+)
+def test_runs_for_a_stable_figure(clock: Clock, seconds: float, runs: int) -> None:
+    stopwatch = Stopwatch()
+    stopwatch.measure_for(clock.runs(iter([(seconds, 0.0)] * 99)), 1.0, 3.0)
+    assert (stopwatch.count, stopwatch.times.runs) == (runs, runs)

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts that somebody watches: how far they are, what each phase took, what a child tells."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from delegate import (
+    DeviceInfo,
+    Model,
+    Progress,
+    cache,
+    helper,
+    progress,
+    rehearsal,
+    watched,
+    write_model,
+)
+from delegate.helper import Heard
+from tests.support.deal import any_driver
+from tests.support.nets import conv_pool
+
+
+def at(part: float, what: str) -> None:
+    progress.relayed("at", part, what)
+
+
+def test_without_a_watch_nothing_is_told() -> None:
+    with progress.phase("tune"), progress.share(0, 1):
+        at(0.5, "nobody hears it")
+    assert [*progress.each([1, 2], str)] == [1, 2]
+
+
+def test_shares_are_parts_of_parts_and_no_part_falls() -> None:
+    heard: list[Progress] = []
+    with watched(heard.append), progress.phase("build"):
+        with progress.share(0.5, 1):
+            for name, share in progress.shares(["a", "b"], 0.6):
+                with share:
+                    at(0.5, name)
+            for _ in progress.each([3, 4], "node {}".format):
+                pass
+        at(0.1, "behind")
+    assert [(e.part, e.what) for e in heard] == [
+        (0.0, ""),
+        (pytest.approx(0.85), "a"),
+        (pytest.approx(0.95), "b"),
+        (pytest.approx(0.95), "node 3"),
+        (pytest.approx(0.95), "node 4"),
+        (1.0, "node 4"),
+        (1.0, "behind"),
+    ]
+    assert {e.phase for e in heard} == {"build"}
+
+
+def test_no_second_is_in_two_phases_and_all_inside_of_tuning_is_tuning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    with watched() as watch:
+        now += 1  # in no phase
+        with progress.phase("build"):
+            now += 2
+            with progress.phase("upload"):
+                now += 4
+            with progress.phase("tune"):
+                now += 8
+                with progress.phase("upload"):
+                    now += 16
+            now += 32
+    assert watch.seconds == {"device": 0, "build": 34, "tune": 24, "upload": 4}
+
+
+def test_a_child_that_ends_in_a_phase_has_left_it() -> None:
+    heard: list[Progress] = []
+    with watched(heard.append) as watch, progress.phase("build"):
+        with progress.relay_ends():
+            child = Heard()
+            progress.Relay(lambda **told: child.hear(json.dumps(told).encode())).begin("tune")
+            for words in (["share", 0.5, 1.0], ["at", 0.5, "node 1"], ["close_everything"]):
+                child.hear(json.dumps({"progress": words}).encode())
+        assert watch.depth() == (1, 1)
+        at(0.8, "node 2")
+    assert [(e.phase, e.part, e.what) for e in heard[1:]] == [
+        ("tune", 0.0, ""),
+        ("tune", 0.75, "node 1"),
+        ("build", 0.8, "node 2"),
+    ]
+
+
+@pytest.fixture
+def _a_new_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setattr(rehearsal, "is_on", True)
+    yield
+    helper._close()
+
+
+@any_driver
+@pytest.mark.usefixtures("_a_new_cache")
+def test_a_first_start_tells_of_all_phases_and_a_later_one_measures_nothing(
+    device: DeviceInfo,
+) -> None:
+    content = write_model(conv_pool())
+    phases = []
+    for _ in range(2):
+        heard: list[Progress] = []
+        begun = time.perf_counter()
+        with (
+            watched(heard.append) as watch,
+            Model(content, device.index, tune="complete", in_child_first=True) as model,
+        ):
+            assert model.tuning_left == 0
+        taken = time.perf_counter() - begun
+        assert 0 < sum(watch.seconds.values()) <= taken
+        parts = [each.part for each in heard]
+        assert parts == sorted(parts)
+        assert parts[-1] > 0.5
+        assert "CONV_2D" in " ".join(each.what for each in heard)
+        phases.append({name for name, seconds in watch.seconds.items() if seconds})
+    assert phases == [set(progress.PHASES), {*progress.PHASES} - {"tune"}]

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Progress bars on stderr, on a terminal alone; text that is written meanwhile goes above them."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+import delegate
+
+_PATIENCE_S = 0.5  # what is over sooner needs no bar
+_PER_SECOND = 4  # redraws: they take time from what is measured
+_PHASES = {
+    "device": "testing the device",
+    "build": "building kernels",
+    "tune": "measuring which kernels are the fastest",
+    "upload": "filling the device's memory",
+}
+_shown: list[Progress] = []  # bars that are on the terminal now
+
+
+def print_above(text: str) -> bool:
+    """Write text above the bar that is shown; False: there is none, and nothing is written."""
+    if not _shown:
+        return False
+    _shown[-1].console.print(Text(text), soft_wrap=True)
+    return True
+
+
+@contextlib.contextmanager
+def steps(what: str, count: Callable[[], int]) -> Iterator[Callable[[], None]]:
+    """Give a function to call after each step; on a terminal it moves a bar.
+
+    `count`: how many steps there will be; asked only for a bar.
+    """
+    if not sys.stderr.isatty():
+        yield lambda: None
+        return
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(),
+        TimeRemainingColumn(),
+    )  # fmt: skip
+    with _bar(*columns) as bar:
+        task = bar.add_task(what, total=count())
+        _show(bar)
+        yield lambda: bar.advance(task)
+
+
+@contextlib.contextmanager
+def parts() -> Iterator[Callable[[float, str], None]]:
+    """Give a function to tell which part is done, 0 to 1, and what comes now.
+
+    On a terminal it moves a bar, which is shown if all takes longer than a moment. Inside of
+    another bar it changes the words of that one.
+    """
+    if not sys.stderr.isatty():
+        yield lambda part, what: None
+        return
+    if _shown:
+        outer = _shown[-1]
+        task, words = outer.task_ids[0], outer.tasks[0].description
+        yield lambda part, what: outer.update(task, description=f"{what} {part:.0%}")
+        outer.update(task, description=words)
+        return
+    columns = (
+        BarColumn(20), TaskProgressColumn(), TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )  # fmt: skip
+    with _bar(*columns) as bar:
+        task = bar.add_task("", total=1.0)
+        clock = threading.Timer(_PATIENCE_S, _show, (bar,))
+        clock.daemon = True
+        clock.start()
+        try:
+            yield lambda part, what: bar.update(task, completed=part, description=what)
+        finally:
+            clock.cancel()
+            clock.join()
+
+
+@contextlib.contextmanager
+def start(name: str = "") -> Iterator[delegate.Watch]:
+    """Show how far the starts of delegates and models inside are; `name`: of what is started.
+
+    Gives what tells the time of each phase.
+    """
+    before = f"{name}: " if name else ""
+
+    def tell(at: delegate.Progress) -> None:
+        after = f" ({at.what})" if at.what and at.phase != "upload" else ""
+        show(at.part, f"{before}{_PHASES[at.phase]}{after}")
+
+    with parts() as show, delegate.watched(tell) as watch:
+        yield watch
+
+
+@contextlib.contextmanager
+def _bar(*columns: ProgressColumn) -> Iterator[Progress]:
+    """Give a bar that `_show` shows; it is gone in the end."""
+    bar = Progress(
+        *columns, console=Console(stderr=True), transient=True, refresh_per_second=_PER_SECOND
+    )
+    try:
+        yield bar
+    finally:
+        if bar in _shown:
+            bar.stop()
+            _shown.remove(bar)
+
+
+def _show(bar: Progress) -> None:
+    bar.start()
+    _shown.append(bar)
+
+
+class _Rate(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        return Text("" if task.speed is None else f"{task.speed:.1f}/s")
