@@ -121,7 +121,7 @@ def _summary(prepared: Prepared, ran: Ran) -> Rows:
     if gpu is not None and gpu.delegation is not None:
         rows += comparison_facts(gpu.delegation, ran.comparison, prepared.kernels)
         if ran.comparison and ran.comparison.cpu:
-            text = f"{speedup(gpu, ran.comparison.cpu):.2f} (average of the CPU over OpenCL's)"
+            text = f"{speedup(gpu, ran.comparison.cpu):.2f} (median of the CPU over OpenCL's)"
             rows.append(("speedup", text))
         if ran.comparison is None:
             rows.append(("outputs", "not compared: --compare=false"))
