@@ -7,6 +7,7 @@ import contextlib
 import io
 import re
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -24,11 +25,13 @@ from delegate_test.process import CannotRun
 from delegate_test.results import Folder, Report, ResultsError, Row, write_whole
 from delegate_test.runner import Workers
 from delegate_test.selection import NoCases, item_of, select
+from delegate_test.tally import Tally
 from tflite_opencl.common.environment import prepare_environment
 from tflite_opencl.common.text import printable
 from tflite_opencl.common.words import version_lines
 
 SUCCESS, UNEXPECTED, USAGE, NOTHING = 0, 1, 2, 77
+_LINE_SECONDS = 10.0  # between two lines without a terminal
 _SHOWN = 20  # unexpected results on the terminal
 
 _OUTPUTS: dict[str, Callable[[Report], str]] = {
@@ -135,7 +138,7 @@ def _results(
     try:
         with folder.writing(run, known, results) as writer, _progress(len(cases), known) as show:
             for result in results.values():
-                show(result)
+                show(result, is_known=True)
 
             def add(result: Result) -> None:
                 results[result.name] = result
@@ -221,22 +224,44 @@ def _complain(text: str) -> None:
 
 
 @contextlib.contextmanager
-def _progress(total: int, known: expectations.Expectations) -> Iterator[Callable[[Result], None]]:
-    """Give a function to call after each case; on a terminal it moves a bar with counts."""
-    if not sys.stderr.isatty():
-        yield lambda result: None
-        return
+def _progress(total: int, known: expectations.Expectations) -> Iterator[Callable[..., None]]:
+    """Give a function to call after each case; it tells on stderr how far the run is.
+
+    On a terminal that is a bar, elsewhere a line each 10 seconds.
+    """
+    tally = Tally(total, time.monotonic())
+
+    with _bar(total, tally) if sys.stderr.isatty() else _lines(tally) as step:
+
+        def show(result: Result, is_known: bool = False) -> None:
+            tally.add(known.status(result), result.name, is_known)
+            step()
+
+        yield show
+
+
+@contextlib.contextmanager
+def _bar(total: int, tally: Tally) -> Iterator[Callable[[], None]]:
     columns = (
         BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn(),
     )  # fmt: skip
-    counts: dict[str, int] = {}
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=total)
+        task = bar.add_task("opening the delegate", total=total)
+        yield lambda: bar.update(task, advance=1, description=tally.counts)
 
-        def show(result: Result) -> None:
-            status = known.status(result)
-            counts[status] = counts.get(status, 0) + 1
-            words = ", ".join(f"{word} {count}" for word, count in counts.items())
-            bar.update(task, advance=1, description=words)
 
-        yield show
+@contextlib.contextmanager
+def _lines(tally: Tally) -> Iterator[Callable[[], None]]:
+    is_over = threading.Event()
+
+    def tell() -> None:
+        while not is_over.wait(_LINE_SECONDS):
+            _complain(tally.line(time.monotonic()))
+
+    teller = threading.Thread(target=tell, daemon=True)  # a case may hang
+    teller.start()
+    try:
+        yield lambda: None
+    finally:
+        is_over.set()
+        teller.join()

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from tflite_opencl import benchmark, compare, graph, info, kernels, library, obstacle, verify
+from tflite_opencl import benchmark, compare, graph, info, kernels, library, obstacle, tune, verify
 from tflite_opencl.common.environment import prepare_environment
 from tflite_opencl.common.text import printable
 from tflite_opencl.common.words import did_you_mean, version_lines, with_underscores
@@ -28,6 +28,7 @@ SUBCOMMANDS = {
     "kernels": kernels,
     "library": library,
     "obstacle": obstacle,
+    "tune": tune,
     "verify": verify,
 }
 

@@ -27,8 +27,10 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     add_device_arguments(parser)
 
 
-def add_device_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that say where a model runs."""
+def add_device_arguments(
+    parser: argparse.ArgumentParser, modes: Sequence[str] = ("quick", "off", "complete", "full")
+) -> None:
+    """Add the arguments that say where a model runs; `modes`: of --tune, the default first."""
     add = parser.add_argument
     add(
         "--device",
@@ -39,9 +41,9 @@ def add_device_arguments(parser: argparse.ArgumentParser) -> None:
     add("--device_profile", metavar="NAME|FILE.toml", help="keep another device's limits")
     add(
         "--tune",
-        choices=("off", "quick", "full"),
-        default="quick",
-        help="how kernels are chosen, as in label_image (default: quick)",
+        choices=modes,
+        default=modes[0],
+        help=f"how kernels are chosen, as in label_image (default: {modes[0]})",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 
 from delegate import DeviceInfo, write_model
+from delegate_test import command
 from delegate_test.cases.chains import chain_graph
 from delegate_test.command import main
 from delegate_test.coverage import BEGIN, END
@@ -259,3 +261,12 @@ def test_a_device_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list", "--filter", TWO]) == 0
     assert capsys.readouterr().out.splitlines() == [ADD, CONV]
+
+
+def test_without_a_terminal_a_line_says_now_and_then_how_far_it_is(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "_LINE_SECONDS", 0.01)
+    assert run("off_by_one", "--tolerance", "teflon") == 0
+    told = [line for line in capsys.readouterr().err.splitlines() if " cases in " in line]
+    assert re.match(r"0 of \d+ cases in 0 s: the first one is not done yet", told[0])

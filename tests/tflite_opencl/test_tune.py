@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tflite-opencl tune`: all is measured once, and later starts of anything know it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from delegate import DeviceInfo, NoDeviceError, cache, write_model
+from tests.support.nets import conv_pool
+from tests.support.small_v2 import small_v2
+from tflite_opencl import tune
+from tflite_opencl.command import main
+
+
+@pytest.fixture
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return two models; nothing is known of them."""
+    monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, str(tmp_path / "cache"))
+    paths = []
+    for name, graph in (("small_v2", small_v2()), ("conv_pool", conv_pool())):
+        paths.append(tmp_path / f"{name}.tflite")
+        paths[-1].write_bytes(write_model(graph))
+    return list(map(str, paths))
+
+
+def test_a_second_call_knows_all(
+    device: DeviceInfo, models: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["tune", *models, "--device", str(device.index)]
+    assert main(command) == 0
+    *_, first, second, _, last = capsys.readouterr().out.splitlines()
+    assert first.split()[:4] == ["small_v2.tflite", "15", "of", "15"]
+    assert "tuned, " in first
+    assert second.split()[:4] == ["conv_pool.tflite", "2", "of", "2"]
+    assert last == f"device: {device.name}"
+    assert main([*command, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == 1
+    assert [each["measured_seconds"] for each in document["models"]] == [0, 0]
+    assert [each["tuning_left"] for each in document["models"]] == [0, 0]
+
+
+def test_a_model_that_stays_on_the_cpu_is_no_success(
+    device: DeviceInfo, models: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ops = "CONV_2D,AVERAGE_POOL_2D"
+    code = main(["tune", models[1], "--device", str(device.index), "--exclude_ops", ops])
+    assert code == 1
+    assert "nothing to tune: no node runs on OpenCL" in capsys.readouterr().out
+
+
+def test_without_a_device_or_a_model_it_is_one_line(
+    models: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def none(*_: object) -> None:
+        raise NoDeviceError("no OpenCL platform was found")
+
+    assert main(["tune", "none.tflite"]) == 1
+    assert capsys.readouterr().err == "ERROR: cannot read none.tflite: No such file or directory\n"
+    monkeypatch.setattr(tune, "delegated", none)
+    assert main(["tune", models[0]]) == 1
+    assert capsys.readouterr().err == "ERROR: no OpenCL platform was found\n"

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tflite-opencl tune`: measure which kernels are the fastest for models, before they are used."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from rich import box
+from rich.table import Table
+
+from delegate import Graph, Options
+from tflite_opencl.common import bars
+from tflite_opencl.common.runtime import Runtime, find_runtime
+from tflite_opencl.common.tables import render
+from tflite_opencl.common.words import stamped
+from tflite_opencl.errors import CommandError
+from tflite_opencl.opening import add_device_arguments, delegated, one_line, options_of, read_graph
+
+HELP = "measure which kernels are the fastest for models on this device, and keep that"
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """What became of one model."""
+
+    model: str
+    device: str
+    nodes: int
+    delegated: int
+    seconds: float  # in all
+    measured_seconds: float  # of it; 0: all was known
+    tuning_left: int  # choices that could not be measured yet
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add this subcommand's arguments."""
+    parser.add_argument("model", nargs="+", metavar="MODEL", help="a .tflite file")
+    add_device_arguments(parser, ("complete", "full"))
+    parser.add_argument("--json", action="store_true", help="print all facts as JSON")
+
+
+def run(options: argparse.Namespace) -> str:
+    """Return what to print.
+
+    Raises:
+        CommandError: a model cannot be read or run, or there is no device; or none of a model's
+            nodes runs on it, of which the text is the answer.
+    """
+    graphs = [read_graph(name) for name in options.model]
+    told = options_of(options, profiling=False)
+    found = []
+    with one_line():
+        runtime = find_runtime()
+        for name, graph in zip(options.model, graphs, strict=True):
+            found.append(_tuned(name, graph, told, runtime))
+    width = shutil.get_terminal_size((100, 24)).columns
+    text = (
+        json.dumps(stamped({"models": [asdict(each) for each in found]}), indent=2)
+        if options.json
+        else _text(found, width)
+    )
+    if not all(each.delegated for each in found):
+        raise CommandError(text, is_answer=True)
+    return text
+
+
+def _tuned(name: str, graph: Graph, told: Options, runtime: Runtime) -> Tuned:
+    begun = time.perf_counter()
+    with (
+        bars.start(os.path.basename(name)) as watch,
+        delegated(name, told, runtime, "builtin") as (_, delegate),
+    ):
+        return Tuned(
+            model=name,
+            device=delegate.device_name,
+            nodes=len(graph.nodes),
+            delegated=sum(verdict.is_taken for verdict in delegate.verdicts),
+            seconds=time.perf_counter() - begun,
+            measured_seconds=watch.seconds["tune"],
+            tuning_left=delegate.tuning_left,
+        )
+
+
+def _text(found: Sequence[Tuned], width: int) -> str:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("model", overflow="fold")
+    table.add_column("nodes on OpenCL", justify="right")
+    table.add_column("seconds", justify="right")
+    table.add_column("", overflow="fold")
+    for each in found:
+        table.add_row(
+            os.path.basename(each.model), f"{each.delegated} of {each.nodes}",
+            f"{each.seconds:.1f}", _outcome(each),
+        )  # fmt: skip
+    return f"{render(width, table)}\ndevice: {found[0].device}"
+
+
+def _outcome(each: Tuned) -> str:
+    if not each.delegated:
+        return "nothing to tune: no node runs on OpenCL"
+    if each.tuning_left:
+        return f"not finished: {each.tuning_left} choices are left"
+    if not each.measured_seconds:
+        return "all was known"
+    return f"tuned, {each.measured_seconds:.1f} s of it for measuring"
