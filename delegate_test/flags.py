@@ -10,9 +10,19 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import NoReturn
 
+from tflite_opencl.common.help import HelpFormatter, examples_text
 from tflite_opencl.common.words import did_you_mean, with_underscores
 
 RUNTIMES = {"litert": "ai-edge-litert", "tflite-runtime": "tflite-runtime"}
+
+
+EXAMPLES = (
+    ("tflite-delegate-test --quick", "a small sample, on the first OpenCL device"),
+    ("tflite-delegate-test --delegate ./libteflon.so --tolerance teflon", "a library's delegate"),
+    ("tflite-delegate-test --device 0 --junit results.xml --baseline fails.txt",
+     "all cases, in continuous integration: known failures do not count"),
+    ("tflite-delegate-test --reduce conv_2d/int8/NAME", "make a failing case small"),
+)  # fmt: skip
 
 
 class UsageError(Exception):
@@ -67,10 +77,10 @@ def parse(arguments: Sequence[str]) -> Settings:
 
     Raises: UsageError: an unknown flag, a missing or a wrong value.
     """
-    parser = _parser()
-    known, unknown = parser.parse_known_args(with_underscores(arguments))
+    made = parser()
+    known, unknown = made.parse_known_args(with_underscores(arguments))
     if unknown:
-        meant = did_you_mean(unknown[0], parser._option_string_actions)
+        meant = did_you_mean(unknown[0], made._option_string_actions)
         raise UsageError(f"unrecognized arguments: {' '.join(unknown)}{meant}")
     given = vars(known)
     if given["update_baseline"] and not given["baseline"]:
@@ -88,20 +98,22 @@ def parse(arguments: Sequence[str]) -> Settings:
     return Settings(**{entry.name: given[entry.name] for entry in fields(Settings)})
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+def parser() -> argparse.ArgumentParser:
+    """Return a new parser of all flags."""
+    made = _Parser(
         prog="tflite-delegate-test",
         description="Run a conformance suite on a TFLite delegate, beside the reference kernels.",
         epilog="Exit code: 0 as expected, 1 unexpected results, 2 usage, 77 nothing could run, "
-        "130 Ctrl-C, 255 stdout or stderr takes no text.",
+        f"130 Ctrl-C, 255 stdout or stderr takes no text.\n\n{examples_text(EXAMPLES)}",
+        formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument(
+    made.add_argument(
         "--version", action="store_true", help="show the versions of this, TFLite and drivers"
     )
     for add_flags in (_subject, _cases, _run, _expectations, _outputs):
-        add_flags(parser.add_argument)
-    return parser
+        add_flags(made.add_argument)
+    return made
 
 
 _Add = Callable[..., object]

@@ -170,16 +170,16 @@ FLAGS = (
     _own("tune", "measure which kernels are fastest on this device: off, quick (2 seconds a start, "
          "until all is known), complete (all of that in this start), full (more runs, more ways to "
          "launch) or auto (complete on a terminal, else quick); what was found is kept", tune,
-         "auto", metavar="MODE"),
+         "auto", metavar="off|quick|complete|full|auto"),
     _own("profiling_order", "the rows of --profiling's table: node, as they run, or time, the "
-         "longest first", profiling_order, "node", metavar="ORDER"),
+         "longest first", profiling_order, "node", metavar="node|time"),
     _own("trace", "write what happens in some runs, by time: for ui.perfetto.dev, or as Chrome's "
          "JSON if it ends in .json", str, None, metavar="FILE"),
     _own("report", "of one picture: write a page of HTML for a bug report: results, times of nodes "
          "on both paths, what was refused, the device, versions and the command", str, None,
          metavar="FILE.html"),
     _own("cpu_kernels", "what runs the CPU's part: auto (TFLite's default, XNNPACK), builtin (no "
-         "XNNPACK) or reference", cpu_kernels, "auto", metavar="KERNELS"),
+         "XNNPACK) or reference", cpu_kernels, "auto", metavar="auto|builtin|reference"),
     _own("device_timeout", "run OpenCL in a child process and end it after so many seconds; "
          "0: no child", seconds, 0.0, metavar="SECONDS"),
     _own("json", "write times, results and verdicts to this file; - is stdout, which then holds "

@@ -14,7 +14,16 @@ from typing import Any, NoReturn
 from label_image.flag_table import FLAGS, Flag
 from label_image.flag_values import TRUTH, truth
 from tflite_opencl.common.errors import OneLineError
+from tflite_opencl.common.help import HelpFormatter, examples_text
 from tflite_opencl.common.words import did_you_mean
+
+EXAMPLES = (
+    ("label_image --use_gpu -m model.tflite -l labels.txt -i picture.jpg", "one picture"),
+    ("label_image --list_devices", "the OpenCL devices, for --device"),
+    ("label_image --use_gpu --device pocl -c 50 -i picture.jpg", "50 timed runs on a device"),
+    ("label_image --use_gpu -i picture.jpg --report report.html", "a page for a bug report"),
+    ("label_image --use_gpu --batch 8 -i folder", "each picture of a folder, eight at once"),
+)
 
 
 class UsageError(OneLineError):
@@ -82,9 +91,9 @@ def parse(arguments: Sequence[str]) -> Settings:
     Raises:
         UsageError: an unknown flag, a missing or a wrong value.
     """
-    parser = _parser()
+    made = parser()
     words, pictures = _normalise(arguments)
-    given = vars(parser.parse_args(words))
+    given = vars(made.parse_args(words))
     asked = {word.partition("=")[0] for word in words}
     if pictures and "--image" in asked:
         pictures.insert(0, given["image"])
@@ -104,7 +113,7 @@ def parse(arguments: Sequence[str]) -> Settings:
 
 def usage() -> str:
     """Return the whole help text."""
-    return _parser().format_help()
+    return parser().format_help()
 
 
 def _warnings(given: dict[str, Any]) -> list[str]:
@@ -141,24 +150,26 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(message.removeprefix("argument "))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+def parser() -> argparse.ArgumentParser:
+    """Return a new parser of all flags; pictures are not among them."""
+    made = _Parser(
         prog="label_image",
         usage="label_image [flags] [pictures]      --name value, --name=value, -x value",
         description="Classify a picture with a .tflite model; with --use_gpu through OpenCL. "
         "Of several pictures (as further arguments, of a folder, with --batch) each gets a row on "
         "stdout: the file and its best result, or as many as --num_results says.",
+        epilog=examples_text(EXAMPLES),
         add_help=False,
         allow_abbrev=False,
-        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=32, width=80),
+        formatter_class=lambda prog: HelpFormatter(prog, max_help_position=32, width=80),
     )
-    tflite = parser.add_argument_group("TFLite's flags")
+    tflite = made.add_argument_group("TFLite's flags")
     groups = {
         "label_image": tflite,
         "delegate": tflite,
-        "own": parser.add_argument_group("Our own flags"),
+        "own": made.add_argument_group("Our own flags"),
     }
-    no_effect = parser.add_argument_group("TFLite's flags that are accepted and do nothing here")
+    no_effect = made.add_argument_group("TFLite's flags that are accepted and do nothing here")
     for flag in FLAGS:
         names = [f"-{flag.short}"] * bool(flag.short) + [f"--{flag.name}"]
         add = (no_effect if flag.not_done else groups[flag.group]).add_argument
@@ -171,7 +182,7 @@ def _parser() -> argparse.ArgumentParser:
             *names, type=flag.convert, default=flag.default, metavar=flag.metavar, help=help_text,
             action="append" if flag.is_repeatable else "store",
         )  # fmt: skip
-    return parser
+    return made
 
 
 def _normalise(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -19,7 +19,7 @@ from delegate.runtime.kernels import folder
 
 NAME = "tflite-opencl"
 BACKPORTS = {"tomli"}  # imported only where Python is older than what they were taken from
-EXTRAS = ("demo", "suite", "trace")  # each is named by whoever misses what it brings
+EXTRAS = ("demo", "shell", "suite", "trace")  # each is named by whoever misses what it brings
 PACKAGES = [
     Path(str(package.__file__)).parent
     for package in (delegate, delegate_test, label_image, tflite_opencl)

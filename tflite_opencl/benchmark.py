@@ -33,6 +33,11 @@ from tflite_opencl.errors import CommandError
 from tflite_opencl.opening import one_line
 
 HELP = "time models as TFLite's benchmark_model does, with random input"
+EXAMPLES = (
+    ("tflite-opencl benchmark model.tflite", "on OpenCL, 50 runs or one second at least"),
+    ("tflite-opencl benchmark --path cpu --num_threads 2 a.tflite b.tflite", "two models, CPU"),
+    ("tflite-opencl benchmark model.tflite --profiling_output_csv_file nodes.csv", "by nodes"),
+)
 _WIDTH = 100  # without a terminal
 _LEFT_OUT = ("top result", "off the reference, quanta")  # of a comparison's rows
 

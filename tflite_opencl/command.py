@@ -6,11 +6,24 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
-from tflite_opencl import benchmark, compare, graph, info, kernels, library, obstacle, tune, verify
+from tflite_opencl import (
+    benchmark,
+    compare,
+    completion,
+    graph,
+    info,
+    kernels,
+    library,
+    man,
+    obstacle,
+    tune,
+    verify,
+)
 from tflite_opencl.common.environment import prepare_environment
+from tflite_opencl.common.help import HelpFormatter, examples_text
 from tflite_opencl.common.text import printable
 from tflite_opencl.common.words import did_you_mean, version_lines, with_underscores
 from tflite_opencl.errors import CommandError
@@ -19,14 +32,21 @@ DESCRIPTION = "What this machine and its OpenCL drivers can do, and how models r
 EPILOG = (
     "Models are classified and timed by label_image; drivers are tested by tflite-delegate-test."
 )
+EXAMPLES = (
+    ("tflite-opencl info", "what this machine is, what its drivers can do, and what to do next"),
+    ("tflite-opencl compare -m model.tflite -i picture.jpg", "how fast, and how exact"),
+    ("tflite-opencl verify --help", "each SUBCOMMAND has flags and examples of its own"),
+)
 SUCCESS, ERROR, USAGE = 0, 1, 2
 SUBCOMMANDS = {
     "benchmark": benchmark,
     "compare": compare,
+    "completion": completion,
     "graph": graph,
     "info": info,
     "kernels": kernels,
     "library": library,
+    "man": man,
     "obstacle": obstacle,
     "tune": tune,
     "verify": verify,
@@ -69,17 +89,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return SUCCESS
 
 
-def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    """Return the options; --help ends in SystemExit. Raises _UsageError."""
-    parser = _Parser(prog="tflite-opencl", description=DESCRIPTION, epilog=EPILOG)
+def parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
+    """Return a new parser of the command, and that of each subcommand."""
+    parser = _Parser(
+        prog="tflite-opencl",
+        description=DESCRIPTION,
+        epilog=f"{EPILOG}\n\n{examples_text(EXAMPLES)}",
+        formatter_class=HelpFormatter,
+    )
     parser.add_argument(
         "--version", action="store_true", help="show the versions of this, of TFLite and of drivers"
     )
-    chosen = parser.add_subparsers(dest="subcommand", metavar="SUBCOMMAND")
-    subs = {}
+    chosen = parser.add_subparsers(title="subcommands", dest="subcommand", metavar="SUBCOMMAND")
+    subs: dict[str, argparse.ArgumentParser] = {}
     for name, module in SUBCOMMANDS.items():
-        subs[name] = chosen.add_parser(name, help=module.HELP, description=module.HELP)
+        subs[name] = chosen.add_parser(
+            name,
+            help=module.HELP,
+            description=module.HELP,
+            epilog=examples_text(module.EXAMPLES),
+            formatter_class=HelpFormatter,
+        )
         module.add_arguments(subs[name])
+    return parser, subs
+
+
+def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    """Return the options; --help ends in SystemExit. Raises _UsageError."""
+    parser, subs = parsers()
     options, unknown = parser.parse_known_args(with_underscores(arguments))
     if unknown:
         where = subs.get(options.subcommand, parser)

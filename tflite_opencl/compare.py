@@ -34,6 +34,13 @@ from tflite_opencl.given import inputs_for
 from tflite_opencl.opening import one_line, read_graph
 
 HELP = "time a model on the CPU, on OpenCL devices and through delegates, side by side"
+EXAMPLES = (
+    ("tflite-opencl compare -m model.tflite -i picture.jpg", "CPU, reference kernels and OpenCL"),
+    ("tflite-opencl compare -m a.tflite b.tflite --markdown", "two models, as a table for a page"),
+    ("tflite-opencl compare -m model.tflite --paths cpu,opencl:0 --save before.json",
+     "the CPU and device 0; keep the result"),
+    ("tflite-opencl compare -m model.tflite --against before.json", "and see what changed"),
+)  # fmt: skip
 _PATHS = "cpu,reference,opencl"
 _WIDTH = 100  # without a terminal
 

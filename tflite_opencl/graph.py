@@ -13,6 +13,10 @@ from tflite_opencl.graph_view.page import html
 from tflite_opencl.opening import add_device_arguments, read_graph
 
 HELP = "show where each node of a model runs and why, as a table or as a page of HTML"
+EXAMPLES = (
+    ("tflite-opencl graph model.tflite", "a table: each node, where it runs, and why"),
+    ("tflite-opencl graph model.tflite --html graph.html", "a page with each node's time"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

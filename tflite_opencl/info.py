@@ -27,6 +27,11 @@ from tflite_opencl.errors import CommandError
 Rows = Sequence[tuple[str, str]]  # a name and its value, for people
 Choose = Callable[[Sequence[DeviceInfo]], Sequence[DeviceInfo]]
 HELP = "what this board is, what its OpenCL drivers say and do, and what to do next"
+EXAMPLES = (
+    ("tflite-opencl info", "for people"),
+    ("tflite-opencl info --device 0 --write_profile board.toml",
+     "keep the limits of device 0, for --device_profile on another machine"),
+)  # fmt: skip
 _ENVIRONMENT = ("RUSTICL_ENABLE", "RUSTICL_FEATURES", "OCL_ICD_VENDORS", "POCL_AFFINITY")
 
 

@@ -27,6 +27,11 @@ from tflite_opencl.kernel_table.rows import compared, csv_of, read_csv, row_of
 from tflite_opencl.kernel_table.text import comparison_text, table_text
 
 HELP = "what a device's compiler makes of every kernel that some models need; runs none"
+EXAMPLES = (
+    ("tflite-opencl kernels model.tflite", "registers, instructions and the like, as far as told"),
+    ("tflite-opencl kernels model.tflite --csv > before.csv", "keep it"),
+    ("tflite-opencl kernels model.tflite --against before.csv", "and see what another driver does"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -15,6 +15,11 @@ from pathlib import Path
 from tflite_opencl.errors import CommandError
 
 HELP = "make libtflite_opencl_delegate.so, which C, C++ and Node.js programs load as a delegate"
+EXAMPLES = (
+    ("tflite-opencl library", "make ./libtflite_opencl_delegate.so"),
+    ("benchmark_model --graph=model.tflite --external_delegate_path=./libtflite_opencl_delegate.so",
+     "let TFLite's own tool load it"),
+)  # fmt: skip
 NAME = "libtflite_opencl_delegate.so"
 _COMPILERS = ("cc", "gcc", "clang")
 _FLAGS = ("-std=gnu11", "-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-z,nodelete")

@@ -12,6 +12,7 @@ from tflite_opencl.boards.board import read_board
 from tflite_opencl.errors import CommandError
 
 HELP = "the first thing that is missing to run on a family of boards; exit code 1 if anything is"
+EXAMPLES = (("tflite-opencl obstacle panfrost", "in a script: does this board lack anything?"),)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -23,6 +23,10 @@ from tflite_opencl.errors import CommandError
 from tflite_opencl.opening import add_device_arguments, delegated, one_line, options_of, read_graph
 
 HELP = "measure which kernels are the fastest for models on this device, and keep that"
+EXAMPLES = (
+    ("tflite-opencl tune model.tflite", "on the first device that works"),
+    ("tflite-opencl tune a.tflite b.tflite --device pocl", "two models, on a device"),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,11 @@ from tflite_opencl.verification.runs import verified
 from tflite_opencl.verification.text import document, is_wrong, text_of
 
 HELP = "compare each node on the device with TFLite's reference kernels; exit code 1 if one differs"
+EXAMPLES = (
+    ("tflite-opencl verify -m model.tflite", "on random input"),
+    ("tflite-opencl verify -m model.tflite -i picture.jpg --heatmap wrong.png",
+     "on a picture; draw where the first wrong node is wrong"),
+)  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
