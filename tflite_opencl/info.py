@@ -7,45 +7,30 @@ import argparse
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
-from delegate import DeviceInfo, DeviceLimits, PlatformInfo, list_icds
-from tflite_opencl.boards import drivers
-from tflite_opencl.boards.advice import library_steps, next_steps
+from delegate import DeviceInfo, DeviceLimits, PlatformInfo
+from tflite_opencl.boards.advice import next_steps
 from tflite_opencl.boards.board import Board, delegate_text, icd_folder, read_board
 from tflite_opencl.boards.drivers import LoadedIcd, SurveyedDevice
+from tflite_opencl.boards.facts import Info, facts_here
 from tflite_opencl.boards.own_profile import write_profile
 from tflite_opencl.common.tables import pairs
 from tflite_opencl.common.words import stamped
 from tflite_opencl.errors import CommandError
 
 Rows = Sequence[tuple[str, str]]  # a name and its value, for people
-Choose = Callable[[Sequence[DeviceInfo]], Sequence[DeviceInfo]]
 HELP = "what this board is, what its OpenCL drivers say and do, and what to do next"
 EXAMPLES = (
     ("tflite-opencl info", "for people"),
     ("tflite-opencl info --device 0 --write_profile board.toml",
      "keep the limits of device 0, for --device_profile on another machine"),
 )  # fmt: skip
-_ENVIRONMENT = ("RUSTICL_ENABLE", "RUSTICL_FEATURES", "OCL_ICD_VENDORS", "POCL_AFFINITY")
-
-
-@dataclass(frozen=True, slots=True)
-class Info:
-    """All that `info` shows."""
-
-    board: Board
-    environment: dict[str, str]  # variables that drivers look at
-    icds: dict[str, LoadedIcd]  # an ICD file's path -> what its driver says
-    platforms: LoadedIcd
-    devices: tuple[SurveyedDevice, ...]
-    no_devices: str | None  # why there are none
-    next_steps: tuple[str, ...]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -102,33 +87,6 @@ def _of_files(board: Board) -> Info:
     unasked = LoadedIcd((), "not asked: these are another machine's files")
     steps = next_steps(board, (), (), ())
     return Info(board, {}, {}, unasked, (), unasked.failure, tuple(steps))
-
-
-def facts_here(board: Board, choose: Choose) -> Info:
-    """Return all facts of this machine; `choose`: which devices are asked, which takes seconds.
-
-    Raises: what `choose` raises.
-    """
-    # The loader's variables may name other files than the board's.
-    libraries = {icd.path: icd.library for icd in list_icds()}
-    libraries |= {icd.path: icd.library for icd in board.icds}
-    icds = {path: drivers.ask_icd(path) for path in libraries}
-    platforms = drivers.ask_all()
-    found, why_none = drivers.ask_devices()
-    surveyed = tuple(drivers.ask_device(info) for info in choose(found))
-    steps = library_steps(libraries, {path: loaded.failure for path, loaded in icds.items()})
-    steps += next_steps(
-        board,
-        platforms.platforms,
-        [each.info for each in surveyed if each.failure is None],
-        [f"{each.info.name}: {each.failure}" for each in surveyed if each.failure],
-        os.environ.get("RUSTICL_ENABLE", ""),
-    )
-    if not found and (vendors := os.environ.get("OCL_ICD_VENDORS")):
-        there = "" if Path(vendors).exists() else ", which is not there"
-        steps = [f"OCL_ICD_VENDORS names {vendors}{there}: unset it, and look again", *steps]
-    environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
-    return Info(board, environment, icds, platforms, surveyed, why_none, tuple(steps))
 
 
 def _named(device: str | None, found: Sequence[DeviceInfo]) -> Sequence[DeviceInfo]:

@@ -26,8 +26,9 @@ from label_image.page.html import picture_uri
 from tests.support.command import FILES, ROWS, Run, absolute, run_process
 from tests.support.deal import any_driver
 from tests.support.small_v2 import small_v2
+from tflite_opencl.boards.facts import Info
 from tflite_opencl.common.runtime import find_runtime
-from tflite_opencl.info import Info, Rows
+from tflite_opencl.info import Rows
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 RESULTS = "\n".join(row.removeprefix("INFO: ") for row in ROWS)

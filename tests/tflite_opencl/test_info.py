@@ -22,8 +22,8 @@ from delegate import (
 )
 from tests.support.boards import BOARDS
 from tests.support.deal import any_driver
-from tflite_opencl import info
 from tflite_opencl.boards import drivers
+from tflite_opencl.boards import facts as board_facts
 from tflite_opencl.boards.board import read_board
 from tflite_opencl.command import main
 
@@ -124,7 +124,7 @@ def test_a_library_that_dies_is_named_first(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad = Icd("/nowhere/bad.icd", "libbad.so")
-    monkeypatch.setattr(info, "list_icds", lambda: [bad])
+    monkeypatch.setattr(board_facts, "list_icds", lambda: [bad])
     died = drivers.LoadedIcd((), "it died with SIGABRT: bad chip")
     monkeypatch.setattr(drivers, "ask_icd", lambda path: died)
     monkeypatch.setattr(drivers, "ask_devices", lambda: ((), "none"))

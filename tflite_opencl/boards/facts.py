@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All that can be known of this machine and its OpenCL drivers, which are asked in children."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from delegate import DeviceInfo, list_icds
+from tflite_opencl.boards import drivers
+from tflite_opencl.boards.advice import library_steps, next_steps
+from tflite_opencl.boards.board import Board
+from tflite_opencl.boards.drivers import LoadedIcd, SurveyedDevice
+from tflite_opencl.common import bars
+
+Choose = Callable[[Sequence[DeviceInfo]], Sequence[DeviceInfo]]
+_ENVIRONMENT = ("RUSTICL_ENABLE", "RUSTICL_FEATURES", "OCL_ICD_VENDORS", "POCL_AFFINITY")
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """All that `info` shows."""
+
+    board: Board
+    environment: dict[str, str]  # variables that drivers look at
+    icds: dict[str, LoadedIcd]  # an ICD file's path -> what its driver says
+    platforms: LoadedIcd
+    devices: tuple[SurveyedDevice, ...]
+    no_devices: str | None  # why there are none
+    next_steps: tuple[str, ...]
+
+
+def facts_here(board: Board, choose: Choose) -> Info:
+    """Return all facts of this machine; `choose`: which devices are asked, which takes seconds.
+
+    Raises: what `choose` raises.
+    """
+    # The loader's variables may name other files than the board's.
+    libraries = {icd.path: icd.library for icd in list_icds()}
+    libraries |= {icd.path: icd.library for icd in board.icds}
+    with bars.parts() as tell:
+        tell(0.0, "asking the drivers")
+        icds = {path: drivers.ask_icd(path) for path in libraries}
+        platforms = drivers.ask_all()
+        found, why_none = drivers.ask_devices()
+        surveyed = []
+        asked = choose(found)
+        for number, info in enumerate(asked, 1):
+            tell(number / (len(asked) + 1), f"asking {info.name}")
+            surveyed.append(drivers.ask_device(info))
+    steps = library_steps(libraries, {path: loaded.failure for path, loaded in icds.items()})
+    steps += next_steps(
+        board,
+        platforms.platforms,
+        [each.info for each in surveyed if each.failure is None],
+        [f"{each.info.name}: {each.failure}" for each in surveyed if each.failure],
+        os.environ.get("RUSTICL_ENABLE", ""),
+    )
+    if not found and (vendors := os.environ.get("OCL_ICD_VENDORS")):
+        there = "" if Path(vendors).exists() else ", which is not there"
+        steps = [f"OCL_ICD_VENDORS names {vendors}{there}: unset it, and look again", *steps]
+    environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+    return Info(board, environment, icds, platforms, tuple(surveyed), why_none, tuple(steps))
