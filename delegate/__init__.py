@@ -23,6 +23,16 @@ from delegate.launch import NodeAlternatives
 from delegate.model import Model, TensorDetails
 from delegate.opencl_delegate import OpenCLDelegate
 from delegate.options import Options
+from delegate.passes.notes import Note
+from delegate.passes.registry import (
+    Bundle,
+    GraphPass,
+    GraphSize,
+    PassStep,
+    graph_passes,
+    pass_bundles,
+    rewrite,
+)
 from delegate.probe import Proof, examine
 from delegate.profiles import (
     DeviceProfile,
@@ -31,6 +41,7 @@ from delegate.profiles import (
     read_device_profile,
 )
 from delegate.progress import Progress, Watch, watched
+from delegate.rewrites import RewrittenModel, rewrite_model
 from delegate.runtime.device_list import DeviceInfo, list_devices
 from delegate.runtime.icds import Icd, ask_platforms, list_icds
 from delegate.runtime.kernel_build import KernelBuild, KernelBuilder
@@ -51,6 +62,7 @@ from delegate.tflite.writer import write_model
 
 __all__ = [
     "AbiMismatch",
+    "Bundle",
     "CacheError",
     "DelegateError",
     "DeviceError",
@@ -60,6 +72,8 @@ __all__ = [
     "DeviceRates",
     "ExpectedLaunch",
     "Graph",
+    "GraphPass",
+    "GraphSize",
     "Icd",
     "KernelBuild",
     "KernelBuildError",
@@ -72,15 +86,18 @@ __all__ = [
     "NoDeviceError",
     "Node",
     "NodeAlternatives",
+    "Note",
     "OpenCLDelegate",
     "Options",
     "PartitionRun",
+    "PassStep",
     "Pending",
     "PlatformInfo",
     "ProfileError",
     "Progress",
     "Proof",
     "Quantization",
+    "RewrittenModel",
     "StepRun",
     "Tensor",
     "TensorDetails",
@@ -96,15 +113,19 @@ __all__ = [
     "device_rates",
     "device_registers",
     "examine",
+    "graph_passes",
     "graph_table",
     "kernel_uses",
     "known",
     "list_devices",
     "list_icds",
     "list_platforms",
+    "pass_bundles",
     "profile_of",
     "read_device_profile",
     "read_model",
+    "rewrite",
+    "rewrite_model",
     "watched",
     "write_cached",
     "write_model",

@@ -37,6 +37,7 @@ LAYERS = {
     "target": "",
     "ops": "errors graph isa launch target",
     "passes": "errors graph ops",  # of ops the numbers: what TFLite's arithmetic gives
+    "rewrites": "graph passes tflite",
     "compiler": "errors graph launch ops passes progress target",
     "tflite": "errors graph launch process target",
     "runtime": "cache child errors helper graph isa launch process profiles progress",
@@ -57,8 +58,8 @@ LAYERS = {
     "external": "opencl_delegate options tflite",
     "slots": "errors graph runtime",
     "model": "errors graph profiles progress rehearsal runtime slots target tflite",
-    "__init__": "cache errors graph kernel_uses launch model opencl_delegate options probe "
-    "profiles progress runtime slots tflite",
+    "__init__": "cache errors graph kernel_uses launch model opencl_delegate options passes probe "
+    "profiles progress rewrites runtime slots tflite",
 }
 # Module -> the folders that may import it.
 CONFINED = {

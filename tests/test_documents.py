@@ -130,7 +130,7 @@ def test_ci_runs_what_a_developer_is_told_to_run() -> None:
 
 @pytest.mark.device
 def test_the_python_works(folder: Path) -> None:
-    code, _ = blocks("python", *MANUALS)
+    code, _, _ = blocks("python", *MANUALS)
     pytest.importorskip("ai_edge_litert", reason="this Python is for ai-edge-litert")
     done = run([sys.executable, "-c", code], folder)
     assert done.returncode == 0, done.stderr
@@ -141,10 +141,17 @@ def test_the_python_works(folder: Path) -> None:
 
 @pytest.mark.device
 def test_the_python_without_tflite_works(folder: Path) -> None:
-    _, code = blocks("python", *MANUALS)
+    _, code, _ = blocks("python", *MANUALS)
     done = run([sys.executable, "-c", code], folder)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "(32, 3) True\n"
+
+
+def test_the_python_of_passes_works(folder: Path) -> None:
+    _, _, code = blocks("python", *MANUALS)
+    done = run([sys.executable, "-c", f"{code}print(len(graph.nodes), content[4:8])"], folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "3 b'TFL3'\n"
 
 
 def test_every_flag_of_label_image_is_in_its_document() -> None:

@@ -19,6 +19,7 @@ from tflite_opencl import (
     library,
     man,
     obstacle,
+    rewrite,
     tune,
     verify,
 )
@@ -48,6 +49,7 @@ SUBCOMMANDS = {
     "library": library,
     "man": man,
     "obstacle": obstacle,
+    "rewrite": rewrite,
     "tune": tune,
     "verify": verify,
 }

@@ -155,3 +155,22 @@ def _check_order(nodes: Sequence[Node]) -> None:
                 raise ValueError(f"{tensor.name!r} is made twice")
             made.add(tensor)
             waiting.discard(tensor)
+
+
+def without_unread(graph: Graph) -> Graph:
+    """Return the graph without constants that no node reads; the same one where all are read.
+
+    Computed tensors stay, because some are no node's input: an LSTM's intermediate tensors.
+    """
+    used = {*graph.inputs, *graph.outputs, *_tensors(graph.nodes)}
+    kept = [t for t in graph.tensors if t in used or t.data is None or t.is_variable]
+    if len(kept) == len(graph.tensors):
+        return graph
+    numbered = _numbered(kept)
+    return replace(
+        graph,
+        tensors=tuple(numbered.values()),
+        nodes=tuple(_with_tensors(node, numbered) for node in graph.nodes),
+        inputs=tuple(numbered[t] for t in graph.inputs),
+        outputs=tuple(numbered[t] for t in graph.outputs),
+    )
