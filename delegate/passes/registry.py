@@ -64,6 +64,12 @@ _PASSES = {
             "every target: SHAPE and DEQUANTIZE nodes are work that a CPU is left with",
         ),
         GraphPass(
+            "nchw_to_nhwc",
+            True,
+            "TRANSPOSEs are pushed together and cancelled",
+            "models from PyTorch and ONNX: copies of whole tensors less",
+        ),
+        GraphPass(
             "fuse_requantize",
             True,
             "a QUANTIZE between quantised tensors goes into the node before it",
@@ -115,7 +121,7 @@ _PASSES = {
 }
 
 # What costs a target nothing, and leaves it fewer nodes.
-_ALWAYS = ("fold_constants", "fuse_requantize", "fuse_pad", "fuse_activations")
+_ALWAYS = ("fold_constants", "nchw_to_nhwc", "fuse_requantize", "fuse_pad", "fuse_activations")
 _BUNDLES = {
     each.name: each
     for each in (
