@@ -22,7 +22,7 @@ from delegate.runtime.bench import DeviceBench, run_on_random
 from delegate.runtime.device import Device
 from delegate.runtime.device_list import matching
 from delegate.runtime.executor import ONE_BY_ONE, Executor
-from delegate.runtime.kernels import Kernels, defines_of, source_of
+from delegate.runtime.kernels import Kernels
 from delegate.runtime.registers import registers
 from delegate.runtime.transfers import COPIED, TRANSFERS
 from delegate.runtime.trials import DONE, Free, name_of
@@ -75,7 +75,9 @@ class Engine:
         proven = self.device.proven
         self.proven: frozenset[str] = frozenset() if "all" in excluded else proven - excluded
         self._kernels = Kernels(
-            self.device, None if trials is None else trials(self.device.identity)
+            self.device,
+            None if trials is None else trials(self.device.identity),
+            self.proven,
         )
         self._registers: int | None = None  # not asked yet
         self._bench = DeviceBench(self.device, self._kernels)
@@ -83,7 +85,7 @@ class Engine:
             tune,
             self.device.identity,
             self._bench,
-            lambda launch: source_of(launch.file, defines_of(launch)),
+            self._kernels.source_of,
             seconds,
             alternative,
         )

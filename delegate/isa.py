@@ -14,6 +14,7 @@ _NOT_CPU = ("gpu", "accelerator", "custom")
 _ANY = (*_NOT_CPU, *_CPU)
 ASSEMBLY, INTEGER_DOT_PRODUCT = "assembly", "integer_dot_product"
 LANES16, COMMAND_BUFFER = "lanes16", "command_buffer"
+PARAMS_ARGUMENT = "params_argument"  # a launch's block of params as its kernel's argument
 ORDER_X86, ORDER_PTX = "order_x86", "order_ptx"
 
 
@@ -71,6 +72,7 @@ FEATURES = (
     _dot("emulated_dot", "DOT_EMULATED", takes_int8=True, is_emulated=True),
     _dot("emulated_mixed_dot", "DOT_EMULATED", takes_int8=False, is_emulated=True),
     _own("nearest", _ANY, 32),
+    _own(PARAMS_ARGUMENT, _ANY, 32),
     _order("order", _ANY, "", ORDER_X86, ORDER_PTX),
     Feature(COMMAND_BUFFER, _ANY, "runtime_isa_order", 1, proven_by=frozenset({ORDER_X86})),
     _own(LANES16, _CPU, 1),  # the last: its self-test limits the process

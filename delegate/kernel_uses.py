@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from delegate import compiler
@@ -15,7 +15,7 @@ from delegate.graph.partition import Partition, partitions, products
 from delegate.isa import most_lanes, portable_on
 from delegate.launch import Alternative, Constant, Launch, size_bytes
 from delegate.runtime.device_list import DeviceInfo
-from delegate.runtime.kernels import defines_of, source_of
+from delegate.runtime.sources import defines_of, may_be_argument, source_of
 from delegate.runtime.survey import DeviceLimits
 from delegate.target import Target
 from delegate.tflite.library import installed_rules
@@ -73,7 +73,12 @@ def kernel_uses(
         rules=installed_rules(),
     )
     verdicts = compiler.verdicts(graph, target, _takes)
-    counted = _Counted()
+
+    def text(launch: Launch) -> str:
+        is_argument = may_be_argument(launch, proven, limits.max_argument_bytes)
+        return source_of(launch.file, defines_of(launch, is_argument))
+
+    counted = _Counted(text)
     for partition in partitions(graph, {each.node for each in verdicts if each.is_taken}):
         fused = compiler.rewritten(partition, target, _takes)
         counted.add(fused, target)
@@ -89,7 +94,8 @@ def _takes(_: Alternative) -> str | None:
 class _Counted:
     """The launches of programs by what the compiler is given."""
 
-    def __init__(self) -> None:
+    def __init__(self, text: Callable[[Launch], str]) -> None:
+        self._text = text  # of a launch
         self._launches: dict[tuple[str, str], Launch] = {}
         self._variants: dict[tuple[str, str], dict[str, None]] = {}
         self._all: Counter[tuple[str, str]] = Counter()
@@ -108,7 +114,7 @@ class _Counted:
             if node not in known_nodes:
                 for alternative in alternatives:
                     for launch in alternative.launches:
-                        key = launch.kernel, source_of(launch.file, defines_of(launch))
+                        key = launch.kernel, self._text(launch)
                         self._launches.setdefault(key, launch)
                         self._variants.setdefault(key, {})[alternative.name] = None
                         self._all[key] += 1
@@ -143,7 +149,7 @@ class _Counted:
                     use,
                     variants=tuple(f"{name}, literal" for name in use.variants),
                     macros=(*macros, "literal"),
-                    source=source_of(literal.file, defines_of(literal)),
+                    source=self._text(literal),
                     expected=(),
                     is_literal=True,
                 )

@@ -18,7 +18,7 @@ from delegate.isa import BY_NAME, tried_on
 from delegate.profiles import DeviceProfile
 from delegate.runtime.device import allowed, identity_with
 from delegate.runtime.device_list import DeviceInfo
-from delegate.runtime.kernels import defines_of, source_of
+from delegate.runtime.sources import defines_of, source_of
 from delegate.self_tests import DEVICE, PASSED, advice, device_launch, program_of
 
 TIMEOUT_SECONDS = 120  # a cold start takes a second or two; a slow board's compiler far longer

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from delegate import progress
 from delegate.errors import DelegateError
 from delegate.graph.ir import Tensor
-from delegate.isa import BY_NAME, COMMAND_BUFFER, LANES16, Feature
-from delegate.launch import Alternative, Constant, Launch, Program, Step
+from delegate.isa import BY_NAME, COMMAND_BUFFER, LANES16, PARAMS_ARGUMENT, Feature
+from delegate.launch import Alternative, Constant, Launch, Params, Program, Step
 from delegate.ops._numbers import fixed_point
 from delegate.profiles import DeviceProfile
 from delegate.runtime.device import Device
@@ -114,6 +114,11 @@ _X = (np.random.default_rng(3).integers(-(2**24), 2**24, 64) / np.float32(2**20)
 _Y = (np.random.default_rng(4).integers(-(2**24), 2**24, 64) / np.float32(2**21)).astype(np.float32)
 _X[:8], _Y[:8], _Y[-8:] = np.arange(8) * 2 + 1, 1, 0  # halves, once halved
 _ORDER_STEPS, _ORDER_RUNS = 40, 200
+# For "params_argument": with the others about as many as the longest block of a kernel has.
+_VALUES = {
+    f"value_{i}": int(value)
+    for i, value in enumerate(np.random.default_rng(6).integers(-(2**31), 2**31, 32))
+}
 
 
 def program_of(feature: Feature) -> Program:
@@ -122,16 +127,19 @@ def program_of(feature: Feature) -> Program:
         return _order_program(feature)
     answers = Tensor(0, "answers", (16, 8), "int32")
     a, b = (_X, _Y) if feature.name == "nearest" else (_A, _B)
+    params: Params = {
+        "a": Constant(a.nbytes, lambda: a),
+        "b": Constant(b.nbytes, lambda: b),
+        "answers": answers,
+    }
+    if feature.name == PARAMS_ARGUMENT:
+        params |= _VALUES
     launch = Launch(
         "runtime_isa",
         feature.kernel,
         tiles=1,
         group_items=feature.group_items,
-        params={
-            "a": Constant(a.nbytes, lambda: a),
-            "b": Constant(b.nbytes, lambda: b),
-            "answers": answers,
-        },
+        params=params,
         reads=(),
         writes=(answers,),
         defines={feature.macro: int(feature.takes_int8)} if feature.macro else {},
@@ -175,6 +183,9 @@ def _answers(feature: Feature) -> NDArray[np.int32]:
         sums = _X * _Y + _Y[::-1]
         whole = np.rint(sums * np.float32(0.5)).astype(np.int32)
         return np.concatenate([sums.view(np.int32), whole]).reshape(16, 8)
+    if feature.name == PARAMS_ARGUMENT:
+        values = np.array([*_VALUES.values()], np.int32)
+        return np.bitwise_xor.outer(np.arange(4, dtype=np.int32), values).reshape(16, 8)
     left = _A.view(np.int8) if feature.takes_int8 else _A
     answers: NDArray[np.int32] = left.astype(np.int32) @ _B.T
     return answers

@@ -176,3 +176,26 @@ TILE(runtime_isa_order) {
 }
 KERNEL(runtime_isa_order)
 #endif
+
+#if USES_RUNTIME_ISA_PARAMS_ARGUMENT
+// answers[row][i] = VALUE_i ^ row, for 4 rows of 32: the block of params as an argument, of which
+// every field reaches the kernel and the functions that it calls.
+#define EACH_OF_8(M, a, b, c, d, e, f, g, h) M(a) M(b) M(c) M(d) M(e) M(f) M(g) M(h)
+#define EACH_VALUE(M)                          \
+  EACH_OF_8(M, 0, 1, 2, 3, 4, 5, 6, 7)         \
+  EACH_OF_8(M, 8, 9, 10, 11, 12, 13, 14, 15)   \
+  EACH_OF_8(M, 16, 17, 18, 19, 20, 21, 22, 23) \
+  EACH_OF_8(M, 24, 25, 26, 27, 28, 29, 30, 31)
+
+static void LOCAL(write_values)(global uchar* arena, PARAMS params, int row) {
+  global int* answer = (global int*)(arena + ANSWERS) + row * 32;
+#define WRITE(i) answer[i] = VALUE_##i ^ row;
+  EACH_VALUE(WRITE)
+}
+
+TILE(runtime_isa_params_argument) {
+  for (int i = get_local_id(0); i < 4; i += get_local_size(0))
+    LOCAL(write_values)(arena, params, i);
+}
+KERNEL(runtime_isa_params_argument)
+#endif

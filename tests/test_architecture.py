@@ -18,7 +18,7 @@ import pytest
 
 import delegate
 from delegate.isa import FEATURES
-from delegate.runtime.kernels import folder
+from delegate.runtime.sources import folder
 
 ROOT = Path(__file__).resolve().parents[1]
 # Packages that use `delegate` as anybody would.

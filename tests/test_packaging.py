@@ -15,7 +15,7 @@ import delegate
 import delegate_test
 import label_image
 import tflite_opencl
-from delegate.runtime.kernels import folder
+from delegate.runtime.sources import folder
 
 NAME = "tflite-opencl"
 BACKPORTS = {"tomli"}  # imported only where Python is older than what they were taken from

@@ -11,6 +11,13 @@ from delegate.errors import DeviceError
 from delegate.runtime.context import opencl
 
 _POINTER_BYTES = 8  # of an argument; half of it where addresses have 32 bits
+POINTERS_BYTES = 2 * _POINTER_BYTES  # of what a kernel takes beside its block: arena, constants
+_BLOCK = re.compile(r"block_of_(\d+)")  # the type in kernel.clh
+
+
+def block_bytes(fields: int) -> int:
+    """Return the bytes of a launch's block of params as an argument: two ints before its fields."""
+    return 4 * (2 + fields)
 
 
 def argument_bytes(kernel: cl.Kernel) -> int:
@@ -29,8 +36,10 @@ def _size_of(type_name: str) -> int:
     """Return a private argument's bytes by its type's name.
 
     Raises:
-        DeviceError: it is a structure, whose size no driver tells.
+        DeviceError: it is a structure of another's, whose size no driver tells.
     """
+    if block := _BLOCK.search(type_name):
+        return block_bytes(int(block[1]))
     found = re.fullmatch(r"u?(char|short|int|long|half|float|double)(|2|3|4|8|16)", type_name)
     if found is None:
         raise DeviceError(f"an argument of type {type_name}: its bytes cannot be told")

@@ -29,7 +29,8 @@ class Device:
     """An opened device: its context, an in-order queue and the limits lowering needs.
 
     Attributes:
-        info; cl_device: pyopencl's object; max_alloc_bytes, vector_width, compute_units.
+        info; cl_device: pyopencl's object; max_alloc_bytes, max_argument_bytes, vector_width,
+        compute_units.
         proven: the names in delegate.isa that self-tests found to work here.
         profile: another device's limits, enforced beside its own; type: the profile's, else its
         own; identity: what kernels and times are kept by, profile included.
@@ -64,11 +65,13 @@ class Device:
         self._queue: cl.CommandQueue | None = self.another_queue()
         with opencl("clGetDeviceInfo"):
             self.max_alloc_bytes: int = self.cl_device.max_mem_alloc_size
+            self.max_argument_bytes: int = self.cl_device.max_parameter_size
             self.vector_width: int = self.cl_device.native_vector_width_int
             self.compute_units: int = self.cl_device.max_compute_units
         if profile is not None:
             self.max_alloc_bytes = min(self.max_alloc_bytes, profile.max_alloc_bytes)
             self.vector_width = min(self.vector_width, profile.int_vector_width)
+            self.max_argument_bytes = min(self.max_argument_bytes, profile.max_argument_bytes)
 
     @property
     def context(self) -> Context:

@@ -148,10 +148,14 @@ class Executor:
             size = whole.groups * whole.group_items
             made.append((whole.kernel, (size,), (whole.group_items,)))
             return
+        memory = arguments[:2]
         for launch, first in zip(self.program.launches, self._layout.firsts, strict=True):
             kernel, group = kernels.kernel(launch)
             with device.calling(f"clSetKernelArg {launch.kernel}"):
-                kernel.set_args(*arguments, np.int32(first))
+                if kernels.is_argument(launch):
+                    kernel.set_args(*memory, self._layout.block(first, len(launch.params)))
+                else:
+                    kernel.set_args(*arguments, np.int32(first))
             made.append((kernel, (launch.tiles * self.batch * group,), (group,)))
 
     def run(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:

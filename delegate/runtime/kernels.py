@@ -5,12 +5,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import re
 import time
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
-from pathlib import Path
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import pyopencl as cl
 
@@ -21,6 +18,7 @@ from delegate.launch import Launch
 from delegate.runtime import forbidden
 from delegate.runtime.context import is_lost, opencl
 from delegate.runtime.device import Device
+from delegate.runtime.sources import chosen_of, defines_of, may_be_argument, source_of
 from delegate.runtime.trials import BINARY, DONE, SOURCE, Free
 
 OPTIONS = ["-cl-std=CL1.2"]
@@ -28,43 +26,18 @@ _LONG_SECONDS = 0.02  # if getting a binary takes longer, the driver is compilin
 # For getting such binaries, an opened device; later starts get the others.
 _ASKING_SECONDS = 1.0
 _log = logging.getLogger("delegate")
-_INCLUDE = re.compile(r'^#include "(\w+\.clh)"$', re.MULTILINE)
-
-
-@cache
-def folder() -> Path:
-    """Return where the .cl files are: inside the installed package, else in the checkout."""
-    package = Path(__file__).resolve().parents[1]
-    installed = package / "kernels"
-    return installed if installed.is_dir() else package.parent / "kernels"
-
-
-@cache
-def _text(file: str) -> str:
-    # Includes are put in here: not every driver can open files, and the cache key sees them.
-    text = (folder() / file).read_text()
-    return _INCLUDE.sub(lambda match: _text(match[1]), text)
-
-
-def defines_of(launch: Launch) -> dict[str, str]:
-    """Return every macro a launch is built with."""
-    chosen = {name: str(value) for name, value in launch.defines.items()}
-    return {f"USES_{launch.kernel.upper()}": "1", **chosen, **launch.fields()}
-
-
-def source_of(file: str, defines: Mapping[str, str]) -> str:
-    """Return what the driver compiles; macros are lines, as drivers parse options differently."""
-    lines = "".join(f"#define {name} {value}\n" for name, value in defines.items())
-    return f'{lines}#line 1 "{file}.cl"\n{_text(f"{file}.cl")}'
 
 
 class Kernels:
     """The kernels of one opened device; their programs belong to its context."""
 
-    def __init__(self, device: Device, trials: Free | None = None) -> None:
-        """`trials`: what may be built here, and run."""
+    def __init__(
+        self, device: Device, trials: Free | None = None, proven: Collection[str] | None = None
+    ) -> None:
+        """`trials`: what may be built here, and run. `proven`: see Executor."""
         self.trials = trials or Free()
         self._device = device
+        self._proven = device.proven if proven is None else proven
         self._digests: dict[str, str] = {}  # by source
         self._told: set[str] = set()  # sources of the failures that were logged
         identity = hashlib.sha256(device.identity.encode()).hexdigest()[:40]
@@ -85,13 +58,22 @@ class Kernels:
             KernelBuildError: the driver refuses it, now or on an earlier call.
             DeviceError: the device is lost.
         """
-        return self.program(launch.file, defines_of(launch))
+        return self.program(launch.file, self._defines_of(launch))
+
+    def is_argument(self, launch: Launch) -> bool:
+        """Whether the launch's block of params is an argument of its kernel."""
+        return may_be_argument(launch, self._proven, self._device.max_argument_bytes)
+
+    def _defines_of(self, launch: Launch) -> dict[str, str]:
+        return defines_of(launch, self.is_argument(launch))
+
+    def source_of(self, launch: Launch) -> str:
+        """Return what the driver compiles for a launch, before what its profile forbids."""
+        return source_of(launch.file, self._defines_of(launch))
 
     def program(self, file: str, defines: Mapping[str, str]) -> cl.Program:
         """Return a built program by file and macros; raises as `build`."""
-        # The macros a person chose; the fields' places say nothing.
-        chosen = {n: v for n, v in defines.items() if not v.startswith("(params")}
-        return self.source(file, source_of(file, defines), chosen)
+        return self.source(file, source_of(file, defines), chosen_of(defines))
 
     def source(self, file: str, source: str, chosen: dict[str, str]) -> cl.Program:
         """Return a built program by its text; `chosen` tells people which; raises as `build`."""
@@ -205,7 +187,7 @@ class Kernels:
 
     def trial_name(self, kind: str, launch: Launch, batch: int = 1) -> str:
         """Return the name of a trial of a launch's kernel; see delegate.runtime.trials."""
-        digest = self.digest(launch.file, source_of(launch.file, defines_of(launch)))
+        digest = self.digest(launch.file, self.source_of(launch))
         return f"{kind} {digest} {launch.kernel} {launch.tiles * batch} {launch.group_items}"
 
     def run_names(self, launches: Iterable[Launch], batch: int) -> list[str]:

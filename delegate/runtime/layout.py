@@ -14,6 +14,7 @@ from delegate.launch import Constant, Program, size_bytes
 from delegate.runtime.memory import plan_arena, plan_constants
 
 Bytes = NDArray[np.uint8]
+_HEAD_INTS = 2  # before a launch's parameters, for KERNEL of kernel.clh
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,6 +36,10 @@ class Layout:
     def arena_bytes(self) -> int:
         """The arenas of all pictures."""
         return self.slot_bytes * self.batch
+
+    def block(self, first: int, fields: int) -> Bytes:
+        """Return a launch's parameters with the two ints before them; `first`: one of `firsts`."""
+        return as_bytes(np.array(self.blocks[first - _HEAD_INTS : first + fields], np.int32))
 
     def packed_constants(self) -> Bytes:
         """Return the content of the constants' buffer."""

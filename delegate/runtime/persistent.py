@@ -15,7 +15,8 @@ from delegate.isa import ORDER_PTX, ORDER_X86, ORDERS
 from delegate.launch import Launch
 from delegate.runtime.context import opencl
 from delegate.runtime.device import Device
-from delegate.runtime.kernels import Kernels, defines_of, source_of
+from delegate.runtime.kernels import Kernels
+from delegate.runtime.sources import defines_of, source_of
 
 CONTROL_INTS = 96  # three counters in cache lines of their own, zero between runs
 _FILE, _KERNEL = "runtime_persistent", "runtime_persistent"

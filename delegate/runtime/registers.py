@@ -13,7 +13,7 @@ from delegate.graph.ir import Tensor
 from delegate.launch import Launch
 from delegate.runtime.context import is_lost, opencl
 from delegate.runtime.device import Device
-from delegate.runtime.kernels import Kernels, defines_of, source_of
+from delegate.runtime.kernels import Kernels
 
 _OPTION = "-cl-nv-maxrregcount="  # NVIDIA's, of the kernels' own options
 _MOST_ITEMS = 1 << 16  # so that the kernel's own limit holds
@@ -55,7 +55,7 @@ def _asked(device: Device, kernels: Kernels) -> int:
     if any(option.startswith(_OPTION) for option in kernels.options("runtime_registers")):
         return 0  # this compiler is told how many to use, and the blocks were measured with that
     launches = [registers_launch(vectors) for vectors in _VECTORS]
-    sources = [source_of(launch.file, defines_of(launch)) for launch in launches]
+    sources = [kernels.source_of(launch) for launch in launches]
     whole = "\0".join((device.identity, *sources))
     name = f"devices/{hashlib.sha256(whole.encode()).hexdigest()[:40]}-registers"
     kept = (disk_cache.load(name) or b"").decode(errors="replace")

@@ -7,7 +7,7 @@ import pytest
 
 from delegate import device_profile_names, read_device_profile
 from delegate.isa import ASSEMBLY, BY_NAME, DOTS, FEATURES, LANES16, ORDERS, that_need, tried_on
-from delegate.runtime.kernels import folder
+from delegate.runtime.sources import folder
 
 
 def test_each_name_is_there_once() -> None:
@@ -26,11 +26,12 @@ def test_a_row_names_a_self_test_and_rows_that_prove_it(feature: object) -> None
 
 def test_each_type_of_device_tries_its_own() -> None:
     assert tried_on("cpu") == [
-        "avx2", "vnni", "order_x86", "nearest", "order", "command_buffer", "lanes16"
-    ]  # fmt: skip
+        *("avx2", "vnni", "order_x86", "nearest", "params_argument"),
+        *("order", "command_buffer", "lanes16"),
+    ]
     others = [
         *("dp4a", "mma", "order_ptx", "dot", "arm_dot", "qcom_dot"),
-        *("nearest", "order", "command_buffer"),
+        *("nearest", "params_argument", "order", "command_buffer"),
     ]
     for device_type in ("gpu", "accelerator", "custom"):
         assert tried_on(device_type) == others

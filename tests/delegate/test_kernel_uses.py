@@ -14,8 +14,8 @@ from tests.support.convolution import Convolution
 from tests.support.model import chain_model, op, t
 
 INFO = DeviceInfo(0, "a platform", "1", "a GPU", "nobody", "OpenCL 3.0", "1", "gpu")
-# Lowering reads no more of them.
-FACTS = {"compute_units": 4, "int_vector_width": 1, "registers": 0}
+# Nothing else of them is read.
+FACTS = {"compute_units": 4, "int_vector_width": 1, "registers": 0, "max_argument_bytes": 1024}
 LIMITS = DeviceLimits(**{field.name: FACTS.get(field.name) for field in fields(DeviceLimits)})
 
 
@@ -85,8 +85,10 @@ def test_what_is_proven_decides() -> None:
     assert "IS_NEAREST=1" in nearest
     assert "IS_NEAREST=1" not in nothing
     # Where the self-test did not pass, what OpenCL C 1.2 alone can express is taken for proven.
-    assert portable_on("gpu") == ["nearest", "order"]
+    assert portable_on("gpu") == ["nearest", "params_argument", "order"]
     unproven = {macro for use in uses(model, None) for macro in use.macros}
+    assert all("#define FIELDS" in use.source for use in uses(model, None))
+    assert not any("#define FIELDS" in use.source for use in uses(model, ("nearest",)))
     assert unproven == nearest
 
 

@@ -13,7 +13,7 @@ from delegate.graph.partition import partition_of
 from delegate.launch import Alternative, Launch
 from delegate.runtime.bench import DeviceBench
 from delegate.runtime.executor import ONE_BY_ONE, Executor
-from delegate.runtime.kernels import defines_of
+from delegate.runtime.sources import defines_of
 from delegate.target import Rules
 from delegate.tune import Tuner
 from tests.support.nets import net
@@ -126,8 +126,8 @@ def test_what_is_built_needs_no_more_time(device: DeviceInfo) -> None:
 def test_a_kernel_that_does_not_build_leaves_the_numbers_loaded(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, kept: dict[str, bytes]
 ) -> None:
-    def broken(launch: Launch) -> dict[str, str]:
-        return defines_of(launch) | ({"arena": "0"} if launch.is_literal else {})
+    def broken(launch: Launch, is_argument: bool) -> dict[str, str]:
+        return defines_of(launch, is_argument) | ({"arena": "0"} if launch.is_literal else {})
 
     monkeypatch.setattr("delegate.runtime.kernels.defines_of", broken)
     assert not is_literal(start(device, "full"))

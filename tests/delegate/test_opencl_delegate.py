@@ -27,7 +27,7 @@ from delegate import (
     write_model,
 )
 from delegate.graph.partition import partitions
-from delegate.runtime import kernels
+from delegate.runtime import sources
 from delegate.runtime.executor import Executor
 from tests.support.compare import RUNTIME, inputs_for, interpreter, invoke, refusals
 from tests.support.deal import any_driver
@@ -912,12 +912,12 @@ print(small.verdicts[0][2], small.partitions)
 def test_a_kernel_that_does_not_build_goes_to_the_cpu(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    text = kernels._text
+    text = sources._text
 
     def with_a_slip(file: str) -> str:
         return text(file) + ("\nthis is a slip;\n" if file == "add.cl" else "")
 
-    monkeypatch.setattr(kernels, "_text", with_a_slip)
+    monkeypatch.setattr(sources, "_text", with_a_slip)
     model = write_model(THREE_PARTITIONS)
     delegate = delegate_for(model, device)
     with caplog.at_level(logging.WARNING, "delegate"):

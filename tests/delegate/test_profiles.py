@@ -24,7 +24,7 @@ from delegate import (
     read_device_profile,
 )
 from delegate.launch import Launch
-from delegate.runtime import kernels
+from delegate.runtime import sources
 from delegate.runtime.device_list import matching
 from delegate.target import Target
 from tests.support.compare import assert_exact, interpreter, refusals
@@ -87,7 +87,7 @@ def test_the_identity_has_every_limit() -> None:
         (V3D.replace("max_work_group_size = 256", "max_work_group_size = true"), "is no int"),
         (V3D.replace("max_work_group_size = 256", "max_work_group_size = 0"), "less than 1"),
         (V3D.replace('"gpu"', '"fpga"'), "is none of gpu, accelerator, cpu, custom"),
-        (V3D.replace('["nearest", "order"]', "[1]"), "isa has 1, which is no word"),
+        (V3D.replace('["nearest", "order", "params_argument"]', "[1]"), "isa has 1, which is no"),
         ("max_work_group_size == 1\n", "line 1"),
     ],
     ids=["empty", "unknown-key", "text", "truth", "zero", "type", "isa", "not-toml"],
@@ -184,13 +184,13 @@ def test_a_model_of_many_pictures_keeps_a_profile_too(device: DeviceInfo) -> Non
 def test_a_node_that_would_not_run_there_stays_on_the_cpu_and_says_why(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text_of = kernels._text
+    text_of = sources._text
     planted = "static long LOCAL(twice)(int x) { return 2L * x; }"
 
     def text(file: str) -> str:
         return text_of(file) + planted * (file == "softmax.cl")
 
-    monkeypatch.setattr(kernels, "_text", text)
+    monkeypatch.setattr(sources, "_text", text)
     without = OpenCLDelegate(SOFTMAX, device.index, tune="off")
     interpreter(SOFTMAX, without)
     assert refusals(without) == {}

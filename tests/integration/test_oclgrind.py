@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from delegate.runtime.kernels import folder
+from delegate.runtime.sources import folder
 from tests.support.process import run_python
 from tests.support.variants import LEFT_OUT
 
@@ -77,13 +77,13 @@ PLANTED = (
 import numpy as np
 from delegate import Tensor
 from delegate.launch import Alternative, Launch, Program, Step
-from delegate.runtime import kernels
+from delegate.runtime import kernels, sources
 from delegate.runtime.device import Device
 from delegate.runtime.executor import Executor
 from tests.support.guards import guarded
 body = sys.argv[1]
-text = kernels._text("kernel.clh") + "TILE(planted) {" + body + "}\\nKERNEL(planted)\\n"
-kernels._text = lambda file: text
+text = sources._text("kernel.clh") + "TILE(planted) {" + body + "}\\nKERNEL(planted)\\n"
+sources._text = lambda file: text
 source, result = (Tensor(i, "", (64,), "int32") for i in range(2))
 launch = Launch("planted", "planted", 2, 32, {"a": source, "b": result}, (source,), (result,),
                 {"SCRATCH_INTS": 64})

@@ -17,9 +17,11 @@ from delegate import DeviceError, DeviceInfo, KernelBuildError, Node, ops
 from delegate.isa import FEATURES, INTEGER_DOT_PRODUCT, ORDER_PTX, ORDER_X86
 from delegate.launch import Alternative, Launch
 from delegate.runtime import kernels as runtime_kernels
+from delegate.runtime import sources
 from delegate.runtime.device import Device
-from delegate.runtime.kernels import OPTIONS, Kernels, defines_of, folder, source_of
+from delegate.runtime.kernels import OPTIONS, Kernels
 from delegate.runtime.registers import registers_launch
+from delegate.runtime.sources import defines_of, folder, source_of
 from delegate.runtime.survey import rate_launch
 from delegate.self_tests import device_launch, program_of
 from delegate.target import Rules, Target
@@ -146,7 +148,7 @@ def unoptimised(file: str) -> list[str]:
 
     Optimisation adds one warning alone: of a `#pragma unroll` that it cannot follow.
     """
-    text = runtime_kernels._text(f"{file}.cl")
+    text = sources._text(f"{file}.cl")
     return [] if "#pragma unroll" in text else ["-cl-opt-disable"]
 
 
@@ -189,7 +191,7 @@ def test_builds_without_warnings_or_forbidden_types(
 def build(launch: Launch, way: Way) -> str:
     """Return the source of a launch's program, without the types that a device need not have."""
     # What needs instructions of its own runs only where they are: such a device has the types too.
-    return source_of(launch.file, defines_of(launch) | ({} if way.isa else FORBIDDEN))
+    return source_of(launch.file, defines_of(launch, True) | ({} if way.isa else FORBIDDEN))
 
 
 def complaints(log: str) -> list[str]:
@@ -221,7 +223,7 @@ def side_by_side(source: str) -> str:
     source = f"#define BODY _{next(_number)}\n" + source
     macros = dict.fromkeys(DEFINED.findall(source))
     own, places = re.subn(r"^( *kernel void )name\(", r"\1LOCAL(name)(", source, flags=re.MULTILINE)
-    assert places == 1
+    assert places == 2  # with the block as an argument, and in memory
     return own + "".join(f"\n#undef {macro}" for macro in macros) + "\n"
 
 

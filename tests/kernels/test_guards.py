@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from delegate import DeviceInfo
-from delegate.runtime import kernels
+from delegate.runtime import sources
 from tests.delegate.ops.test_gather import gather
 from tests.support.cases import GROUPS, Way, assert_exact_way
 from tests.support.model import chain_model
@@ -16,9 +16,9 @@ from tests.support.model import chain_model
 def test_one_element_too_many(
     device: DeviceInfo, way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = kernels._text
+    read = sources._text
     monkeypatch.setattr(
-        kernels, "_text", lambda file: read(file).replace("i < count", "i <= count")
+        sources, "_text", lambda file: read(file).replace("i < count", "i <= count")
     )
     # 64 bytes: there is no gap between the output's end and the next multiple of the alignment.
     model = chain_model([gather((5, 16), [4, 0, 3, 3])])

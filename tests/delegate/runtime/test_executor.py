@@ -11,9 +11,10 @@ import pyopencl as cl
 import pytest
 from numpy.typing import NDArray
 
-from delegate import DeviceError, DeviceInfo, Graph
+from delegate import DeviceError, DeviceInfo, Graph, read_device_profile
 from delegate.compiler import compile_partition
 from delegate.graph.partition import partition_of
+from delegate.isa import PARAMS_ARGUMENT
 from delegate.launch import Program
 from delegate.runtime import transfers
 from delegate.runtime.device import Device
@@ -76,6 +77,20 @@ def test_every_transfer_brings_the_same_bytes(
     executor.close()
     with pytest.raises(DeviceError, match="the delegate was closed"):
         run(executor, values)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("profile", [None, "v3d"])
+def test_blocks_as_arguments_give_the_same_bytes(
+    device: DeviceInfo, batch: int, profile: str | None
+) -> None:
+    limits = None if profile is None else read_device_profile(profile)
+    opened = Device(device, proven=[PARAMS_ARGUMENT], profile=limits)
+    kernels, program = Kernels(opened), program_of(SUMS)
+    assert all(kernels.is_argument(launch) for launch in program.launches)
+    executor = Executor(opened, kernels, program, batch)
+    values = np.random.default_rng(4).integers(0, 256, batch * 18).astype(np.uint8)
+    assert run(executor, values) == sums(values)
 
 
 def test_memory_that_cannot_be_unmapped_is_never_freed() -> None:

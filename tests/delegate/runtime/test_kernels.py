@@ -12,11 +12,13 @@ import pyopencl as cl
 import pytest
 
 from delegate import DeviceError, DeviceInfo, KernelBuildError, cache
+from delegate.isa import PARAMS_ARGUMENT
 from delegate.launch import Launch
 from delegate.ops import lower
 from delegate.runtime import kernels as kernels_module
 from delegate.runtime.device import Device
-from delegate.runtime.kernels import Kernels, defines_of, source_of
+from delegate.runtime.kernels import Kernels
+from delegate.runtime.sources import chosen_of, defines_of, may_be_argument, source_of
 from delegate.target import Target
 from tests.support.nets import net
 from tests.support.opencl import opencl_error
@@ -261,6 +263,27 @@ def test_defines_are_the_kernel_its_macros_and_the_place_of_each_field() -> None
         "B": "(params[0])",
         "A": "(params[1])",
     }
+    assert defines_of(launch, is_argument=True) == defines_of(launch) | {"FIELDS": "2"}
+
+
+def test_a_block_is_an_argument_where_that_is_proven_and_where_it_fits(device: DeviceInfo) -> None:
+    names = {"n": 3, **{f"f{i}": i for i in range(9)}}
+    launch = dataclasses.replace(ADD, params=names)
+    needed = 2 * 8 + 4 * (2 + 10)
+    assert may_be_argument(launch, {PARAMS_ARGUMENT}, needed)
+    assert not may_be_argument(launch, {PARAMS_ARGUMENT}, needed - 1)
+    assert not may_be_argument(launch, {"nearest"}, needed)
+    assert not may_be_argument(dataclasses.replace(ADD, params={}), {PARAMS_ARGUMENT}, needed)
+    opened = Device(device, proven=[PARAMS_ARGUMENT])
+    assert Kernels(opened).is_argument(ADD)
+    assert not Kernels(opened, proven=()).is_argument(ADD)  # it is excluded
+    for proven, arguments in (((PARAMS_ARGUMENT,), 3), ((), 4)):
+        assert Kernels(opened, proven=proven).kernel(ADD)[0].num_args == arguments
+
+
+def test_what_is_told_of_a_program_has_no_places() -> None:
+    assert chosen_of(defines_of(ADD, is_argument=True)) == chosen_of(defines_of(ADD))
+    assert chosen_of(defines_of(ADD)) == {"USES_ADD_QUANT8": "1", "ELEM": "uchar"}
 
 
 def test_the_source_holds_macros_and_includes_and_counts_lines_as_the_file() -> None:

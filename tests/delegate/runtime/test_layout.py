@@ -29,6 +29,8 @@ def test_blocks_hold_tiles_the_slot_and_every_parameter() -> None:
     slot = layout.slot_bytes
     assert layout.blocks == (4, slot, x, weights, 11, 9, slot, bias, weights, y)
     assert layout.firsts == (2, 7)
+    second = np.array([9, slot, bias, weights, y], np.int32)
+    assert layout.block(7, 3).tobytes() == second.tobytes()
     assert (x_bytes, y_bytes) == (5, 12)
     assert layout.arena_bytes == 3 * slot
     assert list(layout.stored) == [KEPT]

@@ -14,7 +14,7 @@ import pytest
 from delegate import DeviceError, DeviceInfo, KernelBuildError, read_device_profile
 from delegate.launch import Launch
 from delegate.probe import examine
-from delegate.runtime import kernels as kernels_module
+from delegate.runtime import sources
 from delegate.runtime.device import Device, allowed, identity_with
 from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
@@ -50,7 +50,7 @@ def launch_of(
     source: str, folder: Path, monkeypatch: pytest.MonkeyPatch, group_items: int = 64
 ) -> Launch:
     """Return a launch of a planted file."""
-    monkeypatch.setattr(kernels_module, "_text", lambda file: source)
+    monkeypatch.setattr(sources, "_text", lambda file: source)
     return Launch("planted", "planted", 1, group_items, {}, (), ())
 
 

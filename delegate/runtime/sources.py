@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A launch -> the text that a driver compiles for it: its macros, then its file with includes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from functools import cache
+from pathlib import Path
+
+from delegate.isa import PARAMS_ARGUMENT
+from delegate.launch import Launch
+from delegate.runtime.arguments import POINTERS_BYTES, block_bytes
+
+_FIELDS = "FIELDS"  # the macro of kernel.clh: how many params are in the kernel's argument
+_INCLUDE = re.compile(r'^#include "(\w+\.clh)"$', re.MULTILINE)
+
+
+@cache
+def folder() -> Path:
+    """Return where the .cl files are: inside the installed package, else in the checkout."""
+    package = Path(__file__).resolve().parents[1]
+    installed = package / "kernels"
+    return installed if installed.is_dir() else package.parent / "kernels"
+
+
+@cache
+def _text(file: str) -> str:
+    # Includes are put in here: not every driver can open files, and the cache key sees them.
+    text = (folder() / file).read_text()
+    return _INCLUDE.sub(lambda match: _text(match[1]), text)
+
+
+def defines_of(launch: Launch, is_argument: bool = False) -> dict[str, str]:
+    """Return every macro a launch is built with; `is_argument`: see `may_be_argument`."""
+    chosen = {name: str(value) for name, value in launch.defines.items()}
+    own = {_FIELDS: str(len(launch.params))} if is_argument else {}
+    return {f"USES_{launch.kernel.upper()}": "1", **chosen, **own, **launch.fields()}
+
+
+def may_be_argument(launch: Launch, proven: Collection[str], most_bytes: int) -> bool:
+    """Whether a launch's block of params may be an argument of its kernel, no place in memory.
+
+    `most_bytes`: of all arguments of a kernel.
+    """
+    needed = POINTERS_BYTES + block_bytes(len(launch.params))
+    return PARAMS_ARGUMENT in proven and len(launch.params) > 0 and needed <= most_bytes
+
+
+def chosen_of(defines: Mapping[str, str]) -> dict[str, str]:
+    """Return the macros that a person chose; the params' places say nothing."""
+    own = {name: value for name, value in defines.items() if not value.startswith("(params")}
+    return {name: value for name, value in own.items() if name != _FIELDS}
+
+
+def source_of(file: str, defines: Mapping[str, str]) -> str:
+    """Return what the driver compiles; macros are lines, as drivers parse options differently."""
+    lines = "".join(f"#define {name} {value}\n" for name, value in defines.items())
+    return f'{lines}#line 1 "{file}.cl"\n{_text(f"{file}.cl")}'
