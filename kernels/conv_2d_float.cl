@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Macros: for the tiled kernels LANES x VECTORS output channels and TILE_W output pixels a
-// work-item.
+// work-item; IS_ALIGNED, see float.clh: then LANES is 4, and the 1x1 kernel loads as many terms.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "nhwc.clh"
@@ -170,6 +170,31 @@ TILE(conv_2d_1x1_float) {
 #pragma unroll
       for (int v = 0; v < VECTORS; v++) sum[p][v] = LOAD_FLOATS(v, bias);
     global const float* weight = weights;
+#if IS_ALIGNED
+    global const float4* source[TILE_W];
+#pragma unroll
+    for (int p = 0; p < TILE_W; p++) source[p] = (global const float4*)(input + p * in_c);
+    for (int k = 0; k < in_c; k += 4) {
+      float4 terms[TILE_W];
+#pragma unroll
+      for (int p = 0; p < TILE_W; p++) terms[p] = *source[p]++;
+#define ADD_TERM(part)                                                                      \
+  {                                                                                         \
+    FLOATS factor[VECTORS];                                                                 \
+    _Pragma("unroll") for (int v = 0; v < VECTORS; v++) factor[v] = LOAD_FLOATS(v, weight); \
+    weight += BLOCK;                                                                        \
+    _Pragma("unroll") for (int p = 0; p < TILE_W; p++) {                                    \
+      FLOATS a = terms[p].part;                                                             \
+      _Pragma("unroll") for (int v = 0; v < VECTORS; v++) sum[p][v] =                       \
+          MULTIPLY_ADD(factor[v], a, sum[p][v]);                                            \
+    }                                                                                       \
+  }
+      ADD_TERM(x)
+      ADD_TERM(y)
+      ADD_TERM(z)
+      ADD_TERM(w)
+    }
+#else
     for (int k = 0; k < in_c; k++) {
       FLOATS factor[VECTORS];
 #pragma unroll
@@ -182,6 +207,7 @@ TILE(conv_2d_1x1_float) {
         for (int v = 0; v < VECTORS; v++) sum[p][v] = MULTIPLY_ADD(factor[v], a, sum[p][v]);
       }
     }
+#endif
     global float* output = (global float*)(arena + OUTPUT) + pixel * out_c + first_channel;
 #pragma unroll
     for (int p = 0; p < TILE_W; p++)

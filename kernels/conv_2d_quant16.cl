@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Macros: ROUNDING, see wide.clh; for the tiled kernel LANES x VECTORS output channels and TILE_W
-// output pixels a work-item.
+// output pixels a work-item, and IS_ALIGNED, 1 where its vectors lie at multiples of their size and
+// pairs of input channels at multiples of 4 bytes.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "nhwc.clh"
@@ -65,7 +66,13 @@ KERNEL(conv_2d_quant16)
 #define ELEM short
 #include "windows.clh"
 #define SHORTS JOIN(short, LANES)
+#if IS_ALIGNED
+#define LOAD_INTS(i, from) (((global const WIDE_INTS*)(from))[i])
+#define STORE_SHORTS(results, to) (*(global SHORTS*)(to) = (results))
+#else
 #define LOAD_INTS JOIN(vload, LANES)
+#define STORE_SHORTS(results, to) STORE(SHORTS, results, to)
+#endif
 #define TO_SHORTS JOIN(convert_short, LANES)
 #define BLOCK (LANES * VECTORS)
 DEFINE_STORE(SHORTS)
@@ -124,8 +131,14 @@ TILE(conv_2d_tiled_quant16) {
             weight += BLOCK;
 #pragma unroll
             for (int p = 0; p < TILE_W; p++) {
+#if IS_ALIGNED
+              int terms = ((global const int*)source[p])[k];
+              WIDE_INTS a = (terms << 16) >> 16;
+              WIDE_INTS b = terms >> 16;
+#else
               WIDE_INTS a = (int)source[p][2 * k];
               WIDE_INTS b = (int)source[p][2 * k + 1];
+#endif
 #pragma unroll
               for (int v = 0; v < VECTORS; v++) part[p][v] += even[v] * a + odd[v] * b;
             }
@@ -154,7 +167,7 @@ TILE(conv_2d_tiled_quant16) {
         WIDE_INTS result = LOCAL(requantize_sum)(high[p][v], low[p][v], a, b, c);
         global short* output =
             (global short*)(arena + OUTPUT) + (pixel + p) * out_c + first_channel + v * LANES;
-        STORE(SHORTS, TO_SHORTS(clamp(result, least, most)), output);
+        STORE_SHORTS(TO_SHORTS(clamp(result, least, most)), output);
       }
     }
   }

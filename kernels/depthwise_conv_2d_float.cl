@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Macros: for the vector and the 3x3 kernel LANES channels and TILE_W output pixels of a row a
-// work-item; for the 3x3 kernel HOP, the stride along a row.
+// work-item, and IS_ALIGNED, see float.clh; for the 3x3 kernel HOP, the stride along a row.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "nhwc.clh"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Macros: ROUNDING, see wide.clh; for the vector kernel LANES channels and TILE_W output pixels of
-// a row a work-item.
+// a row a work-item, and IS_ALIGNED, 1 where its vectors lie at multiples of their size.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "nhwc.clh"
@@ -49,7 +49,15 @@ KERNEL(depthwise_conv_2d_quant16)
 #if USES_DEPTHWISE_CONV_2D_VECTOR_QUANT16
 #define SHORTS JOIN(short, LANES)
 #define TO_INTS JOIN(convert_int, LANES)
-#define LOAD JOIN(vload, LANES)
+#if IS_ALIGNED
+#define LOAD_INTS(from) (*(global const WIDE_INTS*)(from))
+#define LOAD_SHORTS(from) (*(global const SHORTS*)(from))
+#define STORE_SHORTS(results, to) (*(global SHORTS*)(to) = (results))
+#else
+#define LOAD_INTS(from) JOIN(vload, LANES)(0, from)
+#define LOAD_SHORTS(from) JOIN(vload, LANES)(0, from)
+#define STORE_SHORTS(results, to) STORE(SHORTS, results, to)
+#endif
 #define TO_SHORTS JOIN(convert_short, LANES)
 DEFINE_STORE(SHORTS)
 
@@ -80,31 +88,31 @@ TILE(depthwise_conv_2d_vector_quant16) {
       int row_inside = in_y >= 0 && in_y < IN_H;
       int row = (n * IN_H + in_y) * IN_W;
       for (int kx = 0; kx < KERNEL_W; kx++) {
-        WIDE_INTS factor = TO_INTS(LOAD(0, weight));
+        WIDE_INTS factor = TO_INTS(LOAD_SHORTS(weight));
         weight += out_c;
 #pragma unroll
         for (int p = 0; p < TILE_W; p++) {
           int in_x = (x + p) * STRIDE_W - PAD_LEFT + kx * DILATION_W;
           int inside = row_inside && in_x >= 0 && in_x < IN_W;
           global const short* source = inside ? input + (row + in_x) * out_c + c : zeros;
-          sum[p] += TO_INTS(LOAD(0, source)) * factor;
+          sum[p] += TO_INTS(LOAD_SHORTS(source)) * factor;
         }
       }
     }
-    WIDE_INTS a = LOAD(0, channel + 2 * out_c);
-    WIDE_INTS b = LOAD(0, channel + 3 * out_c);
-    WIDE_INTS last = LOAD(0, channel + 4 * out_c);
+    WIDE_INTS a = LOAD_INTS(channel + 2 * out_c);
+    WIDE_INTS b = LOAD_INTS(channel + 3 * out_c);
+    WIDE_INTS last = LOAD_INTS(channel + 4 * out_c);
     WIDE_INTS least = OUTPUT_MIN;
     WIDE_INTS most = OUTPUT_MAX;
 #pragma unroll
     for (int p = 0; p < TILE_W; p++) {
-      WIDE_UINTS low = JOIN(as_uint, LANES)(LOAD(0, channel));
-      WIDE_INTS high = LOAD(0, channel + out_c);
+      WIDE_UINTS low = JOIN(as_uint, LANES)(LOAD_INTS(channel));
+      WIDE_INTS high = LOAD_INTS(channel + out_c);
       LOCAL(add_part)(&high, &low, &sum[p]);
       WIDE_INTS result = LOCAL(requantize_sum)(high, low, a, b, last);
       global short* output =
           (global short*)(arena + OUTPUT) + ((n * OUT_H + y) * OUT_W + x + p) * out_c + c;
-      STORE(SHORTS, TO_SHORTS(clamp(result, least, most)), output);
+      STORE_SHORTS(TO_SHORTS(clamp(result, least, most)), output);
     }
   }
 }

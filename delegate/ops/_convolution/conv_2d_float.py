@@ -17,6 +17,7 @@ from delegate.target import Target
 # are literals then, so that the loops are unrolled, and each such layer is a build of its own.
 _SHORT = 48
 _WIDTHS = ((96, 4), (40, 2), (0, 1))  # registers, and pixels that they keep of such a layer
+_LOOP_WIDTHS = ((40, 4), (0, 2))  # the same where the loops stay
 _FEW = ((4, 2), (2, 2), (1, 2))  # vectors, and at most so many pixels
 
 
@@ -57,6 +58,7 @@ def _tiled(conv: FloatConvolution, lanes: int, vectors: int, tile_w: int, target
     tiling = by_work(blocks * pixel_blocks, work, target, pixel_blocks)
     tiles, fields = in_blocks(blocks, pixel_blocks, tiling)
     defines: dict[str, int | str] = {"LANES": lanes, "VECTORS": vectors, "TILE_W": tile_w}
+    defines["IS_ALIGNED"] = int(_is_aligned(conv, target))
     params = conv.params() | {
         "weights": Constant(4 * blocks * block * terms, lambda: packed(conv.weights, block)),
         **fields,
@@ -82,6 +84,12 @@ def _tiled(conv: FloatConvolution, lanes: int, vectors: int, tile_w: int, target
     )
 
 
+def _is_aligned(conv: FloatConvolution, target: Target) -> bool:
+    """Whether kernels load and store 16 bytes at once: of outputs, and of inputs in 1x1 windows."""
+    channels = (conv.out_c, conv.in_c if conv.is_1x1 else 4)
+    return target.group_items > 1 and all(count % 4 == 0 for count in channels)
+
+
 def _is_literal(conv: FloatConvolution) -> bool:
     return not conv.is_1x1 and conv.taps * conv.in_c <= _SHORT
 
@@ -91,7 +99,8 @@ def _tile_shapes(conv: FloatConvolution, pixels: int, target: Target) -> list[tu
     out_c = conv.out_c
     if target.group_items > 1:
         # Unrolled, all of a window's pixels and weights live at a time.
-        most = next(w for values, w in _WIDTHS if not _is_literal(conv) or target.keeps(values))
+        widths = _WIDTHS if _is_literal(conv) else _LOOP_WIDTHS
+        most = next(w for values, w in widths if target.keeps(values))
         return [(4, 1, tile_w_of(pixels, most))] if out_c >= 4 else []
     width = min(target.vector_width, 16)
     found: dict[tuple[int, int], tuple[float, int, int, int]] = {}

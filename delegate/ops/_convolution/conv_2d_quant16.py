@@ -63,6 +63,7 @@ def _tiled(conv: Quant16Convolution, lanes: int, vectors: int, target: Target) -
     tiling = by_share(blocks * pixel_blocks, target, most=pixel_blocks)
     tiles, fields = in_blocks(blocks, pixel_blocks, tiling)
     pairs = ceil_div(conv.in_c, 2)
+    is_aligned = target.group_items > 1 and conv.out_c % block == 0 and conv.in_c % 2 == 0
     return Launch(
         "conv_2d_quant16",
         "conv_2d_tiled_quant16",
@@ -80,5 +81,11 @@ def _tiled(conv: Quant16Convolution, lanes: int, vectors: int, target: Target) -
         },
         reads=conv.reads,
         writes=conv.writes,
-        defines=conv.sums.defines | {"LANES": lanes, "VECTORS": vectors, "TILE_W": tile_w},
+        defines=conv.sums.defines
+        | {
+            "LANES": lanes,
+            "VECTORS": vectors,
+            "TILE_W": tile_w,
+            "IS_ALIGNED": int(is_aligned),
+        },
     )

@@ -52,7 +52,12 @@ def _vector(conv: FloatConvolution, case: str, lanes: int, tile_w: int, target: 
     channel_blocks, row_blocks = ceil_div(conv.out_c, lanes), ceil_div(conv.area.out_w, tile_w)
     items = conv.batch * conv.area.out_h * row_blocks * channel_blocks
     tile_items = by_work(items, tile_w * conv.taps, target).tile_items
-    defines: dict[str, int | str] = {"LANES": lanes, "TILE_W": tile_w}
+    is_aligned = target.group_items > 1 and conv.out_c % lanes == 0
+    defines: dict[str, int | str] = {
+        "LANES": lanes,
+        "TILE_W": tile_w,
+        "IS_ALIGNED": int(is_aligned),
+    }
     if case == "3x3":
         defines["HOP"] = conv.area.stride_w
     return Launch(

@@ -47,6 +47,7 @@ def _vector(conv: Quant16Convolution, lanes: int, tile_w: int, target: Target) -
     channel_blocks, row_blocks = ceil_div(conv.out_c, lanes), ceil_div(conv.area.out_w, tile_w)
     items = conv.batch * conv.area.out_h * row_blocks * channel_blocks
     tile_items = by_share(items, target).tile_items
+    is_aligned = target.group_items > 1 and conv.out_c % lanes == 0
     return Launch(
         "depthwise_conv_2d_quant16",
         "depthwise_conv_2d_vector_quant16",
@@ -63,5 +64,6 @@ def _vector(conv: Quant16Convolution, lanes: int, tile_w: int, target: Target) -
         },
         reads=conv.reads,
         writes=conv.writes,
-        defines=conv.sums.defines | {"LANES": lanes, "TILE_W": tile_w},
+        defines=conv.sums.defines
+        | {"LANES": lanes, "TILE_W": tile_w, "IS_ALIGNED": int(is_aligned)},
     )
