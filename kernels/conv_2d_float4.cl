@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Macros: those of words.clh, requantize4.clh and residual.clh; TILE_W output pixels and VECTORS x
-// 4 output channels a work-item; LOAD_WORDS, 1 or 2 words of inputs that are loaded at once, where
-// pixels begin at multiples of them; IS_MATRIX, 1 where output pixel i is made of input pixel i
-// alone; HAS_FLOATS, 1 where weights are floats less their zero point; HAS_CHUNKS, 1 where a sum
-// may pass 2^24.
+// 4 output channels a work-item; LOAD_WORDS, 1, 2 or 4 words of inputs that are loaded at once,
+// where pixels begin at multiples of them; IS_MATRIX, 1 where output pixel i is made of input pixel
+// i alone; HAS_FLOATS, 1 where weights are floats less their zero point, made for PLACED_OF;
+// HAS_CHUNKS, 1 where a sum may pass 2^24.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
@@ -39,6 +39,7 @@ DEFINE_RESIDUAL(4)
 #define EACH_WORD(M) JOIN(EACH_WORD_, LOAD_WORDS)(M)
 #define EACH_WORD_1(M) M(0)
 #define EACH_WORD_2(M) EACH_WORD_1(M) M(1)
+#define EACH_WORD_4(M) EACH_WORD_2(M) M(2) M(3)
 
 #if LOAD_WORDS == 1
 #define LOADED uint
@@ -57,7 +58,9 @@ DEFINE_RESIDUAL(4)
 // A word's factors begin at a multiple of 64 bytes. Where addresses have 64 bits, a carry costs
 // three instructions more than `|`.
 #define FACTOR(at, term, part) *(global const float4*)((uintptr_t)(at) | 16 * (term))
+#define TERMS_OF PLACED_OF
 #else
+#define TERMS_OF FLOATS_OF
 #define WEIGHT uint4
 #define WORD_WEIGHTS 1
 #define FACTOR(at, term, part) (FLOATS_OF((at)->part) - weight_zero)
@@ -138,7 +141,7 @@ TILE(conv_2d_float4_quant8) {
             EACH_PIXEL(READ)
 #define ADD(p, v, i)                                    \
   {                                                     \
-    float4 a = FLOATS_OF(LOADED_WORD(inputs[p], i));    \
+    float4 a = TERMS_OF(LOADED_WORD(inputs[p], i));     \
     sum[p][v] = mad(factor[0], (float4)a.x, sum[p][v]); \
     sum[p][v] = mad(factor[1], (float4)a.y, sum[p][v]); \
     sum[p][v] = mad(factor[2], (float4)a.z, sum[p][v]); \

@@ -1,21 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// Macros: those of words.clh and requantize4.clh; for runs TAPS_H and TAPS_W, the window's size,
-// and STEP, by how many pixels it moves along a row; for tiles TILE_W, 1 or 2 pixels a work-item.
+// Macros: those of words.clh and requantize4.clh; HAS_PLACES, 1 where weights are made for
+// PLACED_OF; for runs TAPS_H and TAPS_W, the window's size, and STEP, by how many pixels it moves
+// along a row; for tiles TILE_W, 1 or 2 pixels a work-item.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
 #include "words.clh"
 #include "requantize4.clh"
 
+#if HAS_PLACES
+#define INPUTS_OF PLACED_OF
+#else
+#define INPUTS_OF FLOATS_OF
+#endif
+
 #if USES_DEPTHWISE_CONV_2D_FLOAT4_QUANT8
 #define KEPT (TAPS_W > STEP ? TAPS_W - STEP : 0)
 
 // The sums of depthwise_conv_2d_quant8 for a depth multiplier of 1, four channels of RUN
-// neighbouring pixels one after the other: what two windows share is loaded once. Products and
-// their sums are whole numbers below 2^24, which floats hold exactly, so neither the order of
-// additions nor fused ones nor the mode of rounding matters. A pixel out of bounds reads zero
-// points kept among the constants. The last run or block of channels overlaps the one before it and
-// writes the same values again.
+// neighbouring pixels one after the other: what two windows share is loaded once. Weights are
+// floats less their zero point. Products and their sums are whole numbers below 2^24, which floats
+// hold exactly, so neither the order of additions nor fused ones nor the mode of rounding matters.
+// A pixel out of bounds reads zero points kept among the constants. The last run or block of
+// channels overlaps the one before it and writes the same values again.
 // tile: TILE_ITEMS runs of four channels, channels first; tiles: ceil(ITEMS / TILE_ITEMS)
 TILE(depthwise_conv_2d_float4_quant8) {
   int items = ITEMS;
@@ -28,7 +35,6 @@ TILE(depthwise_conv_2d_float4_quant8) {
   int in_c = IN_C;
   int out_h = OUT_H;
   int out_w = OUT_W;
-  float4 weight_zero = WEIGHT_ZERO;
   int4 low = OUTPUT_MIN;
   int4 high = OUTPUT_MAX;
   int4 output_zero = OUTPUT_ZERO;
@@ -43,8 +49,8 @@ TILE(depthwise_conv_2d_float4_quant8) {
     int y = (row - n * out_h) * STRIDE_H - PAD_TOP;
     int out_x = min((rest - row * row_blocks) * run, out_w - run);
     int x = out_x * STEP - PAD_LEFT;
-    global const uint* weight =
-        (global const uint*)(constants + WEIGHTS) + block * (TAPS_H * TAPS_W);
+    global const float4* weight =
+        (global const float4*)(constants + WEIGHTS) + block * (TAPS_H * TAPS_W);
     global const uchar* zeros = constants + ZEROS + c;
     global const uchar* line[TAPS_H];
     int bounds[TAPS_H];  // the line's pixels, none where it is out of bounds itself
@@ -56,12 +62,11 @@ TILE(depthwise_conv_2d_float4_quant8) {
       line[ky] = arena + INPUT + (n * in_h + at) * in_w * in_c + c;
       bounds[ky] = at >= 0 && at < in_h ? in_w : 0;
 #pragma unroll
-      for (int kx = 0; kx < TAPS_W; kx++)
-        factor[ky][kx] = FLOATS_OF(weight[ky * TAPS_W + kx]) - weight_zero;
+      for (int kx = 0; kx < TAPS_W; kx++) factor[ky][kx] = weight[ky * TAPS_W + kx];
 #pragma unroll
       for (int kx = 0; kx < KEPT; kx++) {
         int inside = x + kx >= 0 && x + kx < bounds[ky];
-        column[STEP + kx][ky] = FLOATS_OF(WORD_AT(inside ? line[ky] + (x + kx) * in_c : zeros));
+        column[STEP + kx][ky] = INPUTS_OF(WORD_AT(inside ? line[ky] + (x + kx) * in_c : zeros));
       }
     }
     global const int* channel = (global const int*)(constants + CHANNELS) + c;
@@ -81,7 +86,7 @@ TILE(depthwise_conv_2d_float4_quant8) {
           } else {
             int at = x + kx - KEPT;
             int inside = at >= 0 && at < bounds[ky];
-            column[kx][ky] = FLOATS_OF(WORD_AT(inside ? line[ky] + at * in_c : zeros));
+            column[kx][ky] = INPUTS_OF(WORD_AT(inside ? line[ky] + at * in_c : zeros));
           }
           sum += column[kx][ky] * factor[ky][kx];
         }
@@ -121,22 +126,21 @@ TILE(depthwise_conv_2d_tiled_float4_quant8) {
     int in_y[TILE_W];
     int in_row[TILE_W];
     LOCAL(begin_windows)(params, pixel, in_x, in_y, in_row);
-    float4 weight_zero = WEIGHT_ZERO;
     float4 sum = 0.0f;
 #if TILE_W == 2
     float4 next = 0.0f;
 #endif
-    global const uint* weight =
-        (global const uint*)(constants + WEIGHTS) + block * (kernel_h * kernel_w);
+    global const float4* weight =
+        (global const float4*)(constants + WEIGHTS) + block * (kernel_h * kernel_w);
     for (int ky = 0; ky < kernel_h; ky++) {
       for (int kx = 0; kx < kernel_w; kx++) {
         global const ELEM* source[TILE_W];
         LOCAL(enter_tap)(arena, constants, params, ky, kx, in_x, in_y, in_row, source);
-        float4 factor = FLOATS_OF(*weight) - weight_zero;
+        float4 factor = *weight;
         weight++;
-        sum = mad(FLOATS_OF(WORD_AT(source[0] + c)), factor, sum);
+        sum = mad(INPUTS_OF(WORD_AT(source[0] + c)), factor, sum);
 #if TILE_W == 2
-        next = mad(FLOATS_OF(WORD_AT(source[1] + c)), factor, next);
+        next = mad(INPUTS_OF(WORD_AT(source[1] + c)), factor, next);
 #endif
       }
     }

@@ -10,6 +10,7 @@ from delegate.ops._launches.types import ELEM
 from delegate.target import Target
 
 _WHOLE = 1 << 24  # floats hold every whole number up to here
+_FEW, _MANY = 40, 96  # registers, of `takes_places`
 
 
 def word_defines(conv: Quant8Convolution, uses_floats: bool = False) -> dict[str, int | str]:
@@ -34,11 +35,25 @@ def may_use_floats(target: Target) -> bool:
     return "nearest" in target.isa and target.device_type != "cpu"
 
 
-def exact_terms(conv: Quant8Convolution) -> int:
-    """Return how many products a float may add up: every sum on the way is below 2^24."""
+def takes_places(target: Target) -> bool:
+    """Whether PLACED_OF of words.clh, with weights as floats, is expected to be the fastest.
+
+    Mali's converters take any byte of a word, and its loads are what costs: it keeps 48 values.
+    Elsewhere a byte is shifted, masked and converted: on GPUs that keep more values, and on V3D,
+    where so few fit that no other pixel shares an unpacked weight.
+    """
+    return target.registers > 0 and (target.registers < _FEW or target.registers >= _MANY)
+
+
+def exact_terms(conv: Quant8Convolution, is_unsigned: bool = False) -> int:
+    """Return how many products a float may add up: every sum on the way is below 2^24.
+
+    `is_unsigned`: int8 inputs are taken with 128 more.
+    """
     weights = np.abs(conv.centred())
     terms: int = weights[0].size
-    largest = 255 if conv.source.dtype == "uint8" else 128  # inputs are taken as stored
+    is_unsigned = is_unsigned or conv.source.dtype == "uint8"
+    largest = 255 if is_unsigned else 128  # inputs are taken as stored
     if largest * int(weights.sum((1, 2), dtype=np.int64).max()) < _WHOLE:
         return terms
     return (_WHOLE - 1) // (largest * int(weights.max()))

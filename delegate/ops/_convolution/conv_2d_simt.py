@@ -14,7 +14,12 @@ from numpy.typing import NDArray
 from delegate.graph.ir import Tensor
 from delegate.isa import DOTS, Feature
 from delegate.launch import Alternative, Constant, Launch
-from delegate.ops._convolution.bytes_by_four import exact_terms, may_use_floats, word_defines
+from delegate.ops._convolution.bytes_by_four import (
+    exact_terms,
+    may_use_floats,
+    takes_places,
+    word_defines,
+)
 from delegate.ops._convolution.channel_rows import alike_rows, fixed_rows
 from delegate.ops._convolution.packing import zeros_row
 from delegate.ops._convolution.records import Quant8Convolution
@@ -27,10 +32,11 @@ _STAGED_INTS = 7168  # of local memory, of which OpenCL's devices have 32 KiB
 # compilers of Adreno, Mali and V3D made of them.
 _BLOCKS = ((96, 4, 2), (96, 4, 1), (96, 1, 2), (40, 2, 1), (0, 1, 1))
 _LEAN_BLOCKS = ((96, 4, 2), (96, 4, 1), (96, 1, 2), (40, 4, 1), (40, 2, 1), (0, 1, 1))
+_LEAN_FLOAT_BLOCKS = (*_LEAN_BLOCKS[:-1], (0, 2, 1), (0, 1, 1))
 _VALUES_OF_TWO_WORDS = 40  # as many registers keep what two words at a time take
-# Weights as floats take four times the memory, and no instructions to unpack them: where registers
-# are known to be many, enough pixels share them, and a layer's are at most 4 MiB.
-_FLOATS_REGISTERS, _FLOATS_PIXELS, _FLOATS_WEIGHTS = 96, 32, 1 << 20
+# Weights as floats take four times the memory, and no instructions to unpack them: where enough
+# pixels share them, and a layer's are at most 4 MiB.
+_FLOATS_PIXELS, _FLOATS_WEIGHTS = 32, 1 << 20
 # Axes of weights as kernels read them, from (group, item, vector, channel, tap, word, term).
 _BY_TERM, _BY_CHANNEL = (0, 4, 5, 1, 2, 6, 3), (0, 4, 5, 1, 2, 3, 6)
 
@@ -51,7 +57,7 @@ def alternatives(conv: Quant8Convolution, target: Target) -> tuple[Alternative, 
     if target.device_type == "cpu":
         found += _staged(conv, target)
     if (
-        target.registers >= _FLOATS_REGISTERS
+        takes_places(target)
         and conv.pixels >= _FLOATS_PIXELS
         and conv.weights.size <= _FLOATS_WEIGHTS
     ):
@@ -66,11 +72,14 @@ def _is_matrix(conv: Quant8Convolution) -> bool:
     return (conv.taps, area.stride_h, area.stride_w, area.pad_top, area.pad_left) == (1, 1, 1, 0, 0)
 
 
-def _block_kept(conv: Quant8Convolution, target: Target, is_lean: bool) -> tuple[int, int]:
+def _block_kept(
+    conv: Quant8Convolution, target: Target, is_lean: bool, has_floats: bool
+) -> tuple[int, int]:
     """Return the largest block, pixels and vectors of channels, whose sums registers keep."""
+    lean = _LEAN_FLOAT_BLOCKS if has_floats else _LEAN_BLOCKS
     return next(
         (tile_w, vectors)
-        for values, tile_w, vectors in (_LEAN_BLOCKS if is_lean else _BLOCKS)
+        for values, tile_w, vectors in (lean if is_lean else _BLOCKS)
         if target.keeps(values) and tile_w <= conv.pixels and 4 * vectors <= conv.out_c
     )
 
@@ -121,13 +130,21 @@ def _float4(conv: Quant8Convolution, target: Target, has_floats: bool) -> Altern
     has_many, is_matrix = target.keeps(_VALUES_OF_TWO_WORDS), _is_matrix(conv)
     # One rounding in integers takes many registers, and more where floats are its alternative.
     uses_floats = may_use_floats(target) and (has_many or not conv.single_rounding)
-    terms, words = exact_terms(conv), ceil_div(conv.in_c, 4)
+    terms, words = exact_terms(conv, is_unsigned=has_floats), ceil_div(conv.in_c, 4)
     has_chunks = terms < conv.weights[0].size
     is_lean = is_matrix and not has_chunks and conv.residual is None
-    tile_w, vectors = _block_kept(conv, target, is_lean)
-    load_words = 2 if conv.in_c % 8 == 0 and has_many else 1
+    tile_w, vectors = _block_kept(conv, target, is_lean, has_floats)
+    most_words = (4 if is_lean else 2) if has_many else 2 if is_lean and has_floats else 1
+    fitting = (n for n in (4, 2) if n <= most_words and conv.in_c % (4 * n) == 0)
+    load_words = next(fitting, 1)
     chunk_words = terms // (4 * load_words) * load_words
     blocks = _blocks(conv, vectors)
+    moved = 128 if has_floats and conv.source.dtype == "int8" else 0
+
+    def bias() -> NDArray[np.int64]:
+        made_up: NDArray[np.int64] = conv.folded_bias() - moved * conv.weight_sums()
+        return made_up
+
     launch = _by_blocks(
         conv,
         target,
@@ -136,7 +153,7 @@ def _float4(conv: Quant8Convolution, target: Target, has_floats: bool) -> Altern
             "weights": _as_floats(conv, vectors, blocks)
             if has_floats
             else _as_stored(conv, vectors, blocks, 1),
-            "channels": alike_rows(conv, conv.folded_bias, uses_floats),
+            "channels": alike_rows(conv, bias, uses_floats),
             "weight_zero": conv.weight_zero,
             "chunk_words": min(words, chunk_words) if has_chunks else words,
         },
@@ -232,9 +249,12 @@ def _as_stored(conv: Quant8Convolution, vectors: int, groups: int, items: int) -
 
 
 def _as_floats(conv: Quant8Convolution, vectors: int, groups: int) -> Constant:
-    """As `_as_stored`, a float32 each, less the zero point."""
+    """As `_as_stored`, a float32 each, less the zero point, over 256 to the power of the term."""
     values = _packed(conv, conv.centred, 0, vectors, groups, 1, _BY_TERM)
-    return Constant(4 * values.size_bytes, lambda: values.pack().astype(np.float32))
+    scale = np.float32(256) ** -np.arange(4, dtype=np.float32)
+    return Constant(
+        4 * values.size_bytes, lambda: values.pack().astype(np.float32) * scale[:, None]
+    )
 
 
 def _packed(

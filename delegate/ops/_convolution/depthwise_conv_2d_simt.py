@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.launch import Alternative, Constant, Launch
-from delegate.ops._convolution.bytes_by_four import may_use_floats, word_defines
+from delegate.ops._convolution.bytes_by_four import may_use_floats, takes_places, word_defines
 from delegate.ops._convolution.channel_rows import alike_rows
 from delegate.ops._convolution.packing import zeros_row
 from delegate.ops._convolution.records import Quant8Convolution
@@ -75,7 +75,13 @@ def _launch(
     params: dict[str, int],
     defines: dict[str, int],
 ) -> Launch:
-    uses_floats = may_use_floats(target)
+    uses_floats, has_places = may_use_floats(target), takes_places(target)
+    moved = 128 if has_places and conv.source.dtype == "int8" else 0
+
+    def bias() -> NDArray[np.int64]:
+        made_up: NDArray[np.int64] = conv.folded_bias() - moved * conv.weight_sums()
+        return made_up
+
     return Launch(
         "depthwise_conv_2d_float4",
         kernel,
@@ -83,10 +89,9 @@ def _launch(
         group_items=target.group_items,
         params=conv.params()
         | {
-            "weights": _blocked_weights(conv),
-            "channels": alike_rows(conv, conv.folded_bias, uses_floats),
+            "weights": _blocked_weights(conv, has_places),
+            "channels": alike_rows(conv, bias, uses_floats),
             "zeros": zeros_row(conv.out_c, conv.input_zero, conv.source.dtype),
-            "weight_zero": conv.weight_zero,
             "items": items,
             "tile_items": target.group_items,
             "channel_blocks": ceil_div(conv.out_c, 4),
@@ -94,17 +99,22 @@ def _launch(
         | params,
         reads=conv.reads,
         writes=conv.writes,
-        defines=word_defines(conv, uses_floats) | defines,
+        defines=word_defines(conv, uses_floats) | {"HAS_PLACES": int(has_places)} | defines,
     )
 
 
-def _blocked_weights(conv: Quant8Convolution) -> Constant:
-    """Words of 4 channels: (blocks, taps). The last block ends with the last channel."""
+def _blocked_weights(conv: Quant8Convolution, has_places: bool) -> Constant:
+    """Float32 weights less their zero point; `has_places`: over 256 to the power of the channel.
+
+    Shapes:
+        (blocks, taps, 4 channels); the last block ends with the last channel
+    """
     blocks = ceil_div(conv.out_c, 4)
+    scale = np.float32(256) ** -np.arange(4, dtype=np.float32) if has_places else np.float32(1)
 
     def pack() -> NDArray[np.generic]:
         starts = np.minimum(np.arange(blocks) * 4, conv.out_c - 4)
-        rows = conv.by_tap()[:, starts[:, None] + np.arange(4)]
-        return np.ascontiguousarray(rows.transpose(1, 0, 2))
+        rows = conv.by_tap()[:, starts[:, None] + np.arange(4)].astype(np.float32)
+        return np.ascontiguousarray((rows - conv.weight_zero).transpose(1, 0, 2) * scale)
 
-    return Constant(4 * blocks * conv.taps, pack)
+    return Constant(16 * blocks * conv.taps, pack)

@@ -129,7 +129,9 @@ def test_sums_are_moved_to_integers_where_floats_end() -> None:
 @pytest.mark.parametrize(
     ("registers", "case", "names"),
     [
-        (24, {}, ["float4 1x4"]),
+        (24, {}, ["floats 2x4", "float4 1x4"]),
+        (24, {"kernel": (3, 3)}, ["floats 1x4", "float4 1x4"]),
+        (24, {"size": (5, 6, 8)}, ["float4 1x4"]),  # 30 pixels
         (48, {}, ["float4 4x4"]),
         (96, {}, ["floats 4x8", "float4 4x8"]),
         (0, {}, ["float4 4x8"]),  # nobody knows
@@ -146,13 +148,15 @@ def test_blocks_by_registers(registers: int, case: dict[str, Any], names: list[s
     assert _names(matrix, FLOAT4, registers=registers) == [*names, "plain"]
 
 
-def test_words_are_loaded_by_two_where_pixels_begin_so() -> None:
-    def words(in_c: int, registers: int = 0) -> Any:
-        case = Convolution(size=(7, 5, in_c))
+def test_words_are_loaded_together_where_pixels_begin_so() -> None:
+    def words(in_c: int, registers: int = 0, kernel: tuple[int, int] = (2, 3)) -> Any:
+        case = Convolution(size=(7, 5, in_c), kernel=kernel)
         return _launch(case, replace(FLOAT4, facts={**FLOAT4.facts, "registers": registers}))
 
     taken = {in_c: words(in_c).defines["LOAD_WORDS"] for in_c in (3, 4, 8, 12, 16)}
     assert taken == {3: 1, 4: 1, 8: 2, 12: 1, 16: 2}
+    taken = {in_c: words(in_c, 48, (1, 1)).defines["LOAD_WORDS"] for in_c in (4, 8, 12, 16, 32)}
+    assert taken == {4: 1, 8: 2, 12: 1, 16: 4, 32: 4}
     assert words(8, registers=24).defines["LOAD_WORDS"] == 1
     long = replace(Convolution(), size=(4, 4, 1000), kernel=(1, 1), zeros=(0, 255, 0))
     launch = _launch(long, FLOAT4)
@@ -161,7 +165,7 @@ def test_words_are_loaded_by_two_where_pixels_begin_so() -> None:
     assert launch.params["chunk_words"] % 2 == 0
 
 
-def test_floats_are_the_weights_less_their_zero_point() -> None:
+def test_floats_are_the_weights_less_their_zero_point_by_place() -> None:
     case = Convolution(size=(7, 5, 6), out_c=9, zeros=(3, 7, 0))
     bytes_, floats = (
         _launch(case, replace(FLOAT4, facts={"device_type": "gpu", "registers": 96}, alternative=n))
@@ -170,7 +174,8 @@ def test_floats_are_the_weights_less_their_zero_point() -> None:
     stored, centred = bytes_.params["weights"], floats.params["weights"]
     assert isinstance(stored, Constant)
     assert isinstance(centred, Constant)
-    assert (centred.pack().ravel() == stored.pack().ravel().astype(np.float32) - 7).all()
+    places = stored.pack().reshape(-1, 4, 4).astype(np.float32) - 7  # words, terms, channels
+    assert (centred.pack().reshape(-1, 4, 4) * 256.0 ** np.arange(4)[:, None] == places).all()
 
 
 def test_floats_scale_only_where_rounding_was_proven() -> None:
@@ -312,6 +317,30 @@ def test_sums_beyond_a_float(
     data.reshape(len(data), 6000)[:, :3000] = 255
     model = chain_model([replace(node, inputs=(source, replace(weights, data=data), *rest))])
     assert assert_exact_way(model, device, way) == {"float4 4x8"}
+
+
+@pytest.mark.parametrize("registers", [24, 48, 96])
+@pytest.mark.parametrize(
+    "case",
+    [
+        *(Convolution(size=(7, 5, in_c), kernel=(1, 1), out_c=13) for in_c in (5, 8, 12, 16, 48)),
+        Convolution(size=(9, 8, 7), zeros=(0, 255, 3)),
+        Convolution(size=(7, 5, 999), kernel=(1, 1), zeros=(255, 0, 128), multiplier=2.0**-11),
+        Convolution(size=(7, 5, 1008), kernel=(1, 1), zeros=(0, 255, 128), multiplier=2.0**-11),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_unpacked_weights(
+    dtype: str, case: Convolution, registers: int, device: DeviceInfo
+) -> None:
+    name = "float4" if registers == 48 else "floats"
+    way = Way(name, {"device_type": "gpu", "registers": registers}, name)
+    if dtype == "int8":
+        zeros = case.zeros or (128, 0, 128)
+        case = replace(case, dtype=dtype, zeros=(zeros[0] - 128, 0, zeros[2] - 128))
+    (taken,) = assert_exact_way(case.model(), device, way)
+    assert taken.startswith(name)
 
 
 @pytest.mark.parametrize("way", DOTS, ids=str)

@@ -153,7 +153,8 @@ def test_int8(case: Convolution, per_channel: bool, device: DeviceInfo) -> None:
     if case.zeros is not None:
         case = replace(case, zeros=(case.zeros[0] - 128, 0, case.zeros[2] - 128))
     case = replace(case, dtype="int8", per_channel=per_channel)
-    assert assert_exact_way(case.model(), device, NEAREST if per_channel else SHORT)
+    for way in (NEAREST if per_channel else SHORT, *REGISTERS[::2]):
+        assert assert_exact_way(case.model(), device, way)
 
 
 @pytest.mark.parametrize("way", REGISTERS, ids=str)
