@@ -22,6 +22,7 @@ _OPTIONS = (  # of both kinds of convolution
     "dilation_h_factor",
     "quantized_bias_type",
 )
+_MOST_SCALE = 1e10  # of numbers; beyond it squares of sums leave the range of floats
 MOST_WEIGHTS = 1 << 27  # elements of dense weights; more would be a file that few devices take
 
 
@@ -43,8 +44,14 @@ class Axis:
 
 
 def is_convolution(node: Node) -> bool:
-    """Whether a node is a CONV_2D or a DEPTHWISE_CONV_2D of TFLite."""
-    return node.op in ("CONV_2D", "DEPTHWISE_CONV_2D") and not node.is_custom
+    """Whether a node is a CONV_2D or a DEPTHWISE_CONV_2D with the tensors that TFLite wants."""
+    return (
+        node.op in ("CONV_2D", "DEPTHWISE_CONV_2D")
+        and not node.is_custom
+        and len(node.inputs) in (2, 3)
+        and None not in node.inputs[:2]
+        and len(node.outputs) == 1
+    )
 
 
 def source_and_weights(node: Node) -> tuple[Tensor, Tensor]:
@@ -61,27 +68,49 @@ def reason_to_leave(graph: Graph, node: Node) -> str | None:
     They can where the input, the output and constant weights are quantised integers of 8 bits, or
     the activations are of 16 and the weights of 8.
     """
-    if len(node.inputs) not in (2, 3) or len(node.outputs) != 1:
-        return f"{len(node.inputs)} inputs and {len(node.outputs)} outputs"
-    source, weights, result = node.inputs[0], node.inputs[1], node.outputs[0]
-    if source is None or weights is None:
-        return "an input is left out"
-    if weights.data is None:
-        return "weights that are computed"
+    (source, weights), result = source_and_weights(node), node.outputs[0]
+    bias = node.inputs[2] if len(node.inputs) == 3 else None
+    if weights.data is None or (bias is not None and bias.data is None):
+        return "weights or a bias that are computed"
     if any(tensor in graph.changeable for tensor in node.inputs):
         return "weights or a bias that a caller may set"
-    if weights.is_sparse:
-        return "sparse weights"
+    if weights.is_sparse or (bias is not None and bias.is_sparse):
+        return "sparse weights or a sparse bias"
     if source.dtype == "float32":
         hybrid = "hybrid: float32 activations" if weights.dtype != "float32" else "float32"
         return f"{hybrid}; only quantised activations are treated"
     kinds = (source.dtype, weights.dtype, result.dtype)
     if kinds not in (("uint8",) * 3, ("int8",) * 3, ("int16", "int8", "int16")):
         return f"{source.dtype} activations and {weights.dtype} weights to {result.dtype}"
-    for tensor in (source, weights, result):
-        if tensor.quantization is None or not tensor.quantization.scale:
-            return f"{tensor.name!r} has no scale"
-    return _reason_of_shapes(graph, node)
+    if bias is not None and bias.dtype not in ("int32", "int64"):
+        return f"a bias of {bias.dtype}"
+    return _reason_of_shapes(graph, node) or _reason_of_scales(node)
+
+
+def has_one_scale(tensor: Tensor) -> bool:
+    """Whether a tensor's codes stand for numbers by one scale and one zero point of its type."""
+    quantization = tensor.quantization
+    return quantization is not None and len(quantization.scale) == 1 and _is_sound(tensor)
+
+
+def _is_sound(tensor: Tensor) -> bool:
+    quantization = tensor.quantization
+    if quantization is None or len(quantization.scale) != len(quantization.zero_point):
+        return False
+    limits = np.iinfo(tensor.dtype)
+    zeros_fit = all(limits.min <= zero <= limits.max for zero in quantization.zero_point)
+    return zeros_fit and all(0 < scale < _MOST_SCALE for scale in quantization.scale)
+
+
+def _reason_of_scales(node: Node) -> str | None:
+    (source, weights), result = source_and_weights(node), node.outputs[0]
+    for tensor in (source, result):
+        if not has_one_scale(tensor):
+            return f"{tensor.name!r} has not one scale and zero point of its type"
+    scales = weights.quantization.scale if weights.quantization else ()
+    if len(scales) not in (1, result.shape[3]) or not _is_sound(weights):
+        return f"{len(scales)} scales and their zero points for {result.shape[3]} channels"
+    return None
 
 
 def _reason_of_shapes(graph: Graph, node: Node) -> str | None:
@@ -101,11 +130,11 @@ def _reason_of_shapes(graph: Graph, node: Node) -> str | None:
         return f"{in_c} channels in, {out_c} out and weights {list(weights.shape)}"
     if not depthwise and out_c % (in_c // weights.shape[3]):
         return f"{in_c // weights.shape[3]} groups do not divide {out_c} channels"
-    scales = weights.quantization.scale if weights.quantization else ()
-    if len(scales) not in (1, out_c):
-        return f"{len(scales)} scales for {out_c} channels"
     if out_c * in_c * weights.shape[1] * weights.shape[2] > MOST_WEIGHTS:
         return f"dense weights would have more than {MOST_WEIGHTS} elements"
+    bias = node.inputs[2] if len(node.inputs) == 3 else None
+    if bias is not None and bias.shape != (out_c,):
+        return f"a bias of the shape {list(bias.shape)} for {out_c} channels"
     try:
         axes(node)
     except ValueError as error:
@@ -137,8 +166,6 @@ def reason_against_zeros(node: Node) -> str | None:
     Quantised zeros add nothing. Of floats 0.0 times a weight that is infinite adds NaN, and hybrid
     convolutions quantise what they read.
     """
-    if len(node.inputs) < 2 or node.inputs[0] is None or node.inputs[1] is None:
-        return "an input is left out"
     source, weights = source_and_weights(node)
     if source.dtype in ("uint8", "int8", "int16"):
         return None
@@ -153,10 +180,12 @@ def axes(node: Node) -> tuple[Axis, Axis]:
     """Return how a convolution's window slides along the height and along the width.
 
     Raises:
-        ValueError: a stride, a dilation, a padding or sizes that TFLite refuses.
+        ValueError: a rank, a stride, a dilation, a padding or sizes that TFLite refuses.
     Source: tflite/kernels/padding.h ComputePaddingHeightWidth
     """
     (source, weights), result = source_and_weights(node), node.outputs[0]
+    if any(len(each.shape) != 4 or min(each.shape) < 1 for each in (source, weights, result)):
+        raise ValueError("tensors that are no pictures of a known size")
     found = []
     for dimension, letter in ((1, "h"), (2, "w")):
         stride = node.options.get(f"stride_{letter}", 1)

@@ -44,7 +44,7 @@ def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
     read_by = readers(graph)
     new: dict[Node, Node | None] = {}
     for to_batch in graph.nodes:
-        if to_batch.op != "SPACE_TO_BATCH_ND" or to_batch.is_custom:
+        if not _is_move(to_batch, "SPACE_TO_BATCH_ND"):
             continue
         found = _convolution(graph, read_by, to_batch)
         if isinstance(found, str):
@@ -62,6 +62,12 @@ def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
     return rebuilt(graph, [node for node in steps if node is not None])
 
 
+def _is_move(node: Node, op: str) -> bool:
+    """Whether a node is such a move of pixels with the tensors that TFLite wants."""
+    arity = len(node.inputs), len(node.outputs)
+    return node.op == op and not node.is_custom and arity == (3, 1)
+
+
 def _convolution(graph: Graph, read_by: Readers, to_batch: Node) -> tuple[Node, Node] | str:
     """Return the convolution and the BATCH_TO_SPACE_ND after a SPACE_TO_BATCH_ND, or a reason."""
     node = only_reader(graph, read_by, to_batch.outputs[0])
@@ -72,7 +78,7 @@ def _convolution(graph: Graph, read_by: Readers, to_batch: Node) -> tuple[Node, 
     to_space = only_reader(graph, read_by, node.outputs[0])
     if to_space is None:
         return "the convolution's result is an output, or not read by one node alone"
-    if to_space.op != "BATCH_TO_SPACE_ND" or to_space.is_custom:
+    if not _is_move(to_space, "BATCH_TO_SPACE_ND"):
         return f"{to_space.op} reads the convolution, and no BATCH_TO_SPACE_ND"
     return node, to_space
 
@@ -82,10 +88,8 @@ def _reason(graph: Graph, to_batch: Node, node: Node, to_space: Node) -> str | N
     if (reason := reason_against_zeros(node)) is not None:
         return reason
     for move in (to_batch, to_space):
-        if len(move.inputs) != 3 or any(
-            each is None or each.data is None or each in graph.changeable
-            for each in move.inputs[1:]
-        ):
+        numbers = move.inputs[1:]
+        if any(each is None or each.data is None or each in graph.changeable for each in numbers):
             return f"{move.op} has sizes that are computed or that a caller may set"
         source, result = move.inputs[0], move.outputs[0]
         if source is None or len(source.shape) != 4 or min(source.shape) < 1:
@@ -96,6 +100,10 @@ def _reason(graph: Graph, to_batch: Node, node: Node, to_space: Node) -> str | N
             return f"{move.op} has a height, a width or channels that may change"
         if not same_quanta(source, result):
             return f"{move.op} changes the type or the scale"
+    sizes = (*to_batch.inputs[1:], *to_space.inputs[1:])
+    known = [(each.dtype, each.shape) for each in sizes if each is not None]
+    if known != [("int32", (2,)), ("int32", (2, 2))] * 2:
+        return "sizes that are not of a height and a width, or not int32"
     if _values(to_batch.inputs[1]) != _values(to_space.inputs[1]):
         return "the two moves of pixels have other block sizes"
     try:

@@ -30,6 +30,8 @@ from delegate.passes.convolutions import (
 from delegate.passes.editing import readers, rebuilt
 from delegate.passes.notes import Notes
 
+_ARITY = {"PAD": (2, 1), "PADV2": (3, 1)}  # inputs and outputs
+
 
 def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
     """Return the graph without the PADs that SAME can do; the same one if there are none."""
@@ -37,7 +39,7 @@ def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
     read_by = readers(graph)
     new: dict[Node, Node | None] = {}
     for pad in graph.nodes:
-        if pad.op not in ("PAD", "PADV2") or pad.is_custom or len(pad.outputs) != 1:
+        if _ARITY.get(pad.op) != (len(pad.inputs), len(pad.outputs)) or pad.is_custom:
             continue
         reading = read_by[pad.outputs[0]]
         if not any(_is_valid_convolution(node, pad) for node in reading):
@@ -61,7 +63,6 @@ def _is_valid_convolution(node: Node, pad: Node) -> bool:
     return (
         is_convolution(node)
         and node.options.get("padding") == "VALID"
-        and len(node.inputs) > 1
         and node.inputs[0] is pad.outputs[0]
     )
 
@@ -83,8 +84,8 @@ def _reason(graph: Graph, pad: Node, reading: tuple[Node, ...]) -> str | None:
             return f"{tensor.name!r} has the shape {list(tensor.shape)}, which is no known picture"
         if not has_fixed_picture(graph, tensor):
             return f"{tensor.name!r} has a height, a width or channels that may change"
-    if amounts.shape != (4, 2):
-        return f"amounts of the shape {list(amounts.shape)}"
+    if amounts.shape != (4, 2) or amounts.dtype not in ("int32", "int64"):
+        return f"amounts of {amounts.dtype} and of the shape {list(amounts.shape)}"
     rows = np.asarray(amounts.data).tolist()
     if rows[0] != [0, 0] or rows[3] != [0, 0]:
         return f"it adds pictures or channels: {rows}"
@@ -95,7 +96,7 @@ def _reason(graph: Graph, pad: Node, reading: tuple[Node, ...]) -> str | None:
 
 def _adds_zeros(pad: Node) -> bool:
     source = pad.inputs[0]
-    value = pad.inputs[2] if len(pad.inputs) > 2 else None
+    value = pad.inputs[2]
     if source is None or value is None or value.data is None or value.dtype != source.dtype:
         return False
     zero = source.quantization.zero_point[0] if source.quantization else 0

@@ -30,7 +30,7 @@ from delegate.ops._numbers.fixed_point import (
     multiply_by_quantized_multiplier_once,
     quantize_multiplier,
 )
-from delegate.passes.convolutions import is_convolution, reason_to_leave, same_quanta
+from delegate.passes.convolutions import has_one_scale, is_convolution, reason_to_leave, same_quanta
 from delegate.passes.editing import makers, only_reader, readers, rebuilt
 from delegate.passes.layers import never_clamped_between
 from delegate.passes.notes import Notes
@@ -83,13 +83,21 @@ def _candidates(graph: Graph) -> Iterator[Node]:
     """Yield the QUANTIZEs from quantised numbers that something makes."""
     made = makers(graph)
     for node in graph.nodes:
-        source = node.inputs[0] if node.op == "QUANTIZE" and not node.is_custom else None
-        if source is None or source not in made or source.dtype not in _INTEGERS:
-            continue
-        if all(
-            t.quantization and len(t.quantization.scale) == 1 for t in (source, node.outputs[0])
+        if (
+            node.op != "QUANTIZE"
+            or node.is_custom
+            or (len(node.inputs), len(node.outputs)) != (1, 1)
         ):
+            continue
+        source, result = node.inputs[0], node.outputs[0]
+        if source is None or source not in made or not _is_quantised(source):
+            continue
+        if _is_quantised(result):
             yield node
+
+
+def _is_quantised(tensor: Tensor) -> bool:
+    return tensor.dtype in _INTEGERS and has_one_scale(tensor)
 
 
 def _change(graph: Graph, node: Node) -> _Change | str:
@@ -99,7 +107,7 @@ def _change(graph: Graph, node: Node) -> _Change | str:
     before = makers(graph)[source]
     if same_quanta(source, result):
         return _without(graph, node)
-    if before.op == "QUANTIZE" and not before.is_custom:
+    if before.op == "QUANTIZE" and not before.is_custom and len(before.inputs) == 1:
         return _from_further(graph, before, node)
     if not is_convolution(before):
         return f"{before.op} rounds to other quanta before it"
@@ -131,11 +139,9 @@ def _without(graph: Graph, node: Node) -> _Change | str:
 
 def _from_further(graph: Graph, before: Node, node: Node) -> _Change | str:
     """Return the graph where a QUANTIZE reads what the QUANTIZE before it reads."""
-    (first,), source, result = before.inputs, node.inputs[0], node.outputs[0]
-    if first is None or source is None or first.dtype not in _INTEGERS:
+    first, source, result = before.inputs[0], node.inputs[0], node.outputs[0]
+    if first is None or source is None or not _is_quantised(first):
         return "QUANTIZE from floats before it: the greatest floats may differ"
-    if first.quantization is None or len(first.quantization.scale) != 1:
-        return "QUANTIZE before it reads a tensor without one scale"
     if (first.dtype, result.dtype) not in _PAIRS:
         return f"TFLite has no QUANTIZE from {first.dtype} to {result.dtype}"
     limits = np.iinfo(first.dtype)

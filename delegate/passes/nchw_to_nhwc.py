@@ -49,16 +49,16 @@ class _Links:
 def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
     """Return the graph with fewer TRANSPOSEs; the same one if none can go."""
     notes = Notes() if notes is None else notes
-    given = [node for node in graph.nodes if node.op == "TRANSPOSE" and not node.is_custom]
+    given = [node for node in graph.nodes if node.op == "TRANSPOSE" and node.outputs]
     before = graph
     while (fewer := _with_fewer(graph)) is not graph:
         graph = fewer
-    stayed = {node.outputs[0].name for node in graph.nodes if node.op == "TRANSPOSE"}
+    stayed = {n.outputs[0].name for n in graph.nodes if n.op == "TRANSPOSE" and n.outputs}
     for node in given:
         if node.outputs[0].name not in stayed:
             notes.treated(node, "cancelled")
         elif order_of(before, node) is None:
-            notes.left(node, "its order is computed, or a caller may set it")
+            notes.left(node, "its order is not known before a run")
         else:
             notes.left(node, "there would be as many elsewhere")
     return graph

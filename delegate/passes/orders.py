@@ -54,22 +54,29 @@ _ELEMENT_WISE = frozenset(
 )
 # Op -> the first input that is not numbers to compute with.
 _SIZES = {"PAD": 1, "PADV2": 1}
+_ARITY = {"PAD": 2, "PADV2": 3}
 # The op versions that brought types. Source: tflite/tools/versioning/op_version.cc
 _TRANSPOSE_VERSIONS = {"int8": 2, "bool": 3, "int16": 4}
 
 
 def order_of(graph: Graph, node: Node) -> Order | None:
     """Return a TRANSPOSE's order; None: it is no TRANSPOSE, or its order is not known."""
-    if node.op != "TRANSPOSE" or node.is_custom or len(node.inputs) != 2:
+    if node.op != "TRANSPOSE" or node.is_custom:
         return None
-    source, order = node.inputs
+    if (len(node.inputs), len(node.outputs)) != (2, 1):
+        return None
+    (source, order), result = node.inputs, node.outputs[0]
     if source is None or order is None or order.data is None or order in graph.changeable:
+        return None
+    if order.dtype not in ("int32", "int64"):
         return None
     numbers = tuple(np.ravel(np.asarray(order.data)).tolist())
     # Negative numbers count from the end.
     rank = len(source.shape)
     found = tuple(number + rank if number < 0 else number for number in numbers)
-    return found if sorted(found) == list(range(rank)) else None
+    if sorted(found) != list(range(rank)):
+        return None
+    return found if tuple(source.shape[i] for i in found) == result.shape else None
 
 
 def inverse_of(order: Order) -> Order:
@@ -110,6 +117,10 @@ def takes_any_order(graph: Graph, node: Node, rank: int) -> bool:
         return False
     if node.op not in _ELEMENT_WISE and node.op not in ("CONCATENATION", *_SIZES):
         return False
+    if len(node.inputs) != _ARITY.get(node.op, len(node.inputs)):
+        return False
+    if not -rank <= node.options.get("axis", 0) < rank:
+        return False
     if any(tensor is None or tensor in graph.changeable for tensor in node.inputs):
         return False
     computed = [*computed_inputs(node), node.outputs[0]]
@@ -123,7 +134,10 @@ def takes_any_order(graph: Graph, node: Node, rank: int) -> bool:
     if any(tensor.data.shape != tensor.shape for tensor in constants if tensor.data is not None):
         return False  # bytes of a type that numpy lacks
     sizes = node.inputs[1] if node.op in _SIZES else None
-    return sizes is None or (sizes.data is not None and sizes.shape == (rank, 2))
+    if sizes is None:
+        return True
+    is_known = sizes.data is not None and sizes.dtype in ("int32", "int64")
+    return is_known and sizes.shape == (rank, 2)
 
 
 def reordered(node: Node, order: Order, tensors: Mapping[Tensor, Tensor]) -> Node:

@@ -249,7 +249,7 @@ def _with_one_scale(state: _Scaled, coded: _Coded) -> Node:
     inputs: list[Tensor | None] = [source, made]
     old = node.inputs[2] if len(node.inputs) == 3 else None
     if old is not None:
-        scale = float(np.float32(source.quantization.scale[0] * coded.scale))
+        scale = max(float(np.float32(source.quantization.scale[0] * coded.scale)), _LEAST_SCALE)
         quanta = np.rint(state.bias() / scale).astype(old.dtype)
         one = Quantization((scale,), (0,))
         inputs.append(new_tensor(f"{old.name}/one_scale", old.shape, old.dtype, one, quanta))

@@ -82,7 +82,7 @@ def test_what_is_left_is_told() -> None:
         "hybrid: float32 activations; only quantised activations are treated": replace(
             node, inputs=(real, weights, None), outputs=(result,)
         ),
-        "weights that are computed": replace(
+        "weights or a bias that are computed": replace(
             node, inputs=(source, replace(weights, data=None), bias)
         ),
         "'t0' has a height, a width or channels that may change": replace(

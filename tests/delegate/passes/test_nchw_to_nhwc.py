@@ -137,9 +137,7 @@ def test_outputs_keep_their_names(count: int) -> None:
 def test_what_is_left_is_told() -> None:
     there = turned(number(*NHWC), TO_NCHW)
     computed = replace(there, inputs=(there.inputs[0], t((4,), "int32")))
-    assert left_by(rewrite, graph_of([computed])) == [
-        "its order is computed, or a caller may set it"
-    ]
+    assert left_by(rewrite, graph_of([computed])) == ["its order is not known before a run"]
     middle = relu(there.outputs[0])
     assert left_by(rewrite, graph_of([there, middle])) == ["there would be as many elsewhere"]
     softmax = op("SOFTMAX", [there.outputs[0]], [number(*NCHW)], {"beta": 1.0}, version=2)

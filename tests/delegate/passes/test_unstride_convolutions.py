@@ -120,7 +120,7 @@ def test_what_is_left_is_told() -> None:
             node, inputs=(wide[0], weights, None), outputs=(wide[1],)
         ),
         "strides 1x2: SPACE_TO_DEPTH has one size for both": Convolution(stride=(1, 2)).node(),
-        "weights that are computed": replace(
+        "weights or a bias that are computed": replace(
             node, inputs=(source, replace(weights, data=None), None)
         ),
         "stride 0, dilation 1": replace(
