@@ -15,6 +15,7 @@ _ANY = (*_NOT_CPU, *_CPU)
 ASSEMBLY, INTEGER_DOT_PRODUCT = "assembly", "integer_dot_product"
 LANES16, COMMAND_BUFFER = "lanes16", "command_buffer"
 PARAMS_ARGUMENT = "params_argument"  # a launch's block of params as its kernel's argument
+OWN_BUILTINS = "own_builtins"
 ORDER_X86, ORDER_PTX = "order_x86", "order_ptx"
 
 
@@ -60,6 +61,8 @@ def _dot(name: str, macro: str, takes_int8: bool, is_emulated: bool = False) -> 
 # In the order of the self-tests. The persistent launch uses one of the orders. On a CPU recorded
 # launches take as long as those one by one, so the better order is enough there.
 FEATURES = (
+    # The first: what is tested after it is compiled faster.
+    _own(OWN_BUILTINS, _CPU, 1),
     _own("avx2", _CPU, 1, ASSEMBLY),
     _own("vnni", _CPU, 1, ASSEMBLY),
     _order(ORDER_X86, _CPU, ASSEMBLY),
@@ -89,7 +92,7 @@ def tried_on(device_type: str) -> list[str]:
 
 def portable_on(device_type: str) -> list[str]:
     """Return the names of what these devices try that OpenCL C 1.2 alone can express."""
-    extra = (COMMAND_BUFFER, LANES16)
+    extra = (COMMAND_BUFFER, LANES16, OWN_BUILTINS)
     return [name for name in tried_on(device_type) if not BY_NAME[name].needs and name not in extra]
 
 

@@ -19,7 +19,14 @@ from numpy.typing import NDArray
 from delegate import progress
 from delegate.errors import DelegateError
 from delegate.graph.ir import Tensor
-from delegate.isa import BY_NAME, COMMAND_BUFFER, LANES16, PARAMS_ARGUMENT, Feature
+from delegate.isa import (
+    BY_NAME,
+    COMMAND_BUFFER,
+    LANES16,
+    OWN_BUILTINS,
+    PARAMS_ARGUMENT,
+    Feature,
+)
 from delegate.launch import Alternative, Constant, Launch, Params, Program, Step
 from delegate.ops._numbers import fixed_point
 from delegate.profiles import DeviceProfile
@@ -186,9 +193,40 @@ def _answers(feature: Feature) -> NDArray[np.int32]:
     if feature.name == PARAMS_ARGUMENT:
         values = np.array([*_VALUES.values()], np.int32)
         return np.bitwise_xor.outer(np.arange(4, dtype=np.int32), values).reshape(16, 8)
+    if feature.name == OWN_BUILTINS:
+        return _builtin_answers()
     left = _A.view(np.int8) if feature.takes_int8 else _A
     answers: NDArray[np.int32] = left.astype(np.int32) @ _B.T
     return answers
+
+
+def _builtin_answers() -> NDArray[np.int32]:
+    """Return a row a built-in function, on 8 pairs of numbers; as kernels/runtime_isa.cl."""
+    x = _A.reshape(-1)[:32].view(np.int32).astype(np.int64)
+    y = _B.reshape(-1)[:32].view(np.int32).astype(np.int64)
+    short, other = x >> 20, y >> 20
+    fraction = (x >> 8).astype(np.float32) / np.float32(256)
+    second = (y >> 8).astype(np.float32) / np.float32(256)
+    leading_zeros = [32 - (int(value) & 0xFFFFFFFF).bit_length() for value in x]
+    away = np.copysign(np.floor(np.abs(fraction) + np.float32(0.5)), fraction)
+    whole = (np.rint(fraction), away, np.floor(fraction), np.ceil(fraction))
+    bytes_ = _A.reshape(-1)[1:33].reshape(8, 4).astype(np.int64)
+    rows = [
+        np.minimum(x, y),
+        np.maximum(x, y),
+        np.clip(x, -1000, 1000),
+        leading_zeros,
+        x * y >> 32,
+        short * other + x,
+        np.abs(x),
+        *whole,
+        np.abs(short),
+        (-np.abs(fraction)).view(np.int32),
+        (np.minimum(fraction, second) - np.maximum(fraction, second)).view(np.int32),
+        2 * (short * other + 7),
+        bytes_ @ [1, 2, 3, 4],
+    ]
+    return fixed_point.wrap_int32(np.array(rows, np.int64))
 
 
 def _order_test(device: Device, program: Program, form: str) -> str:
@@ -224,7 +262,7 @@ def run(
         if name != DEVICE and BY_NAME[name].proven_by & passed:
             answer = "not needed"
         else:
-            answer = _tested(info, name, profile)
+            answer = _tested(info, [name, *(passed & {OWN_BUILTINS})], profile)
         if answer == PASSED:
             passed.add(name)
         tell(tried=name, how=answer)
@@ -234,7 +272,9 @@ def run(
 _kept: list[Device] = []
 
 
-def _tested(info: DeviceInfo, name: str, profile: DeviceProfile | None) -> str:
+def _tested(info: DeviceInfo, proven: Sequence[str], profile: DeviceProfile | None) -> str:
+    """Return the answer of the first test; `proven`: it, and what its kernels may use beside it."""
+    name = proven[0]
     limits = resource.getrlimit(resource.RLIMIT_CPU)
     try:
         if name == DEVICE:
@@ -244,7 +284,7 @@ def _tested(info: DeviceInfo, name: str, profile: DeviceProfile | None) -> str:
             # NOTE: PoCL 3.0 may compile it for ever and take all memory before it crashes.
             most = int(time.process_time()) + _LANES16_SECONDS
             resource.setrlimit(resource.RLIMIT_CPU, (most, limits[1]))
-        _kept.append(Device(info, proven=[name], profile=profile))
+        _kept.append(Device(info, proven=proven, profile=profile))
         return feature_test(_kept[-1], BY_NAME[name])
     except DelegateError as error:
         return f"{' '.join(str(error).split())}{advice(info, str(error))}"

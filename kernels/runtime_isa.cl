@@ -199,3 +199,47 @@ TILE(runtime_isa_params_argument) {
 }
 KERNEL(runtime_isa_params_argument)
 #endif
+
+#if USES_RUNTIME_ISA_OWN_BUILTINS
+// An error where the compiler read a header all the same: it declares an int.
+#ifdef OWN_BUILTINS
+char __attribute__((overloadable)) ilogb(float);
+#endif
+
+// A row a built-in function, on 8 pairs of numbers.
+TILE(runtime_isa_own_builtins) {
+  global int* answers = (global int*)(arena + ANSWERS);
+  for (int n = get_local_id(0); n < 8; n += get_local_size(0)) {
+    const int x = ((global const int*)(constants + A))[n];
+    const int y = ((global const int*)(constants + B))[n];
+    const float fraction = (x >> 8) / 256.0f, second = (y >> 8) / 256.0f;
+    const int small = x >> 20, other = y >> 20;
+    uchar bytes[4];
+    vstore4(vload4(n, constants + A + 1), 0, bytes);
+    const int4 places = convert_int4(vload4(0, bytes)) * (int4)(1, 2, 3, 4);
+    const int results[16] = {
+        min(x, y),
+        max(x, y),
+        clamp(x, -1000, 1000),
+        clz(x),
+        mul_hi(x, y),
+        mad24(small, other, x),
+        (int)abs(x),
+        convert_int(rint(fraction)),
+        convert_int(round(fraction)),
+        convert_int(floor(fraction)),
+        convert_int(ceil(fraction)),
+        convert_int(sqrt((float)(small * small))),
+        as_int(copysign(fabs(fraction), -1.0f)),
+        as_int(fmin(fraction, second) - fmax(fraction, second)),
+        convert_int(fma((float)small, (float)other, 7.0f) + mad((float)small, (float)other, 7.0f)),
+        places.x + places.y + places.z + places.w,
+    };
+    for (int m = 0; m < 16; m++) answers[m * 8 + n] = results[m] - 1;
+  }
+  mem_fence(CLK_GLOBAL_MEM_FENCE);
+  barrier(CLK_GLOBAL_MEM_FENCE);
+  for (int n = get_local_id(0); n < 128; n += get_local_size(0)) atomic_inc(answers + n);
+}
+KERNEL(runtime_isa_own_builtins)
+#endif

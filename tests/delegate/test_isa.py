@@ -26,7 +26,7 @@ def test_a_row_names_a_self_test_and_rows_that_prove_it(feature: object) -> None
 
 def test_each_type_of_device_tries_its_own() -> None:
     assert tried_on("cpu") == [
-        *("avx2", "vnni", "order_x86", "nearest", "params_argument"),
+        *("own_builtins", "avx2", "vnni", "order_x86", "nearest", "params_argument"),
         *("order", "command_buffer", "lanes16"),
     ]
     others = [
