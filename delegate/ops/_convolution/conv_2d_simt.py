@@ -28,11 +28,13 @@ from delegate.target import Target
 
 _STAGED_INTS = 7168  # of local memory, of which OpenCL's devices have 32 KiB
 # Registers -> pixels and vectors of four channels whose sums they keep, with what else a work-item
-# of conv_2d_float4.cl has: less where it has no windows, no second sums and no residual. From what
-# compilers of Adreno, Mali and V3D made of them.
-_BLOCKS = ((96, 4, 2), (96, 4, 1), (96, 1, 2), (40, 2, 1), (0, 1, 1))
-_LEAN_BLOCKS = ((96, 4, 2), (96, 4, 1), (96, 1, 2), (40, 4, 1), (40, 2, 1), (0, 1, 1))
-_LEAN_FLOAT_BLOCKS = (*_LEAN_BLOCKS[:-1], (0, 2, 1), (0, 1, 1))
+# of conv_2d_float4.cl has: less where it has no windows, no second sums and no residual, and most
+# where it rounds once. From what compilers of Adreno, Mali and V3D made of them.
+_Blocks = tuple[tuple[int, int, int], ...]
+_BLOCKS: _Blocks = ((96, 4, 2), (96, 4, 1), (96, 1, 2), (40, 2, 1), (0, 1, 1))
+_LEAN_BLOCKS: _Blocks = ((96, 4, 2), (96, 4, 1), (96, 1, 2), (40, 4, 1), (40, 2, 1), (0, 1, 1))
+_ONCE_BLOCKS: _Blocks = ((96, 4, 2), (96, 4, 1), (96, 1, 2), (0, 1, 1))
+_LEAN_FLOAT_BLOCKS: _Blocks = (*_LEAN_BLOCKS[:-1], (0, 2, 1), (0, 1, 1))
 _VALUES_OF_TWO_WORDS = 40  # as many registers keep what two words at a time take
 # Weights as floats take four times the memory, and no instructions to unpack them: where enough
 # pixels share them, and a layer's are at most 4 MiB.
@@ -76,10 +78,12 @@ def _block_kept(
     conv: Quant8Convolution, target: Target, is_lean: bool, has_floats: bool
 ) -> tuple[int, int]:
     """Return the largest block, pixels and vectors of channels, whose sums registers keep."""
-    lean = _LEAN_FLOAT_BLOCKS if has_floats else _LEAN_BLOCKS
+    blocks = _LEAN_FLOAT_BLOCKS if has_floats else _LEAN_BLOCKS
+    if not is_lean:
+        blocks = _ONCE_BLOCKS if conv.single_rounding else _BLOCKS
     return next(
         (tile_w, vectors)
-        for values, tile_w, vectors in (lean if is_lean else _BLOCKS)
+        for values, tile_w, vectors in blocks
         if target.keeps(values) and tile_w <= conv.pixels and 4 * vectors <= conv.out_c
     )
 
@@ -132,7 +136,9 @@ def _float4(conv: Quant8Convolution, target: Target, has_floats: bool) -> Altern
     uses_floats = may_use_floats(target) and (has_many or not conv.single_rounding)
     terms, words = exact_terms(conv, is_unsigned=has_floats), ceil_div(conv.in_c, 4)
     has_chunks = terms < conv.weights[0].size
-    is_lean = is_matrix and not has_chunks and conv.residual is None
+    is_lean = is_matrix and not has_chunks and not conv.single_rounding
+    if has_many or not has_floats:
+        is_lean = is_lean and conv.residual is None
     tile_w, vectors = _block_kept(conv, target, is_lean, has_floats)
     most_words = (4 if is_lean else 2) if has_many else 2 if is_lean and has_floats else 1
     fitting = (n for n in (4, 2) if n <= most_words and conv.in_c % (4 * n) == 0)

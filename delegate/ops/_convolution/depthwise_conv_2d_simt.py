@@ -16,7 +16,6 @@ from delegate.target import Target
 
 _MOST_TAPS = 25  # of runs: a window's weights and pixels are in registers
 _VALUES_A_TAP = 8  # four weights and four pixels
-_VALUES_OF_TWO_PIXELS = 40  # as many registers keep all of two pixels, tap after tap
 _MOST_EXACT_TAPS = 256  # that floats add up exactly: 255 * 255 * 256 < 2^24
 _LEAST_ITEMS = 256  # runs a core: rows are cut until there are as many
 
@@ -55,7 +54,7 @@ def _by_runs(conv: Quant8Convolution, target: Target) -> tuple[Alternative, ...]
 def _by_taps(conv: Quant8Convolution, target: Target) -> tuple[Alternative, ...]:
     if conv.taps > _MOST_EXACT_TAPS:
         return ()
-    tile_w = 2 if target.keeps(_VALUES_OF_TWO_PIXELS) and conv.pixels >= 2 else 1
+    tile_w = 2 if conv.pixels >= 2 else 1
     launch = _launch(
         conv,
         target,

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Node, ops
 from delegate.launch import Constant, Launch
+from delegate.target import Rules, Target
 from tests.support.cases import (
     DOTS,
     FLOAT4,
@@ -146,6 +147,18 @@ def test_sums_are_moved_to_integers_where_floats_end() -> None:
 def test_blocks_by_registers(registers: int, case: dict[str, Any], names: list[str]) -> None:
     matrix = Convolution(**{"size": (7, 5, 8), "kernel": (1, 1), "zeros": (0, 255, 0), **case})
     assert _names(matrix, FLOAT4, registers=registers) == [*names, "plain"]
+
+
+@pytest.mark.parametrize(
+    ("registers", "once", "twice"),
+    [(24, "float4 1x4", "float4 1x4"), (48, "float4 1x4", "float4 4x4"), (96, "4x8", "4x8")],
+)
+def test_one_rounding_takes_registers_too(registers: int, once: str, twice: str) -> None:
+    for rounds_twice, name in ((False, once), (True, twice)):
+        rules = Rules(fully_connected_double_rounding=rounds_twice)
+        target = Target(device_type="gpu", registers=registers, rules=rules)
+        names = [each.name for each in ops.lower(_rows(16, 8, 5, "int8"), target)]
+        assert names[0].endswith(name)
 
 
 def test_words_are_loaded_together_where_pixels_begin_so() -> None:

@@ -85,10 +85,10 @@ def test_is_offered_first(fields: dict[str, Any], name: str) -> None:
     [
         (
             {},
-            {24: "float4 1x4", 48: "float4 2x4", 96: "float4 3x3 step 1", 256: "float4 3x3 step 1"},
+            {24: "float4 2x4", 48: "float4 2x4", 96: "float4 3x3 step 1", 256: "float4 3x3 step 1"},
         ),
         ({"kernel": (5, 5)}, {48: "float4 2x4", 96: "float4 2x4", 256: "float4 5x5 step 1"}),
-        ({"dilation": (1, 2)}, {24: "float4 1x4", 96: "float4 2x4", 256: "float4 2x4"}),
+        ({"dilation": (1, 2)}, {24: "float4 2x4", 96: "float4 2x4", 256: "float4 2x4"}),
         ({"kernel": (2, 13)}, {96: "float4 2x4"}),
         ({"stride": (1, 4)}, {96: "float4 2x4"}),
         ({"kernel": (17, 17)}, {96: "plain"}),
