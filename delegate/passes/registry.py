@@ -100,6 +100,18 @@ _PASSES = {
             "Mesa's Teflon (etnaviv, rocket, Ethos-U), and every uint8 model",
         ),
         GraphPass(
+            "signed_to_unsigned",
+            True,
+            "int8 becomes uint8, with a QUANTIZE where a node or the graph's end stays int8",
+            "targets that know uint8 alone, as etnaviv's NPU",
+        ),
+        GraphPass(
+            "unsigned_to_signed",
+            True,
+            "uint8 becomes int8, with a QUANTIZE where a node or the graph's end stays uint8",
+            "targets that know int8 alone, as CMSIS-NN",
+        ),
+        GraphPass(
             "depthwise_to_conv",
             True,
             "DEPTHWISE_CONV_2D becomes CONV_2D, the zero point in all other channels",
@@ -136,12 +148,19 @@ _BUNDLES = {
             (
                 *_ALWAYS,
                 "per_channel_to_per_tensor",
+                "signed_to_unsigned",
                 "unstride_convolutions",
                 "depthwise_to_conv",
                 "remove_dead",
             ),
             "VeriSilicon's NPU computes dense convolutions of stride 1, and Mesa's driver rewrites "
             "all others while it loads a model (etnaviv_ml_nn.c)",
+        ),
+        Bundle(
+            "uint8",
+            (*_ALWAYS, "per_channel_to_per_tensor", "signed_to_unsigned", "remove_dead"),
+            "TensorFlow 1 quantised to uint8 with one scale a tensor, and drivers of that time, "
+            "etnaviv's first, know no other type",
         ),
         Bundle(
             "stride-1",
