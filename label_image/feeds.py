@@ -49,10 +49,11 @@ class Feeds:
         return tuple((number, self.given[number]) for number in self.given if number != self.main)
 
 
-def feeds_of(graph: Graph, asked: Sequence[tuple[str, str]]) -> Feeds:
+def feeds_of(graph: Graph, asked: Sequence[tuple[str, str]], is_image_asked: bool = False) -> Feeds:
     """Return what the inputs get; `asked`: the name or number of an input, and its .npy file.
 
-    The picture goes to the first input that can take one and has no file.
+    The picture goes to the first input that can take one and has no file. `is_image_asked`:
+    somebody gave one, so that it goes to an input without channels, too.
     Raises: RunError: an input of a type or size that cannot be fed, or a file that does not fit.
     """
     for tensor in graph.inputs:
@@ -65,7 +66,9 @@ def feeds_of(graph: Graph, asked: Sequence[tuple[str, str]]) -> Feeds:
             raise RunError(f"--input {name}: this input is given twice")
         given[number] = _read(name, path, graph.inputs[number])
     free = [number for number in range(len(graph.inputs)) if number not in given]
-    picture = next((number for number in free if _takes_picture(graph.inputs[number])), None)
+    picture = next(
+        (number for number in free if _takes_picture(graph.inputs[number], is_image_asked)), None
+    )
     if picture is not None or 0 in free:
         _check_size(graph.inputs[picture or 0])
     return Feeds(picture, given)
@@ -122,10 +125,10 @@ def _is_numeric(tensor: Tensor) -> bool:
         return False
 
 
-def _takes_picture(tensor: Tensor) -> bool:
+def _takes_picture(tensor: Tensor, is_asked: bool) -> bool:
     # A size that is not known is complained of later, by its own line.
     shape = [max(1, size) for size in tensor.shape]
-    return is_picture(shape, tensor.dtype, scale_of(tensor)[0])
+    return is_picture(shape, tensor.dtype, scale_of(tensor)[0], is_asked)
 
 
 def _kind(tensor: Tensor) -> str:

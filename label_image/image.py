@@ -7,6 +7,7 @@ Deliberately not here: cropping, aspect ratio, anti-aliasing. label_image has no
 import logging
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -58,16 +59,21 @@ def to_input(
     `mean` and `std` apply to float32 and int16. An int16 tensor, which label_image does not know,
     gets what a float one would, in its own `scale` and `zero_point`; 8-bit ones ignore theirs.
 
-    Shapes: (h, w, 3) -> (1, H, W, C); C is 3, or 1 for luminance (Rec. 601).
+    Shapes: (h, w, 3) -> (1, H, W, C), or another one that `layout_of` knows; C is 3, or 1 for
+        luminance (Rec. 601).
     Raises: PictureError: the tensor is not a picture of that kind, or `std` is 0.
     Source: tflite/examples/label_image/bitmap_helpers_impl.h
     """
-    if not _is_picture_shape(shape):
+    layout = layout_of(shape)
+    if layout is None:
         raise PictureError(
-            f"the model's input {'x'.join(map(str, shape))} is no picture: "
-            "only 1 x height x width x channels (1 or 3) is supported"
+            f"the model's input {'x'.join(map(str, shape))} is no picture: only one picture's "
+            "height x width is supported, with 1 or 3 channels before or after it or without any"
         )
-    values = _resize(picture, shape[1], shape[2], is_gray=shape[3] == 1)[np.newaxis]
+    values = _resize(picture, layout.height, layout.width, is_gray=layout.channels == 1)
+    if layout.is_planar:
+        values = np.ascontiguousarray(values.transpose(2, 0, 1))
+    values = values.reshape(shape)
     # NOTE: label_image ignores the tensor's scale and zero point, and truncates toward zero.
     dtype = np.dtype(dtype)
     if dtype == np.uint8:
@@ -90,15 +96,47 @@ def to_input(
     )
 
 
-def is_picture(shape: Sequence[int], dtype: str, scale: float = 0.0) -> bool:
-    """Whether `to_input` fills such a tensor."""
-    return _is_picture_shape(shape) and (
-        dtype in ("uint8", "int8", "float32") or (dtype == "int16" and scale > 0)
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where a picture is in a tensor."""
+
+    height: int
+    width: int
+    channels: int  # 1 or 3
+    is_planar: bool = False  # the channels come first: PyTorch's order
+    has_channels: bool = True  # the shape tells them
+
+
+def layout_of(shape: Sequence[int]) -> Layout | None:
+    """Return where a tensor of this shape holds one picture; None: it holds none.
+
+    Shapes: (1, H, W, C) as label_image has it, (1, C, H, W), (H, W, C), (C, H, W) for three
+        channels, (1, H, W) and (H, W); where both of two fit, the first.
+    """
+    is_one = len(shape) == 4 and shape[0] == 1
+    sizes = tuple(shape[1:]) if is_one else tuple(shape)
+    if is_one and sizes[2] in (1, 3) and min(sizes) >= 1:
+        return Layout(sizes[0], sizes[1], sizes[2])
+    if len(sizes) == 3 and sizes[2] in (1, 3) and min(sizes[:2]) > 1:
+        return Layout(sizes[0], sizes[1], sizes[2])
+    if len(sizes) == 3 and min(sizes[1:]) > 1 and sizes[0] in (1, 3):
+        return Layout(sizes[1], sizes[2], sizes[0], True, is_one or sizes[0] == 3)
+    if len(sizes) == 2 and min(sizes) > 1:
+        return Layout(sizes[0], sizes[1], 1, has_channels=False)
+    return None
+
+
+def is_picture(shape: Sequence[int], dtype: str, scale: float = 0.0, is_asked: bool = True) -> bool:
+    """Whether `to_input` fills such a tensor.
+
+    `is_asked`: somebody gave a picture; without that, what tells no channels is none.
+    """
+    layout = layout_of(shape)
+    return (
+        layout is not None
+        and (is_asked or layout.has_channels)
+        and (dtype in ("uint8", "int8", "float32") or (dtype == "int16" and scale > 0))
     )
-
-
-def _is_picture_shape(shape: Sequence[int]) -> bool:
-    return len(shape) == 4 and shape[0] == 1 and min(shape[1:3]) >= 1 and shape[3] in (1, 3)
 
 
 def _reason(error: Exception) -> str:

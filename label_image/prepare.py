@@ -177,7 +177,9 @@ def prepare(settings: Settings) -> Prepared:
     if settings.verbose:
         for line in model_lines(graph):
             log.info("%s", line)
-    return Prepared(settings, runtime, model, graph, feeds_of(graph, settings.inputs))
+    return Prepared(
+        settings, runtime, model, graph, feeds_of(graph, settings.inputs, settings.is_image_asked)
+    )
 
 
 def described(

@@ -99,6 +99,8 @@ def _task(prepared: Prepared) -> _Task:
     nothing = np.zeros((16, 16, 3), np.uint8)
     # Refuses an input that takes no picture, before anything is built.
     pixels = to_input(nothing, *astuple(prepared.format))
+    if prepared.main_input.shape[0] != 1:
+        raise RunError("several pictures need an input whose first dimension is 1")
     if feeds.main in feeds.given:
         raise RunError("--input gives values to the input that would take the pictures")
     warn_of_zeros(graph, feeds)

@@ -31,7 +31,7 @@ def inputs_for(graph: Graph, picture: str | None) -> Sequence[Array]:
 
 def picture_inputs(graph: Graph, name: str) -> list[Array]:
     """Return the picture as the input that takes one, and zeros for the others."""
-    feeds = feeds_of(graph, ())
+    feeds = feeds_of(graph, (), is_image_asked=True)
     if feeds.picture is None:
         raise CommandError("no input of the model takes a picture")
     pixels = read_picture(find_picture(name))

@@ -48,7 +48,9 @@ PICTURES = [
     ("int32", [t((1, 4, 4, 3), "int32")], None),
     ("two-channels", [t((1, 4, 4, 2), "uint8")], None),
     ("two-pictures-at-once", [t((2, 4, 4, 3), "uint8")], None),
-    ("no-batch", [t((4, 4, 3), "uint8")], None),
+    ("no-batch", [t((4, 4, 3), "uint8")], 0),
+    ("planar", [t((1, 3, 4, 4))], 0),
+    ("without-channels", [t((1, 4, 4))], None),
 ]
 
 
@@ -59,6 +61,13 @@ def test_the_picture_goes_to_the_first_input_that_takes_one(
     inputs: list[Tensor], number: int | None
 ) -> None:
     assert feeds_of(graph(*inputs), ()) == Feeds(number, {})
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 4), (4, 4)])
+def test_without_channels_it_is_a_picture_where_one_is_given(shape: tuple[int, ...]) -> None:
+    one = graph(t(shape, "uint8"))
+    assert feeds_of(one, ()) == Feeds(None, {})
+    assert feeds_of(one, (), is_image_asked=True) == Feeds(0, {})
 
 
 @pytest.mark.parametrize("name", ["sound", "1"])

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from label_image.image import is_picture, load_picture, to_input
+from label_image.image import Layout, is_picture, layout_of, load_picture, to_input
 from label_image.labels import format_row, top_results
 from label_image.picture_file import PictureError
 from tests.support.model import one_op_model, t
@@ -134,6 +134,42 @@ def test_the_input_has_the_tensors_shape_and_type(dtype: type) -> None:
     assert result.shape == (1, 5, 7, 3)
     assert result.dtype == dtype
     assert result.flags.c_contiguous
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "float32"])
+@pytest.mark.parametrize(
+    ("shape", "like", "axes"),
+    [
+        ((1, 3, 5, 7), (1, 5, 7, 3), (0, 3, 1, 2)),
+        ((3, 5, 7), (1, 5, 7, 3), (0, 3, 1, 2)),
+        ((5, 7, 3), (1, 5, 7, 3), (0, 1, 2, 3)),
+        ((1, 1, 5, 7), (1, 5, 7, 1), (0, 3, 1, 2)),
+        ((5, 7, 1), (1, 5, 7, 1), (0, 1, 2, 3)),
+        ((1, 5, 7), (1, 5, 7, 1), (0, 1, 2, 3)),
+        ((5, 7), (1, 5, 7, 1), (0, 1, 2, 3)),
+    ],
+)
+def test_other_orders_hold_the_same_values(
+    shape: tuple[int, ...], like: tuple[int, ...], axes: tuple[int, ...], dtype: str
+) -> None:
+    picture = np.random.default_rng(5).integers(0, 256, (11, 9, 3)).astype(np.uint8)
+    got = to_input(picture, shape, dtype)
+    assert (got.shape, got.dtype) == (shape, np.dtype(dtype))
+    assert got.flags.c_contiguous
+    np.testing.assert_array_equal(
+        got, to_input(picture, like, dtype).transpose(axes).reshape(shape)
+    )
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 1, 640), (1, 640), (640,), (1, 5, 7, 2), (2, 3, 5, 7), (5, 7, 9), (1, 3, 5, 1, 1)]
+)
+def test_what_is_no_picture(shape: tuple[int, ...]) -> None:
+    assert layout_of(shape) is None
+
+
+def test_where_both_orders_fit_it_is_label_images_own() -> None:
+    assert layout_of((1, 3, 8, 3)) == Layout(3, 8, 3)
 
 
 def test_one_channel_is_luminance() -> None:
