@@ -170,17 +170,16 @@ class Engine:
         transfer = self.tuner.remembered(
             "transfer", lambda: self.tuner.fastest(self._bench.transfers()), TRANSFERS
         )
-        with progress.phase("upload"):
-            return Executor(
-                self.device,
-                self._kernels,
-                program,
-                batch,
-                form,
-                sibling,
-                transfer or COPIED,
-                self.proven,
-            )
+        return Executor(
+            self.device,
+            self._kernels,
+            program,
+            batch,
+            form,
+            sibling,
+            transfer or COPIED,
+            self.proven,
+        )
 
 
 def target_of(device: Device, isa: frozenset[str], rules: Rules, registers: int = 0) -> Target:

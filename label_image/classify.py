@@ -17,6 +17,7 @@ from delegate import DelegateError, Graph
 from label_image.errors import DelegateFailed, RunError, delegate_failures, reason_of
 from label_image.interpreter import delegate_names, open_interpreter
 from label_image.job import Delegation, Job
+from label_image.scene import found_only
 from label_image.verbose import interpreter_state, profile_lines
 from tflite_opencl.common import interrupts
 from tflite_opencl.common.profile import Profile
@@ -71,25 +72,25 @@ def run_path(job: Job, runtime: Runtime, graph: Graph) -> PathRun:
                     log.info("%s", line)
         if interrupts.was_pressed():  # the last run may have left parts of an output
             return PathRun(times, opened.load_ms, (), taken, load_parts=opened.load_parts)
-        outputs = opened.outputs()
+        outputs = found_only(graph, opened.outputs())
         profile = opened.node_profile(graph) if job.profile_rows else None
         trace = opened.trace(f"label_image, {taken.device}") if taken and job.traces else None
         if taken and job.reference:
-            taken = _with_reference(job, runtime, taken, outputs)
+            taken = _with_reference(job, runtime, graph, taken, outputs)
         longer = opened.measure_longer(job.longer_s) if job.longer_s else None
         return PathRun(
             times, opened.load_ms, outputs, taken, profile, trace, opened.load_parts, longer
         )
 
 
-def run_once(job: Job, runtime: Runtime) -> tuple[NDArray[Any], ...]:
+def run_once(job: Job, runtime: Runtime, graph: Graph) -> tuple[NDArray[Any], ...]:
     """Return the outputs of a single run, and log nothing.
 
     Raises: as open_interpreter.
     """
     with open_interpreter(job, runtime) as opened:
         opened.measure(count=1, warmup_runs=0)
-        return opened.outputs()
+        return found_only(graph, opened.outputs())
 
 
 def warn_of_nothing_taken(taken: Delegation, graph: Graph) -> None:
@@ -112,13 +113,13 @@ def _log_opened(job: Job, graph: Graph, taken: Delegation | None) -> None:
 
 
 def _with_reference(
-    job: Job, runtime: Runtime, taken: Delegation, outputs: tuple[NDArray[Any], ...]
+    job: Job, runtime: Runtime, graph: Graph, taken: Delegation, outputs: tuple[NDArray[Any], ...]
 ) -> Delegation:
     """Add the outputs with the CPU's part on the reference kernels."""
     if taken.delegated == len(taken.verdicts) or job.cpu_kernels == "reference":
         return replace(taken, reference_outputs=outputs)
     try:
-        again = run_once(replace(job, cpu_kernels="reference"), runtime)
+        again = run_once(replace(job, cpu_kernels="reference"), runtime, graph)
     except KeyboardInterrupt:
         return replace(taken, reference_failure=ENDED)
     except (RunError, DelegateFailed, DelegateError) as error:

@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     with contextlib.ExitStack() as stack:
         out = sys.stdout
-        if settings.json == "-":
+        if "-" in (settings.json, settings.json_lines):
             out = stack.enter_context(stdout_kept_apart())
         stack.enter_context(streams.logging_to(sys.stdout, sys.stderr, settings.verbose))
         try:
@@ -82,7 +82,9 @@ def _command(settings: Settings, out: TextIO) -> int:
         _fetch(settings.fetch)
         return SUCCESS
     prepared = prepare(settings)
-    are_several = settings.pictures or settings.batch or os.path.isdir(settings.image)
+    are_several = (
+        settings.pictures or settings.batch or settings.json_lines or os.path.isdir(settings.image)
+    )
     classify = classify_several if are_several else classify_one
     return classify(prepared, out, _width)
 

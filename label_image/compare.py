@@ -68,7 +68,7 @@ def compare(
             interrupts.check()
         except (RunError, DelegateFailed) as error:
             cpu_failure = reason_of(error)
-        reference, reference_failure = _reference(cpu_job, cpu, gpu, runtime, floats)
+        reference, reference_failure = _reference(cpu_job, cpu, gpu, runtime, graph, floats)
     except KeyboardInterrupt:
         return ended(cpu)
     cpu_outputs = cpu.outputs if cpu else None
@@ -97,14 +97,19 @@ def ended(cpu: PathRun | None = None) -> Comparison:
 
 
 def _reference(
-    cpu_job: Job, cpu: PathRun | None, gpu: PathRun, runtime: Runtime, floats: bool
+    cpu_job: Job,
+    cpu: PathRun | None,
+    gpu: PathRun,
+    runtime: Runtime,
+    graph: Graph,
+    floats: bool,
 ) -> tuple[Outputs | None, str]:
     if not floats and not any(is_quantised(output) for output in gpu.outputs):
         return None, "the outputs are not quantised"
     if cpu_job.cpu_kernels == "reference" and cpu is not None:
         return cpu.outputs, ""
     try:
-        return run_once(replace(cpu_job, cpu_kernels="reference"), runtime), ""
+        return run_once(replace(cpu_job, cpu_kernels="reference"), runtime, graph), ""
     except RunError as error:
         return None, f"the reference kernels cannot run this model: {reason_of(error)}"
 

@@ -27,10 +27,12 @@ def document(
     comparison: Comparison | None,
     described: Mapping[str, Sequence[dict[str, Any]]] | None = None,
     has_scores: bool = True,
+    scenes: Mapping[str, dict[str, Any]] | None = None,
 ) -> str:
     """Return the run as JSON text; what is not known is null, with the reason beside it.
 
     `described`: the outputs of each path, beside rows of scores or, without scores, instead.
+    `scenes`: what each path found in the picture, of models that find things or classes of pixels.
     """
     entries: dict[str, Any] = dict(about)
     for name, (run, rows) in paths.items():
@@ -40,6 +42,7 @@ def document(
         results: dict[str, Any] = {}
         if has_scores:
             results["results"] = result_entries(rows, labels)
+        results |= (scenes or {}).get(name, {})
         if described and described.get(name):
             results["outputs"] = list(described[name])
         entries[name] = device | _times_entry(run) | own | results | verdicts

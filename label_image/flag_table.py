@@ -184,6 +184,11 @@ FLAGS = (
          "0: no child", seconds, 0.0, metavar="SECONDS"),
     _own("json", "write times, results and verdicts to this file; - is stdout, which then holds "
          "nothing else", str, None, metavar="FILE"),
+    _own("json_lines", "write a line of JSON for each picture to this file; - is stdout, which "
+         "then holds nothing else", str, None, metavar="FILE"),
+    _own("output_image", "of one picture: write it with what was found in it: the boxes of a "
+         "detector, the coloured classes of a segmenter (.png, .jpg, ...)", str, None,
+         metavar="FILE"),
     _own("input", "an input's values, and of which input: its name or its number (0 is the first); "
          "may be repeated; inputs without a file or a picture get zeros", named_file, [],
          metavar="NAME=FILE.npy", is_repeatable=True),

@@ -77,6 +77,8 @@ class Settings:
     cpu_kernels: str  # "auto", "builtin" or "reference"
     device_timeout: float  # seconds; 0: no child process
     json: str | None  # a path, or "-" for stdout
+    json_lines: str | None  # the same
+    output_image: str | None  # a file
     output_dir: str | None  # a folder
     fetch: str | None
     help: bool

@@ -19,6 +19,7 @@ from label_image import inputs, streams
 from label_image.classify import PathRun, run_path
 from label_image.compare import Comparison, compare, distances, ended
 from label_image.document import Paths, document
+from label_image.drawing import write_drawn
 from label_image.errors import NO_DEVICE, SUCCESS, DelegateFailed, log_error, reason_of
 from label_image.feeds import main_values, warn_of_zeros
 from label_image.files import write_file, writing
@@ -52,6 +53,7 @@ class Outcome:
     labels: Sequence[str]
     has_scores: bool  # whether the first output is shown as rows
     is_interrupted: bool  # Ctrl-C ended it: the times are those so far
+    picture: NDArray[Any] | None = None  # (h, w, 3); None: no input takes one
 
 
 def classify_one(prepared: Prepared, out: TextIO, width: Callable[[TextIO], int]) -> int:
@@ -59,10 +61,11 @@ def classify_one(prepared: Prepared, out: TextIO, width: Callable[[TextIO], int]
 
     Raises: RunError, and what reading a picture raises.
     """
+    prepared.check_drawing()
     labels = prepared.labels(prepared.graph.outputs)
     pixels, picture = _main_input(prepared)
     job = prepared.job(pixels, prepared.settings.profiling)
-    outcome = _run(prepared, job, labels)
+    outcome = replace(_run(prepared, job, labels), picture=picture)
     if outcome.run.outputs:
         _show(prepared, outcome)
     paths = _paths(prepared, outcome)
@@ -188,6 +191,7 @@ def _show(prepared: Prepared, outcome: Outcome) -> None:
         with writing(folder):
             names = write_outputs(folder, outputs, tensors)
         log.info("the outputs are in %s: %s", folder, ", ".join(names))
+    _draw(prepared, outcome)
 
 
 def _result_lines(prepared: Prepared, outcome: Outcome, run: PathRun) -> list[str]:
@@ -195,9 +199,27 @@ def _result_lines(prepared: Prepared, outcome: Outcome, run: PathRun) -> list[st
     if not run.outputs:
         return []
     lines = [format_row(row, outcome.labels) for row in _rows(prepared, outcome, run)]
+    scene, said = prepared.scene(run.outputs, outcome.labels), frozenset[int]()
+    if scene is not None:
+        size = None if outcome.picture is None else outcome.picture.shape[:2]
+        lines += scene.lines(outcome.labels, prepared.settings.num_results, size)
+        said = scene.outputs
     for output in described(run.outputs, outcome.tensors, outcome.has_scores):
-        lines += output.lines
+        lines += [] if output.number in said else output.lines
     return lines
+
+
+def _draw(prepared: Prepared, outcome: Outcome) -> None:
+    """Write the picture of --output_image."""
+    path, scene = (
+        prepared.settings.output_image,
+        prepared.scene(outcome.run.outputs, outcome.labels),
+    )
+    if path is None or scene is None or outcome.picture is None:
+        return
+    with writing(path):
+        write_drawn(path, outcome.picture, scene, outcome.labels, prepared.settings.num_results)
+    log.info("the picture is in %s", path)
 
 
 def _path_name(prepared: Prepared, name: str, run: PathRun) -> str:
@@ -241,7 +263,14 @@ def _document(prepared: Prepared, outcome: Outcome, paths: Paths) -> str:
         ours = comparison.gpu_to_reference, comparison.gpu_to_cpu
         for number, entry in enumerate(entries["gpu"], 1 if has_scores else 0):
             entry |= distances(*ours, number)
-    return document(about, paths, outcome.labels, settings.threads, comparison, entries, has_scores)
+    scenes = {
+        name: scene.entry(outcome.labels)
+        for name, (run, _) in paths.items()
+        if (scene := prepared.scene(run.outputs, outcome.labels)) is not None
+    }
+    return document(
+        about, paths, outcome.labels, settings.threads, comparison, entries, has_scores, scenes
+    )
 
 
 def _write_trace(path: str, gpu: PathRun | None) -> None:

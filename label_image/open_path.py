@@ -25,6 +25,7 @@ from label_image.interpreter import (
     step,
 )
 from label_image.job import Delegation, Job
+from label_image.scene import found_only
 from tflite_opencl.common import bars
 from tflite_opencl.common.runtime import Runtime
 
@@ -174,7 +175,7 @@ def _through_tflite(
     load_ms = _ms_since(begin_s)
 
     def run(pixels: Array) -> list[Outputs]:
-        return opened.run_each(job.input_number, pixels)
+        return [found_only(graph, each) for each in opened.run_each(job.input_number, pixels)]
 
     if job.opencl is None and job.external is None and batch > 1:
         begin_s = time.perf_counter()

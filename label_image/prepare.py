@@ -15,14 +15,16 @@ from numpy.typing import NDArray
 from delegate import Graph, Options, Tensor, read_device_profile
 from label_image import inputs, streams
 from label_image.decoder import Format
+from label_image.drawing import format_obstacle
 from label_image.errors import RunError
 from label_image.feeds import Feeds, feeds_of, scale_of
 from label_image.files import file_obstacle, folder_obstacle
 from label_image.flags import Settings
 from label_image.job import Job
 from label_image.labels import Row, top_results
-from label_image.outputs import Described, are_surely_scores, describe, may_be_scores
+from label_image.outputs import Described, are_surely_scores, describe, may_be_scores, tensors_of
 from label_image.page.html import NEEDS, can_make
+from label_image.scene import Scene, detector_of, is_mask, scene_of
 from label_image.verbose import model_lines
 from tflite_opencl.common.runtime import Runtime, find_runtime
 from tflite_opencl.common.trace import can_write
@@ -119,7 +121,7 @@ class Prepared:
             default model's are not installed.
         """
         fed = self.main_input
-        if not may_be_scores(outputs[0], fed):
+        if not may_be_scores(outputs[0], fed) and not self.may_be_scene(outputs):
             return ()
         try:
             return inputs.find_labels(self.model.labels)
@@ -131,6 +133,29 @@ class Prepared:
             if self.settings.labels is not None or is_its_own:
                 raise
             return ()
+
+    def may_be_scene(self, outputs: Sequence[Tensor]) -> bool:
+        """Whether the model finds things in the picture, or classes of its pixels."""
+        has_labels = self.settings.labels is not None
+        is_detector = detector_of(self.graph) is not None
+        return is_detector or is_mask(outputs, self.main_input, has_labels)
+
+    def check_drawing(self) -> None:
+        """Raise RunError where --output_image is asked for and there will be nothing to draw."""
+        if self.settings.output_image is None:
+            return
+        if self.feeds.picture is None:
+            raise RunError("--output_image: no input of the model takes the picture")
+        if not self.may_be_scene(self.graph.outputs):
+            text = "gives neither a detector's boxes nor a mask of classes to draw"
+            raise RunError(f"--output_image: {self.model.name} {text}")
+
+    def scene(self, outputs: Sequence[NDArray[Any]], labels: Sequence[str]) -> Scene | None:
+        """Return what the outputs of a run say of the picture; None: the model does neither."""
+        if not outputs:
+            return None
+        tensors = tensors_of(self.graph, outputs)
+        return scene_of(self.graph, outputs, tensors, self.main_input, labels)
 
     def warn_of_labels(self, labels: Sequence[str], classes: int) -> None:
         """Log where there are labels, but not one a class."""
@@ -153,17 +178,13 @@ def prepare(settings: Settings) -> Prepared:
 
     Raises: RunError, DelegateError, DefaultModelError or RuntimeMissing: something is wrong.
     """
-    for path in (None if settings.json == "-" else settings.json, settings.trace, settings.report):
-        if path is not None and (obstacle := file_obstacle(path)):
-            raise RunError(f"cannot write {path}: {obstacle}")
+    _check_files(settings)
     if settings.trace and not can_write(settings.trace):
         raise RunError(
             "--trace needs perfetto (pip install tflite-opencl[trace]); FILE.json does without"
         )
     if settings.report and not can_make():
         raise RunError(f"--report needs {NEEDS}")
-    if settings.output_dir and (obstacle := folder_obstacle(settings.output_dir)):
-        raise RunError(f"cannot write {settings.output_dir}: {obstacle}")
     if settings.device_profile is not None:
         # Before anything is built: a wrong one is no reason to run on the CPU.
         profile = read_device_profile(settings.device_profile)
@@ -180,6 +201,21 @@ def prepare(settings: Settings) -> Prepared:
     return Prepared(
         settings, runtime, model, graph, feeds_of(graph, settings.inputs, settings.is_image_asked)
     )
+
+
+def _check_files(settings: Settings) -> None:
+    """Look at the places to write to. Raises: RunError: one of them cannot be written."""
+    documents = [settings.json, settings.json_lines]
+    if documents == ["-", "-"]:
+        raise RunError("--json and --json_lines cannot both be stdout")
+    files = [path for path in documents if path != "-"]
+    for path in (*files, settings.trace, settings.report, settings.output_image):
+        if path is not None and (obstacle := file_obstacle(path)):
+            raise RunError(f"cannot write {path}: {obstacle}")
+    if settings.output_image and (obstacle := format_obstacle(settings.output_image)):
+        raise RunError(f"cannot write {settings.output_image}: {obstacle}")
+    if settings.output_dir and (obstacle := folder_obstacle(settings.output_dir)):
+        raise RunError(f"cannot write {settings.output_dir}: {obstacle}")
 
 
 def described(

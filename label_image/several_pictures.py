@@ -24,8 +24,9 @@ from label_image.labels import Row
 from label_image.outcome import Outcome
 from label_image.outputs import Described, are_scores, picture_folder, tensors_of, write_outputs
 from label_image.prepare import Prepared, described
+from label_image.scene import Scene
 from label_image.series import Series
-from label_image.several_report import Document, row_text, summary_text
+from label_image.several_report import Document, Lines, row_text, summary_text
 from tflite_opencl.common import bars, interrupts
 
 log = logging.getLogger("label_image")
@@ -59,11 +60,13 @@ def classify_several(prepared: Prepared, out: TextIO, width: Callable[[TextIO], 
     floats = not task.has_scores
     with contextlib.ExitStack() as stack:
         document = _open_document(stack, prepared, out)
+        lines = _open_lines(stack, prepared, out)
+        sinks = [sink for sink in (document, lines) if sink is not None]
         series = stack.enter_context(
             Series(task.job, prepared.runtime, prepared.graph, settings.batch, floats)
         )
         with contextlib.suppress(KeyboardInterrupt):  # what is done is shown and written
-            _classify(task, series, document, out)
+            _classify(task, series, sinks, out)
         if document:
             with interrupts.held():
                 document.end(
@@ -87,6 +90,7 @@ def _task(prepared: Prepared) -> _Task:
         ("profiling", settings.profiling),
         ("trace", settings.trace is not None),
         ("report", settings.report is not None),
+        ("output_image", settings.output_image is not None),
         ("device_timeout", settings.device_timeout),
     ):
         if asked:
@@ -119,7 +123,18 @@ def _open_document(stack: contextlib.ExitStack, prepared: Prepared, out: TextIO)
     return Document(stack.enter_context(_json_lines(path)), about)
 
 
-def _classify(task: _Task, series: Series, document: Document | None, out: TextIO) -> None:
+def _open_lines(stack: contextlib.ExitStack, prepared: Prepared, out: TextIO) -> Lines | None:
+    """Begin the lines of JSON, if they are asked for."""
+    path = prepared.settings.json_lines
+    if path is None:
+        return None
+    about = {"model": prepared.model.name}
+    if path == "-":
+        return Lines(functools.partial(streams.write, out), about)
+    return Lines(stack.enter_context(_json_lines(path)), about)
+
+
+def _classify(task: _Task, series: Series, sinks: Sequence[Document | Lines], out: TextIO) -> None:
     """Classify all pictures; end early where nobody reads the results any more."""
     settings = task.prepared.settings
     with contextlib.ExitStack() as stack:
@@ -132,16 +147,33 @@ def _classify(task: _Task, series: Series, document: Document | None, out: TextI
         is_read = True
         for number, outcome in enumerate(outcomes, 1):
             rows, outputs = _results(task, outcome, number)
-            if settings.json != "-" and not outcome.error:
-                text = row_text(outcome.path, rows, task.labels, outputs)
-                is_read = streams.write(out, text)
-            if document:
-                with interrupts.held():  # no half of an entry
-                    document.add(outcome, rows, task.labels, outputs, task.has_scores)
+            scene = task.prepared.scene(outcome.outputs, task.labels)
+            if "-" not in (settings.json, settings.json_lines) and not outcome.error:
+                is_read = streams.write(out, _row(task, outcome, rows, outputs, scene))
+            entry = None if scene is None else scene.entry(task.labels)
+            with interrupts.held():  # no half of an entry
+                for sink in sinks:
+                    sink.add(outcome, rows, task.labels, outputs, task.has_scores, entry)
             interrupts.check()
             step()
-            if not is_read and document is None:
+            if not is_read and not sinks:
                 break  # `| head` has seen enough
+
+
+def _row(
+    task: _Task,
+    outcome: Outcome,
+    rows: Sequence[Row],
+    outputs: Sequence[Described],
+    scene: Scene | None,
+) -> str:
+    """Return a picture's row of stdout."""
+    if scene is None:
+        return row_text(outcome.path, rows, task.labels, outputs)
+    others = [output for output in outputs if output.number not in scene.outputs]
+    most = task.prepared.settings.num_results_of_several
+    words = scene.lines(task.labels, most)
+    return row_text(outcome.path, rows, task.labels, others, words)
 
 
 def _results(task: _Task, outcome: Outcome, number: int) -> tuple[list[Row], list[Described]]:

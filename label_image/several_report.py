@@ -29,10 +29,17 @@ _NOT_COMPARED = Difference(None, "--compare=false")
 
 
 def row_text(
-    path: str, rows: Sequence[Row], labels: Sequence[str], outputs: Sequence[Described] = ()
+    path: str,
+    rows: Sequence[Row],
+    labels: Sequence[str],
+    outputs: Sequence[Described] = (),
+    scene: Sequence[str] = (),
 ) -> str:
-    """Return a picture's row: its file, its results and other outputs, a tab between any two."""
-    results = [format_row(row, labels) for row in rows]
+    """Return a picture's row: its file, its results and other outputs, a tab between any two.
+
+    `scene`: what was found in it, in words.
+    """
+    results = [*(format_row(row, labels) for row in rows), *scene]
     return "\t".join(map(printable, [path, *results, *(output.text for output in outputs)]))
 
 
@@ -92,20 +99,10 @@ class Document:
         labels: Sequence[str],
         outputs: Sequence[Described] = (),
         has_scores: bool = True,
+        scene: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write a picture's object."""
-        entry: dict[str, Any] = {"image": outcome.path}
-        if outcome.error:
-            entry["error"] = outcome.error
-        else:
-            if has_scores:
-                entry["results"] = result_entries(rows, labels)
-            if outputs:
-                ours = outcome.gpu_to_reference, outcome.gpu_to_cpu
-                entry["outputs"] = [
-                    output.entry | distances(*ours, output.number) for output in outputs
-                ]
-            entry |= _difference_entry(outcome.gpu_to_reference, outcome.gpu_to_cpu)
+        """Write a picture's object; `scene`: what was found in it."""
+        entry = picture_entry(outcome, rows, labels, outputs, has_scores, scene)
         if self._waiting is not None:
             self._write(self._waiting + ",")
         self._waiting = f"    {json.dumps(entry)}"
@@ -126,6 +123,49 @@ class Document:
         entries |= {"skipped": skipped} if skipped else {}
         text = json.dumps(entries | _summary_entry(series, threads, other), indent=2)
         self._write(text.removeprefix("{\n"))
+
+
+class Lines:
+    """The pictures as lines of JSON, each whole in itself and written at once."""
+
+    def __init__(self, write: Callable[[str], object], about: Mapping[str, Any]) -> None:
+        """`write` is given whole lines, without their ends; each has `about` in it."""
+        self._write = write
+        self._about = stamped({**about})
+
+    def add(
+        self,
+        outcome: Outcome,
+        rows: Sequence[Row],
+        labels: Sequence[str],
+        outputs: Sequence[Described] = (),
+        has_scores: bool = True,
+        scene: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write a picture's line."""
+        entry = picture_entry(outcome, rows, labels, outputs, has_scores, scene)
+        self._write(json.dumps(self._about | entry))
+
+
+def picture_entry(
+    outcome: Outcome,
+    rows: Sequence[Row],
+    labels: Sequence[str],
+    outputs: Sequence[Described],
+    has_scores: bool,
+    scene: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """Return a picture's object for JSON; `scene`: what was found in it."""
+    entry: dict[str, Any] = {"image": outcome.path}
+    if outcome.error:
+        return entry | {"error": outcome.error}
+    if has_scores:
+        entry["results"] = result_entries(rows, labels)
+    entry |= scene or {}
+    if outputs:
+        ours = outcome.gpu_to_reference, outcome.gpu_to_cpu
+        entry["outputs"] = [output.entry | distances(*ours, output.number) for output in outputs]
+    return entry | _difference_entry(outcome.gpu_to_reference, outcome.gpu_to_cpu)
 
 
 def _rows(paths: Sequence[OpenPath]) -> list[tuple[str, list[str]]]:

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 import numpy as np
 import pyopencl as cl
 
+from delegate import progress
 from delegate.errors import DelegateError, DeviceError
 from delegate.launch import Program
 from delegate.runtime.device import Device
@@ -79,7 +80,8 @@ class Executor:
         self._launches = Launches(queue)
         try:
             with kernels.trials.of(self.trial):
-                arguments = self._upload(whole)
+                with progress.phase("upload"):
+                    arguments = self._upload(whole)
                 self._set_arguments(kernels, whole, arguments)
                 self.form = PERSISTENT if whole is not None else ONE_BY_ONE
                 self._launches.try_each(device, kernels.trials, runs)

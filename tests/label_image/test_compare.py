@@ -45,7 +45,7 @@ def tflite(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Job]]:
                 raise cpu
             return PathRun(TIMES, 1.0, tuple(cpu))
 
-        def run_once(job: Job, runtime: Runtime) -> tuple[NDArray[Any], ...]:
+        def run_once(job: Job, runtime: Runtime, graph: Graph) -> tuple[NDArray[Any], ...]:
             asked.append(job)
             if isinstance(reference, RunError):
                 raise reference

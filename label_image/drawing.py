@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The picture with what was found in it: boxes with names, or coloured classes and a legend."""
+
+from __future__ import annotations
+
+import colorsys
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+from label_image.files import replaced_file
+from label_image.labels import format_score
+from label_image.scene import Scene, label_of, named
+
+_NOTHING = ("background", "???", None)  # what a mask's class 0 is called where it is no thing
+_OPACITY = 0.55  # of a mask's colours
+_GOLDEN = 0.618033988749895  # steps of hue that never come near one another soon
+
+Color = tuple[int, int, int]
+
+
+def format_obstacle(path: str) -> str | None:
+    """Return why no picture can be written into a file of this name; else None."""
+    Image.init()
+    ending = os.path.splitext(path)[1].lower()
+    if Image.registered_extensions().get(ending) in Image.SAVE:
+        return None
+    return f"'{ending}' is no format of pictures: use .png, .jpg, .webp or .bmp"
+
+
+def write_drawn(
+    path: str, picture: NDArray[np.uint8], scene: Scene, labels: Sequence[str], most: int
+) -> None:
+    """Write the picture with what was found in it, `most` things or names of classes.
+
+    Shapes: picture (h, w, 3)
+    Raises: OSError, ValueError: it cannot be written.
+    """
+    kind = Image.registered_extensions()[os.path.splitext(path)[1].lower()]
+    image = drawn(picture, scene, labels, most)
+    with replaced_file(str(Path(path)), "wb") as file:
+        image.save(file, format=kind)
+
+
+def drawn(
+    picture: NDArray[np.uint8], scene: Scene, labels: Sequence[str], most: int
+) -> Image.Image:
+    """Return the picture with what was found in it; the arguments are `write_drawn`'s."""
+    image = Image.fromarray(picture)
+    if scene.mask is not None:
+        return _with_mask(image, scene, scene.mask, labels, most)
+    pen = _Pen(image)
+    for box in reversed(scene.boxes[:most]):  # the most certain one on top
+        width, height = image.size
+        text = f"{label_of(box.index, labels) or box.index} {format_score(round(box.score, 2))}"
+        pen.box(
+            (box.left * width, box.top * height, box.right * width, box.bottom * height),
+            text,
+            color_of(box.index),
+        )
+    return image
+
+
+def color_of(index: int) -> Color:
+    """Return a class's colour, the same in each picture."""
+    red, green, blue = colorsys.hsv_to_rgb((index * _GOLDEN) % 1, 0.85, 0.95)
+    return round(red * 255), round(green * 255), round(blue * 255)
+
+
+def _with_mask(
+    image: Image.Image, scene: Scene, mask: NDArray[np.int64], labels: Sequence[str], most: int
+) -> Image.Image:
+    classes = [share.index for share in scene.shares]
+    colours, opacity = np.zeros((*mask.shape, 3), np.uint8), np.zeros(mask.shape, np.uint8)
+    for index in classes:
+        if index or label_of(0, labels) not in _NOTHING:
+            colours[mask == index] = color_of(index)
+            opacity[mask == index] = round(255 * _OPACITY)
+    over, alpha = (
+        Image.fromarray(values).resize(image.size, Image.Resampling.NEAREST)
+        for values in (colours, opacity)
+    )
+    image.paste(over, (0, 0), alpha)
+    pen = _Pen(image)
+    shown = [i for i in classes if i or label_of(0, labels) not in _NOTHING]
+    for row, index in enumerate(shown[:most]):
+        pen.label((0, row * pen.row_height), named(index, labels), color_of(index))
+    return image
+
+
+class _Pen:
+    """Draws on a picture, in lines and letters that fit its size."""
+
+    def __init__(self, image: Image.Image) -> None:
+        self._size = image.size
+        self._draw = ImageDraw.Draw(image)
+        self._line = max(2, min(image.size) // 200)
+        self._font = ImageFont.load_default(max(11, min(image.size) // 30))
+        self.row_height = self._extent("Ag")[1]
+
+    def box(self, sides: tuple[float, float, float, float], text: str, color: Color) -> None:
+        """Draw a box, cut to the picture, and its name above or, without place, inside."""
+        width, height = self._size
+        left, right = (min(max(0, round(x)), width - 1) for x in sides[::2])
+        top, bottom = (min(max(0, round(y)), height - 1) for y in sides[1::2])
+        if right <= left or bottom <= top:
+            return
+        self._draw.rectangle((left, top, right, bottom), outline=color, width=self._line)
+        self.label((left, top - self.row_height if top >= self.row_height else top), text, color)
+
+    def label(self, corner: tuple[int, int], text: str, color: Color) -> None:
+        """Write on a bar of the colour, all of it inside the picture where it has place."""
+        width, height = self._extent(text)
+        left = max(0, min(corner[0], self._size[0] - width))
+        self._draw.rectangle((left, corner[1], left + width, corner[1] + height), fill=color)
+        is_light = sum(part * weight for part, weight in zip(color, (299, 587, 114), strict=True))
+        ink = "black" if is_light > 128_000 else "white"
+        self._draw.text((left + self._line, corner[1]), text, fill=ink, font=self._font)
+
+    def _extent(self, text: str) -> tuple[int, int]:
+        _, _, right, bottom = self._draw.textbbox((0, 0), text, font=self._font)
+        return round(right) + 2 * self._line, round(bottom) + self._line

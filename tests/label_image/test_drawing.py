@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pictures with what was found in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from label_image import drawing
+from label_image.drawing import color_of, drawn, format_obstacle, write_drawn
+from label_image.scene import Box, Scene
+
+GRAY = np.full((100, 200, 3), 128, np.uint8)
+
+
+def test_a_box_is_drawn_where_it_is() -> None:
+    found = Scene([Box(1, 0.5, 0.25, 0.5, 0.75, 0.9)])
+    pixels = np.asarray(drawn(GRAY, found, ["green", "blue"], 5))
+    assert tuple(pixels[70, 50]) == tuple(pixels[70, 150]) == tuple(pixels[90, 80]) == color_of(1)
+    assert (pixels[60:85, 60:140] == 128).all()
+    assert (pixels[:, 170:] == 128).all()
+    assert (pixels != 128).any(axis=2)[30:49, 50:100].any()  # its name, above
+    assert (GRAY == 128).all()
+
+
+SIDES = [(-1, -1, 2, 2), (0, 0, 1, 0.01), (0.99, 0.99, 1, 1), (0.5, 0.5, 0.2, 0.2), (3, 3, 4, 4)]
+
+
+@pytest.mark.parametrize("sides", SIDES)
+def test_boxes_over_the_edge_are_cut(sides: tuple[float, float, float, float]) -> None:
+    image = drawn(GRAY, Scene([Box(0, 0.5, *sides)]), ["a name that is long " * 9], 5)
+    assert image.size == (200, 100)
+
+
+def test_no_more_than_asked_for_is_drawn() -> None:
+    found = Scene([Box(0, 0.9, 0.1, 0.2, 0.3, 0.9), Box(1, 0.8, 0.6, 0.2, 0.9, 0.9)])
+    assert (np.asarray(drawn(GRAY, found, [], 1))[:, 110:] == 128).all()
+
+
+def test_classes_are_coloured_but_for_the_background() -> None:
+    mask = np.zeros((2, 4), np.int64)
+    mask[:, 2:] = 5
+    pixels = np.asarray(drawn(GRAY, Scene(mask=mask), [], 0))
+    assert (pixels[:, :100] == 128).all()
+    expected = 128 + (np.array(color_of(5)) - 128) * drawing._OPACITY
+    assert np.abs(pixels[:, 100:] - expected).max() <= 1
+    named = np.asarray(drawn(GRAY, Scene(mask=mask), ["road"], 5))
+    assert (named[50:, :100] != 128).any()  # class 0 is a thing here
+    assert tuple(named[0, 0]) == color_of(0)  # the legend
+
+
+def test_colours_of_classes_differ() -> None:
+    assert len({color_of(index) for index in range(100)}) == 100
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.JPG", "a.jpeg", "a.bmp", "a.webp", "a.gif"])
+def test_formats(name: str, tmp_path: Path) -> None:
+    assert format_obstacle(name) is None
+    path = tmp_path / name
+    write_drawn(str(path), GRAY, Scene([Box(0, 0.5, 0, 0, 1, 1)]), [], 5)
+    with Image.open(path) as image:
+        assert image.size == (200, 100)
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("name", ["a", "a.txt", "png", "a.png.gz"])
+def test_other_names_are_refused(name: str) -> None:
+    assert "is no format of pictures" in str(format_obstacle(name))
+
+
+def test_a_picture_is_never_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.png"
+    path.write_bytes(b"old")
+
+    def full(self: Image.Image, file: object, format: str) -> None:
+        file.write(b"half")  # type: ignore[attr-defined]
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Image.Image, "save", full)
+    with pytest.raises(OSError, match="No space"):
+        write_drawn(str(path), GRAY, Scene(), [], 5)
+    assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("a.png", b"old")]

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command with detectors, segmenters and inputs in other orders, on one and many pictures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from delegate import DeviceInfo, NoDeviceError, OpenCLDelegate
+from label_image import interpreter
+from tests.support.command import Run
+from tests.support.deal import any_driver
+from tests.support.model import chain_model, op, t
+from tests.support.scenes import detector, segmenter
+from tflite_opencl import __version__
+
+pytestmark = any_driver
+WORDS = ("-m", "model.tflite", "-l", "labels.txt")
+GREEN, BLUE = (51, 204, 102), (0, 51, 153)
+BOXES = [
+    "INFO: 0.8: 0 green, left 0, top 0, right 20, bottom 20",
+    "INFO: 0.6: 1 blue, left 20, top 0, right 40, bottom 20",
+]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make a folder with half.png, green on the left and blue on the right, and go there."""
+    monkeypatch.chdir(tmp_path)
+    picture = Image.new("RGB", (40, 20), GREEN)
+    picture.paste(BLUE, (20, 0, 40, 20))
+    picture.save("half.png")
+    Path("labels.txt").write_text("green\nblue\n")
+    return tmp_path
+
+
+def pixels_of(name: str) -> NDArray[np.uint8]:
+    with Image.open(name) as image:
+        return np.asarray(image)
+
+
+def infos(lines: list[str]) -> list[str]:
+    return [line for line in lines if line.startswith(("INFO: 0.", "INFO: 5", "INFO: output"))]
+
+
+@pytest.mark.parametrize("least", ["0", "1"], ids=["on the CPU", "partly delegated"])
+def test_a_detector(here: Path, run: Run, device: DeviceInfo, least: str) -> None:
+    Path("model.tflite").write_bytes(detector())
+    ran = run(
+        *WORDS, "-i", "half.png", "--use_gpu", "--device", str(device.index), "--json", "a.json",
+        "--output_image", "drawn.png", "--tune", "off", "--min_nodes_per_partition", least,
+    )  # fmt: skip
+    assert ran.code == 0
+    assert infos(ran.lines) == BOXES
+    assert "INFO: the picture is in drawn.png" in ran.lines
+    document = json.loads(Path("a.json").read_text())
+    assert document["gpu"]["detections"] == document["cpu"]["detections"]
+    assert [each["label"] for each in document["gpu"]["detections"]] == ["green", "blue"]
+    assert document["gpu"]["delegated"] == (3 if least == "1" else 0)
+    before, after = map(pixels_of, ("half.png", "drawn.png"))
+    assert (before != after).any()
+
+
+def test_a_segmenter(here: Path, run: Run, device: DeviceInfo) -> None:
+    Path("model.tflite").write_bytes(segmenter())
+    ran = run(
+        *WORDS, "-i", "half.png", "--use_gpu", "--device", str(device.index), "--json", "a.json",
+        "--output_image", "drawn.png", "--tune", "off",
+    )  # fmt: skip
+    assert ran.code == 0
+    assert infos(ran.lines) == ["INFO: 50.0 %: 1 blue", "INFO: 50.0 %: 2"]
+    document = json.loads(Path("a.json").read_text())
+    assert document["gpu"]["segments"] == [
+        {"index": 1, "label": "blue", "share": 0.5},
+        {"index": 2, "label": None, "share": 0.5},
+    ]
+    assert pixels_of("drawn.png").shape == (20, 40, 3)
+
+
+def test_without_a_device_the_cpu_finds_the_same(
+    here: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class NoDelegate(OpenCLDelegate):
+        def __init__(self, *_: object, **__: object) -> None:
+            raise NoDeviceError("no OpenCL platform was found")
+
+    monkeypatch.setattr(interpreter, "OpenCLDelegate", NoDelegate)
+    Path("model.tflite").write_bytes(detector())
+    ran = run(*WORDS, "-i", "half.png", "--use_gpu", "--output_image", "drawn.png")
+    assert ran.code == 2
+    assert infos(ran.lines) == BOXES
+    assert Path("drawn.png").is_file()
+
+
+def test_lines_of_json_for_several_pictures(here: Path, run: Run) -> None:
+    Path("model.tflite").write_bytes(detector())
+    words = (*WORDS, "half.png", "none.png", "half.png", "-r", "2")
+    ran = run(*words, "--json_lines", "-")
+    assert ran.code == 255
+    first, missing, last = map(json.loads, ran.out)
+    assert (first["schema"], first["tflite_opencl"]) == (1, __version__)
+    assert first["model"] == "model.tflite"
+    assert first == last
+    assert [each["label"] for each in first["detections"]] == ["green", "blue"]
+    assert missing["error"] == "input file none.png not found"
+    ran = run(*words, "--json_lines", "a.jsonl", "--json", "a.json")
+    assert [json.loads(line) for line in Path("a.jsonl").read_text().splitlines()] == [
+        first, missing, last
+    ]  # fmt: skip
+    assert json.loads(Path("a.json").read_text())["pictures"][0]["detections"]
+    assert ran.out[0] == (
+        "half.png\t0.8: 0 green, left 0.000, top 0.000, right 0.500, bottom 1.000"
+        "\t0.6: 1 blue, left 0.500, top 0.000, right 1.000, bottom 1.000"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--output_image", "a.txt"], "cannot write a.txt: '.txt' is no format of pictures"),
+        (["--output_image", "no/a.png"], "cannot write no/a.png: there is no folder"),
+        (["--output_image", "a.png"], "model.tflite gives neither a detector's boxes nor a mask"),
+        (["--json", "-", "--json_lines", "-"], "--json and --json_lines cannot both be stdout"),
+        (["--json_lines", "no/a"], "cannot write no/a: there is no folder"),
+    ],
+)
+def test_what_cannot_be_drawn_or_written_is_one_line_before_the_run(
+    here: Path, run: Run, words: list[str], line: str
+) -> None:
+    picture, flat = t((1, 4, 4, 3), "uint8", 0.5), t((1, 48), "uint8", 0.5)
+    nodes = [op("RESHAPE", [picture], [flat], {"new_shape": [1, 48]})]
+    Path("model.tflite").write_bytes(chain_model(nodes))
+    ran = run(*WORDS, "-i", "half.png", *words)
+    assert ran.code == 255
+    assert line in ran.lines[-1]
+    assert "invoked" not in "".join(ran.lines)
+
+
+def test_a_picture_in_pytorchs_order(here: Path, run: Run, device: DeviceInfo) -> None:
+    planar, sums = t((1, 3, 4, 4), "float32"), t((1, 3), "float32")
+    axes = t((2,), "int32", data=np.array([2, 3], np.int32))
+    nodes = [op("MEAN", [planar, axes], [sums], {"keep_dims": False})]
+    Path("model.tflite").write_bytes(chain_model(nodes))
+    Image.new("RGB", (9, 7), (255, 51, 0)).save("red.png")
+    words = ("-m", "model.tflite", "-l", "labels.txt", "-b", "0", "-s", "255", "--tune", "off")
+    Path("labels.txt").write_text("red\ngreen\nblue\n")
+    ran = run(*words, "-i", "red.png", "--use_gpu", "--device", str(device.index))
+    assert ran.code == 0
+    assert infos(["".join(line) for line in ran.lines])[0].startswith("INFO: 0.2: 1 green")
+    several = run(*words, "red.png", "half.png")
+    assert several.code == 0
+    assert [row.split("\t")[1].split(":")[1] for row in several.out] == [" 0 red", " 2 blue"]

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A detector and a segmenter of a few pixels, whose results follow from the picture's colours."""
+
+from __future__ import annotations
+
+import numpy as np
+from flatbuffers import flexbuffers
+
+from tests.support.model import chain_model, const, op, t
+
+_POST_PROCESS = {
+    "max_detections": 4,
+    "max_classes_per_detection": 1,
+    "nms_score_threshold": 0.1,
+    "nms_iou_threshold": 0.5,
+    "num_classes": 2,
+    "y_scale": 10.0,
+    "x_scale": 10.0,
+    "h_scale": 5.0,
+    "w_scale": 5.0,
+}
+
+
+def detector() -> bytes:
+    """Return a model that finds green (class 0) and blue (class 1) halves of a 4x4 picture.
+
+    Red is the background. The scores are the halves' means; the boxes are the halves.
+    """
+    picture = t((1, 4, 4, 3), "uint8", 1 / 255, 0)
+    halves = t((1, 1, 2, 3), "uint8", 1 / 255, 0)
+    real, scores = t((1, 1, 2, 3)), t((1, 2, 3))
+    window = {"stride_w": 2, "stride_h": 4, "filter_width": 2, "filter_height": 4}
+    anchors = np.array([[0.5, 0.25, 1, 0.5], [0.5, 0.75, 1, 0.5]], np.float32)
+    found = [t((1, 4, 4)), t((1, 4)), t((1, 4)), t((1,))]
+    boxes = const(np.zeros((1, 2, 4), np.float32))
+    options = {"custom_options": bytes(flexbuffers.Dumps(_POST_PROCESS))}
+    nodes = [
+        op("AVERAGE_POOL_2D", [picture], [halves], {"padding": "VALID", **window}),
+        op("DEQUANTIZE", [halves], [real]),
+        op("RESHAPE", [real], [scores], {"new_shape": [1, 2, 3]}),
+        op(
+            "TFLite_Detection_PostProcess", [boxes, scores, const(anchors)], found, options,
+            is_custom=True,
+        ),
+    ]  # fmt: skip
+    return chain_model(nodes, outputs=found)
+
+
+def segmenter() -> bytes:
+    """Return a model that gives each pixel of a 4x4 picture the class of its largest channel."""
+    picture = t((1, 4, 4, 3), "uint8", 1 / 255, 0)
+    classes = t((1, 4, 4), "int32")
+    axis = const(np.array(3, np.int32))
+    return chain_model([op("ARG_MAX", [picture, axis], [classes], {"output_type": "int32"})])
