@@ -24,6 +24,7 @@ from tests.support.command import (
     pooling_of_two,
 )
 from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.common.words import stamped
 
 
 def test_a_run_on_the_cpu_prints_label_images_lines_on_stderr(files: Path, run: Run) -> None:
@@ -106,7 +107,7 @@ def test_json_of_a_cpu_run_has_no_gpu_part(files: Path, run: Run) -> None:
     assert ran.code == 0
     runtime = find_runtime()
     document = json.loads((files / "out.json").read_text())
-    assert list(document) == ["model", "image", "runtime", "cpu"]
+    assert list(document) == [*stamped({}), "model", "image", "runtime", "cpu"]
     assert document["runtime"] == f"{runtime.name} {runtime.version}"
     assert document["cpu"]["threads"] == 1
     assert document["cpu"]["results"][0] == {

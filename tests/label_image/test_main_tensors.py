@@ -20,6 +20,7 @@ from label_image import command
 from tests.support.deal import any_driver
 from tests.support.model import chain_model, const, op, t
 from tests.support.shared import model_path, picture_path
+from tflite_opencl.common.words import stamped
 
 pytestmark = any_driver
 
@@ -128,20 +129,24 @@ def test_a_map_is_described_and_needs_no_labels(files: Path, run: Run) -> None:
 def test_labels_as_many_as_channels_do_not_make_a_map_a_row(files: Path, run: Run) -> None:
     write(files, reversed_rows(picture()))
     (files / "labels.txt").write_text("red\ngreen\nblue\n")
-    assert run(*SEEN, "-l", "labels.txt").lines[-2:] == MAP_LINES
+    assert run(*SEEN).lines[-2:] == MAP_LINES
+    # Who names the channels means classes of pixels.
+    assert run(*SEEN, "-l", "labels.txt").lines[-1] == "INFO: 100.0 %: 1 green"
 
 
-def test_class_numbers_are_described(files: Path, run: Run) -> None:
+def test_class_numbers_are_counted(files: Path, run: Run) -> None:
     write(files, best_channel(picture()))
-    assert run(*SEEN).outputs == CLASSES_LINES
+    ran = run(*SEEN)
+    assert (ran.outputs, ran.lines[-1]) == ([], "INFO: 100.0 %: 1")
 
 
 def test_json_describes_outputs_instead_of_results(files: Path, run: Run) -> None:
     write(files, best_channel(picture()))
     assert run(*SEEN, "--json", "out.json").code == 0
     document = json.loads((files / "out.json").read_text())
-    assert list(document) == ["model", "image", "runtime", "cpu"]
+    assert list(document) == [*stamped({}), "model", "image", "runtime", "cpu"]
     assert "results" not in document["cpu"]
+    assert document["cpu"]["segments"] == [{"index": 1, "label": None, "share": 1.0}]
     assert document["cpu"]["outputs"] == [
         {
             "name": "classes",
@@ -200,10 +205,10 @@ def test_several_pictures_get_a_row_of_what_their_outputs_are(files: Path, run: 
     ran = run(*WORDS, "picture.bmp", "red.png", "--json", "out.json")
     assert (ran.code, ran.out) == (
         0,
-        ["picture.bmp\t1x4x4 int64, 1 to 1", "red.png\t1x4x4 int64, 0 to 0"],
+        ["picture.bmp\t100.0 %: 1", "red.png\t100.0 %: 0"],
     )
     first, second = json.loads((files / "out.json").read_text())["pictures"]
-    assert list(first) == ["image", "outputs"]
+    assert list(first) == ["image", "segments", "outputs"]
     assert (first["outputs"][0]["max"], second["outputs"][0]["max"]) == (1, 0)
 
 
@@ -335,7 +340,7 @@ def test_a_file_takes_the_picture_s_place(files: Path, run: Run) -> None:
     write(files, best_channel(picture()))
     np.save(files / "p.npy", np.full((1, 4, 4, 3), [1, 2, 3], np.uint8))
     ran = run(*WORDS, "--input", "picture=p.npy")
-    assert (ran.code, ran.outputs[0]) == (0, "INFO: output(0) classes: 1x4x4 int64, 2 to 2")
+    assert (ran.code, ran.lines[-1]) == (0, "INFO: 100.0 %: 2")
     several = run(*WORDS, "picture.bmp", "--input", "picture=p.npy")
     assert (several.code, several.out) == (255, [])
     assert several.lines[-1] == (
@@ -530,7 +535,7 @@ def test_a_model_that_tflite_cannot_run_fails_once(
 
 REAL = {
     "ad01_int8": "INFO: output(0) Identity: 1x640 int8, ",
-    "deeplabv3_mnv2_pascal_quant": "INFO: output(0) ArgMax: 1x513x513 int64, 0 to 15",
+    "deeplabv3_mnv2_pascal_quant": "INFO: 69.3 %: 15",
     "movenet_single_pose_lightning_ptq": (
         "INFO: output(0) StatefulPartitionedCall:0: 1x1x17x3 float32, "
     ),
