@@ -19,7 +19,7 @@ from label_image.interpreter import delegate_names, open_interpreter
 from label_image.job import Delegation, Job
 from label_image.scene import found_only
 from label_image.verbose import interpreter_state, profile_lines
-from tflite_opencl.common import interrupts
+from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.profile import Profile
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.common.timing import Times
@@ -88,7 +88,8 @@ def run_once(job: Job, runtime: Runtime, graph: Graph) -> tuple[NDArray[Any], ..
 
     Raises: as open_interpreter.
     """
-    with open_interpreter(job, runtime) as opened:
+    kernels = "reference" if job.cpu_kernels == "reference" else "CPU's"
+    with bars.waiting(f"running the {kernels} kernels"), open_interpreter(job, runtime) as opened:
         opened.measure(count=1, warmup_runs=0)
         return found_only(graph, opened.outputs())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 from collections.abc import Iterator
 from typing import Any, TextIO
 
@@ -69,7 +70,10 @@ def logging_to(out: TextIO, err: TextIO, verbose: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def progress(what: str) -> Iterator[Progress]:
-    """Give a function that shows a progress bar on stderr from its first call on."""
+    """Give a function that shows a progress bar on a terminal from its first call on."""
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
     with contextlib.ExitStack() as stack:
         bar: ProgressBar | None = None
         task: Any = None

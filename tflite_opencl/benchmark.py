@@ -15,12 +15,12 @@ from dataclasses import asdict, fields
 from pathlib import Path
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from delegate import Options
 from label_image.flag_values import delegate_options, not_negative, positive, seconds
 from tflite_opencl.benchmark_run import Benchmarked, Limits, benchmarked
+from tflite_opencl.common import bars
 from tflite_opencl.common.profile import NodeTime
 from tflite_opencl.common.tables import render
 from tflite_opencl.common.words import stamped
@@ -89,9 +89,9 @@ def run(options: argparse.Namespace) -> str:
         models = [given_of(name, None) for name in names]
         machine = machine_of(threads)
         found = []
-        with Console(stderr=True).status("") as status:
+        with bars.waiting("") as tell:
             for given in models:
-                status.update(f"{given.model}: {path.text}")
+                tell(f"{given.model}: {path.text}")
                 with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
                     found.append(
                         benchmarked(given, path, settings, limits, Path(folder), profiling)

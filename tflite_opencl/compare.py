@@ -14,12 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
 
 from delegate import Options
 from label_image.flag_values import not_negative, positive
 from label_image.inputs import find_labels
 from tflite_opencl import __version__
+from tflite_opencl.common import bars
 from tflite_opencl.common.energy import Meter
 from tflite_opencl.common.machine import cpu_name
 from tflite_opencl.common.runtime import find_runtime
@@ -97,11 +97,11 @@ def run(options: argparse.Namespace) -> str:
         if options.labels:
             settings = replace(settings, labels=find_labels(options.labels))
         facts = machine_of(settings.threads)
-        with Console(stderr=True).status("") as status:
+        with bars.waiting("") as tell:
             results = []
             for given in models:
                 with tempfile.TemporaryDirectory(prefix="compare-") as folder:
-                    results.append(compared(given, paths, settings, Path(folder), status.update))
+                    results.append(compared(given, paths, settings, Path(folder), tell))
     report = Report(facts, results)
     if options.save:
         save(report, options.save)

@@ -9,6 +9,7 @@ import os
 from tflite_opencl.boards import drivers
 from tflite_opencl.boards.advice import FAMILIES, devices_of, family, obstacle
 from tflite_opencl.boards.board import read_board
+from tflite_opencl.common import bars
 from tflite_opencl.errors import CommandError
 
 HELP = "the first thing that is missing to run on a family of boards; exit code 1 if anything is"
@@ -27,7 +28,8 @@ def run(options: argparse.Namespace) -> str:
         CommandError: something is missing; its text is for stdout.
     """
     of = family(options.family)
-    platforms, (devices, _) = drivers.ask_all(), drivers.ask_devices()
+    with bars.waiting("asking the drivers"):
+        platforms, (devices, _) = drivers.ask_all(), drivers.ask_devices()
     enabled = os.environ.get("RUSTICL_ENABLE", "")
     missing = obstacle(of, read_board(), platforms.platforms, devices, enabled)
     if missing is not None:

@@ -12,6 +12,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from delegate import DelegateError, Graph, OpenCLDelegate, Options, read_model
+from tflite_opencl.common import bars
 from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.errors import CommandError
@@ -85,23 +86,24 @@ def one_line() -> Iterator[None]:
 
 @contextlib.contextmanager
 def delegated(
-    model: str, options: Options, runtime: Runtime, cpu_kernels: str
+    model: str, options: Options, runtime: Runtime, cpu_kernels: str, is_shown: bool = True
 ) -> Iterator[tuple[Any, OpenCLDelegate]]:
     """Give an allocated interpreter with the delegate, and the delegate; closed in the end.
 
+    `is_shown`: a bar on a terminal shows how far the start is.
     Raises:
         CommandError: TFLite refuses the model, or the delegate fails. DelegateError: no device.
     """
-    delegate = OpenCLDelegate(model, options=options)
-    try:
-        try:
-            interpreter = runtime.interpreter(model, 1, cpu_kernels, [delegate])
-            interpreter.allocate_tensors()
-        except (RuntimeError, ValueError) as error:
-            raise failed(model, delegate.failure or error) from error
+    with contextlib.ExitStack() as stack:
+        with bars.start(os.path.basename(model)) if is_shown else contextlib.nullcontext():
+            delegate = OpenCLDelegate(model, options=options)
+            stack.callback(delegate.close)
+            try:
+                interpreter = runtime.interpreter(model, 1, cpu_kernels, [delegate])
+                interpreter.allocate_tensors()
+            except (RuntimeError, ValueError) as error:
+                raise failed(model, delegate.failure or error) from error
         yield interpreter, delegate
-    finally:
-        delegate.close()
 
 
 def invoke(interpreter: Any, inputs: Sequence[NDArray[Any]]) -> None:

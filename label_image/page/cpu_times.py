@@ -21,7 +21,7 @@ from delegate_test.build import graph as graph_of
 from label_image.errors import one_line
 from label_image.interpreter import allocate
 from label_image.job import Job
-from tflite_opencl.common import interrupts
+from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.profile import RUNS
 from tflite_opencl.common.runtime import Runtime
 
@@ -49,15 +49,17 @@ def cpu_times(job: Job, graph: Graph, runtime: Runtime) -> CpuTimes:
     until = time.monotonic() + _MOST_SECONDS
     found: dict[int, float] = {}
     left_out: dict[int, str] = {}
-    for node in graph.nodes:
-        interrupts.check()
-        if time.monotonic() > until:
-            left_out[node.index] = _OVER
-            continue
-        try:
-            found[node.index] = _microseconds(node, values, job, runtime)
-        except (RuntimeError, ValueError, ModelError) as error:
-            left_out[node.index] = f"it does not run alone: {one_line(error)}"
+    with bars.steps("timing the nodes on the CPU", lambda: len(graph.nodes)) as step:
+        for node in graph.nodes:
+            interrupts.check()
+            step()
+            if time.monotonic() > until:
+                left_out[node.index] = _OVER
+                continue
+            try:
+                found[node.index] = _microseconds(node, values, job, runtime)
+            except (RuntimeError, ValueError, ModelError) as error:
+                left_out[node.index] = f"it does not run alone: {one_line(error)}"
     return CpuTimes(found, left_out)
 
 

@@ -17,6 +17,7 @@ from label_image.page.cpu_times import CpuTimes, cpu_times
 from tflite_opencl import __version__
 from tflite_opencl.boards.board import read_board
 from tflite_opencl.boards.facts import facts_here
+from tflite_opencl.common import bars
 from tflite_opencl.common.profile import Profile
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.info import Rows, sections
@@ -114,7 +115,8 @@ def _profile(
     elif profile is None:
         apart = replace(job, profile_rows=1, traces=False, quiet=True)
         try:
-            with open_interpreter(apart, runtime) as opened:
+            waiting = bars.waiting("timing the nodes on OpenCL")
+            with open_interpreter(apart, runtime) as opened, waiting:
                 profile = opened.node_profile(graph)
         except (RunError, DelegateFailed, DelegateError) as error:
             why = reason_of(error)

@@ -31,6 +31,11 @@ def run_python(code: str, *arguments: object, **environment: str) -> str:
 
 def on_terminal(code: str, *arguments: object, **environment: str) -> str:
     """Return what the code shows on a terminal, without colours; assert that it ends well."""
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", sent_to_terminal(code, *arguments, **environment))
+
+
+def sent_to_terminal(code: str, *arguments: object, **environment: str) -> str:
+    """Return all that the code sends to a terminal; assert that it ends well."""
     own, terminal = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", code, *map(str, arguments)],
@@ -47,6 +52,6 @@ def on_terminal(code: str, *arguments: object, **environment: str) -> str:
             while part := os.read(own, 4096):
                 shown += part
     os.close(own)
-    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
+    text = shown.decode()
     assert child.returncode == 0, text
     return text

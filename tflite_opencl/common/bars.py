@@ -14,9 +14,11 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
+    SpinnerColumn,
     Task,
     TaskProgressColumn,
     TextColumn,
+    TimeElapsedColumn,
     TimeRemainingColumn,
 )
 from rich.text import Text
@@ -31,6 +33,8 @@ _PHASES = {
     "tune": "measuring which kernels are the fastest",
     "upload": "filling the device's memory",
 }
+_WORDS = TextColumn("{task.description}", markup=False)  # a file's name may have brackets
+_open: list[Progress] = []  # bars that are there, shown or not yet
 _shown: list[Progress] = []  # bars that are on the terminal now
 
 
@@ -52,7 +56,7 @@ def steps(what: str, count: Callable[[], int]) -> Iterator[Callable[[], None]]:
         yield lambda: None
         return
     columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(),
+        _WORDS, BarColumn(), MofNCompleteColumn(), _Rate(),
         TimeRemainingColumn(),
     )  # fmt: skip
     with _bar(*columns) as bar:
@@ -71,26 +75,40 @@ def parts() -> Iterator[Callable[[float, str], None]]:
     if not sys.stderr.isatty():
         yield lambda part, what: None
         return
-    if _shown:
-        outer = _shown[-1]
+    if _open:
+        outer = _open[-1]
         task, words = outer.task_ids[0], outer.tasks[0].description
         yield lambda part, what: outer.update(task, description=f"{what} {part:.0%}")
         outer.update(task, description=words)
         return
     columns = (
         BarColumn(20), TaskProgressColumn(), TimeRemainingColumn(),
-        TextColumn("{task.description}"),
+        _WORDS,
     )  # fmt: skip
-    with _bar(*columns) as bar:
+    with _bar(*columns) as bar, _after_a_moment(bar):
         task = bar.add_task("", total=1.0)
-        clock = threading.Timer(_PATIENCE_S, _show, (bar,))
-        clock.daemon = True
-        clock.start()
-        try:
-            yield lambda part, what: bar.update(task, completed=part, description=what)
-        finally:
-            clock.cancel()
-            clock.join()
+        yield lambda part, what: bar.update(task, completed=part, description=what)
+
+
+@contextlib.contextmanager
+def waiting(what: str) -> Iterator[Callable[[str], None]]:
+    """Say what is done inside, and for how long, where nothing tells how much of it is left.
+
+    It is shown as `parts` is. Gives a function to say something else.
+    """
+    if not sys.stderr.isatty():
+        yield lambda words: None
+    elif _open:
+        outer = _open[-1]
+        task, before = outer.task_ids[0], outer.tasks[0].description
+        outer.update(task, description=what)
+        yield lambda words: outer.update(task, description=words)
+        outer.update(task, description=before)
+    else:
+        columns = SpinnerColumn(), _WORDS, TimeElapsedColumn()
+        with _bar(*columns) as bar, _after_a_moment(bar):
+            task = bar.add_task(what, total=None)
+            yield lambda words: bar.update(task, description=words)
 
 
 @contextlib.contextmanager
@@ -115,12 +133,27 @@ def _bar(*columns: ProgressColumn) -> Iterator[Progress]:
     bar = Progress(
         *columns, console=Console(stderr=True), transient=True, refresh_per_second=_PER_SECOND
     )
+    _open.append(bar)
     try:
         yield bar
     finally:
+        _open.remove(bar)
         if bar in _shown:
             bar.stop()
             _shown.remove(bar)
+
+
+@contextlib.contextmanager
+def _after_a_moment(bar: Progress) -> Iterator[None]:
+    """Show the bar if what is inside takes longer than a moment."""
+    clock = threading.Timer(_PATIENCE_S, _show, (bar,))
+    clock.daemon = True
+    clock.start()
+    try:
+        yield
+    finally:
+        clock.cancel()
+        clock.join()
 
 
 def _show(bar: Progress) -> None:

@@ -17,6 +17,7 @@ from delegate import (
     known,
 )
 from delegate_test.values import input_sets
+from tflite_opencl.common import bars
 from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.common.launch_times import run_times
 from tflite_opencl.common.runtime import find_runtime
@@ -67,7 +68,8 @@ def graph_facts(model: str, file: Graph, given: argparse.Namespace, with_times: 
             has_timers = True
             if with_times and any(each.is_taken for each in delegate.verdicts):
                 inputs = input_sets(file)[0]
-                found = run_times(delegate, lambda: invoke(interpreter, inputs), _RUNS)
+                with bars.waiting("timing the nodes"):
+                    found = run_times(delegate, lambda: invoke(interpreter, inputs), _RUNS)
                 has_timers = found.has_timers
                 for launch in found.launches:
                     times.setdefault(launch.node, []).append(launch)

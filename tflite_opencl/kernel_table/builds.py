@@ -26,6 +26,7 @@ from delegate import (
     list_devices,
 )
 from delegate.child import answer, ask
+from tflite_opencl.common import bars
 from tflite_opencl.kernel_table.statistics import NONE, Statistics, statistics_of
 
 TIMEOUT_SECONDS = 300  # large kernels on a slow board
@@ -58,7 +59,12 @@ def build_all(info: DeviceInfo, uses: Sequence[KernelUse]) -> list[Built]:
         texts = [Path(folder) / f"{number}.cl" for number in range(len(uses))]
         for text, use in zip(texts, uses, strict=True):
             text.write_text(use.source, encoding="utf-8")
-        return list(pool.map(lambda use, text: _built(info, use, text), uses, texts))
+        built = []
+        with bars.steps("building kernels", lambda: len(uses)) as step:
+            for each in pool.map(lambda use, text: _built(info, use, text), uses, texts):
+                built.append(each)
+                step()
+        return built
 
 
 def _built(info: DeviceInfo, use: KernelUse, text: Path) -> Built:

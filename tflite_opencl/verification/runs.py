@@ -15,6 +15,7 @@ import numpy as np
 from delegate import Graph, Node, OpenCLDelegate, Options, StepRun
 from delegate_test.build import graph as graph_of
 from delegate_test.oracle import Bounds, float_bounds, reference_is_wrong
+from tflite_opencl.common import bars
 from tflite_opencl.common.launch_times import joined_nodes
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.errors import CommandError
@@ -81,14 +82,16 @@ def verified(
             reasons = dict.fromkeys(f"{each.op}: {each.reason}" for each in delegate.verdicts)
             raise CommandError(f"no node runs on OpenCL ({'; '.join([*reasons][:3])})")
         judge = _Judge(graph, delegate, runtime, reference.kernels, tolerance)
-        for number, inputs in enumerate(sets):
-            values = reference.values(inputs)
+        with bars.parts() as tell:
+            for number, inputs in enumerate(sets):
+                tell(number / len(sets), f"comparing nodes, input {number + 1} of {len(sets)}")
+                values = reference.values(inputs)
 
-            def run(inputs: Sequence[Array] = inputs) -> None:
-                invoke(interpreter, inputs)
+                def run(inputs: Sequence[Array] = inputs) -> None:
+                    invoke(interpreter, inputs)
 
-            after = delegate.step_through(run)
-            judge.add(number, values, delegate.isolated(values), after)
+                after = delegate.step_through(run)
+                judge.add(number, values, delegate.isolated(values), after)
         device, verdicts = delegate.device_name, tuple(delegate.verdicts)
     whole = _whole(model, dataclasses.replace(options, profiling=False), runtime, reference, sets)
     fault = judge.fault
@@ -114,7 +117,8 @@ def _whole(
 ) -> list[Apart | None]:
     """Return how the model's outputs differ where it runs as label_image runs it."""
     found = []
-    with delegated(model, options, runtime, reference.kernels) as (interpreter, _):
+    waiting = bars.waiting("running the whole model")
+    with delegated(model, options, runtime, reference.kernels) as (interpreter, _), waiting:
         for inputs in sets:
             values = reference.values(inputs)
             invoke(interpreter, inputs)

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
 
 from delegate import progress
-from tests.support.process import on_terminal
+from tests.support.process import on_terminal, run_python, sent_to_terminal
 from tflite_opencl.common import bars
 
 START = """
@@ -47,3 +48,57 @@ def test_inside_of_another_bar_its_words_change() -> None:
     shown = on_terminal(START.format(patience=0.0, outer=outer))
     assert "measuring which kernels are the fastest (node 4) 50%" in shown
     assert "0/2" in shown
+
+
+WAITING = """
+import time
+from tflite_opencl.common import bars
+bars._PATIENCE_S = 0.0
+with bars.waiting("asking [all]") as tell:
+    time.sleep(0.6)
+    tell("asking one")
+    time.sleep(0.6)
+    with bars.waiting("inside"), bars.parts() as part:
+        part(0.5, "half of it")
+        time.sleep(0.6)
+print("over")
+"""
+COLOUR = re.compile(r"\x1b\[[0-9;]*[34][0-9](?:;[0-9;]*)?m")
+
+
+def test_where_nothing_tells_how_much_is_left_the_time_is_shown() -> None:
+    shown = on_terminal(WAITING)
+    assert re.search(r"asking \[all\] 0:00:0\d", shown)
+    assert re.search(r"asking one 0:00:0\d", shown)
+    assert re.search(r"half of it 50% 0:00:0\d", shown)
+    assert shown.rstrip().endswith("over")
+
+
+@pytest.mark.parametrize("code", [WAITING, START.format(patience=0.0, outer="")])
+def test_colours_can_be_switched_off(code: str) -> None:
+    assert COLOUR.search(sent_to_terminal(code, NO_COLOR=""))
+    plain = sent_to_terminal(code, NO_COLOR="1")
+    assert not COLOUR.search(plain)
+    assert "\r" in plain  # the bar is drawn
+
+
+def test_a_dumb_terminal_shows_no_bar() -> None:
+    assert sent_to_terminal(WAITING, TERM="dumb").strip() == "over"
+
+
+def test_a_pipe_gets_no_bar_whatever_is_forced() -> None:
+    forced = {"FORCE_COLOR": "1", "TTY_COMPATIBLE": "1"}
+    code = "import sys\nsys.stderr = sys.stdout\n" + WAITING
+    assert run_python(code, **forced) == "over\n"
+
+
+COMMANDS = ("label_image", "tflite_opencl", "delegate_test")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_helps_have_no_colours_where_none_are_wanted(name: str) -> None:
+    code = f"import sys\nfrom {name}.__main__ import main\nsys.argv = ['x', '--help']\nmain()"
+    shown = sent_to_terminal(code, NO_COLOR="1")
+    assert "examples:" in shown
+    assert "\x1b" not in shown
+    assert "\x1b" not in run_python(code)
