@@ -35,6 +35,8 @@ class Feature:
     # Of a dot product: the macro of kernels/dot.clh, and whether both sides are signed bytes.
     macro: str = ""
     takes_int8: bool = False
+    # Whether the device must say, too, that it is accelerated: compilers write it out elsewhere.
+    is_asked: bool = False
 
 
 def _own(name: str, device_types: tuple[str, ...], group_items: int, needs: str = "") -> Feature:
@@ -47,7 +49,9 @@ def _order(name: str, device_types: tuple[str, ...], needs: str, *proven_by: str
     return Feature(name, device_types, kernel, 1, needs, frozenset(proven_by), is_order=True)
 
 
-def _dot(name: str, macro: str, takes_int8: bool, is_emulated: bool = False) -> Feature:
+def _dot(
+    name: str, macro: str, takes_int8: bool, is_emulated: bool = False, is_asked: bool = False
+) -> Feature:
     return Feature(
         name,
         () if is_emulated else _NOT_CPU,
@@ -55,6 +59,7 @@ def _dot(name: str, macro: str, takes_int8: bool, is_emulated: bool = False) -> 
         needs="" if is_emulated else INTEGER_DOT_PRODUCT,
         macro=macro,
         takes_int8=takes_int8,
+        is_asked=is_asked,
     )
 
 
@@ -69,7 +74,8 @@ FEATURES = (
     _own("dp4a", _NOT_CPU, 32, ASSEMBLY),
     _own("mma", _NOT_CPU, 32, ASSEMBLY),
     _order(ORDER_PTX, _NOT_CPU, ASSEMBLY),
-    _dot("dot", "DOT_KHR", takes_int8=True),
+    _dot("dot", "DOT_KHR", takes_int8=True, is_asked=True),
+    _dot("mixed_dot", "DOT_KHR_MIXED", takes_int8=False, is_asked=True),
     _dot("arm_dot", "DOT_ARM", takes_int8=True),
     _dot("qcom_dot", "DOT_QCOM", takes_int8=False),
     _dot("emulated_dot", "DOT_EMULATED", takes_int8=True, is_emulated=True),

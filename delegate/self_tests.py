@@ -32,6 +32,7 @@ from delegate.ops._numbers import fixed_point
 from delegate.profiles import DeviceProfile
 from delegate.runtime.device import Device
 from delegate.runtime.device_list import DeviceInfo
+from delegate.runtime.dot_products import is_accelerated
 from delegate.runtime.executor import PERSISTENT, RECORDED, Executor
 from delegate.runtime.kernels import Kernels
 
@@ -174,6 +175,8 @@ def _order_program(feature: Feature) -> Program:
 
 def feature_test(device: Device, feature: Feature) -> str:
     """Build and run the self-test of a feature; return PASSED, or what went wrong."""
+    if feature.is_asked and not is_accelerated(device.cl_device, feature.takes_int8):
+        return "the device does not say that it is accelerated"
     program = program_of(feature)
     if feature.is_order:
         return _order_test(device, program, PERSISTENT)

@@ -64,7 +64,10 @@ LAYERS = {
 # Module -> the folders that may import it.
 CONFINED = {
     "pyopencl": ("delegate/runtime",),
-    "ctypes": ("delegate/tflite", "delegate/runtime/command_buffer.py", "delegate/process.py"),
+    "ctypes": (
+        *("delegate/tflite", "delegate/process.py"),
+        *("delegate/runtime/command_buffer.py", "delegate/runtime/dot_products.py"),
+    ),
     "flatbuffers": ("delegate/tflite",),
     "tflite": ("delegate/tflite", "tflite_opencl/common/runtime.py"),  # there: the names of ops
     "ai_edge_litert": (),  # label_image finds the runtime by its name, at run time

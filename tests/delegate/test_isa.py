@@ -30,7 +30,7 @@ def test_each_type_of_device_tries_its_own() -> None:
         *("order", "command_buffer", "lanes16"),
     ]
     others = [
-        *("dp4a", "mma", "order_ptx", "dot", "arm_dot", "qcom_dot"),
+        *("dp4a", "mma", "order_ptx", "dot", "mixed_dot", "arm_dot", "qcom_dot"),
         *("nearest", "params_argument", "order", "command_buffer"),
     ]
     for device_type in ("gpu", "accelerator", "custom"):
@@ -41,7 +41,7 @@ def test_each_type_of_device_tries_its_own() -> None:
 def test_groups_of_rows() -> None:
     assert {"order_x86", "order_ptx", "order"} == ORDERS
     assert that_need(ASSEMBLY) == {"avx2", "vnni", "dp4a", "mma", "order_x86", "order_ptx"}
-    assert [dot.name for dot in DOTS][:3] == ["dot", "arm_dot", "qcom_dot"]
+    assert [dot.name for dot in DOTS][:4] == ["dot", "mixed_dot", "arm_dot", "qcom_dot"]
 
 
 @pytest.mark.parametrize("name", device_profile_names())

@@ -202,6 +202,7 @@ def test_floats_scale_only_where_rounding_was_proven() -> None:
     ("isa", "macro"),
     [
         ("dot", {"DOT_KHR": 1}),
+        ("mixed_dot", {"DOT_KHR_MIXED": 0}),
         ("arm_dot", {"DOT_ARM": 1}),
         ("qcom_dot", {"DOT_QCOM": 0}),
         ("emulated_dot", {"DOT_EMULATED": 1}),
