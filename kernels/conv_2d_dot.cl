@@ -19,6 +19,15 @@ DEFINE_RESIDUAL(4)
 // Inputs of the type that DOT4 takes: 128 less or more than stored, which the bias makes up for.
 #define FLIP (IS_SIGNED == DOT_IS_SIGNED ? 0u : 0x80808080u)
 
+#if TILE_W == 4
+#define MOVE_UP(v)       \
+  sum[0][v] = sum[1][v]; \
+  sum[1][v] = sum[2][v]; \
+  sum[2][v] = sum[3][v];
+#else
+#define MOVE_UP(v)
+#endif
+
 // The sums of conv_2d_quant8 for TILE_W pixels x BLOCK channels a work-item, four terms at a time.
 // Where what was taken from the weights is not their zero point, the difference times the sum of
 // all inputs of a window is added. The last block of pixels or channels overlaps the one before it
@@ -44,10 +53,14 @@ TILE(conv_2d_dot_quant8) {
     int in_row[TILE_W];
     LOCAL(begin_windows)(params, pixel, in_x, in_y, in_row);
     int4 sum[TILE_W][VECTORS];
+#if HAS_PIXEL_SUMS
     int pixel_sum[TILE_W];
+#endif
 #pragma unroll
     for (int p = 0; p < TILE_W; p++) {
+#if HAS_PIXEL_SUMS
       pixel_sum[p] = 0;
+#endif
 #pragma unroll
       for (int v = 0; v < VECTORS; v++) sum[p][v] = INTS_AT(channel + 4 * v);
     }
@@ -82,22 +95,35 @@ TILE(conv_2d_dot_quant8) {
         }
       }
     }
+#if HAS_PIXEL_SUMS
     int difference = DIFFERENCE;
+#pragma unroll
+    for (int p = 0; p < TILE_W; p++) {
+      int more = pixel_sum[p] * difference;
+#pragma unroll
+      for (int v = 0; v < VECTORS; v++) sum[p][v] += more;
+    }
+#endif
     int4 low = OUTPUT_MIN;
     int4 high = OUTPUT_MAX;
     int4 output_zero = OUTPUT_ZERO;
-#pragma unroll
-    for (int v = 0; v < VECTORS; v++) {
-      int4 multiplier = INTS_AT(channel + out_c + 4 * v);
-      int4 shift = INTS_AT(channel + 2 * out_c + 4 * v);
-#pragma unroll
-      for (int p = 0; p < TILE_W; p++) {
-        int4 total = sum[p][v] + pixel_sum[p] * difference;
-        int4 result = REQUANTIZE4(total, multiplier, shift) + output_zero;
-        global uchar* output = arena + OUTPUT + (pixel + p) * out_c + first_channel + 4 * v;
-        STORE_BYTES(WITH_RESIDUALS(4, clamp(result, low, high), output), output);
-      }
-    }
+#define FINISH(v)                                                                  \
+  {                                                                                \
+    int4 multiplier = INTS_AT(channel + out_c + 4 * v);                            \
+    int4 shift = INTS_AT(channel + 2 * out_c + 4 * v);                             \
+    global uchar* output = arena + OUTPUT + pixel * out_c + first_channel + 4 * v; \
+    for (int p = 0; p < TILE_W; p++) {                                             \
+      int4 result = REQUANTIZE4(sum[0][v], multiplier, shift) + output_zero;       \
+      STORE_BYTES(WITH_RESIDUALS(4, clamp(result, low, high), output), output);    \
+      output += out_c;                                                             \
+      MOVE_UP(v)                                                                   \
+    }                                                                              \
+  }
+    // Pixels move to the first place one after the other: no variable can tell a register.
+    FINISH(0)
+#if VECTORS == 2
+    FINISH(1)
+#endif
   }
 }
 
