@@ -17,6 +17,7 @@ import pytest
 from PIL import Image
 
 from delegate import DeviceInfo, read_model, write_model
+from delegate.runtime.executor import Executor
 from delegate_test.values import input_sets
 from label_image import prepare
 from label_image.job import Delegation, Job
@@ -95,7 +96,7 @@ def test_both_paths_are_on_the_page(files: Path, run: Run, device: DeviceInfo) -
     assert summary["outputs"] == "equal to TFLite's reference kernels: 0 quanta"
     assert next(iter(results(text))) == "OpenCL"
     assert [*results(text).values()] == [RESULTS, RESULTS]
-    heading, *times = table(text, "Timed runs of the command")
+    heading, *times = table(text, "Timed runs")
     assert heading[1:] == [*results(text)]
     assert times[0][0] == "average, ms"
     assert 'src="data:image/jpeg;base64,' in text
@@ -139,6 +140,24 @@ def test_nothing_is_delegated(files: Path, run: Run, device: DeviceInfo) -> None
     assert next(iter(results(text))).endswith("beside an idle OpenCL delegate")
     assert [row[3] for row in table(text, "All nodes")[1:]] == ["CPU", "CPU"]
     assert 'class="device"' not in text
+
+
+def test_a_device_that_computes_wrongly_is_named_first(
+    files: Path, run: Run, device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lie(self: Executor, inputs: Any, outputs: Any) -> None:
+        honest(self, inputs, outputs)
+        outputs[0][1] -= 7
+
+    honest = Executor.run
+    monkeypatch.setattr(Executor, "run", lie)
+    assert run(*FILES, *OPENCL, "--device", str(device.index), "--report", "r.html").code == 2
+    text = page_of(files / "r.html")
+    (alert,) = re.findall(r'role="alert">(.*?)</p>', text)
+    assert html.unescape(alert).startswith(f"{device.name} computes wrongly: its outputs are up to")
+    assert pairs(text, "What came of it")["outputs"].startswith("DIFFER from TFLite's reference")
+    ours, theirs = results(text).values()
+    assert ours != theirs == RESULTS
 
 
 def test_without_a_device(files: Path) -> None:
@@ -293,6 +312,32 @@ def test_bars_are_in_order_and_the_shortest_may_be_left_out() -> None:
 def test_a_picture_of_any_channels_is_shown(channels: int) -> None:
     uri = picture_uri(np.zeros((1000, 10, channels), np.uint8))
     assert uri.startswith("data:image/jpeg;base64,/9j/")
+
+
+def luminance(colour: str) -> float:
+    """Return the relative luminance of "#rgb" or "#rrggbb". Source: WCAG 2.2."""
+    digits = colour[1:] if len(colour) == 7 else "".join(digit * 2 for digit in colour[1:])
+    parts = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_the_page_can_be_read_by_all(files: Path, run: Run) -> None:
+    assert run(*FILES, "--report", "r.html").code == 0
+    text = page_of(files / "r.html")
+    assert '<html lang="en">' in text
+    assert text.count("<table") == text.count("<caption>") > 5
+    assert all(' alt="' in each for each in re.findall(r"<img .*?>", text))
+    assert re.search(r'role="img" aria-describedby="nodes-table" aria-label="Time of each', text)
+    assert 'id="nodes-table"' in text
+    schemes = re.findall(r":root \{(.*?)\}", text, re.DOTALL)
+    assert len(schemes) == 3  # light, dark, printed
+    for scheme in schemes:
+        colours = dict(re.findall(r"--(\w+): (#\w+)", scheme))
+        for name, least in {"text": 7, "soft": 4.5, "bad": 4.5, "device": 3, "cpu": 3}.items():
+            for behind in ("page", "shade"):
+                pair = sorted([luminance(colours[name]), luminance(colours[behind])])
+                assert (pair[1] + 0.05) / (pair[0] + 0.05) >= least, (name, behind)
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
