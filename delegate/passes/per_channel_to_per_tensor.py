@@ -4,10 +4,11 @@
     x -CONV_2D, o scales-> y        becomes        x -CONV_2D, one scale-> y
 
 The one scale is the one with the least error of the outputs: weights beyond 127 of it are clamped
-where that costs less than coarser steps for all others. An error counts as much as its input can
-hold, by the ranges that layers.py proves. So the weights of a dead channel, which is 0 for every
-input (a RELU of what is never positive), count nothing and become 0; in MobileNet V2 these are the
-greatest weights by far.
+where that costs less than coarser steps for all others, and the errors of one output channel come
+to about 0 together (one_scale.py), which a correction of the bias would be for. An error counts as
+much as its input can hold, by the ranges that layers.py proves. So the weights of a dead channel,
+which is 0 for every input (a RELU of what is never positive), count nothing and become 0. In
+MobileNet V2 these are the greatest weights by far.
 
 Before that, the channels between two such layers are equalised:
 
@@ -48,21 +49,12 @@ from delegate.passes.layers import (
     whole_range,
 )
 from delegate.passes.notes import Notes
+from delegate.passes.one_scale import MOST_CODE, Coded, coded
 
 _SWEEPS = 3  # over all pairs of layers; more of them change nothing that can be measured
-_CLAMPS = np.geomspace(0.3, 1, 13)  # tried: which part of the greatest weight is not clamped
 _MOST_FACTOR = 256.0  # of a channel that can hold next to nothing
 _LEAST_SCALE = float(np.finfo(np.float32).tiny)
 _MOST_BIAS = 2**30  # quanta: sums of 32 bits need room beside it
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Coded:
-    """A layer's weights at one scale."""
-
-    scale: float  # an exact float32 value
-    codes: NDArray[np.int8]  # as Layer.weights
-    loss_db: float | None  # None: nothing is lost; else signal to quantisation noise of the outputs
 
 
 @dataclass(slots=True, eq=False)
@@ -70,7 +62,8 @@ class _Scaled:
     """A layer while the factors of its channels grow."""
 
     layer: Layer
-    power: Reals  # (c,): the mean square of each input channel, spread evenly over its range
+    mean: Reals  # (c,): of each input channel, spread evenly over its range
+    variance: Reals  # (c,): the same
     dead: NDArray[np.bool_]  # (o,): outputs that are 0 for every input
     in_factor: Reals  # (c,)
     out_factor: Reals  # (o,)
@@ -78,7 +71,7 @@ class _Scaled:
     @property
     def needed(self) -> NDArray[np.bool_]:
         """Which weights matter: neither their input nor their output is always 0."""
-        is_live = self.layer.per_input(self.power) > 0
+        is_live = self.layer.per_input(self.mean**2 + self.variance) > 0
         return np.asarray(is_live & ~self.dead[:, None, None])
 
     def weights(self) -> Reals:
@@ -90,20 +83,43 @@ class _Scaled:
         """The bias times the factors; of a dead output it is 0."""
         return np.asarray(np.where(self.dead, 0.0, self.layer.bias * self.out_factor))
 
+    def _per_error(self, inputs: Reals, power: int) -> Reals:
+        """Return what an error in each weight is times: inputs and factors to some power."""
+        factors = self.layer.per_input(inputs * self.in_factor**power)
+        return np.asarray(
+            np.where(self.needed, factors / self.out_factor[:, None, None] ** power, 0.0)
+        )
+
     def counts(self) -> Reals:
         """How much the square of an error in a weight counts, in squares of the old outputs."""
-        inputs = self.layer.per_input(self.power * self.in_factor**2)
-        return np.asarray(np.where(self.needed, inputs / self.out_factor[:, None, None] ** 2, 0.0))
+        return self._per_error(self.mean**2 + self.variance, 2)
+
+    def means(self) -> Reals:
+        """What an error in a weight shifts the old outputs by."""
+        return self._per_error(self.mean, 1)
+
+    def loss_db(self, coded: Coded) -> float | None:
+        """Return the signal to quantisation noise of the outputs; None: no noise, or no signal.
+
+        The signal is how the outputs vary. The noise is how their errors do, and how these shift.
+        """
+        errors = coded.values - self.weights()
+        signal = (self.layer.weights**2 * self.layer.per_input(self.variance)).sum(
+            where=self.needed
+        )
+        noise = (self._per_error(self.variance, 2) * errors**2).sum()
+        noise += ((self.means() * errors).sum(axis=(1, 2)) ** 2).sum()
+        return 10 * log10(signal / noise) if signal > 0 and noise > 0 else None
 
     def signal(self) -> float:
         """The mean square of the outputs without their bias, summed over the channels."""
-        squares = self.layer.weights**2 * self.layer.per_input(self.power)
+        squares = self.layer.weights**2 * self.layer.per_input(self.mean**2 + self.variance)
         return float(squares.sum(where=self.needed))
 
     def expected_error(self) -> float:
         """The mean square of the error where no weight is clamped, as a part of the signal."""
         signal = self.signal()
-        step = np.abs(self.weights()).max(initial=0) / 127
+        step = np.abs(self.weights()).max(initial=0) / MOST_CODE
         taps = self.layer.weights.shape[1]
         return float(step**2 / 12 * self.counts().sum() * taps / signal) if signal else 0.0
 
@@ -118,15 +134,17 @@ def rewrite(graph: Graph, notes: Notes | None = None, equalise: bool = True) -> 
     if not layers:
         return graph
     ranges = channel_ranges(graph)
-    plain = {node: _coded(_start(node, ranges)) for node in layers}
+    plain = {node: _start(node, ranges) for node in layers}
     scaled = {node: _start(node, ranges) for node in layers}
     if equalise:
         _equalise(graph, scaled, ranges)
     new: dict[Node, Node] = {}
     for node, state in scaled.items():
-        coded = _coded(state) if equalise else plain[node]
-        new[node] = _with_one_scale(state, coded)
-        notes.treated(node, _text(state, coded, plain[node]), coded.loss_db)
+        alone = _coded(plain[node])
+        made = _coded(state) if equalise else alone
+        loss, plain_loss = state.loss_db(made), plain[node].loss_db(alone)
+        new[node] = _with_one_scale(state, made)
+        notes.treated(node, _text(state, loss, plain_loss), loss)
     return rebuilt(graph, (new.get(node, node) for node in graph.nodes))
 
 
@@ -153,7 +171,8 @@ def _start(node: Node, ranges: Mapping[Tensor, Range]) -> _Scaled:
     least, most = ranges[node.outputs[0]]
     return _Scaled(
         layer=layer,
-        power=(low**2 + low * high + high**2) / 3,
+        mean=(low + high) / 2,
+        variance=(high - low) ** 2 / 12,
         dead=(least == 0) & (most == 0),
         in_factor=np.ones(layer.inputs),
         out_factor=np.ones(len(layer.bias)),
@@ -205,58 +224,42 @@ def _balanced(first: _Scaled, second: _Scaled, limits: Reals) -> Reals:
     return factors
 
 
-def _coded(state: _Scaled) -> _Coded:
+def _coded(state: _Scaled) -> Coded:
     """Return a layer's weights at the scale with the least error of its outputs."""
-    weights, counts = state.weights(), state.counts()
     source = source_and_weights(state.layer.node)[0]
     assert source.quantization is not None
-    greatest_bias = np.abs(state.bias()).max(initial=0)
+    greatest_bias = float(np.abs(state.bias()).max(initial=0))
     least_scale = greatest_bias / (source.quantization.scale[0] * _MOST_BIAS)
-    best: tuple[float, float] | None = None
-    for part in _CLAMPS:
-        step = max(np.abs(weights).max() * part / 127, least_scale, _LEAST_SCALE)
-        scale = float(np.float32(step))
-        error = float((counts * (_codes(weights, scale) * scale - weights) ** 2).sum())
-        if best is None or error < best[0]:
-            best = error, scale
-    assert best is not None
-    error, scale = best
-    signal = state.signal()
-    loss = 10 * log10(signal / error) if error and signal else None
-    return _Coded(scale, _codes(weights, scale).astype(np.int8), loss)
+    return coded(state.weights(), state.counts(), state.means(), least_scale)
 
 
-def _codes(weights: Reals, scale: float) -> Reals:
-    return np.asarray(np.clip(np.rint(weights / scale), -127, 127))
-
-
-def _with_one_scale(state: _Scaled, coded: _Coded) -> Node:
+def _with_one_scale(state: _Scaled, made: Coded) -> Node:
     """Return the convolution with the coded weights, and its bias in their quanta."""
     node = state.layer.node
     source, weights = source_and_weights(node)
     assert source.quantization is not None
     if node.op == "DEPTHWISE_CONV_2D":
-        codes = np.moveaxis(coded.codes, 0, 2).reshape(weights.shape)
+        codes = np.moveaxis(made.codes, 0, 2).reshape(weights.shape)
     else:
-        codes = coded.codes.reshape(weights.shape)
-    made = new_tensor(
+        codes = made.codes.reshape(weights.shape)
+    packed = new_tensor(
         f"{weights.name}/one_scale",
         weights.shape,
         weights.dtype,
-        Quantization((coded.scale,), (0,)),
-        np.ascontiguousarray(codes),
+        Quantization((made.scale,), (0,)),
+        np.ascontiguousarray(codes.astype(np.int8)),
     )
-    inputs: list[Tensor | None] = [source, made]
+    inputs: list[Tensor | None] = [source, packed]
     old = node.inputs[2] if len(node.inputs) == 3 else None
     if old is not None:
-        scale = max(float(np.float32(source.quantization.scale[0] * coded.scale)), _LEAST_SCALE)
+        scale = max(float(np.float32(source.quantization.scale[0] * made.scale)), _LEAST_SCALE)
         quanta = np.rint(state.bias() / scale).astype(old.dtype)
         one = Quantization((scale,), (0,))
         inputs.append(new_tensor(f"{old.name}/one_scale", old.shape, old.dtype, one, quanta))
     return replace(node, inputs=tuple(inputs))
 
 
-def _text(state: _Scaled, coded: _Coded, plain: _Coded) -> str:
+def _text(state: _Scaled, loss: float | None, plain_loss: float | None) -> str:
     parts = [f"one scale of {len(state.layer.bias)}"]
     numbers = {
         "outputs that are always 0": int(state.dead.sum()),
@@ -264,6 +267,6 @@ def _text(state: _Scaled, coded: _Coded, plain: _Coded) -> str:
         "outputs equalised": int((state.out_factor > 1).sum()),
     }
     parts += [f"{number} {what}" for what, number in numbers.items() if number]
-    if plain.loss_db is not None and plain.loss_db != coded.loss_db:
-        parts.append(f"{plain.loss_db:.1f} dB if not equalised")
+    if plain_loss is not None and plain_loss != loss:
+        parts.append(f"{plain_loss:.1f} dB if not equalised")
     return ", ".join(parts)
