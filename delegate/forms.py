@@ -149,7 +149,7 @@ def _make_all(
 
 
 def _words(choice: str) -> str:
-    return f"launches {choice.split(', ')[-1]}"
+    return f"numbers {choice}" if choice in NUMBERS else f"launches {choice.split(', ')[-1]}"
 
 
 def _share_constants(one: Program, other: Program) -> bool:

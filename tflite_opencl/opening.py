@@ -12,7 +12,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from delegate import DelegateError, Graph, OpenCLDelegate, Options, read_model
-from tflite_opencl.common import bars
+from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.errors import CommandError
@@ -102,6 +102,7 @@ def delegated(
                 interpreter = runtime.interpreter(model, 1, cpu_kernels, [delegate])
                 interpreter.allocate_tensors()
             except (RuntimeError, ValueError) as error:
+                interrupts.check()  # TFLite makes an error of Ctrl-C
                 raise failed(model, delegate.failure or error) from error
         yield interpreter, delegate
 
@@ -117,6 +118,7 @@ def invoke(interpreter: Any, inputs: Sequence[NDArray[Any]]) -> None:
             interpreter.set_tensor(detail["index"], values)
         interpreter.invoke()
     except (RuntimeError, ValueError) as error:
+        interrupts.check()
         raise failed("the model", error) from error
 
 

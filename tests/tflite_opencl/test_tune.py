@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from tests.support.nets import conv_pool
 from tests.support.small_v2 import small_v2
 from tflite_opencl import tune
 from tflite_opencl.command import main
+from tflite_opencl.common import start
 
 
 @pytest.fixture
@@ -63,3 +67,21 @@ def test_without_a_device_or_a_model_it_is_one_line(
     monkeypatch.setattr(tune, "delegated", none)
     assert main(["tune", models[0]]) == 1
     assert capsys.readouterr().err == "ERROR: no OpenCL platform was found\n"
+
+
+def test_ctrl_c_ends_it_without_a_word(
+    device: DeviceInfo,
+    models: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Runtime:
+        def interpreter(self, *_: object) -> None:
+            with contextlib.suppress(KeyboardInterrupt):  # as TFLite does, in its own code
+                os.kill(os.getpid(), signal.SIGINT)
+            raise RuntimeError("KeyboardInterrupt")
+
+    monkeypatch.setattr(tune, "find_runtime", Runtime)
+    command = ["tune", models[1], "--device", str(device.index)]
+    assert start.run(lambda: main(command)) == 130
+    assert capsys.readouterr() == ("", "")

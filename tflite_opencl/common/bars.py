@@ -21,6 +21,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
 from rich.text import Text
 
 import delegate
@@ -30,7 +31,7 @@ _PER_SECOND = 4  # redraws: they take time from what is measured
 _PHASES = {
     "device": "testing the device",
     "build": "building kernels",
-    "tune": "measuring which kernels are the fastest",
+    "tune": "measuring kernels",
     "upload": "filling the device's memory",
 }
 _WORDS = TextColumn("{task.description}", markup=False)  # a file's name may have brackets
@@ -83,9 +84,9 @@ def parts() -> Iterator[Callable[[float, str], None]]:
         return
     columns = (
         BarColumn(20), TaskProgressColumn(), TimeRemainingColumn(),
-        _WORDS,
+        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
     )  # fmt: skip
-    with _bar(*columns) as bar, _after_a_moment(bar):
+    with _bar(*columns, expand=True) as bar, _after_a_moment(bar):
         task = bar.add_task("", total=1.0)
         yield lambda part, what: bar.update(task, completed=part, description=what)
 
@@ -128,10 +129,14 @@ def start(name: str = "") -> Iterator[delegate.Watch]:
 
 
 @contextlib.contextmanager
-def _bar(*columns: ProgressColumn) -> Iterator[Progress]:
+def _bar(*columns: ProgressColumn, expand: bool = False) -> Iterator[Progress]:
     """Give a bar that `_show` shows; it is gone in the end."""
     bar = Progress(
-        *columns, console=Console(stderr=True), transient=True, refresh_per_second=_PER_SECOND
+        *columns,
+        console=Console(stderr=True),
+        transient=True,
+        refresh_per_second=_PER_SECOND,
+        expand=expand,
     )
     _open.append(bar)
     try:
