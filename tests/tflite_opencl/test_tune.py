@@ -59,7 +59,7 @@ def test_a_model_that_stays_on_the_cpu_is_no_success(
 def test_without_a_device_or_a_model_it_is_one_line(
     models: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def none(*_: object) -> None:
+    def none(*_: object, **__: object) -> None:
         raise NoDeviceError("no OpenCL platform was found")
 
     assert main(["tune", "none.tflite"]) == 1
