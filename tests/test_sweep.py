@@ -51,16 +51,19 @@ def test_an_error(device: DeviceInfo, bed_of: BedOf, call: str, part: float) -> 
     assert ran(bed_of(device), "error", call, "error", part) in (RIGHT, CPU)
 
 
+@any_driver
 def test_a_device_that_is_lost_while_it_runs(device: DeviceInfo, bed_of: BedOf) -> None:
     ended = ran(bed_of(device), "lost", "clEnqueueNDRangeKernel", "error", 1, lasts=True)
     assert ended == CPU
 
 
+@any_driver
 def test_a_bit_that_falls_over_on_the_way(device: DeviceInfo, bed_of: BedOf) -> None:
     bed = bed_of(device)
     assert ran(bed, "lie", reading(bed), "flip", 1) == CPU
 
 
+@any_driver
 @pytest.mark.parametrize("call", ["clEnqueueNDRangeKernel", "clEnqueueReadBuffer"])
 def test_a_call_that_does_nothing(device: DeviceInfo, bed_of: BedOf, call: str) -> None:
     bed = bed_of(device)
@@ -70,6 +73,7 @@ def test_a_call_that_does_nothing(device: DeviceInfo, bed_of: BedOf, call: str) 
     assert ran(bed, "lie", call, "skip", 1) in (RIGHT, CPU)
 
 
+@any_driver
 def test_a_parameter_that_never_arrives_addresses_no_memory(
     device: DeviceInfo, bed_of: BedOf
 ) -> None:
@@ -105,6 +109,7 @@ def test_what_a_first_start_s_child_dies_of_is_not_used(
     assert ended in (RIGHT, LEFT)
 
 
+@any_driver
 def test_wrong_rows_are_no_allowed_end(device: DeviceInfo, bed_of: BedOf, tmp_path: Path) -> None:
     # The sweep would say so: the same flip where the command does not compare.
     bed = bed_of(device)

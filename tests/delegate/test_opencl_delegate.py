@@ -228,6 +228,7 @@ def nets(draw: st.DrawFn) -> Graph:
     return net(nodes, draw(st.lists(st.integers(1, len(nodes)), max_size=2)))
 
 
+@any_driver
 @settings(max_examples=60)
 @given(nets())
 def test_the_prediction_is_tflite_s_grouping_and_results_are_exact(
@@ -272,6 +273,7 @@ def run_with(delegate: OpenCLDelegate, model: bytes, graph: Graph, seed: int) ->
     return True
 
 
+@any_driver
 def test_interpreters_of_several_delegates_run_interleaved(device: DeviceInfo) -> None:
     graphs = [CHAIN, THREE_PARTITIONS, conv_pool()]
     models = [write_model(graph) for graph in graphs]
@@ -296,6 +298,7 @@ def test_one_delegate_serves_two_interpreters(device: DeviceInfo) -> None:
     assert_equal_outputs(invoke(second, one), invoke(reference, one))
 
 
+@any_driver
 @pytest.mark.parametrize("is_shared", [False, True], ids=["own-delegates", "one-delegate"])
 def test_interpreters_run_in_threads(device: DeviceInfo, is_shared: bool) -> None:
     model = write_model(THREE_PARTITIONS)
@@ -432,6 +435,7 @@ def test_nothing_is_left_whatever_goes_first(device: DeviceInfo, order: Sequence
         gc.enable()
 
 
+@any_driver
 @pytest.mark.parametrize("is_closed", [False, True], ids=["open", "closed"])
 def test_a_cycle_of_interpreter_and_delegate_is_collected(
     device: DeviceInfo, is_closed: bool
@@ -458,6 +462,7 @@ for turn in range(5):
     assert run_python(code, device.index, is_closed) == "[None, None, None]\n" * 5
 
 
+@any_driver
 @pytest.mark.parametrize(
     "keep",
     [
@@ -618,6 +623,7 @@ def test_nodes_that_touch_dynamic_tensors_stay_on_the_cpu(device: DeviceInfo, na
         assert_equal_outputs(invoke(ours, given), invoke(reference, given))
 
 
+@any_driver
 @pytest.mark.model
 @pytest.mark.parametrize("excluded", [[], ["RESHAPE"]], ids=["folded", "dynamic"])
 def test_a_real_model_that_computes_a_shape_is_exact(

@@ -9,7 +9,10 @@ import time
 import pytest
 
 from delegate import DeviceError, DeviceInfo, process
+from tests.support.deal import any_driver
 from tests.support.process import run_python
+
+pytestmark = any_driver
 
 # What follows has a delegate's interpreter and a model of the same net, and runs of both.
 USE = """

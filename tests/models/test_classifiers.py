@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from delegate import DeviceInfo, OpenCLDelegate, read_model, write_model
 from label_image.image import load_picture, to_input
 from tests.support.compare import Arrays, interpreter, invoke, refusals
+from tests.support.deal import any_driver
 from tests.support.nets import assert_equal_outputs
 from tests.support.shared import model_path, picture_path, picture_paths
 
-pytestmark = pytest.mark.model
+pytestmark = [pytest.mark.model, any_driver]
 
 CLASSIFIERS = [
     "mobilenet_v1_0.25_128_quant",

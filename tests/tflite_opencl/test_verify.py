@@ -16,11 +16,14 @@ from delegate.launch import Program
 from delegate.runtime import executor, layout, memory
 from delegate.runtime.layout import Layout
 from tests.support import planted
+from tests.support.deal import any_driver
 from tests.support.model import chain_model, op, t
 from tests.support.nets import LEFT, conv_pool, net
 from tests.support.small_v2 import small_v2
 from tflite_opencl.command import main
 from tflite_opencl.verification import errors as verify_errors
+
+pytestmark = any_driver
 
 GRAPH = small_v2()
 CLASSES = "SOFTMAX"

@@ -16,8 +16,11 @@ from delegate import DeviceError, DeviceInfo, Model, OpenCLDelegate, Options, wr
 from delegate.runtime.context import Context, opencl
 from delegate.runtime.device import Device
 from tests.support.compare import inputs_for, interpreter, invoke
+from tests.support.deal import any_driver
 from tests.support.nets import net
 from tests.support.opencl import opencl_error
+
+pytestmark = any_driver
 
 GRAPH = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2)])
 MODEL = write_model(GRAPH)

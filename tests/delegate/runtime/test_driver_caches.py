@@ -11,6 +11,7 @@ import pytest
 
 from delegate import DeviceInfo, list_devices
 from delegate.runtime import driver_caches
+from tests.support.deal import any_driver
 from tests.support.process import run_python
 
 VARIABLES = ("POCL_CACHE_DIR", "MESA_SHADER_CACHE_DIR", "CUDA_CACHE_PATH")
@@ -73,6 +74,7 @@ def test_a_folder_that_the_user_named_stays_and_is_named(
     )
 
 
+@any_driver
 def test_devices_are_the_same_without_a_home(device: DeviceInfo) -> None:
     code = "from delegate import list_devices\nprint([info.name for info in list_devices()])"
     told = run_python(code, HOME="/dev/null", TFLITE_OPENCL_CACHE="/dev/null/ours")

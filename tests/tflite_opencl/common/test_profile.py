@@ -13,9 +13,12 @@ from delegate import DelegateError, DeviceInfo, LaunchTime, OpenCLDelegate, know
 from delegate.tflite.reader import read_model
 from delegate_test.values import input_sets
 from tests.support.compare import interpreter, invoke
+from tests.support.deal import any_driver
 from tests.support.small_v2 import small_v2
 from tflite_opencl.common.profile import Profile, profile_of, timed_runs
 from tflite_opencl.common.profile_text import profile_text
+
+pytestmark = any_driver
 
 GRAPH = small_v2()
 MODEL = write_model(GRAPH)
