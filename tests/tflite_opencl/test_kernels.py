@@ -8,11 +8,12 @@ import io
 import json
 import re
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from delegate import DeviceInfo, KernelBuilder
+from delegate import DeviceInfo, KernelBuilder, KernelUse
 from tests.support.deal import any_driver
 from tests.support.model import chain_model, op, t
 from tflite_opencl.boards import drivers
@@ -20,6 +21,25 @@ from tflite_opencl.command import main
 from tflite_opencl.kernel_table import builds
 
 pytestmark = any_driver
+
+
+@pytest.fixture
+def remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answer by what the command's children said in an earlier test: each takes a second."""
+    monkeypatch.setattr(drivers, "ask_devices", ask_devices)
+    monkeypatch.setattr(drivers, "ask_device", ask_device)
+    monkeypatch.setattr(builds, "_built", built)
+
+
+ask_devices, ask_device = cache(drivers.ask_devices), cache(drivers.ask_device)
+build, BUILT = builds._built, dict[object, builds.Built]()
+
+
+def built(info: DeviceInfo, use: KernelUse, text: Path) -> builds.Built:
+    asked = info, use.file, use.kernel, use.source
+    if asked not in BUILT:
+        BUILT[asked] = build(info, use, text)
+    return BUILT[asked]
 
 
 @pytest.fixture
@@ -50,6 +70,7 @@ def test_a_row_a_kernel(model: str, device: DeviceInfo, capsys: pytest.CaptureFi
     assert all(float(row["seconds"]) > 0 for row in rows)
 
 
+@pytest.mark.usefixtures("remembered")
 def test_literal_kernels_are_shown_where_they_are_asked_for(
     model: str, device: DeviceInfo, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -63,6 +84,7 @@ def test_literal_kernels_are_shown_where_they_are_asked_for(
         assert (row["built"], row["launches"], row["expected"]) == ("yes", "4", "0")
 
 
+@pytest.mark.usefixtures("remembered")
 def test_two_models_are_added(
     model: str, device: DeviceInfo, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -79,6 +101,7 @@ def test_two_models_are_added(
     assert f"{len(facts['kernels'])} kernels, {len(facts['kernels'])} built" in text
 
 
+@pytest.mark.usefixtures("remembered")
 def test_what_got_worse(
     model: str, device: DeviceInfo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -125,6 +148,7 @@ def test_a_kernel_that_stopped_being_built(
     assert "NOT BUILT: it died with SIGABRT: bad chip" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("remembered")
 def test_a_device_that_fails_its_self_test(
     model: str,
     device: DeviceInfo,
@@ -139,6 +163,7 @@ def test_a_device_that_fails_its_self_test(
     assert "pool_2d_quant8 (plain)" in text
 
 
+@pytest.mark.usefixtures("remembered")
 def test_a_dump_is_whole(
     model: str, device: DeviceInfo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -189,6 +214,7 @@ def test_what_is_refused(
     assert said.out == ""
 
 
+@pytest.mark.usefixtures("remembered")
 def test_a_folder_that_cannot_be_written(
     model: str, device: DeviceInfo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
