@@ -37,7 +37,7 @@ pytest.register_assert_rewrite(
 
 from delegate import DeviceInfo, NoDeviceError, list_devices, rehearsal  # noqa: E402
 from delegate.probe import examine  # noqa: E402
-from tests.support.deal import in_turns, leave_out  # noqa: E402
+from tests.support.deal import in_turns, leave_out, unasked  # noqa: E402
 
 # They test kernels, thousands of them, in processes that may die. Tests of this switch it on.
 rehearsal.is_on = False
@@ -117,4 +117,4 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "device" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.device)
-    leave_out(config, items, in_turns(items))
+    leave_out(config, items, in_turns(items) | unasked(config, items))

@@ -100,6 +100,19 @@ def test_everything_runs_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) 
     assert set(counts(*WIDTHS).values()) == {CASES}
 
 
+@pytest.mark.parametrize(
+    ("arguments", "marks", "is_asked"),
+    [(["tests"], "", False), ([__file__], "", True), (["tests"], "slow", True)],
+)
+def test_slow_ones_run_where_they_are_asked_for(
+    arguments: list[str], marks: str, is_asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TEST_EVERYTHING", raising=False)
+    config: Any = SimpleNamespace(args=arguments, option=SimpleNamespace(markexpr=marks))
+    items: list[Any] = [Item("without", SIMT, 0), Item("without", SIMT, 1, ("slow",))]
+    assert deal.unasked(config, items) == (set() if is_asked else {items[1]})
+
+
 def test_a_sample_has_a_case_of_each_test() -> None:
     items = [Item("without", way, number) for way in (SIMT, LANES_4) for number in range(CASES)]
     assert len(items) - len(deal.sampled(items, 3)) == 9  # type: ignore[arg-type]

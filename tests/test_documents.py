@@ -15,6 +15,7 @@ from PIL import Image
 
 from delegate import NoDeviceError, list_devices
 from label_image.flags import usage
+from tests.support.deal import slow
 from tests.support.model import chain_model, op, t
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -96,7 +97,14 @@ def test_two_commands_set_everything_up() -> None:
 
 
 @pytest.mark.device
-@pytest.mark.parametrize("command", [line for line in COMMANDS if line not in SETTING_UP])
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(line, marks=[] if line in commands(MANUALS[0]) else slow, id=line)
+        for line in COMMANDS
+        if line not in SETTING_UP
+    ],
+)
 def test_the_command_works(command: str, folder: Path) -> None:
     script, *arguments = shlex.split(command)
     if script != "python":

@@ -16,7 +16,7 @@ from tests.fuzz import targets, worker
 from tests.fuzz.__main__ import CASES, attack_of
 from tests.fuzz.attacks import OfFiles
 from tests.fuzz.targets import KINDS, Kind
-from tests.support.deal import any_driver
+from tests.support.deal import any_driver, slow
 
 pytestmark = any_driver
 
@@ -35,6 +35,7 @@ def test_a_file_is_taken_or_refused(path: Path, tmp_path: Path) -> None:
     assert worker.finding(path.parent.name, copy) is None
 
 
+@slow
 @pytest.mark.parametrize("path", [p for p in FOUND if p not in IN_ONE_CHILD], ids=name)
 def test_a_run_is_right(path: Path, device: DeviceInfo, tmp_path: Path) -> None:
     with closing(attack_of(path.parent.name, device.platform, tmp_path)) as attack:

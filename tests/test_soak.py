@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.soak import _soak
+from tests.support.deal import slow
 
 kept: list[Any] = []
 
@@ -31,6 +32,7 @@ def let_go() -> Any:
     kept.clear()
 
 
+@slow
 @pytest.mark.parametrize(
     ("leak", "words"),
     [

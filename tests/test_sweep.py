@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from delegate import DeviceInfo
-from tests.support.deal import any_driver
+from tests.support.deal import any_driver, slow
 from tests.support.faults import CHILDREN, NO_COMPILER, Fault, build_library
 from tests.support.sweep import ATTACKS, CPU, LEFT, RIGHT, Bed
 
@@ -42,6 +42,7 @@ def reading(bed: Bed) -> str:
     return next(call for call in ("clEnqueueMapBuffer", "clEnqueueReadBuffer") if calls[call])
 
 
+@slow
 @any_driver
 @pytest.mark.parametrize(
     ("call", "part"),
@@ -51,18 +52,21 @@ def test_an_error(device: DeviceInfo, bed_of: BedOf, call: str, part: float) -> 
     assert ran(bed_of(device), "error", call, "error", part) in (RIGHT, CPU)
 
 
+@slow
 @any_driver
 def test_a_device_that_is_lost_while_it_runs(device: DeviceInfo, bed_of: BedOf) -> None:
     ended = ran(bed_of(device), "lost", "clEnqueueNDRangeKernel", "error", 1, lasts=True)
     assert ended == CPU
 
 
+@slow
 @any_driver
 def test_a_bit_that_falls_over_on_the_way(device: DeviceInfo, bed_of: BedOf) -> None:
     bed = bed_of(device)
     assert ran(bed, "lie", reading(bed), "flip", 1) == CPU
 
 
+@slow
 @any_driver
 @pytest.mark.parametrize("call", ["clEnqueueNDRangeKernel", "clEnqueueReadBuffer"])
 def test_a_call_that_does_nothing(device: DeviceInfo, bed_of: BedOf, call: str) -> None:
@@ -73,6 +77,7 @@ def test_a_call_that_does_nothing(device: DeviceInfo, bed_of: BedOf, call: str) 
     assert ran(bed, "lie", call, "skip", 1) in (RIGHT, CPU)
 
 
+@slow
 @any_driver
 def test_a_parameter_that_never_arrives_addresses_no_memory(
     device: DeviceInfo, bed_of: BedOf
@@ -82,6 +87,7 @@ def test_a_parameter_that_never_arrives_addresses_no_memory(
     assert bed_of(device).run(BY_NAME["lie"], fault).outcome == CPU
 
 
+@slow
 @any_driver
 @pytest.mark.parametrize("kind", ["abort", "crash", "hang"])
 def test_a_child_dies_in_the_place_of_the_command(
@@ -91,6 +97,7 @@ def test_a_child_dies_in_the_place_of_the_command(
     assert ended == CPU
 
 
+@slow
 @any_driver
 @pytest.mark.parametrize(
     ("attack", "call", "kind", "part"),
@@ -109,6 +116,7 @@ def test_what_a_first_start_s_child_dies_of_is_not_used(
     assert ended in (RIGHT, LEFT)
 
 
+@slow
 @any_driver
 def test_wrong_rows_are_no_allowed_end(device: DeviceInfo, bed_of: BedOf, tmp_path: Path) -> None:
     # The sweep would say so: the same flip where the command does not compare.

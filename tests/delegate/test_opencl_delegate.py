@@ -30,7 +30,7 @@ from delegate.graph.partition import partitions
 from delegate.runtime import sources
 from delegate.runtime.executor import Executor
 from tests.support.compare import RUNTIME, inputs_for, interpreter, invoke, refusals
-from tests.support.deal import any_driver
+from tests.support.deal import any_driver, slow
 from tests.support.model import chain_model, const, graph_of, op, t
 from tests.support.nets import (
     LEFT,
@@ -435,6 +435,7 @@ def test_nothing_is_left_whatever_goes_first(device: DeviceInfo, order: Sequence
         gc.enable()
 
 
+@slow
 @any_driver
 @pytest.mark.parametrize("is_closed", [False, True], ids=["open", "closed"])
 def test_a_cycle_of_interpreter_and_delegate_is_collected(
@@ -462,6 +463,7 @@ for turn in range(5):
     assert run_python(code, device.index, is_closed) == "[None, None, None]\n" * 5
 
 
+@slow
 @any_driver
 @pytest.mark.parametrize(
     "keep",
@@ -491,6 +493,7 @@ print("end")
     assert run_python(code, device.index) == "end\n"
 
 
+@slow
 @any_driver
 @pytest.mark.parametrize("delegates", ["one-each", "one-for-all"])
 def test_a_hundred_interpreters_leave_nothing_behind(device: DeviceInfo, delegates: str) -> None:

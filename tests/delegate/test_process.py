@@ -9,7 +9,7 @@ import time
 import pytest
 
 from delegate import DeviceError, DeviceInfo, process
-from tests.support.deal import any_driver
+from tests.support.deal import any_driver, slow
 from tests.support.process import run_python
 
 pytestmark = any_driver
@@ -53,6 +53,7 @@ made.invoke()
 """
 
 
+@slow
 def test_a_fork_after_use_says_what_to_do_at_once(device: DeviceInfo) -> None:
     assert run_python(USE + FORK, device.index).splitlines() == [
         "invoke says start workers with spawn",
@@ -62,6 +63,7 @@ def test_a_fork_after_use_says_what_to_do_at_once(device: DeviceInfo) -> None:
     ]
 
 
+@slow
 def test_a_fork_before_use_is_like_any_other_process(device: DeviceInfo) -> None:
     code = "import os, delegate\nchild = os.fork()\nif child:\n    os.waitpid(child, 0)\n"
     assert run_python(f"{code}{USE}print('ran')", device.index) == "ran\nran\n"
@@ -77,6 +79,7 @@ time.sleep(0.05)
 """
 
 
+@slow
 @pytest.mark.parametrize("call", ["model.run(pictures)", "made.invoke()"])
 def test_a_process_ends_well_while_threads_run(device: DeviceInfo, call: str) -> None:
     own = END.format(call=call)

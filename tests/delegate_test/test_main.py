@@ -22,7 +22,7 @@ from delegate_test import command
 from delegate_test.cases.chains import chain_graph
 from delegate_test.command import main
 from delegate_test.coverage import BEGIN, END
-from tests.support.deal import any_driver
+from tests.support.deal import any_driver, slow
 from tests.support.process import ROOT
 from tflite_opencl.common.words import stamped
 
@@ -199,6 +199,7 @@ def test_a_case_is_reduced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert right != wrong
 
 
+@slow
 @pytest.mark.device
 def test_the_alternative_that_fails_is_reduced_alone(
     tmp_path: Path, device: DeviceInfo, capsys: pytest.CaptureFixture[str]

@@ -23,6 +23,7 @@ from tests.support.command import (
     interrupt,
     pooling_of_two,
 )
+from tests.support.deal import slow
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.words import stamped
 
@@ -174,6 +175,7 @@ def test_ctrl_c_on_the_cpu_is_130_and_shows_the_times_so_far(files: Path) -> Non
     assert "results" not in document["cpu"]
 
 
+@slow
 @pytest.mark.parametrize("words", [[], ["--json", "-"], ["--batch", "2", "--json", "-"]])
 def test_a_full_stream_is_255_and_a_closed_one_is_no_error(files: Path, words: list[str]) -> None:
     command = shlex.join([sys.executable, "-m", "label_image", *absolute(files), *words])

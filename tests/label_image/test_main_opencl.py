@@ -26,7 +26,7 @@ from tests.support.command import (
     replace_input,
     run_process,
 )
-from tests.support.deal import any_driver
+from tests.support.deal import any_driver, slow
 from tests.support.model import t
 from tests.support.opencl import opencl_error
 from tflite_opencl.common.runtime import find_runtime
@@ -327,6 +327,7 @@ def test_golden_rows_on_the_cpu(run: Run, model: str, kernels: str) -> None:
     assert rows[: len(golden)] == [f"INFO: {row}" for row in golden]
 
 
+@slow
 @pytest.mark.model
 @pytest.mark.every_driver
 def test_golden_rows_of_the_whole_command_line_on_opencl(device: DeviceInfo, run: Run) -> None:

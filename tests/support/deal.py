@@ -12,6 +12,10 @@ A device whose ways have no other home runs all of them. TEST_EVERYTHING=1: so d
 Stand-ins for instructions run one case in SHARE everywhere: devices with the instructions run all.
 TEST_ONE_CASE_IN=3: what is left is run by thirds, a third of each test's cases.
 
+Tests marked `slow` take seconds each and prove nothing of kernels: whole commands in processes of
+their own, drivers that die, attacks. They run where they are asked for: by `-m slow`, by the name
+of their file, by TEST_EVERYTHING=1. `.ci/run` does.
+
 Tests marked `one_width` compile nearly every case anew, and their cases do not lie around a width:
 at home, each of their cases runs one width of vectors, the widths in turns.
 """
@@ -21,6 +25,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,6 +37,7 @@ from tests.support.opencl import vector_width
 SHARE = 10
 one_width = pytest.mark.one_width
 any_driver = pytest.mark.any_driver
+slow = pytest.mark.slow
 
 
 def in_turns(items: Sequence[pytest.Item]) -> set[pytest.Item]:
@@ -49,6 +55,14 @@ def in_turns(items: Sequence[pytest.Item]) -> set[pytest.Item]:
         kept = group[number % len(group)]
         left_out.update(item for item in group if item is not kept)
     return left_out
+
+
+def unasked(config: pytest.Config, items: Sequence[pytest.Item]) -> set[pytest.Item]:
+    """Return the slow items, where nobody asks for them."""
+    names_a_file = any(Path(argument.split("::")[0]).is_file() for argument in config.args)
+    if config.option.markexpr or names_a_file or os.environ.get("TEST_EVERYTHING"):
+        return set()
+    return {item for item in items if item.get_closest_marker(slow.name)}
 
 
 def sampled(items: Sequence[pytest.Item], one_in: int) -> set[pytest.Item]:

@@ -15,6 +15,7 @@ from delegate import cache
 from delegate.runtime import icds
 from delegate.runtime.icds import Icd, ask_platforms, list_icds
 from tests.support.command import FILES
+from tests.support.deal import slow
 from tests.support.fatal import Fatal, build_fatal
 from tests.support.faults import NO_COMPILER
 from tests.support.process import ROOT, run_python
@@ -49,6 +50,7 @@ def listed(fatal: Fatal, kind: str, seconds: int = 60) -> tuple[list[str], int, 
     return warnings, int(devices.split()[1]), int(process.split()[1])
 
 
+@slow
 @pytest.mark.parametrize(
     ("kind", "why"),
     [
@@ -74,6 +76,7 @@ def test_a_fatal_library_is_left_out_and_named(fatal: Fatal, kind: str, why: str
     assert listed(fatal, kind)[:2] == ([], devices)
 
 
+@slow
 @pytest.mark.parametrize("arguments", [["--version"], ["--list_devices"], ["--use_gpu"]])
 def test_no_command_opens_it(fatal: Fatal, tmp_path: Path, arguments: list[str]) -> None:
     write_files(tmp_path)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from delegate import device_profile_names
+from tests.support.deal import slow
 from tflite_opencl.boards.advice import FAMILIES
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -53,6 +54,7 @@ def pocl(folder: Path) -> dict[str, str]:
         pytest.skip("no PoCL here")
 
 
+@slow
 @pytest.mark.device
 def test_the_script_runs_on_this_machine(tmp_path: Path) -> None:
     results = tmp_path / "results"
@@ -66,6 +68,7 @@ def test_the_script_runs_on_this_machine(tmp_path: Path) -> None:
     assert "<testsuite " in (results / "boards.xml").read_text()
 
 
+@slow
 def test_a_failed_test_fails_the_script(tmp_path: Path) -> None:
     broken = tmp_path / "test_broken.py"
     broken.write_text("def test_broken() -> None:\n    raise AssertionError('planted')\n")
@@ -76,6 +79,7 @@ def test_a_failed_test_fails_the_script(tmp_path: Path) -> None:
     assert "planted" in done.stdout
 
 
+@slow
 def test_what_the_board_lacks_is_said(tmp_path: Path) -> None:
     if Path("/proc/device-tree").exists():
         pytest.skip("this is a board")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.deal import slow
 from tests.support.process import ROOT
 
 HELP = [
@@ -45,12 +46,14 @@ def shell(words: str, streams: str, **environment: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+@slow
 @pytest.mark.parametrize("words", TEXTS)
 def test_nobody_who_reads_is_no_error(words: str) -> None:
     assert shell(words, ">&- 2>&- <&-") == (0, "", "")
     assert shell(words, "| true") == (0, "", "")
 
 
+@slow
 @pytest.mark.parametrize("words", [*HELP, *TEXTS])
 def test_a_full_stdout_is_one_line(words: str) -> None:
     assert shell(words, "> /dev/full") == (255, "", LINE)
@@ -60,6 +63,7 @@ def test_a_full_stdout_without_a_buffer_is_one_line() -> None:
     assert shell(TEXTS[-1], "> /dev/full", PYTHONUNBUFFERED="1") == (255, "", LINE)
 
 
+@slow
 @pytest.mark.parametrize(("module", "code"), WRONG.items())
 def test_a_closed_stderr_keeps_the_code_and_a_full_one_is_255(module: str, code: int) -> None:
     assert shell(f"{module} --nosuch", "2>&-") == (code, "", "")
@@ -102,6 +106,7 @@ def pressed(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
     return {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
 
 
+@slow
 @pytest.mark.parametrize("words", ["label_image -h", "delegate_test -h", "tflite_opencl -h",
                                    "benchmarks -h"])  # fmt: skip
 def test_ctrl_c_while_a_command_imports_is_quiet(words: str, pressed: dict[str, str]) -> None:
