@@ -19,7 +19,6 @@ from label_image.compare import Comparison
 from label_image.files import write_file, writing
 from label_image.job import Delegation, Job
 from label_image.page.facts import (
-    NodeTimes,
     machine,
     node_times,
     partition_rows,
@@ -47,10 +46,13 @@ class Ran:
 
 
 def write_page(path: str, prepared: Prepared, job: Job, ran: Ran) -> None:
-    """Measure and ask what the run did not tell, and write the page.
+    """Measure and ask what the run did not tell, and write the page; after Ctrl-C there is none.
 
-    Raises: RunError: it cannot be written. KeyboardInterrupt: Ctrl-C; then there is no page.
+    Raises: RunError: it cannot be written. KeyboardInterrupt: Ctrl-C was pressed here.
     """
+    if interrupts.was_pressed():
+        log.warning("%s is not written: Ctrl-C ended the run", path)
+        return
     log.info("Times of nodes and facts of the machine are collected for %s", path)
     text = html(_page(prepared, job, ran))
     interrupts.check()
@@ -62,10 +64,8 @@ def write_page(path: str, prepared: Prepared, job: Job, ran: Ran) -> None:
 def _page(prepared: Prepared, job: Job, ran: Ran) -> Page:
     settings, gpu = prepared.settings, ran.gpu
     taken = gpu.delegation if gpu else None
-    nodes = NodeTimes((), ["Ctrl-C ended the run: nodes were not timed."])
-    if not interrupts.was_pressed():
-        in_child = settings.device_timeout > 0
-        nodes = node_times(job, prepared.graph, prepared.runtime, gpu, in_child)
+    in_child = settings.device_timeout > 0
+    nodes = node_times(job, prepared.graph, prepared.runtime, gpu, in_child)
     headings, runs = _columns(prepared, ran)
     device = f" on {taken.device}" if taken else ""
     return Page(

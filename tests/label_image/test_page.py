@@ -24,7 +24,7 @@ from label_image.job import Delegation, Job
 from label_image.page import chart, cpu_times, facts, write
 from label_image.page.facts import NodeRow, NodeTimes
 from label_image.page.html import picture_uri
-from tests.support.command import FILES, ROWS, Run, absolute, run_process
+from tests.support.command import FILES, ROWS, Run, absolute, interrupt, run_process
 from tests.support.deal import any_driver
 from tests.support.small_v2 import small_v2
 from tflite_opencl.boards.facts import Info
@@ -242,6 +242,14 @@ def test_an_old_page_stays_where_the_new_one_fails(
     assert run(*FILES, "--report", "r.html").code == 130
     assert [path.name for path in files.iterdir() if "r.html" in path.name] == ["r.html"]
     assert (files / "r.html").read_text() == "old"
+
+
+def test_after_ctrl_c_there_is_no_page(files: Path) -> None:
+    page = files / "r.html"
+    ran = interrupt("INFO: resolved reporter", *absolute(files), "--report", str(page))
+    assert ran.code == 130
+    assert f"WARN: {page} is not written: Ctrl-C ended the run" in ran.err
+    assert not page.exists()
 
 
 def test_without_jinja2_the_line_says_what_to_install(
