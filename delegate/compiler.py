@@ -11,7 +11,7 @@ from delegate.graph.ir import Graph, Node
 from delegate.graph.partition import Partition, dynamic_tensors
 from delegate.graph.verdict import Verdict
 from delegate.launch import Alternative, Program, Step, first_that_runs
-from delegate.passes.on_partitions import run_passes
+from delegate.passes.on_partitions import PASSES, run_passes
 from delegate.target import Target
 
 Check = Callable[[Alternative], str | None]
@@ -99,8 +99,10 @@ def compile_partition(
     return Program(in_order, partition.inputs, partition.outputs)
 
 
-def rewritten(partition: Partition, target: Target, check: Check) -> Partition:
-    """Return the partition after the passes, which make no node that does not run here."""
+def rewritten(
+    partition: Partition, target: Target, check: Check, passes: Collection[str] = tuple(PASSES)
+) -> Partition:
+    """Return the partition after these passes, which make no node that does not run here."""
 
     def accepts(node: Node) -> bool:
         try:
@@ -109,7 +111,7 @@ def rewritten(partition: Partition, target: Target, check: Check) -> Partition:
             return False
         return True
 
-    return run_passes(partition, accepts)
+    return run_passes(partition, accepts, passes)
 
 
 def first_choice(node: Node, target: Target, check: Check) -> Alternative:

@@ -16,6 +16,7 @@ from delegate.graph.partition import Partition
 from delegate.graph.verdict import Verdict
 from delegate.isa import ORDERS, most_lanes
 from delegate.launch import Alternative, Program, Step, first_that_runs
+from delegate.passes.on_partitions import PASSES
 from delegate.probe import examine
 from delegate.profiles import DeviceProfile
 from delegate.runtime.bench import DeviceBench, run_on_random
@@ -55,6 +56,7 @@ class Engine:
         profile: DeviceProfile | None = None,
         own_context: bool = False,
         alternative: str | None = None,
+        passes: Iterable[str] = tuple(PASSES),
         trials: Callable[[str], Free] | None = None,
     ) -> None:
         """Open the device; nothing is built yet.
@@ -62,8 +64,8 @@ class Engine:
         `exclude_isa`: instructions not to use though the device has them; "all" for every one.
         `profiling`: launches stay apart, so that each has its time. `profile`: limits to keep
         beside the device's own. `own_context`: share none with the other engines of this process.
-        `alternative`: its name; nodes that have it run it. `trials`: by the device's
-        identity, what may be done here; None: everything.
+        `alternative`: its name; nodes that have it run it. `passes`: names of PASSES. `trials`: by
+        the device's identity, what may be done here; None: everything.
         """
         if isinstance(exclude_isa, str):
             raise TypeError(f"exclude_isa is a list of names: ['{exclude_isa}']")
@@ -90,6 +92,7 @@ class Engine:
             alternative,
         )
         self._is_free = alternative is None
+        self._passes = frozenset(passes)
         self._forms = Forms(self.tuner, self._bench, profiling)
 
     @property
@@ -143,7 +146,7 @@ class Engine:
         steps: dict[Node, Step] = {}  # of the nodes that passes leave as they are
         with progress.share(0, _OF_FIRST):
             programs = [compiler.compile_partition(partition, target, choose, steps)]
-        fused = compiler.rewritten(partition, target, self._bench.check)
+        fused = compiler.rewritten(partition, target, self._bench.check, self._passes)
         if fused is not partition:
             with progress.share(_OF_FIRST, 1):
                 programs.insert(0, compiler.compile_partition(fused, target, choose, steps))

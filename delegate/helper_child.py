@@ -174,10 +174,18 @@ class _Performer:
         return engine.tuner.state()
 
     def _opened(self, index: int, identity: str, tune: str, *more: Any) -> Engine:
-        exclude_isa, profiling, profile, alternative = more
+        exclude_isa, profiling, profile, alternative, passes = more
         self._found(index, identity)
         return Engine(
-            index, tune, exclude_isa, profiling, profile, False, alternative, lambda _: self._told
+            index,
+            tune,
+            exclude_isa,
+            profiling,
+            profile,
+            False,
+            alternative,
+            passes,
+            lambda _: self._told,
         )
 
     def _found(self, index: int, identity: str) -> DeviceInfo:

@@ -20,6 +20,7 @@ from delegate.graph.ir import Graph
 from delegate.graph.verdict import Verdict
 from delegate.launch import NodeAlternatives
 from delegate.options import Options
+from delegate.passes.on_partitions import PASSES
 from delegate.profiles import read_device_profile
 from delegate.rehearsal import open_engine
 from delegate.runtime.device_list import DeviceInfo
@@ -67,6 +68,7 @@ class OpenCLDelegate:
         own_context: bool = False,
         alternative: str | None = None,
         in_child_first: bool = True,
+        passes: Iterable[str] = tuple(PASSES),
         *,
         options: Options | None = None,
     ) -> None:
@@ -89,6 +91,7 @@ class OpenCLDelegate:
             own_context,
             alternative,
             in_child_first,
+            passes,
         )
         if options is not None and keywords != Options():
             raise TypeError("options is given, and other keywords, too")
@@ -276,4 +279,5 @@ def _engine(options: Options, graph: Graph | None = None) -> Engine:
         profile,
         options.own_context,
         options.alternative,
+        options.passes,
     )

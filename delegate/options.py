@@ -6,7 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from delegate.passes.on_partitions import PASSES
 from delegate.tune import MODES
+
+_LISTS = (("exclude_ops", "op names"), ("exclude_isa", "names"), ("passes", "names"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +35,11 @@ class Options:
             name run it, without measuring. For tests of drivers; None leaves the choice to `tune`.
         in_child_first: let a child process do first what this process has not seen the driver do;
             what the child dies of is not used. For processes that may die, False is faster.
+        passes: what may join nodes of a partition, by name ("fuse_pad", "fuse_add"); () keeps
+            each node apart. The outputs are the same.
     Raises:
         TypeError: one string where a list of names is meant.
-        ValueError: a number below 0, or `tune` is not one of its words.
+        ValueError: a number below 0, or `tune` or one of `passes` is not one of its words.
     """
 
     device: str | int | None = None
@@ -48,9 +53,10 @@ class Options:
     own_context: bool = False
     alternative: str | None = None
     in_child_first: bool = True
+    passes: Iterable[str] = tuple(PASSES)  # kept as a tuple
 
     def __post_init__(self) -> None:
-        for field, meant in (("exclude_ops", "op names"), ("exclude_isa", "names")):
+        for field, meant in _LISTS:
             given = getattr(self, field)
             if isinstance(given, str):
                 raise TypeError(f"{field} is a list of {meant}: ['{given}']")
@@ -59,5 +65,8 @@ class Options:
         for field in ("min_nodes_per_partition", "max_delegated_partitions"):
             if getattr(self, field) < 0:
                 raise ValueError(f"{field}={getattr(self, field)} is less than 0")
+        for name in self.passes:
+            if name not in PASSES:
+                raise ValueError(f"passes={name!r}: one of {', '.join(PASSES)}")
         if self.tune not in MODES:
             raise ValueError(f"tune='{self.tune}': one of {', '.join(MODES)}")

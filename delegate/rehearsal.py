@@ -22,6 +22,7 @@ from delegate.errors import DeviceError, Untried
 from delegate.graph.ir import Graph
 from delegate.graph.partition import Partition
 from delegate.graph.verdict import Verdict
+from delegate.passes.on_partitions import PASSES
 from delegate.probe import was_used_before
 from delegate.profiles import DeviceProfile
 from delegate.runtime.executor import Executor
@@ -49,19 +50,30 @@ class RehearsedEngine(Engine):
         profile: DeviceProfile | None = None,
         own_context: bool = False,
         alternative: str | None = None,
+        passes: Iterable[str] = tuple(PASSES),
         *,
         graph: Graph | None = None,
     ) -> None:
         """`graph`: what will be run, if that is known."""
+        passes = tuple(passes)
         excluded = exclude_isa if isinstance(exclude_isa, str) else tuple(exclude_isa)
         if graph is not None:
             _go_ahead(selector, profile, excluded, graph)
         super().__init__(
-            selector, tune, excluded, profiling, profile, own_context, alternative, self._guarded
+            selector,
+            tune,
+            excluded,
+            profiling,
+            profile,
+            own_context,
+            alternative,
+            passes,
+            self._guarded,
         )
         self.tuner.leave_to_child()
         info = self.device.info
-        self._same = (info.index, info.identity, tune, excluded, profiling, profile, alternative)
+        ours = (tune, excluded, profiling, profile, alternative, passes)
+        self._same = (info.index, info.identity, *ours)
 
     def _guarded(self, identity: str) -> Guarded:
         self._records = Records(identity)

@@ -45,16 +45,17 @@ LAYERS = {
     "probe": "cache helper isa profiles runtime self_tests",
     "tune": "cache errors graph launch progress",
     "forms": "errors launch progress runtime tune",
-    "engine": "compiler errors forms graph isa launch probe profiles progress runtime target tune",
-    "rehearsal": "engine errors graph helper probe profiles progress runtime target",
+    "engine": "compiler errors forms graph isa launch passes probe profiles progress runtime "
+    "target tune",
+    "rehearsal": "engine errors graph helper passes probe profiles progress runtime target",
     "helper": "child progress",
     "helper_child": "child compiler engine errors graph isa profiles progress runtime self_tests "
     "tflite",
-    "options": "tune",
+    "options": "passes tune",
     "kernel_uses": "compiler graph isa launch runtime target tflite",
     "claim": "engine errors graph launch options progress runtime target tflite",
-    "opencl_delegate": "claim engine errors graph launch options profiles rehearsal runtime target "
-    "tflite",
+    "opencl_delegate": "claim engine errors graph launch options passes profiles rehearsal runtime "
+    "target tflite",
     "external": "opencl_delegate options tflite",
     "slots": "errors graph runtime",
     "model": "errors graph profiles progress rehearsal runtime slots target tflite",

@@ -239,6 +239,7 @@ def test_every_option_is_known_by_its_name() -> None:
         "own_context": "0",
         "alternative": "plain",
         "in_child_first": "False",
+        "passes": "fuse_pad",
     }
     assert set(texts) == set(Options.__dataclass_fields__)
     assert options_of(texts) == Options(
@@ -251,4 +252,5 @@ def test_every_option_is_known_by_its_name() -> None:
         device_profile="galcore-gc7000",
         alternative="plain",
         in_child_first=False,
+        passes=("fuse_pad",),
     )

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 
 from delegate.graph.ir import Node
 from delegate.graph.partition import Partition
@@ -12,11 +12,15 @@ from delegate.passes.on_partitions import fuse_add, fuse_pad
 # Whether a node that a pass would make lowers and builds; else it leaves things as they are.
 Accepts = Callable[[Node], bool]
 Pass = Callable[[Partition, Accepts], Partition]
-PASSES: tuple[Pass, ...] = (fuse_pad.rewrite, fuse_add.rewrite)
+# In the order in which they run: a convolution that pads may take an ADD, too.
+PASSES: Mapping[str, Pass] = {"fuse_pad": fuse_pad.rewrite, "fuse_add": fuse_add.rewrite}
 
 
-def run_passes(partition: Partition, accepts: Accepts) -> Partition:
-    """Return the partition after every pass; the same object where none changed it."""
-    for rewrite in PASSES:
-        partition = rewrite(partition, accepts)
+def run_passes(
+    partition: Partition, accepts: Accepts, names: Collection[str] = tuple(PASSES)
+) -> Partition:
+    """Return the partition after the passes of these names; the same one where none changed it."""
+    for name, rewrite in PASSES.items():
+        if name in names:
+            partition = rewrite(partition, accepts)
     return partition
