@@ -20,6 +20,7 @@ from dataclasses import replace
 import numpy as np
 
 from delegate.graph.ir import Graph, Node, Tensor
+from delegate.passes.convolutions import has_one_scale
 from delegate.passes.editing import makers, only_reader, readers, rebuilt
 from delegate.passes.notes import Notes
 
@@ -51,7 +52,10 @@ def _without_implied(graph: Graph, notes: Notes) -> Graph:
     nodes = []
     for node in graph.nodes:
         clamp = node.options.get(_FIELD, "NONE")
-        if node.op in _FUSING and clamp in _CLAMPS and _changes_nothing(node.outputs[0], clamp):
+        if node.op not in _FUSING or clamp not in _CLAMPS or len(node.outputs) != 1:
+            nodes.append(node)
+            continue
+        if _changes_nothing(node.outputs[0], clamp):
             notes.treated(node, f"{clamp} goes: the output's range implies it")
             node = replace(node, options={**node.options, _FIELD: "NONE"})
         nodes.append(node)
@@ -62,10 +66,12 @@ def _joined(graph: Graph, notes: Notes, final: bool) -> Graph:
     """Return the graph with one clamp less, the same one where none joins; `final`: say why."""
     made, read_by = makers(graph), readers(graph)
     for node in graph.nodes:
-        if node.op not in _CLAMPS or node.is_custom:
+        arity = len(node.inputs), len(node.outputs)
+        if node.op not in _CLAMPS or node.is_custom or arity != (1, 1):
             continue
         source, result = node.inputs[0], node.outputs[0]
-        assert source is not None
+        if source is None:
+            continue
         maker = made.get(source)
         is_same = (source.dtype, source.quantization) == (result.dtype, result.quantization)
         others = [each for each in graph.nodes if each is not node]
@@ -116,17 +122,17 @@ def _both(maker: Node, clamp: str) -> str | None:
 
 def _changes_nothing(result: Tensor, clamp: str) -> bool:
     """Whether a clamp is as wide as what the tensor's type can hold."""
-    if result.dtype not in _QUANTISED or result.quantization is None:
+    if result.dtype not in _QUANTISED or not has_one_scale(result):
         return False
-    if len(result.quantization.scale) != 1:
-        return False
+    assert result.quantization is not None
     scale, zero_point = np.float32(result.quantization.scale[0]), result.quantization.zero_point[0]
     limits = np.iinfo(result.dtype)
 
-    def quantum(real: float) -> int:
-        # TfLiteRound of a float32 quotient: halves go away from zero.
-        exact = float(np.float32(real) / scale)
-        return zero_point + int(np.copysign(np.floor(abs(exact) + 0.5), exact))
+    def quantum(real: float) -> float:
+        # TfLiteRound of a float32 quotient: halves go away from zero. It may be infinite.
+        with np.errstate(over="ignore"):
+            exact = float(np.float32(real) / scale)
+        return zero_point + float(np.copysign(np.floor(abs(exact) + 0.5), exact))
 
     least, greatest = {"RELU": (0.0, None), "RELU6": (0.0, 6.0), "RELU_N1_TO_1": (-1.0, 1.0)}[clamp]
     return quantum(least) <= limits.min and (greatest is None or quantum(greatest) >= limits.max)

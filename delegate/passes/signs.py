@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from delegate.graph.ir import Graph, Node, Quantization, Tensor
+from delegate.passes.convolutions import has_one_scale
 from delegate.passes.editing import new_tensor, rebuilt
 from delegate.passes.notes import Notes
 
@@ -86,14 +87,28 @@ def _is_meant(node: Node, signs: Signs) -> bool:
     return bool(_quantised(node, signs.source))
 
 
+def _reason_of_layer(node: Node) -> str | None:
+    """Return why a layer's weights and bias cannot be of another type; None where they can."""
+    weights = node.inputs[1] if len(node.inputs) in (2, 3) else None
+    if weights is None or not node.inputs[0] or len(node.outputs) != 1:
+        return "weights are left out"
+    if weights.quantization is None or not weights.shape:
+        return "weights without a scale"
+    out_c = weights.shape[-1 if node.op == "DEPTHWISE_CONV_2D" else 0]
+    for bias in node.inputs[2:]:
+        if bias is not None and bias.data is None:
+            return "a bias that is computed"
+        if bias is not None and (bias.dtype != "int32" or bias.shape != (out_c,)):
+            return f"a bias of {bias.dtype} and of the shape {list(bias.shape)}"
+    return None
+
+
 def _reason(graph: Graph, node: Node, signs: Signs) -> str | None:
     """Return why a node cannot be of the other type; None where it can, but for its weights."""
     if node.is_custom or node.op not in VERSIONS:
         return f"{node.op} of {signs.target} is not known to compute the same"
-    if node.op in LAYERS and (len(node.inputs) < 2 or node.inputs[1] is None):
-        return "weights are left out"
-    if node.op in LAYERS and any(t is not None and t.data is None for t in node.inputs[2:]):
-        return "a bias that is computed"
+    if node.op in LAYERS and (reason := _reason_of_layer(node)) is not None:
+        return reason
     numbers = [t for t in (*node.inputs, *node.outputs) if t is not None and t.dtype[-2:] != "32"]
     kinds = {t.dtype for t in (*node.inputs[:2], *node.outputs) if t is not None}
     if node.op in LAYERS and kinds != {signs.source}:
@@ -103,13 +118,9 @@ def _reason(graph: Graph, node: Node, signs: Signs) -> str | None:
     activations = _quantised(node, signs.source)
     if node.op in LAYERS:
         activations.remove(node.inputs[1])  # type: ignore[arg-type]
-    limits = np.iinfo(signs.source)
     for tensor in activations:
-        assert tensor.quantization is not None
-        if len(tensor.quantization.scale) != 1:
-            return f"{tensor.name!r} has several scales"
-        if not limits.min <= tensor.quantization.zero_point[0] <= limits.max:
-            return f"{tensor.name!r} has a zero point beyond its type"
+        if not has_one_scale(tensor):
+            return f"{tensor.name!r} has not one scale and zero point of its type"
         if tensor.is_sparse or tensor.is_variable or tensor in graph.changeable:
             return f"{tensor.name!r} is sparse, variable or set by a caller"
     if len(activations) < sum(t.dtype == signs.source for t in numbers) - (node.op in LAYERS):
