@@ -35,6 +35,7 @@ def shown(command: str) -> str:
     """
     script, *arguments = shlex.split(command)
     os.environ["COLUMNS"] = str(WIDTH)
+    os.environ["TERM"] = "dumb"  # progress bars move the cursor, which a picture cannot
     written = bytearray()
 
     def keep(descriptor: int) -> bytes:

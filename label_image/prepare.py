@@ -88,7 +88,7 @@ class Prepared:
             reference=settings.compare,
             profile_rows=settings.max_profiling_buffer_entries if profiling else 0,
             traces=settings.trace is not None,
-            longer_s=_COMPARED_S if settings.compare and sys.stderr.isatty() else 0.0,
+            longer_s=_COMPARED_S if settings.compare and self._is_watched else 0.0,
             verbose=settings.verbose,
             input_number=self.feeds.main,
             other_inputs=self.feeds.others,
@@ -111,8 +111,12 @@ class Prepared:
         settings = self.settings
         if settings.tune != "auto":
             return settings.tune
-        has_time = sys.stderr.isatty() and not settings.device_timeout
-        return "complete" if has_time else "quick"
+        return "complete" if self._is_watched else "quick"
+
+    @property
+    def _is_watched(self) -> bool:
+        """Whether somebody sees what takes long, and set no limit to it."""
+        return sys.stderr.isatty() and not self.settings.device_timeout
 
     def labels(self, outputs: Sequence[Tensor]) -> Sequence[str]:
         """Return the labels; none where the first of these outputs needs none.

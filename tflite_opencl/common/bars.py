@@ -53,7 +53,7 @@ def steps(what: str, count: Callable[[], int]) -> Iterator[Callable[[], None]]:
 
     `count`: how many steps there will be; asked only for a bar.
     """
-    if not sys.stderr.isatty():
+    if not _can_move():
         yield lambda: None
         return
     columns = (
@@ -73,7 +73,7 @@ def parts() -> Iterator[Callable[[float, str], None]]:
     On a terminal it moves a bar, which is shown if all takes longer than a moment. Inside of
     another bar it changes the words of that one.
     """
-    if not sys.stderr.isatty():
+    if not _can_move():
         yield lambda part, what: None
         return
     if _open:
@@ -97,7 +97,7 @@ def waiting(what: str) -> Iterator[Callable[[str], None]]:
 
     It is shown as `parts` is. Gives a function to say something else.
     """
-    if not sys.stderr.isatty():
+    if not _can_move():
         yield lambda words: None
     elif _open:
         outer = _open[-1]
@@ -159,6 +159,11 @@ def _after_a_moment(bar: Progress) -> Iterator[None]:
     finally:
         clock.cancel()
         clock.join()
+
+
+def _can_move() -> bool:
+    """Whether stderr is a terminal on which a bar can be drawn anew."""
+    return sys.stderr.isatty() and not Console(stderr=True).is_dumb_terminal
 
 
 def _show(bar: Progress) -> None:

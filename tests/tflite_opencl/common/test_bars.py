@@ -43,6 +43,11 @@ def test_what_is_over_soon_shows_no_bar() -> None:
     assert on_terminal(START.format(patience=60.0, outer="")).strip() == "over True"
 
 
+def test_a_terminal_that_cannot_move_its_cursor_gets_no_bar() -> None:
+    code = START.format(patience=0.0, outer="")
+    assert on_terminal(code, TERM="dumb").splitlines() == ["over True"]
+
+
 def test_inside_of_another_bar_its_words_change() -> None:
     outer = "bars.steps('classifying', lambda: 2), "
     shown = on_terminal(START.format(patience=0.0, outer=outer))
