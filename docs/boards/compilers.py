@@ -71,8 +71,8 @@ died or told nothing.
 It is no measurement, and a board will be slower. It does not see {not_seen}.
 
 What is kept in memory counts as its loads' and stores' instructions alone on Adreno and V3D, whose
-compilers tell no more: so it takes V3D's larger blocks of before for the faster ones, and hardly
-sees a change on Adreno. Mali's compiler counts loads and stores apart. Only a board can tell.
+compilers tell no more: so the column "before" is too low for V3D, and the model hardly saw the
+change on Adreno. Mali's compiler counts loads and stores apart. Only a board can tell.
 
 | GPU | assumed | model | launches | before | now | memory alone |
 |---|---|---|---|---|---|---|

@@ -140,7 +140,9 @@ def _float4(conv: Quant8Convolution, target: Target, has_floats: bool) -> Altern
     if has_many or not has_floats:
         is_lean = is_lean and conv.residual is None
     tile_w, vectors = _block_kept(conv, target, is_lean, has_floats)
-    most_words = (4 if is_lean else 2) if has_many else 2 if is_lean and has_floats else 1
+    most_words = 4 if has_many and is_lean and not has_floats else 2
+    if not (has_many or (is_lean and has_floats)):
+        most_words = 1
     fitting = (n for n in (4, 2) if n <= most_words and conv.in_c % (4 * n) == 0)
     load_words = next(fitting, 1)
     chunk_words = terms // (4 * load_words) * load_words
