@@ -7,14 +7,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
 
-from delegate import Graph, graph_passes, pass_bundles, read_model, rewrite, rewrite_model
+from delegate import (
+    Graph,
+    graph_passes,
+    pass_bundles,
+    read_model,
+    rewrite,
+    rewrite_model,
+    write_model,
+)
 from delegate.passes import registry
 from delegate.passes.registry import rewrite_steps
 from tests.support.compare import inputs_for, interpreter, invoke
+from tests.support.convolution import Convolution
 from tests.support.model import const, graph_of, graph_values, op, t
 from tests.support.nets import assert_equal_outputs
-from tests.support.rewrites import whole
+from tests.support.rewrites import CHAINS, chain, whole
 from tests.support.subgraphs import write_subgraphs
 
 REAL_MODELS = sorted((Path(__file__).parents[4] / "shared" / "models").glob("*.tflite"))
@@ -85,6 +95,17 @@ def test_every_subgraph_is_rewritten() -> None:
     x = np.float32([[1, -1, 9]] * 2)
     (outputs,) = runner(x0=x).values()
     assert outputs.tolist() == np.clip(2 * x, 0, 6).tolist()
+
+
+@given(CHAINS)
+@settings(max_examples=15)
+def test_all_exact_passes_together_on_drawn_chains(cases: list[Convolution]) -> None:
+    graph = chain(cases)
+    after = rewrite(graph, EXACT)
+    old, new = interpreter(write_model(graph)), interpreter(write_model(after))
+    for given_inputs in inputs_for(graph, seed=3):
+        expected = invoke(old, given_inputs)
+        assert_equal_outputs(invoke(new, given_inputs), expected, "all exact passes")
 
 
 def _same_outputs(path: Path, content: bytes) -> None:
