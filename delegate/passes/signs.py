@@ -107,6 +107,8 @@ def _reason(graph: Graph, node: Node, signs: Signs) -> str | None:
     """Return why a node cannot be of the other type; None where it can, but for its weights."""
     if node.is_custom or node.op not in VERSIONS:
         return f"{node.op} of {signs.target} is not known to compute the same"
+    if not node.inputs or not node.outputs:
+        return "its inputs or outputs are left out"
     if node.op in LAYERS and (reason := _reason_of_layer(node)) is not None:
         return reason
     numbers = [t for t in (*node.inputs, *node.outputs) if t is not None and t.dtype[-2:] != "32"]

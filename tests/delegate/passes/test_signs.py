@@ -269,3 +269,15 @@ def test_a_layer_that_rounds_otherwise_is_left() -> None:
         for seed in range(12)
     ]
     assert 0 < sum(ROUNDED in reason for each in left for reason in each) < 12
+
+
+def test_what_no_model_of_tflite_has_stays() -> None:
+    # Files that were changed at random have such nodes, and every pass is given them.
+    pool = op("AVERAGE_POOL_2D", [], [quantised((1, 2, 2, 1), "int8")])
+    assert left_by(signed_to_unsigned.rewrite, graph_of([pool])) == [
+        "its inputs or outputs are left out"
+    ]
+    node = Convolution(size=(6, 6, 4), dtype="int8").node()
+    short = const(np.zeros(3, np.int32), 0.001)
+    graph = graph_of([replace(node, inputs=(*node.inputs[:2], short))])
+    assert left_by(signed_to_unsigned.rewrite, graph) == ["a bias of int32 and of the shape [3]"]
