@@ -142,6 +142,8 @@ class Prepared:
         """Whether the model finds things in the picture, or classes of its pixels."""
         has_labels = self.settings.labels is not None
         is_detector = detector_of(self.graph) is not None
+        if self.graph.outputs[0] in self.graph.inputs:
+            return False
         return is_detector or is_mask(outputs, self.main_input, has_labels)
 
     def check_drawing(self) -> None:

@@ -149,8 +149,8 @@ def scene_of(
     detector = detector_of(graph)
     if detector is not None:
         return _boxes(detector, outputs, labels)
-    if not is_mask(tensors, fed, bool(labels)):
-        return None
+    if graph.outputs[0] in graph.inputs or not is_mask(tensors, fed, bool(labels)):
+        return None  # what a model passes on is no result of it
     values = outputs[0][0]
     if values.ndim == 3:
         values = values[..., 0] if values.shape[2] == 1 else values.argmax(-1)
