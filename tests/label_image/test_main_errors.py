@@ -220,7 +220,7 @@ def test_fetching_a_model_brings_its_labels(
     ran = run("--fetch", "mobilenet_v2_1.0_224_quant")
     assert ran.code == 0
     assert fetched == ["mobilenet_v2_1.0_224_quant", "imagenet_labels"]
-    assert any("fetching mobilenet_v2_1.0_224_quant" in line for line in ran.err)
+    assert not any("fetching" in line for line in ran.err)  # a bar is for terminals
 
 
 def test_verbose_adds_the_traceback(files: Path, run: Run) -> None:
@@ -264,6 +264,7 @@ class FakeDelegate:
     device = DeviceInfo(0, "platform", "1.2", "name", "vendor", "OpenCL 1.2", "1", "gpu")
     verdicts = (Verdict(0, "AVERAGE_POOL_2D", None), Verdict(1, "RESHAPE", None))
     partitions = ((0, 1),)
+    tuning_left = 0
     failure = "clWaitForEvents: DEVICE_NOT_AVAILABLE"
 
     def __init__(self, model: object, options: Options) -> None: ...
