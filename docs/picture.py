@@ -34,7 +34,8 @@ def shown(command: str) -> str:
         RuntimeError: the command failed.
     """
     script, *arguments = shlex.split(command)
-    os.environ["COLUMNS"] = str(WIDTH)
+    # Both, as a dumb terminal is 80 columns wide where the lines are not given.
+    os.environ |= {"COLUMNS": str(WIDTH), "LINES": "60"}
     os.environ["TERM"] = "dumb"  # progress bars move the cursor, which a picture cannot
     written = bytearray()
 

@@ -50,7 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--for",
         dest="bundle",
         choices=pass_bundles(),
-        help="the passes that a target wants, before --pass",
+        metavar="TARGET",
+        help=f"the passes that a target wants, before --pass: {', '.join(pass_bundles())}",
     )
     add("--list", action="store_true", help="show all passes and bundles")
     given = parser.add_mutually_exclusive_group()

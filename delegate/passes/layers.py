@@ -17,7 +17,7 @@ from delegate.passes.convolutions import is_convolution, reason_to_leave, source
 
 Reals = NDArray[np.float64]
 Range = tuple[Reals, Reals]  # the least and the greatest real value of each channel: (c,), (c,)
-_SLACK = 2.0**-10  # quanta; far more than TFLite's multiplier of 31 bits is off
+_MULTIPLIER_SLACK = 2.0**-10  # quanta; far more than a multiplier of 31 bits is off
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,7 +121,7 @@ def never_clamped_between(graph: Graph, node: Node, result: Tensor) -> bool:
     least, most = max(own[0], whole[0]), min(own[1], whole[1])  # what both steps together leave
     source = source_and_weights(node)[0]
     sums = sums_of(layer_of(node), channel_ranges(graph).get(source) or whole_range(source))
-    half = (result.quantization.scale[0] if result.quantization else 0) * (0.5 + _SLACK)
+    half = (result.quantization.scale[0] if result.quantization else 0) * (0.5 + _slack(node))
     fits_below = moved[0] == least or bool((sums[0] - half > least).all())
     fits_above = moved[1] == most or bool((sums[1] + half < most).all())
     return fits_below and fits_above
@@ -133,9 +133,26 @@ def _stored(node: Node, sums: Range) -> Range:
     assert quantization is not None
     scale = quantization.scale[0]
     low, high = stored_range(node)
-    least = np.ceil(sums[0] / scale - 0.5 - _SLACK) * scale
-    most = np.floor(sums[1] / scale + 0.5 + _SLACK) * scale
+    slack = _slack(node)
+    least = np.ceil(sums[0] / scale - 0.5 - slack) * scale
+    most = np.floor(sums[1] / scale + 0.5 + slack) * scale
     return np.clip(least, low, high), np.clip(most, low, high)
+
+
+def _slack(node: Node) -> Reals:
+    """Return by how many quanta each channel's sum may be off before its last rounding: (1 or c,).
+
+    The reference kernels may round twice: first to whole numbers, then by a shift to the right.
+    Source: tflite/kernels/internal/common.h MultiplyByQuantizedMultiplier
+    """
+    source, weights = source_and_weights(node)
+    scales = [
+        tensor.quantization.scale for tensor in (source, node.outputs[0]) if tensor.quantization
+    ]
+    assert weights.quantization is not None
+    multiplier = np.array(weights.quantization.scale) * scales[0][0] / scales[1][0]
+    shift = np.maximum(-np.frexp(multiplier)[1], 0)
+    return np.asarray(np.where(shift > 0, 0.5 ** (shift + 1), 0) + _MULTIPLIER_SLACK)
 
 
 def _code_range(tensor: Tensor, activation: str) -> tuple[float, float]:

@@ -23,6 +23,7 @@ from tflite_opencl.common import start
 def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return two models; nothing is known of them."""
     monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "120")  # a row is a line
     paths = []
     for name, graph in (("small_v2", small_v2()), ("conv_pool", conv_pool())):
         paths.append(tmp_path / f"{name}.tflite")
