@@ -84,7 +84,8 @@ ATTACKS = (
     Attack("error"),
     Attack("lost"),
     Attack("lie"),
-    Attack("death", arguments=("--device_timeout", str(DEVICE_TIMEOUT))),
+    # Untuned: children that try kernels would take the deaths, and the run would be right.
+    Attack("death", arguments=("--device_timeout", str(DEVICE_TIMEOUT), "--tune", "off")),
     Attack("cold death", forgets=("*",)),
     Attack("kernel death", forgets=("trials", "tune", "programs")),
 )
