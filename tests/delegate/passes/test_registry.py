@@ -22,6 +22,7 @@ from delegate.passes import registry
 from delegate.passes.registry import rewrite_steps
 from tests.support.compare import inputs_for, interpreter, invoke
 from tests.support.convolution import Convolution
+from tests.support.deal import slow
 from tests.support.model import const, graph_of, graph_values, op, t
 from tests.support.nets import assert_equal_outputs
 from tests.support.rewrites import CHAINS, chain, whole
@@ -31,9 +32,14 @@ REAL_MODELS = sorted((Path(__file__).parents[4] / "shared" / "models").glob("*.t
 real_models = pytest.mark.skipif(
     not REAL_MODELS, reason="no real models in ../shared/models beside the checkout"
 )
-# The reference kernels take a minute for the others; the passes' own tests have some of those.
+# All models take half a minute on the reference kernels, for each set of passes.
 SMALL_MODELS = [path for path in REAL_MODELS if path.stat().st_size < 1 << 20]
 each_small_model = pytest.mark.parametrize("path", SMALL_MODELS, ids=lambda path: path.stem)
+each_model = pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=() if path in SMALL_MODELS else slow) for path in REAL_MODELS],
+    ids=lambda path: path.stem,
+)
 EXACT = [name for name, each in graph_passes().items() if each.is_exact]
 
 
@@ -135,7 +141,7 @@ def test_exact_passes_change_no_output_of_a_real_model(path: Path) -> None:
 
 @pytest.mark.model
 @real_models
-@each_small_model
+@each_model
 def test_all_exact_passes_together_change_no_output_of_a_real_model(path: Path) -> None:
     if not _runs(path):
         pytest.skip("it has a custom op, which TFLite runs nowhere")
