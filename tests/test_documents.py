@@ -96,15 +96,9 @@ def test_two_commands_set_everything_up() -> None:
     assert tests.endswith("&& python -m pytest -n auto --dist worksteal")
 
 
+@slow
 @pytest.mark.device
-@pytest.mark.parametrize(
-    "command",
-    [
-        pytest.param(line, marks=[] if line in commands(MANUALS[0]) else slow, id=line)
-        for line in COMMANDS
-        if line not in SETTING_UP
-    ],
-)
+@pytest.mark.parametrize("command", [line for line in COMMANDS if line not in SETTING_UP])
 def test_the_command_works(command: str, folder: Path) -> None:
     script, *arguments = shlex.split(command)
     if script != "python":

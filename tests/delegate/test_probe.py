@@ -18,6 +18,7 @@ from delegate.probe import Proof, examine
 from delegate.runtime.device import Device
 from delegate.runtime.executor import Executor
 from delegate.self_tests import PASSED, feature_test, self_test
+from tests.support.deal import slow
 
 pytestmark = pytest.mark.every_driver
 
@@ -60,6 +61,7 @@ def _no_helper_of_another_test() -> Iterator[None]:
 GOOD = "tell(tried='device', how='passed'); tell(answer=None)"
 
 
+@slow
 @pytest.mark.usefixtures("_empty_cache")
 @pytest.mark.parametrize(
     ("code", "failure"),
@@ -152,6 +154,7 @@ def test_a_device_that_passed_is_remembered_until_its_driver_changes(
     assert counter.read_text() == "xxx"
 
 
+@slow
 @pytest.mark.usefixtures("_empty_cache")
 @pytest.mark.parametrize("content", [b"\xff", b"a no_such_feature", b'{"a": 1}'])
 def test_a_proof_of_foreign_content_is_asked_for_again(
@@ -259,6 +262,7 @@ def test_dot_products_are_asked_for_the_right_numbers(device: DeviceInfo, is_sig
     assert feature_test(Device(device), BY_NAME[name]) == PASSED
 
 
+@slow
 @pytest.mark.usefixtures("_empty_cache")
 def test_a_failure_is_not_remembered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     child_that(monkeypatch, tmp_path, "sys.exit(3)")

@@ -10,7 +10,7 @@ import pytest
 
 from delegate import DeviceInfo
 from delegate_test.outcome import Result
-from tests.support.deal import any_driver
+from tests.support.deal import any_driver, slow
 from tests.support.suite import run_cases
 
 pytestmark = any_driver
@@ -51,6 +51,7 @@ def test_the_honest_one_passes() -> None:
     assert "guard bytes" in results[behaviour("guard_bytes")].detail
 
 
+@slow
 @pytest.mark.parametrize(
     ("liar", "wrong", "words", "right"),
     [
@@ -84,6 +85,7 @@ def test_a_wrong_zero_point_is_off_everywhere() -> None:
     assert "280 of 280 elements differ" in result.detail
 
 
+@slow
 def test_a_crash_costs_one_case_and_its_last_words_are_kept() -> None:
     names = [CONV, ADD, behaviour("twice"), "pad/int8/in6x5-by12_03"]
     results = run("crash", names, repeat=True)
@@ -93,6 +95,7 @@ def test_a_crash_costs_one_case_and_its_last_words_are_kept() -> None:
     assert len(results) == 3
 
 
+@slow
 def test_a_hang_costs_one_case() -> None:
     results = run("hang", [CONV, ADD, behaviour("twice")], limits={ADD: 2})
     assert results[ADD].result == "Timeout"
@@ -110,6 +113,7 @@ def test_taking_nothing_is_no_pass() -> None:
     assert (result.result, result.detail) == ("NotDelegated", "left CONV_2D")
 
 
+@slow
 @pytest.mark.device
 def test_a_fault_in_one_alternative_is_found_where_each_is_run(device: DeviceInfo) -> None:
     options = {"device": str(device.index)}
@@ -130,6 +134,7 @@ def test_a_result_tells_the_alternatives_that_ran(device: DeviceInfo) -> None:
         assert re.match("alternatives: .+; plain$", result.detail)
 
 
+@slow
 def test_a_crash_tells_its_alternative() -> None:
     result = run("dies_in_the_second", [ADD], alternatives=True)[ADD]
     assert run("dies_in_the_second", [ADD])[ADD].result == "Pass"

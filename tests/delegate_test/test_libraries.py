@@ -12,6 +12,7 @@ import pytest
 
 from delegate_test.outcome import Result
 from delegate_test.process import CannotRun
+from tests.support.deal import slow
 from tests.support.suite import run_cases
 
 SOURCE = Path(__file__).resolve().parents[1] / "support" / "liar.c"
@@ -54,6 +55,7 @@ def test_the_honest_one_passes(build: Build) -> None:
     assert {name: result.result for name, result in results.items()} == dict.fromkeys(names, "Pass")
 
 
+@slow
 @pytest.mark.parametrize(
     ("fault", "wrong", "result", "words"),
     [
@@ -74,6 +76,7 @@ def test_a_fault_is_named(build: Build, fault: str, wrong: str, result: str, wor
     assert words in found.detail
 
 
+@slow
 def test_stale_pointers_are_found(build: Build) -> None:
     # Writing to memory given back may also end the process.
     found = run(build("STALE"), [BEHAVIOUR.format("reallocate"), ADD])
@@ -81,6 +84,7 @@ def test_stale_pointers_are_found(build: Build) -> None:
     assert found[ADD].result == "Pass"
 
 
+@slow
 def test_a_hang_ends(build: Build) -> None:
     found = run(build("HANG"), [ADD, "relu/float32/in3"], limits={ADD: 3})
     assert found[ADD].result == "Timeout"

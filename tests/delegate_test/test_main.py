@@ -99,6 +99,7 @@ def test_a_page_keeps_what_is_around_its_table(run: Run) -> None:
         assert "old" not in text
 
 
+@slow
 def test_a_baseline_is_written_and_kept_to(run: Run) -> None:
     baseline = ["--baseline", "liar-fails.txt"]
     assert run("off_by_one", *baseline, "--update_baseline") == 0
@@ -132,6 +133,7 @@ def test_the_wrong_device_is_refused(run: Run, capsys: pytest.CaptureFixture[str
     assert "the device is python:tests.support.liars:pass_through, not" in capsys.readouterr().err
 
 
+@slow
 def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     command = [
         sys.executable, "-m", "delegate_test", "--delegate", f"{LIARS}hang", "--filter", TWO,
@@ -159,6 +161,7 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     assert csv(str(tmp_path / "out")) == {ADD: "Pass", CONV: "Pass"}
 
 
+@slow
 def test_another_runs_folder_is_not_gone_on_with(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -180,6 +183,7 @@ def test_models_of_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert csv() == {"model/whole/broken": "Skip", "model/whole/small": "Pass"}
 
 
+@slow
 def test_a_case_is_reduced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name = "chain/int8/strided_residual-in1x8x8x8"
     folder = str(tmp_path / "small")
@@ -250,6 +254,7 @@ def test_no_device_is_77(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
     assert "cannot load" in capsys.readouterr().err
 
 
+@slow
 def test_a_device_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--output", str(tmp_path / "out"), "--filter", "^relu/float32/in3$"]
     assert main(["--device_profile", "no such board", *flags]) == 2

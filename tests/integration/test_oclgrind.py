@@ -14,14 +14,18 @@ from pathlib import Path
 import pytest
 
 from delegate.runtime.sources import folder
+from tests.support.deal import slow
 from tests.support.process import run_python
 from tests.support.variants import LEFT_OUT
 
 ICD_LIBRARY = Path("/usr/lib/oclgrind/liboclgrind-rt-icd.so")  # Debian's package oclgrind
 
-pytestmark = pytest.mark.skipif(
-    not ICD_LIBRARY.exists(), reason="Oclgrind is not installed: apt-get install oclgrind"
-)
+pytestmark = [
+    slow,  # .ci/oclgrind names this file
+    pytest.mark.skipif(
+        not ICD_LIBRARY.exists(), reason="Oclgrind is not installed: apt-get install oclgrind"
+    ),
+]
 
 # Its only device.
 START = """

@@ -23,6 +23,7 @@ from label_image.efficientnet_lite0 import float_graph
 from label_image.image import load_picture, to_input
 from label_image.torch_file import read_torch_file
 from tests.support.calibration import calibrate
+from tests.support.deal import slow
 from tflite_opencl.common.runtime import find_runtime
 
 CHECKOUT = Path(__file__).parents[2]
@@ -250,7 +251,7 @@ def test_sources_name_the_ranges_file_as_it_is() -> None:
 
 
 @pytest.mark.model
-@pytest.mark.parametrize("kernels", ["AUTO", "BUILTIN_REF"])
+@pytest.mark.parametrize("kernels", ["AUTO", pytest.param("BUILTIN_REF", marks=slow)])
 def test_real_pictures_are_classified_as_well_as_in_float(model: bytes, kernels: str) -> None:
     if not SHARED.exists():
         pytest.skip("../shared/images is not here")

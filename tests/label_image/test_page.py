@@ -25,7 +25,7 @@ from label_image.page import chart, cpu_times, facts, write
 from label_image.page.facts import NodeRow, NodeTimes
 from label_image.page.html import picture_uri
 from tests.support.command import FILES, ROWS, Run, absolute, interrupt, run_process
-from tests.support.deal import any_driver
+from tests.support.deal import any_driver, slow
 from tests.support.small_v2 import small_v2
 from tflite_opencl.boards.facts import Info
 from tflite_opencl.common.runtime import find_runtime
@@ -160,6 +160,7 @@ def test_a_device_that_computes_wrongly_is_named_first(
     assert ours != theirs == RESULTS
 
 
+@slow
 def test_without_a_device(files: Path) -> None:
     page = files / "r.html"
     words = (*absolute(files), *OPENCL, "--report", str(page))
@@ -174,6 +175,7 @@ def test_without_a_device(files: Path) -> None:
     assert '<rect class="cpu"' in text
 
 
+@slow
 def test_the_device_that_ran_is_described(device: DeviceInfo) -> None:
     taken = Delegation(device.name, device.platform, device.driver, (), ())
     shown = facts.machine(taken, True)
@@ -201,6 +203,7 @@ def test_an_external_delegate_tells_no_nodes(files: Path, run: Run, library: str
     assert "<rect" not in text
 
 
+@slow
 def test_a_run_in_a_child_is_not_timed_by_nodes(files: Path, run: Run, device: DeviceInfo) -> None:
     words = ("--device", str(device.index), "--device_timeout", "100", "--report", "r.html")
     assert run(*FILES, *OPENCL, *words).code == 0
@@ -348,6 +351,7 @@ def test_the_page_can_be_read_by_all(files: Path, run: Run) -> None:
                 assert (pair[1] + 0.05) / (pair[0] + 0.05) >= least, (name, behind)
 
 
+@slow
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
 @pytest.mark.parametrize("width", [400, 1280])
 @pytest.mark.parametrize("scheme", ["dark", "light"])

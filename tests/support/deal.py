@@ -12,9 +12,10 @@ A device whose ways have no other home runs all of them. TEST_EVERYTHING=1: so d
 Stand-ins for instructions run one case in SHARE everywhere: devices with the instructions run all.
 TEST_ONE_CASE_IN=3: what is left is run by thirds, a third of each test's cases.
 
-Tests marked `slow` take seconds each and prove nothing of kernels: whole commands in processes of
-their own, drivers that die, attacks. They run where they are asked for: by `-m slow`, by the name
-of their file, by TEST_EVERYTHING=1. `.ci/run` does.
+Tests marked `slow` take seconds each and prove nothing of a kernel on a driver: whole commands in
+processes of their own, drivers that die, attacks, Oclgrind, many pictures on the CPU.
+They run where they are asked for: by `-m slow`, by the name of their file, by TEST_EVERYTHING=1.
+`.ci/run` does.
 
 Tests marked `one_width` compile nearly every case anew, and their cases do not lie around a width:
 at home, each of their cases runs one width of vectors, the widths in turns.

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from delegate import DeviceInfo, write_model
-from tests.support.deal import any_driver
+from tests.support.deal import any_driver, slow
 from tests.support.model import chain_model, const, op, t
 from tests.support.nets import conv_pool
 from tests.support.small_v2 import small_v2
@@ -64,6 +64,7 @@ def compare(capsys: pytest.CaptureFixture[str]) -> Compare:
     return Compare(capsys)
 
 
+@slow
 def test_each_path_is_timed_and_compared(
     compare: Compare, small: str, device: DeviceInfo, tmp_path: Path
 ) -> None:
@@ -93,6 +94,7 @@ def test_each_path_is_timed_and_compared(
     assert document["models"][0]["paths"] == paths
 
 
+@slow
 def test_a_partly_delegated_model_says_what_stays_on_the_cpu(
     compare: Compare, tmp_path: Path, device: DeviceInfo
 ) -> None:
@@ -118,6 +120,7 @@ def test_a_partly_delegated_model_says_what_stays_on_the_cpu(
     assert "(float)" in out
 
 
+@slow
 def test_a_delegate_that_takes_nothing_is_named_and_is_no_success(
     compare: Compare, idle: str, device: DeviceInfo
 ) -> None:
@@ -128,6 +131,7 @@ def test_a_delegate_that_takes_nothing_is_named_and_is_no_success(
     assert err == ""
 
 
+@slow
 def test_without_an_opencl_device_the_other_paths_are_timed(
     compare: Compare, small: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +145,7 @@ def test_without_an_opencl_device_the_other_paths_are_timed(
     assert opencl["failure"].startswith("no OpenCL")
 
 
+@slow
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
@@ -168,6 +173,7 @@ def test_a_library_that_fails_takes_no_other_path_along(
     assert cpu["timing"]["runs"] == 2
 
 
+@slow
 def test_our_own_library_is_a_path(compare: Compare, small: str, built: Path) -> None:
     wanted = f"external:{built}:tune:off;min_nodes_per_partition:1"
     code, (path,) = compare.paths(small, "--paths", wanted)
@@ -176,6 +182,7 @@ def test_our_own_library_is_a_path(compare: Compare, small: str, built: Path) ->
     assert path["quanta"] == 0
 
 
+@slow
 def test_an_answer_that_does_not_come_is_a_failure(
     compare: Compare, small: str, tmp_path: Path
 ) -> None:
@@ -190,6 +197,7 @@ def test_an_answer_that_does_not_come_is_a_failure(
     assert path["failure"] == "it gave no answer within 8 s (--timeout)"
 
 
+@slow
 def test_several_models_make_a_matrix(compare: Compare, small: str, idle: str) -> None:
     models = ("--tflite_model", small, idle)
     code, out, _ = compare(small, *models, "--paths", "builtin,reference")
@@ -198,6 +206,7 @@ def test_several_models_make_a_matrix(compare: Compare, small: str, idle: str) -
     assert [line.split()[0] for line in matrix.splitlines()[3:5]] == ["small.tflite", "idle.tflite"]
 
 
+@slow
 def test_as_csv_and_as_markdown(compare: Compare, small: str) -> None:
     _, out, _ = compare(small, "--paths", "builtin,reference", "--csv")
     rows = list(csv.DictReader(io.StringIO(out)))
@@ -209,6 +218,7 @@ def test_as_csv_and_as_markdown(compare: Compare, small: str) -> None:
     assert len({line.count("|") for line in table}) == 1
 
 
+@slow
 def test_a_picture_and_labels(compare: Compare, tmp_path: Path) -> None:
     model, picture, labels = (tmp_path / name for name in ("v2.tflite", "p.png", "labels.txt"))
     model.write_bytes(write_model(small_v2()))
@@ -225,6 +235,7 @@ def test_a_picture_and_labels(compare: Compare, tmp_path: Path) -> None:
     assert "missing.png not found" in err
 
 
+@slow
 def test_against_what_was_kept(compare: Compare, small: str, tmp_path: Path) -> None:
     kept = tmp_path / "kept.json"
     compare(small, "--paths", "builtin", "--save", str(kept))

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from delegate import DeviceInfo, NoDeviceError, write_model
+from tests.support.deal import slow
 from tests.support.nets import net
 from tests.support.small_v2 import small_v2
 from tflite_opencl.command import main
@@ -130,6 +131,7 @@ def test_names_of_a_model_are_text_in_the_page(
     assert "<b>" not in page_of(page)
 
 
+@slow
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
 @pytest.mark.parametrize("width", [400, 1280])
 def test_a_browser_finds_nodes_without_an_error(

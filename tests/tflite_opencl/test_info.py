@@ -21,7 +21,7 @@ from delegate import (
     read_device_profile,
 )
 from tests.support.boards import BOARDS
-from tests.support.deal import any_driver
+from tests.support.deal import any_driver, slow
 from tflite_opencl.boards import drivers
 from tflite_opencl.boards import facts as board_facts
 from tflite_opencl.boards.board import read_board
@@ -98,6 +98,7 @@ def asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drivers, "ask_devices", lambda: devices)
 
 
+@slow
 @pytest.mark.usefixtures("asked_once")
 def test_this_machine(device: DeviceInfo, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", "--json", "--device", str(device.index)]) == 0
@@ -119,6 +120,7 @@ def test_this_machine(device: DeviceInfo, capsys: pytest.CaptureFixture[str]) ->
         assert {platform["name"] for platform in icd["platforms"]} <= {*platforms}
 
 
+@slow
 @pytest.mark.usefixtures("asked_once")
 def test_a_library_that_dies_is_named_first(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -137,6 +139,7 @@ def test_a_library_that_dies_is_named_first(
     assert "/nowhere/bad.icd" in capsys.readouterr().out.split("What to do next")[0]
 
 
+@slow
 @pytest.mark.device
 @pytest.mark.usefixtures("asked_once")
 def test_a_profile_of_a_real_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -160,6 +163,7 @@ def test_a_profile_of_a_real_device(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "# proven by self-tests" in content
 
 
+@slow
 @pytest.mark.device
 @pytest.mark.usefixtures("asked_once")
 def test_a_profile_of_a_device_that_fails_its_self_test(

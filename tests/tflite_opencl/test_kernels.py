@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from delegate import DeviceInfo, KernelBuilder, KernelUse
-from tests.support.deal import any_driver
+from tests.support.deal import any_driver, slow
 from tests.support.model import chain_model, op, t
 from tflite_opencl.boards import drivers
 from tflite_opencl.command import main
@@ -58,6 +58,7 @@ def model(tmp_path: Path) -> str:
     return str(path)
 
 
+@slow
 def test_a_row_a_kernel(model: str, device: DeviceInfo, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["kernels", model, "--device", str(device.index), "--csv"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
@@ -70,6 +71,7 @@ def test_a_row_a_kernel(model: str, device: DeviceInfo, capsys: pytest.CaptureFi
     assert all(float(row["seconds"]) > 0 for row in rows)
 
 
+@slow
 @pytest.mark.usefixtures("remembered")
 def test_literal_kernels_are_shown_where_they_are_asked_for(
     model: str, device: DeviceInfo, capsys: pytest.CaptureFixture[str]
@@ -84,6 +86,7 @@ def test_literal_kernels_are_shown_where_they_are_asked_for(
         assert (row["built"], row["launches"], row["expected"]) == ("yes", "4", "0")
 
 
+@slow
 @pytest.mark.usefixtures("remembered")
 def test_two_models_are_added(
     model: str, device: DeviceInfo, capsys: pytest.CaptureFixture[str]
@@ -101,6 +104,7 @@ def test_two_models_are_added(
     assert f"{len(facts['kernels'])} kernels, {len(facts['kernels'])} built" in text
 
 
+@slow
 @pytest.mark.usefixtures("remembered")
 def test_what_got_worse(
     model: str, device: DeviceInfo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -121,6 +125,7 @@ def test_what_got_worse(
     assert "total group_limit: " in text
 
 
+@slow
 def test_a_kernel_that_stopped_being_built(
     model: str,
     device: DeviceInfo,
@@ -148,6 +153,7 @@ def test_a_kernel_that_stopped_being_built(
     assert "NOT BUILT: it died with SIGABRT: bad chip" in capsys.readouterr().out
 
 
+@slow
 @pytest.mark.usefixtures("remembered")
 def test_a_device_that_fails_its_self_test(
     model: str,
@@ -163,6 +169,7 @@ def test_a_device_that_fails_its_self_test(
     assert "pool_2d_quant8 (plain)" in text
 
 
+@slow
 @pytest.mark.usefixtures("remembered")
 def test_a_dump_is_whole(
     model: str, device: DeviceInfo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -214,6 +221,7 @@ def test_what_is_refused(
     assert said.out == ""
 
 
+@slow
 @pytest.mark.usefixtures("remembered")
 def test_a_folder_that_cannot_be_written(
     model: str, device: DeviceInfo, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from delegate import DeviceInfo, NoDeviceError, cache, write_model
+from tests.support.deal import slow
 from tests.support.nets import conv_pool
 from tests.support.small_v2 import small_v2
 from tflite_opencl import tune
@@ -31,6 +32,7 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return list(map(str, paths))
 
 
+@slow
 def test_a_second_call_knows_all(
     device: DeviceInfo, models: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -48,6 +50,7 @@ def test_a_second_call_knows_all(
     assert [each["tuning_left"] for each in document["models"]] == [0, 0]
 
 
+@slow
 def test_a_model_that_stays_on_the_cpu_is_no_success(
     device: DeviceInfo, models: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,6 +17,7 @@ from label_image.default_model import default_model
 from label_image.image import load_picture, to_input
 from tests.support.compare import inputs_for, interpreter, invoke
 from tests.support.convolution import Convolution
+from tests.support.deal import slow
 from tests.support.model import const, graph_of, op, t
 from tests.support.rewrites import chain, drawn_convolutions, left_by, reasons, whole
 from tests.support.shared import model_path, picture_paths
@@ -176,6 +177,7 @@ def answers(model: bytes) -> list[int]:
     ]
 
 
+@slow
 @pytest.mark.model
 @pytest.mark.parametrize(("name", "first_class"), [("tf2_mobilenet_v2_1.0_224_ptq", 1), ("", 0)])
 def test_a_classifier_loses_two_pictures_at_most(name: str, first_class: int) -> None:

@@ -91,6 +91,7 @@ def test_no_command_opens_it(fatal: Fatal, tmp_path: Path, arguments: list[str])
     assert ran.pid not in fatal.openings
 
 
+@slow
 def test_a_library_that_says_it_has_nothing_is_opened(fatal: Fatal) -> None:
     for _ in range(2):
         warnings, _, process = listed(fatal, "error")
@@ -99,6 +100,7 @@ def test_a_library_that_says_it_has_nothing_is_opened(fatal: Fatal) -> None:
     assert len(fatal.openings) == 3  # the child was the first
 
 
+@slow
 def test_a_changed_file_is_tried_again(fatal: Fatal) -> None:
     listed(fatal, "error")
     fatal.icd.write_text(f"{fatal.library}\n\n")
@@ -106,6 +108,7 @@ def test_a_changed_file_is_tried_again(fatal: Fatal) -> None:
     assert process not in fatal.openings
 
 
+@slow
 def test_the_only_library_is_fatal(fatal: Fatal) -> None:
     for file in fatal.vendors.glob("*.icd"):
         if file != fatal.icd:
