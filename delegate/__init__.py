@@ -2,6 +2,7 @@
 """A TFLite delegate whose ops run as OpenCL kernels: the public names."""
 
 from delegate.cache import cache_folder, write_cached
+from delegate.details import TensorDetails
 from delegate.errors import (
     AbiMismatch,
     CacheError,
@@ -20,7 +21,7 @@ from delegate.graph.known import known
 from delegate.graph.verdict import Verdict
 from delegate.kernel_uses import ExpectedLaunch, KernelUse, kernel_uses
 from delegate.launch import NodeAlternatives
-from delegate.model import Model, TensorDetails
+from delegate.model import Model
 from delegate.opencl_delegate import OpenCLDelegate
 from delegate.options import Options
 from delegate.passes.notes import Note
@@ -33,6 +34,7 @@ from delegate.passes.registry import (
     pass_bundles,
     rewrite,
 )
+from delegate.pieces import PendingPiece, Portion
 from delegate.probe import Proof, examine
 from delegate.profiles import (
     DeviceProfile,
@@ -42,7 +44,7 @@ from delegate.profiles import (
 )
 from delegate.progress import Progress, Watch, watched
 from delegate.rewrites import RewrittenModel, rewrite_model
-from delegate.runtime.device_list import DeviceInfo, list_devices
+from delegate.runtime.device_list import DeviceInfo, list_devices, several_devices
 from delegate.runtime.icds import Icd, ask_platforms, list_icds
 from delegate.runtime.kernel_build import KernelBuild, KernelBuilder
 from delegate.runtime.steps import LaunchSize, LaunchTime, PartitionRun, StepRun
@@ -92,7 +94,9 @@ __all__ = [
     "PartitionRun",
     "PassStep",
     "Pending",
+    "PendingPiece",
     "PlatformInfo",
+    "Portion",
     "ProfileError",
     "Progress",
     "Proof",
@@ -126,6 +130,7 @@ __all__ = [
     "read_model",
     "rewrite",
     "rewrite_model",
+    "several_devices",
     "watched",
     "write_cached",
     "write_model",

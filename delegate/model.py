@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""class Model: a whole .tflite graph on one device without TFLite, many pictures at once.
+"""class Model: a whole .tflite graph without TFLite, many pictures at once, on some devices.
 
 There is no CPU to fall back to: a graph with a node that is not supported is refused.
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
-import threading
 import weakref
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -18,39 +19,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate import progress
-from delegate.errors import DeviceError, Unsupported
-from delegate.graph.ir import Graph, Tensor
+from delegate.details import checked_arrays, details_of
+from delegate.errors import DelegateError, ModelError, NoDeviceError, ProfileError
+from delegate.graph.ir import Graph
 from delegate.graph.known import known
-from delegate.graph.partition import Partition, partition_of
-from delegate.profiles import read_device_profile
-from delegate.rehearsal import open_engine
-from delegate.runtime.device_list import DeviceInfo
-from delegate.slots import Pending, Slot, batch_shape
-from delegate.target import Target
-from delegate.tflite.library import installed_rules
+from delegate.one_device import OneDevice
+from delegate.options import Options
+from delegate.pieces import PendingPiece, Portion, pieces_of
+from delegate.runtime.device_list import DeviceInfo, several_devices
+from delegate.slots import Pending
+from delegate.spread import Spread
 from delegate.tflite.reader import read_model
-from delegate.tflite.schema import numpy_dtype
 
 Array = NDArray[Any]
-# While one slot computes, the other's input goes up and its output comes down.
-_SLOTS = 2
-
-
-@dataclass(frozen=True, slots=True)
-class TensorDetails:
-    """An input or output of a Model, under the names of TFLite's interpreter."""
-
-    name: str
-    index: int  # of the tensor in the file
-    shape: tuple[int, ...]  # of a whole batch
-    dtype: np.dtype[Any]
-    scale: float  # real = scale * (value - zero_point); 0.0: not quantised, or by channel
-    zero_point: int
-
-    @property
-    def quantization(self) -> tuple[float, int]:
-        """The scale and the zero point."""
-        return self.scale, self.zero_point
+_log = logging.getLogger("delegate")
 
 
 class Model:
@@ -59,8 +41,12 @@ class Model:
     A batch is the model run for each of its pictures: where a tensor's first dimension is 1, it
     becomes the batch; other tensors get the batch as a dimension before their own.
 
+    With several devices each takes the next batch when it is free, and the outputs come in the
+    order of the inputs. A device that fails, or never answers, leaves its pictures to the others:
+    a warning of the logger `delegate` names it. When the last one has failed, that is an error.
+
     Attributes:
-        batch: pictures at once; device: what the device says of itself.
+        batch: pictures at once, on each device; device: what the device says of itself.
         input_details, output_details: a TensorDetails each.
     Raises:
         Unsupported: a node does not run on OpenCL; names it, its op and the reason.
@@ -81,67 +67,102 @@ class Model:
         own_context: bool = False,
         in_child_first: bool = True,
     ) -> None:
-        """Read the model, open a device, build and upload everything.
+        """Read the model, open a device or several, build and upload everything.
 
-        All but `batch` mean what they mean to OpenCLDelegate; see Options.
+        `device`: "all" means every device, "all WORDS" each that the words match, and "0,WORDS"
+        each that one of the parts matches. All but this and `batch` mean what they mean to
+        OpenCLDelegate; see Options.
         Where TFLite's runtimes round differently, the arithmetic is that of the one installed.
         """
         if batch < 1:
             raise ValueError(f"a batch of {batch}: at least one picture must be run")
-        graph = known(read_model(model))
-        profile = None if device_profile is None else read_device_profile(device_profile)
-        self._engine = open_engine(
-            in_child_first, graph, device, tune, exclude_isa, False, profile, own_context
+        options = Options(
+            device,
+            tune=tune,
+            exclude_isa=exclude_isa,
+            device_profile=device_profile,
+            own_context=own_context,
+            in_child_first=in_child_first,
         )
-        target = self._engine.target(installed_rules())
-        partition = self._partition(graph, target)
-        with progress.share(progress.AT_GROUPS, 1):
-            executor = self._engine.executor(partition, target, batch)
-        self._graph = graph
+        graph = known(read_model(model))
+        self._on: OneDevice | Spread
+        if several := several_devices(device):
+            self._on = Spread(_opened(several, graph, options, batch))
+            # Its threads would keep the devices' memory.
+            weakref.finalize(self, self._on.close, wait=False).atexit = False
+        else:
+            self._on = OneDevice(graph, options, batch)
         self.batch = batch
-        self.input_details = tuple(_details(tensor, batch) for tensor in graph.inputs)
-        self.output_details = tuple(_details(tensor, batch) for tensor in graph.outputs)
-        self._lock = threading.Lock()  # of the three below
-        self._slots = [Slot(executor, graph, batch)]
-        self._next = 0
-        self._is_closed = False
+        self.input_details = tuple(details_of(tensor, batch) for tensor in graph.inputs)
+        self.output_details = tuple(details_of(tensor, batch) for tensor in graph.outputs)
         self._given: set[int] = set()  # addresses of what empty_input gave and somebody holds
 
     @property
     def device(self) -> DeviceInfo:
-        """What the device says of itself."""
-        return self._engine.device.info
+        """What the device says of itself; of several, the first that was opened."""
+        if isinstance(self._on, Spread):
+            return self._on.portions[0].device
+        return self._on.device
+
+    @property
+    def portions(self) -> tuple[Portion, ...]:
+        """What each of several devices did until now, those that failed included; () of one."""
+        return self._on.portions if isinstance(self._on, Spread) else ()
 
     @property
     def tuning_left(self) -> int:
         """Count the choices that wait for a later start to be measured."""
-        return self._engine.tuner.left
+        return self._on.tuning_left
 
     def run(self, inputs: Array | Sequence[Array]) -> list[Array]:
         """Return the outputs, an array each.
 
         Shapes:
-            (n, ...) -> (n, ...) with n up to the batch; several inputs as a list of arrays
+            (n, ...) -> (n, ...) with n up to the batch, or with several devices any n; several
+            inputs as a list of arrays
         Raises:
-            ValueError: a wrong number of arrays, dtype or shape. DeviceError: the run failed.
+            ValueError: a wrong number of arrays, dtype or shape. DeviceError: the run failed, with
+                several devices on the last of them.
         """
-        arrays, count = self._checked(inputs)
-        if count == self.batch and not self._are_given(arrays):
-            return self._slot(0).run(arrays)
-        return self._slot(0).start(arrays, count, copy=False).result()
+        if isinstance(self._on, OneDevice):
+            arrays, count = checked_arrays(inputs, self.input_details, self.batch)
+            return self._on.run(arrays, count, self._are_given(arrays))
+        arrays, count = checked_arrays(inputs, self.input_details, None)
+        pieces = [self._on.start(*each) for each in pieces_of(arrays, count, self.batch)]
+        outputs = [piece.result() for piece in pieces]
+        if len(outputs) == 1:
+            return outputs[0]
+        return [np.concatenate(parts) for parts in zip(*outputs, strict=True)]
 
-    def run_async(self, inputs: Array | Sequence[Array]) -> Pending:
+    def run_async(self, inputs: Array | Sequence[Array]) -> Pending | PendingPiece:
         """Start a run and return before it ends; `result()` of what is returned gives its outputs.
 
-        Two runs may be under way; a third call waits for the first of them. Arrays of
-        `empty_input` may be filled again after `result()`, all others at once: they are copied.
+        Two runs a device may be under way, and with several devices a third one a device may wait;
+        another call waits until one has ended. Arrays of `empty_input` may be filled again after
+        `result()`, all others at once: they are copied.
 
-        Shapes, Raises: as `run`.
+        Shapes: (n, ...) -> (n, ...) with n up to the batch. Raises: as `run`.
         """
-        arrays, count = self._checked(inputs)
-        with self._lock:
-            number, self._next = self._next, (self._next + 1) % _SLOTS
-        return self._slot(number).start(arrays, count, copy=not self._are_given(arrays))
+        arrays, count = checked_arrays(inputs, self.input_details, self.batch)
+        is_given = self._are_given(arrays)
+        if isinstance(self._on, Spread) and not is_given:
+            arrays = [array.copy() for array in arrays]
+        return self._on.start(arrays, count, is_given)
+
+    def run_on_each(self, inputs: Array | Sequence[Array]) -> list[tuple[DeviceInfo, list[Array]]]:
+        """Run the same pictures on each device, one after the other; return the outputs of each.
+
+        A device that fails is left out, as in `run`. Shapes, Raises: as `run_async`.
+        """
+        arrays, count = checked_arrays(inputs, self.input_details, self.batch)
+        if isinstance(self._on, Spread):
+            return self._on.on_each(arrays, count)
+        return [(self.device, self._on.run(arrays, count, self._are_given(arrays)))]
+
+    def leave_out(self, device: DeviceInfo, why: str) -> None:
+        """Give one of several devices no more pictures, such as one that computes wrongly."""
+        if isinstance(self._on, Spread):
+            self._on.leave_out(device, why)
 
     def empty_input(self) -> Array | list[Array]:
         """Return memory for a whole batch that the device reads without another copy.
@@ -150,7 +171,7 @@ class Model:
         """
         arrays = []
         for details in self.input_details:
-            array = self._slot(0).host_array(details.shape, details.dtype)
+            array = self._on.empty_input(details)
             self._given.add(_address(array))
             weakref.finalize(array, self._given.discard, _address(array))
             arrays.append(array)
@@ -158,12 +179,7 @@ class Model:
 
     def close(self) -> None:
         """Wait for what runs, then give the device's memory back; a second call does nothing."""
-        with self._lock:
-            self._is_closed = True
-            slots, self._slots = self._slots, []
-        for slot in reversed(slots):  # the first one has the constants
-            slot.close()
-        self._engine.close()
+        self._on.close()
 
     def __enter__(self) -> Model:
         return self
@@ -176,87 +192,46 @@ class Model:
     ) -> None:
         self.close()
 
-    def _partition(self, graph: Graph, target: Target) -> Partition:
-        """Return the whole graph as a partition, or raise Unsupported."""
-        verdicts = self._engine.verdicts(graph, target)
-        refused = [verdict for verdict in verdicts if not verdict.is_taken]
-        if refused:
-            index, op, reason = refused[0]
-            all_of_them = f" ({len(refused)} of {len(graph.nodes)} nodes are not supported)"
-            raise Unsupported(f"node {index} ({op}): {reason}{all_of_them if refused[1:] else ''}")
-        for tensor in graph.inputs:
-            if numpy_dtype(tensor.dtype) is None:
-                raise Unsupported(f"input {tensor.index} ({tensor.name}) is of type {tensor.dtype}")
-        partition = partition_of(graph, range(len(graph.nodes)))
-        for wanted, found, why in (
-            (partition.inputs, graph.inputs, "is read, and neither computed nor an input"),
-            (graph.outputs, partition.outputs, "is an output, and no node computes it"),
-        ):
-            for tensor in wanted:
-                if tensor not in found:
-                    raise Unsupported(f"tensor {tensor.index} ({tensor.name}) {why}")
-        return partition
-
-    def _slot(self, number: int) -> Slot:
-        with self._lock:
-            if self._is_closed:
-                raise DeviceError("the model was closed")
-            while len(self._slots) <= number:
-                executor = self._engine.sibling(self._slots[0].executor)
-                self._slots.append(Slot(executor, self._graph, self.batch))
-            return self._slots[number]
-
     def _are_given(self, arrays: Sequence[Array]) -> bool:
         return all(_address(array) in self._given for array in arrays)
 
-    def _checked(self, inputs: Array | Sequence[Array]) -> tuple[list[Array], int]:
-        """Return the arrays in one piece each, and how many pictures they are."""
-        given = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
-        if len(given) != len(self.input_details):
-            raise ValueError(
-                f"{len(given)} arrays are given, and the model has {len(self.input_details)} inputs"
-            )
-        for number, (array, details) in enumerate(zip(given, self.input_details, strict=True)):
-            if not isinstance(array, np.ndarray):
-                found = f"a {type(array).__name__}"
-            elif (
-                array.dtype == details.dtype
-                and array.ndim == len(details.shape)
-                and array.shape[1:] == details.shape[1:]
-                and 0 < len(array) <= self.batch
-            ):
-                continue
-            else:
-                found = f"{array.dtype} of shape {_shown(array.shape)}"
-            counts = "1" if self.batch == 1 else f"1..{self.batch}"
-            raise ValueError(
-                f"input {number} ({details.name}) is {found}, not {details.dtype} of shape "
-                f"{_shown((counts, *details.shape[1:]))}"
-            )
-        counts_given = [len(array) for array in given]
-        if len(set(counts_given)) > 1:
-            raise ValueError(f"the inputs are of {_shown(counts_given)} pictures: one number each")
-        return [np.ascontiguousarray(array) for array in given], counts_given[0]
+
+def _opened(
+    devices: Sequence[DeviceInfo], graph: Graph, options: Options, batch: int
+) -> list[OneDevice]:
+    """Return the graph on each device that can run it, with a warning for each that cannot.
+
+    Raises: what the first device raises, where none can run it.
+    """
+    failures: list[tuple[DeviceInfo, DelegateError]] = []
+    opened = []
+    with contextlib.ExitStack() as undo:
+        for number, info in enumerate(devices):
+            try:
+                with progress.share(number / len(devices), (number + 1) / len(devices)):
+                    opened.append(OneDevice(graph, replace(options, device=info.index), batch))
+                undo.callback(opened[-1].close)
+            except (ModelError, ProfileError):
+                raise  # no device is better
+            except DelegateError as error:
+                failures.append((info, error))
+        if not opened:
+            raise _of_all([error for _, error in failures])
+        undo.pop_all()
+    for info, failure in failures:
+        if not isinstance(failure, NoDeviceError):  # which was said of it
+            _log.warning("device %d (%s) is left out: %s", info.index, info.name, failure)
+    return opened
 
 
-def _details(tensor: Tensor, batch: int) -> TensorDetails:
-    quantization = tensor.quantization
-    scale, zero_point = 0.0, 0
-    if quantization is not None and len(quantization.scale) == 1:
-        scale, zero_point = quantization.scale[0], quantization.zero_point[0]
-    return TensorDetails(
-        name=tensor.name,
-        index=tensor.index,
-        shape=batch_shape(tensor, batch),
-        dtype=np.dtype(tensor.dtype),
-        scale=scale,
-        zero_point=zero_point,
-    )
+def _of_all(errors: Sequence[DelegateError]) -> DelegateError:
+    """Return the error of a Model on the first of these devices that passes its self-test."""
+    for error in errors:
+        if not isinstance(error, NoDeviceError):
+            return error
+    reasons = (str(error).partition(": ")[2] for error in errors)
+    return NoDeviceError("no OpenCL device works: " + "; ".join(reasons))
 
 
 def _address(array: Array) -> int:
     return int(array.ctypes.data)
-
-
-def _shown(sizes: Sequence[object]) -> str:
-    return f"({', '.join(map(str, sizes))})"

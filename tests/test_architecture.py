@@ -58,9 +58,14 @@ LAYERS = {
     "target tflite",
     "external": "opencl_delegate options tflite",
     "slots": "errors graph runtime",
-    "model": "errors graph profiles progress rehearsal runtime slots target tflite",
-    "__init__": "cache errors graph kernel_uses launch model opencl_delegate options passes probe "
-    "profiles progress rewrites runtime slots tflite",
+    "details": "graph slots",
+    "one_device": "details errors graph options profiles progress rehearsal runtime slots target "
+    "tflite",
+    "pieces": "runtime",
+    "spread": "details errors one_device pieces process runtime slots",
+    "model": "details errors graph one_device options pieces progress runtime slots spread tflite",
+    "__init__": "cache details errors graph kernel_uses launch model opencl_delegate options "
+    "passes pieces probe profiles progress rewrites runtime slots tflite",
 }
 # Module -> the folders that may import it.
 CONFINED = {

@@ -132,7 +132,7 @@ def test_ci_runs_what_a_developer_is_told_to_run() -> None:
 
 @pytest.mark.device
 def test_the_python_works(folder: Path) -> None:
-    code, _, _ = blocks("python", *MANUALS)
+    code, *_ = blocks("python", *MANUALS)
     pytest.importorskip("ai_edge_litert", reason="this Python is for ai-edge-litert")
     done = run([sys.executable, "-c", code], folder)
     assert done.returncode == 0, done.stderr
@@ -143,14 +143,23 @@ def test_the_python_works(folder: Path) -> None:
 
 @pytest.mark.device
 def test_the_python_without_tflite_works(folder: Path) -> None:
-    _, code, _ = blocks("python", *MANUALS)
+    _, code, *_ = blocks("python", *MANUALS)
     done = run([sys.executable, "-c", code], folder)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "(32, 3) True\n"
 
 
+@pytest.mark.device
+def test_the_python_of_several_devices_works(folder: Path) -> None:
+    _, _, code, _ = blocks("python", *MANUALS)
+    done = run([sys.executable, "-c", code], folder)
+    assert done.returncode == 0, done.stderr
+    done_by = re.findall(r"^.+ (\d+) works$", done.stdout, re.MULTILINE)
+    assert sum(map(int, done_by)) == 1000, done.stdout
+
+
 def test_the_python_of_passes_works(folder: Path) -> None:
-    _, _, code = blocks("python", *MANUALS)
+    *_, code = blocks("python", *MANUALS)
     done = run([sys.executable, "-c", f"{code}print(len(graph.nodes), content[4:8])"], folder)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "3 b'TFL3'\n"

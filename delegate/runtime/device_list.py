@@ -142,11 +142,40 @@ def _warn_once(text: str) -> None:
 
 
 def matching(selector: str | int | None) -> tuple[DeviceInfo, ...]:
-    """Return the devices a selector means, in list order: an index, words, or None for all.
+    """Return the devices a selector of one means, in list order: an index, words, or None for all.
 
     Raises:
-        NoDeviceError: none matches; the text shows the list.
+        NoDeviceError: none matches, or it means several; the text shows the list.
     """
+    if several := several_devices(selector):
+        raise NoDeviceError(
+            f"'{selector}' means several devices, and this runs on one: {_table(several)}"
+        )
+    return _matching(selector)
+
+
+def several_devices(selector: str | int | None) -> tuple[DeviceInfo, ...]:
+    """Return the devices that a selector of several means, in list order; (): it means one.
+
+    "all" means every device, "all nvidia" those that the words match, and "0,llvmpipe" those that
+    a part between commas matches. Words that match a device whose name has commas mean that one.
+
+    Raises:
+        NoDeviceError: none matches, or a part has none; the text shows the list.
+    """
+    if not isinstance(selector, str):
+        return ()
+    words = selector.split()
+    if words and words[0].lower() == "all":
+        return _matching(" ".join(words[1:]))
+    parts = [part.strip() for part in selector.split(",") if part.strip()]
+    if "," not in selector or any(info.matches(selector) for info in list_devices()):
+        return ()
+    meant = {info.index: info for part in parts for info in _matching(part)}
+    return tuple(meant[index] for index in sorted(meant))
+
+
+def _matching(selector: str | int | None) -> tuple[DeviceInfo, ...]:
     devices = list_devices()
     if selector is None or selector == "":
         return devices
@@ -155,8 +184,11 @@ def matching(selector: str | int | None) -> tuple[DeviceInfo, ...]:
     else:
         chosen = tuple(info for info in devices if info.matches(selector))
     if not chosen:
-        table = "; ".join(
-            f"{info.index}: {info.name} ({info.platform}, {info.driver})" for info in devices
-        )
-        raise NoDeviceError(f"no OpenCL device matches '{selector}'; there are {table}")
+        raise NoDeviceError(f"no OpenCL device matches '{selector}'; there are {_table(devices)}")
     return chosen
+
+
+def _table(devices: Sequence[DeviceInfo]) -> str:
+    return "; ".join(
+        f"{info.index}: {info.name} ({info.platform}, {info.driver})" for info in devices
+    )

@@ -12,7 +12,7 @@ import pytest
 
 from delegate import DeviceInfo, NoDeviceError, list_devices, list_platforms
 from delegate.runtime import device_list
-from delegate.runtime.device_list import INSTALL_HINT, matching
+from delegate.runtime.device_list import INSTALL_HINT, matching, several_devices
 from tests.support.opencl import opencl_error
 from tests.support.process import run_python
 
@@ -107,6 +107,52 @@ def test_a_selector_that_means_none_is_told_what_there_is(selector: str | int) -
         f"no OpenCL device matches '{selector}'; there are 0: Alpha GC7000 (Fast, 1.0); "
         "1: Beta GC7000 (Fast, 1.0); 2: Npu (Fast, 1.0); 3: Core (Slow, 1.0); 4: Odd (Slow, 1.0)"
     )
+
+
+@pytest.mark.usefixtures("four_devices")
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        ("all", [0, 1, 2, 3, 4]),
+        (" ALL  gc7000 ", [0, 1]),
+        ("all fast beta", [1]),
+        ("all 3", [3]),
+        ("3,0", [0, 3]),
+        ("beta, slow", [1, 3, 4]),
+        ("gc7000,alpha", [0, 1]),
+        ("2,", [2]),
+        (None, []),
+        ("", []),
+        (0, []),
+        ("gc7000", []),
+    ],
+)
+def test_a_selector_may_mean_several(selector: str | int | None, expected: list[int]) -> None:
+    assert [info.index for info in several_devices(selector)] == expected
+
+
+@pytest.mark.usefixtures("four_devices")
+@pytest.mark.parametrize("selector", ["all nonesuch", "0,nonesuch", "nonesuch,0"])
+def test_a_part_that_means_none_is_an_error(selector: str) -> None:
+    with pytest.raises(NoDeviceError, match="no OpenCL device matches 'nonesuch'; there are 0: "):
+        several_devices(selector)
+
+
+@pytest.mark.usefixtures("four_devices")
+def test_where_one_device_is_needed_several_are_an_error() -> None:
+    with pytest.raises(NoDeviceError) as raised:
+        matching("all gc7000")
+    assert str(raised.value) == (
+        "'all gc7000' means several devices, and this runs on one: 0: Alpha GC7000 (Fast, 1.0); "
+        "1: Beta GC7000 (Fast, 1.0)"
+    )
+
+
+def test_a_name_with_commas_is_one_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = FakeDevice("llvmpipe (LLVM 15, 256 bits)", CPU)
+    monkeypatch.setattr(cl, "get_platforms", lambda: [FakePlatform("A", device)])
+    assert several_devices("llvmpipe (LLVM 15, 256 bits)") == ()
+    assert [info.index for info in matching("llvmpipe (LLVM 15, 256 bits)")] == [0]
 
 
 def test_platforms_without_devices_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
