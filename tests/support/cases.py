@@ -24,7 +24,6 @@ from delegate.errors import Unsupported
 from delegate.launch import Alternative, Launch
 from delegate.probe import examine
 from delegate.target import Target
-from delegate.tflite.reader import read_model
 from tests.support.compare import assert_exact, oracle
 from tests.support.model import t
 from tests.support.opencl import vector_width
@@ -192,8 +191,8 @@ def assert_exact_way(
     """Assert as `assert_exact` does, each node run this way; return the alternatives' names."""
     require_isa(way, device)
     with forced(way) as taken:
-        assert_exact(model, device, seed, **options)
-    RUN.update(node.op for node in read_model(model).nodes)
+        graph = assert_exact(model, device, seed, **options)
+    RUN.update(node.op for node in graph.nodes)
     return set(taken)
 
 

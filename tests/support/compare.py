@@ -43,12 +43,14 @@ def oracle(model: bytes | str) -> str:
     Raises:
         RuntimeError, ValueError: both refuse the model.
     """
+    return _oracle(model)[1]
+
+
+def _oracle(model: bytes | str) -> tuple[Any, str]:
     try:
-        interpreter(model)
+        return interpreter(model), "reference"
     except (RuntimeError, ValueError):
-        interpreter(model, cpu_kernels="builtin")
-        return "builtin"
-    return "reference"
+        return interpreter(model, cpu_kernels="builtin"), "builtin"
 
 
 def invoke(made: Any, inputs: Sequence[NDArray[Any]]) -> Arrays:
@@ -107,11 +109,11 @@ def assert_exact(
     inputs: Sequence[Arrays] | None = None,
     cpu_kernels: str | None = None,
     **options: Any,
-) -> None:
+) -> Graph:
     """Assert that every node is delegated and every output equals the reference kernels'.
 
     `inputs`: the input sets, of `inputs_for` if none are given. `cpu_kernels`: the oracle, of
-    `oracle` if it is not given.
+    `oracle` if it is not given. Return the model, as it is read.
 
     Raises:
         AssertionError: a node stayed on the CPU (a silent fallback would compare the CPU with
@@ -123,7 +125,7 @@ def assert_exact(
         for output, pair in enumerate(zip(got, expected, strict=True)):
             assert_same(*pair, f"{where}, output {output}")
 
-    _assert_runs(model, device, compare, seed, inputs, cpu_kernels, options)
+    return _assert_runs(model, device, compare, seed, inputs, cpu_kernels, options)
 
 
 def _assert_runs(
@@ -134,19 +136,23 @@ def _assert_runs(
     inputs: Sequence[Arrays] | None,
     cpu_kernels: str | None,
     options: Mapping[str, Any],
-) -> None:
+) -> Graph:
     """Compare the outputs for each input set: `compare(inputs, ours, the reference's, where)`."""
     # Without measuring: a run is the same each time. What tune may take has tests of its own.
-    cpu_kernels = cpu_kernels or oracle(model)
+    graph = read_model(model)
+    if cpu_kernels is None:
+        reference, cpu_kernels = _oracle(model)
+    else:
+        reference = interpreter(model, cpu_kernels=cpu_kernels)
     with guarded() as written:
         delegate = OpenCLDelegate(model, device=device.index, **{**_OPTIONS, **options})
         ours = interpreter(model, delegate, cpu_kernels)
-        reference = interpreter(model, cpu_kernels=cpu_kernels)
         assert refusals(delegate) == {}
         assert delegate.device == device
-        for number, given in enumerate(inputs or inputs_for(read_model(model), seed)):
+        for number, given in enumerate(inputs or inputs_for(graph, seed)):
             compare(given, invoke(ours, given), invoke(reference, given), f"input set {number}")
     assert written == []
+    return graph
 
 
 def assert_same(got: NDArray[Any], expected: NDArray[Any], where: str) -> None:

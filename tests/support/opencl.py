@@ -4,13 +4,17 @@
 from __future__ import annotations
 
 import os
+from copy import copy
 from functools import cache
+from typing import Any
 
 import pyopencl as cl
 from pyopencl import _cl
 
 from delegate import DeviceInfo, read_device_profile
+from delegate.engine import open_device
 from delegate.isa import BY_NAME, COMMAND_BUFFER
+from delegate.profiles import DeviceProfile
 from delegate.runtime.context import Context, shared_context
 from delegate.runtime.device import Device
 from delegate.self_tests import PASSED, feature_test
@@ -48,6 +52,28 @@ def hold_context(device: DeviceInfo) -> None:
     if len(context.programs) > MOST_PROGRAMS:
         context.programs.clear()
     _held[device] = context
+
+
+_kept: dict[tuple[Any, ...], Device] = {}
+
+
+def open_kept(
+    selector: str | int | None,
+    profiling: bool = False,
+    profile: DeviceProfile | None = None,
+    own_context: bool = False,
+) -> Device:
+    """Open a device as `open_device` does, or return a copy of what was opened so before.
+
+    Opening one takes milliseconds: rusticl's queue, all devices' names, what is proven.
+    """
+    asked = selector, profiling, profile
+    kept = _kept.get(asked)
+    if own_context:
+        return open_device(*asked, own_context)
+    if kept is None or kept.context is not shared_context(kept.cl_device, kept.identity):
+        kept = _kept[asked] = open_device(*asked)
+    return copy(kept)  # a delegate closes its own
 
 
 def vector_width(device: DeviceInfo) -> int:

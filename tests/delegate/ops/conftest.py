@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deals the cases out to devices, keeps a device's context between tests, counts the cases."""
+"""Deals the cases out to devices, keeps a device open between tests, counts the cases."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from delegate import engine
 from delegate.runtime.kernels import Kernels
 from tests.support.cases import RUN
 from tests.support.deal import dealt, leave_out, sampled
-from tests.support.opencl import hold_context
+from tests.support.opencl import hold_context, open_kept
 
 
 @pytest.hookimpl(trylast=True)
@@ -25,9 +26,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(autouse=True)
 def _one_context(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    # tests/delegate/ tests that contexts are opened and closed.
+    # tests/delegate/ tests that devices and contexts are opened and closed.
     if "device" in request.fixturenames:
         hold_context(request.getfixturevalue("device"))
+        monkeypatch.setattr(engine, "open_device", open_kept)
         # For a binary PoCL compiles a program once more, which takes 0.3 s.
         monkeypatch.setattr(Kernels, "_binary_of", lambda *program: None)
 
