@@ -157,7 +157,8 @@ FLAGS = (
     Flag("use_coreml", "Core ML", truth, False, metavar="BOOL", not_done=_NO_COREML),
     Flag("coreml_version", "Core ML", integer, 0, not_done=_NO_COREML),
     _own("device", "run on this device: its index in --list_devices, or words of its platform's "
-         "or its own name (or set TFLITE_OPENCL_DEVICE)", str, None, metavar="DEVICE"),
+         "or its own name; several pictures go to several devices by all, all WORDS or A,B (or set "
+         "TFLITE_OPENCL_DEVICE)", str, None, metavar="DEVICE"),
     _own("device_profile", "keep another device's limits: what would not run there does not run "
          "here: etnaviv-gc7000, panfrost-g52, v3d, ..., or a file", str, None,
          metavar="NAME|FILE.toml"),

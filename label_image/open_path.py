@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A path that stays open for many pictures: a batch of tensors in, outputs out, the time between.
+"""Opens a path for many pictures: on a whole delegate.Model, or through TFLite.
 
 A path logs what it is made of when it opens. It neither reads pictures nor decodes results.
 """
@@ -9,14 +9,23 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import DelegateError, Graph, Model, Options, Tensor, Unsupported, Verdict
-from label_image.errors import DelegateFailed, RunError, delegate_failures
+from delegate import (
+    Graph,
+    Model,
+    Options,
+    Unsupported,
+    Verdict,
+    examine,
+    several_devices,
+)
+from label_image.errors import RunError, delegate_failures
 from label_image.interpreter import (
     OpenInterpreter,
     interpreter_for,
@@ -25,6 +34,8 @@ from label_image.interpreter import (
     step,
 )
 from label_image.job import Delegation, Job
+from label_image.model_path import model_path
+from label_image.path import OpenPath, Outputs, outputs_of_each
 from label_image.scene import found_only
 from tflite_opencl.common import bars
 from tflite_opencl.common.runtime import Runtime
@@ -32,57 +43,6 @@ from tflite_opencl.common.runtime import Runtime
 log = logging.getLogger("label_image")
 
 Array = NDArray[Any]
-Outputs = tuple[Array, ...]  # of one picture, in the model's own shapes
-
-
-class OpenPath:
-    """A model ready to run.
-
-    Attributes:
-        load_ms: from the file to allocated tensors, kernels built; batch: pictures at once.
-        load_parts: of load_ms, by delegate.Watch's phases.
-        delegation: what the OpenCL delegate took, if it is one.
-        empty_batch: gives memory for a batch that this path reads faster than other memory.
-        pictures, seconds, cpu_seconds: what `run` was given, and the time from tensors to outputs
-            that took, by the clock and of all threads of this process.
-    """
-
-    def __init__(
-        self,
-        run: Callable[[Array], list[Outputs]],
-        load_ms: float,
-        batch: int = 1,
-        delegation: Delegation | None = None,
-        empty_batch: Callable[[], Array] | None = None,
-        load_parts: Mapping[str, float] | None = None,
-    ) -> None:
-        self._run = run
-        self.load_ms = load_ms
-        self.load_parts = load_parts or {}
-        self.batch = batch
-        self.delegation = delegation
-        self.empty_batch = empty_batch
-        self.pictures = 0
-        self.seconds = self.cpu_seconds = 0.0
-
-    def warm_up(self, pixels: Array, runs: int) -> None:
-        """Run so many times, and count none of them. Raises as `run`."""
-        for _ in range(runs):
-            self._run(pixels)
-
-    def run(self, pixels: Array) -> list[Outputs]:
-        """Return each picture's outputs.
-
-        Shapes: (n, h, w, c), n up to the batch
-        Raises:
-            RunError: TFLite fails. DelegateFailed: the OpenCL delegate, or a run with it, failed.
-        """
-        begin_s, cpu_begin_s = time.perf_counter(), time.process_time()
-        outputs = self._run(pixels)
-        self.seconds += time.perf_counter() - begin_s
-        self.cpu_seconds += time.process_time() - cpu_begin_s
-        self.pictures += len(pixels)
-        return outputs
 
 
 @contextlib.contextmanager
@@ -103,9 +63,18 @@ def open_path(
             if job.opencl is not None and batch is not None:
                 path = _whole_model(stack, job, graph, batch, begin_s)
             if path is None:
-                opened = stack.enter_context(open_interpreter(job, runtime))
+                opened = stack.enter_context(open_interpreter(_on_one(job), runtime))
                 path = _through_tflite(opened, job, runtime, graph, batch or 1, begin_s)
         yield path
+
+
+def _on_one(job: Job) -> Job:
+    """Return the job, of several devices on the first that passes its self-test."""
+    several = () if job.opencl is None else several_devices(job.opencl.device)
+    if job.opencl is None or not several:
+        return job
+    one = next((info for info in several if examine(info).failure is None), several[0])
+    return replace(job, opencl=replace(job.opencl, device=one.index))
 
 
 def _whole_model(
@@ -128,36 +97,23 @@ def _whole_model(
                 )
             )
     except Unsupported as refusal:
-        log.warning("--batch: OpenCL runs the pictures one by one through TFLite: %s", refusal)
+        where = ", on one device" if several_devices(options.device) else ""
+        log.warning(
+            "--batch: OpenCL runs the pictures one by one through TFLite%s: %s", where, refusal
+        )
         return None
-    inputs = [np.zeros(details.shape, details.dtype) for details in model.input_details]
-    for number, value in job.other_inputs:
-        inputs[number][...] = value
-
-    def run(pixels: Array) -> list[Outputs]:
-        arrays = [array[: len(pixels)] for array in inputs]
-        arrays[job.input_number] = pixels
-        try:
-            outputs = model.run(arrays)
-        except DelegateError as error:
-            raise DelegateFailed(str(error)) from error
-        return _of_each(outputs, graph.outputs)
-
+    load_ms = _ms_since(begin_s)
+    parts = {phase: seconds * 1e3 for phase, seconds in watch.seconds.items()}
+    infos = [portion.device for portion in model.portions] or [model.device]
     taken = Delegation(
-        device=model.device.name,
-        platform=model.device.platform,
-        driver=model.device.driver,
+        device=" + ".join(info.name for info in infos),
+        platform=" + ".join(dict.fromkeys(info.platform for info in infos)),
+        driver=" + ".join(dict.fromkeys(info.driver for info in infos)),
         verdicts=tuple(Verdict(node.index, node.op, None) for node in graph.nodes),
         partitions=(tuple(node.index for node in graph.nodes),),
         tuning_left=model.tuning_left,
     )
-
-    def empty_batch() -> Array:
-        arrays = model.empty_input()
-        return arrays[job.input_number] if isinstance(arrays, list) else arrays
-
-    parts = {phase: seconds * 1e3 for phase, seconds in watch.seconds.items()}
-    return OpenPath(run, _ms_since(begin_s), batch, taken, empty_batch, parts)
+    return model_path(model, job, graph, load_ms, taken, parts)
 
 
 def _limit_of(options: Options, nodes: int) -> str | None:
@@ -214,23 +170,9 @@ def _resized(
         with step(None, "Failed to invoke tflite!"):
             interpreter.set_tensor(taker, pixels)
             interpreter.invoke()
-            return _of_each(outputs_of(interpreter), graph.outputs)
+            return outputs_of_each(outputs_of(interpreter), graph.outputs)
 
     return run
-
-
-def _of_each(outputs: Sequence[Array], tensors: Sequence[Tensor]) -> list[Outputs]:
-    """Split the outputs of a batch.
-
-    Raises: ValueError: they are not as many as pictures.
-    """
-    return [
-        tuple(
-            output[number].reshape(tensor.shape)
-            for output, tensor in zip(outputs, tensors, strict=True)
-        )
-        for number in range(len(outputs[0]))
-    ]
 
 
 def _sample(like: Array, batch: int) -> Array:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from label_image.compare import Difference
-from label_image.open_path import Outputs
+from label_image.path import Outputs
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from delegate import DeviceInfo
 from label_image.classify import PathRun
 from label_image.compare import Comparison, Difference
 from label_image.job import Delegation
-from label_image.open_path import OpenPath
+from label_image.path import OpenPath
 from tflite_opencl.common.tables import render
 
 _PHASES = ("device", "build", "tune", "upload")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import traceback
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import Graph, NoDeviceError
-from label_image.batches import Batches
+from delegate import Graph, NoDeviceError, several_devices
+from label_image.batches import Batches, runs_in_order
 from label_image.classify import warn_of_nothing_taken
 from label_image.compare import Difference, difference, judged
 from label_image.decoder import Format
@@ -26,13 +26,13 @@ from label_image.decoders import Decoders
 from label_image.errors import DelegateFailed, RunError, log_error, reason_of
 from label_image.interpreter import delegate_names, log_applied
 from label_image.job import Job
-from label_image.open_path import OpenPath, Outputs, open_path
+from label_image.open_path import open_path
 from label_image.outcome import Outcome, Totals
+from label_image.path import OpenPath, Outputs, Run
 from tflite_opencl.common.runtime import Runtime
 
 log = logging.getLogger("label_image")
 
-_BUFFERS = 2  # batches: one is filled while another runs
 _CPU, _REFERENCE, _GPU_ON_REFERENCE = "cpu", "reference", "gpu on reference"
 
 
@@ -94,7 +94,7 @@ class Series:
 
     @property
     def _device_name(self) -> str:
-        return self.gpu.delegation.device if self.gpu and self.gpu.delegation else "the device"
+        return self.gpu.device_name if self.gpu else "the device"
 
     def __enter__(self) -> Series:
         """Open the paths; raises as open_path, where the CPU cannot take over."""
@@ -103,7 +103,9 @@ class Series:
             self._stack.push(self._gpu_stack)
             if self._job.opencl is not None:
                 try:
-                    self.gpu = self._opened(self._job, self._gpu_stack, self._batch)
+                    several = several_devices(self._job.opencl.device)
+                    batch = self._batch or (1 if several else None)
+                    self.gpu = self._opened(self._job, self._gpu_stack, batch)
                 except (DelegateFailed, NoDeviceError) as error:
                     self._give_up(error)
             if self.gpu is None:
@@ -127,11 +129,12 @@ class Series:
         empty = self.gpu.empty_batch if self.gpu is not None else None
         if empty is None:
             empty = partial(np.empty, (self._batch or 1, *like.shape[1:]), like.dtype)
-        buffers = [empty() for _ in range(_BUFFERS)]
+        # One is filled while others run.
+        buffers = [empty() for _ in range(1 + (self.gpu.ahead if self.gpu else 1))]
         with contextlib.closing(Batches(decoders, buffers)) as batches:
-            for entries, pixels in batches:
-                classified = iter(self._classify(pixels) if len(pixels) else ())
-                for entry in entries:
+            for batch, run in runs_in_order(batches, self._started, self._together):
+                classified = iter(self._classify(batch.pixels, run) if batch.count else ())
+                for entry in batch.entries:
                     for warning in entry.warnings:
                         log.warning("%s: %s", entry.path, warning)
                     outcome = Outcome(entry.path, entry.error)
@@ -188,20 +191,47 @@ class Series:
         if on_reference and _REFERENCE not in self._reasons and self.cpu is not None:
             self._others[_REFERENCE] = self.cpu
 
-    def _classify(self, pixels: NDArray[Any]) -> list[Outcome]:
-        gpu = None
-        if self.gpu is not None:
+    def _together(self) -> int:
+        """Count the batches to run before they are compared, so that no device runs meanwhile."""
+        return max(1, len(self.gpu.portions)) if self.gpu and self._job.reference else 0
+
+    def _started(self, pixels: NDArray[Any], listen: Callable[[], object]) -> Run | None:
+        """Give OpenCL a batch; None: it is not OpenCL that will run it."""
+        if self.gpu is None or not len(pixels):
+            return None
+        try:
+            return self.gpu.start(pixels, listen)
+        except DelegateFailed as error:
+            self._give_up(error)
+            return None
+
+    def _classify(self, pixels: NDArray[Any], run: Run | None) -> list[Outcome]:
+        done: dict[OpenPath, list[Outputs]] = {}
+        while self.gpu is not None and run is not None:
             try:
-                gpu = self.gpu.run(pixels)
+                gpu = done[self.gpu] = run.outputs()
             except DelegateFailed as error:
                 self._give_up(error)
-        if gpu is None or self.gpu is None:
-            cpu_path = self.cpu or self._open_cpu()
-            return [Outcome("", outputs=outputs) for outputs in cpu_path.run(pixels)]
-        if not self._job.reference:
-            return [Outcome("", outputs=outputs) for outputs in gpu]
-        others = self._run_others(pixels, {self.gpu: gpu})
-        return [self._compared(outputs, others, number) for number, outputs in enumerate(gpu)]
+                break
+            if not self._job.reference:
+                return [Outcome("", outputs=outputs) for outputs in gpu]
+            others = self._run_others(pixels, done)
+            outcomes = [self._compared(each, others, number) for number, each in enumerate(gpu)]
+            if not self._is_to_run_again(run, outcomes):
+                return outcomes
+            run = self._started(pixels, lambda: None)
+        cpu_path = self.cpu or self._open_cpu()
+        return [Outcome("", outputs=outputs) for outputs in cpu_path.run(pixels)]
+
+    def _is_to_run_again(self, run: Run, outcomes: Sequence[Outcome]) -> bool:
+        """Whether one of several devices computed wrongly and another one can do it."""
+        apart = [each.gpu_to_reference for each in outcomes if each.is_wrong]
+        quanta = max((each.quanta or 0 for each in apart if each is not None), default=0)
+        why = (
+            f"it computes wrongly: its outputs are up to {quanta} quanta from TFLite's reference "
+            "kernels"
+        )
+        return quanta > 0 and self.gpu is not None and self.gpu.gives_up(run.device, why)
 
     def _run_others(
         self, pixels: NDArray[Any], done: dict[OpenPath, list[Outputs]]

@@ -13,12 +13,13 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
+from delegate import Portion
 from label_image.compare import Difference, distances
 from label_image.document import device_entry, not_compared, result_entries, verdict_entry
 from label_image.labels import Row, format_row
-from label_image.open_path import OpenPath
 from label_image.outcome import Outcome
 from label_image.outputs import Described
+from label_image.path import OpenPath
 from label_image.report import delegation_facts, left_to_cpu, load_rows, output_facts
 from label_image.series import Series
 from tflite_opencl.common.tables import render
@@ -72,7 +73,8 @@ def summary_text(series: Series, kernels: str, other: str = "CPU", width: int = 
         )
     if gpu is None or gpu.delegation is None:
         return render(width, table, _grid(facts))
-    facts += delegation_facts(gpu.delegation)
+    facts += _device_facts(gpu.portions) or delegation_facts(gpu.delegation)[:1]
+    facts += delegation_facts(gpu.delegation)[1:]
     if series.cpu_failure:
         facts.append(("CPU", f"failed: {series.cpu_failure}"))
     if totals.gpu_to_reference is not None and totals.cpu_to_reference is not None:
@@ -196,6 +198,8 @@ def _summary_entry(series: Series, threads: int | None, other: str) -> dict[str,
         return entries
     entries["gpu"] = device_entry(gpu.delegation) | _path_entry(gpu)
     entries["gpu"] |= verdict_entry(gpu.delegation)
+    if gpu.portions:
+        entries["gpu"]["devices"] = [_portion_entry(portion) for portion in gpu.portions]
     to_reference = totals.gpu_to_reference or _NOT_COMPARED
     to_cpu = totals.gpu_to_cpu or _NOT_COMPARED
     entries |= _difference_entry(to_reference, to_cpu)
@@ -223,6 +227,35 @@ def _path_entry(path: OpenPath) -> dict[str, Any]:
         "cpu_load": _cpu_load(path),
         "batch": path.batch,
     }
+
+
+def _device_facts(portions: Sequence[Portion]) -> list[tuple[str, str]]:
+    """Return what each of several devices did, as (word, text)."""
+    facts = []
+    for portion in portions:
+        info = portion.device
+        did = f"{portion.pictures} pictures, {_rate(portion):.1f}/s"
+        left_out = f"; left out: {portion.failure}" if portion.failure else ""
+        whose = f"{info.name} ({info.platform}, driver {info.driver})"
+        facts.append((f"device {info.index}", f"{did}: {whose}{left_out}"))
+    return facts
+
+
+def _portion_entry(portion: Portion) -> dict[str, Any]:
+    info = portion.device
+    entry = {
+        "index": info.index,
+        "device": info.name,
+        "platform": info.platform,
+        "driver": info.driver,
+        "pictures": portion.pictures,
+        "pictures_per_second": _rate(portion),
+    }
+    return entry | ({"failure": portion.failure} if portion.failure else {})
+
+
+def _rate(portion: Portion) -> float:
+    return portion.pictures / portion.seconds if portion.seconds else 0.0
 
 
 def _per_second(path: OpenPath) -> float:

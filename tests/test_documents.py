@@ -109,7 +109,7 @@ def test_the_command_works(command: str, folder: Path) -> None:
         pytest.skip(str(error))
     if "--device" in arguments:
         device = arguments[arguments.index("--device") + 1]
-        if not any(info.matches(device) for info in devices):
+        if device != "all" and not any(info.matches(device) for info in devices):
             pytest.skip(f"no device {device} here")
     added = [word for start in SHORTER if command.startswith(start) for word in SHORTER[start]]
     assert not set(added) & set(arguments)  # the document's own word would give way

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from delegate import DeviceInfo
-from label_image.open_path import OpenPath
+from label_image.path import OpenPath
 from tests.support.command import (
     CPU_LINES,
     ROOT,
@@ -24,7 +24,7 @@ from tests.support.command import (
     replace_input,
     run_process,
 )
-from tests.support.deal import any_driver
+from tests.support.deal import any_driver, slow
 from tests.support.model import chain_model, op, t
 from tests.support.process import run_python
 
@@ -307,3 +307,70 @@ def test_a_wrong_device_s_pictures_are_the_cpu_s_and_the_code_is_2(
     document = json.loads((pictures / "out.json").read_text())
     assert document["failure"].endswith("reference kernels, in 3 of 3 pictures")
     assert document["max_difference_quanta_reference"] == 64
+
+
+@pytest.mark.parametrize("batch", [[], ["--batch", "2"]])
+def test_pictures_are_spread_over_all_devices(
+    device: DeviceInfo, pictures: Path, run: Run, batch: list[str]
+) -> None:
+    # The device is one of those; whether there are others or not, the rows are the same.
+    words = ("--use_gpu", "--device", "all", "--tune", "off", "--json", "out.json")
+    ran = run(*SEVERAL, *FOLDER, *words, *batch)
+    assert (ran.code, ran.out) == (0, FOLDER_ROWS)
+    table = " ".join(" ".join(ran.lines).split())
+    assert "equal to TFLite's reference kernels: 0 quanta" in table
+    document = json.loads((pictures / "out.json").read_text())
+    devices = document["gpu"]["devices"]
+    assert device.index in [entry["index"] for entry in devices]
+    assert sum(entry["pictures"] for entry in devices) == 3
+    for entry in devices:
+        assert f"device {entry['index']} {entry['pictures']} pictures, " in table
+
+
+def test_pictures_are_spread_over_named_devices(
+    device: DeviceInfo, pictures: Path, run: Run
+) -> None:
+    words = ("--use_gpu", "--device", f"{device.index},", "--batch", "2", "--compare=false")
+    ran = run(*SEVERAL, *FOLDER, *words, "--tune", "off", "--json_lines", "out.json")
+    assert (ran.code, ran.out) == (0, FOLDER_ROWS)
+    assert f"device {device.index} 3 pictures, " in " ".join(" ".join(ran.lines).split())
+    lines = [json.loads(line) for line in (pictures / "out.json").read_text().splitlines()]
+    assert [line["image"] for line in lines] == [row.split("\t")[0] for row in FOLDER_ROWS]
+
+
+def test_a_device_that_is_not_there_is_one_line(
+    device: DeviceInfo, pictures: Path, run: Run
+) -> None:
+    ran = run(*SEVERAL, *FOLDER, "--use_gpu", "--device", f"{device.index},nonesuch")
+    assert (ran.code, ran.out) == (2, FOLDER_ROWS)
+    (error,) = [line for line in ran.lines if line.startswith("ERROR: ")]
+    assert error.startswith("ERROR: no OpenCL device matches 'nonesuch'; there are 0: ")
+
+
+def test_one_picture_needs_one_device(device: DeviceInfo, pictures: Path, run: Run) -> None:
+    ran = run(*SEVERAL, "-i", "picture.bmp", "--use_gpu", "--device", "all")
+    assert ran.code == 2
+    (error,) = [line for line in ran.lines if line.startswith("ERROR: ")]
+    assert error.startswith("ERROR: 'all' means several devices, and this runs on one: 0: ")
+
+
+@slow
+def test_ctrl_c_among_pictures_of_several_devices_keeps_what_is_done(
+    device: DeviceInfo, pictures: Path, many: Path
+) -> None:
+    words = [str(pictures / word) if "." in word else word for word in SEVERAL]
+    words += ["--use_gpu", "--device", "all", "--batch", "4", "--tune", "off", "--compare=false"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "label_image", *words, str(many), "--json", str(pictures / "j")],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+    ) as child:  # fmt: skip
+        assert child.stdout is not None
+        assert "\t" in child.stdout.readline()
+        child.send_signal(signal.SIGINT)
+        _, err = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert "Traceback" not in err
+    document = json.loads((pictures / "j").read_text())
+    assert document["interrupted"] is True
+    assert 1 <= document["classified"] < 20000
+    assert document["gpu"]["devices"]

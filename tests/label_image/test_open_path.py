@@ -16,7 +16,8 @@ from delegate import DeviceError, DeviceInfo, Graph, NoDeviceError, Options, rea
 from delegate.runtime.executor import Executor
 from label_image.errors import DelegateFailed, RunError
 from label_image.job import Job
-from label_image.open_path import OpenPath, open_path
+from label_image.open_path import open_path
+from label_image.path import OpenPath
 from tests.support.compare import RUNTIME, interpreter, invoke
 from tests.support.deal import any_driver
 from tests.support.model import chain_model, const, op, t

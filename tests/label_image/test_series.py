@@ -22,8 +22,8 @@ from label_image.decoder import Format
 from label_image.errors import RunError
 from label_image.image import load_picture, to_input
 from label_image.job import Job
-from label_image.open_path import OpenPath
 from label_image.outcome import Outcome, Totals
+from label_image.path import OpenPath
 from label_image.series import Series
 from tests.support.compare import RUNTIME, interpreter, invoke
 from tests.support.deal import any_driver

@@ -9,13 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from delegate import Verdict
+from delegate import DeviceInfo, Portion, Verdict
 from label_image import several_report
 from label_image.compare import Difference
 from label_image.job import Delegation, Job
 from label_image.labels import Row
-from label_image.open_path import OpenPath
 from label_image.outcome import Outcome, Totals
+from label_image.path import OpenPath
 from label_image.series import Series
 from tests.support.compare import RUNTIME
 from tests.support.model import graph_of, op
@@ -71,6 +71,58 @@ def test_the_table_has_a_column_a_path(series: Series) -> None:
     assert "nodes 2 of 2 on OpenCL, in 1 partition" in text
     assert "outputs equal to TFLite's reference kernels: 0 quanta" in text
     assert "TFLite's own paths differ: 5 quanta between its XNNPACK and its" in text
+
+
+class Spread(OpenPath):
+    """A path over two devices, of which one was lost."""
+
+    @property
+    def portions(self) -> tuple[Portion, ...]:
+        gpu = DeviceInfo(0, "NVIDIA CUDA", "3.0", "NVIDIA H200", "NVIDIA", "3.0", "580", "gpu")
+        cpu = replace(gpu, index=3, platform="PoCL", name="cpu", driver="3.1")
+        return Portion(gpu, 24, 0.125), Portion(cpu, 6, 0.0, "running: CL_OUT_OF_RESOURCES")
+
+
+@pytest.fixture
+def spread(series: Series) -> Series:
+    series.gpu = Spread(lambda pixels: [], 12.5, 8, replace(TAKEN, device="NVIDIA H200 + cpu"))
+    series.gpu.pictures, series.gpu.seconds = 30, 0.125
+    return series
+
+
+def test_each_of_several_devices_has_a_line(spread: Series) -> None:
+    text = " ".join(lines(spread))
+    assert "device 0 24 pictures, 192.0/s: NVIDIA H200 (NVIDIA CUDA, driver 580) device 3" in text
+    assert (
+        "device 3 6 pictures, 0.0/s: cpu (PoCL, driver 3.1); left out: running: "
+        "CL_OUT_OF_RESOURCES nodes 2 of 2 on OpenCL"
+    ) in text
+    assert "NVIDIA H200 + cpu" not in text
+    assert "pictures/s 240.0" in text
+
+
+def test_each_of_several_devices_is_in_the_document(spread: Series) -> None:
+    entry, _ = document(spread, 1)
+    assert entry["gpu"]["device"] == "NVIDIA H200 + cpu"
+    assert entry["gpu"]["devices"] == [
+        {
+            "index": 0,
+            "device": "NVIDIA H200",
+            "platform": "NVIDIA CUDA",
+            "driver": "580",
+            "pictures": 24,
+            "pictures_per_second": 192.0,
+        },
+        {
+            "index": 3,
+            "device": "cpu",
+            "platform": "PoCL",
+            "driver": "3.1",
+            "pictures": 6,
+            "pictures_per_second": 0.0,
+            "failure": "running: CL_OUT_OF_RESOURCES",
+        },
+    ]
 
 
 def test_pictures_that_differ_are_counted(series: Series) -> None:

@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many pictures on several devices: the rows of one device, and devices that fail or lie."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from delegate import DeviceError, DeviceInfo, Options, list_devices, read_model
+from delegate.runtime.executor import Executor
+from label_image import model_path
+from label_image.batches import Batch, Batches, runs_in_order
+from label_image.compare import Difference
+from label_image.decoder import Format
+from label_image.decoders import Decoded
+from label_image.job import Job
+from label_image.model_path import SpreadPath
+from label_image.path import OpenPath, Run
+from label_image.series import Series
+from tests.label_image.test_series import (
+    PARTLY,
+    SIZE,
+    expected,
+    got,
+    messages,
+    outcomes_of,
+    paths,
+    pooling_model,
+)
+from tests.support.compare import RUNTIME
+
+__all__ = ["paths"]  # a fixture
+pytestmark = pytest.mark.device
+
+
+@pytest.fixture(scope="module")
+def both() -> str:
+    """Return what means two devices of this machine."""
+    found = list_devices()
+    if len(found) < 2:
+        pytest.skip("there are no two devices")
+    return f"{found[0].index},{found[1].index}"
+
+
+def series(selector: str, batch: int | None = 2, compares: bool = True, **options: Any) -> Series:
+    opencl = Options(selector, tune="off", **options)
+    job = Job(pooling_model(), np.zeros(SIZE, np.uint8), opencl=opencl, reference=compares)
+    return Series(job, RUNTIME, read_model(pooling_model()), batch)
+
+
+@pytest.mark.parametrize("batch", [None, 2, 8])
+@pytest.mark.parametrize("compares", [False, True])
+def test_pictures_come_in_order_and_each_is_some_device_s(
+    both: str, paths: list[str], batch: int | None, compares: bool
+) -> None:
+    with series(both, batch, compares) as made:
+        outcomes = outcomes_of(made, paths * 3)
+        assert [outcome.path for outcome in outcomes] == paths * 3
+        assert got(outcomes) == expected(paths) * 3
+        assert made.gpu is not None
+        assert [portion.device for portion in made.gpu.portions] == list(list_devices()[:2])
+        assert sum(portion.pictures for portion in made.gpu.portions) == 21
+        assert made.gpu.pictures == made.totals.classified == 21
+        assert made.gpu.seconds > 0
+        assert made.gpu.batch == (batch or 1)
+        assert (made.failure, made.totals.wrong) == ("", 0)
+        assert made.totals.gpu_to_reference == (Difference(0) if compares else None)
+        assert (made.cpu is not None) == compares
+        assert made.gpu.delegation is not None
+        assert made.gpu.delegation.device == " + ".join(info.name for info in list_devices()[:2])
+
+
+class Liar:
+    """Makes some devices wrong by 4 quanta, or the one that is the first to give anything."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+        self.devices: list[DeviceInfo] = []
+        honest = model_path._PieceRun.outputs
+
+        def outputs(run: Any) -> Any:
+            each = honest(run)
+            if run.device not in self.devices and len(self.devices) < most:
+                self.devices.append(run.device)
+            if run.device in self.devices:
+                for one in each:
+                    one[0][0, 1] ^= 4
+            return each
+
+        monkeypatch.setattr(model_path._PieceRun, "outputs", outputs)
+
+
+def test_a_device_that_computes_wrongly_gives_its_pictures_to_the_other(
+    both: str,
+    paths: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    liar = Liar(monkeypatch, 1)
+    with series(both) as made:
+        assert got(outcomes_of(made, paths)) == expected(paths)
+        assert (made.failure, made.totals.wrong) == ("", 0)
+        assert made.totals.gpu_to_reference == Difference(0)
+        assert made.gpu is not None
+        (lied,) = liar.devices
+        left = [portion for portion in made.gpu.portions if not portion.failure]
+        assert [portion.device for portion in left] == [
+            info for info in list_devices()[:2] if info != lied
+        ]
+        assert left[0].pictures == 7
+    assert messages(caplog, logging.ERROR) == []
+    assert messages(caplog, logging.WARNING) == [
+        f"device {lied.index} ({lied.name}) is left out, and the others take its pictures: it "
+        "computes wrongly: its outputs are up to 4 quanta from TFLite's reference kernels"
+    ]
+
+
+def test_when_all_compute_wrongly_it_is_as_with_one_device(
+    both: str,
+    paths: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    liar = Liar(monkeypatch, 2)
+    with series(both) as made:
+        assert got(outcomes_of(made, paths)) == expected(paths)
+        assert made.totals.wrong == 7
+        assert made.failure == (
+            f"{liar.devices[1].name} computes wrongly: its outputs are up to 4 quanta from "
+            "TFLite's reference kernels, in 7 of 7 pictures"
+        )
+    assert messages(caplog, logging.WARNING)[1:] == ["the results of such pictures are the CPU's"]
+
+
+def fail(monkeypatch: pytest.MonkeyPatch, is_to_fail: Callable[[Executor], bool]) -> None:
+    honest = Executor._checked
+
+    def checked(self: Executor, inputs: Any, outputs: Any) -> Any:
+        if is_to_fail(self):
+            raise DeviceError("running: CL_DEVICE_NOT_AVAILABLE")
+        return honest(self, inputs, outputs)
+
+    monkeypatch.setattr(Executor, "_checked", checked)
+
+
+@pytest.mark.parametrize("compares", [False, True])
+def test_a_device_that_fails_gives_its_pictures_to_the_other(
+    both: str,
+    paths: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    compares: bool,
+) -> None:
+    lost: list[object] = []
+
+    def is_to_fail(executor: Executor) -> bool:
+        lost.append(executor._device)
+        return executor._device is lost[0]  # the first that is to run
+
+    with series(both, compares=compares) as made:
+        fail(monkeypatch, is_to_fail)
+        assert got(outcomes_of(made, paths)) == expected(paths)
+        assert made.failure == ""
+        assert made.gpu is not None
+        failures = [portion.failure for portion in made.gpu.portions]
+        assert sorted(failures) == ["", "running: CL_DEVICE_NOT_AVAILABLE"]
+    (line,) = messages(caplog, logging.WARNING)
+    assert line.endswith("the others take its pictures: running: CL_DEVICE_NOT_AVAILABLE")
+
+
+def test_when_all_fail_the_cpu_runs_the_rest_as_with_one_device(
+    both: str,
+    paths: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with series(both, compares=False) as made:
+        outcomes = made.outcomes(paths * 10, Format(SIZE, "uint8"))
+        done = [next(outcomes)]
+        fail(monkeypatch, lambda _: True)
+        done += outcomes
+        assert got(done) == expected(paths) * 10
+        assert made.gpu is None
+        assert made.failure == "running: CL_DEVICE_NOT_AVAILABLE"
+    assert messages(caplog, logging.ERROR) == ["running: CL_DEVICE_NOT_AVAILABLE"]
+    assert messages(caplog, logging.WARNING)[1:] == ["the CPU runs the model instead"]
+
+
+def test_when_none_can_be_opened_it_is_as_with_one_device(
+    both: str, paths: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_room(*arguments: Any) -> None:
+        raise DeviceError("allocating 9 KiB: CL_OUT_OF_RESOURCES")
+
+    monkeypatch.setattr(Executor, "_upload", no_room)
+    with series(both) as made:
+        assert got(outcomes_of(made, paths)) == expected(paths)
+        assert made.failure == "allocating 9 KiB: CL_OUT_OF_RESOURCES"
+    assert messages(caplog, logging.ERROR) == ["allocating 9 KiB: CL_OUT_OF_RESOURCES"]
+    assert messages(caplog, logging.WARNING) == ["the CPU runs the model instead"]
+
+
+def test_a_model_that_is_not_taken_whole_runs_on_one_device(
+    both: str, paths: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with series(both, **PARTLY) as made:
+        assert got(outcomes_of(made, paths)) == expected(paths)
+        assert made.gpu is not None
+        assert made.gpu.delegation is not None
+        assert made.gpu.delegation.device == list_devices()[0].name
+        assert (made.gpu.delegation.delegated, made.gpu.portions) == (1, ())
+    assert messages(caplog, logging.WARNING) == [
+        "--batch: OpenCL runs the pictures one by one through TFLite, on one device: "
+        "--exclude_ops leaves nodes to the CPU"
+    ]
+
+
+def test_leaving_in_the_middle_ends_the_threads(both: str, paths: list[str]) -> None:
+    before = set(threading.enumerate())
+    with series(both, compares=False) as made:
+        outcomes = made.outcomes(paths * 50, Format(SIZE, "uint8"))
+        next(outcomes)
+        outcomes.close()
+    assert set(threading.enumerate()) <= before
+
+
+def test_memory_is_that_of_a_few_batches(both: str) -> None:
+    with series(both, 4, compares=False) as made:
+        assert isinstance(made.gpu, SpreadPath)
+        assert made.gpu.ahead == 6
+
+
+# --- which batches are yielded when
+
+
+class FakeRun(Run):
+    def __init__(self, number: int) -> None:
+        super().__init__(OpenPath(lambda pixels: [], 0.0), np.zeros(1))
+        self.number, self.has_outputs, self.is_cancelled = number, False, False
+
+    @property
+    def is_done(self) -> bool:
+        return self.has_outputs
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+class FakeBatches:
+    """Gives so many batches, then tells what the script says ends next."""
+
+    def __init__(self, count: int, script: Iterator[Any], runs: list[FakeRun]) -> None:
+        self._left, self._script, self._runs = count, script, runs
+        self.is_at_end = False
+        self.freed = 0
+
+    def next(self) -> Batch | None:
+        if self._left:
+            self._left -= 1
+            return Batch([Decoded("a")], np.zeros((1, 1)), 1)
+        if not self.is_at_end:
+            self.is_at_end = True
+        else:
+            self._runs[next(self._script)].has_outputs = True
+        return None
+
+    def wake(self) -> None:
+        raise AssertionError("nothing runs in a thread here")
+
+    def free(self, batch: Batch) -> None:
+        self.freed += 1
+
+
+def started(runs: list[FakeRun]) -> Callable[..., FakeRun]:
+    def start(pixels: Any, listen: Callable[[], object]) -> FakeRun:
+        runs.append(FakeRun(len(runs)))
+        return runs[-1]
+
+    return start
+
+
+@pytest.mark.parametrize(
+    ("together", "ends", "yielded"),
+    [
+        (0, [0, 2, 1], [(0, 1), (1, 3), (2, 3)]),
+        (0, [2, 1, 0], [(0, 3), (1, 3), (2, 3)]),
+        (2, [0, 1, 2], [(0, 3), (1, 3), (2, 3)]),
+    ],
+)
+def test_batches_are_yielded_in_order_as_their_turn_comes(
+    together: int, ends: list[int], yielded: list[tuple[int, int]]
+) -> None:
+    """`yielded`: the number of a batch, and how many had outputs then."""
+    runs: list[FakeRun] = []
+    given = FakeBatches(3, iter(ends), runs)
+    found = [
+        (runs.index(cast(FakeRun, run)), sum(each.is_done for each in runs))
+        for _, run in runs_in_order(cast(Batches, given), started(runs), lambda: together)
+    ]
+    assert found == yielded
+    assert given.freed == 3
+
+
+def test_what_waits_is_cancelled_where_nobody_reads_on() -> None:
+    runs: list[FakeRun] = []
+    given = FakeBatches(3, iter([0]), runs)
+    yielded = runs_in_order(cast(Batches, given), started(runs), lambda: 0)
+    next(yielded)
+    yielded.close()
+    assert [run.is_cancelled for run in runs] == [False, True, True]
