@@ -9,6 +9,7 @@
 #include "requantize_x86.clh"
 
 #define HAS_SUMS 0
+#define STRIP_W TILE_W
 #define ALWAYS_GATHERS (IS_SIGNED || WEIGHT_BITS == 16)
 #define VALUE_BYTES (WEIGHT_BITS / 8)
 #define QUADS(pairs, weight) ((INTS)X86(pmaddwd)((SHORTS)(pairs), (SHORTS)(weight)))
@@ -161,6 +162,7 @@ INLINE void LOCAL(store)(INTS (*sum)[VECTORS], uchar* to, int pitch, int size, i
 }
 
 #include "conv_2d_x86.clh"
+#include "conv_2d_x86_run.clh"
 
 // output[n,y,x,o] = sum over the window of (input - zero) * (weights[o,ky,kx,i] - zero), plus bias,
 // requantised and clamped   NHWC, OHWI   Source: reference/conv.h, integer_ops/conv.h

@@ -9,6 +9,7 @@
 #include "requantize_x86.clh"
 
 #define HAS_SUMS !IS_SIGNED
+#define STRIP_W TILE_W
 #define ALWAYS_GATHERS 0
 #define VALUE_BYTES 1
 #define DOT(sum, input, weight) ((INTS)__builtin_ia32_vpdpbusd512(sum, input, weight))
@@ -93,77 +94,9 @@ INLINE void LOCAL(correct)(const uchar* rows, int pitch, int jump, global const 
 }
 #endif
 
-// What is copied beyond the end is overwritten by what follows, or has weights of 0.
-INLINE void LOCAL(copy)(const uchar* from, uchar* to, int size) {
-  for (int i = 0; i < size; i += 64) *(NEAR_INTS*)(to + i) = *(const NEAR_INTS*)(from + i);
-}
-
-typedef int LOCAL(int4s) __attribute__((vector_size(16), aligned(1)));
-typedef int LOCAL(int8s) __attribute__((vector_size(32), aligned(1)));
-typedef char LOCAL(chars16) __attribute__((vector_size(16)));
-typedef char LOCAL(chars32) __attribute__((vector_size(32)));
-#define INT4S LOCAL(int4s)
-#define INT8S LOCAL(int8s)
-
-// The first `size` of 16 or 32 bytes; none where it is negative.
-INLINE void LOCAL(store4)(INT4S bytes, uchar* to, int size) {
-  if (size >= 16)
-    *(INT4S*)to = bytes;
-  else
-    __builtin_ia32_storedquqi128_mask((LOCAL(chars16)*)to, (LOCAL(chars16))bytes,
-                                      (1 << EACH_MOST(size, 0)) - 1);
-}
-
-INLINE void LOCAL(store8)(INT8S bytes, uchar* to, int size) {
-  if (size >= 32)
-    *(INT8S*)to = bytes;
-  else
-    __builtin_ia32_storedquqi256_mask((LOCAL(chars32)*)to, (LOCAL(chars32))bytes,
-                                      (1u << EACH_MOST(size, 0)) - 1);
-}
-
-DEFINE_SUMMED(16)
-DEFINE_SUMMED(32)
-#define STORE4(bytes, to) LOCAL(store4)(SUMMED(16, INT4S, bytes, to), to, size)
-#define STORE8(bytes, to, size) LOCAL(store8)(SUMMED(32, INT8S, bytes, to), to, size)
-
-// A block's results as bytes: `size` channels a pixel, or all, at `to`, `pitch` bytes a pixel.
-#define PIXEL(p) ((p) < TILE_W ? (p) : TILE_W - 1)
-#define BYTES_OF(a, b, c, d)                                   \
-  (is_centred ? LOCAL(bytes_of_centred)(a, b, c, d, low, high) \
-              : LOCAL(bytes_of)(a, b, c, d, zero, low, high, 0))
-#define QUARTER(i) __builtin_shufflevector(bytes, bytes, i, 4 + (i), 8 + (i), 12 + (i))
-#define HALF(...) __builtin_shufflevector(bytes, bytes, __VA_ARGS__)
-INLINE void LOCAL(store)(INTS (*sum)[VECTORS], uchar* to, int pitch, int size, int zero, int low,
-                         int high, int is_centred, PARAMS params) {
-#pragma unroll
-#if VECTORS == 1
-  for (int p = 0; p < TILE_W; p += 4, to += 4 * pitch) {
-    INTS bytes =
-        BYTES_OF(sum[p][0], sum[PIXEL(p + 1)][0], sum[PIXEL(p + 2)][0], sum[PIXEL(p + 3)][0]);
-    STORE4(QUARTER(0), to);
-    if (p + 1 < TILE_W) STORE4(QUARTER(1), to + pitch);
-    if (p + 2 < TILE_W) STORE4(QUARTER(2), to + 2 * pitch);
-    if (p + 3 < TILE_W) STORE4(QUARTER(3), to + 3 * pitch);
-  }
-#elif VECTORS == 2
-  for (int p = 0; p < TILE_W; p += 2, to += 2 * pitch) {
-    INTS bytes = BYTES_OF(sum[p][0], sum[p][1], sum[PIXEL(p + 1)][0], sum[PIXEL(p + 1)][1]);
-    bytes =
-        __builtin_shufflevector(bytes, bytes, 0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
-    STORE8(HALF(0, 1, 2, 3, 4, 5, 6, 7), to, size);
-    if (p + 1 < TILE_W) STORE8(HALF(8, 9, 10, 11, 12, 13, 14, 15), to + pitch, size);
-  }
-#elif VECTORS == 4
-  for (int p = 0; p < TILE_W; p++, to += pitch) {
-    INTS bytes = BYTES_OF(sum[p][0], sum[p][1], sum[p][2], sum[p][3]);
-    STORE8(HALF(0, 1, 2, 3, 4, 5, 6, 7), to, size);
-    STORE8(HALF(8, 9, 10, 11, 12, 13, 14, 15), to + 32, size - 32);
-  }
-#endif
-}
-
+#include "conv_2d_avx512.clh"
 #include "conv_2d_x86.clh"
+#include "conv_2d_x86_run.clh"
 
 // output[n,y,x,o] = sum over the window of (input - zero) * (weights[o,ky,kx,i] - zero), plus bias,
 // requantised and clamped   NHWC, OHWI   Source: reference/conv.h, integer_ops/conv.h

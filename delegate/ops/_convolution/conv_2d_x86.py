@@ -6,7 +6,7 @@ The kernels are conv_2d_vnni.cl and conv_2d_avx2.cl, which share conv_2d_x86.clh
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -88,70 +88,91 @@ def _launch(
     rows = conv.area.kernel_h if is_dense else 1
     row_values = conv.taps // rows * conv.in_c
     layout = Layout(kind.lanes, vectors, kind.values, rows, ceil_div(row_values, kind.values))
-    # An odd number of cache lines, so that rows do not fall on the same few of a cache's sets.
-    panel_pitch = (ceil_div(4 * layout.steps, 64) | 1) * 64
     uses_panel = not conv.is_1x1 or kind is AVX2 or (kind is AVX2_PAIRS and is_signed)
-    if uses_panel and tile_w * panel_pitch + 64 > PANEL_BYTES:
+    if uses_panel and tile_w * panel_pitch(layout) + 64 > PANEL_BYTES:
         return None
     packed = kind.weights(conv, layout)
     if packed is None:
         return None
+    defines = {
+        "TILE_W": tile_w,
+        **({} if kind is VNNI else {"WEIGHT_BITS": 32 // kind.values}),
+    }
+    # All but products of 16 bits take inputs as uint8.
+    least = 0 if kind is AVX2 else int(np.iinfo(conv.source.dtype).min)
+    return block_launch(conv, target, kind.isa, tile_w, layout, packed, least, defines)
+
+
+def block_launch(
+    conv: Quant8Convolution,
+    target: Target,
+    isa: str,
+    tile_w: int,
+    layout: Layout,
+    packed: Params,
+    least: int,
+    defines: Mapping[str, int | str],
+) -> Launch:
+    """Return a launch of kernels/conv_2d_x86.clh; `least`: of the inputs as the kernel takes them.
+
+    `tile_w`: pixels of a block; `packed`: weights, and the fields of these instructions alone.
+    """
+    is_signed = conv.source.dtype == "int8"
     groups = _groups(conv, tile_w, layout.channels, target)
     # Where negative results are clamped away, the others are centred about int8's 0.
     is_centred = conv.clamp[0] >= conv.output_zero
     centre = conv.output_zero - (0 if is_signed else 128) if is_centred else None
     fill = conv.in_c + 64
     return Launch(
-        f"conv_2d_{kind.isa}",
-        f"conv_2d_{kind.isa}_quant8",
+        f"conv_2d_{isa}",
+        f"conv_2d_{isa}_quant8",
         tiles=groups["pixel_groups"] * groups["channel_groups"],
         group_items=1,
         params=conv.params()
         | packed
         | groups
         | {
-            "channels": _channels(conv, kind, vectors, centre),
+            "channels": _channels(conv, layout, least, centre),
             "zeros": Constant(fill, lambda: np.full(fill, conv.input_zero, conv.source.dtype)),
             "pixels": conv.pixels,
             "is_matrix": int(conv.is_1x1),
-            "is_dense": int(is_dense),
-            "rows": rows,
-            "row_bytes": row_values,
+            "is_dense": int(conv.area.dilation_w == 1),
+            "rows": layout.rows,
+            "row_bytes": conv.taps // layout.rows * conv.in_c,
             "row_steps": layout.row_steps,
-            "panel_pitch": panel_pitch,
+            "panel_pitch": panel_pitch(layout),
             "is_centred": int(is_centred),
             "centre": centre or 0,
             "rounds_once": int(conv.single_rounding),
         },
         reads=conv.reads,
         writes=conv.writes,
-        defines=_defines(conv, kind, tile_w, vectors),
+        defines={
+            "IS_SIGNED": int(is_signed),
+            **defines,
+            "VECTORS": layout.vectors,
+            **conv.defines,
+            "PANEL_BYTES": PANEL_BYTES,
+            "ROWS_A_BLOCK": exception_rows_a_block(layout.vectors),
+            "FIXED": FIXED,
+        },
     )
 
 
-def _defines(
-    conv: Quant8Convolution, kind: Kind, tile_w: int, vectors: int
-) -> dict[str, int | str]:
-    return {
-        "IS_SIGNED": int(conv.source.dtype == "int8"),
-        "TILE_W": tile_w,
-        "VECTORS": vectors,
-        **({} if kind is VNNI else {"WEIGHT_BITS": 32 // kind.values}),
-        **conv.defines,
-        "PANEL_BYTES": PANEL_BYTES,
-        "ROWS_A_BLOCK": exception_rows_a_block(vectors),
-        "FIXED": FIXED,
-    }
+def panel_pitch(layout: Layout) -> int:
+    """Return how far apart a panel's windows are, in bytes.
+
+    An odd number of cache lines, so that rows do not fall on the same few of a cache's sets.
+    """
+    return (ceil_div(4 * layout.steps, 64) | 1) * 64
 
 
-def _channels(conv: Quant8Convolution, kind: Kind, vectors: int, centre: int | None) -> Constant:
-    # All but products of 16 bits take inputs as uint8.
-    least = 0 if kind is AVX2 else int(np.iinfo(conv.source.dtype).min)
-    blocks = ceil_div(conv.out_c, vectors * kind.lanes)
+def _channels(conv: Quant8Convolution, layout: Layout, least: int, centre: int | None) -> Constant:
+    blocks = ceil_div(conv.out_c, layout.channels)
     return Constant(
-        4 * blocks * exception_rows_a_block(vectors) * kind.lanes,
+        4 * blocks * exception_rows_a_block(layout.vectors) * layout.lanes,
         lambda: exception_rows(
-            conv, least, centre, lambda values: blocked(values, kind.lanes, vectors)
+            conv, least, centre, lambda values: blocked(values, layout.lanes, layout.vectors)
         ),
     )
 
