@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
-from delegate import compiler, progress
+from delegate import compiler, process, progress
 from delegate.errors import DeviceError, NoDeviceError
 from delegate.forms import Forms
 from delegate.graph.ir import Graph, Node
 from delegate.graph.partition import Partition
 from delegate.graph.verdict import Verdict
-from delegate.isa import ORDERS, most_lanes
+from delegate.isa import AMX, ORDERS, most_lanes
 from delegate.launch import Alternative, Program, Step, first_that_runs
 from delegate.passes.on_partitions import PASSES
 from delegate.probe import examine
@@ -75,7 +75,7 @@ class Engine:
         seconds = time.perf_counter() - begun
         excluded = frozenset(exclude_isa)
         proven = self.device.proven
-        self.proven: frozenset[str] = frozenset() if "all" in excluded else proven - excluded
+        self.proven = frozenset() if "all" in excluded else granted(proven - excluded)
         self._kernels = Kernels(
             self.device,
             None if trials is None else trials(self.device.identity),
@@ -183,6 +183,14 @@ class Engine:
             transfer or COPIED,
             self.proven,
         )
+
+
+def granted(proven: frozenset[str]) -> frozenset[str]:
+    """Return what of this the kernel of the operating system lets this process use."""
+    if AMX in proven and (why := process.tile_registers_refused()):
+        _log.info("%s: amx is not used", why)
+        return proven - {AMX}
+    return proven
 
 
 def target_of(device: Device, isa: frozenset[str], rules: Rules, registers: int = 0) -> Target:

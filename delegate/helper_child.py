@@ -22,7 +22,7 @@ from typing import Any, TextIO
 
 from delegate import compiler, progress, self_tests
 from delegate.child import stdout_kept_apart
-from delegate.engine import Engine, target_of
+from delegate.engine import Engine, granted, target_of
 from delegate.errors import DelegateError, DeviceError
 from delegate.graph.ir import Graph
 from delegate.graph.known import known
@@ -144,7 +144,7 @@ class _Performer:
         isa = [name for name in _likely(info.type) if not {name, "all"} & {*exclude_isa}]
         device = Device(info, proven=isa, profile=profile)
         bench = DeviceBench(device, Kernels(device, Unkept()))
-        target = target_of(device, device.proven, installed_rules())
+        target = target_of(device, granted(device.proven), installed_rules())
         for node in reversed(known(graph).nodes):
             with contextlib.suppress(DelegateError):
                 bench.warm_up(compiler.first_choice(node, target, bench.check))
@@ -199,7 +199,7 @@ class _Performer:
 def _likely(device_type: str) -> list[str]:
     """Return the features that a device may have; a wrong guess costs this process alone."""
     words = set(Path("/proc/cpuinfo").read_text().split())
-    flags = {"avx2": "avx2", "vnni": "avx512_vnni"}
+    flags = {"avx2": "avx2", "vnni": "avx512_vnni", "amx": "amx_int8"}
     return [name for name in tried_on(device_type) if flags.get(name) in {None, *words}]
 
 

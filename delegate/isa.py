@@ -16,6 +16,7 @@ ASSEMBLY, INTEGER_DOT_PRODUCT = "assembly", "integer_dot_product"
 LANES16, COMMAND_BUFFER = "lanes16", "command_buffer"
 PARAMS_ARGUMENT = "params_argument"  # a launch's block of params as its kernel's argument
 OWN_BUILTINS = "own_builtins"
+AMX = "amx"  # each process has to be given the tile registers, see delegate/process.py
 ORDER_X86, ORDER_PTX = "order_x86", "order_ptx"
 
 
@@ -70,6 +71,7 @@ FEATURES = (
     _own(OWN_BUILTINS, _CPU, 1),
     _own("avx2", _CPU, 1, ASSEMBLY),
     _own("vnni", _CPU, 1, ASSEMBLY),
+    _own(AMX, _CPU, 1, ASSEMBLY),
     _order(ORDER_X86, _CPU, ASSEMBLY),
     _own("dp4a", _NOT_CPU, 32, ASSEMBLY),
     _own("mma", _NOT_CPU, 32, ASSEMBLY),

@@ -5,6 +5,8 @@ Drivers have threads and locks of their own. A forked process has the locks with
 that calls never return. And where a process ends, Python ends each thread that wants to run Python
 code again; a thread that is inside a driver or in a callback of TFLite takes the whole process down
 with it. So the end waits for those inside, and holds back those that come.
+
+A process also has to ask Linux before a driver's threads use x86's tile registers.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
+import platform
+import sys
 import time
 from threading import get_ident
 
@@ -20,6 +24,9 @@ from delegate.errors import DeviceError
 # A driver that hangs does not keep the process from ending.
 LAST_WAIT_SECONDS = 5.0
 _LEAVING_SECONDS = 0.01  # from the last line of `Inside` to the C code that called Python
+# Of arch_prctl on x86-64, where it has no function in the C library; see
+# https://docs.kernel.org/arch/x86/xstate.html
+_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _TILE_DATA = 158, 0x1023, 18
 _is_used = False  # this process, or the one it was forked from, called a driver
 _is_forked = False  # from one that had
 _stays: dict[int, int] = {}  # thread -> how many `Inside` it is in
@@ -63,6 +70,21 @@ class Inside:
             _stays[thread] = stays
         else:
             del _stays[thread]
+
+
+def tile_registers_refused() -> str:
+    """Ask for AMX's tile registers, for all threads of this process; return why not, or "".
+
+    What gets them keeps them. Linux before 5.16 knows no such question, and one that knows it
+    refuses where a thread has a stack for signals that has no room for the tiles. Afterwards no
+    thread can have so small a stack.
+    """
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return "tile registers are those of Linux on x86-64"
+    system = ctypes.CDLL(None, use_errno=True)
+    if system.syscall(_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _TILE_DATA) == 0:
+        return ""
+    return f"Linux gives this process no tile registers: {os.strerror(ctypes.get_errno())}"
 
 
 def keep_for_good(thing: object) -> None:

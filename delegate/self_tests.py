@@ -16,10 +16,11 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import progress
+from delegate import process, progress
 from delegate.errors import DelegateError
 from delegate.graph.ir import Tensor
 from delegate.isa import (
+    AMX,
     BY_NAME,
     COMMAND_BUFFER,
     LANES16,
@@ -177,6 +178,8 @@ def feature_test(device: Device, feature: Feature) -> str:
     """Build and run the self-test of a feature; return PASSED, or what went wrong."""
     if feature.is_asked and not is_accelerated(device.cl_device, feature.takes_int8):
         return "the device does not say that it is accelerated"
+    if feature.name == AMX and (why := process.tile_registers_refused()):
+        return why
     program = program_of(feature)
     if feature.is_order:
         return _order_test(device, program, PERSISTENT)

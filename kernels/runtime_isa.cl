@@ -34,6 +34,50 @@ TILE(runtime_isa_vnni) {
 KERNEL(runtime_isa_vnni)
 #endif
 
+#if USES_RUNTIME_ISA_AMX
+// Even columns by unsigned bytes, odd ones by signed bytes, 128 less, and what that lacks.
+__attribute__((target("amx-int8,amx-tile"), noinline)) static void LOCAL(rows)(const uchar* a,
+                                                                               const char* b,
+                                                                               int* answers) {
+  uchar config[64] = {1}, flipped[16 * 32];
+  char weights[8 * 32];
+  int sums[2][16 * 8];
+  for (int tile = 0; tile < 3; tile++) {
+    config[16 + 2 * tile] = 32;
+    config[48 + tile] = tile < 2 ? 16 : 8;
+  }
+  for (int i = 0; i < 16 * 32; i++) flipped[i] = a[i] ^ 128;
+  for (int i = 0; i < 8 * 32; i++) weights[i % 32 / 4 * 32 + i / 32 * 4 + i % 4] = b[i];
+  __asm__ volatile(
+      "ldtilecfg (%0)\n\t"
+      "tileloadd (%3,%6,1), %%tmm2\n\t"
+      "tilezero %%tmm0\n\t"
+      "tileloadd (%1,%6,1), %%tmm1\n\t"
+      "tdpbusd %%tmm2, %%tmm1, %%tmm0\n\t"
+      "tilestored %%tmm0, (%4,%6,1)\n\t"
+      "tilezero %%tmm0\n\t"
+      "tileloadd (%2,%6,1), %%tmm1\n\t"
+      "tdpbssd %%tmm2, %%tmm1, %%tmm0\n\t"
+      "tilestored %%tmm0, (%5,%6,1)\n\t"
+      "tilerelease"
+      :
+      : "r"(config), "r"(a), "r"(flipped), "r"(weights), "r"(sums[0]), "r"(sums[1]),
+        "r"((uintptr_t)32)
+      : "memory");
+  for (int i = 0; i < 16 * 8; i++) {
+    int lacking = 0;
+    for (int k = 0; k < 32; k++) lacking += 128 * b[i % 8 * 32 + k];
+    answers[i] = i % 2 ? sums[1][i] + lacking : sums[0][i];
+  }
+}
+
+TILE(runtime_isa_amx) {
+  LOCAL(rows)((const uchar*)(uintptr_t)(constants + A), (const char*)(uintptr_t)(constants + B),
+              (int*)(uintptr_t)(arena + ANSWERS));
+}
+KERNEL(runtime_isa_amx)
+#endif
+
 #if USES_RUNTIME_ISA_AVX2
 #define ISA __attribute__((target("avx2,fma"), noinline))
 typedef int LOCAL(v8si) __attribute__((vector_size(32)));

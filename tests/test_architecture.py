@@ -41,12 +41,12 @@ LAYERS = {
     "compiler": "errors graph launch ops passes progress target",
     "tflite": "errors graph launch process target",
     "runtime": "cache child errors helper graph isa launch process profiles progress",
-    "self_tests": "errors graph isa launch ops profiles progress runtime",
+    "self_tests": "errors graph isa launch ops process profiles progress runtime",
     "probe": "cache helper isa profiles runtime self_tests",
     "tune": "cache errors graph launch progress",
     "forms": "errors launch progress runtime tune",
-    "engine": "compiler errors forms graph isa launch passes probe profiles progress runtime "
-    "target tune",
+    "engine": "compiler errors forms graph isa launch passes probe process profiles progress "
+    "runtime target tune",
     "rehearsal": "engine errors graph helper passes probe profiles progress runtime target",
     "helper": "child progress",
     "helper_child": "child compiler engine errors graph isa profiles progress runtime self_tests "
@@ -380,7 +380,7 @@ def test_params_may_lie_in_local_memory(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    [path for path in KERNEL_FILES if re.search(r"_(x86|avx2|vnni)$", path.stem)],
+    [path for path in KERNEL_FILES if re.search(r"_(x86|run|avx512|avx2|vnni|amx)$", path.stem)],
     ids=lambda path: path.name,
 )
 def test_functions_of_x86_call_none_of_opencl(path: Path) -> None:

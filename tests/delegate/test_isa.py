@@ -26,8 +26,8 @@ def test_a_row_names_a_self_test_and_rows_that_prove_it(feature: object) -> None
 
 def test_each_type_of_device_tries_its_own() -> None:
     assert tried_on("cpu") == [
-        *("own_builtins", "avx2", "vnni", "order_x86", "nearest", "params_argument"),
-        *("order", "command_buffer", "lanes16"),
+        *("own_builtins", "avx2", "vnni", "amx", "order_x86", "nearest"),
+        *("params_argument", "order", "command_buffer", "lanes16"),
     ]
     others = [
         *("dp4a", "mma", "order_ptx", "dot", "mixed_dot", "arm_dot", "qcom_dot"),
@@ -40,7 +40,7 @@ def test_each_type_of_device_tries_its_own() -> None:
 
 def test_groups_of_rows() -> None:
     assert {"order_x86", "order_ptx", "order"} == ORDERS
-    assert that_need(ASSEMBLY) == {"avx2", "vnni", "dp4a", "mma", "order_x86", "order_ptx"}
+    assert that_need(ASSEMBLY) == {"avx2", "vnni", "amx", "dp4a", "mma", "order_x86", "order_ptx"}
     assert [dot.name for dot in DOTS][:4] == ["dot", "mixed_dot", "arm_dot", "qcom_dot"]
 
 

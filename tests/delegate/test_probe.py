@@ -224,6 +224,7 @@ def test_what_a_stronger_proof_covers_is_not_tested(
     [
         "avx2",
         "vnni",
+        "amx",
         "order_x86",
         "dp4a",
         "mma",

@@ -27,6 +27,7 @@ from delegate.runtime.survey import rate_launch
 from delegate.self_tests import device_launch, program_of
 from delegate.target import Rules, Target
 from tests.support.cases import (
+    AMX,
     DOTS,
     FLOAT4,
     LANES_2,
@@ -63,7 +64,7 @@ REMARK = re.compile(
 KERNEL = re.compile(r"^KERNEL\((\w+)\)$", re.MULTILINE)
 DEFINED = re.compile(r"^[ \t]*#define[ \t]+(\w+)", re.MULTILINE)
 A_SOURCE = 24  # programs that are built as one
-WAYS_BUILT = (*WAYS, LANES_2, *X86, *NVIDIA, FLOAT4, *REGISTERS, NEAREST, STAGED, *DOTS)
+WAYS_BUILT = (*WAYS, LANES_2, *X86, AMX, *NVIDIA, FLOAT4, *REGISTERS, NEAREST, STAGED, *DOTS)
 
 
 class Noting(Target):

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from delegate import DeviceInfo, Node, Quantization, ops
+from delegate.engine import granted
 from delegate.errors import Unsupported
 from delegate.launch import Alternative, Launch
 from delegate.probe import examine
@@ -73,17 +74,17 @@ LANES_2, LANES_4, LANES_8, LANES_16 = (
 )
 WAYS = (PLAIN, SIMT, LANES_4, LANES_8, LANES_16)
 GROUPS = (SIMT, LANES_8)  # for ops that only know groups of 64 work-items and of one
-VNNI, AVX2 = (
+VNNI, AVX2, AMX = (
     Way(
         isa,
         {
             "device_type": "cpu",
             "vector_width": 8,
             "compute_units": 1,
-            "isa": frozenset({isa}),
+            "isa": frozenset({isa, "vnni"} if isa == "amx" else {isa}),
         },
     )
-    for isa in ("vnni", "avx2")
+    for isa in ("vnni", "avx2", "amx")
 )
 X86 = (VNNI, AVX2)  # for ops with kernels of their own for these; skipped where not proven
 # With NVIDIA's instructions, skipped where not proven, and with stand-ins for them.
@@ -135,7 +136,7 @@ def _missing(way: Way, device: DeviceInfo) -> str:
 
 @cache
 def _proven(device: DeviceInfo) -> frozenset[str]:
-    return examine(device).isa
+    return granted(examine(device).isa)
 
 
 def way_on(device: DeviceInfo, way: Way) -> Way:

@@ -27,7 +27,13 @@ def cpu_name() -> str:
     if "cpu family" in values:
         name += f" (family {values['cpu family']}, model {values.get('model', '?')})"
     flags = values.get("flags", "").split() or values.get("Features", "").split()
-    known = {"avx2": "AVX2", "avx512f": "AVX-512", "avx512_vnni": "VNNI", "asimddp": "dot product"}
+    known = {
+        "avx2": "AVX2",
+        "avx512f": "AVX-512",
+        "avx512_vnni": "VNNI",
+        "amx_int8": "AMX",
+        "asimddp": "dot product",
+    }
     units = [label for flag, label in known.items() if flag in flags]
     return f"{name} with {', '.join(units)}" if units else name
 

@@ -63,24 +63,56 @@ def vnni_weights(conv: Quant8Convolution, layout: Layout) -> Params | None:
     Shapes:
         weights (blocks, steps, vectors, lanes, 4): a step's 4 of each channel side by side
     """
-    low, high = int(conv.weights.min()), int(conv.weights.max())
-    if low - conv.weight_zero >= -128 and high - conv.weight_zero <= 127:
-        taken = conv.weight_zero
-    elif conv.source.dtype == "uint8":
-        taken = 128  # the kernel corrects the difference by each window's sum
-    else:
+    taken = _taken(conv)
+    if taken is None:
+        return None
+    correction = conv.weight_zero - taken
+    return {
+        "weights": _int8_weights(conv, taken, layout),
+        "ramp": Constant(128, lambda: np.repeat(np.array([correction, 0], np.int8), 64)),
+        "is_corrected": int(correction != 0),
+    }
+
+
+def amx_weights(conv: Quant8Convolution, layout: Layout) -> Params | None:
+    """Return the same for tiles: 16 steps of a vector are one, its rows 64 * vectors bytes apart.
+
+    Shapes:
+        ramp (steps, lanes, 4): what corrects weights, for any 16 channels; 0 in padding
+    """
+    taken = _taken(conv)
+    if taken is None:
         return None
     correction = conv.weight_zero - taken
 
+    def ramp() -> NDArray[np.int8]:
+        window = np.full((1, conv.taps, conv.in_c), correction, np.int8)
+        return np.repeat(_in_steps(window, layout)[0, :, None], layout.lanes, 1)
+
+    return {
+        "weights": _int8_weights(conv, taken, layout),
+        "ramp": Constant(4 * layout.lanes * layout.steps, ramp),
+        "is_corrected": int(correction != 0),
+    }
+
+
+def _taken(conv: Quant8Convolution) -> int | None:
+    """Return what weights are taken less, so that they are int8; None where they do not fit.
+
+    It is not their zero point where the kernel has to correct the difference by each window's sum.
+    """
+    low, high = int(conv.weights.min()), int(conv.weights.max())
+    if low - conv.weight_zero >= -128 and high - conv.weight_zero <= 127:
+        return conv.weight_zero
+    return 128 if conv.source.dtype == "uint8" else None
+
+
+def _int8_weights(conv: Quant8Convolution, taken: int, layout: Layout) -> Constant:
     def pack() -> NDArray[np.int32]:
         values = (conv.weights.astype(np.int16) - taken).astype(np.int8)
         return _by_steps(_in_steps(values, layout).view(np.int32), layout)
 
-    return {
-        "weights": Constant(_packed_bytes(conv, layout), pack),
-        "ramp": Constant(128, lambda: np.repeat(np.array([correction, 0], np.int8), 64)),
-        "is_corrected": int(correction != 0),
-    }
+    return Constant(_packed_bytes(conv, layout), pack)
 
 
 def avx2_weights(conv: Quant8Convolution, layout: Layout) -> Params:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from delegate.launch import Alternative
 from delegate.ops._convolution import (
+    conv_2d_amx,
     conv_2d_float,
     conv_2d_groups,
     conv_2d_nvidia,
@@ -44,6 +45,7 @@ class Variant(Protocol):
 # For each kind of device, the fastest expected first; the last one's are portable, and end with
 # the plain launch.
 CONV_2D_VARIANTS: tuple[Variant, ...] = (
+    conv_2d_amx,
     conv_2d_x86,
     conv_2d_nvidia,
     conv_2d_simt,
