@@ -82,9 +82,12 @@ TILE(conv_2d_tiled_float) {
     for (int p = 0; p < TILE_W; p++)
 #pragma unroll
       for (int v = 0; v < VECTORS; v++) sum[p][v] = LOAD_FLOATS(v, bias);
-    for (int ky = 0; ky < KERNEL_H; ky++) {
-      int in_y = y * STRIDE_H - PAD_TOP + ky * DILATION_H;
-      if (in_y < 0 || in_y >= IN_H) continue;
+    // The window's rows inside: bounds, as `continue` for the others ends llvmpipe of Mesa 26.2.
+    int top = y * STRIDE_H - PAD_TOP;
+    int first_row = max((DILATION_H - 1 - top) / DILATION_H, 0);
+    int end_row = min((IN_H - top + DILATION_H - 1) / DILATION_H, KERNEL_H);
+    for (int ky = first_row; ky < end_row; ky++) {
+      int in_y = top + ky * DILATION_H;
       global const float* weight = (global const float*)(constants + WEIGHTS) +
                                    (block * KERNEL_H + ky) * (KERNEL_W * in_c * BLOCK);
       global const float* row =
