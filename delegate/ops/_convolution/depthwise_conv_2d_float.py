@@ -12,7 +12,8 @@ from delegate.ops._launches.tiles import by_work, lanes_of, launch_over, one_eac
 from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
 
-_REGISTERS = 96  # that keep four pixels of 3x3
+# That keep four pixels of 3x3, by the stride along a row: with 1 they share two of three columns.
+_REGISTERS = {1: 48, 2: 96}
 
 
 def alternatives(conv: FloatConvolution, target: Target) -> tuple[Alternative, ...]:
@@ -25,7 +26,7 @@ def alternatives(conv: FloatConvolution, target: Target) -> tuple[Alternative, .
     cases = {"vector": most}
     if _leaves_by_one(conv.area):
         # Unrolled, all of a window's pixels and weights live at a time.
-        cases = {"3x3": most if target.keeps(_REGISTERS) else 2, **cases}
+        cases = {"3x3": most if target.keeps(_REGISTERS[conv.area.stride_w]) else 2, **cases}
     widths = {case: tile_w_of(conv.area.out_w, each) for case, each in cases.items()}
     vectors = (
         Alternative(f"{case} {tile_w}x{lanes}", (_vector(conv, case, lanes, tile_w, target),))

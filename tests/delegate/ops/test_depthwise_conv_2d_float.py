@@ -12,6 +12,7 @@ from delegate import DeviceInfo, OpenCLDelegate, ops
 from delegate.launch import Constant
 from tests.support.cases import (
     DRAWN_WAYS,
+    FEW_REGISTERS,
     FUSED,
     LANES_4,
     LANES_8,
@@ -19,6 +20,7 @@ from tests.support.cases import (
     PLAIN,
     REGISTERS,
     SIMT,
+    SOME_REGISTERS,
     WAYS,
     Way,
     changed,
@@ -71,6 +73,9 @@ AS_CONV = depthwise(size=(7, 8, 1), depth_multiplier=8)  # of one input channel:
     [
         (SIMT, depthwise(size=(7, 5, 3)), ["plain"]),
         (SIMT, depthwise(), ["3x3 4x4", "vector 4x4", "plain"]),
+        (SOME_REGISTERS, depthwise(), ["3x3 4x4", "vector 4x4", "plain"]),
+        (SOME_REGISTERS, depthwise((9, 9, 8), stride=(2, 2)), ["3x3 2x4", "vector 4x4", "plain"]),
+        (FEW_REGISTERS, depthwise(), ["3x3 2x4", "vector 4x4", "plain"]),
         (LANES_4, depthwise(), ["3x3 4x4", "vector 4x4", "plain"]),
         (LANES_16, depthwise(), ["3x3 4x8", "vector 4x8", "plain"]),
         (LANES_16, depthwise(size=(9, 32, 33)), ["3x3 16x16", "vector 16x16", "plain"]),
