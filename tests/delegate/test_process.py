@@ -80,9 +80,12 @@ time.sleep(0.05)
 
 
 @slow
-@pytest.mark.parametrize("call", ["model.run(pictures)", "made.invoke()"])
+@pytest.mark.parametrize("call", ["model.run(pictures)", "made.invoke()", "spread.run(many)"])
 def test_a_process_ends_well_while_threads_run(device: DeviceInfo, call: str) -> None:
     own = END.format(call=call)
+    if "spread" in call:  # a selector that means several devices, of which this is the only one
+        opened = 'spread = Model(net, f"{device},", tune="off")'
+        own = f"{opened}\nmany = np.repeat(pictures, 50, axis=0)\n{own}"
     if "invoke" in call:  # TFLite's interpreters serve one thread each
         own = own.replace("range(2)", "range(1)")
     for _ in range(3):

@@ -119,6 +119,29 @@ def test_a_slow_device_holds_nothing_up_and_its_late_outputs_do_not_count() -> N
     assert (ours.failure, theirs.failure) == ("", "")
 
 
+def test_a_fast_device_runs_more_than_a_slow_one() -> None:
+    fast, slow = StandIn(0), StandIn(1)
+    is_over = threading.Event()
+
+    class FourTimesSlower(StandIn._Run):
+        def result(self) -> list[Array]:
+            last = fast.runs + 4
+            while fast.runs < last and not is_over.wait(0.001):
+                pass
+            return self._outputs
+
+    slow.start = lambda arrays, *_: FourTimesSlower(  # type: ignore[method-assign]
+        slow, [array + 1 for array in arrays], 0
+    )
+    with spread_over(fast, slow) as made:
+        pieces = [made.start(piece(number), 2) for number in range(60)]
+        assert_outputs(pieces)
+        is_over.set()
+    ours, theirs = made.portions
+    assert ours.pictures + theirs.pictures == 120
+    assert ours.pictures > 2 * theirs.pictures
+
+
 def test_a_device_at_work_does_not_take_what_another_one_could_begin() -> None:
     one, other = StandIn(0), StandIn(1)
     one.gate.clear()
