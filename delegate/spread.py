@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pieces of work on several devices: a free device takes the next one, so each has its own pace.
 
-A thread a device calls its driver, which works without Python's lock. A device has two pieces at a
-time: while it computes one, the input of the other goes up. So the end, and whoever waits for
+Each device has a thread: Python's lock is free while a driver copies or is waited for. A device has
+two pieces: while it computes one, the input of the other goes up. So the end, and whoever waits for
 results in order, would wait for the slowest device. Therefore a device without work takes over a
 piece that another one has not begun, or has had for much longer than this one needs. The first
 result counts. The same holds for a device that never answers.
