@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from functools import cache
 from inspect import signature
@@ -102,8 +102,33 @@ OPS = sorted(p for p in (ROOT / "delegate/ops").glob("*.py") if not p.name.start
 SHARED = sorted(path.stem for path in (ROOT / "delegate/ops/_launches").glob("[a-z]*.py"))
 KERNELS = sorted(folder().glob("*.cl"))
 KERNEL_FILES = sorted(folder().glob("*.cl*"))
-every_source = pytest.mark.parametrize("path", SOURCES, ids=_name)
-every_kernel = pytest.mark.parametrize("path", KERNELS, ids=lambda path: path.name)
+
+
+def each(paths: Sequence[Path]) -> Callable[[Callable[[Path], None]], Callable[[], None]]:
+    """Make a rule of one file a test of many, which tells each that breaks it.
+
+    A test a file would be 4,000 tests, whose bookkeeping takes longer than what they look at.
+    """
+
+    def test_of(rule: Callable[[Path], None]) -> Callable[[], None]:
+        def test() -> None:
+            assert paths
+            broken = {}
+            for path in paths:
+                try:
+                    rule(path)
+                except AssertionError as error:
+                    broken[_name(path)] = str(error)
+            assert broken == {}
+
+        test.__name__ = rule.__name__
+        return test
+
+    return test_of
+
+
+every_source = each(SOURCES)
+every_kernel = each(KERNELS)
 
 
 @cache
@@ -131,9 +156,7 @@ def test_every_layer_is_known() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "path", [p for p in SOURCES if p.is_relative_to(ROOT / "delegate")], ids=_name
-)
+@each([path for path in SOURCES if path.is_relative_to(ROOT / "delegate")])
 def test_layers(path: Path) -> None:
     allowed = {_layer(path), *LAYERS[_layer(path)].split()}
     for module, names in _imports(path):
@@ -146,14 +169,9 @@ def test_layers(path: Path) -> None:
 
 # The folders of delegate/ops from the bottom up: each imports itself and those before it.
 OP_FOLDERS = ("_numbers", "_checks", "_launches", "_convolution")
-every_op_helper = pytest.mark.parametrize(
-    "path",
-    [p for folder in OP_FOLDERS for p in sorted((ROOT / "delegate/ops" / folder).glob("*.py"))],
-    ids=_name,
-)
 
 
-@every_op_helper
+@each([p for folder in OP_FOLDERS for p in sorted((ROOT / "delegate/ops" / folder).glob("*.py"))])
 def test_order_of_op_folders(path: Path) -> None:
     allowed = OP_FOLDERS[: OP_FOLDERS.index(path.parent.name) + 1]
     for module, names in _imports(path):
@@ -171,9 +189,7 @@ def test_numbers_import_no_tensor() -> None:
 
 
 _MAKE_LAUNCHES = {"Launch", "Alternative", "launch_over"}
-every_op_file = pytest.mark.parametrize(
-    "path", sorted((ROOT / "delegate/ops").rglob("*.py")), ids=_name
-)
+every_op_file = each(sorted((ROOT / "delegate/ops").rglob("*.py")))
 
 
 def _calls(tree: ast.AST) -> set[str]:
@@ -211,7 +227,7 @@ def _records(function: Any, parameter: str) -> set[Any]:
     return {*(get_args(hint) or [hint])}
 
 
-@pytest.mark.parametrize("path", OPS, ids=_name)
+@each(OPS)
 def test_lower_is_decode_then_alternatives(path: Path) -> None:
     module = importlib.import_module(f"delegate.ops.{path.stem}")
     taken = [(origin, name) for origin, names in _imports(path) for name in names]
@@ -240,9 +256,7 @@ def _require_two_steps(text: str, module: Any) -> None:
         assert not [kind for kind in held if re.search(r"Callable|Node|Rules|Target", kind)]
 
 
-@pytest.mark.parametrize(
-    "path", [p for p in SOURCES if not p.is_relative_to(ROOT / "delegate")], ids=_name
-)
+@each([path for path in SOURCES if not path.is_relative_to(ROOT / "delegate")])
 def test_commands_use_public_names(path: Path) -> None:
     for module, names in _imports(path):
         # How a child process is run is no part of the public interface, but the commands run some.
@@ -361,7 +375,7 @@ def test_kernel_names(path: Path) -> None:
 _ROUNDING = ("requantize", "requantize_once", "rounding_doubling_high_mul")
 
 
-@pytest.mark.parametrize("path", KERNEL_FILES, ids=lambda path: path.name)
+@each(KERNEL_FILES)
 def test_functions_may_stand_side_by_side(path: Path) -> None:
     text = re.sub(r"//.*|/\*.*?\*/", "", path.read_text())
     own = re.findall(r"^(?:static|kernel)\b.*", text, re.MULTILINE)
@@ -371,18 +385,14 @@ def test_functions_may_stand_side_by_side(path: Path) -> None:
         assert not re.search(rf"(?<!\w){name}(?:2|4|8|16)?\(", text), f"{name} without LOCAL"
 
 
-@pytest.mark.parametrize("path", KERNEL_FILES, ids=lambda path: path.name)
+@each(KERNEL_FILES)
 def test_params_may_lie_in_local_memory(path: Path) -> None:
     # kernel.clh and the persistent kernel make PARAMS of what the host sets.
     if path.name not in ("kernel.clh", "runtime_persistent.cl"):
         assert "global const int* params" not in path.read_text(), "its type is PARAMS"
 
 
-@pytest.mark.parametrize(
-    "path",
-    [path for path in KERNEL_FILES if re.search(r"_(x86|run|avx512|avx2|vnni|amx)$", path.stem)],
-    ids=lambda path: path.name,
-)
+@each([p for p in KERNEL_FILES if re.search(r"_(x86|run|avx512|avx2|vnni|amx)$", p.stem)])
 def test_functions_of_x86_call_none_of_opencl(path: Path) -> None:
     # requantize_x86.clh says what PoCL 7.1 makes of them.
     text = re.sub(r"//.*", "", path.read_text())
@@ -419,13 +429,13 @@ LONGER_FILES = {
 MOST_FILE_LINES, MOST_FUNCTION_LINES, MOST_COLUMNS = 300, 60, 100
 
 
-@pytest.mark.parametrize("path", [*SOURCES, *KERNEL_FILES], ids=_name)
+@each([*SOURCES, *KERNEL_FILES])
 def test_files_are_short(path: Path) -> None:
     lines = path.read_text().splitlines()
     assert (len(lines) > MOST_FILE_LINES) == (_name(path) in LONGER_FILES), len(lines)
 
 
-@pytest.mark.parametrize("path", KERNEL_FILES, ids=_name)
+@each(KERNEL_FILES)
 def test_kernels_are_not_wide(path: Path) -> None:
     assert max(map(len, path.read_text().splitlines())) <= MOST_COLUMNS
 
