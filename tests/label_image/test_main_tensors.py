@@ -545,6 +545,7 @@ REAL = {
 }
 
 
+@any_driver
 @pytest.mark.model
 @pytest.mark.parametrize("name", REAL)
 def test_models_that_classify_no_picture_run(

@@ -16,7 +16,7 @@ from delegate.launch import Program
 from delegate.runtime import executor, layout, memory
 from delegate.runtime.layout import Layout
 from tests.support import planted
-from tests.support.deal import any_driver
+from tests.support.deal import any_driver, slow
 from tests.support.model import chain_model, op, t
 from tests.support.nets import LEFT, conv_pool, net
 from tests.support.small_v2 import small_v2
@@ -75,7 +75,13 @@ def verify(
     return Verify(device, capsys, monkeypatch)
 
 
-@pytest.mark.parametrize("more", [(), ("--alternative", "plain")], ids=["first", "plain"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param((), id="first"),
+        pytest.param(("--alternative", "plain"), id="plain", marks=slow),
+    ],
+)
 def test_a_fault_in_any_kernel_is_found_in_its_node(
     verify: Verify, model: str, more: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

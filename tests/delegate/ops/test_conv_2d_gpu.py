@@ -333,7 +333,14 @@ def test_sums_beyond_a_float(
     assert assert_exact_way(model, device, way) == {"float4 4x8"}
 
 
-@pytest.mark.parametrize("registers", [24, 48, 96])
+@pytest.mark.parametrize(
+    "way",
+    [
+        Way(f"{name}{registers}", {"device_type": "gpu", "registers": registers}, name)
+        for registers, name in ((24, "floats"), (48, "float4"), (96, "floats"))
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize(
     "case",
     [
@@ -345,16 +352,12 @@ def test_sums_beyond_a_float(
     ids=str,
 )
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
-def test_unpacked_weights(
-    dtype: str, case: Convolution, registers: int, device: DeviceInfo
-) -> None:
-    name = "float4" if registers == 48 else "floats"
-    way = Way(name, {"device_type": "gpu", "registers": registers}, name)
+def test_unpacked_weights(dtype: str, case: Convolution, way: Way, device: DeviceInfo) -> None:
     if dtype == "int8":
         zeros = case.zeros or (128, 0, 128)
         case = replace(case, dtype=dtype, zeros=(zeros[0] - 128, 0, zeros[2] - 128))
     (taken,) = assert_exact_way(case.model(), device, way)
-    assert taken.startswith(name)
+    assert taken.startswith(way.alternative)
 
 
 @pytest.mark.parametrize("way", DOTS, ids=str)

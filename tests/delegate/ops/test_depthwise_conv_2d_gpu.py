@@ -148,13 +148,20 @@ def test_depthwise_conv_2d(case: Convolution, way: Way, device: DeviceInfo) -> N
 
 
 @pytest.mark.parametrize("case", CASES[::2], ids=str)
-@pytest.mark.parametrize("per_channel", [False, True])
-def test_int8(case: Convolution, per_channel: bool, device: DeviceInfo) -> None:
+@pytest.mark.parametrize(
+    ("per_channel", "way"),
+    [
+        (per_channel, way)
+        for per_channel in (False, True)
+        for way in (NEAREST if per_channel else SHORT, *REGISTERS[::2])
+    ],
+    ids=str,
+)
+def test_int8(case: Convolution, per_channel: bool, way: Way, device: DeviceInfo) -> None:
     if case.zeros is not None:
         case = replace(case, zeros=(case.zeros[0] - 128, 0, case.zeros[2] - 128))
     case = replace(case, dtype="int8", per_channel=per_channel)
-    for way in (NEAREST if per_channel else SHORT, *REGISTERS[::2]):
-        assert assert_exact_way(case.model(), device, way)
+    assert assert_exact_way(case.model(), device, way)
 
 
 @pytest.mark.parametrize("way", REGISTERS, ids=str)

@@ -27,7 +27,7 @@ from tests.support.cases import (
     retyped,
 )
 from tests.support.compare import RUNTIME
-from tests.support.deal import one_width
+from tests.support.deal import any_driver, one_width
 from tests.support.factories import refused
 from tests.support.reductions import (
     SHAPES,
@@ -163,6 +163,7 @@ def test_nan_and_infinity(op: str, device: DeviceInfo) -> None:
             assert_exact_way(case.model(), device, way, inputs=[[values]])
 
 
+@any_driver
 @pytest.mark.parametrize("op", TYPES)
 def test_drawn(device: DeviceInfo, op: str) -> None:
     dtypes = tuple(dtype for name, dtype in KINDS if name == op)
