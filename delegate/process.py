@@ -81,8 +81,9 @@ def tile_registers_refused() -> str:
     """
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return "tile registers are those of Linux on x86-64"
-    system = ctypes.CDLL(None, use_errno=True)
-    if system.syscall(_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _TILE_DATA) == 0:
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    call.restype, call.argtypes = ctypes.c_long, (ctypes.c_long,) * 3
+    if call(_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _TILE_DATA) == 0:
         return ""
     return f"Linux gives this process no tile registers: {os.strerror(ctypes.get_errno())}"
 

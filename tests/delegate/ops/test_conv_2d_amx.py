@@ -117,6 +117,7 @@ CASES = [
         Convolution(size=(5, 70, 64), padding="VALID"),
         Convolution(size=(11, 23, 65), kernel=(3, 2), dilation=(2, 3)),
         Convolution(size=(9, 9, 67), stride=(2, 2), out_c=40),
+        Convolution(size=(11, 70, 21), kernel=(3, 2), dilation=(2, 1), padding="VALID"),
         Convolution(size=(5, 3, 3), kernel=(7, 7), batch=2),
         Convolution(size=(23, 17, 2), kernel=(1, 1), stride=(3, 2)),
         # Around a tile of pixels, and of channels.
