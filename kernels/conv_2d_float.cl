@@ -42,6 +42,8 @@ KERNEL(conv_2d_float)
 
 #define FLOATS JOIN(float, LANES)
 #define BLOCK (LANES * VECTORS)
+// Packed weights lie at multiples of their vectors' size, however many channels there are.
+#define FACTORS_AT(v, weight) (((global const FLOATS*)(weight))[v])
 
 #if USES_CONV_2D_TILED_FLOAT
 #if IS_LITERAL
@@ -98,7 +100,7 @@ TILE(conv_2d_tiled_float) {
           for (int k = 0; k < length; k++) {
             FLOATS factor[VECTORS];
 #pragma unroll
-            for (int v = 0; v < VECTORS; v++) factor[v] = LOAD_FLOATS(v, weight);
+            for (int v = 0; v < VECTORS; v++) factor[v] = FACTORS_AT(v, weight);
             weight += BLOCK;
 #pragma unroll
             for (int p = 0; p < TILE_W; p++) {
@@ -123,7 +125,7 @@ TILE(conv_2d_tiled_float) {
           for (int k = 0; k < in_c; k++) {
             FLOATS factor[VECTORS];
 #pragma unroll
-            for (int v = 0; v < VECTORS; v++) factor[v] = LOAD_FLOATS(v, weight);
+            for (int v = 0; v < VECTORS; v++) factor[v] = FACTORS_AT(v, weight);
             weight += BLOCK;
 #pragma unroll
             for (int p = 0; p < TILE_W; p++) {
@@ -181,16 +183,16 @@ TILE(conv_2d_1x1_float) {
       float4 terms[TILE_W];
 #pragma unroll
       for (int p = 0; p < TILE_W; p++) terms[p] = *source[p]++;
-#define ADD_TERM(part)                                                                      \
-  {                                                                                         \
-    FLOATS factor[VECTORS];                                                                 \
-    _Pragma("unroll") for (int v = 0; v < VECTORS; v++) factor[v] = LOAD_FLOATS(v, weight); \
-    weight += BLOCK;                                                                        \
-    _Pragma("unroll") for (int p = 0; p < TILE_W; p++) {                                    \
-      FLOATS a = terms[p].part;                                                             \
-      _Pragma("unroll") for (int v = 0; v < VECTORS; v++) sum[p][v] =                       \
-          MULTIPLY_ADD(factor[v], a, sum[p][v]);                                            \
-    }                                                                                       \
+#define ADD_TERM(part)                                                                     \
+  {                                                                                        \
+    FLOATS factor[VECTORS];                                                                \
+    _Pragma("unroll") for (int v = 0; v < VECTORS; v++) factor[v] = FACTORS_AT(v, weight); \
+    weight += BLOCK;                                                                       \
+    _Pragma("unroll") for (int p = 0; p < TILE_W; p++) {                                   \
+      FLOATS a = terms[p].part;                                                            \
+      _Pragma("unroll") for (int v = 0; v < VECTORS; v++) sum[p][v] =                      \
+          MULTIPLY_ADD(factor[v], a, sum[p][v]);                                           \
+    }                                                                                      \
   }
       ADD_TERM(x)
       ADD_TERM(y)
@@ -201,7 +203,7 @@ TILE(conv_2d_1x1_float) {
     for (int k = 0; k < in_c; k++) {
       FLOATS factor[VECTORS];
 #pragma unroll
-      for (int v = 0; v < VECTORS; v++) factor[v] = LOAD_FLOATS(v, weight);
+      for (int v = 0; v < VECTORS; v++) factor[v] = FACTORS_AT(v, weight);
       weight += BLOCK;
 #pragma unroll
       for (int p = 0; p < TILE_W; p++) {
