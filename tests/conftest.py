@@ -40,6 +40,7 @@ pytest.register_assert_rewrite(
 from delegate import DeviceInfo, NoDeviceError, list_devices, rehearsal  # noqa: E402
 from delegate.probe import examine  # noqa: E402
 from tests.support.deal import in_turns, leave_out, unasked  # noqa: E402
+from tests.support.opencl import hold_context  # noqa: E402
 
 # They test kernels, thousands of them, in processes that may die. Tests of this switch it on.
 rehearsal.is_on = False
@@ -125,6 +126,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             pytest.param(None, id="none", marks=pytest.mark.skip(reason=f"no device: {why}"))
         ]
         metafunc.parametrize("device", parameters, scope="session")
+
+
+@pytest.fixture
+def one_context(request: pytest.FixtureRequest) -> None:
+    """Keep the context that delegates share on the test's device open for the tests after it.
+
+    PoCL reads its library of functions for each context: 0.15 s at the first program built there.
+    """
+    if "device" in request.fixturenames:
+        hold_context(request.getfixturevalue("device"))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -23,6 +23,7 @@ CHAIN = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2)])
 NODES = valid_nodes("uint8")
 
 
+@pytest.mark.usefixtures("one_context")
 @pytest.mark.parametrize("op", NODES)
 def test_every_op_computes_the_same(device: DeviceInfo, op: str) -> None:
     engine = Engine(device.index, tune="off")

@@ -19,6 +19,11 @@ from tests.support.pictures import Loader, Pixels
 from tflite_opencl.common import start
 
 
+@pytest.fixture(autouse=True)
+def _one_context(one_context: None) -> None:
+    """Share one context a device."""
+
+
 @pytest.fixture
 def run(capfd: pytest.CaptureFixture[str]) -> Run:
     """Run the command in this process."""

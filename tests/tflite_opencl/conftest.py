@@ -12,6 +12,11 @@ from tflite_opencl.command import main
 from tflite_opencl.errors import CommandError
 
 
+@pytest.fixture(autouse=True)
+def _one_context(one_context: None) -> None:
+    """Share one context a device."""
+
+
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the library for this Python, as the command makes it."""

@@ -24,6 +24,7 @@ from tests.support.cases import LANES_4, LANES_16, SIMT, Way, require_isa
 from tests.support.nets import conv_pool, net
 from tests.support.shared import model_path
 
+pytestmark = pytest.mark.usefixtures("one_context")
 CHAIN = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2), ("ADD", [2, 1], 3)], [1])
 
 
