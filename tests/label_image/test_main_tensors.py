@@ -17,7 +17,7 @@ from PIL import Image
 from delegate import DeviceInfo, Node, Tensor
 from delegate.runtime.executor import Executor
 from label_image import command
-from tests.support.deal import any_driver
+from tests.support.deal import any_driver, slow
 from tests.support.model import chain_model, const, op, t
 from tests.support.shared import model_path, picture_path
 from tflite_opencl.common.words import stamped
@@ -545,7 +545,7 @@ REAL = {
 }
 
 
-@any_driver
+@slow
 @pytest.mark.model
 @pytest.mark.parametrize("name", REAL)
 def test_models_that_classify_no_picture_run(
