@@ -13,7 +13,7 @@ from PIL import Image
 from label_image import command
 from label_image.image import load_picture
 from label_image.picture_file import PictureError
-from tests.support.command import Ran, Run, pooling_model
+from tests.support.command import Ran, Run, outcome, pooling_model
 from tests.support.model import t
 from tests.support.pictures import Loader, Pixels
 from tflite_opencl.common import start
@@ -32,7 +32,7 @@ def run(capfd: pytest.CaptureFixture[str]) -> Run:
         code = start.run(lambda: command.main(arguments))
         out, err = capfd.readouterr()
         assert "Traceback" not in err or any("verbose" in word for word in arguments)
-        return Ran(code, out.splitlines(), err.splitlines())
+        return outcome(code, out, err)
 
     return run
 

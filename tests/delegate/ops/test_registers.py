@@ -55,7 +55,7 @@ def test_divisions_of_floats_have_no_vectors_where_registers_are_few() -> None:
         (replace(FLOATS, size=(9, 9, 64)).node(), {0: (4, 4), 48: (4, 4), 24: (2, 4)}),
         (
             replace(FLOATS, size=(9, 9, 8), depth_multiplier=1).node(),
-            {0: (4, 4), 96: (4, 4), 48: (2, 4), 24: (2, 4)},
+            {0: (4, 4), 96: (4, 4), 48: (4, 4), 24: (2, 4)},
         ),
     ],
     ids=["8 bits", "7 channels", "1 pixel", "16 bits", "deep 16", "short", "long", "deep float"],

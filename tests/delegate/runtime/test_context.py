@@ -15,6 +15,7 @@ import pytest
 from delegate import DeviceError, DeviceInfo, Model, OpenCLDelegate, Options, write_model
 from delegate.runtime.context import Context, opencl
 from delegate.runtime.device import Device
+from delegate.spread import Spread
 from tests.support.compare import inputs_for, interpreter, invoke
 from tests.support.deal import any_driver
 from tests.support.nets import net
@@ -49,8 +50,14 @@ def delegate_on(device: DeviceInfo, **options: Any) -> OpenCLDelegate:
     )
 
 
+def device_of(user: OpenCLDelegate | Model) -> Device:
+    opened = user if isinstance(user, OpenCLDelegate) else user._on
+    assert not isinstance(opened, Spread)
+    return opened._engine.device
+
+
 def context_of(user: OpenCLDelegate | Model) -> Context:
-    return user._engine.device.context
+    return device_of(user).context
 
 
 def assert_exact(delegate: OpenCLDelegate) -> None:
@@ -71,7 +78,7 @@ def test_the_second_opens_no_context_and_builds_nothing(
     model = Model(MODEL, device.index, tune="off")
     assert context_of(first) is context_of(second) is context_of(model)
     assert len(opened) == 1
-    queues = {user._engine.device.queue.int_ptr for user in (first, second, model)}
+    queues = {device_of(user).queue.int_ptr for user in (first, second, model)}
     assert len(queues) == 3
 
 
