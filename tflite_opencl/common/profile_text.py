@@ -49,12 +49,14 @@ def _nodes(rows: Sequence[NodeTime], profile: Profile, is_wide: bool) -> Table:
     for heading in wide if is_wide else ("us", "GMAC/s", "share"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
-        products = "" if row.multiply_adds is None else _rate(row.multiply_adds, row.microseconds)
+        products = (
+            "" if row.multiply_adds is None else rate_words(row.multiply_adds, row.microseconds)
+        )
         spent, share = f"{row.microseconds:.1f}", _share(row.microseconds, profile.kernels)
         name = f"{row.kernels} ({row.alternative})"
         if is_wide:
             gap = "" if row.gap is None else f"{row.gap:.1f}"
-            rate = _rate(row.bytes, row.microseconds)
+            rate = rate_words(row.bytes, row.microseconds)
             more = (row.shape, name, row.sizes, spent, gap, products, rate, share)
             table.add_row(str(row.node), row.op, *more)
         else:
@@ -79,7 +81,7 @@ def _ops(profile: Profile) -> Table:
             op,
             str(counts[op]),
             f"{microseconds:.1f}",
-            _rate(products[op], microseconds) if products[op] else "",
+            rate_words(products[op], microseconds) if products[op] else "",
             _share(microseconds, profile.kernels),
         )
     return table
@@ -103,8 +105,12 @@ def _whole(profile: Profile) -> Table:
     return table
 
 
-def _rate(count: int, microseconds: float) -> str:
-    return f"{count / microseconds / 1e3:.3g}" if microseconds > 0 else ""
+def rate_words(count: int, microseconds: float) -> str:
+    """Return thousands of millions a second to three digits, in no powers of ten; "" of no time."""
+    if microseconds <= 0:
+        return ""
+    rate = count / microseconds / 1e3
+    return f"{rate:.3g}" if rate < 999.5 else f"{rate:.0f}"
 
 
 def _share(part: float, whole: float) -> str:

@@ -16,7 +16,7 @@ from tests.support.compare import interpreter, invoke
 from tests.support.deal import any_driver
 from tests.support.small_v2 import small_v2
 from tflite_opencl.common.profile import Profile, profile_of, timed_runs
-from tflite_opencl.common.profile_text import profile_text
+from tflite_opencl.common.profile_text import profile_text, rate_words
 
 pytestmark = any_driver
 
@@ -128,3 +128,12 @@ def test_the_text_has_both_orders_and_two_widths(device: DeviceInfo) -> None:
     assert "A terminal of 140 columns" in narrow
     assert max(map(len, narrow.splitlines())) <= 80
     assert " all of it " in narrow
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(0, "0"), (1234, "0.0123"), (78_660_000, "787"), (99_960_000, "1000"), (110_400_000, "1104")],
+)
+def test_rates_are_plain_numbers(count: int, words: str) -> None:
+    assert rate_words(count, 100.0) == words
+    assert rate_words(count, 0.0) == ""
