@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import shutil
 import signal
@@ -13,10 +14,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 from PIL import Image
 
+from delegate import cache
 from tests.support.command import FILES, ROWS, pooling_nodes
 from tests.support.faults import CHILDREN, COMMAND, STATUSES, Fault, calls_of
 from tests.support.model import chain_model, const, op, t
@@ -123,19 +126,20 @@ class Ran:
 class Bed:
     """A model, a picture, and a cache that is as warm as a user's."""
 
-    def __init__(self, folder: Path, library: Path, device: str) -> None:
-        """`device`: words of its name. Raises: RuntimeError: the run fails without a fault."""
+    def __init__(self, folder: Path, library: Path, device: str, transfer: str = "") -> None:
+        """`device`: words of its name; `transfer`: how bytes cross, "": as measured.
+
+        Raises: RuntimeError: the run fails without a fault.
+        """
         self._folder, self._library, self._device = folder, library, device
         self._numbers = itertools.count()
         write_files(folder)
         self._warm = folder / "warm"
         self._warm.mkdir()
-        seen: Counter[str] = Counter()
-        for _ in range(_MOST_WARM_UPS):
-            calls = self._counted((), self._warm)[COMMAND]
-            if calls == seen:
-                break
-            seen = calls
+        self._warm_up()
+        if transfer:
+            _choose(transfer, self._warm)
+            self._warm_up()
         self._calls: dict[str, Counter[str]] = {}
 
     def calls(self, attack: Attack) -> Counter[str]:
@@ -155,14 +159,23 @@ class Bed:
 
     def run(self, attack: Attack, fault: Fault) -> Ran:
         """Run label_image with the fault, in a copy of the cache."""
-        cache = self._cache(attack)
+        kept = self._cache(attack)
         if attack.forgets:
             # A driver dies of what it is given. The call's number alone would end each child anew.
-            fault = replace(fault, once=str(cache / "died"))
+            fault = replace(fault, once=str(kept / "died"))
         try:
-            return self._run(attack.arguments, cache, fault.environment)
+            return self._run(attack.arguments, kept, fault.environment)
         finally:
-            shutil.rmtree(cache, ignore_errors=True)
+            shutil.rmtree(kept, ignore_errors=True)
+
+    def _warm_up(self) -> None:
+        """Run until no start finds anything to build or to measure."""
+        seen: Counter[str] = Counter()
+        for _ in range(_MOST_WARM_UPS):
+            calls = self._counted((), self._warm)[COMMAND]
+            if calls == seen:
+                break
+            seen = calls
 
     def _cache(self, attack: Attack) -> Path:
         cache = self._folder / f"cache{next(self._numbers)}"
@@ -187,6 +200,17 @@ class Bed:
             "TFLITE_OPENCL_CACHE": str(cache),
         }
         return run_label_image(self._folder, self._device, *arguments, **variables)
+
+
+def _choose(transfer: str, cache_folder: Path) -> None:
+    """Keep a way for bytes to cross as the one that was measured to be fastest."""
+    with patch.dict(os.environ, TFLITE_OPENCL_CACHE=str(cache_folder)):
+        paths = list((cache_folder / "tune").iterdir())
+        assert paths, "no start has measured anything"
+        for path in paths:
+            name = f"tune/{path.name}"
+            kept = json.loads(cache.load(name) or b"{}")
+            assert cache.store(name, json.dumps(kept | {"transfer": transfer}).encode())
 
 
 def run_label_image(
