@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An NVIDIA GPU: one picture as fast as can be, and batches, against PyTorch in half precision."""
+"""NVIDIA GPUs: one picture as fast as can be, and batches, against PyTorch in half precision."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.measure import Contender, compared, in_turns
 from benchmarks.missing import Skipped, imported
@@ -14,10 +15,11 @@ from benchmarks.peers import Peers, Workload
 from benchmarks.results import OPENCL, Figure, RowResult
 from benchmarks.setup import Row, Setup
 from benchmarks.versus import difference, named, new_delegate, too_few
-from delegate import Graph, Model
+from delegate import Graph, Model, list_devices
 
 BATCH = 256
 _THROUGH_MODEL = f"{OPENCL}, Model"
+_ONE_GPU = f"{OPENCL}, one GPU"
 _PYTORCH = "PyTorch fp16"
 _BATCHES_A_RUN = 16  # a run streams so many, that uploads and compute overlap
 _ROUNDS_OF_BATCHES = 100
@@ -59,19 +61,11 @@ def many_pictures(row: Row, setup: Setup) -> RowResult:
     model, note = setup.model(row.model)
     workload = Workload(model, setup.runtime, setup.threads)
     ours = Model(model, info.index, batch=BATCH, tune=setup.tune)
-    batch = ours.empty_input()
-    assert isinstance(batch, np.ndarray)
-    batch[:] = workload.inputs[0]
-
-    def stream() -> None:
-        pending = [ours.run_async(batch) for _ in range(_BATCHES_A_RUN)]
-        for each in pending:
-            each.result()
-
+    batch = np.concatenate([workload.inputs[0]] * BATCH)
     others = Peers()
     name = f"{_PYTORCH}, channels last"
     others.add(name, lambda: _repeated(_pytorch(workload.graph, BATCH, is_graph=False)))
-    contenders = [Contender(OPENCL, stream), *others.contenders]
+    contenders = [Contender(OPENCL, _stream(ours, batch)), *others.contenders]
     paths = compared(in_turns(contenders, min(setup.runs, _ROUNDS_OF_BATCHES)), OPENCL)
     pictures = BATCH * _BATCHES_A_RUN
     rates = {path: pictures / times.min_ms * 1e3 for path, times in paths.items()}
@@ -95,8 +89,62 @@ def many_pictures(row: Row, setup: Setup) -> RowResult:
     return result
 
 
+def all_gpus(row: Row, setup: Setup) -> RowResult:
+    """Time a stream of batches on all of the machine's GPUs, and on the first of them alone."""
+    words = setup.device or row.device
+    found = [info for info in list_devices() if info.matches(words)]
+    if len(found) < 2:
+        raise Skipped(f"{len(found)} devices match '{words}': this row is for two or more")
+    model, note = setup.model(row.model)
+    workload = Workload(model, setup.runtime, setup.threads)
+    alone = Model(model, found[0].index, batch=BATCH, tune=setup.tune)
+    together = Model(model, f"all {words}", batch=BATCH, tune=setup.tune)
+    batch = np.concatenate([workload.inputs[0]] * BATCH)
+    contenders = [
+        Contender(OPENCL, _stream(together, batch)),
+        Contender(_ONE_GPU, _stream(alone, batch)),
+    ]
+    paths = compared(in_turns(contenders, min(setup.runs, _ROUNDS_OF_BATCHES)), OPENCL)
+    pictures = BATCH * _BATCHES_A_RUN
+    rates = {path: pictures / times.min_ms * 1e3 for path, times in paths.items()}
+    reference = workload.interpreter("reference", threads=1)
+    pieces = together.run_on_each(batch)
+    result = RowResult(
+        row.name,
+        row.case,
+        device=f"{len(found)} x {named(found[0])}",
+        paths=paths,
+        figures=[Figure(row.goals[0], rates[OPENCL] / rates[_ONE_GPU], too_few(setup.runs))],
+        exact=difference(
+            [scores[-1:] for _, (scores,) in pieces], reference.outputs() * len(pieces)
+        ),
+        notes=[
+            *([note] if note else []),
+            f"a run is {_BATCHES_A_RUN} batches; "
+            + ", ".join(f"{path}: {rate:,.0f} pictures/s" for path, rate in rates.items()),
+        ],
+    )
+    alone.close()
+    together.close()
+    return result
+
+
 def _reason(device: str, setup: Setup) -> str:
     return too_few(setup.runs) if "H200" in device else "the figure is for an H200"
+
+
+def _stream(model: Model, batch: NDArray[Any]) -> Callable[[], object]:
+    """Return a run of many batches, whose uploads and kernels overlap."""
+    given = model.empty_input()
+    assert isinstance(given, np.ndarray)
+    given[:] = batch
+
+    def stream() -> None:
+        pending = [model.run_async(given) for _ in range(_BATCHES_A_RUN)]
+        for each in pending:
+            each.result()
+
+    return stream
 
 
 def _repeated(run: Callable[[], object]) -> Callable[[], object]:

@@ -102,6 +102,14 @@ ROWS: Mapping[str, Row] = {
             NVIDIA,
         ),
         Row(
+            "nvidia-all",
+            f"{V1}, all H200s of a machine, each with batches of {nvidia.BATCH}",
+            (Goal("of one GPU's throughput, by two", 1.9, 2.0, is_least=True),),
+            nvidia.all_gpus,
+            V1,
+            NVIDIA,
+        ),
+        Row(
             "process",
             f"label_image --use_gpu -c 1 --compare=false, {V1}, PoCL",
             (
