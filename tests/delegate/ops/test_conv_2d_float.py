@@ -32,6 +32,7 @@ from tests.support.compare import assert_close, interpreter, invoke, refusals, s
 from tests.support.deal import any_driver, one_width
 from tests.support.factories import refused
 from tests.support.floats import (
+    LIMITS,
     FloatConvolution,
     assert_float_or_refused,
     assert_float_ways,
@@ -277,21 +278,43 @@ def _outputs(node: Node, device: DeviceInfo, values: NDArray[Any]) -> list[NDArr
     return [invoke(each, [values])[0] for each in made]
 
 
-@pytest.mark.parametrize("kernel", [(1, 1), (3, 3)], ids=str)
-@pytest.mark.parametrize("fused", FUSED)
-def test_infinite_sums(fused: str, kernel: tuple[int, int], device: DeviceInfo) -> None:
-    # TFLite clamps to the largest float where there is no activation.
+def _huge(fused: str, kernel: tuple[int, int]) -> Node:
+    """Return a node whose weights are nearly the largest float, of either sign."""
     node = FloatConvolution(fused=fused, kernel=kernel).node()
     weights = node.inputs[1]
     assert weights is not None
     assert weights.data is not None
-    node = changed(node, 1, data=np.where(weights.data > 0, 3e38, -3e38).astype(np.float32))
-    rows = np.linspace(-9, 9, 7, dtype=np.float32)[None, :, None, None]
-    values = np.broadcast_to(rows, (1, 7, 5, 3)).copy()
-    values[0, 3] = 0
-    got, expected = _outputs(node, device, values)
-    assert np.isfinite(got[~np.isnan(expected)]).all()
+    return changed(node, 1, data=np.where(weights.data > 0, 3e38, -3e38).astype(np.float32))
+
+
+def _rows(values: list[int]) -> NDArray[np.float32]:
+    rows = np.array(values, np.float32)[None, :, None, None]
+    return np.broadcast_to(rows, (1, 7, 5, 3)).copy()
+
+
+@pytest.mark.parametrize("kernel", [(1, 1), (3, 3)], ids=str)
+@pytest.mark.parametrize("fused", FUSED)
+def test_infinite_sums(fused: str, kernel: tuple[int, int], device: DeviceInfo) -> None:
+    # TFLite clamps to the largest float where there is no activation.
+    got, expected = _outputs(_huge(fused, kernel), device, _rows([-1, -1, -1, 0, 1, 1, 1]))
+    assert np.isfinite(got).all()
     assert_close(got, expected, 0.0 if kernel == (1, 1) else np.inf, fused)
+
+
+@pytest.mark.parametrize("kernel", [(1, 1), (3, 3)], ids=str)
+@pytest.mark.parametrize("fused", FUSED)
+def test_infinite_products(fused: str, kernel: tuple[int, int], device: DeviceInfo) -> None:
+    # Where those of both signs meet, TFLite's sum is NaN. A device that rounds a product and its
+    # addition once has no infinite product, and stays at a bound.
+    got, expected = _outputs(_huge(fused, kernel), device, _rows([-9, -6, -3, 0, 3, 6, 9]))
+    is_nan = np.isnan(expected)
+    assert is_nan.any()
+    largest = float(np.finfo(np.float32).max)
+    bounds = [min(max(limit, -largest), largest) for limit in LIMITS[fused]]
+    assert (np.isnan(got) | np.isin(got, bounds))[is_nan].all()
+    assert np.isfinite(got[~is_nan]).all()
+    allowed = 0.0 if kernel == (1, 1) else np.inf
+    assert_close(np.where(is_nan, 0, got), np.where(is_nan, 0, expected), allowed, fused)
 
 
 @pytest.mark.parametrize("fused", FUSED)
