@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks with random weights, for their speed: MobileNet V1 of any size, SqueezeNet."""
+"""Networks with random weights, for their speed: MobileNet V1 of any size, V2, SqueezeNet."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -21,12 +22,26 @@ _PAIRS = (
     (512, 1), (512, 1), (1024, 2), (1024, 1),
 )  # fmt: skip
 _FIRST = 32
-# Channels of each fire module's 1x1 before and of either half after it; None: a pooling.
-# Source: SqueezeNet (arXiv 1602.07360), as its version 1.1 has them.
-_FIRES: tuple[tuple[int, int] | None, ...] = (
-    None, (16, 64), (16, 64), None, (32, 128), (32, 128),
-    None, (48, 192), (48, 192), (64, 256), (64, 256),
+# Expansion, output channels, count and first stride of V2's bottlenecks.
+# Source: MobileNetV2 (arXiv 1801.04381), table 2.
+_BOTTLENECKS = (
+    (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2),
+    (6, 320, 1, 1),
 )  # fmt: skip
+# The first convolution's channels and side; channels of each fire module's 1x1 before and of
+# either half after it; None: a pooling.
+# Source: SqueezeNet (arXiv 1602.07360) is version 1.0; its authors' repository has 1.1.
+_Fires = tuple[tuple[int, int] | None, ...]
+_SQUEEZENETS: Mapping[str, tuple[int, int, _Fires]] = {
+    "1.0": (96, 7, (
+        None, (16, 64), (16, 64), (32, 128),
+        None, (32, 128), (48, 192), (48, 192), (64, 256), None, (64, 256),
+    )),
+    "1.1": (64, 3, (
+        None, (16, 64), (16, 64), None, (32, 128), (32, 128),
+        None, (48, 192), (48, 192), (64, 256), (64, 256),
+    )),
+}  # fmt: skip
 _INPUT = Quantization((0.0078125,), (128,))
 _ACTIVATION = Quantization((float(np.float32(6 / 255)),), (0,))
 _LOGITS = Quantization((float(np.float32(0.166)),), (66,))
@@ -61,15 +76,46 @@ def mobilenet_v1(width: float, resolution: int) -> Graph:
     return network.graph(picture, shares)
 
 
-def squeezenet(resolution: int = 224) -> Graph:
-    """Return SqueezeNet 1.1 in uint8: 3x3 convolutions, concatenations, no depthwise ones.
+def mobilenet_v2(resolution: int = 224) -> Graph:
+    """Return MobileNet V2 of width 1 in float32.
+
+    Shapes: picture (1, resolution, resolution, 3) -> shares (1, 1001)
+    """
+    network = FloatNetwork(f"mobilenet_v2_1.0_{resolution}, random weights")
+    x = picture = network.tensor((1, resolution, resolution, 3), None)
+    x = network.convolution(x, 32, 3, 2)
+    for expansion, out_c, count, first_stride in _BOTTLENECKS:
+        for number in range(count):
+            before, stride = x, 1 if number else first_stride
+            if expansion > 1:
+                x = network.convolution(x, expansion * x.shape[3])
+            x = network.convolution(x, x.shape[3], 3, stride, is_depthwise=True)
+            x = network.convolution(x, out_c, activation="NONE")
+            if number:
+                total = network.tensor(x.shape, None)
+                x = network.node("ADD", [x, before], total, {"fused_activation_function": "NONE"})
+    x = network.convolution(x, 1280)
+    x = network.pool("AVERAGE_POOL_2D", x, x.shape[1], 1)
+    x = network.convolution(x, CLASSES, activation="NONE")
+    shape = network.tensor((2,), None, np.array((1, CLASSES), np.int32))
+    options = {"new_shape": (1, CLASSES)}
+    flat = network.node("RESHAPE", [x, shape], network.tensor((1, CLASSES), None), options)
+    shares = network.tensor(flat.shape, None)
+    network.node("SOFTMAX", [flat], shares, {"beta": 1.0})
+    return network.graph(picture, shares)
+
+
+def squeezenet(resolution: int = 224, version: str = "1.1", is_float: bool = False) -> Graph:
+    """Return SqueezeNet in uint8 or float32: 3x3 convolutions, concatenations, no depthwise ones.
 
     Shapes: picture (1, resolution, resolution, 3) -> shares (1, 1, 1, 1000)
     """
-    network = Network(f"squeezenet_1.1_{resolution}, random weights")
+    first, side, fires = _SQUEEZENETS[version]
+    made = FloatNetwork if is_float else Network
+    network = made(f"squeezenet_{version}_{resolution}, random weights")
     x = picture = network.tensor((1, resolution, resolution, 3), _INPUT)
-    x = network.convolution(x, 64, 3, 2, activation="RELU")
-    for fire in _FIRES:
+    x = network.convolution(x, first, side, 2, activation="RELU")
+    for fire in fires:
         if fire is None:
             x = network.pool("MAX_POOL_2D", x, 3, 2)
             continue
@@ -133,10 +179,7 @@ class Network:
         _, height, width, in_c = x.shape
         kernel = (1, side, side, out_c) if is_depthwise else (out_c, side, side, in_c)
         terms = side * side * (1 if is_depthwise else in_c)
-        # Codes of a standard deviation of 74: the sums fill the range of the output.
-        scale = float(np.float32(1 / (30 * np.sqrt(terms))))
-        codes = self.rng.integers(0, 256, kernel).astype(np.uint8)
-        weights = self.tensor(kernel, Quantization((scale,), (_WEIGHT_ZERO_POINT,)), codes)
+        weights, bias = self._weights(x, kernel, out_c, terms)
         options: dict[str, Any] = {
             "padding": "SAME",
             "stride_w": stride,
@@ -149,7 +192,7 @@ class Network:
             options["depth_multiplier"] = 1
         return self.node(
             "DEPTHWISE_CONV_2D" if is_depthwise else "CONV_2D",
-            [x, weights, self._bias(x, scale, out_c)],
+            [x, weights, bias],
             self.tensor((1, -(-height // stride), -(-width // stride), out_c), quantization),
             options,
         )
@@ -164,21 +207,49 @@ class Network:
 
     def fully_connected(self, x: Tensor, outputs: int) -> Tensor:
         """Add a fully connected layer."""
-        scale = float(np.float32(1 / (30 * np.sqrt(x.shape[1]))))
-        codes = self.rng.integers(0, 256, (outputs, x.shape[1])).astype(np.uint8)
-        weights = self.tensor(codes.shape, Quantization((scale,), (_WEIGHT_ZERO_POINT,)), codes)
+        weights, bias = self._weights(x, (outputs, x.shape[1]), outputs, x.shape[1])
         options = {"fused_activation_function": "NONE", "weights_format": "DEFAULT"}
         result = self.tensor((1, outputs), _LOGITS)
-        return self.node(
-            "FULLY_CONNECTED", [x, weights, self._bias(x, scale, outputs)], result, options
-        )
+        return self.node("FULLY_CONNECTED", [x, weights, bias], result, options)
 
-    def _bias(self, x: Tensor, weight_scale: float, outputs: int) -> Tensor:
+    def _weights(
+        self, x: Tensor, shape: tuple[int, ...], outputs: int, terms: int
+    ) -> tuple[Tensor, Tensor]:
+        """Add the weights of a layer on x, and its bias; `terms` of each sum."""
+        # Codes of a standard deviation of 74: the sums fill the range of the output.
+        scale = float(np.float32(1 / (30 * np.sqrt(terms))))
+        codes = self.rng.integers(0, 256, shape).astype(np.uint8)
+        weights = self.tensor(shape, Quantization((scale,), (_WEIGHT_ZERO_POINT,)), codes)
         assert x.quantization is not None
-        scale = float(np.float32(x.quantization.scale[0] * weight_scale))
+        bias_scale = float(np.float32(x.quantization.scale[0] * scale))
         values = self.rng.integers(-200, 200, outputs).astype(np.int32)
-        return self.tensor((outputs,), Quantization((scale,), (0,)), values)
+        return weights, self.tensor((outputs,), Quantization((bias_scale,), (0,)), values)
 
     def graph(self, source: Tensor, result: Tensor) -> Graph:
         """Return what was added."""
         return Graph(tuple(self.tensors), tuple(self.nodes), (source,), (result,), self.description)
+
+
+class FloatNetwork(Network):
+    """The same in float32."""
+
+    def tensor(
+        self,
+        shape: tuple[int, ...],
+        quantization: Quantization | None,
+        data: NDArray[Any] | None = None,
+    ) -> Tensor:
+        """Add an activation, or a constant of its data's type; never quantised."""
+        dtype = "float32" if data is None else data.dtype.name
+        index = len(self.tensors)
+        self.tensors.append(Tensor(index, f"t{index}", shape, dtype, None, data))
+        return self.tensors[-1]
+
+    def _weights(
+        self, x: Tensor, shape: tuple[int, ...], outputs: int, terms: int
+    ) -> tuple[Tensor, Tensor]:
+        # Sums as large as the inputs after an activation that halves them.
+        factors = self.rng.standard_normal(shape) * np.sqrt(2 / terms)
+        values = self.rng.uniform(-0.1, 0.1, outputs)
+        weights, bias = (each.astype(np.float32) for each in (factors, values))
+        return self.tensor(shape, None, weights), self.tensor((outputs,), None, bias)

@@ -11,7 +11,17 @@ from benchmarks import nvidia, processes, versus
 from benchmarks.missing import Skipped
 from benchmarks.peers import ONNX_RUNTIME, OPENVINO
 from benchmarks.results import Goal, RowResult
-from benchmarks.setup import DEFAULT, NVIDIA, RUSTICL, SQUEEZENET, V1, Row, Setup
+from benchmarks.setup import (
+    DEFAULT,
+    NVIDIA,
+    RUSTICL,
+    SQUEEZENET,
+    SQUEEZENET_FLOAT,
+    V1,
+    V2_FLOAT,
+    Row,
+    Setup,
+)
 from delegate import DelegateError
 
 
@@ -50,7 +60,9 @@ _MODELS = (
     ("squeezenet", SQUEEZENET, (_of_xnnpack(0.85),)),
     # 32x32 pixels: 12 launches of a few microseconds, and a call into Python.
     ("resnet", "pretrainedResnet_quant", ()),
-    ("float", "mobilenet_v1_0.25_128", (_of_xnnpack(1.5),)),
+    ("float", "mobilenet_v1_0.25_128", (_of_xnnpack(1.1, 0.9),)),
+    ("squeezenet-float", SQUEEZENET_FLOAT, (_of_xnnpack(1.0, 0.85),)),
+    ("v2-float", V2_FLOAT, (_of_xnnpack(0.95, 0.8),)),
 )
 
 ROWS: Mapping[str, Row] = {

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.family import mobilenet_v1, squeezenet
+from benchmarks.family import mobilenet_v1, mobilenet_v2, squeezenet
 from benchmarks.missing import Skipped
 from benchmarks.peers import versions
 from benchmarks.results import Goal, RowResult
-from delegate import DeviceInfo, NoDeviceError, list_devices, write_model
+from delegate import DeviceInfo, Graph, NoDeviceError, list_devices, write_model
 from label_image.default_model import DefaultModelError, default_model
 from tflite_opencl import __version__
 from tflite_opencl.common.fetch import fetched
@@ -27,6 +27,15 @@ MODELS = Path(__file__).resolve().parents[2] / "shared" / "models"
 V1 = "mobilenet_v1_1.0_224_quant"
 DEFAULT = "the default model"
 SQUEEZENET = "squeezenet_1.1 of random weights"
+SQUEEZENET_FLOAT = "squeezenet_1.0 in float32 of random weights"
+V2_FLOAT = "mobilenet_v2 in float32 of random weights"
+# Networks that are made where no file is found; of V1 alone there is an official one.
+_MADE: Mapping[str, Callable[[], Graph]] = {
+    V1: lambda: mobilenet_v1(1.0, 224),
+    SQUEEZENET: squeezenet,
+    SQUEEZENET_FLOAT: lambda: squeezenet(version="1.0", is_float=True),
+    V2_FLOAT: mobilenet_v2,
+}
 POCL, RUSTICL, NVIDIA = "pocl", "rusticl", "nvidia"  # words of their platforms' names
 
 
@@ -54,12 +63,11 @@ class Setup:
             return str(path), ""
         if (cached := fetched(name)) is not None:
             return str(cached), ""
-        made = {V1: lambda: mobilenet_v1(1.0, 224), SQUEEZENET: squeezenet}
-        if name not in made:
+        if name not in _MADE:
             raise Skipped(f"there is no {name}.tflite in {self.models.name}/ (--models)")
         path = self.folder / f"{name}.tflite"
         if not path.is_file():
-            path.write_bytes(write_model(made[name]()))
+            path.write_bytes(write_model(_MADE[name]()))
         return str(path), "random weights: the official file is not here" if name == V1 else ""
 
     def _default(self) -> str:

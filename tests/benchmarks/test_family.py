@@ -8,8 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from benchmarks.family import RESOLUTIONS, WIDTHS, Network, mobilenet_v1, squeezenet
+from benchmarks.family import (
+    RESOLUTIONS,
+    WIDTHS,
+    Network,
+    mobilenet_v1,
+    mobilenet_v2,
+    squeezenet,
+)
 from benchmarks.layers import multiply_adds
 from delegate import Graph, read_model, write_model
 from tests.support.compare import interpreter
@@ -73,19 +81,45 @@ def test_a_resolution_that_does_not_halve() -> None:
         mobilenet_v1(1.0, 100)
 
 
-def test_squeezenet_has_its_size_and_runs() -> None:
-    graph = read_model(write_model(squeezenet()))
-    parameters = sum(
-        node.inputs[1].data.size + node.inputs[2].data.size
+def _parameters(graph: Graph) -> int:
+    return sum(
+        tensor.data.size
         for node in graph.nodes
-        if node.op == "CONV_2D"
+        if node.op.endswith("CONV_2D")
+        for tensor in node.inputs[1:]
     )
-    assert parameters == 1_235_496  # what SqueezeNet 1.1 is known for
-    small = squeezenet(64)
-    made = interpreter(write_model(small))
-    picture = np.random.default_rng(1).integers(0, 255, (1, 64, 64, 3)).astype(np.uint8)
-    made.set_tensor(made.get_input_details()[0]["index"], picture)
+
+
+def _scores(graph: Graph) -> NDArray[Any]:
+    """Return what a network says of a random picture."""
+    made = interpreter(write_model(graph))
+    source = graph.inputs[0]
+    picture = np.random.default_rng(1).integers(0, 255, source.shape)
+    if source.dtype == "float32":
+        picture = picture / 128 - 1
+    made.set_tensor(made.get_input_details()[0]["index"], picture.astype(source.dtype))
     made.invoke()
     (scores,) = (made.get_tensor(each["index"]) for each in made.get_output_details())
+    return np.asarray(scores)
+
+
+# What both are known for.
+@pytest.mark.parametrize(("version", "parameters"), [("1.0", 1_248_424), ("1.1", 1_235_496)])
+@pytest.mark.parametrize("is_float", [False, True])
+def test_squeezenet_has_its_size_and_runs(version: str, parameters: int, is_float: bool) -> None:
+    graph = read_model(write_model(squeezenet(224, version, is_float)))
+    assert _parameters(graph) == parameters
+    scores = _scores(squeezenet(64, version, is_float))
     assert scores.shape == (1, 1, 1, 1000)
     assert scores.any()
+    assert not is_float or scores.sum() == pytest.approx(1, abs=1e-4)
+
+
+def test_mobilenet_v2_has_its_size_and_runs() -> None:
+    graph = read_model(write_model(mobilenet_v2()))
+    # torchvision's with 1000 classes: 3,504,872, of which its batch norms hold 17,056 more.
+    assert _parameters(graph) == 3_504_872 - 17_056 + 1281
+    assert round(sum(map(multiply_adds, graph.nodes)) / 1e6) == 301  # arXiv 1801.04381: 300
+    scores = _scores(mobilenet_v2(64))
+    assert scores.shape == (1, 1001)
+    assert scores.sum() == pytest.approx(1, abs=1e-4)
