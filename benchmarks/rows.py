@@ -50,11 +50,12 @@ def _of_xnnpack(limit: float, aim: float | None = None) -> Goal:
 _OF_ONNX = Goal(
     "of the faster of OpenVINO's and ONNX Runtime's", 0.95, 0.77, against=(OPENVINO, ONNX_RUNTIME)
 )
+_OF_OPENVINO = Goal("of OpenVINO's time", 1.0, 0.9, against=(OPENVINO,))
 # Name, model and figures of the rows on PoCL.
 _MODELS = (
     ("v1", V1, (_of_xnnpack(0.42, 0.34), _OF_ONNX)),
     ("v2", "mobilenet_v2_1.0_224_quant", (_of_xnnpack(0.50, 0.40),)),
-    ("tf2-v2", "tf2_mobilenet_v2_1.0_224_ptq", (_of_xnnpack(0.80, 0.65),)),
+    ("tf2-v2", "tf2_mobilenet_v2_1.0_224_ptq", (_of_xnnpack(0.70, 0.60), _OF_OPENVINO)),
     ("default", DEFAULT, (_of_xnnpack(0.85),)),
     ("deeplabv3", "deeplabv3_mnv2_pascal_quant", (_of_xnnpack(0.85),)),
     ("squeezenet", SQUEEZENET, (_of_xnnpack(0.85),)),
