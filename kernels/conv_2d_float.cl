@@ -55,14 +55,17 @@ KERNEL(conv_2d_float)
 // The same for TILE_W neighbouring pixels x BLOCK channels at a time. A window's pixels of a row
 // are one run of inputs, as its weights are, unless it is dilated. Where a window leaves its row,
 // each pixel is asked for, and one out of bounds reads zeros kept among the constants. The last
-// block of pixels or channels overlaps the one before it and writes the same values again: no short
-// stores. IS_LITERAL says that sizes are literals and windows small enough to be unrolled.
+// block of pixels, and a vector of channels that would pass the last one, overlap what lies before
+// them and write the same values again: no short stores. IS_LITERAL says that sizes are literals
+// and windows small enough to be unrolled.
 // tile: TILE_ITEMS pixel blocks of one channel block; tiles: ceil(pixel blocks / TILE_ITEMS) *
 // channel blocks
 TILE(conv_2d_tiled_float) {
   int block = tile / BLOCK_TILES;
-  int first_channel = min(block * BLOCK, OUT_C - BLOCK);
-  global const float* bias = (global const float*)(constants + BIAS) + first_channel;
+  int channel[VECTORS];
+#pragma unroll
+  for (int v = 0; v < VECTORS; v++) channel[v] = min(block * BLOCK + v * LANES, OUT_C - LANES);
+  global const float* bias = (global const float*)(constants + BIAS);
   FLOATS low = as_float(OUTPUT_MIN);
   FLOATS high = as_float(OUTPUT_MAX);
   int in_c = IN_C;
@@ -83,7 +86,7 @@ TILE(conv_2d_tiled_float) {
 #pragma unroll
     for (int p = 0; p < TILE_W; p++)
 #pragma unroll
-      for (int v = 0; v < VECTORS; v++) sum[p][v] = LOAD_FLOATS(v, bias);
+      for (int v = 0; v < VECTORS; v++) sum[p][v] = LOAD_FLOATS(0, bias + channel[v]);
     // The window's rows inside: bounds, as `continue` for the others ends llvmpipe of Mesa 26.2.
     int top = y * STRIDE_H - PAD_TOP;
     int first_row = max((DILATION_H - 1 - top) / DILATION_H, 0);
@@ -137,13 +140,12 @@ TILE(conv_2d_tiled_float) {
         }
       }
     }
-    global float* output =
-        (global float*)(arena + OUTPUT) + ((n * OUT_H + y) * OUT_W + x) * OUT_C + first_channel;
+    global float* output = (global float*)(arena + OUTPUT) + ((n * OUT_H + y) * OUT_W + x) * OUT_C;
 #pragma unroll
     for (int p = 0; p < TILE_W; p++)
 #pragma unroll
       for (int v = 0; v < VECTORS; v++)
-        STORE_FLOATS(ACTIVATE(sum[p][v], low, high), v, output + p * OUT_C);
+        STORE_FLOATS(ACTIVATE(sum[p][v], low, high), 0, output + p * OUT_C + channel[v]);
   }
 }
 
@@ -157,8 +159,10 @@ KERNEL(conv_2d_tiled_float)
 // channel blocks
 TILE(conv_2d_1x1_float) {
   int block = tile / BLOCK_TILES;
-  int first_channel = min(block * BLOCK, OUT_C - BLOCK);
-  global const float* bias = (global const float*)(constants + BIAS) + first_channel;
+  int channel[VECTORS];
+#pragma unroll
+  for (int v = 0; v < VECTORS; v++) channel[v] = min(block * BLOCK + v * LANES, OUT_C - LANES);
+  global const float* bias = (global const float*)(constants + BIAS);
   global const float* weights = (global const float*)(constants + WEIGHTS) + block * (IN_C * BLOCK);
   FLOATS low = as_float(OUTPUT_MIN);
   FLOATS high = as_float(OUTPUT_MAX);
@@ -173,7 +177,7 @@ TILE(conv_2d_1x1_float) {
 #pragma unroll
     for (int p = 0; p < TILE_W; p++)
 #pragma unroll
-      for (int v = 0; v < VECTORS; v++) sum[p][v] = LOAD_FLOATS(v, bias);
+      for (int v = 0; v < VECTORS; v++) sum[p][v] = LOAD_FLOATS(0, bias + channel[v]);
     global const float* weight = weights;
 #if IS_ALIGNED
     global const float4* source[TILE_W];
@@ -213,12 +217,12 @@ TILE(conv_2d_1x1_float) {
       }
     }
 #endif
-    global float* output = (global float*)(arena + OUTPUT) + pixel * out_c + first_channel;
+    global float* output = (global float*)(arena + OUTPUT) + pixel * out_c;
 #pragma unroll
     for (int p = 0; p < TILE_W; p++)
 #pragma unroll
       for (int v = 0; v < VECTORS; v++)
-        STORE_FLOATS(ACTIVATE(sum[p][v], low, high), v, output + p * out_c);
+        STORE_FLOATS(ACTIVATE(sum[p][v], low, high), 0, output + p * out_c + channel[v]);
   }
 }
 

@@ -18,7 +18,12 @@ from delegate.target import Target
 _SHORT = 48
 _WIDTHS = ((96, 4), (40, 2), (0, 1))  # registers, and pixels that they keep of such a layer
 _LOOP_WIDTHS = ((40, 4), (0, 2))  # the same where the loops stay
-_FEW = ((4, 2), (2, 2), (1, 2))  # vectors, and at most so many pixels
+# Vectors of a block and its pixels, for devices whose registers are vectors: sums, weights and an
+# input fit those of AVX-512, or of AVX2. A weight that is for few pixels is better read with its
+# neighbours, as of four vectors.
+_SUMS = {16: 24, 8: 12, 4: 12}  # by the lanes of a register
+_PIXELS = (16, 14, 12, 8, 7, 6, 4)
+_FEW = ((4, 2), (4, 1), (2, 2), (2, 1), (1, 2), (1, 1))
 
 
 def alternatives(conv: FloatConvolution, target: Target) -> tuple[Alternative, ...]:
@@ -60,7 +65,9 @@ def _tiled(conv: FloatConvolution, lanes: int, vectors: int, tile_w: int, target
     defines: dict[str, int | str] = {"LANES": lanes, "VECTORS": vectors, "TILE_W": tile_w}
     defines["IS_ALIGNED"] = int(_is_aligned(conv, target))
     params = conv.params() | {
-        "weights": Constant(4 * blocks * block * terms, lambda: packed(conv.weights, block)),
+        "weights": Constant(
+            4 * blocks * block * terms, lambda: packed(conv.weights, lanes, vectors)
+        ),
         **fields,
     }
     if conv.is_1x1:
@@ -103,18 +110,27 @@ def _tile_shapes(conv: FloatConvolution, pixels: int, target: Target) -> list[tu
         most = next(w for values, w in widths if target.keeps(values))
         return [(4, 1, tile_w_of(pixels, most))] if out_c >= 4 else []
     width = min(target.vector_width, 16)
-    found: dict[tuple[int, int], tuple[float, int, int, int]] = {}
-    for lanes in (16, 8, 4):
-        # Sums for half of AVX-512's registers, or of AVX2's; a weight that is for one pixel only
-        # is better read with its neighbours.
-        sizes = ((1, max(lanes, 8)), (2, max(lanes // 2, 4))) if pixels >= 4 else _FEW
-        for vectors, most in sizes:
-            block = lanes * vectors
-            if lanes > width or block > out_c:
-                continue
-            tile_w = tile_w_of(pixels, most)
-            # Narrow vectors cost nearly as much as wide ones.
-            cost = ceil_div(out_c, block) * (vectors + 1 / tile_w) * (lanes + width)
-            found.setdefault((tile_w, block), (cost, lanes, vectors, tile_w))
-    best = sorted(found.values(), key=lambda entry: entry[0])[:2]
-    return [(lanes, vectors, tile_w) for _, lanes, vectors, tile_w in best]
+    sizes = [(v, t) for v in (1, 2, 3, 4, 6) for t in _PIXELS if v * t <= _SUMS.get(width, 0)]
+    shapes = [
+        (lanes, vectors, tile_w)
+        for lanes in (16, 8, 4)
+        for vectors, tile_w in (sizes if pixels >= min(_PIXELS) else _FEW)
+        if lanes <= min(width, out_c) and tile_w <= pixels and (vectors - 1) * lanes < out_c
+    ]
+    best: dict[int, tuple[int, int, int]] = {}  # by the channels of a block
+    for lanes, vectors, tile_w in sorted(shapes, key=lambda e: _cost(conv, pixels, e, width)):
+        best.setdefault(lanes * vectors, (lanes, vectors, tile_w))
+    return [*best.values()][:2]
+
+
+def _cost(conv: FloatConvolution, pixels: int, shape: tuple[int, int, int], width: int) -> float:
+    """Return about how many cycles a row of `pixels` takes in blocks of (lanes, vectors, pixels).
+
+    For each term a core begins two multiply-adds and 1.6 loads a cycle, and a sum waits 4 cycles
+    for the term before; measured. Narrow vectors cost nearly as much as wide ones.
+    """
+    lanes, vectors, tile_w = shape
+    term = max(4, vectors * tile_w / 2, (vectors + tile_w) / 1.6) + 0.5
+    block = conv.taps * conv.in_c * term + 1.5 * vectors * tile_w + 30
+    blocks = ceil_div(conv.out_c, lanes * vectors) * ceil_div(pixels, tile_w)
+    return blocks * block * (lanes + width)

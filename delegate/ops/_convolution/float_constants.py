@@ -46,13 +46,15 @@ def zeros(count: int) -> Constant:
     return Constant(4 * (count + 16), lambda: np.zeros(count + 16, np.float32))
 
 
-def packed(values: NDArray[np.float32], block: int) -> NDArray[np.float32]:
+def packed(values: NDArray[np.float32], lanes: int, vectors: int = 1) -> NDArray[np.float32]:
     """Return (out_c, taps, in_c) weights in the order a block of channels reads them.
 
     Shapes:
-        -> (blocks, taps, in_c, block); the last block ends with the last channel
+        -> (blocks, taps, in_c, vectors * lanes); vectors that would pass the last channel end
+        with it
     """
-    out_c = values.shape[0]
-    starts = np.minimum(np.arange(ceil_div(out_c, block)) * block, out_c - block)
-    rows = values[starts[:, None] + np.arange(block)]
+    out_c, taps, in_c = values.shape
+    blocks = ceil_div(out_c, lanes * vectors)
+    starts = np.minimum(np.arange(blocks * vectors) * lanes, out_c - lanes)
+    rows = values[starts[:, None] + np.arange(lanes)].reshape(blocks, -1, taps, in_c)
     return np.ascontiguousarray(rows.transpose(0, 2, 3, 1))
