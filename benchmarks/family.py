@@ -140,6 +140,8 @@ def channels(at_width_1: int, width: float) -> int:
 class Network:
     """A uint8 graph while it grows, its weights random."""
 
+    dtype = "uint8"  # of activations
+
     def __init__(self, description: str) -> None:
         self.description = description
         self.rng = np.random.default_rng(0)
@@ -152,8 +154,8 @@ class Network:
         quantization: Quantization | None,
         data: NDArray[Any] | None = None,
     ) -> Tensor:
-        """Add a uint8 activation, or a constant of its data's type."""
-        dtype = "uint8" if data is None else data.dtype.name
+        """Add an activation, or a constant of its data's type."""
+        dtype = self.dtype if data is None else data.dtype.name
         index = len(self.tensors)
         self.tensors.append(Tensor(index, f"t{index}", shape, dtype, quantization, data))
         return self.tensors[-1]
@@ -197,11 +199,12 @@ class Network:
             options,
         )
 
-    def pool(self, op: str, x: Tensor, side: int, stride: int) -> Tensor:
-        """Add a pooling without padding."""
-        sizes = ((size - side) // stride + 1 for size in x.shape[1:3])
+    def pool(self, op: str, x: Tensor, side: int, stride: int, padding: str = "VALID") -> Tensor:
+        """Add a pooling."""
+        lost = side - 1 if padding == "VALID" else 0
+        sizes = (-(-(size - lost) // stride) for size in x.shape[1:3])
         window = {"stride_w": stride, "stride_h": stride, "filter_width": side}
-        options = {"padding": "VALID", "filter_height": side, **window}
+        options = {"padding": padding, "filter_height": side, **window}
         options["fused_activation_function"] = "NONE"
         return self.node(op, [x], self.tensor((1, *sizes, x.shape[3]), x.quantization), options)
 

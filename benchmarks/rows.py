@@ -12,9 +12,12 @@ from benchmarks.missing import Skipped
 from benchmarks.peers import ONNX_RUNTIME, OPENVINO
 from benchmarks.results import Goal, RowResult
 from benchmarks.setup import (
+    DCGAN,
     DEFAULT,
+    EDGETPU,
     NVIDIA,
     RUSTICL,
+    SHUFFLENET,
     SQUEEZENET,
     SQUEEZENET_FLOAT,
     V1,
@@ -59,6 +62,9 @@ _MODELS = (
     ("default", DEFAULT, (_of_xnnpack(0.85),)),
     ("deeplabv3", "deeplabv3_mnv2_pascal_quant", (_of_xnnpack(0.85),)),
     ("squeezenet", SQUEEZENET, (_of_xnnpack(0.85),)),
+    ("shufflenet", SHUFFLENET, (_of_xnnpack(0.80, 0.60),)),
+    ("edgetpu", EDGETPU, (_of_xnnpack(0.80, 0.60),)),
+    ("dcgan", DCGAN, (_of_xnnpack(1.0, 0.80),)),
     # 32x32 pixels: 12 launches of a few microseconds, and a call into Python.
     ("resnet", "pretrainedResnet_quant", ()),
     ("float", "mobilenet_v1_0.25_128", (_of_xnnpack(1.1, 0.9),)),

@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.family import mobilenet_v1, mobilenet_v2, squeezenet
+from benchmarks.family_int8 import mobilenet_edgetpu, shufflenet_v2
+from benchmarks.generator import dcgan
 from benchmarks.missing import Skipped
 from benchmarks.peers import versions
 from benchmarks.results import Goal, RowResult
@@ -29,12 +31,18 @@ DEFAULT = "the default model"
 SQUEEZENET = "squeezenet_1.1 of random weights"
 SQUEEZENET_FLOAT = "squeezenet_1.0 in float32 of random weights"
 V2_FLOAT = "mobilenet_v2 in float32 of random weights"
+SHUFFLENET = "shufflenet_v2_1.0 in int8 of random weights"
+EDGETPU = "mobilenet_edgetpu_0.75 in int8 of random weights"
+DCGAN = "dcgan's generator in float32 of random weights"
 # Networks that are made where no file is found; of V1 alone there is an official one.
 _MADE: Mapping[str, Callable[[], Graph]] = {
     V1: lambda: mobilenet_v1(1.0, 224),
     SQUEEZENET: squeezenet,
     SQUEEZENET_FLOAT: lambda: squeezenet(version="1.0", is_float=True),
     V2_FLOAT: mobilenet_v2,
+    SHUFFLENET: shufflenet_v2,
+    EDGETPU: mobilenet_edgetpu,
+    DCGAN: dcgan,
 }
 POCL, RUSTICL, NVIDIA = "pocl", "rusticl", "nvidia"  # words of their platforms' names
 

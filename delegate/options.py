@@ -35,7 +35,7 @@ class Options:
             name run it, without measuring. For tests of drivers; None leaves the choice to `tune`.
         in_child_first: let a child process do first what this process has not seen the driver do;
             what the child dies of is not used. For processes that may die, False is faster.
-        passes: what may join nodes of a partition, by name ("fuse_pad", "fuse_add"); () keeps
+        passes: what may join nodes of a partition, by name ("fuse_pad", "fuse_add", ...); () keeps
             each node apart. The outputs are the same.
     Raises:
         TypeError: one string where a list of names is meant.

@@ -18,6 +18,8 @@ from benchmarks.family import (
     mobilenet_v2,
     squeezenet,
 )
+from benchmarks.family_int8 import mobilenet_edgetpu, shufflenet_v2
+from benchmarks.generator import dcgan
 from benchmarks.layers import multiply_adds
 from delegate import Graph, read_model, write_model
 from tests.support.compare import interpreter
@@ -123,3 +125,30 @@ def test_mobilenet_v2_has_its_size_and_runs() -> None:
     scores = _scores(mobilenet_v2(64))
     assert scores.shape == (1, 1001)
     assert scores.sum() == pytest.approx(1, abs=1e-4)
+
+
+def test_shufflenet_has_the_paper_s_multiply_adds() -> None:
+    # ShuffleNet V2 (arXiv 1807.11164), table 5: 146 million at width 1.
+    work = sum(map(multiply_adds, shufflenet_v2().nodes))
+    assert work == pytest.approx(146e6, rel=0.01)
+    ops = [node.op for node in shufflenet_v2().nodes]
+    assert (ops.count("SPLIT"), ops.count("TRANSPOSE"), ops.count("CONCATENATION")) == (13, 16, 16)
+
+
+def test_mobilenet_edgetpu_expands_by_dense_convolutions() -> None:
+    nodes = mobilenet_edgetpu().nodes
+    weights = [node.inputs[1] for node in nodes if node.op == "CONV_2D"]
+    dense = [each.shape for each in weights if each and each.shape[1:3] == (3, 3)]
+    assert dense[:3] == [(24, 3, 3, 3), (24, 3, 3, 24), (128, 3, 3, 16)]
+    assert (len(dense), sum(node.op == "ADD" for node in nodes)) == (10, 15)
+
+
+@pytest.mark.parametrize("graph", [shufflenet_v2(32), mobilenet_edgetpu(32), dcgan()])
+def test_they_run_on_the_cpu(graph: Graph) -> None:
+    made = interpreter(write_model(graph))
+    (given,) = made.get_input_details()
+    made.set_tensor(given["index"], np.ones(given["shape"], given["dtype"]))
+    made.invoke()
+    (details,) = made.get_output_details()
+    assert details["shape"].tolist() == list(graph.outputs[0].shape)
+    assert made.get_tensor(details["index"]).any()

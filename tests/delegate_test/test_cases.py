@@ -44,7 +44,7 @@ def test_there_are_enough() -> None:
 
 
 def test_every_op_of_ours_is_there() -> None:
-    assert set(ops()) - {"conv_2d_add"} <= {case.op for case in CASES}
+    assert set(ops()) - {"channel_shuffle", "conv_2d_add"} <= {case.op for case in CASES}
 
 
 def test_names_are_family_type_and_detail() -> None:

@@ -7,13 +7,17 @@ from collections.abc import Callable, Collection, Mapping
 
 from delegate.graph.ir import Node
 from delegate.graph.partition import Partition
-from delegate.passes.on_partitions import fuse_add, fuse_pad
+from delegate.passes.on_partitions import fuse_add, fuse_pad, fuse_shuffle
 
 # Whether a node that a pass would make lowers and builds; else it leaves things as they are.
 Accepts = Callable[[Node], bool]
 Pass = Callable[[Partition, Accepts], Partition]
 # In the order in which they run: a convolution that pads may take an ADD, too.
-PASSES: Mapping[str, Pass] = {"fuse_pad": fuse_pad.rewrite, "fuse_add": fuse_add.rewrite}
+PASSES: Mapping[str, Pass] = {
+    "fuse_pad": fuse_pad.rewrite,
+    "fuse_add": fuse_add.rewrite,
+    "fuse_shuffle": fuse_shuffle.rewrite,
+}
 
 
 def run_passes(
