@@ -104,6 +104,7 @@ class _Conversation:
     def _heard(self, event: dict[str, Any]) -> Result | None:
         """Take one event; return the result if it is one."""
         kind = event.pop("event", None)
+        said = event.pop("stderr_bytes", 0)
         if kind == "ready":
             self._on_ready(event["device"], event["runtime"])
         elif kind == "fatal":
@@ -111,7 +112,7 @@ class _Conversation:
         elif kind == "start":
             self._current = self._items[event["name"]]
             self._is_delegates, self._alternative = False, ""
-            self._mark = self._errors.seek(0, os.SEEK_END)
+            self._mark = said
             self._case_begun = self._begun = time.monotonic()
             self._limit = self._seconds * self._current.patience
         elif kind == "delegate":
@@ -120,7 +121,7 @@ class _Conversation:
             self._alternative, self._begun = event["name"], time.monotonic()
         elif kind == "result":
             self._current, self._begun, self._limit = None, time.monotonic(), self._seconds
-            return Result(**event, stderr=self._words())
+            return Result(**event, stderr=self._words(said))
         return None
 
     def _late(self) -> Result:
@@ -141,14 +142,14 @@ class _Conversation:
             named(self._alternative, detail),
             time.monotonic() - self._case_begun,
             alternative=self._alternative,
-            stderr=self._words(),
+            stderr=self._words(os.fstat(self._errors.fileno()).st_size),
         )
 
-    def _words(self) -> str:
+    def _words(self, end: int) -> str:
         """Return what came on stderr since the case began, without TFLite's own notes."""
-        self._errors.seek(self._mark)
-        text = self._errors.read().decode(errors="replace")
-        self._errors.seek(0, os.SEEK_END)
+        # The worker writes where this file object is: reading must not move it.
+        handle = self._errors.fileno()
+        text = os.pread(handle, end - self._mark, self._mark).decode(errors="replace")
         kept = [line for line in text.splitlines() if not line.startswith("INFO: ")]
         return "\n".join(kept)[-_KEPT_STDERR:]
 

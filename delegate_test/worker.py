@@ -129,6 +129,8 @@ def _model(item: dict[str, Any], case: Case | None) -> tuple[Graph, bytes | str]
 
 
 def _say(answer: TextIO, **event: Any) -> None:
+    # Who reads this may be late: what is on stderr until now belongs to what was before.
+    event["stderr_bytes"] = os.fstat(sys.stderr.fileno()).st_size
     answer.write(json.dumps(event) + "\n")
     answer.flush()
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,18 @@ def test_a_crash_costs_one_case_and_its_last_words_are_kept() -> None:
     assert results.pop(ADD).detail == "the process died (SIGSEGV)"
     assert {result.result for result in results.values()} == {"Pass"}
     assert len(results) == 3
+
+
+@slow
+def test_last_words_are_a_case_s_where_its_worker_is_heard_late() -> None:
+    results = run_cases(
+        "python:tests.support.liars:crash",
+        [CONV, ADD],
+        {},
+        on_ready=lambda device, runtime: time.sleep(2),  # by then the worker has died
+    )
+    assert results[CONV].stderr == ""
+    assert "the driver's last words" in results[ADD].stderr
 
 
 @slow

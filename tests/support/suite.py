@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -29,18 +29,28 @@ def run_cases(
     alternatives: bool = False,
     repeat: bool = False,
     limits: Mapping[str, float] | None = None,
+    on_ready: Callable[[str, str], None] = lambda device, runtime: None,
 ) -> dict[str, Result]:
     """Return the results of these cases by name.
 
     `repeat`: run those again that fail. `limits`: the seconds of cases that have others than
-    SECONDS.
+    SECONDS. `on_ready`: called when a worker is, before it is heard further.
     """
     results: dict[str, Result] = {}
 
     def add(result: Result) -> None:
         results[result.name] = result
 
-    workers = Workers(delegate, dict(options), device, None, 0, SECONDS, alternatives=alternatives)
+    workers = Workers(
+        delegate,
+        dict(options),
+        device,
+        None,
+        0,
+        SECONDS,
+        on_ready=on_ready,
+        alternatives=alternatives,
+    )
     items = [item_of(_cases()[name], None) for name in names]
     limits = limits or {}
     items = [
