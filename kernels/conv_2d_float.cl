@@ -153,8 +153,17 @@ KERNEL(conv_2d_tiled_float)
 #endif
 
 #if USES_CONV_2D_1X1_FLOAT
+// Asks for memory that is read soon. It may lie past an end: nothing is read.
+#if defined(__x86_64__) || defined(__aarch64__)
+#define ASK_FOR(address) __builtin_prefetch((const void*)(uintptr_t)(address), 0, 2)
+#else
+#define ASK_FOR(address)
+#endif
+
 // The same for windows of one pixel and strides of 1: input and output pixels are alike, and the
-// inputs of a block lie side by side.
+// inputs of a block lie side by side. Where AHEAD is defined, a block of pixels asks for a part of
+// the weights that its core will want next, so many blocks of channels further: memory brings them
+// while the core computes.
 // tile: TILE_ITEMS pixel blocks of one channel block; tiles: ceil(pixel blocks / TILE_ITEMS) *
 // channel blocks
 TILE(conv_2d_1x1_float) {
@@ -204,7 +213,18 @@ TILE(conv_2d_1x1_float) {
       ADD_TERM(w)
     }
 #else
+#ifdef AHEAD
+    // For each term a cache's line, of 16 floats. The first few blocks of pixels ask for all; the
+    // others for what is there already.
+    global const float* next = weights;
+    if (i < (BLOCK + 15) / 16 && block + AHEAD < BLOCKS)
+      next += AHEAD * (in_c * BLOCK) + i * (in_c * 16);
+#endif
     for (int k = 0; k < in_c; k++) {
+#ifdef AHEAD
+      ASK_FOR(next);
+      next += 16;
+#endif
       FLOATS factor[VECTORS];
 #pragma unroll
       for (int v = 0; v < VECTORS; v++) factor[v] = FACTORS_AT(v, weight);

@@ -3,13 +3,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
 from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._convolution.float_constants import packed, zeros
 from delegate.ops._convolution.packing import as_stored
 from delegate.ops._convolution.records import FloatConvolution
-from delegate.ops._launches.tiles import by_work, in_blocks, launch_over, one_each, tile_w_of
+from delegate.ops._launches.tiles import (
+    Tiling,
+    by_work,
+    in_blocks,
+    launch_over,
+    one_each,
+    tile_w_of,
+)
 from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
 
@@ -23,6 +31,7 @@ _LOOP_WIDTHS = ((40, 4), (0, 2))  # the same where the loops stay
 # neighbours, as of four vectors.
 _SUMS = {16: 24, 8: 12, 4: 12}  # by the lanes of a register
 _PIXELS = (16, 14, 12, 8, 7, 6, 4)
+_CLAIM = 300  # cycles that a tile costs beside its work
 _FEW = ((4, 2), (4, 1), (2, 2), (2, 1), (1, 2), (1, 1))
 
 
@@ -61,6 +70,8 @@ def _tiled(conv: FloatConvolution, lanes: int, vectors: int, tile_w: int, target
     terms = conv.taps * conv.in_c
     work = tile_w * vectors * terms
     tiling = by_work(blocks * pixel_blocks, work, target, pixel_blocks)
+    if target.group_items == 1:
+        tiling = _balanced(tiling, blocks, pixel_blocks, work, block * terms, target)
     tiles, fields = in_blocks(blocks, pixel_blocks, tiling)
     defines: dict[str, int | str] = {"LANES": lanes, "VECTORS": vectors, "TILE_W": tile_w}
     defines["IS_ALIGNED"] = int(_is_aligned(conv, target))
@@ -72,6 +83,10 @@ def _tiled(conv: FloatConvolution, lanes: int, vectors: int, tile_w: int, target
     }
     if conv.is_1x1:
         params["pixels"] = conv.pixels
+        if target.group_items == 1:
+            # Tiles go to cores in turns.
+            params["blocks"] = blocks
+            params["ahead"] = ceil_div(target.compute_units, fields["block_tiles"])
     else:
         params["zeros"] = zeros(conv.in_c)
         params["row_blocks"] = row_blocks
@@ -89,6 +104,29 @@ def _tiled(conv: FloatConvolution, lanes: int, vectors: int, tile_w: int, target
         writes=conv.writes,
         defines=defines,
     )
+
+
+def _balanced(
+    most: Tiling, blocks: int, pixel_blocks: int, work: int, weights: int, target: Target
+) -> Tiling:
+    """Return tiles of so many blocks of pixels that the last core ends soonest.
+
+    Each tile reads the weights of its block of channels, two a cycle. So it has more pixels than
+    those of `most` where its block has many weights. `weights`: of a block; `work`: of an item, in
+    multiplications of vectors.
+    """
+    units = target.compute_units
+
+    def cycles(tile_items: int) -> int:
+        rounds = ceil_div(blocks * ceil_div(pixel_blocks, tile_items), units)
+        # Cores are not equally fast: one waits for a part of the other's last tile.
+        return (4 * rounds + 1) * (tile_items * work // 2 + weights // 2 + _CLAIM)
+
+    sizes = {
+        ceil_div(pixel_blocks, n) for n in range(1, ceil_div(pixel_blocks, most.tile_items) + 1)
+    }
+    tile_items = min(sorted(sizes), key=cycles)
+    return replace(most, tile_items=tile_items)
 
 
 def _is_aligned(conv: FloatConvolution, target: Target) -> bool:

@@ -116,6 +116,31 @@ def test_short_sums_have_literal_sizes() -> None:
     assert long.params["in_c"] == 6
 
 
+# Cores, then blocks of pixels of a tile, and how many blocks of channels its core's next one is on.
+@pytest.mark.parametrize(
+    ("case", "units", "tile_items", "ahead"),
+    [
+        # 7 blocks of pixels x 20 blocks of 7,680 weights: who has read these keeps them.
+        (FloatConvolution(size=(7, 7, 160), kernel=(1, 1), out_c=960), 1, 7, 1),
+        (FloatConvolution(size=(7, 7, 160), kernel=(1, 1), out_c=960), 2, 7, 2),
+        # Two blocks of channels for four cores: each block is shared.
+        (FloatConvolution(size=(28, 28, 160), kernel=(1, 1), out_c=96), 4, 25, 1),
+        # Little work: two tiles a core.
+        (FloatConvolution(size=(56, 56, 8), kernel=(1, 1), out_c=16), 2, 49, 1),
+    ],
+    ids=str,
+)
+def test_tiles_of_cores(case: FloatConvolution, units: int, tile_items: int, ahead: int) -> None:
+    way = replace(LANES_16, facts={**LANES_16.facts, "compute_units": units})
+    launch = only_launch(ops.lower(case.node(), way.target)[0])
+    assert (launch.params["tile_items"], launch.params["ahead"]) == (tile_items, ahead)
+
+
+def test_groups_of_many_items_ask_for_nothing() -> None:
+    node = FloatConvolution(kernel=(1, 1)).node()
+    assert "ahead" not in only_launch(ops.lower(node, SIMT.target)[0]).params
+
+
 @pytest.mark.parametrize("way", [*WAYS, *REGISTERS], ids=str)
 def test_constants_are_as_long_as_they_say(way: Way) -> None:
     for case in (FloatConvolution(out_c=37), FloatConvolution(kernel=(1, 1), out_c=37)):
