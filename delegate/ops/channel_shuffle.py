@@ -68,8 +68,8 @@ def alternatives(shuffle: Shuffle, target: Target) -> tuple[Alternative, ...]:
     """
     left, right, outputs = shuffle.left, shuffle.right, shuffle.outputs
     channels, part = left.shape[-1], left.shape[-1] // len(outputs)
-    lanes = lanes_of(part, target)
-    if not lanes:
+    lanes = lanes_of(part, target) or 4
+    if lanes > part:
         raise Unsupported(f"{part} channels: fewer than a vector has")
     rows = math.prod(left.shape[:-1])
     tiling = by_share(rows, target, least=ceil_div(LEAST_BYTES, channels))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
@@ -30,6 +31,7 @@ from delegate.ops._registry import lowers
 from delegate.target import Rules, Target
 
 TILE_W = 4  # output pixels a work-item, a stride apart
+_TILED_WIDTHS = (8, 4, 2, 1)  # the same where they need not lie in one row
 
 
 @lowers("TRANSPOSE_CONV")
@@ -86,8 +88,10 @@ def decode(node: Node, rules: Rules) -> AnyConvolution:
 
 
 def alternatives(conv: AnyConvolution, target: Target) -> tuple[Alternative, ...]:
-    """Return the launches: over vectors of channels where they fit, then plain."""
+    """Return the launches: in blocks or over vectors of channels where they fit, then plain."""
     plain = Alternative("plain", (_plain(conv),))
+    if isinstance(conv, FloatConvolution) and target.group_items == 1:
+        return (*_tiled(conv, target), plain)
     lanes = lanes_of(conv.out_c, target)
     if lanes == 0 or isinstance(conv, Quant16Convolution):
         return (plain,)
@@ -136,6 +140,58 @@ def _vector(
         writes=conv.writes,
         defines=_defines(conv) | {"LANES": lanes, "TILE_W": tile_w},
     )
+
+
+def _tiled(conv: FloatConvolution, target: Target) -> tuple[Alternative, ...]:
+    """Return the launch of blocks of pixels x channels; none where the pixels do not fill one."""
+    area = conv.area
+    phases = min(area.stride_h, area.out_h), min(area.stride_w, area.out_w)
+    # The first of the grids of pixels has most of them, the last one least.
+    most = conv.batch * ceil_div(area.out_h, area.stride_h) * ceil_div(area.out_w, area.stride_w)
+    least = conv.batch * (
+        ceil_div(area.out_h - phases[0] + 1, area.stride_h)
+        * ceil_div(area.out_w - phases[1] + 1, area.stride_w)
+    )
+    tile_w = next(size for size in _TILED_WIDTHS if size <= least)
+    # Fewer channels than a vector has are filled up; AVX-512 has registers for two vectors.
+    lanes = min(lanes_of(max(conv.out_c, 4), target) or 4, 16)
+    vectors = 2 if lanes == 16 and conv.out_c >= 32 else 1
+    phase_blocks = ceil_div(most, tile_w)
+    pixel_blocks = phases[0] * phases[1] * phase_blocks
+    blocks = ceil_div(conv.out_c, lanes * vectors)
+    tiling = by_share(blocks * pixel_blocks, target, most=pixel_blocks)
+    tiles, fields = in_blocks(blocks, pixel_blocks, tiling)
+    size = blocks * vectors * lanes * conv.taps * conv.in_c
+    launch = Launch(
+        "transpose_conv_tiled",
+        "transpose_conv_tiled_float",
+        tiles=tiles,
+        group_items=target.group_items,
+        params=conv.params()
+        | {
+            "weights": Constant(4 * size, lambda: packed(_filled(conv, lanes), lanes, vectors)),
+            "zeros": zeros(conv.in_c),
+            "batch": conv.batch,
+            "phases_w": phases[1],
+            "phase_blocks": phase_blocks,
+            **fields,
+        },
+        reads=conv.reads,
+        writes=conv.writes,
+        defines={
+            "LANES": lanes,
+            "VECTORS": vectors,
+            "TILE_W": tile_w,
+            "IS_NARROW": int(conv.out_c < lanes),
+        },
+    )
+    return (Alternative(f"tiled {tile_w}x{lanes * vectors}", (launch,)),)
+
+
+def _filled(conv: FloatConvolution, lanes: int) -> NDArray[np.float32]:
+    """Return weights of at least `lanes` channels, those that do not exist 0."""
+    missing = max(0, lanes - conv.out_c)
+    return np.pad(conv.weights, ((0, missing), (0, 0), (0, 0)))
 
 
 def _weights_of_vectors(conv: Quant8Convolution | FloatConvolution, lanes: int) -> Params:

@@ -47,6 +47,9 @@ from tests.support.transpose_conv import Spread, spreads
         (LANES_8, Spread(out_c=7), ["vector 4x4", "plain"]),
         (LANES_16, Spread(dtype="int8", out_c=17), ["vector 16x4", "plain"]),
         (LANES_16, Spread(dtype="int16", out_c=17), ["plain"]),
+        (LANES_16, Spread(dtype="float32", out_c=33), ["tiled 8x32", "plain"]),
+        (LANES_8, Spread(dtype="float32", out_c=3), ["tiled 8x4", "plain"]),
+        (LANES_8, Spread(dtype="float32", size=(4, 1, 3)), ["tiled 4x8", "plain"]),
     ],
     ids=str,
 )
