@@ -7,7 +7,7 @@ import gc
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks import nvidia, processes, versus
+from benchmarks import calls, nvidia, processes, versus
 from benchmarks.missing import Skipped
 from benchmarks.peers import ONNX_RUNTIME, OPENVINO
 from benchmarks.results import Goal, RowResult
@@ -94,6 +94,12 @@ ROWS: Mapping[str, Row] = {
             versus.against_peers,
             V1,
             exclude_isa=("vnni",),
+        ),
+        Row(
+            "calls",
+            "a model of one small node, PoCL",
+            (Goal("a run beside its kernel", 0.015, 0.008, "ms"),),
+            calls.beside_kernels,
         ),
         Row(
             "v1-rusticl",

@@ -25,7 +25,7 @@ from delegate.runtime.device_list import matching
 from delegate.runtime.executor import ONE_BY_ONE, Executor
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.registers import registers
-from delegate.runtime.transfers import COPIED, TRANSFERS
+from delegate.runtime.transfers import COPIED, CROSSING, TRANSFERS
 from delegate.runtime.trials import DONE, Free, name_of
 from delegate.target import Rules, Target
 from delegate.tune import Tuner
@@ -171,7 +171,7 @@ class Engine:
         sibling: Executor | None = None,
     ) -> Executor:
         transfer = self.tuner.remembered(
-            "transfer", lambda: self.tuner.fastest(self._bench.transfers()), TRANSFERS
+            CROSSING, lambda: self.tuner.fastest(self._bench.transfers()), TRANSFERS
         )
         return Executor(
             self.device,

@@ -51,25 +51,26 @@ def require_own() -> None:
 class Inside:
     """A context of calls that Python must not end: the process waits for its end before its own.
 
-    A thread that comes when the process ends stays here for good.
+    A thread that comes when the process ends stays here for good. One object serves all threads,
+    and may be entered again.
     """
 
+    # NOTE: networks of a few microseconds notice each line of these two.
     def __enter__(self) -> None:
         thread = get_ident()
-        stays = _stays.get(thread, 0)
-        _stays[thread] = stays + 1
-        if not stays and _ending is not None and _ending != thread:
+        stays = _stays[thread] = _stays.get(thread, 0) + 1
+        if _ending is not None and stays == 1 and _ending != thread:
             del _stays[thread]
             while True:
                 time.sleep(3600.0)
 
     def __exit__(self, *exception: object) -> None:
         thread = get_ident()
-        stays = _stays[thread] - 1
-        if stays:
-            _stays[thread] = stays
-        else:
+        stays = _stays[thread]
+        if stays == 1:
             del _stays[thread]
+        else:
+            _stays[thread] = stays - 1
 
 
 def tile_registers_refused() -> str:

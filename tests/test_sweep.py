@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 
 from delegate import DeviceInfo
-from delegate.runtime.transfers import TRANSFERS
+from delegate.runtime.transfers import COPIED, DIRECT, MAPPED, PINNED, TRANSFERS
 from tests.support.deal import any_driver, slow
 from tests.support.faults import CHILDREN, NO_COMPILER, Fault, build_library
 from tests.support.sweep import ATTACKS, CPU, LEFT, RIGHT, Bed
@@ -18,11 +18,13 @@ BY_NAME = {attack.name: attack for attack in ATTACKS}
 BedOf = Callable[..., Bed]
 # The call that brings a run's results, a transfer.
 READING = {
-    "copied": "clEnqueueReadBuffer",
-    "mapped": "clEnqueueMapBuffer",
-    "pinned": "clEnqueueReadBuffer",
+    COPIED: "clEnqueueReadBuffer",
+    MAPPED: "clEnqueueMapBuffer",
+    PINNED: "clEnqueueReadBuffer",
 }
-each_transfer = pytest.mark.parametrize("transfer", TRANSFERS)
+assert {*TRANSFERS} - {*READING} == {DIRECT}
+# With the fourth, "direct", no call brings them.
+each_transfer = pytest.mark.parametrize("transfer", READING)
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +71,18 @@ def test_a_device_that_is_lost_while_it_runs(device: DeviceInfo, bed_of: BedOf) 
 @each_transfer
 def test_a_bit_that_falls_over_on_the_way(device: DeviceInfo, bed_of: BedOf, transfer: str) -> None:
     assert ran(bed_of(device, transfer), "lie", READING[transfer], "flip", 1) == CPU
+
+
+@slow
+@any_driver
+@pytest.mark.parametrize("call", ["clEnqueueNDRangeKernel", "clWaitForEvents"])
+def test_an_error_where_the_host_sees_the_device_s_memory(
+    device: DeviceInfo, bed_of: BedOf, call: str
+) -> None:
+    bed = bed_of(device, DIRECT)
+    for part in (0.5, 1):
+        assert ran(bed, "error", call, "error", part) in (RIGHT, CPU)
+    assert ran(bed, "lost", call, "error", 0, lasts=True) in (RIGHT, CPU)
 
 
 @slow

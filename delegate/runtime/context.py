@@ -34,6 +34,10 @@ def is_lost(error: DeviceError) -> bool:
     return isinstance(error.__cause__, cl.Error) and error.__cause__.code in _LOST
 
 
+# Looked up once: networks of a few microseconds notice it.
+_enter, _exit = process.Inside.__enter__, process.Inside.__exit__
+
+
 class opencl(process.Inside):
     """A context of a driver's calls, whose errors become DeviceError with the status name.
 
@@ -51,10 +55,10 @@ class opencl(process.Inside):
 
     def __enter__(self) -> None:
         process.require_own()
-        super().__enter__()
+        _enter(self)
 
     def __exit__(self, *exception: object) -> None:
-        super().__exit__()
+        _exit(self)
         error = exception[1]
         if isinstance(error, cl.Error):
             raise self._translated(error) from error

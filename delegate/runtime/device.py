@@ -31,6 +31,8 @@ class Device:
     Attributes:
         info; cl_device: pyopencl's object; max_alloc_bytes, max_argument_bytes, vector_width,
         compute_units.
+        shares_memory: a CPU that says that its buffers may be memory which the host sees at any
+        time.
         proven: the names in delegate.isa that self-tests found to work here.
         profile: another device's limits, enforced beside its own; type: the profile's, else its
         own; identity: what kernels and times are kept by, profile included.
@@ -68,6 +70,7 @@ class Device:
             self.max_argument_bytes: int = self.cl_device.max_parameter_size
             self.vector_width: int = self.cl_device.native_vector_width_int
             self.compute_units: int = self.cl_device.max_compute_units
+        self.shares_memory = self.type == "cpu" and _is_coherent(self.cl_device)
         if profile is not None:
             self.max_alloc_bytes = min(self.max_alloc_bytes, profile.max_alloc_bytes)
             self.vector_width = min(self.vector_width, profile.int_vector_width)
@@ -170,3 +173,11 @@ class Device:
         What was made in the context is closed before. A second call does nothing.
         """
         self._queue = self._context = None
+
+
+def _is_coherent(cl_device: cl.Device) -> bool:
+    """Whether a device has memory that the host sees without mapping, once kernels have ended."""
+    try:
+        return bool(cl_device.svm_capabilities & cl.device_svm_capabilities.FINE_GRAIN_BUFFER)
+    except (cl.Error, AttributeError):  # OpenCL before 2.0 does not know the question
+        return False

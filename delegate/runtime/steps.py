@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from delegate.errors import DeviceError
 from delegate.graph.ir import Tensor
 from delegate.launch import Launch, Program, Step, size_bytes
+from delegate.runtime.copied import Copied
 from delegate.runtime.device import Device
 from delegate.runtime.layout import Bytes, Layout, as_bytes
-from delegate.runtime.transfers import Copied
 
 Values = Mapping[int, NDArray[Any]]  # tensor index -> its values, in its shape
 

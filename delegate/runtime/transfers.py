@@ -1,117 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a run's bytes cross: copied by the driver, into mapped memory, or through pinned memory."""
+"""How a run's bytes cross: copied by the driver, into mapped memory, through pinned memory, or by
+the host into memory that it shares with the device."""
 
 from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 import pyopencl as cl
 
 from delegate.process import keep_for_good
+from delegate.runtime.copied import Copied, Enqueue
 from delegate.runtime.device import Device
 from delegate.runtime.layout import Bytes, Layout
-
-Enqueue = Callable[[], list[cl.Event]]
-
-
-class Copied:
-    """Copied by the driver, from and to any memory of the host.
-
-    Attributes:
-        events: of the last run's launches.
-    """
-
-    def __init__(
-        self,
-        device: Device,
-        queue: cl.CommandQueue,
-        arena: cl.Buffer,
-        layout: Layout,
-        enqueue: Enqueue,
-    ) -> None:
-        """`enqueue`: puts all launches into the queue."""
-        self.events: list[cl.Event] = []
-        self._device = device
-        self._queue = queue
-        self._arena = arena
-        self._layout = layout
-        self._enqueue = enqueue
-        self._copies: list[object] = []
-        # Made once: networks of a few microseconds notice it.
-        self._running = device.calling("running")
-        self._input_places = [self._place(place, True) for place in layout.inputs]
-        self._output_places = [self._place(place, False) for place in layout.outputs]
-
-    def run(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
-        """Run once, from host bytes to host bytes; raises DeviceError."""
-        with self._running:
-            self._copies = self._submitted(inputs, outputs)
-            self._queue.finish()
-        self._copies = []
-
-    def submit(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
-        """Enqueue a run; the arrays are the device's until `wait`."""
-        with self._running:
-            self._copies = self._submitted(inputs, outputs)
-            self._queue.flush()
-
-    def wait(self) -> None:
-        """Return when the submitted run's outputs are there."""
-        with self._running:
-            self._queue.finish()
-        self._copies = []
-
-    def up(self, inputs: Sequence[Bytes]) -> None:
-        """Copy the inputs alone, and wait for that; raises DeviceError."""
-        with self._running:
-            for source, place in zip(inputs, self._input_places, strict=True):
-                cl.enqueue_copy(self._queue, self._arena, source, **place)
-            self._queue.finish()
-
-    def down(self, outputs: Sequence[Bytes]) -> None:
-        """Copy the outputs alone, and wait for that; raises DeviceError."""
-        with self._running:
-            for result, place in zip(outputs, self._output_places, strict=True):
-                cl.enqueue_copy(self._queue, result, self._arena, **place)
-
-    def host_array(self, size: int) -> Bytes:
-        """Return host bytes that are fast for `submit` to copy from and to; undefined values."""
-        return np.zeros(size, np.uint8)
-
-    def _submitted(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> list[object]:
-        """Enqueue a run; return its copies.
-
-        NOTE: pyopencl waits for a copy whose event is dropped, so they are held to the end.
-        """
-        queue, arena = self._queue, self._arena
-        copies: list[object] = [
-            cl.enqueue_copy(queue, arena, source, is_blocking=False, **place)
-            for source, place in zip(inputs, self._input_places, strict=True)
-        ]
-        self.events = self._enqueue()
-        copies += [
-            cl.enqueue_copy(queue, result, arena, is_blocking=False, **place)
-            for result, place in zip(outputs, self._output_places, strict=True)
-        ]
-        return copies
-
-    def _place(self, place: tuple[int, int], is_input: bool) -> dict[str, Any]:
-        """The arguments that say where in the arena a tensor's bytes of all pictures lie."""
-        offset, size = place
-        if self._layout.batch == 1:
-            return {"dst_offset" if is_input else "src_offset": offset}
-        return {
-            "buffer_origin": (offset, 0, 0),
-            "host_origin": (0, 0, 0),
-            "region": (size, self._layout.batch, 1),
-            "buffer_pitches": (self._layout.slot_bytes, 0),
-            "host_pitches": (size, 0),
-        }
 
 
 class Mapped(Copied):
@@ -153,6 +57,98 @@ class Mapped(Copied):
             yield view
         finally:
             _unmap(view.base, self._queue)
+
+
+class Direct(Copied):
+    """Copied by the host into the arena, whose memory is the host's; one picture at a time.
+
+    The arena stays mapped while kernels run. OpenCL 1.2 does not say what they see then, so only
+    `Device.shares_memory` and a comparison of a run's bytes (DeviceBench.transfers) allow it. The
+    memory is the driver's, which keeps it to the end of what it runs.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        queue: cl.CommandQueue,
+        arena: cl.Buffer,
+        layout: Layout,
+        enqueue: Enqueue,
+    ) -> None:
+        """`enqueue`: puts all launches into the queue. Raises DeviceError."""
+        super().__init__(device, queue, arena, layout, enqueue)
+        access = cl.map_flags.READ | cl.map_flags.WRITE
+        with device.calling("mapping the arena"):
+            whole: Bytes = cl.enqueue_map_buffer(
+                queue, arena, access, 0, (layout.arena_bytes,), np.uint8
+            )[0]
+        self._unmap = weakref.finalize(self, _unmap_if_possible, whole.base, queue)
+        self._unmap.atexit = False
+        # For a few bytes a memoryview is faster than an array as what is copied to, and slower as
+        # what is copied from.
+        self._inputs = [whole.data[at : at + size] for at, size in layout.inputs]
+        self._outputs = [whole[at : at + size] for at, size in layout.outputs]
+        self._waiting: Sequence[Bytes] = ()
+        self._is_running = False
+
+    def run(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
+        """Run once, from host bytes to host bytes; raises DeviceError."""
+        with self._running:
+            self._begin(inputs)
+            if self.events:
+                self.events[-1].wait()  # it is faster than `finish`
+            else:
+                self._queue.finish()
+            self._is_running = False
+            for result, place in zip(outputs, self._outputs, strict=True):
+                result[:] = place
+
+    def submit(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
+        """Enqueue a run; the outputs are the device's until `wait`."""
+        self.wait()
+        with self._running:
+            self._begin(inputs)
+            self._queue.flush()
+        self._waiting = outputs
+
+    def wait(self) -> None:
+        """Return when the submitted run's outputs are there."""
+        with self._running:
+            self._end()
+        if self._waiting:
+            waiting, self._waiting = self._waiting, ()
+            self.down(waiting)
+
+    def up(self, inputs: Sequence[Bytes]) -> None:
+        """Copy the inputs alone; raises DeviceError."""
+        with self._running:
+            self._end()
+        for place, source in zip(self._inputs, inputs, strict=True):
+            place[:] = source.data
+
+    def down(self, outputs: Sequence[Bytes]) -> None:
+        """Copy the outputs alone."""
+        for result, place in zip(outputs, self._outputs, strict=True):
+            result[:] = place
+
+    def _begin(self, inputs: Sequence[Bytes]) -> None:
+        if self._is_running:  # Ctrl-C or an error ended the run before while kernels ran
+            self._end()
+        for place, source in zip(self._inputs, inputs, strict=True):
+            place[:] = source.data
+        self._is_running = True
+        self.events = self._enqueue()
+
+    def _end(self) -> None:
+        """Wait until no kernel works in the arena."""
+        if self._is_running:
+            self._queue.finish()
+        self._is_running = False
+
+    def close(self) -> None:
+        """Unmap the arena, behind all that was put into the queue; later runs fail."""
+        self._inputs, self._outputs = [], []
+        self._unmap()
 
 
 class Pinned(Copied):
@@ -223,10 +219,17 @@ def _unmap_if_possible(mapping: cl.MemoryMap, queue: cl.CommandQueue) -> None:
         _unmap(mapping, queue)
 
 
-TRANSFERS = {"copied": Copied, "mapped": Mapped, "pinned": Pinned}
-COPIED = "copied"
+COPIED, MAPPED, PINNED, DIRECT = "copied", "mapped", "pinned", "direct"
+TRANSFERS = {COPIED: Copied, MAPPED: Mapped, PINNED: Pinned, DIRECT: Direct}
+# What the choice among them is remembered by: with another way it is made anew.
+CROSSING = f"transfer: {', '.join(TRANSFERS)}"
 
 
-def transfer_for(name: str, batch: int) -> type[Copied]:
-    """Return the transfer of this name; a batch is never mapped, as its pictures lie apart."""
-    return TRANSFERS[COPIED if name == "mapped" and batch > 1 else name]
+def transfer_for(name: str, batch: int, shares_memory: bool) -> type[Copied]:
+    """Return the transfer of this name, or what stands for it here.
+
+    A batch is never mapped, as its pictures lie apart. `shares_memory`: the device, with the host.
+    """
+    is_mapped = name in (MAPPED, DIRECT)
+    is_possible = not (is_mapped and batch > 1) and (shares_memory or name != DIRECT)
+    return TRANSFERS[name if is_possible else COPIED]

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from delegate import process
 from delegate.errors import AbiMismatch, DelegateError
 from delegate.tflite import abi, schema
+from delegate.tflite.views import Views, tensor_bytes
 
 T = TypeVar("T")
 
@@ -88,6 +89,7 @@ class NativeDelegate:
         # Weak: the delegate owns this object, and its device memory must go when it does.
         self._hooks_reference = weakref.ref(hooks)
         self._kernels: dict[int, Kernel] = {}
+        self._views: dict[Kernel, Views] = {}
         self._handles = itertools.count(1)
         self._failure: BaseException | None = None  # init cannot report it; the next prepare does
         self._registration = abi.Registration(
@@ -147,6 +149,7 @@ class NativeDelegate:
     def _free(self, context: int, handle: int | None) -> None:
         kernel = self._kernels.pop(handle or 0, None)
         if kernel is not None:
+            self._views.pop(kernel, None)
             try:
                 kernel.close()
             except Exception as error:  # C takes no answer here
@@ -168,12 +171,10 @@ class NativeDelegate:
     def _invoke(self, context: int, node: Any) -> int:
         try:
             kernel = self._kernel(node)
-            # Pointers are read anew in each call: TFLite moves its tensors.
-            tensors = abi.Context.from_address(context).tensors
-            kernel.invoke(
-                [_bytes(tensors[index], index) for index in kernel.inputs],
-                [_bytes(tensors[index], index) for index in kernel.outputs],
-            )
+            views = self._views.get(kernel)
+            if views is None or views.context != context:
+                views = self._views[kernel] = Views(context, kernel.inputs, kernel.outputs)
+            kernel.invoke(*views.now())
         except BaseException as error:
             return self._report(context, error)
         return abi.OK
@@ -201,9 +202,10 @@ class NativeDelegate:
 
 def _kept_whole(call: Callable[..., T]) -> Callable[..., T]:
     """Return a callback that the process does not end within."""
+    inside = process.Inside()
 
     def kept_whole(*arguments: Any) -> T:
-        with process.Inside():
+        with inside:
             return call(*arguments)
 
     return kept_whole
@@ -254,13 +256,7 @@ def _give_shape(context: int, view: abi.Context, index: int, shape: tuple[int, .
 
 def _constants(view: abi.Context) -> Constants:
     return {
-        i: _bytes(view.tensors[i], i)
+        i: tensor_bytes(view.tensors[i], i)
         for i in range(view.tensors_size)
         if view.tensors[i].allocation_type == abi.READ_ONLY and view.tensors[i].data
     }
-
-
-def _bytes(tensor: abi.Tensor, index: int) -> NDArray[np.uint8]:
-    if not tensor.data:
-        raise AbiMismatch(f"tensor {index} has no memory")
-    return np.frombuffer((C.c_ubyte * tensor.bytes).from_address(tensor.data), np.uint8)

@@ -15,8 +15,8 @@ import pytest
 from PIL import Image
 
 from delegate import DeviceError, DeviceInfo, Options, read_model
+from delegate.runtime.copied import Copied
 from delegate.runtime.executor import Executor
-from delegate.runtime.transfers import Copied
 from label_image.compare import Difference
 from label_image.decoder import Format
 from label_image.errors import RunError

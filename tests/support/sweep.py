@@ -20,6 +20,7 @@ import numpy as np
 from PIL import Image
 
 from delegate import cache
+from delegate.runtime.transfers import CROSSING
 from tests.support.command import FILES, ROWS, pooling_nodes
 from tests.support.faults import CHILDREN, COMMAND, STATUSES, Fault, calls_of
 from tests.support.model import chain_model, const, op, t
@@ -210,7 +211,7 @@ def _choose(transfer: str, cache_folder: Path) -> None:
         for path in paths:
             name = f"tune/{path.name}"
             kept = json.loads(cache.load(name) or b"{}")
-            assert cache.store(name, json.dumps(kept | {"transfer": transfer}).encode())
+            assert cache.store(name, json.dumps(kept | {CROSSING: transfer}).encode())
 
 
 def run_label_image(

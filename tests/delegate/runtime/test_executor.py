@@ -17,10 +17,11 @@ from delegate.graph.partition import partition_of
 from delegate.isa import PARAMS_ARGUMENT
 from delegate.launch import Program
 from delegate.runtime import transfers
+from delegate.runtime.copied import Copied
 from delegate.runtime.device import Device
 from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
-from delegate.runtime.transfers import TRANSFERS, Copied, Mapped, Pinned, transfer_for
+from delegate.runtime.transfers import TRANSFERS, Direct, Mapped, Pinned, transfer_for
 from delegate.target import Target
 from tests.support.model import const, graph_of, op
 from tests.support.nets import image, net
@@ -214,5 +215,43 @@ def test_times_are_of_the_last_run_and_none_before_it(device: DeviceInfo) -> Non
 
 
 def test_a_batch_is_copied_where_one_picture_would_be_mapped() -> None:
-    assert [transfer_for(name, 1) for name in TRANSFERS] == [Copied, Mapped, Pinned]
-    assert [transfer_for(name, 2) for name in TRANSFERS] == [Copied, Copied, Pinned]
+    def of(batch: int, shares_memory: bool) -> list[type[Copied]]:
+        return [transfer_for(name, batch, shares_memory) for name in TRANSFERS]
+
+    assert of(1, True) == [Copied, Mapped, Pinned, Direct]
+    assert of(1, False) == [Copied, Mapped, Pinned, Copied]
+    assert of(2, True) == [Copied, Copied, Pinned, Copied]
+
+
+class Interrupted(Exception):
+    """What ends a run from outside."""
+
+
+def test_an_interrupted_run_ends_before_the_next_one_s_inputs_are_put(device: DeviceInfo) -> None:
+    opened = Device(device)
+    if not opened.shares_memory:
+        pytest.skip("the host does not see this device's memory")
+    executor = Executor(opened, Kernels(opened), program_of(SUMS), transfer="direct")
+    transfer = executor._transfer
+    assert isinstance(transfer, Direct)
+    enqueue, queue = transfer._enqueue, transfer._queue
+    seen: list[str] = []
+
+    def interrupted() -> list[cl.Event]:
+        enqueue()
+        raise Interrupted
+
+    class Watched:
+        def finish(self) -> None:
+            seen.append(transfer._inputs[0].tobytes().hex())
+            queue.finish()
+
+    transfer._enqueue = interrupted
+    first, second = (np.full(18, value, np.uint8) for value in (120, 150))
+    with pytest.raises(Interrupted):
+        run(executor, first)
+    transfer._enqueue, transfer._queue = enqueue, Watched()  # type: ignore[assignment]
+    assert run(executor, second) == sums(second)
+    assert seen == [first.tobytes().hex()]  # waited for, with the first inputs still there
+    transfer._queue = queue
+    executor.close()
