@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Macros: ELEM, the tensors' type, uchar or char; for the vector kernel LANES elements at once, and
-// IS_FLOAT, 1 where float sums were proven to be the same.
+// IS_FLOAT, 1 where float sums were proven to be the same, and IS_ALIGNED, see store.clh.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
@@ -33,7 +33,7 @@ KERNEL(add_quant8)
 
 #if USES_ADD_VECTOR_QUANT8
 #define INTS JOIN(int, LANES)
-#define LOAD_INTS(from) JOIN(convert_int, LANES)(JOIN(vload, LANES)(0, from))
+#define LOAD_INTS(from) JOIN(convert_int, LANES)(LOAD_LANES(ELEM, LANES, from))
 #define TO_ELEMS JOIN(JOIN(convert_, ELEM), LANES)
 #define ELEMS JOIN(ELEM, LANES)
 DEFINE_STORE(ELEMS)

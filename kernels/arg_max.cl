@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Macros: IS_LONG, 1 where places are int64; ELEM, the input's type; IS_MIN, 1 for the smallest;
-// for all but the plain kernel LANES elements at once.
+// for all but the plain kernel LANES elements at once; for neighbours IS_ALIGNED, see store.clh.
 // The source of all: reference/arg_min_max.h ArgMinMax. As there only what is larger than the best
 // so far takes its place: the first of several wins, and a NaN is found only as the first of all.
 // Some versions return another index for NaN when the axis is not the last: NAN_GIVES_WAY.
@@ -80,7 +80,7 @@ KERNEL(arg_max)
 #define LOAD(from) LOAD_FLOATS(0, from)
 #else
 #define NUMBER int
-#define LOAD(from) JOIN(convert_int, LANES)(JOIN(vload, LANES)(0, from))
+#define LOAD(from) JOIN(convert_int, LANES)(LOAD_LANES(ELEM, LANES, from))
 #endif
 #define NUMBERS JOIN(NUMBER, LANES)
 #endif

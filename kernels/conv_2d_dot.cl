@@ -47,7 +47,7 @@ TILE(conv_2d_dot_quant8) {
     int block = item / pixel_blocks;
     int pixel = min((item - block * pixel_blocks) * TILE_W, PIXELS - TILE_W);
     int first_channel = min(block * BLOCK, out_c - BLOCK);
-    global const int* channel = (global const int*)(constants + CHANNELS) + first_channel;
+    global const int4* channel = (global const int4*)(constants + CHANNELS) + block * (3 * VECTORS);
     int in_x[TILE_W];
     int in_y[TILE_W];
     int in_row[TILE_W];
@@ -62,7 +62,7 @@ TILE(conv_2d_dot_quant8) {
       pixel_sum[p] = 0;
 #endif
 #pragma unroll
-      for (int v = 0; v < VECTORS; v++) sum[p][v] = INTS_AT(channel + 4 * v);
+      for (int v = 0; v < VECTORS; v++) sum[p][v] = channel[v];
     }
     global const uint4* weight = (global const uint4*)(constants + WEIGHTS) +
                                  block * (kernel_h * kernel_w * words * VECTORS);
@@ -109,12 +109,12 @@ TILE(conv_2d_dot_quant8) {
     int4 output_zero = OUTPUT_ZERO;
 #define FINISH(v)                                                                  \
   {                                                                                \
-    int4 multiplier = INTS_AT(channel + out_c + 4 * v);                            \
-    int4 shift = INTS_AT(channel + 2 * out_c + 4 * v);                             \
+    int4 multiplier = channel[VECTORS + v];                                        \
+    int4 shift = channel[2 * VECTORS + v];                                         \
     global uchar* output = arena + OUTPUT + pixel * out_c + first_channel + 4 * v; \
     for (int p = 0; p < TILE_W; p++) {                                             \
       int4 result = REQUANTIZE4(sum[0][v], multiplier, shift) + output_zero;       \
-      STORE_BYTES(WITH_RESIDUALS(4, clamp(result, low, high), output), output);    \
+      STORE_BYTES(WITH_FOUR_RESIDUALS(clamp(result, low, high), output), output);  \
       output += out_c;                                                             \
       MOVE_UP(v)                                                                   \
     }                                                                              \

@@ -93,8 +93,6 @@ TILE(conv_2d_float4_quant8) {
     if (item >= items) break;
     int block = item / pixel_blocks;
     int pixel = min((item - block * pixel_blocks) * TILE_W, PIXELS - TILE_W);
-    int first_channel = min(block * BLOCK, out_c - BLOCK);
-    global const int* channel = (global const int*)(constants + CHANNELS) + first_channel;
     global const ELEM* source[TILE_W];
 #if IS_MATRIX
     int taps = 1;
@@ -171,6 +169,8 @@ TILE(conv_2d_float4_quant8) {
         }
       }
     }
+    int first_channel = min(block * BLOCK, out_c - BLOCK);
+    global const int4* channel = (global const int4*)(constants + CHANNELS) + block * (3 * VECTORS);
     int4 low = OUTPUT_MIN;
     int4 high = OUTPUT_MAX;
     int4 output_zero = OUTPUT_ZERO;
@@ -182,14 +182,14 @@ TILE(conv_2d_float4_quant8) {
 #define NEXT(p, v, i) SUM[p][v] = SUM[(p + 1) % TILE_W][v];
 #define FINISH(v)                                                                  \
   {                                                                                \
-    int4 bias = INTS_AT(channel + 4 * v);                                          \
-    int4 multiplier = INTS_AT(channel + out_c + 4 * v);                            \
-    int4 shift = INTS_AT(channel + 2 * out_c + 4 * v);                             \
+    int4 bias = channel[v];                                                        \
+    int4 multiplier = channel[VECTORS + v];                                        \
+    int4 shift = channel[2 * VECTORS + v];                                         \
     global uchar* output = arena + OUTPUT + pixel * out_c + first_channel + 4 * v; \
     for (int p = 0; p < TILE_W; p++) {                                             \
       int4 result = convert_int4(SUM[0][v]) + bias;                                \
       result = REQUANTIZE4(result, multiplier, shift) + output_zero;               \
-      STORE_BYTES(WITH_RESIDUALS(4, clamp(result, low, high), output), output);    \
+      STORE_BYTES(WITH_FOUR_RESIDUALS(clamp(result, low, high), output), output);  \
       output += out_c;                                                             \
       EACH_PIXEL_OF(NEXT, v, 0)                                                    \
     }                                                                              \

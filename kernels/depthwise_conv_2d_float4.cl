@@ -43,7 +43,7 @@ TILE(depthwise_conv_2d_float4_quant8) {
     if (item >= items) break;
     int rest = item / channel_blocks;
     int block = item - rest * channel_blocks;
-    int c = min(block * 4, in_c - 4);
+    int c = IS_PACKED ? block * 4 : min(block * 4, in_c - 4);
     int row = rest / row_blocks;
     int n = row / out_h;
     int y = (row - n * out_h) * STRIDE_H - PAD_TOP;
@@ -69,10 +69,10 @@ TILE(depthwise_conv_2d_float4_quant8) {
         column[STEP + kx][ky] = INPUTS_OF(WORD_AT(inside ? line[ky] + (x + kx) * in_c : zeros));
       }
     }
-    global const int* channel = (global const int*)(constants + CHANNELS) + c;
-    int4 bias = INTS_AT(channel);
-    int4 multiplier = INTS_AT(channel + in_c);
-    int4 shift = INTS_AT(channel + 2 * in_c);
+    global const int4* channel = (global const int4*)(constants + CHANNELS) + block * 3;
+    int4 bias = channel[0];
+    int4 multiplier = channel[1];
+    int4 shift = channel[2];
     global uchar* output = arena + OUTPUT + (row * out_w + out_x) * in_c + c;
     x += KEPT;
     for (int pixel = 0; pixel < run; pixel++) {
@@ -120,7 +120,7 @@ TILE(depthwise_conv_2d_tiled_float4_quant8) {
     if (item >= items) break;
     int rest = item / channel_blocks;
     int block = item - rest * channel_blocks;
-    int c = min(block * 4, in_c - 4);
+    int c = IS_PACKED ? block * 4 : min(block * 4, in_c - 4);
     int pixel = min(rest * TILE_W, PIXELS - TILE_W);
     int in_x[TILE_W];
     int in_y[TILE_W];
@@ -144,10 +144,10 @@ TILE(depthwise_conv_2d_tiled_float4_quant8) {
 #endif
       }
     }
-    global const int* channel = (global const int*)(constants + CHANNELS) + c;
-    int4 bias = INTS_AT(channel);
-    int4 multiplier = INTS_AT(channel + in_c);
-    int4 shift = INTS_AT(channel + 2 * in_c);
+    global const int4* channel = (global const int4*)(constants + CHANNELS) + block * 3;
+    int4 bias = channel[0];
+    int4 multiplier = channel[1];
+    int4 shift = channel[2];
     int4 low = OUTPUT_MIN;
     int4 high = OUTPUT_MAX;
     int4 output_zero = OUTPUT_ZERO;

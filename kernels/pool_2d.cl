@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Macros: TAKES_MAX, 1 for the maximum, 0 the average; for integers ELEM, the activations' type,
 // uchar or char, or short, which has the same arithmetic; for floats IS_L2, 1 for the root of the
-// average square; for the vector kernels LANES channels a work-item.
+// average square; for the vector kernels LANES channels a work-item, and IS_ALIGNED, see store.clh.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "float.clh"
@@ -56,7 +56,7 @@ KERNEL(pool_2d_quant8)
 #define TO_FLOATS JOIN(convert_float, LANES)
 #define ELEMS JOIN(ELEM, LANES)
 #define TO_ELEMS JOIN(convert_, ELEMS)
-#define LOAD_ELEMS JOIN(vload, LANES)
+#define LOAD_ELEMS(from) LOAD_LANES(ELEM, LANES, from)
 DEFINE_STORE(ELEMS)
 
 // The same for LANES channels at a time. The last block of channels overlaps the one before it and
@@ -79,16 +79,16 @@ TILE(pool_2d_vector_quant8) {
       int x = x_begin;
       // Four at once, so that one does not wait for the other where loads take long.
       for (; x < x_end - 3; x += 4) {
-        INTS first = TO_INTS(LOAD_ELEMS(0, source));
-        INTS second = TO_INTS(LOAD_ELEMS(0, source + depth));
-        INTS third = TO_INTS(LOAD_ELEMS(0, source + 2 * depth));
-        INTS fourth = TO_INTS(LOAD_ELEMS(0, source + 3 * depth));
+        INTS first = TO_INTS(LOAD_ELEMS(source));
+        INTS second = TO_INTS(LOAD_ELEMS(source + depth));
+        INTS third = TO_INTS(LOAD_ELEMS(source + 2 * depth));
+        INTS fourth = TO_INTS(LOAD_ELEMS(source + 3 * depth));
         value = TAKES_MAX ? max(max(value, max(first, second)), max(third, fourth))
                           : value + ((first + second) + (third + fourth));
         source += 4 * depth;
       }
       for (; x < x_end; x++) {
-        INTS found = TO_INTS(LOAD_ELEMS(0, source));
+        INTS found = TO_INTS(LOAD_ELEMS(source));
         value = TAKES_MAX ? max(value, found) : value + found;
         source += depth;
       }

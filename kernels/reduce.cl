@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Macros: ELEM, the tensors' type; FOLD, what makes one of two: SUM, PROD, MAX or MIN; FINISH, 0
 // for the number itself, 1 a quantised mean, 2 times a factor, 3 a quantised sum; for all but the
-// plain kernel LANES elements at once.
+// plain kernel LANES elements at once; for neighbours IS_ALIGNED, see store.clh.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
@@ -75,7 +75,7 @@ KERNEL(reduce)
 #include "float.clh"
 #define LOAD(from) LOAD_FLOATS(0, from)
 #else
-#define LOAD(from) JOIN(convert_int, LANES)(JOIN(vload, LANES)(0, from))
+#define LOAD(from) JOIN(convert_int, LANES)(LOAD_LANES(ELEM, LANES, from))
 #endif
 #endif
 

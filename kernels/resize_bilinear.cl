@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Macros: ELEM, the tensors' type; LANES channels at once, 1 for scalars; IS_FLOAT, 1 for sums of
 // floats (uint8, float32), 0 for fixed point with 10 fraction bits (int8, int16); IS_SHORT, 1 where
-// all weights are multiples of 1/16, so that sums of 8-bit values are exact in 16 bits.
+// all weights are multiples of 1/16, so that sums of 8-bit values are exact in 16 bits; for vectors
+// IS_ALIGNED, see store.clh.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "store.clh"
@@ -22,7 +23,7 @@
 #else
 #define ELEMS VECTOR(ELEM)
 DEFINE_STORE(ELEMS)
-#define LOAD(from) JOIN(vload, LANES)(0, from)
+#define LOAD(from) LOAD_LANES(ELEM, LANES, from)
 #define STORE_RESULT(value, to) STORE(ELEMS, CONVERT(ELEM)(value), to)
 #endif
 #else
@@ -100,7 +101,7 @@ TILE(resize_bilinear) {
   const int depth = DEPTH;
   const int out_w = OUT_W;
   const int end = min(TILE_ITEMS, ITEMS - tile * TILE_ITEMS);
-  global const int* columns = (global const int*)(constants + COLUMNS);
+  global const int4* columns = (global const int4*)(constants + COLUMNS);
   for (int i = get_local_id(0); i < end; i += get_local_size(0)) {
     int rest = tile * TILE_ITEMS + i;
     const int c = min(rest % BLOCKS * LANES, depth - LANES);
@@ -108,17 +109,17 @@ TILE(resize_bilinear) {
     const int x_begin = rest % SEGMENTS * RUN;
     const int x_end = min(x_begin + RUN, out_w);
     rest /= SEGMENTS;
-    const int4 row = vload4(rest % OUT_H, (global const int*)(constants + ROWS));
+    const int4 row = ((global const int4*)(constants + ROWS))[rest % OUT_H];
     global const ELEM* picture =
         (global const ELEM*)(arena + INPUT) + rest / OUT_H * IN_PIXELS * depth + c;
     global const ELEM* top = picture + row.s0;
     global const ELEM* bottom = picture + row.s1;
     global ELEM* output = (global ELEM*)(arena + OUTPUT) + (rest * out_w + x_begin) * depth + c;
-    int4 last = vload4(x_begin, columns);
+    int4 last = columns[x_begin];
     LOCAL(column) left = LOCAL(mixed)(top + last.s0, bottom + last.s0, row);
     LOCAL(column) right = LOCAL(mixed)(top + last.s1, bottom + last.s1, row);
     for (int x = x_begin; x < x_end; x++) {
-      const int4 place = vload4(x, columns);
+      const int4 place = columns[x];
       if (place.s0 != last.s0) {
         left = place.s0 == last.s1 ? right : LOCAL(mixed)(top + place.s0, bottom + place.s0, row);
       }

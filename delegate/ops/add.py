@@ -16,7 +16,14 @@ from delegate.ops._checks.activations import activation_of
 from delegate.ops._checks.sums import sum_of
 from delegate.ops._launches.binary import EVERY, Expression, Operands, binary, operands_of
 from delegate.ops._launches.binary_sums import sum_expression
-from delegate.ops._launches.tiles import LEAST_BYTES, by_share, lanes_of, launch_over, of_size
+from delegate.ops._launches.tiles import (
+    LEAST_BYTES,
+    by_share,
+    lanes_of,
+    launch_over,
+    of_size,
+    vectors_of,
+)
 from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers.float32 import bits
 from delegate.ops._numbers.float_sum import Sum, float_sum
@@ -95,7 +102,7 @@ def alternatives(addition: Expression | Addition, target: Target) -> tuple[Alter
             "add_vector_quant8",
             by_share(items, target, LEAST_BYTES // lanes),
             common | fields | {"items": items},
-            {"ELEM": elem, "LANES": lanes, "IS_FLOAT": int(is_float)},
+            {"ELEM": elem, **vectors_of(elements, lanes, target), "IS_FLOAT": int(is_float)},
         )
         return Alternative(f"{name} {lanes}", (launch,))
 

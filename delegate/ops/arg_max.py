@@ -18,6 +18,7 @@ from delegate.ops._launches.tiles import (
     by_work,
     lanes_of,
     launch_over,
+    vectors_of,
     widest_lanes,
 )
 from delegate.ops._launches.types import ELEM
@@ -103,7 +104,7 @@ def alternatives(search: Search, target: Target) -> tuple[Alternative, ...]:
     if lanes and search.length <= HALF_ROUNDS:
         blocks = ceil_div(search.inner, lanes)
         items = search.results // search.inner * blocks
-        fields, defines = kept | {"blocks": blocks}, typed | {"LANES": lanes}
+        fields, defines = kept | {"blocks": blocks}, typed | vectors_of(search.inner, lanes, target)
         launch = _launch("arg_max_vector", search, items, search.length, fields, defines, target)
         vectors = (Alternative(f"vector {lanes}", (launch,)),)
     elif search.inner == 1 and target.group_items == 1:

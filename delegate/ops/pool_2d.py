@@ -13,7 +13,14 @@ from delegate.ops._checks import quantized
 from delegate.ops._checks.activations import activation_of, bounds_of
 from delegate.ops._checks.node import inputs_of, integer, output_of
 from delegate.ops._checks.windows import Window, window
-from delegate.ops._launches.tiles import by_work, lanes_of, launch_over, most_rounds, one_each
+from delegate.ops._launches.tiles import (
+    by_work,
+    lanes_of,
+    launch_over,
+    most_rounds,
+    one_each,
+    vectors_of,
+)
 from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers.integers import ceil_div
 from delegate.ops._registry import lowers
@@ -124,6 +131,6 @@ def alternatives(pool: Pool, target: Target) -> tuple[Alternative, ...]:
         f"pool_2d_vector_{pool.family}",
         by_work(items, pool.pixels, target, _MOST_PIXELS // pool.pixels),
         pool.params() | {"items": items, "channel_blocks": channel_blocks},
-        pool.defines | {"LANES": lanes},
+        pool.defines | vectors_of(depth, lanes, target),
     )
     return (Alternative(f"vector {lanes}", (vector,)), Alternative("plain", (plain,)))

@@ -11,7 +11,7 @@ from delegate.graph.ir import Node
 from delegate.launch import Alternative, Constant, Defines, Launch, Params
 from delegate.ops._checks.resize import Resize, resize_of
 from delegate.ops._launches.resize import over_runs
-from delegate.ops._launches.tiles import lanes_of, widest_lanes
+from delegate.ops._launches.tiles import lanes_of, vectors_of, widest_lanes
 from delegate.ops._launches.types import ELEM
 from delegate.ops._registry import lowers
 from delegate.target import Target
@@ -80,7 +80,7 @@ def _launch(resize: Resize, lanes: int, is_short: bool, target: Target) -> Launc
         "ELEM": ELEM[resize.source.dtype],
         "IS_FLOAT": int(resize.source.dtype in ("uint8", "float32") and not is_short),
         "IS_SHORT": int(is_short),
-        "LANES": lanes,
+        **vectors_of(depth, lanes, target),
     }
     return over_runs("resize_bilinear", resize, params, ("depth", depth), lanes, 4, defines, target)
 

@@ -41,15 +41,20 @@ def fixed_rows(bias: Callable[[], NDArray[np.int64]], scaling: NDArray[np.int32]
 
 
 def alike_rows(
-    conv: Quant8Convolution, bias: Callable[[], NDArray[np.int64]], uses_floats: bool
+    conv: Quant8Convolution,
+    bias: Callable[[], NDArray[np.int64]],
+    uses_floats: bool,
+    block: int,
 ) -> Constant:
-    """`fixed_rows`, or each channel's bias, float factor and offset if all of them are proven.
+    """Rows as `fixed_rows`, or bias, float factor and offset if all channels' are proven.
 
-    The kernel's half is kernels/requantize4.clh.
+    The kernel's half is kernels/requantize4.clh. Each block of channels has its rows side by side,
+    at a multiple of their size.
 
     Shapes:
-        three rows of int32
+        (blocks, 3 rows, block) of int32; the last block ends with the last channel
     """
+    blocks = ceil_div(conv.out_c, block)
 
     def pack() -> NDArray[np.int32]:
         scaling = conv.scaling
@@ -57,9 +62,12 @@ def alike_rows(
             rescale = _rescale(conv, fused=False)
             if (rescale.exact & (rescale.offset > 0)).all():
                 scaling = np.stack([rescale.factor, rescale.offset]).view(np.int32)
-        return np.concatenate([fixed_point.wrap_int32(bias())[None], scaling])
+        rows = np.concatenate([fixed_point.wrap_int32(bias())[None], scaling])
+        starts = np.minimum(np.arange(blocks) * block, conv.out_c - block)
+        by_block = rows[:, starts[:, None] + np.arange(block)]
+        return np.ascontiguousarray(by_block.transpose(1, 0, 2))
 
-    return Constant(12 * conv.out_c, pack)
+    return Constant(12 * blocks * block, pack)
 
 
 def alike_by_eight_rows(conv: Quant8Convolution, padded_c: int) -> Constant:

@@ -161,7 +161,7 @@ def _float4(conv: Quant8Convolution, target: Target, has_floats: bool) -> Altern
             "weights": _as_floats(conv, vectors, blocks)
             if has_floats
             else _as_stored(conv, vectors, blocks, 1),
-            "channels": alike_rows(conv, bias, uses_floats),
+            "channels": alike_rows(conv, bias, uses_floats, 4 * vectors),
             "weight_zero": conv.weight_zero,
             "chunk_words": min(words, chunk_words) if has_chunks else words,
         },
@@ -203,7 +203,7 @@ def _dot(
         "conv_2d_dot",
         {
             "weights": _packed(conv, signed, 0, vectors, _blocks(conv, vectors), 1, _BY_CHANNEL),
-            "channels": alike_rows(conv, bias, uses_floats),
+            "channels": alike_rows(conv, bias, uses_floats, 4 * vectors),
             "difference": taken - zero,
             "last_ones": 0x01010101 >> (8 * (-conv.in_c % 4)),
         },

@@ -89,7 +89,7 @@ def _launch(
         params=conv.params()
         | {
             "weights": _blocked_weights(conv, has_places),
-            "channels": alike_rows(conv, bias, uses_floats),
+            "channels": alike_rows(conv, bias, uses_floats, 4),
             "zeros": zeros_row(conv.out_c, conv.input_zero, conv.source.dtype),
             "items": items,
             "tile_items": target.group_items,

@@ -16,7 +16,13 @@ from delegate.ops._checks import quantized
 from delegate.ops._checks.node import inputs_of, output_of, require_constant
 from delegate.ops._checks.shapes import shape_text
 from delegate.ops._launches.broadcast import padded
-from delegate.ops._launches.tiles import by_work, lanes_of, launch_over, most_rounds
+from delegate.ops._launches.tiles import (
+    by_work,
+    lanes_of,
+    launch_over,
+    most_rounds,
+    vectors_of,
+)
 from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers import fixed_point
 from delegate.ops._numbers.float32 import bits
@@ -150,13 +156,15 @@ def reduce(
 
     def alternative(kernel: str, lanes: int, items: int, rounds: int) -> Alternative:
         tiling = by_work(items, terms + 16, target, _ROUNDS // rounds)
-        blocks = {"blocks": ceil_div(reduction.kept[-1][0], lanes)} if kernel == "vector" else {}
+        along = reduction.kept[-1] if kernel == "vector" else innermost
+        blocks = {"blocks": ceil_div(along[0], lanes)} if kernel == "vector" else {}
         launch = launch_over(
             "reduce",
             f"reduce_{kernel}" if lanes else "reduce",
             tiling,
             common | blocks | {"items": items},
-            defines | ({"LANES": lanes} if lanes else {}),
+            # All steps but the innermost are multiples of the innermost size.
+            defines | (vectors_of(along[0], lanes, target) if lanes else {}),
         )
         return Alternative(f"{kernel} {lanes}" if lanes else kernel, (launch,))
 

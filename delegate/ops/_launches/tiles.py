@@ -133,6 +133,18 @@ def lanes_of(count: int, target: Target, most: int = 16) -> int:
     return widest_lanes(count, 4 if target.group_items > 1 else min(target.vector_width, most))
 
 
+def vectors_of(count: int, lanes: int, target: Target) -> dict[str, int | str]:
+    """Return the macros of vectors over rows of `count` elements: LANES, and those of store.clh.
+
+    IS_ALIGNED tells GPUs that every vector begins at a multiple of its size. CPUs load vectors
+    alike wherever they lie.
+    """
+    defines: dict[str, int | str] = {"LANES": lanes}
+    if lanes > 1 and target.group_items > 1 and count % lanes == 0:
+        defines["IS_ALIGNED"] = 1
+    return defines
+
+
 def tile_w_of(pixels: int, most: int) -> int:
     """Return how many neighbouring pixels a work-item takes: those that waste least."""
     sizes = [size for size in (16, 14, 8, 7, 4, 2, 1) if size <= min(most, pixels)]

@@ -100,9 +100,9 @@ def test_floats_need_a_proof_and_no_cpu() -> None:
 def test_rows_of_one_form() -> None:
     conv = _convolution([[1, 2], [3, 4]], 0)
     bias = np.array([5, -6])
-    integers = alike_rows(conv, lambda: bias, uses_floats=False).pack()
-    assert integers.tolist() == [[5, -6], [MULTIPLIER] * 2, [-7] * 2]
-    floats = alike_rows(conv, lambda: bias, uses_floats=True).pack()
+    integers = alike_rows(conv, lambda: bias, uses_floats=False, block=2).pack()
+    assert integers.tolist() == [[[5, -6], [MULTIPLIER] * 2, [-7] * 2]]
+    (floats,) = alike_rows(conv, lambda: bias, uses_floats=True, block=2).pack()
     assert floats[0].tolist() == [5, -6]
     assert (floats[2] > 30).all()
     factor, offset = floats[1:].view(np.float32)
@@ -115,9 +115,18 @@ def test_rows_of_one_form() -> None:
     assert np.array_equal(np.clip(scaled, low, high), np.clip(expected, low, high))
 
 
+def test_the_last_block_of_rows_ends_with_the_last_channel() -> None:
+    conv = _convolution([[1], [2], [3]], 0)
+    rows = alike_rows(conv, lambda: np.array([5, 6, 7]), uses_floats=False, block=2)
+    packed = rows.pack()
+    assert packed[:, 0].tolist() == [[5, 6], [6, 7]]
+    assert rows.size_bytes == packed.nbytes
+
+
 def test_one_channel_without_a_proof_keeps_all_from_floats() -> None:
     conv = _convolution([[1, 2], [3, 4]], 0)
     scaling = conv.scaling.copy()
     scaling[1, 1] = 3  # to the left: no such form is looked for
-    kept = alike_rows(replace(conv, scaling=scaling), lambda: conv.bias, uses_floats=True)
-    assert kept.pack()[1:].tolist() == scaling.tolist()
+    moved = replace(conv, scaling=scaling)
+    kept = alike_rows(moved, lambda: conv.bias, uses_floats=True, block=2)
+    assert kept.pack()[0, 1:].tolist() == scaling.tolist()
