@@ -1,18 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // Macros: IS_SIGNED, 1 for int8 activations, 0 for uint8; TILE_W pixels x VECTORS vectors of 16
 // channels are a block; PANEL_BYTES for a block's windows; ROWS_A_BLOCK and FIXED,
-// see conv_2d_x86.clh.
+// see conv_2d_x86.clh; FLIPS, 1 where int8 inputs are made uint8 as they are loaded.
+//
+// The instruction multiplies uint8 by int8, so of int8 inputs and weights one has to be 128 more.
+// To add that to inputs takes an instruction a pixel and step. Where weights have it, what they
+// make too much is the same for all channels: 128 times the sum of a window.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "float.clh"
 #define X86_LANES 16
 #include "requantize_x86.clh"
 
-#define HAS_SUMS !IS_SIGNED
+#define HAS_SUMS !FLIPS
 #define STRIP_W TILE_W
 #define ALWAYS_GATHERS 0
 #define VALUE_BYTES 1
+#if IS_SIGNED && !FLIPS
+#define DOT(sum, input, weight) ((INTS)__builtin_ia32_vpdpbusd512(sum, weight, input))
+#else
 #define DOT(sum, input, weight) ((INTS)__builtin_ia32_vpdpbusd512(sum, input, weight))
+#endif
 
 // sum[p][v] += a window's bytes times weights: 4 bytes of one pixel, the same for all lanes, times
 // 4 weights of each lane's channel.
@@ -20,14 +28,14 @@ INLINE void LOCAL(add_products)(INTS (*sum)[VECTORS], const uchar* rows, int pit
                                 global const uchar* constants, PARAMS params, int c) {
   int steps = ROWS * ROW_STEPS, row_steps = ROW_STEPS, left = row_steps;
   const INTS* weight = PLAIN_POINTER(const INTS, constants + WEIGHTS) + c * steps * VECTORS;
-#if IS_SIGNED
+#if FLIPS
   INTS flip = LOCAL(spread)(0x80808080);
 #endif
   for (int k = 0; k < steps; k++) {
 #pragma unroll
     for (int p = 0; p < TILE_W; p++) {
       const ANY_INT* bytes = (const ANY_INT*)(rows + p * pitch);
-#if IS_SIGNED
+#if FLIPS
       // int8 + 128 is uint8. The compiler would flip a scalar's bits and spread it after that.
       INTS input;
       __asm__("vpxord %2%{1to16%}, %1, %0" : "=v"(input) : "v"(flip), "m"(*bytes));
@@ -56,9 +64,9 @@ INLINE INTS LOCAL(added)(INTS a, INTS b, INTS c, INTS d) {
   return __builtin_shufflevector(ab, cd, EVEN) + __builtin_shufflevector(ab, cd, ODD);
 }
 
-// corrections[p] = the sum of a window's bytes times what the weights' zero point is above 128,
-// which is what int8 weights, 128 less than as stored, make too much. RAMP has 64 bytes of that
-// factor, then 64 of 0.
+// corrections[p] = what weights make too much: the sum of a window's bytes times what a uint8
+// weight's zero point is above 128, as weights are taken 128 less than stored; or times 128, which
+// int8 ones have more. RAMP has 64 bytes of that factor, then 64 of 0.
 INLINE void LOCAL(correct)(const uchar* rows, int pitch, int jump, global const uchar* constants,
                            PARAMS params, int* corrections) {
   const uchar* ramp = PLAIN_POINTER(const uchar, constants + RAMP);

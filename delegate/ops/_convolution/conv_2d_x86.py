@@ -18,6 +18,7 @@ from delegate.ops._convolution.conv_2d_x86_weights import (
     avx2_pairs_weights,
     avx2_weights,
     blocked,
+    signed_vnni_weights,
     vnni_weights,
 )
 from delegate.ops._convolution.records import Quant8Convolution
@@ -25,6 +26,7 @@ from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
 
 PANEL_BYTES = 1 << 17  # where a block's windows are put side by side
+_SUM_WORK = 200  # instructions that sum up a block's windows
 _TILE_WORK = 1 << 20  # least multiply-adds of a tile: some microseconds
 
 
@@ -91,16 +93,23 @@ def _launch(
     uses_panel = not conv.is_1x1 or kind is AVX2 or (kind is AVX2_PAIRS and is_signed)
     if uses_panel and tile_w * panel_pitch(layout) + 64 > PANEL_BYTES:
         return None
-    packed = kind.weights(conv, layout)
+    flips = is_signed and _is_short(conv, target, tile_w, layout)
+    corrects = kind is VNNI and is_signed and not flips
+    packed = (signed_vnni_weights if corrects else kind.weights)(conv, layout)
     if packed is None:
         return None
-    defines = {
-        "TILE_W": tile_w,
-        **({} if kind is VNNI else {"WEIGHT_BITS": 32 // kind.values}),
-    }
-    # All but products of 16 bits take inputs as uint8.
-    least = 0 if kind is AVX2 else int(np.iinfo(conv.source.dtype).min)
+    own = {"FLIPS": int(flips)} if kind is VNNI else {"WEIGHT_BITS": 32 // kind.values}
+    defines = {"TILE_W": tile_w, **own}
+    # All but products of 16 bits and corrected ones take inputs as uint8.
+    least = 0 if kind is AVX2 or corrects else int(np.iinfo(conv.source.dtype).min)
     return block_launch(conv, target, kind.isa, tile_w, layout, packed, least, defines)
+
+
+def _is_short(conv: Quant8Convolution, target: Target, tile_w: int, layout: Layout) -> bool:
+    """Whether it takes longer to sum up a block's windows than to make their bytes uint8."""
+    groups = _groups(conv, tile_w, layout.channels, target)
+    channel_blocks = groups["channel_blocks"] // groups["channel_groups"]
+    return tile_w * layout.steps * channel_blocks < _SUM_WORK
 
 
 def block_launch(

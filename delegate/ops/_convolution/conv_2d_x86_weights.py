@@ -74,6 +74,27 @@ def vnni_weights(conv: Quant8Convolution, layout: Layout) -> Params | None:
     }
 
 
+def signed_vnni_weights(conv: Quant8Convolution, layout: Layout) -> Params | None:
+    """Return the same for inputs taken as int8: weights are 128 more, so that they are uint8.
+
+    Shapes:
+        weights (blocks, steps, vectors, lanes, 4); 0 in padding
+    """
+    taken = _taken(conv)
+    if taken is None:
+        return None
+
+    def pack() -> NDArray[np.int32]:
+        values = (conv.weights.astype(np.int16) - (taken - 128)).astype(np.uint8)
+        return _by_steps(_in_steps(values, layout).view(np.int32), layout)
+
+    return {
+        "weights": Constant(_packed_bytes(conv, layout), pack),
+        "ramp": Constant(128, lambda: np.repeat(np.array([128, 0], np.uint8), 64)),
+        "is_corrected": 1,
+    }
+
+
 def amx_weights(conv: Quant8Convolution, layout: Layout) -> Params | None:
     """Return the same for tiles: 16 steps of a vector are one, its rows 64 * vectors bytes apart.
 

@@ -125,6 +125,13 @@ def test_weights_less_their_zero_point_are_int8_or_corrected(
         assert only_launch(first).params["is_corrected"] == is_corrected
 
 
+@pytest.mark.parametrize(("in_c", "flips"), [(4, 1), (64, 0)])
+def test_int8_weights_are_made_uint8_where_windows_are_long(in_c: int, flips: int) -> None:
+    case = Convolution(size=(14, 14, in_c), kernel=(1, 1), out_c=64, dtype="int8")
+    launch = only_launch(ops.lower(case.node(), VNNI.target)[0])
+    assert (launch.defines["FLIPS"], launch.params["is_corrected"]) == (flips, 1 - flips)
+
+
 def test_windows_that_do_not_fit_the_panel_are_left_to_others() -> None:
     large = Convolution(size=(4, 4, 2100), out_c=8)
     matrix = replace(large, kernel=(1, 1)).node()
