@@ -31,8 +31,8 @@ _LOOP_WIDTHS = ((40, 4), (0, 2))  # the same where the loops stay
 # neighbours, as of four vectors.
 _SUMS = {16: 24, 8: 12, 4: 12}  # by the lanes of a register
 _PIXELS = (16, 14, 12, 8, 7, 6, 4)
-_CLAIM = 300  # cycles that a tile costs beside its work
 _FEW = ((4, 2), (4, 1), (2, 2), (2, 1), (1, 2), (1, 1))
+_CLAIM = 1000  # cycles that a tile costs beside its work
 
 
 def alternatives(conv: FloatConvolution, target: Target) -> tuple[Alternative, ...]:

@@ -52,7 +52,8 @@ def _plain(conv: FloatConvolution) -> Launch:
 def _vector(conv: FloatConvolution, case: str, lanes: int, tile_w: int, target: Target) -> Launch:
     channel_blocks, row_blocks = ceil_div(conv.out_c, lanes), ceil_div(conv.area.out_w, tile_w)
     items = conv.batch * conv.area.out_h * row_blocks * channel_blocks
-    tile_items = by_work(items, tile_w * conv.taps, target).tile_items
+    # Small layers are done sooner than many tiles of them are claimed.
+    tile_items = by_work(items, tile_w * conv.taps, target, least=1).tile_items
     is_aligned = target.group_items > 1 and conv.out_c % lanes == 0
     defines: dict[str, int | str] = {
         "LANES": lanes,

@@ -67,14 +67,16 @@ def by_elements(
     return of_size(elements, min(elements, max(least, share), most), target)
 
 
-def by_work(items: int, item_work: int, target: Target, most: int | None = None) -> Tiling:
-    """Return tiles of items whose work is known: 4 to 32 tiles a core, of about 1 us and more.
+def by_work(
+    items: int, item_work: int, target: Target, most: int | None = None, least: int = _LEAST_TILES
+) -> Tiling:
+    """Return tiles of items whose work is known: `least` to 32 a core, of about 1 us and more.
 
     Units:
-        item_work: multiplications of vectors; most: items of a tile
+        item_work: multiplications of vectors; most: items of a tile; least: tiles a core
     """
     wanted = items * item_work // (_TILE_WORK * target.compute_units)
-    tiles = min(max(wanted, _LEAST_TILES), _MOST_TILES) * target.compute_units
+    tiles = min(max(wanted, least), _MOST_TILES) * target.compute_units
     tile_items = ceil_div(items, tiles)
     return of_size(items, tile_items if most is None else min(tile_items, most), target)
 

@@ -125,8 +125,8 @@ def test_short_sums_have_literal_sizes() -> None:
         (FloatConvolution(size=(7, 7, 160), kernel=(1, 1), out_c=960), 2, 7, 2),
         # Two blocks of channels for four cores: each block is shared.
         (FloatConvolution(size=(28, 28, 160), kernel=(1, 1), out_c=96), 4, 25, 1),
-        # Little work: two tiles a core.
-        (FloatConvolution(size=(56, 56, 8), kernel=(1, 1), out_c=16), 2, 49, 1),
+        # Little work: a tile a core.
+        (FloatConvolution(size=(56, 56, 8), kernel=(1, 1), out_c=16), 2, 98, 1),
     ],
     ids=str,
 )
