@@ -83,9 +83,13 @@ KERNEL(softmax_quant16)
 #define FIRST 0
 #define STRIDE 1
 #define MEET()
+// Of table look-ups, which LLVM would make vectors of: these are no faster, and they take half a
+// second of the first start.
+#define SCALAR_LOOP _Pragma("clang loop vectorize(disable)")
 #else
 #define FIRST ((int)get_local_id(0))
 #define STRIDE ((int)get_local_size(0))
+#define SCALAR_LOOP
 #define MEET() barrier(CLK_LOCAL_MEM_FENCE)
 #endif
 // What each work-item found, combined into the first SHARERS, so that nobody has to read them all.
@@ -136,20 +140,23 @@ TILE(softmax_row_quant8) {
   int highest = lane[0];
 #pragma unroll
   for (int i = 1; i < LANES; i++) highest = max(highest, (int)lane[i]);
-  for (int c = whole * LANES + FIRST; c < depth; c += items) highest = max(highest, (int)input[c]);
+  SCALAR_LOOP for (int c = whole * LANES + FIRST; c < depth; c += items) {
+    highest = max(highest, (int)input[c]);
+  }
   found[FIRST] = highest;
   SHARE(found, max);
   for (int i = 0; i < min(items, SHARERS); i++) highest = max(highest, found[i]);
   MEET();
 
   int sums[4] = {0, 0, 0, 0};
-  for (int i = FIRST; i < whole; i += items) {
+  SCALAR_LOOP for (int i = FIRST; i < whole; i += items) {
 #pragma unroll
     for (int l = 0; l < LANES; l++)
       sums[l % 4] += exponential[256 + highest - input[i * LANES + l]];
   }
-  for (int c = whole * LANES + FIRST; c < depth; c += items)
+  SCALAR_LOOP for (int c = whole * LANES + FIRST; c < depth; c += items) {
     sums[0] += exponential[256 + highest - input[c]];
+  }
   found[FIRST] = sums[0] + sums[1] + sums[2] + sums[3];
   SHARE(found, PLUS);
   int sum = 0;
@@ -169,13 +176,14 @@ TILE(softmax_row_quant8) {
     STORE_INTS(min(quanta, most) + OUTPUT_MIN, i, shares);
   }
   MEET();
-  for (int i = FIRST; i < whole; i += items) {
+  SCALAR_LOOP for (int i = FIRST; i < whole; i += items) {
 #pragma unroll
     for (int l = 0; l < LANES; l++)
       output[i * LANES + l] = (OUT)shares[highest - input[i * LANES + l]];
   }
-  for (int c = whole * LANES + FIRST; c < depth; c += items)
+  SCALAR_LOOP for (int c = whole * LANES + FIRST; c < depth; c += items) {
     output[c] = (OUT)shares[highest - input[c]];
+  }
 }
 
 KERNEL(softmax_row_quant8)
