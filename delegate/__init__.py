@@ -43,6 +43,7 @@ from delegate.profiles import (
     read_device_profile,
 )
 from delegate.progress import Progress, Watch, watched
+from delegate.rehearsal import start_early
 from delegate.rewrites import RewrittenModel, rewrite_model
 from delegate.runtime.device_list import DeviceInfo, list_devices, several_devices
 from delegate.runtime.icds import Icd, ask_platforms, list_icds
@@ -131,6 +132,7 @@ __all__ = [
     "rewrite",
     "rewrite_model",
     "several_devices",
+    "start_early",
     "watched",
     "write_cached",
     "write_model",

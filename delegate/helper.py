@@ -8,6 +8,7 @@ dies in the place of this process. If nothing is asked for some seconds, it ends
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import logging
 import os
@@ -86,11 +87,27 @@ def ask(*request: object, step_seconds: int | None = None) -> Heard:
             _close()
 
 
-def go_ahead(*request: object, **environment: str) -> None:
-    """Let another child work on a request until `stop_ahead`; nobody listens to it."""
+def begin() -> None:
+    """Start the child that `ask` will ask, if there is none: it is ready the sooner."""
+    global _helper
+    with _lock, contextlib.suppress(OSError):  # `ask` meets that, too
+        if _helper is None:
+            _helper = _Helper()
+            _helper.is_early = True
+
+
+def begin_ahead(**environment: str) -> None:
+    """Start the child that `go_ahead` will give a request, in this environment."""
     global _ahead
     stop_ahead()
     _ahead = _Helper(**environment)
+
+
+def go_ahead(*request: object, **environment: str) -> None:
+    """Let another child work on a request until `stop_ahead`; nobody listens to it."""
+    if _ahead is None or not _ahead.is_new or _ahead.environment != os.environ:
+        begin_ahead(**environment)
+    assert _ahead is not None
     _ahead.send(request, STEP_SECONDS, is_last=True)
 
 
@@ -108,7 +125,9 @@ class _Helper:
     """The child process of delegate.helper_child.
 
     Attributes:
-        environment: that it was started with.
+        environment: that it was started with, but for the variables that were given beside it.
+        is_new: whether it was given no request yet.
+        is_early: whether it was started long before one, so that it may have ended itself.
     """
 
     def __init__(self, **environment: str) -> None:
@@ -117,23 +136,24 @@ class _Helper:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         # In this process's group: who ends the group ends the child.
         command = command_of("delegate.helper_child")
-        self._child = Child(command, self._errors, environment, has_own_session=False)
+        own = {"OPENBLAS_NUM_THREADS": "1", **environment}  # NumPy starts threads nobody needs
+        self._child = Child(command, self._errors, own, has_own_session=False)
         self._lines = Lines(self._child.answers.fileno())
-        self._is_new = True
+        self.is_new, self.is_early = True, False
 
     def send(self, request: object, step_seconds: int, is_last: bool = False) -> None:
         """Send a request; `is_last`: the child ends after it."""
         sent = (request, step_seconds, BETWEEN_SECONDS, _log.getEffectiveLevel())
         content = pickle.dumps(sent, protocol=5)
         self._child.send(struct.pack("<Q", len(content)) + content, is_last)
+        self.is_new = False
 
     def heard(self, request: object, step_seconds: int) -> Heard | None:
         """Send a request and listen to its end, or the child's; None: it had ended before."""
         heard = Heard()
         mark = self._errors.seek(0, os.SEEK_END)
+        has_said = self.is_new and not self.is_early
         self.send(request, step_seconds)
-        has_said = self._is_new
-        self._is_new = False
         while not heard.is_answered:
             limit = step_seconds if heard.trying else BETWEEN_SECONDS
             line = self._lines.next(limit + _SLACK_SECONDS)
@@ -165,7 +185,7 @@ class _Helper:
 
     def close(self, is_idle: bool) -> None:
         """End the child; `is_idle`: it waits for a request, so that it ends itself without one."""
-        if is_idle:
+        if is_idle and not self.is_new:
             self._child.send(b"", is_last=True)
             self._child.wait(_LAST_SECONDS)
         self._child.close()

@@ -34,6 +34,8 @@ _MOST_DEATHS, _MOST_HANGS, _MOST_STRAYS = 30, 3, 3
 _MOST_OF_A_FILE = 3  # deaths; its other programs use the same instructions
 # Whether engines are rehearsed at all. Tests whose processes may die switch it off.
 is_on = True
+# Of the child that works ahead: its threads would be put on the cores of the first child's.
+_AHEAD = {"POCL_AFFINITY": "0"}
 _Result = TypeVar("_Result")
 _log = logging.getLogger("delegate")
 
@@ -175,9 +177,24 @@ def _go_ahead(
 
     It begins with the last nodes. The driver keeps what it compiled, and the first child finds it.
     """
-    if len(os.sched_getaffinity(0)) > 1 and not was_used_before():
-        # Its threads would be put on the cores of the first child's.
-        helper.go_ahead("ahead", selector, profile, exclude_isa, graph, POCL_AFFINITY="0")
+    if _has_a_core_to_spare() and not was_used_before():
+        helper.go_ahead("ahead", selector, profile, exclude_isa, graph, **_AHEAD)
+
+
+def start_early() -> None:
+    """Start the child processes of a first start, which import while the caller does other things.
+
+    Nothing is asked of them yet. If this user has used a device before, no child may be needed, and
+    none is started.
+    """
+    if is_on and not was_used_before():
+        if _has_a_core_to_spare():
+            helper.begin_ahead(**_AHEAD)
+        helper.begin()
+
+
+def _has_a_core_to_spare() -> bool:
+    return len(os.sched_getaffinity(0)) > 1
 
 
 def _blamed(name: str) -> str:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import TextIO
 
-from delegate import NoDeviceError, ProfileError, list_devices
+from delegate import NoDeviceError, ProfileError, list_devices, start_early
 from delegate.child import stdout_kept_apart
 from label_image import flags, inputs, report, streams
 from label_image.errors import ERROR, NO_DEVICE, SUCCESS, log_error
@@ -81,6 +81,8 @@ def _command(settings: Settings, out: TextIO) -> int:
     if settings.fetch is not None:
         _fetch(settings.fetch)
         return SUCCESS
+    if settings.use_gpu and not settings.device_timeout:
+        start_early()
     prepared = prepare(settings)
     are_several = (
         settings.pictures or settings.batch or settings.json_lines or os.path.isdir(settings.image)

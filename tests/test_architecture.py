@@ -65,7 +65,7 @@ LAYERS = {
     "spread": "details errors one_device pieces process runtime slots",
     "model": "details errors graph one_device options pieces progress runtime slots spread tflite",
     "__init__": "cache details errors graph kernel_uses launch model opencl_delegate options "
-    "passes pieces probe profiles progress rewrites runtime slots tflite",
+    "passes pieces probe profiles progress rehearsal rewrites runtime slots tflite",
 }
 # Module -> the folders that may import it.
 CONFINED = {

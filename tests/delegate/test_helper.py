@@ -51,6 +51,25 @@ def test_one_child_serves_until_it_is_gone_or_would_know_less(
     assert process() != another
 
 
+def test_a_child_that_was_begun_serves_and_may_have_ended_itself() -> None:
+    helper.begin()
+    begun = process()
+    helper.begin()
+    assert ask("platforms").is_answered
+    assert process() == begun
+    helper._close()
+    helper.begin()
+    early = process()
+    os.kill(early, signal.SIGKILL)  # as if it had waited for a request for too long
+    assert ask("platforms").is_answered
+    assert process() != early
+    helper._close()
+    helper.begin()
+    begin = time.monotonic()
+    helper._close()  # it is asked nothing, so nobody waits for the end of its imports
+    assert time.monotonic() - begin < helper._LAST_SECONDS
+
+
 def test_what_is_no_line_of_the_child_s_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
     heard = Heard()
     for line in (b"driver 1.0", b"[1]", b'{"a": 1}', b"", b"\xff", b'{"trying": "program a"}'):

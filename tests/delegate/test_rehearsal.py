@@ -31,7 +31,7 @@ from delegate.graph.partition import partition_of
 from delegate.helper import Heard
 from delegate.launch import Alternative
 from delegate.probe import examine
-from delegate.rehearsal import RehearsedEngine, open_engine
+from delegate.rehearsal import RehearsedEngine, open_engine, start_early
 from delegate.runtime.bench import DeviceBench
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.trials import FAILED, Records
@@ -324,6 +324,24 @@ def test_a_first_start_compiles_from_both_ends(
     RehearsedEngine(device.index, graph=CHAIN)
     RehearsedEngine(device.index)
     assert len(begun) <= 1
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_children_are_started_early_where_a_first_start_needs_them(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, is_known: bool, cores: int
+) -> None:
+    monkeypatch.setattr(rehearsal, "was_used_before", lambda: is_known)
+    monkeypatch.setattr(rehearsal.os, "sched_getaffinity", lambda process: {*range(cores)})
+    monkeypatch.setattr(rehearsal, "is_on", True)
+    helper._close()
+    start_early()
+    assert (helper._helper is None, helper._ahead is None) == (is_known, is_known or cores < 2)
+    early = helper._ahead
+    RehearsedEngine(device.index, graph=CHAIN)
+    assert is_known or helper._ahead is early
+    assert early is None or not early.is_new
+    helper.stop_ahead()
 
 
 def test_who_works_ahead_runs_the_last_node_first(

@@ -147,7 +147,7 @@ def test_a_device_that_computes_wrongly_is_named_first(
 ) -> None:
     def lie(self: Executor, inputs: Any, outputs: Any) -> None:
         honest(self, inputs, outputs)
-        outputs[0][1] -= 7
+        outputs[0][1:2] -= 7
 
     honest = Executor.run
     monkeypatch.setattr(Executor, "run", lie)
