@@ -200,6 +200,7 @@ def _likely(device_type: str) -> list[str]:
     """Return the features that a device may have; a wrong guess costs this process alone."""
     words = set(Path("/proc/cpuinfo").read_text().split())
     flags = {"avx2": "avx2", "vnni": "avx512_vnni", "amx": "amx_int8"}
+    flags |= {"dotprod": "asimddp", "i8mm": "i8mm"}
     return [name for name in tried_on(device_type) if flags.get(name) in {None, *words}]
 
 

@@ -6,12 +6,14 @@ A row's name is in Target.isa where the device's self-test of it passed.
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _CPU = ("cpu",)
 _NOT_CPU = ("gpu", "accelerator", "custom")
 _ANY = (*_NOT_CPU, *_CPU)
+_X86, _ARM = frozenset({"x86_64", "i686"}), frozenset({"aarch64"})
 ASSEMBLY, INTEGER_DOT_PRODUCT = "assembly", "integer_dot_product"
 LANES16, COMMAND_BUFFER = "lanes16", "command_buffer"
 PARAMS_ARGUMENT = "params_argument"  # a launch's block of params as its kernel's argument
@@ -38,6 +40,8 @@ class Feature:
     takes_int8: bool = False
     # Whether the device must say, too, that it is accelerated: compilers write it out elsewhere.
     is_asked: bool = False
+    # The processors that may have it, as platform.machine() names them; none: any.
+    processors: frozenset[str] = frozenset()
 
 
 def _own(name: str, device_types: tuple[str, ...], group_items: int, needs: str = "") -> Feature:
@@ -45,9 +49,28 @@ def _own(name: str, device_types: tuple[str, ...], group_items: int, needs: str 
     return Feature(name, device_types, f"runtime_isa_{name}", group_items, needs)
 
 
-def _order(name: str, device_types: tuple[str, ...], needs: str, *proven_by: str) -> Feature:
-    kernel = "runtime_isa_order"
-    return Feature(name, device_types, kernel, 1, needs, frozenset(proven_by), is_order=True)
+def _of_cpu(name: str, processors: frozenset[str]) -> Feature:
+    """Return an instruction of these processors."""
+    return replace(_own(name, _CPU, 1, ASSEMBLY), processors=processors)
+
+
+def _order(
+    name: str,
+    device_types: tuple[str, ...],
+    needs: str,
+    *proven_by: str,
+    processors: frozenset[str] = frozenset(),
+) -> Feature:
+    return Feature(
+        name,
+        device_types,
+        "runtime_isa_order",
+        1,
+        needs,
+        frozenset(proven_by),
+        is_order=True,
+        processors=processors,
+    )
 
 
 def _dot(
@@ -69,10 +92,12 @@ def _dot(
 FEATURES = (
     # The first: what is tested after it is compiled faster.
     _own(OWN_BUILTINS, _CPU, 1),
-    _own("avx2", _CPU, 1, ASSEMBLY),
-    _own("vnni", _CPU, 1, ASSEMBLY),
-    _own(AMX, _CPU, 1, ASSEMBLY),
-    _order(ORDER_X86, _CPU, ASSEMBLY),
+    _of_cpu("avx2", _X86),
+    _of_cpu("vnni", _X86),
+    _of_cpu(AMX, _X86),
+    _of_cpu("dotprod", _ARM),
+    _of_cpu("i8mm", _ARM),
+    _order(ORDER_X86, _CPU, ASSEMBLY, processors=_X86),
     _own("dp4a", _NOT_CPU, 32, ASSEMBLY),
     _own("mma", _NOT_CPU, 32, ASSEMBLY),
     _order(ORDER_PTX, _NOT_CPU, ASSEMBLY),
@@ -94,8 +119,14 @@ ORDERS = frozenset(feature.name for feature in FEATURES if feature.is_order)
 
 
 def tried_on(device_type: str) -> list[str]:
-    """Return the names of what devices of a type try."""
-    return [feature.name for feature in FEATURES if device_type in feature.device_types]
+    """Return the names of what devices of a type try on this machine."""
+    processor = platform.machine()
+    return [
+        feature.name
+        for feature in FEATURES
+        if device_type in feature.device_types
+        and (not feature.processors or processor in feature.processors)
+    ]
 
 
 def portable_on(device_type: str) -> list[str]:

@@ -7,26 +7,9 @@
 // does the compiler know them, the device run them, and are they what the kernels take them for?
 // Each is a kernel of its own, built and run in a child process.
 
+#include "runtime_isa_cpus.clh"
+
 #if USES_RUNTIME_ISA_VNNI
-#define ISA __attribute__((target("avx512vnni,avx512vl,avx512f,avx512bw,avx512dq"), noinline))
-typedef int LOCAL(v16si) __attribute__((vector_size(64)));
-
-ISA static void LOCAL(rows)(global const int* a, global const int* b, global int* answers) {
-  for (int m = 0; m < 16; m++) {
-    LOCAL(v16si) sum;
-    for (int lane = 0; lane < 16; lane++) sum[lane] = 0;
-    for (int k = 0; k < 8; k++) {
-      LOCAL(v16si) left, right;
-      for (int lane = 0; lane < 16; lane++) {
-        left[lane] = a[m * 8 + k];
-        right[lane] = b[lane % 8 * 8 + k];
-      }
-      sum = (LOCAL(v16si))__builtin_ia32_vpdpbusd512(sum, left, right);
-    }
-    for (int n = 0; n < 8; n++) answers[m * 8 + n] = sum[n + 8];
-  }
-}
-
 TILE(runtime_isa_vnni) {
   LOCAL(rows)((global const int*)(constants + A), (global const int*)(constants + B),
               (global int*)(arena + ANSWERS));
@@ -35,42 +18,6 @@ KERNEL(runtime_isa_vnni)
 #endif
 
 #if USES_RUNTIME_ISA_AMX
-// Even columns by unsigned bytes, odd ones by signed bytes, 128 less, and what that lacks.
-__attribute__((target("amx-int8,amx-tile"), noinline)) static void LOCAL(rows)(const uchar* a,
-                                                                               const char* b,
-                                                                               int* answers) {
-  uchar config[64] = {1}, flipped[16 * 32];
-  char weights[8 * 32];
-  int sums[2][16 * 8];
-  for (int tile = 0; tile < 3; tile++) {
-    config[16 + 2 * tile] = 32;
-    config[48 + tile] = tile < 2 ? 16 : 8;
-  }
-  for (int i = 0; i < 16 * 32; i++) flipped[i] = a[i] ^ 128;
-  for (int i = 0; i < 8 * 32; i++) weights[i % 32 / 4 * 32 + i / 32 * 4 + i % 4] = b[i];
-  __asm__ volatile(
-      "ldtilecfg (%0)\n\t"
-      "tileloadd (%3,%6,1), %%tmm2\n\t"
-      "tilezero %%tmm0\n\t"
-      "tileloadd (%1,%6,1), %%tmm1\n\t"
-      "tdpbusd %%tmm2, %%tmm1, %%tmm0\n\t"
-      "tilestored %%tmm0, (%4,%6,1)\n\t"
-      "tilezero %%tmm0\n\t"
-      "tileloadd (%2,%6,1), %%tmm1\n\t"
-      "tdpbssd %%tmm2, %%tmm1, %%tmm0\n\t"
-      "tilestored %%tmm0, (%5,%6,1)\n\t"
-      "tilerelease"
-      :
-      : "r"(config), "r"(a), "r"(flipped), "r"(weights), "r"(sums[0]), "r"(sums[1]),
-        "r"((uintptr_t)32)
-      : "memory");
-  for (int i = 0; i < 16 * 8; i++) {
-    int lacking = 0;
-    for (int k = 0; k < 32; k++) lacking += 128 * b[i % 8 * 32 + k];
-    answers[i] = i % 2 ? sums[1][i] + lacking : sums[0][i];
-  }
-}
-
 TILE(runtime_isa_amx) {
   LOCAL(rows)((const uchar*)(uintptr_t)(constants + A), (const char*)(uintptr_t)(constants + B),
               (int*)(uintptr_t)(arena + ANSWERS));
@@ -79,32 +26,26 @@ KERNEL(runtime_isa_amx)
 #endif
 
 #if USES_RUNTIME_ISA_AVX2
-#define ISA __attribute__((target("avx2,fma"), noinline))
-typedef int LOCAL(v8si) __attribute__((vector_size(32)));
-typedef short LOCAL(v16hi) __attribute__((vector_size(32)));
-
-ISA static void LOCAL(rows)(global const uchar* a, global const char* b, global int* answers) {
-  for (int m = 0; m < 16; m++) {
-    LOCAL(v8si) sum;
-    for (int lane = 0; lane < 8; lane++) sum[lane] = 0;
-    for (int k = 0; k < 32; k += 2) {
-      LOCAL(v16hi) left, right;
-      for (int n = 0; n < 8; n++) {
-        left[2 * n] = a[m * 32 + k];
-        left[2 * n + 1] = a[m * 32 + k + 1];
-        right[2 * n] = b[n * 32 + k];
-        right[2 * n + 1] = b[n * 32 + k + 1];
-      }
-      sum += (LOCAL(v8si))__builtin_ia32_pmaddwd256(left, right);
-    }
-    for (int n = 0; n < 8; n++) answers[m * 8 + n] = sum[n];
-  }
-}
-
 TILE(runtime_isa_avx2) {
   LOCAL(rows)(constants + A, (global const char*)(constants + B), (global int*)(arena + ANSWERS));
 }
 KERNEL(runtime_isa_avx2)
+#endif
+
+#if USES_RUNTIME_ISA_DOTPROD
+TILE(runtime_isa_dotprod) {
+  LOCAL(rows)((global const int4*)(constants + A), (global const int*)(constants + B),
+              (global int4*)(arena + ANSWERS));
+}
+KERNEL(runtime_isa_dotprod)
+#endif
+
+#if USES_RUNTIME_ISA_I8MM
+TILE(runtime_isa_i8mm) {
+  LOCAL(rows)((global const int2*)(constants + A), (global const int2*)(constants + B),
+              (global int2*)(arena + ANSWERS));
+}
+KERNEL(runtime_isa_i8mm)
 #endif
 
 #if USES_RUNTIME_ISA_DP4A

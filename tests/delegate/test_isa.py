@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import platform
+
 import pytest
 
 from delegate import device_profile_names, read_device_profile
@@ -24,11 +26,20 @@ def test_a_row_names_a_self_test_and_rows_that_prove_it(feature: object) -> None
         assert FEATURES.index(BY_NAME[other]) < FEATURES.index(row)
 
 
-def test_each_type_of_device_tries_its_own() -> None:
-    assert tried_on("cpu") == [
-        *("own_builtins", "avx2", "vnni", "amx", "order_x86", "nearest"),
-        *("params_argument", "order", "command_buffer", "lanes16"),
-    ]
+@pytest.mark.parametrize(
+    ("processor", "own"),
+    [
+        ("x86_64", ["avx2", "vnni", "amx", "order_x86"]),
+        ("aarch64", ["dotprod", "i8mm"]),
+        ("riscv64", []),
+    ],
+)
+def test_each_type_of_device_tries_its_own(
+    processor: str, own: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: processor)
+    common = ["nearest", "params_argument", "order", "command_buffer", "lanes16"]
+    assert tried_on("cpu") == ["own_builtins", *own, *common]
     others = [
         *("dp4a", "mma", "order_ptx", "dot", "mixed_dot", "arm_dot", "qcom_dot"),
         *("nearest", "params_argument", "order", "command_buffer"),
@@ -40,7 +51,8 @@ def test_each_type_of_device_tries_its_own() -> None:
 
 def test_groups_of_rows() -> None:
     assert {"order_x86", "order_ptx", "order"} == ORDERS
-    assert that_need(ASSEMBLY) == {"avx2", "vnni", "amx", "dp4a", "mma", "order_x86", "order_ptx"}
+    of_cpus = {"avx2", "vnni", "amx", "dotprod", "i8mm", "order_x86"}
+    assert that_need(ASSEMBLY) == of_cpus | {"dp4a", "mma", "order_ptx"}
     assert [dot.name for dot in DOTS][:4] == ["dot", "mixed_dot", "arm_dot", "qcom_dot"]
 
 

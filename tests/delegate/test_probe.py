@@ -225,6 +225,8 @@ def test_what_a_stronger_proof_covers_is_not_tested(
         "avx2",
         "vnni",
         "amx",
+        "dotprod",
+        "i8mm",
         "order_x86",
         "dp4a",
         "mma",

@@ -37,7 +37,7 @@ _EVERY = 11  # takes so few cases of the suite, of every op some
 _ALL = frozenset(feature.name for feature in FEATURES)
 _RULES = installed_rules()
 _TARGETS = (
-    Target(isa=_ALL - {"vnni", "amx", "avx2"}, rules=_RULES),
+    Target(isa=_ALL - {"vnni", "amx", "avx2", "dotprod", "i8mm"}, rules=_RULES),
     Target("cpu", 8, 2, isa=_ALL - {"mma", "dp4a"}, rules=_RULES),
     Target("gpu", 1, 132, isa=frozenset({"mma", "dp4a", "nearest"}), rules=_RULES),
 )

@@ -29,6 +29,7 @@ from delegate.self_tests import device_launch, program_of
 from delegate.target import Rules, Target
 from tests.support.cases import (
     AMX,
+    ARM,
     DOTS,
     FLOAT4,
     LANES_2,
@@ -65,7 +66,7 @@ REMARK = re.compile(
 KERNEL = re.compile(r"^KERNEL\((\w+)\)$", re.MULTILINE)
 DEFINED = re.compile(r"^[ \t]*#define[ \t]+(\w+)", re.MULTILINE)
 A_SOURCE = 24  # programs that are built as one
-WAYS_BUILT = (*WAYS, LANES_2, *X86, AMX, *NVIDIA, FLOAT4, *REGISTERS, NEAREST, STAGED, *DOTS)
+WAYS_BUILT = (*WAYS, LANES_2, *X86, AMX, *ARM, *NVIDIA, FLOAT4, *REGISTERS, NEAREST, STAGED, *DOTS)
 
 
 class Noting(Target):

@@ -41,7 +41,7 @@ class Way:
     name: str
     facts: Mapping[str, Any] = field(default_factory=dict)  # of Target
     alternative: str = ""  # its name or that name's first word; "" takes the first
-    is_emulated: bool = False  # NVIDIA's instructions by kernels/ptx.clh's stand-ins, anywhere
+    is_emulated: bool = False  # its instructions by the stand-ins of kernels/ptx.clh or neon.clh
 
     def __str__(self) -> str:
         return self.name
@@ -96,6 +96,18 @@ NVIDIA = NATIVE, EMULATED = tuple(
     )
     for name in ("native", "emulated")
 )
+# With Arm's, skipped where not proven, and with stand-ins for them.
+_OF_ARM = {"dotprod": frozenset({"dotprod"}), "i8mm": frozenset({"dotprod", "i8mm"})}
+ARM = DOTPROD, I8MM, EMULATED_DOTPROD, EMULATED_I8MM = tuple(
+    Way(
+        f"emulated_{name}" if is_emulated else name,
+        {"device_type": "cpu", "vector_width": 1, "compute_units": 1, "isa": isa},
+        name,
+        is_emulated=is_emulated,
+    )
+    for is_emulated in (False, True)
+    for name, isa in _OF_ARM.items()
+)
 # Four terms of a sum in a word; NEAREST scales results as floats, where they are rounded so.
 FLOAT4 = Way("float4", {"device_type": "gpu"}, "float4")
 NEAREST = Way("nearest", {"device_type": "gpu", "isa": frozenset({"nearest"})}, "float4")
@@ -126,6 +138,8 @@ def has_isa(way: Way, device: DeviceInfo) -> bool:
 
 def _missing(way: Way, device: DeviceInfo) -> str:
     """Return why a way cannot run on a device; "" if it can."""
+    if way in ARM and way.is_emulated and "Portable Computing Language" not in device.platform:
+        return f"{device.name} has address spaces"
     missing = way.isa - _proven(device)
     if missing:
         return f"{device.name} has not proven {', '.join(sorted(missing))}"
@@ -173,9 +187,11 @@ def forced(way: Way) -> Iterator[list[str]]:
 
 
 def emulated(alternative: Alternative) -> Alternative:
-    """Return the same with kernels/ptx.clh's instructions computed, which needs local memory."""
+    """Return the same with instructions computed; those of kernels/ptx.clh need local memory."""
 
     def of(launch: Launch) -> Launch:
+        if {"dotprod", "i8mm"} & set(launch.kernel.split("_")):
+            return replace(launch, defines={**launch.defines, "EMULATE_NEON": 1})
         if not {"mma", "dp4a"} & set(launch.kernel.split("_")):
             return launch
         own = int(launch.defines.get("SCRATCH_INTS", 0))

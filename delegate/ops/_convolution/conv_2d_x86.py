@@ -14,20 +14,25 @@ import numpy as np
 from delegate.launch import Alternative, Constant, Launch, Params
 from delegate.ops._convolution.channel_rows import FIXED, exception_rows, exception_rows_a_block
 from delegate.ops._convolution.conv_2d_x86_weights import (
-    Layout,
     avx2_pairs_weights,
     avx2_weights,
-    blocked,
     signed_vnni_weights,
     vnni_weights,
+)
+from delegate.ops._convolution.panels import (
+    PANEL_BYTES,
+    Layout,
+    blocked,
+    fits_panel,
+    groups_of,
+    least_wasteful,
+    windows_of,
 )
 from delegate.ops._convolution.records import Quant8Convolution
 from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
 
-PANEL_BYTES = 1 << 17  # where a block's windows are put side by side
 _SUM_WORK = 200  # instructions that sum up a block's windows
-_TILE_WORK = 1 << 20  # least multiply-adds of a tile: some microseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,27 +64,12 @@ def alternatives(conv: Quant8Convolution, target: Target) -> tuple[Alternative, 
     for kind in KINDS:
         if kind.isa not in target.isa:
             continue
-        for tile_w, vectors in _sizes(conv, kind):
+        for tile_w, vectors in least_wasteful(conv, kind.sizes, kind.few_pixels, kind.lanes):
             launch = _launch(conv, target, kind, tile_w, vectors)
             if launch is not None:
                 name = f"{kind.isa} {tile_w}x{vectors * kind.lanes}{kind.suffix}"
                 found.append(Alternative(name, (launch,)))
     return tuple(found)
-
-
-def _sizes(conv: Quant8Convolution, kind: Kind) -> list[tuple[int, int]]:
-    """Return the blocks to try, the one that wastes least first."""
-    fitting = [size for size in kind.sizes if size[0] <= conv.pixels] or [kind.few_pixels]
-
-    def work(size: tuple[int, int]) -> float:
-        tile_w, vectors = size
-        pixels = ceil_div(conv.pixels, tile_w) * tile_w
-        # An input is loaded once for all vectors.
-        return pixels * ceil_div(conv.out_c, vectors * kind.lanes) * (vectors + 0.2)
-
-    ordered = sorted(fitting, key=work)
-    # A block that wastes as little may be faster. One that wastes more is not worth its build.
-    return [size for size in ordered if work(size) < 1.05 * work(ordered[0])]
 
 
 def _launch(
@@ -91,7 +81,7 @@ def _launch(
     row_values = conv.taps // rows * conv.in_c
     layout = Layout(kind.lanes, vectors, kind.values, rows, ceil_div(row_values, kind.values))
     uses_panel = not conv.is_1x1 or kind is AVX2 or (kind is AVX2_PAIRS and is_signed)
-    if uses_panel and tile_w * panel_pitch(layout) + 64 > PANEL_BYTES:
+    if uses_panel and not fits_panel(layout, tile_w):
         return None
     flips = is_signed and _is_short(conv, target, tile_w, layout)
     corrects = kind is VNNI and is_signed and not flips
@@ -107,7 +97,7 @@ def _launch(
 
 def _is_short(conv: Quant8Convolution, target: Target, tile_w: int, layout: Layout) -> bool:
     """Whether it takes longer to sum up a block's windows than to make their bytes uint8."""
-    groups = _groups(conv, tile_w, layout.channels, target)
+    groups = groups_of(conv, tile_w, layout.channels, target)
     channel_blocks = groups["channel_blocks"] // groups["channel_groups"]
     return tile_w * layout.steps * channel_blocks < _SUM_WORK
 
@@ -127,29 +117,20 @@ def block_launch(
     `tile_w`: pixels of a block; `packed`: weights, and the fields of these instructions alone.
     """
     is_signed = conv.source.dtype == "int8"
-    groups = _groups(conv, tile_w, layout.channels, target)
+    tiles, fields = windows_of(conv, target, tile_w, layout)
     # Where negative results are clamped away, the others are centred about int8's 0.
     is_centred = conv.clamp[0] >= conv.output_zero
     centre = conv.output_zero - (0 if is_signed else 128) if is_centred else None
-    fill = conv.in_c + 64
     return Launch(
         f"conv_2d_{isa}",
         f"conv_2d_{isa}_quant8",
-        tiles=groups["pixel_groups"] * groups["channel_groups"],
+        tiles=tiles,
         group_items=1,
         params=conv.params()
         | packed
-        | groups
+        | fields
         | {
             "channels": _channels(conv, layout, least, centre),
-            "zeros": Constant(fill, lambda: np.full(fill, conv.input_zero, conv.source.dtype)),
-            "pixels": conv.pixels,
-            "is_matrix": int(conv.is_1x1),
-            "is_dense": int(conv.area.dilation_w == 1),
-            "rows": layout.rows,
-            "row_bytes": conv.taps // layout.rows * conv.in_c,
-            "row_steps": layout.row_steps,
-            "panel_pitch": panel_pitch(layout),
             "is_centred": int(is_centred),
             "centre": centre or 0,
             "rounds_once": int(conv.single_rounding),
@@ -168,14 +149,6 @@ def block_launch(
     )
 
 
-def panel_pitch(layout: Layout) -> int:
-    """Return how far apart a panel's windows are, in bytes.
-
-    An odd number of cache lines, so that rows do not fall on the same few of a cache's sets.
-    """
-    return (ceil_div(4 * layout.steps, 64) | 1) * 64
-
-
 def _channels(conv: Quant8Convolution, layout: Layout, least: int, centre: int | None) -> Constant:
     blocks = ceil_div(conv.out_c, layout.channels)
     return Constant(
@@ -184,40 +157,3 @@ def _channels(conv: Quant8Convolution, layout: Layout, least: int, centre: int |
             conv, least, centre, lambda values: blocked(values, layout.lanes, layout.vectors)
         ),
     )
-
-
-def _groups(conv: Quant8Convolution, tile_w: int, channels: int, target: Target) -> dict[str, int]:
-    """Return how many blocks of pixels and of channels there are, and how many groups of each.
-
-    A tile is a group of either, and reads its pixels' windows and its channels' weights.
-    """
-    window = conv.taps * conv.in_c
-    pixel_blocks, channel_blocks = ceil_div(conv.pixels, tile_w), ceil_div(conv.out_c, channels)
-    # To finish a result takes time, too, and so does to load a weight from memory.
-    work = conv.elements * (window + 24) + 10 * conv.weights.size
-    units = target.compute_units
-    wanted = max(1, min(8 * units, work // _TILE_WORK))
-    if wanted > 1:
-        wanted = ceil_div(wanted, units) * units
-
-    def groups(pixel_groups: int) -> tuple[int, int]:
-        return pixel_groups, min(channel_blocks, ceil_div(wanted, pixel_groups))
-
-    def cost(pixel_groups: int) -> tuple[int, int]:
-        """How many tiles are missing, so that units that are late lose little; then how long the
-        unit with most to do takes, in multiply-adds: 4 while it reads a byte.
-        """
-        _, channel_groups = groups(pixel_groups)
-        tiles = pixel_groups * channel_groups
-        pixels = ceil_div(pixel_blocks, pixel_groups) * tile_w
-        results = ceil_div(channel_blocks, channel_groups) * channels
-        each = pixels * results * (window + 24) + 4 * (pixels + results) * window
-        return max(0, wanted - tiles), ceil_div(tiles, units) * each
-
-    pixel_groups, channel_groups = groups(min(range(1, min(pixel_blocks, wanted) + 1), key=cost))
-    return {
-        "pixel_blocks": pixel_blocks,
-        "pixel_groups": pixel_groups,
-        "channel_blocks": channel_blocks,
-        "channel_groups": channel_groups,
-    }

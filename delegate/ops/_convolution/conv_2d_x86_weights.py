@@ -7,54 +7,13 @@ few vectors of channels.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from delegate.launch import Constant, Params
+from delegate.ops._convolution.panels import Layout, by_steps, in_steps, packed_bytes
 from delegate.ops._convolution.records import Quant8Convolution
 from delegate.ops._numbers.int8_pairs import most_extras, part
-from delegate.ops._numbers.integers import ceil_div
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """How weights lie: blocks of channels, and rows of a window in steps of 4 bytes."""
-
-    lanes: int  # channels a vector
-    vectors: int  # a block
-    values: int  # a step: 4 bytes, or 2 numbers of 16 bits
-    rows: int  # of neighbouring values a window has
-    row_steps: int
-
-    @property
-    def channels(self) -> int:
-        """Channels of a block."""
-        return self.vectors * self.lanes
-
-    @property
-    def steps(self) -> int:
-        """Steps of a window."""
-        return self.rows * self.row_steps
-
-
-def blocked(values: NDArray[Any], lanes: int, vectors: int) -> NDArray[Any]:
-    """Pad channels, the first axis, to whole blocks, in the order of the vectors' lanes.
-
-    Packing takes 4 lanes of each vector in turn, so these are neighbouring channels.
-
-    Shapes:
-        (channels, ...) -> (blocks, vectors, lanes, ...)
-    """
-    block = vectors * lanes
-    blocks = ceil_div(values.shape[0], block)
-    padded = np.zeros((blocks * block, *values.shape[1:]), values.dtype)
-    padded[: values.shape[0]] = values
-    quads = padded.reshape(blocks, lanes // 4, vectors, 4, *values.shape[1:])
-    ordered: NDArray[Any] = quads.swapaxes(1, 2).reshape(blocks, vectors, lanes, *values.shape[1:])
-    return ordered
 
 
 def vnni_weights(conv: Quant8Convolution, layout: Layout) -> Params | None:
@@ -86,10 +45,10 @@ def signed_vnni_weights(conv: Quant8Convolution, layout: Layout) -> Params | Non
 
     def pack() -> NDArray[np.int32]:
         values = (conv.weights.astype(np.int16) - (taken - 128)).astype(np.uint8)
-        return _by_steps(_in_steps(values, layout).view(np.int32), layout)
+        return by_steps(in_steps(values, layout).view(np.int32), layout)
 
     return {
-        "weights": Constant(_packed_bytes(conv, layout), pack),
+        "weights": Constant(packed_bytes(conv, layout), pack),
         "ramp": Constant(128, lambda: np.repeat(np.array([128, 0], np.uint8), 64)),
         "is_corrected": 1,
     }
@@ -108,7 +67,7 @@ def amx_weights(conv: Quant8Convolution, layout: Layout) -> Params | None:
 
     def ramp() -> NDArray[np.int8]:
         window = np.full((1, conv.taps, conv.in_c), correction, np.int8)
-        return np.repeat(_in_steps(window, layout)[0, :, None], layout.lanes, 1)
+        return np.repeat(in_steps(window, layout)[0, :, None], layout.lanes, 1)
 
     return {
         "weights": _int8_weights(conv, taken, layout),
@@ -131,9 +90,9 @@ def _taken(conv: Quant8Convolution) -> int | None:
 def _int8_weights(conv: Quant8Convolution, taken: int, layout: Layout) -> Constant:
     def pack() -> NDArray[np.int32]:
         values = (conv.weights.astype(np.int16) - taken).astype(np.int8)
-        return _by_steps(_in_steps(values, layout).view(np.int32), layout)
+        return by_steps(in_steps(values, layout).view(np.int32), layout)
 
-    return Constant(_packed_bytes(conv, layout), pack)
+    return Constant(packed_bytes(conv, layout), pack)
 
 
 def avx2_weights(conv: Quant8Convolution, layout: Layout) -> Params:
@@ -144,9 +103,9 @@ def avx2_weights(conv: Quant8Convolution, layout: Layout) -> Params:
     """
 
     def pack() -> NDArray[np.int32]:
-        return _by_steps(_in_steps(conv.centred(), layout).view(np.int32), layout)
+        return by_steps(in_steps(conv.centred(), layout).view(np.int32), layout)
 
-    return {"weights": Constant(_packed_bytes(conv, layout), pack)}
+    return {"weights": Constant(packed_bytes(conv, layout), pack)}
 
 
 def avx2_pairs_weights(conv: Quant8Convolution, layout: Layout) -> Params | None:
@@ -159,7 +118,7 @@ def avx2_pairs_weights(conv: Quant8Convolution, layout: Layout) -> Params | None
     """
 
     def weights() -> NDArray[np.int16]:
-        return _by_steps(_in_steps(conv.centred(), layout), layout)
+        return by_steps(in_steps(conv.centred(), layout), layout)
 
     values = weights()
     blocks, steps, lanes, _ = values.shape
@@ -193,30 +152,3 @@ def avx2_pairs_weights(conv: Quant8Convolution, layout: Layout) -> Params | None
         "table_at": table_at,
         "steps_at": steps_at,
     }
-
-
-def _packed_bytes(conv: Quant8Convolution, layout: Layout) -> int:
-    return 4 * ceil_div(conv.out_c, layout.channels) * layout.steps * layout.channels
-
-
-def _in_steps(values: NDArray[Any], layout: Layout) -> NDArray[Any]:
-    """Fill a window's rows up to whole steps.
-
-    Shapes:
-        (channels, ...) -> (channels, steps, values of a step)
-    """
-    filled = np.zeros((len(values), layout.rows, layout.values * layout.row_steps), values.dtype)
-    by_row = values.reshape(len(values), layout.rows, -1)
-    filled[:, :, : by_row.shape[2]] = by_row
-    return filled.reshape(len(values), layout.steps, layout.values)
-
-
-def _by_steps(values: NDArray[Any], layout: Layout) -> NDArray[Any]:
-    """Put a step's values of all channels of a block side by side.
-
-    Shapes:
-        (channels, steps, ...) -> (blocks, steps, channels of a block, ...)
-    """
-    by_lane = blocked(values, layout.lanes, layout.vectors)
-    of_block = by_lane.reshape(len(by_lane), -1, *by_lane.shape[3:])
-    return np.ascontiguousarray(of_block.swapaxes(1, 2))

@@ -12,6 +12,7 @@ from typing import Protocol
 from delegate.launch import Alternative
 from delegate.ops._convolution import (
     conv_2d_amx,
+    conv_2d_arm,
     conv_2d_float,
     conv_2d_groups,
     conv_2d_nvidia,
@@ -47,6 +48,7 @@ class Variant(Protocol):
 CONV_2D_VARIANTS: tuple[Variant, ...] = (
     conv_2d_amx,
     conv_2d_x86,
+    conv_2d_arm,
     conv_2d_nvidia,
     conv_2d_simt,
     conv_2d_quant8,

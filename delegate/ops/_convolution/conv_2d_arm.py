@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CONV_2D, 8 bit, by Arm's instructions that were proven on the device.
+
+The kernels are conv_2d_dotprod.cl (SDOT and UDOT) and conv_2d_i8mm.cl (SMMLA and UMMLA), which
+share conv_2d_arm.clh. They multiply bytes and weights as they are stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.launch import Alternative, Constant, Launch
+from delegate.ops._convolution.panels import (
+    PANEL_BYTES,
+    Layout,
+    blocked,
+    by_steps,
+    fits_panel,
+    in_steps,
+    least_wasteful,
+    packed_bytes,
+    windows_of,
+)
+from delegate.ops._convolution.records import Quant8Convolution
+from delegate.ops._numbers import fixed_point
+from delegate.ops._numbers.integers import ceil_div
+from delegate.target import Target
+
+_LANES = 4  # ints a vector
+_RAMP = np.repeat(np.array([1, 0], np.uint8), 16)  # for the sum of a row's last bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of inner product, and the blocks it takes."""
+
+    isa: frozenset[str]
+    name: str
+    values: int  # of a channel that are multiplied at a time
+    sizes: tuple[tuple[int, int], ...]  # pixels x vectors of a block
+    few_pixels: tuple[int, int]  # for fewer than those
+
+
+# A block's sums, inputs and weights fit the 32 registers.
+I8MM = Kind(frozenset({"i8mm", "dotprod"}), "i8mm", 8, ((4, 4), (8, 2)), (2, 4))
+DOTPROD = Kind(frozenset({"dotprod"}), "dotprod", 4, ((5, 4), (8, 2)), (1, 8))
+KINDS = (I8MM, DOTPROD)
+
+
+def alternatives(conv: Quant8Convolution, target: Target) -> tuple[Alternative, ...]:
+    """Return the launches this target was proven to run, the fastest expected first."""
+    # Not of Target.group_items: PoCL says of Arm's processors that a vector has one number.
+    if target.device_type != "cpu":
+        return ()
+    found = []
+    for kind in KINDS:
+        if not kind.isa <= target.isa or conv.pixels < kind.few_pixels[0]:
+            continue
+        for tile_w, vectors in least_wasteful(conv, kind.sizes, kind.few_pixels, _LANES):
+            launch = _launch(conv, target, kind, tile_w, vectors)
+            if launch is not None:
+                name = f"{kind.name} {tile_w}x{vectors * _LANES}"
+                found.append(Alternative(name, (launch,)))
+    return tuple(found)
+
+
+def _launch(
+    conv: Quant8Convolution, target: Target, kind: Kind, tile_w: int, vectors: int
+) -> Launch | None:
+    rows = conv.area.kernel_h if conv.area.dilation_w == 1 else 1
+    # A row is filled up to whole products.
+    row_steps = ceil_div(conv.taps // rows * conv.in_c, kind.values) * kind.values // 4
+    layout = Layout(_LANES, vectors, 4, rows, row_steps)
+    if not conv.is_1x1 and not fits_panel(layout, tile_w):
+        return None
+    tiles, fields = windows_of(conv, target, tile_w, layout)
+    return Launch(
+        f"conv_2d_{kind.name}",
+        f"conv_2d_{kind.name}_quant8",
+        tiles=tiles,
+        group_items=1,
+        params=conv.params()
+        | fields
+        | {
+            "weights": _weights(conv, layout, kind.values),
+            "weight_zero": conv.weight_zero,
+            "ramp": Constant(_RAMP.nbytes, lambda: _RAMP),
+            "channels": _channels(conv, layout),
+        },
+        reads=conv.reads,
+        writes=conv.writes,
+        defines={
+            "IS_SIGNED": int(conv.source.dtype == "int8"),
+            "HAS_WEIGHT_ZERO": int(conv.weight_zero != 0),
+            "SINGLE_ROUNDING": int(conv.single_rounding),
+            "TILE_W": tile_w,
+            "VECTORS": vectors,
+            **conv.defines,
+            "PANEL_BYTES": PANEL_BYTES,
+        },
+    )
+
+
+def _weights(conv: Quant8Convolution, layout: Layout, values: int) -> Constant:
+    """Return the weights as they are stored; 0 in padding.
+
+    Shapes:
+        (blocks, steps * 4 / values, channels of a block, values)
+    """
+
+    def pack() -> NDArray[np.uint8 | np.int8]:
+        filled = in_steps(conv.weights, layout)
+        return by_steps(filled.reshape(len(filled), -1, values), layout)
+
+    return Constant(packed_bytes(conv, layout), pack)
+
+
+def _channels(conv: Quant8Convolution, layout: Layout) -> Constant:
+    """Return each block's biases, multipliers and shifts.
+
+    Shapes:
+        (blocks, 3, channels of a block)
+    """
+
+    def pack() -> NDArray[np.int32]:
+        rows = (fixed_point.wrap_int32(conv.folded_bias()), *conv.scaling)
+        return np.stack([blocked(row, layout.lanes, layout.vectors) for row in rows], 1)
+
+    blocks = ceil_div(conv.out_c, layout.channels)
+    return Constant(12 * blocks * layout.channels, pack)

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Blocks of pixels x channels on CPUs, and windows as their kernels read them.
+
+A window is rows of values, each row filled with zeros up to whole steps of 4 bytes. A block is a
+few vectors of channels. The kernels' half is kernels/conv_2d_panel.clh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.launch import Constant, Params
+from delegate.ops._convolution.records import Quant8Convolution
+from delegate.ops._numbers.integers import ceil_div
+from delegate.target import Target
+
+PANEL_BYTES = 1 << 17  # where a block's windows are put side by side
+_TILE_WORK = 1 << 20  # least multiply-adds of a tile: some microseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How weights lie: blocks of channels, and rows of a window in steps of 4 bytes."""
+
+    lanes: int  # channels a vector
+    vectors: int  # a block
+    values: int  # a step: 4 bytes, or 2 numbers of 16 bits
+    rows: int  # of neighbouring values a window has
+    row_steps: int
+
+    @property
+    def channels(self) -> int:
+        """Channels of a block."""
+        return self.vectors * self.lanes
+
+    @property
+    def steps(self) -> int:
+        """Steps of a window."""
+        return self.rows * self.row_steps
+
+
+def blocked(values: NDArray[Any], lanes: int, vectors: int) -> NDArray[Any]:
+    """Pad channels, the first axis, to whole blocks, in the order of the vectors' lanes.
+
+    Packing takes 4 lanes of each vector in turn, so these are neighbouring channels.
+
+    Shapes:
+        (channels, ...) -> (blocks, vectors, lanes, ...)
+    """
+    block = vectors * lanes
+    blocks = ceil_div(values.shape[0], block)
+    padded = np.zeros((blocks * block, *values.shape[1:]), values.dtype)
+    padded[: values.shape[0]] = values
+    quads = padded.reshape(blocks, lanes // 4, vectors, 4, *values.shape[1:])
+    ordered: NDArray[Any] = quads.swapaxes(1, 2).reshape(blocks, vectors, lanes, *values.shape[1:])
+    return ordered
+
+
+def packed_bytes(conv: Quant8Convolution, layout: Layout) -> int:
+    """Return the size of packed weights: 4 bytes a step and channel."""
+    return 4 * ceil_div(conv.out_c, layout.channels) * layout.steps * layout.channels
+
+
+def in_steps(values: NDArray[Any], layout: Layout) -> NDArray[Any]:
+    """Fill a window's rows up to whole steps.
+
+    Shapes:
+        (channels, ...) -> (channels, steps, values of a step)
+    """
+    filled = np.zeros((len(values), layout.rows, layout.values * layout.row_steps), values.dtype)
+    by_row = values.reshape(len(values), layout.rows, -1)
+    filled[:, :, : by_row.shape[2]] = by_row
+    return filled.reshape(len(values), layout.steps, layout.values)
+
+
+def by_steps(values: NDArray[Any], layout: Layout) -> NDArray[Any]:
+    """Put a step's values of all channels of a block side by side.
+
+    Shapes:
+        (channels, steps, ...) -> (blocks, steps, channels of a block, ...)
+    """
+    by_lane = blocked(values, layout.lanes, layout.vectors)
+    of_block = by_lane.reshape(len(by_lane), -1, *by_lane.shape[3:])
+    return np.ascontiguousarray(of_block.swapaxes(1, 2))
+
+
+def panel_pitch(layout: Layout) -> int:
+    """Return how far apart a panel's windows are, in bytes.
+
+    An odd number of cache lines, so that rows do not fall on the same few of a cache's sets.
+    """
+    return (ceil_div(4 * layout.steps, 64) | 1) * 64
+
+
+def fits_panel(layout: Layout, tile_w: int) -> bool:
+    """Whether the windows of so many pixels fit."""
+    return tile_w * panel_pitch(layout) + 64 <= PANEL_BYTES
+
+
+def least_wasteful(
+    conv: Quant8Convolution,
+    sizes: Sequence[tuple[int, int]],
+    few_pixels: tuple[int, int],
+    lanes: int,
+) -> list[tuple[int, int]]:
+    """Return the blocks to try of these, (pixels, vectors), the one that wastes least first.
+
+    `few_pixels`: the block for fewer pixels than any other has.
+    """
+    fitting = [size for size in sizes if size[0] <= conv.pixels] or [few_pixels]
+
+    def work(size: tuple[int, int]) -> float:
+        tile_w, vectors = size
+        pixels = ceil_div(conv.pixels, tile_w) * tile_w
+        # An input is loaded once for all vectors.
+        return pixels * ceil_div(conv.out_c, vectors * lanes) * (vectors + 0.2)
+
+    ordered = sorted(fitting, key=work)
+    # A block that wastes as little may be faster. One that wastes more is not worth its build.
+    return [size for size in ordered if work(size) < 1.05 * work(ordered[0])]
+
+
+def windows_of(
+    conv: Quant8Convolution, target: Target, tile_w: int, layout: Layout
+) -> tuple[int, Params]:
+    """Return how many tiles there are, and the fields of kernels/conv_2d_panel.clh.
+
+    `tile_w`: pixels of a block.
+    """
+    groups = groups_of(conv, tile_w, layout.channels, target)
+    fill = conv.in_c + 64
+    return groups["pixel_groups"] * groups["channel_groups"], {
+        **groups,
+        "zeros": Constant(fill, lambda: np.full(fill, conv.input_zero, conv.source.dtype)),
+        "pixels": conv.pixels,
+        "is_matrix": int(conv.is_1x1),
+        "is_dense": int(conv.area.dilation_w == 1),
+        "rows": layout.rows,
+        "row_bytes": conv.taps // layout.rows * conv.in_c,
+        "row_steps": layout.row_steps,
+        "panel_pitch": panel_pitch(layout),
+    }
+
+
+def groups_of(
+    conv: Quant8Convolution, tile_w: int, channels: int, target: Target
+) -> dict[str, int]:
+    """Return how many blocks of pixels and of channels there are, and how many groups of each.
+
+    A tile is a group of either, and reads its pixels' windows and its channels' weights.
+    """
+    window = conv.taps * conv.in_c
+    pixel_blocks, channel_blocks = ceil_div(conv.pixels, tile_w), ceil_div(conv.out_c, channels)
+    # To finish a result takes time, too, and so does to load a weight from memory.
+    work = conv.elements * (window + 24) + 10 * conv.weights.size
+    units = target.compute_units
+    wanted = max(1, min(8 * units, work // _TILE_WORK))
+    if wanted > 1:
+        wanted = ceil_div(wanted, units) * units
+
+    def groups(pixel_groups: int) -> tuple[int, int]:
+        return pixel_groups, min(channel_blocks, ceil_div(wanted, pixel_groups))
+
+    def cost(pixel_groups: int) -> tuple[int, int]:
+        """How many tiles are missing, so that units that are late lose little; then how long the
+        unit with most to do takes, in multiply-adds: 4 while it reads a byte.
+        """
+        _, channel_groups = groups(pixel_groups)
+        tiles = pixel_groups * channel_groups
+        pixels = ceil_div(pixel_blocks, pixel_groups) * tile_w
+        results = ceil_div(channel_blocks, channel_groups) * channels
+        each = pixels * results * (window + 24) + 4 * (pixels + results) * window
+        return max(0, wanted - tiles), ceil_div(tiles, units) * each
+
+    pixel_groups, channel_groups = groups(min(range(1, min(pixel_blocks, wanted) + 1), key=cost))
+    return {
+        "pixel_blocks": pixel_blocks,
+        "pixel_groups": pixel_groups,
+        "channel_blocks": channel_blocks,
+        "channel_groups": channel_groups,
+    }
