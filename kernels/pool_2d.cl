@@ -58,13 +58,25 @@ KERNEL(pool_2d_quant8)
 #define TO_ELEMS JOIN(convert_, ELEMS)
 #define LOAD_ELEMS(from) LOAD_LANES(ELEM, LANES, from)
 DEFINE_STORE(ELEMS)
+// CPUs, which alone have vectors wider than 4, compare bytes as they are.
+#if TAKES_MAX && LANES > 4
+#define VALUES ELEMS
+#define TO_VALUES(elements) (elements)
+#define GREATER(a, b) ((a) > (b) ? (a) : (b))
+#define LESSER(a, b) ((a) < (b) ? (a) : (b))
+#else
+#define VALUES INTS
+#define TO_VALUES TO_INTS
+#define GREATER(a, b) max(a, b)
+#define LESSER(a, b) min(a, b)
+#endif
 
 // The same for LANES channels at a time. The last block of channels overlaps the one before it and
 // writes the same values again: no short stores.
 // tile: TILE_ITEMS blocks of LANES channels, channels first; tiles: ceil(blocks / TILE_ITEMS)
 TILE(pool_2d_vector_quant8) {
-  INTS low = OUTPUT_MIN;
-  INTS high = OUTPUT_MAX;
+  VALUES low = (ELEM)OUTPUT_MIN;
+  VALUES high = (ELEM)OUTPUT_MAX;
   int depth = DEPTH;
   for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
     int item = tile * TILE_ITEMS + i;
@@ -72,28 +84,35 @@ TILE(pool_2d_vector_quant8) {
     int c = min(item % CHANNEL_BLOCKS * LANES, depth - LANES);
     int pixel = item / CHANNEL_BLOCKS;
     WINDOW(pixel);
-    INTS value = TAKES_MAX ? OUTPUT_MIN : 0;
+    VALUES value = TAKES_MAX ? (ELEM)OUTPUT_MIN : (ELEM)0;
     for (int y = y_begin; y < y_end; y++) {
       global const ELEM* source =
           (global const ELEM*)(arena + INPUT) + ((n * IN_H + y) * IN_W + x_begin) * depth + c;
       int x = x_begin;
       // Four at once, so that one does not wait for the other where loads take long.
       for (; x < x_end - 3; x += 4) {
-        INTS first = TO_INTS(LOAD_ELEMS(source));
-        INTS second = TO_INTS(LOAD_ELEMS(source + depth));
-        INTS third = TO_INTS(LOAD_ELEMS(source + 2 * depth));
-        INTS fourth = TO_INTS(LOAD_ELEMS(source + 3 * depth));
-        value = TAKES_MAX ? max(max(value, max(first, second)), max(third, fourth))
-                          : value + ((first + second) + (third + fourth));
+        VALUES first = TO_VALUES(LOAD_ELEMS(source));
+        VALUES second = TO_VALUES(LOAD_ELEMS(source + depth));
+        VALUES third = TO_VALUES(LOAD_ELEMS(source + 2 * depth));
+        VALUES fourth = TO_VALUES(LOAD_ELEMS(source + 3 * depth));
+#if TAKES_MAX
+        first = GREATER(first, second);
+        third = GREATER(third, fourth);
+        first = GREATER(first, third);
+        value = GREATER(value, first);
+#else
+        value += (first + second) + (third + fourth);
+#endif
         source += 4 * depth;
       }
       for (; x < x_end; x++) {
-        INTS found = TO_INTS(LOAD_ELEMS(source));
-        value = TAKES_MAX ? max(value, found) : value + found;
+        VALUES found = TO_VALUES(LOAD_ELEMS(source));
+        value = TAKES_MAX ? GREATER(value, found) : value + found;
         source += depth;
       }
     }
-    if (!TAKES_MAX) {
+#if !TAKES_MAX
+    {
       // Half away from zero. The float quotient, of up to 16 bits, is off by less than one; what it
       // leaves of the dividend says by how much.
       int count = (y_end - y_begin) * (x_end - x_begin);
@@ -104,8 +123,11 @@ TILE(pool_2d_vector_quant8) {
       quotient += (rest < 0) - (rest >= count); /* true is -1 */
       value = (quotient ^ sign) - sign;
     }
+#endif
+    value = GREATER(value, low);
+    value = LESSER(value, high);
     global ELEM* output = (global ELEM*)(arena + OUTPUT) + pixel * depth + c;
-    STORE(ELEMS, TO_ELEMS(clamp(value, low, high)), output);
+    STORE(ELEMS, TO_ELEMS(value), output);
   }
 }
 

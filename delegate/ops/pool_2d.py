@@ -121,7 +121,8 @@ def alternatives(pool: Pool, target: Target) -> tuple[Alternative, ...]:
         pool.params() | {"elements": elements},
         pool.defines,
     )
-    lanes = lanes_of(depth, target, 16 if pool.family == "float" else 8)
+    is_narrow = pool.family != "float" and not pool.defines["TAKES_MAX"]
+    lanes = lanes_of(depth, target, 8 if is_narrow else 16)
     if lanes == 0:
         return (Alternative("plain", (plain,)),)
     channel_blocks = ceil_div(depth, lanes)

@@ -141,6 +141,12 @@ def test_alternatives(way: Way, depth: int, dtype: str, names: list[str]) -> Non
     assert [alternative.name for alternative in ops.lower(node, way.target)] == names
 
 
+def test_the_greatest_of_16_bytes_at_once() -> None:
+    node = Pool(op="MAX_POOL_2D", size=(7, 5, 24)).node()
+    names = [alternative.name for alternative in ops.lower(node, LANES_16.target)]
+    assert names == ["vector 16", "plain"]
+
+
 def test_a_tile_visits_no_more_pixels_than_a_window_may_have() -> None:
     node = Pool(size=(200, 300, 64), window=(200, 300), padding="VALID").node()
     launch = only_launch(ops.lower(node, LANES_8.target)[0])
