@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """CONV_2D and FULLY_CONNECTED by Arm's instructions: what is offered, and its numbers.
 
-Where there is no such processor, stand-ins for them run.
+Where there is no such processor, stand-ins for them run. `.ci/aarch64` runs a share of the cases
+in an emulator.
 """
 
 from __future__ import annotations
