@@ -25,7 +25,11 @@ MODEL = write_model(net([("ADD", [0, 0], 1)]))
         ({"exclude_ops": "ADD"}, TypeError, "exclude_ops is a list of op names: ['ADD']"),
         ({"exclude_isa": "vnni"}, TypeError, "exclude_isa is a list of names: ['vnni']"),
         ({"passes": "fuse_add"}, TypeError, "passes is a list of names: ['fuse_add']"),
-        ({"passes": ["fuse"]}, ValueError, "passes='fuse': one of fuse_pad, fuse_add"),
+        (
+            {"passes": ["fuse"]},
+            ValueError,
+            "passes='fuse': one of fuse_pad, fuse_add, fuse_shuffle",
+        ),
         ({"tune": "slow"}, ValueError, "tune='slow': one of off, quick, complete, full"),
         (
             {"min_nodes_per_partition": -1},
