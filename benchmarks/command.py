@@ -18,7 +18,7 @@ from benchmarks import chart, documents, layers, report, rows, series
 from benchmarks.measure import BLOCK_RUNS
 from benchmarks.missing import Skipped
 from benchmarks.results import Layers, Report, load, save
-from benchmarks.setup import MODELS, POCL, V1, Setup, machine
+from benchmarks.setup import MODELS, POCL, THREAD_VARIABLES, V1, Setup, machine
 from delegate import DelegateError
 from tflite_opencl.common.environment import prepare_environment
 from tflite_opencl.common.errors import OneLineError
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _parser().error(f"--rows {unknown[0]}: there are {', '.join(rows.ROWS)}")
     prepare_environment()
     if options.threads is not None:  # drivers on CPUs take no other word for it
-        for name in ("POCL_MAX_PTHREAD_COUNT", "LP_NUM_THREADS"):
+        for name in THREAD_VARIABLES:
             os.environ.setdefault(name, str(options.threads))
     try:
         reports = [load(path) for path in options.read] if options.read else [_measured(options)]

@@ -19,7 +19,7 @@ from benchmarks.missing import Skipped
 from benchmarks.onnx_model import onnx_model
 from benchmarks.peers import ONNX_RUNTIME, OPENVINO, Workload, onnx_runtime, openvino
 from benchmarks.results import OPENCL, Series, load
-from benchmarks.setup import POCL, V1, Setup
+from benchmarks.setup import POCL, THREAD_VARIABLES, V1, Setup
 from benchmarks.versus import new_delegate
 from delegate import DelegateError, Model, write_model
 
@@ -144,7 +144,8 @@ def _repeated(run: Callable[[], object], times: int) -> Callable[[], object]:
 
 
 def _in_child(setup: Setup, model: str, device: int, threads: int) -> Mapping[str, float]:
-    # PoCL reads its number of threads once, when it is loaded.
+    # PoCL reads its number of threads once, when it is loaded. This process's is not the child's.
+    others = {name: value for name, value in os.environ.items() if name not in THREAD_VARIABLES}
     result = setup.folder / "threads.json"
     paths = os.pathsep.join(filter(None, (str(_CHECKOUT), os.environ.get("PYTHONPATH", ""))))
     command = [
@@ -166,7 +167,7 @@ def _in_child(setup: Setup, model: str, device: int, threads: int) -> Mapping[st
         capture_output=True,
         text=True,
         errors="replace",
-        env={**os.environ, "PYTHONPATH": paths},
+        env={**others, "PYTHONPATH": paths},
         check=False,
     )
     if child.returncode != 0:

@@ -26,6 +26,8 @@ from tflite_opencl.common.runtime import Runtime
 
 # Looked for beside the checkout.
 MODELS = Path(__file__).resolve().parents[2] / "shared" / "models"
+# What tells PoCL and llvmpipe how many threads to start.
+THREAD_VARIABLES = ("POCL_MAX_PTHREAD_COUNT", "LP_NUM_THREADS")
 V1 = "mobilenet_v1_1.0_224_quant"
 DEFAULT = "the default model"
 SQUEEZENET = "squeezenet_1.1 of random weights"
