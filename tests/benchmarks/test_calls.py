@@ -22,7 +22,7 @@ def test_a_run_is_split_into_its_kernel_and_the_rest(device: DeviceInfo, tmp_pat
     result = calls.beside_kernels(ROWS["calls"], setup)
     (figure,), (note,) = result.figures, result.notes
     kernel_ms = float(note.split()[3]) / 1e3
-    assert kernel_ms > 0
+    assert kernel_ms >= 0  # rusticl 22.3 says 0 of all kernels
     assert figure.value == pytest.approx(result.paths["OpenCL"].min_ms - kernel_ms, abs=1e-4)
     assert figure.not_judged
     assert "runs: a figure needs" in figure.not_judged or "PoCL" in figure.not_judged
