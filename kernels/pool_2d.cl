@@ -62,21 +62,24 @@ DEFINE_STORE(ELEMS)
 #if TAKES_MAX && LANES > 4
 #define VALUES ELEMS
 #define TO_VALUES(elements) (elements)
+#define BOUND(value) ((ELEM)(value))
 #define GREATER(a, b) ((a) > (b) ? (a) : (b))
 #define LESSER(a, b) ((a) < (b) ? (a) : (b))
+#define BETWEEN(value, low, high) LESSER(GREATER(value, low), high)
 #else
 #define VALUES INTS
 #define TO_VALUES TO_INTS
+#define BOUND(value) (value)
 #define GREATER(a, b) max(a, b)
-#define LESSER(a, b) min(a, b)
+#define BETWEEN(value, low, high) clamp(value, low, high)
 #endif
 
 // The same for LANES channels at a time. The last block of channels overlaps the one before it and
 // writes the same values again: no short stores.
 // tile: TILE_ITEMS blocks of LANES channels, channels first; tiles: ceil(blocks / TILE_ITEMS)
 TILE(pool_2d_vector_quant8) {
-  VALUES low = (ELEM)OUTPUT_MIN;
-  VALUES high = (ELEM)OUTPUT_MAX;
+  VALUES low = BOUND(OUTPUT_MIN);
+  VALUES high = BOUND(OUTPUT_MAX);
   int depth = DEPTH;
   for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
     int item = tile * TILE_ITEMS + i;
@@ -84,7 +87,7 @@ TILE(pool_2d_vector_quant8) {
     int c = min(item % CHANNEL_BLOCKS * LANES, depth - LANES);
     int pixel = item / CHANNEL_BLOCKS;
     WINDOW(pixel);
-    VALUES value = TAKES_MAX ? (ELEM)OUTPUT_MIN : (ELEM)0;
+    VALUES value = TAKES_MAX ? BOUND(OUTPUT_MIN) : BOUND(0);
     for (int y = y_begin; y < y_end; y++) {
       global const ELEM* source =
           (global const ELEM*)(arena + INPUT) + ((n * IN_H + y) * IN_W + x_begin) * depth + c;
@@ -124,10 +127,8 @@ TILE(pool_2d_vector_quant8) {
       value = (quotient ^ sign) - sign;
     }
 #endif
-    value = GREATER(value, low);
-    value = LESSER(value, high);
     global ELEM* output = (global ELEM*)(arena + OUTPUT) + pixel * depth + c;
-    STORE(ELEMS, TO_ELEMS(value), output);
+    STORE(ELEMS, TO_ELEMS(BETWEEN(value, low, high)), output);
   }
 }
 
