@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CONV_2D and DEPTHWISE_CONV_2D nodes from their parameters, named so that an id reads aloud."""
+"""Nodes of CONV_2D and its kin from their parameters, named so that an id reads aloud."""
 
 from __future__ import annotations
 
@@ -145,3 +145,25 @@ def convolutions(draw: st.DrawFn, is_depthwise: bool = False) -> Convolution:
     )
     fits = min(case.out_size()) > 0 and draw(st.booleans())
     return case if fits else replace(case, padding="SAME")
+
+
+@st.composite
+def deep_convolutions(draw: st.DrawFn, most: int) -> Convolution:
+    """Draw a convolution of up to so many channels: whole products, and parts of one."""
+    case = draw(convolutions())
+    return replace(case, size=(*case.size[:2], draw(st.integers(1, most))))
+
+
+def fully_connected(rows: int, dtype: str) -> Node:
+    """Return an 8-bit FULLY_CONNECTED node of 77 inputs and 90 outputs a row."""
+    zeros = (100, 140, 77) if dtype == "uint8" else (-3, 0, -9)
+    return op(
+        "FULLY_CONNECTED",
+        [
+            t((rows, 77), dtype, 0.05, zeros[0]),
+            const(integers((90, 77), dtype), 0.03, zeros[1]),
+            const(np.arange(90, dtype=np.int32) * 77, np.float32(0.05) * np.float32(0.03)),
+        ],
+        [t((rows, 90), dtype, 0.45, zeros[2])],
+        {"fused_activation_function": "NONE", "weights_format": "DEFAULT"},
+    )

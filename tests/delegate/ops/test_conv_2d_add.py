@@ -144,13 +144,8 @@ def fused_forced(way: Way) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_exact(device: DeviceInfo, case: ResidualEnd, way: Way) -> None:
-    require_isa(way, device)
-    names = {alternative.name.split()[0] for alternative in ops.lower(fused(case), way.target)}
-    if way.alternative not in ("", *names):
-        pytest.skip("too small for this kernel")
+def assert_fused_exact(case: ResidualEnd, device: DeviceInfo, way: Way) -> None:
+    """Compare with TFLite what the fused node gives this way, and that it ran alone."""
     with fused_forced(way):
         delegate = OpenCLDelegate(case.model(), device.index, tune="off", profiling=True)
         ours = interpreter(case.model(), delegate)
@@ -160,6 +155,16 @@ def test_exact(device: DeviceInfo, case: ResidualEnd, way: Way) -> None:
         assert_same(got, expected, str(case))
     assert [row.op for row in delegate.profile()] == ["conv_2d_add"]
     RUN["conv_2d_add"] += 1
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_exact(device: DeviceInfo, case: ResidualEnd, way: Way) -> None:
+    require_isa(way, device)
+    names = {alternative.name.split()[0] for alternative in ops.lower(fused(case), way.target)}
+    if way.alternative not in ("", *names):
+        pytest.skip("too small for this kernel")
+    assert_fused_exact(case, device, way)
 
 
 @given(

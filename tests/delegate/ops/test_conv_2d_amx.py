@@ -8,29 +8,25 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
-from delegate import DeviceInfo, OpenCLDelegate, ops, read_model
+from delegate import DeviceInfo, ops
 from delegate.launch import Constant
 from delegate.ops._convolution import channel_rows, conv_2d_amx
 from delegate.ops._numbers.float_requantize import FloatRescale, float_rescale
-from tests.delegate.ops.test_conv_2d_add import ResidualEnd, fused, fused_forced
+from tests.delegate.ops.test_conv_2d_add import ResidualEnd, assert_fused_exact, fused
 from tests.support.cases import (
     AMX,
-    RUN,
     SEEDS,
     VNNI,
     Way,
     assert_exact_or_refused,
     assert_exact_way,
     changed,
-    integers,
     only_launch,
     require_isa,
 )
-from tests.support.compare import assert_same, inputs_for, interpreter, invoke
-from tests.support.convolution import Convolution, convolutions
-from tests.support.model import chain_model, const, op, t
+from tests.support.convolution import Convolution, deep_convolutions, fully_connected
+from tests.support.model import chain_model
 
 WIDE = Convolution(size=(9, 9, 64), kernel=(1, 1), out_c=64)
 RESIDUAL = [
@@ -178,43 +174,17 @@ def test_without_float_forms(
 @pytest.mark.usefixtures("_is_offered")
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 def test_fully_connected(dtype: str, device: DeviceInfo) -> None:
-    zeros = (100, 140, 77) if dtype == "uint8" else (-3, 0, -9)
-    node = op(
-        "FULLY_CONNECTED",
-        [
-            t((17, 77), dtype, 0.05, zeros[0]),
-            const(integers((90, 77), dtype), 0.03, zeros[1]),
-            const(np.arange(90, dtype=np.int32) * 77, np.float32(0.05) * np.float32(0.03)),
-        ],
-        [t((17, 90), dtype, 0.45, zeros[2])],
-        {"fused_activation_function": "NONE", "weights_format": "DEFAULT"},
-    )
-    _assert_exact(chain_model([node]), device)
+    _assert_exact(chain_model([fully_connected(17, dtype)]), device)
 
 
 @pytest.mark.parametrize("case", RESIDUAL, ids=str)
 def test_conv_2d_add(case: ResidualEnd, device: DeviceInfo) -> None:
     require_isa(AMX, device)
     assert ops.lower(fused(case), AMX.target)[0].name.startswith("amx")
-    with fused_forced(AMX):
-        delegate = OpenCLDelegate(case.model(), device.index, tune="off", profiling=True)
-        ours = interpreter(case.model(), delegate)
-    reference = interpreter(case.model())
-    for inputs in inputs_for(read_model(case.model())):
-        (got,), (expected,) = invoke(ours, inputs), invoke(reference, inputs)
-        assert_same(got, expected, str(case))
-    assert [row.op for row in delegate.profile()] == ["conv_2d_add"]
-    RUN["conv_2d_add"] += 1
-
-
-@st.composite
-def deep(draw: st.DrawFn) -> Convolution:
-    """Draw a convolution with more channels, so that tiles are full and not."""
-    case = draw(convolutions())
-    return replace(case, size=(*case.size[:2], draw(st.integers(1, 140))))
+    assert_fused_exact(case, device, AMX)
 
 
 @pytest.mark.usefixtures("_is_offered")
-@given(case=deep(), seed=SEEDS)
+@given(case=deep_convolutions(140), seed=SEEDS)
 def test_drawn_conv_2d(device: DeviceInfo, case: Convolution, seed: int) -> None:
     assert_exact_or_refused(chain_model([case.node(seed)]), device, AMX, seed)
