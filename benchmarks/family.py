@@ -68,9 +68,7 @@ def mobilenet_v1(width: float, resolution: int) -> Graph:
     window = {"stride_w": 2, "stride_h": 2, "filter_width": side, "filter_height": side}
     network.node("AVERAGE_POOL_2D", [x], pooled, {"padding": "VALID", **window})
     logits = network.convolution(pooled, CLASSES, activation="NONE", quantization=_LOGITS)
-    flat = network.tensor((1, CLASSES), _LOGITS)
-    shape = network.tensor((2,), None, np.array(flat.shape, np.int32))
-    network.node("RESHAPE", [logits, shape], flat, {"new_shape": flat.shape})
+    flat = network.reshaped(logits, (1, CLASSES))
     shares = network.tensor(flat.shape, _SHARES)
     network.node("SOFTMAX", [flat], shares, {"beta": 1.0})
     return network.graph(picture, shares)
@@ -97,9 +95,7 @@ def mobilenet_v2(resolution: int = 224) -> Graph:
     x = network.convolution(x, 1280)
     x = network.pool("AVERAGE_POOL_2D", x, x.shape[1], 1)
     x = network.convolution(x, CLASSES, activation="NONE")
-    shape = network.tensor((2,), None, np.array((1, CLASSES), np.int32))
-    options = {"new_shape": (1, CLASSES)}
-    flat = network.node("RESHAPE", [x, shape], network.tensor((1, CLASSES), None), options)
+    flat = network.reshaped(x, (1, CLASSES))
     shares = network.tensor(flat.shape, None)
     network.node("SOFTMAX", [flat], shares, {"beta": 1.0})
     return network.graph(picture, shares)
@@ -141,6 +137,7 @@ class Network:
     """A uint8 graph while it grows, its weights random."""
 
     dtype = "uint8"  # of activations
+    quantization = _ACTIVATION  # of a layer's results, where nothing else is said
 
     def __init__(self, description: str) -> None:
         self.description = description
@@ -175,7 +172,7 @@ class Network:
         stride: int = 1,
         is_depthwise: bool = False,
         activation: str = "RELU6",
-        quantization: Quantization = _ACTIVATION,
+        quantization: Quantization | None = None,
     ) -> Tensor:
         """Add a convolution with SAME padding."""
         _, height, width, in_c = x.shape
@@ -195,7 +192,10 @@ class Network:
         return self.node(
             "DEPTHWISE_CONV_2D" if is_depthwise else "CONV_2D",
             [x, weights, bias],
-            self.tensor((1, -(-height // stride), -(-width // stride), out_c), quantization),
+            self.tensor(
+                (1, -(-height // stride), -(-width // stride), out_c),
+                quantization or self.quantization,
+            ),
             options,
         )
 
@@ -207,6 +207,12 @@ class Network:
         options = {"padding": padding, "filter_height": side, **window}
         options["fused_activation_function"] = "NONE"
         return self.node(op, [x], self.tensor((1, *sizes, x.shape[3]), x.quantization), options)
+
+    def reshaped(self, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """Add a RESHAPE."""
+        wanted = self.tensor((len(shape),), None, np.array(shape, np.int32))
+        result = self.tensor(shape, x.quantization)
+        return self.node("RESHAPE", [x, wanted], result, {"new_shape": shape})
 
     def fully_connected(self, x: Tensor, outputs: int) -> Tensor:
         """Add a fully connected layer."""
@@ -236,6 +242,8 @@ class Network:
 class FloatNetwork(Network):
     """The same in float32."""
 
+    dtype = "float32"
+
     def tensor(
         self,
         shape: tuple[int, ...],
@@ -243,10 +251,7 @@ class FloatNetwork(Network):
         data: NDArray[Any] | None = None,
     ) -> Tensor:
         """Add an activation, or a constant of its data's type; never quantised."""
-        dtype = "float32" if data is None else data.dtype.name
-        index = len(self.tensors)
-        self.tensors.append(Tensor(index, f"t{index}", shape, dtype, None, data))
-        return self.tensors[-1]
+        return super().tensor(shape, None, data)
 
     def _weights(
         self, x: Tensor, shape: tuple[int, ...], outputs: int, terms: int

@@ -81,19 +81,7 @@ class Int8Network(Network):
     """An int8 graph while it grows: weights have a scale for each channel."""
 
     dtype = "int8"
-
-    def convolution(
-        self,
-        x: Tensor,
-        out_c: int,
-        side: int = 1,
-        stride: int = 1,
-        is_depthwise: bool = False,
-        activation: str = "RELU6",
-        quantization: Quantization = _ACTIVATION,
-    ) -> Tensor:
-        """Add a convolution with SAME padding."""
-        return super().convolution(x, out_c, side, stride, is_depthwise, activation, quantization)
+    quantization = _ACTIVATION
 
     def _weights(
         self, x: Tensor, shape: tuple[int, ...], outputs: int, terms: int
@@ -131,12 +119,6 @@ class Int8Network(Network):
         order = self.tensor((5,), None, np.array((0, 1, 2, 4, 3), np.int32))
         turned = self.tensor((batch, height, width, half, 2), _ACTIVATION)
         return self.reshaped(self.node("TRANSPOSE", [x, order], turned, {}), shape)
-
-    def reshaped(self, x: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """Add a RESHAPE."""
-        wanted = self.tensor((len(shape),), None, np.array(shape, np.int32))
-        result = self.tensor(shape, x.quantization)
-        return self.node("RESHAPE", [x, wanted], result, {"new_shape": shape})
 
     def classified(self, picture: Tensor, x: Tensor) -> Graph:
         """Return the graph, once the mean of each channel and a fully connected layer are there."""

@@ -26,14 +26,8 @@ def dcgan() -> Graph:
     network = FloatNetwork("DCGAN's generator, random weights")
     code = network.tensor((1, _CODE), None)
     side, channels = _FIRST
-    shape: tuple[int, ...] = (1, side, side, channels)
     dense = network.fully_connected(code, side * side * channels)
-    x = network.node(
-        "RESHAPE",
-        [dense, _ints(network, shape)],
-        network.tensor(shape, None),
-        {"new_shape": shape},
-    )
+    x = network.reshaped(dense, (1, side, side, channels))
     for out_c, window in _LAYERS:
         x = _normalised(network, x)
         _, height, width, in_c = x.shape

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.measure import Contender, compared, in_turns
+from benchmarks.measure import Contender, PathTimes, compared, in_turns
 from benchmarks.missing import Skipped, imported
 from benchmarks.peers import Peers, Workload
 from benchmarks.results import OPENCL, Figure, RowResult
@@ -67,8 +67,7 @@ def many_pictures(row: Row, setup: Setup) -> RowResult:
     others.add(name, lambda: _repeated(_pytorch(workload.graph, BATCH, is_graph=False)))
     contenders = [Contender(OPENCL, _stream(ours, batch)), *others.contenders]
     paths = compared(in_turns(contenders, min(setup.runs, _ROUNDS_OF_BATCHES)), OPENCL)
-    pictures = BATCH * _BATCHES_A_RUN
-    rates = {path: pictures / times.min_ms * 1e3 for path, times in paths.items()}
+    rates = _rates(paths)
     reference = workload.interpreter("reference", threads=1)
     scores = ours.run(batch)
     result = RowResult(
@@ -79,11 +78,7 @@ def many_pictures(row: Row, setup: Setup) -> RowResult:
         figures=[Figure(row.goals[0], rates[OPENCL], _reason(info.name, setup))],
         exact=difference([scores[0][-1:]], reference.outputs()),
         missing=others.missing,
-        notes=[
-            *([note] if note else []),
-            f"a run is {_BATCHES_A_RUN} batches; "
-            + ", ".join(f"{path}: {rate:,.0f} pictures/s" for path, rate in rates.items()),
-        ],
+        notes=[*([note] if note else []), _in_words(rates)],
     )
     ours.close()
     return result
@@ -105,8 +100,7 @@ def all_gpus(row: Row, setup: Setup) -> RowResult:
         Contender(_ONE_GPU, _stream(alone, batch)),
     ]
     paths = compared(in_turns(contenders, min(setup.runs, _ROUNDS_OF_BATCHES)), OPENCL)
-    pictures = BATCH * _BATCHES_A_RUN
-    rates = {path: pictures / times.min_ms * 1e3 for path, times in paths.items()}
+    rates = _rates(paths)
     reference = workload.interpreter("reference", threads=1)
     pieces = together.run_on_each(batch)
     result = RowResult(
@@ -118,11 +112,7 @@ def all_gpus(row: Row, setup: Setup) -> RowResult:
         exact=difference(
             [scores[-1:] for _, (scores,) in pieces], reference.outputs() * len(pieces)
         ),
-        notes=[
-            *([note] if note else []),
-            f"a run is {_BATCHES_A_RUN} batches; "
-            + ", ".join(f"{path}: {rate:,.0f} pictures/s" for path, rate in rates.items()),
-        ],
+        notes=[*([note] if note else []), _in_words(rates)],
     )
     alone.close()
     together.close()
@@ -131,6 +121,17 @@ def all_gpus(row: Row, setup: Setup) -> RowResult:
 
 def _reason(device: str, setup: Setup) -> str:
     return too_few(setup.runs) if "H200" in device else "the figure is for an H200"
+
+
+def _rates(paths: Mapping[str, PathTimes]) -> dict[str, float]:
+    """Return each path's pictures a second, in its fastest run."""
+    pictures = BATCH * _BATCHES_A_RUN
+    return {path: pictures / times.min_ms * 1e3 for path, times in paths.items()}
+
+
+def _in_words(rates: Mapping[str, float]) -> str:
+    told = ", ".join(f"{path}: {rate:,.0f} pictures/s" for path, rate in rates.items())
+    return f"a run is {_BATCHES_A_RUN} batches; {told}"
 
 
 def _stream(model: Model, batch: NDArray[Any]) -> Callable[[], object]:

@@ -144,8 +144,8 @@ def _repeated(run: Callable[[], object], times: int) -> Callable[[], object]:
 
 
 def _in_child(setup: Setup, model: str, device: int, threads: int) -> Mapping[str, float]:
-    # PoCL reads its number of threads once, when it is loaded. This process's is not the child's.
-    others = {name: value for name, value in os.environ.items() if name not in THREAD_VARIABLES}
+    # PoCL reads its number of threads once, when it is loaded.
+    counts = dict.fromkeys(THREAD_VARIABLES, str(threads))
     result = setup.folder / "threads.json"
     paths = os.pathsep.join(filter(None, (str(_CHECKOUT), os.environ.get("PYTHONPATH", ""))))
     command = [
@@ -167,7 +167,7 @@ def _in_child(setup: Setup, model: str, device: int, threads: int) -> Mapping[st
         capture_output=True,
         text=True,
         errors="replace",
-        env={**others, "PYTHONPATH": paths},
+        env={**os.environ, **counts, "PYTHONPATH": paths},
         check=False,
     )
     if child.returncode != 0:

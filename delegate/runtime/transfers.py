@@ -100,8 +100,7 @@ class Direct(Copied):
             else:
                 self._queue.finish()
             self._is_running = False
-            for result, place in zip(outputs, self._outputs, strict=True):
-                result[:] = place
+            self.down(outputs)
 
     def submit(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
         """Enqueue a run; the outputs are the device's until `wait`."""
@@ -123,19 +122,21 @@ class Direct(Copied):
         """Copy the inputs alone; raises DeviceError."""
         with self._running:
             self._end()
-        for place, source in zip(self._inputs, inputs, strict=True):
-            place[:] = source.data
+        self._put(inputs)
 
     def down(self, outputs: Sequence[Bytes]) -> None:
         """Copy the outputs alone."""
         for result, place in zip(outputs, self._outputs, strict=True):
             result[:] = place
 
+    def _put(self, inputs: Sequence[Bytes]) -> None:
+        for place, source in zip(self._inputs, inputs, strict=True):
+            place[:] = source.data
+
     def _begin(self, inputs: Sequence[Bytes]) -> None:
         if self._is_running:  # Ctrl-C or an error ended the run before while kernels ran
             self._end()
-        for place, source in zip(self._inputs, inputs, strict=True):
-            place[:] = source.data
+        self._put(inputs)
         self._is_running = True
         self.events = self._enqueue()
 
