@@ -13,6 +13,7 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._checks import quantized
+from delegate.ops._checks.activations import require_no_activation
 from delegate.ops._checks.indices import axis_of
 from delegate.ops._checks.node import inputs_of, integer, output_of
 from delegate.ops._checks.shapes import shape_text
@@ -69,9 +70,7 @@ def decode(node: Node) -> Join:
     """
     sources, _ = inputs_of(node.inputs, max(1, len(node.inputs)))
     result = output_of(node.outputs)
-    activation = node.options.get("fused_activation_function", "NONE")
-    if activation != "NONE":
-        raise Unsupported(f"fused activation {activation}: only NONE")
+    require_no_activation(node)
     shape = sources[0].shape
     axis = axis_of(integer(node.options, "axis", 0), len(shape))
     moves, scaled = [], []

@@ -9,6 +9,7 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative, Defines, Params
 from delegate.ops._checks import quantized
+from delegate.ops._checks.activations import require_no_activation
 from delegate.ops._launches.activation import one_to_one
 from delegate.ops._launches.rows import Rows, require_rows
 from delegate.ops._launches.tiles import LEAST_ELEMENTS, by_elements, most_rounds
@@ -43,9 +44,7 @@ def decode(node: Node) -> Rows:
         Unsupported: see `lower_l2_normalization`.
     """
     source, result = one_to_one(node, ("float32", *quantized.QUANT8))
-    fused = node.options.get("fused_activation_function", "NONE")
-    if fused != "NONE":
-        raise Unsupported(f"fused activation {fused}: TFLite takes none here")
+    require_no_activation(node)
     require_rows(source)
     depth = source.shape[-1]
     if depth > _MOST_DEPTH:

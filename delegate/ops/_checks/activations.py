@@ -32,15 +32,15 @@ def activation_of(node: Node) -> object:
     return node.options.get("fused_activation_function", "NONE")
 
 
-def require_no_activation(node: Node, rule: str) -> None:
-    """Check that a node has no fused activation; `rule` says why none can be.
+def require_no_activation(node: Node) -> None:
+    """Check that a node has no fused activation: TFLite takes none in some ops.
 
     Raises:
         Unsupported: it has one.
     """
     activation = activation_of(node)
     if activation != "NONE":
-        raise Unsupported(f"fused activation {activation}: {rule}")
+        raise Unsupported(f"fused activation {activation}: only NONE")
 
 
 def reals_of(op: str) -> tuple[int | None, int | None]:

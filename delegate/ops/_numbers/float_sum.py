@@ -19,7 +19,6 @@ LEFT_SHIFT = 20  # Source: tflite/kernels/add.cc, the 8-bit value
 ROUND = 12582912.0  # 1.5 * 2^23: a float near it has no fraction, so adding it rounds
 _ULPS = range(-6, 7)  # factors tried around the true ones
 _GRID = 2.0**24  # offsets are multiples of its inverse, so that float64 holds every sum below
-_Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     "long_rows": (Norm(shape=(2, 32001)).node(), "rows of 32001: at most 32000"),
     "fused": (
         changed(NODE, options={"fused_activation_function": "RELU"}),
-        "fused activation RELU: TFLite takes none here",
+        "fused activation RELU: only NONE",
     ),
     "output_scale": (
         changed(NODE, -1, quantization=quantization(0.5, 128)),
