@@ -22,11 +22,12 @@ from delegate_test.build import Case
 from delegate_test.flags import Settings, UsageError
 from delegate_test.outcome import NOT_DELEGATED, PASS, SKIP, Result
 from delegate_test.process import CannotRun
-from delegate_test.results import Folder, Report, ResultsError, Row, write_whole
+from delegate_test.results import Folder, Report, ResultsError, Row
 from delegate_test.runner import Workers
 from delegate_test.selection import NoCases, item_of, select
 from delegate_test.tally import Tally
 from tflite_opencl.common.environment import prepare_environment
+from tflite_opencl.common.files import file_obstacle, write_file
 from tflite_opencl.common.text import printable
 from tflite_opencl.common.words import version_lines
 
@@ -80,10 +81,10 @@ def _command(settings: Settings) -> int:
     if settings.list_only:
         print("\n".join(case.name for case in cases))
         return SUCCESS
-    for name in _OUTPUTS:
+    for name in (*_OUTPUTS, *(["baseline"] if settings.update_baseline else [])):
         target = getattr(settings, name)
-        if target not in (None, "-") and not Path(target).resolve().parent.is_dir():
-            raise UsageError(f"--{name} {target}: there is no such folder")
+        if target not in (None, "-") and (obstacle := file_obstacle(target)):
+            raise UsageError(f"cannot write --{name} {target}: {obstacle}")
     known = expectations.read(
         settings.baseline,
         settings.skips,
@@ -105,7 +106,8 @@ def _run(settings: Settings, cases: list[Case], known: expectations.Expectations
     if settings.update_baseline and settings.baseline is not None:
         comment = f"{settings.delegate} on {report.device}"
         text = expectations.baseline_text(results.values(), known.baseline, comment)
-        write_whole(Path(settings.baseline), text)
+        with _writing(settings.baseline):
+            write_file(settings.baseline, text)
     _write(settings, report)
     _summary(report, settings)
     if settings.update_baseline:
@@ -196,13 +198,21 @@ def _write(settings: Settings, report: Report) -> None:
         if target == "-":
             print(text, end="")
             continue
-        try:
-            path = Path(target)
-            if name == "coverage" and path.is_file():
-                text = coverage.placed(path.read_text("utf-8"), text)
-            write_whole(path, text)
-        except OSError as error:
-            raise UsageError(f"cannot write {target}: {error.strerror}") from None
+        if name == "coverage" and Path(target).is_file():
+            with _writing(target):
+                text = coverage.placed(Path(target).read_text("utf-8"), text)
+        with _writing(target):
+            write_file(target, text)
+
+
+@contextlib.contextmanager
+def _writing(path: str) -> Iterator[None]:
+    """Turn an error of writing, or renewing, this file into a UsageError."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"cannot write {path}: {reason}") from None
 
 
 def _summary(report: Report, settings: Settings) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any, TextIO
 from delegate_test.build import Case
 from delegate_test.expectations import Expectations
 from delegate_test.outcome import Result
+from tflite_opencl.common.files import write_file
 
 _DETAILS, _RUN = "details.jsonl", "run.json"
 
@@ -71,12 +71,14 @@ class Folder:
         Raises: ResultsError: there is none, or of another kind.
         """
         try:
-            before = json.loads((self.path / _RUN).read_text())
-            lines = (self.path / _DETAILS).read_text().splitlines()
+            before = json.loads((self.path / _RUN).read_text("utf-8"))
+            lines = (self.path / _DETAILS).read_text("utf-8").splitlines()
         except FileNotFoundError:
             raise ResultsError(f"{self.path} has no run to go on with") from None
         except (OSError, ValueError) as error:
             raise ResultsError(f"cannot read {self.path}: {error}") from None
+        if not isinstance(before, dict):
+            raise ResultsError(f"cannot read {self.path}: {_RUN} is no description of a run")
         other = [key for key in run if before.get(key) != run[key]]
         if other:
             key = other[0]
@@ -101,7 +103,7 @@ class Folder:
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            write_whole(self.path / _RUN, json.dumps(run, indent=1) + "\n")
+            write_file(str(self.path / _RUN), json.dumps(run, indent=1) + "\n")
             with contextlib.ExitStack() as stack:
                 details, csv, failures = (
                     stack.enter_context(open(self.path / name, "w", encoding="utf-8"))
@@ -133,10 +135,3 @@ class Writer:
             self.failures.write(f"{result.name},{status}\n")
         for stream in (self.details, self.csv, self.failures):
             stream.flush()
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that nobody sees half of it."""
-    part = path.with_name(f"{path.name}.part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, path)

@@ -6,15 +6,14 @@ from __future__ import annotations
 import colorsys
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from label_image.files import replaced_file
 from label_image.labels import format_score
 from label_image.scene import Scene, label_of, named
+from tflite_opencl.common.files import replaced_file
 
 _NOTHING = ("background", "???", None)  # what a mask's class 0 is called where it is no thing
 _OPACITY = 0.55  # of a mask's colours
@@ -42,7 +41,7 @@ def write_drawn(
     """
     kind = Image.registered_extensions()[os.path.splitext(path)[1].lower()]
     image = drawn(picture, scene, labels, most)
-    with replaced_file(str(Path(path)), "wb") as file:
+    with replaced_file(path, "wb") as file:
         image.save(file, format=kind)
 
 

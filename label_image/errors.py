@@ -59,6 +59,16 @@ def delegate_failures() -> Iterator[None]:
         raise DelegateFailed(str(error)) from error
 
 
+@contextlib.contextmanager
+def writing(path: str) -> Iterator[None]:
+    """Turn an error of writing this file or folder into a RunError."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise RunError(f"cannot write {path}: {reason}") from error
+
+
 def one_line(error: BaseException) -> str:
     """Return the error's text as one line."""
     return " ".join(str(error).split()) or type(error).__name__

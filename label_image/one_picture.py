@@ -9,7 +9,6 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, replace
-from pathlib import Path
 from typing import Any, TextIO
 
 from numpy.typing import NDArray
@@ -20,9 +19,8 @@ from label_image.classify import PathRun, run_path
 from label_image.compare import Comparison, compare, distances, ended
 from label_image.document import Paths, document
 from label_image.drawing import write_drawn
-from label_image.errors import NO_DEVICE, SUCCESS, DelegateFailed, log_error, reason_of
+from label_image.errors import NO_DEVICE, SUCCESS, DelegateFailed, log_error, reason_of, writing
 from label_image.feeds import main_values, warn_of_zeros
-from label_image.files import write_file, writing
 from label_image.image import to_input
 from label_image.job import Job
 from label_image.labels import Row, format_row
@@ -32,6 +30,7 @@ from label_image.prepare import Prepared, described
 from label_image.report import comparison_text
 from label_image.worker import run_in_child
 from tflite_opencl.common import interrupts
+from tflite_opencl.common.files import write_file
 from tflite_opencl.common.profile_text import profile_text
 from tflite_opencl.common.trace import chrome_json
 from tflite_opencl.common.trace_perfetto import perfetto_trace
@@ -280,7 +279,7 @@ def _write_trace(path: str, gpu: PathRun | None) -> None:
         return
     content = chrome_json(trace) if path.endswith(".json") else perfetto_trace(trace)
     with writing(path):
-        Path(path).write_bytes(content)
+        write_file(path, content)
     if not trace.has_timers:
         log.warning("the device's timers do not count the work: its kernels are one slice")
     log.info("the trace is in %s: open it at https://ui.perfetto.dev", path)
@@ -291,4 +290,4 @@ def _write(path: str, text: str, out: TextIO) -> None:
         streams.write(out, text)
     else:
         with writing(path):
-            write_file(path, text)
+            write_file(path, f"{text}\n")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from delegate import Graph, Tensor
 from label_image.feeds import scale_of, shape_text
-from label_image.files import replaced_file
+from tflite_opencl.common.files import replaced_file
 
 _FIRST_VALUES = 8
 _LONGEST_NAME = 100  # characters of a file's name, of the 255 that file systems allow

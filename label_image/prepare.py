@@ -18,7 +18,6 @@ from label_image.decoder import Format
 from label_image.drawing import format_obstacle
 from label_image.errors import RunError
 from label_image.feeds import Feeds, feeds_of, scale_of
-from label_image.files import file_obstacle, folder_obstacle
 from label_image.flags import Settings
 from label_image.job import Job
 from label_image.labels import Row, top_results
@@ -26,6 +25,7 @@ from label_image.outputs import Described, are_surely_scores, describe, may_be_s
 from label_image.page.html import NEEDS, can_make
 from label_image.scene import Scene, detector_of, is_mask, scene_of
 from label_image.verbose import model_lines
+from tflite_opencl.common.files import file_obstacle, folder_obstacle
 from tflite_opencl.common.runtime import Runtime, find_runtime
 from tflite_opencl.common.trace import can_write
 

@@ -15,9 +15,8 @@ from typing import TextIO
 import numpy as np
 
 from label_image import inputs, streams
-from label_image.errors import ERROR, NO_DEVICE, SUCCESS, RunError
+from label_image.errors import ERROR, NO_DEVICE, SUCCESS, RunError, writing
 from label_image.feeds import warn_of_zeros
-from label_image.files import replaced_file, writing
 from label_image.image import to_input
 from label_image.job import Job
 from label_image.labels import Row
@@ -28,6 +27,7 @@ from label_image.scene import Scene
 from label_image.series import Series
 from label_image.several_report import Document, Lines, row_text, summary_text
 from tflite_opencl.common import bars, interrupts
+from tflite_opencl.common.files import replaced_file
 
 log = logging.getLogger("label_image")
 

@@ -29,7 +29,7 @@ from tflite_opencl.comparison.path_run import Settings
 from tflite_opencl.comparison.paths import EXTERNAL, RunPath, paths_of
 from tflite_opencl.comparison.records import ModelResult
 from tflite_opencl.comparison.text import ROWS, milliseconds, notes, timed
-from tflite_opencl.errors import CommandError
+from tflite_opencl.errors import CommandError, require_writable, write
 from tflite_opencl.opening import one_line
 
 HELP = "time models as TFLite's benchmark_model does, with random input"
@@ -79,6 +79,7 @@ def run(options: argparse.Namespace) -> str:
     names = [*options.model, *options.graph]
     if not names:
         raise CommandError("no model is named")
+    require_writable(options.profiling_output_csv_file)
     limits = Limits(**{each.name: getattr(options, each.name) for each in fields(Limits)})
     path = _chosen(options)
     threads = options.num_threads or len(os.sched_getaffinity(0))
@@ -171,10 +172,7 @@ def _write_nodes(path: str, found: Sequence[Benchmarked]) -> None:
     writer.writerow(["model", *names])
     for each in found:
         writer.writerows([each.model, *(row[name] for name in names)] for row in each.nodes)
-    try:
-        Path(path).write_text(out.getvalue())
-    except OSError as error:
-        raise CommandError(f"cannot write {path}: {error.strerror or error}") from error
+    write(path, out.getvalue())
 
 
 def _path(text: str) -> RunPath:

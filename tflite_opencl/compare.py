@@ -29,7 +29,7 @@ from tflite_opencl.comparison.paths import paths_of
 from tflite_opencl.comparison.records import Report, document, load, save
 from tflite_opencl.comparison.runs import Given, compared
 from tflite_opencl.comparison.text import csv_of, failures, markdown_of, text_of
-from tflite_opencl.errors import CommandError
+from tflite_opencl.errors import CommandError, require_writable
 from tflite_opencl.given import inputs_for
 from tflite_opencl.opening import one_line, read_graph
 
@@ -80,10 +80,11 @@ def run(options: argparse.Namespace) -> str:
     """Return what to print.
 
     Raises:
-        CommandError: a model, the picture or OLD.json cannot be used; or a path gave no result of
-            its own, of which the text is the answer.
+        CommandError: a model, the picture or OLD.json cannot be used, or FILE.json not be written;
+            or a path gave no result of its own, of which the text is the answer.
     """
     paths = paths_of(options.paths) if isinstance(options.paths, str) else options.paths
+    require_writable(options.save)
     old = load(options.against) if options.against else None
     settings = Settings(
         count=options.count,
@@ -103,7 +104,7 @@ def run(options: argparse.Namespace) -> str:
                 with tempfile.TemporaryDirectory(prefix="compare-") as folder:
                     results.append(compared(given, paths, settings, Path(folder), tell))
     report = Report(facts, results)
-    if options.save:
+    if options.save is not None:
         save(report, options.save)
     text = _shown(report, old, options)
     if failures(report):

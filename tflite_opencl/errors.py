@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ends a subcommand with exit code 1."""
+"""What ends a subcommand with exit code 1, and the files that it writes."""
 
 from __future__ import annotations
+
+from tflite_opencl.common.files import file_obstacle, write_file
 
 
 class CommandError(Exception):
@@ -14,3 +16,26 @@ class CommandError(Exception):
     def __init__(self, text: str, is_answer: bool = False) -> None:
         super().__init__(text)
         self.is_answer = is_answer
+
+
+def require_writable(path: str | None) -> None:
+    """Check a file before the work whose result it is to hold; None: no file is asked for.
+
+    Raises:
+        CommandError: it cannot be written, as far as that can be told before.
+    """
+    if path is not None and (obstacle := file_obstacle(path)):
+        raise CommandError(f"cannot write {path}: {obstacle}")
+
+
+def write(path: str, content: str | bytes) -> None:
+    """Write a file, so that a reader sees the old one or the whole new one.
+
+    Raises:
+        CommandError: it cannot be written.
+    """
+    try:
+        write_file(path, content)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise CommandError(f"cannot write {path}: {reason}") from error

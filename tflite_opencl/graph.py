@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 
 from delegate import graph_table
-from tflite_opencl.errors import CommandError
+from tflite_opencl.errors import require_writable, write
 from tflite_opencl.graph_view.facts import GraphFacts, graph_facts
 from tflite_opencl.graph_view.page import html
 from tflite_opencl.opening import add_device_arguments, read_graph
@@ -34,6 +34,7 @@ def run(options: argparse.Namespace) -> str:
     Raises:
         CommandError: the model cannot be read, or FILE cannot be written.
     """
+    require_writable(options.html)
     file = read_graph(options.model)
     facts = graph_facts(options.model, file, options, with_times=options.html is not None)
     if options.html is None:
@@ -42,10 +43,7 @@ def run(options: argparse.Namespace) -> str:
             table = "\n".join(table.splitlines()[: len(facts.verdicts) + 1])
         return f"{_head(facts)}\n{table}"
     page = html(Path(options.model).name, facts)
-    try:
-        Path(options.html).write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise CommandError(f"cannot write {options.html}: {error.strerror or error}") from error
+    write(options.html, page)
     return f"{options.html}: {len(facts.graph.nodes)} nodes; {_head(facts)}"
 
 

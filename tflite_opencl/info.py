@@ -22,7 +22,7 @@ from tflite_opencl.boards.facts import Info, facts_here
 from tflite_opencl.boards.own_profile import write_profile
 from tflite_opencl.common.tables import pairs
 from tflite_opencl.common.words import stamped
-from tflite_opencl.errors import CommandError
+from tflite_opencl.errors import CommandError, require_writable
 
 Rows = Sequence[tuple[str, str]]  # a name and its value, for people
 HELP = "what this board is, what its OpenCL drivers say and do, and what to do next"
@@ -66,16 +66,16 @@ def run(options: argparse.Namespace) -> str:
     """
     if not Path(options.root).is_dir():
         raise CommandError(f"--root {options.root}: there is no such folder")
-    if options.write_profile and not options.write_profile.endswith(".toml"):
+    asks_profile = options.write_profile is not None
+    if asks_profile and not options.write_profile.endswith(".toml"):
         raise CommandError(f"--write_profile {options.write_profile}: its name must end in .toml")
-    if options.write_profile and not Path(options.write_profile).resolve().parent.is_dir():
-        raise CommandError(f"cannot write {options.write_profile}: there is no such folder")
+    require_writable(options.write_profile)
     is_here = Path(options.root).resolve() == Path("/")
-    if options.write_profile and not is_here:
+    if asks_profile and not is_here:
         raise CommandError("--write_profile needs a device: it does nothing with --root")
     board = read_board(options.root)
     info = facts_here(board, partial(_named, options.device)) if is_here else _of_files(board)
-    if options.write_profile:
+    if asks_profile:
         written = write_profile(options.write_profile, info.devices)
         info = replace(info, next_steps=(written, *info.next_steps))
     if options.json:

@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +23,7 @@ from label_image.inputs import find_pictures, picture_paths
 from tflite_opencl.common.bars import steps
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.words import did_you_mean, stamped
-from tflite_opencl.errors import CommandError
+from tflite_opencl.errors import CommandError, require_writable, write
 from tflite_opencl.given import picture_inputs
 from tflite_opencl.opening import one_line, read_graph
 from tflite_opencl.rewriting.agreement import Agreement, Arrays, agreement
@@ -78,6 +76,7 @@ def run(options: argparse.Namespace) -> str:
     names = _names(options)
     if options.source is None or options.target is None:
         raise CommandError("IN_FILE and OUT_FILE are missing; --list shows the passes")
+    require_writable(options.target)
     graph = read_graph(options.source)
     made = _rewritten(options.source, names, graph.subgraphs)
     found = _checked(options, graph, made)
@@ -90,7 +89,7 @@ def run(options: argparse.Namespace) -> str:
             f"{agreement_text(found)}; these passes are exact, so {options.target} is not written"
         )
         raise CommandError(text, is_answer=True)
-    _write(Path(options.target), made.content)
+    write(options.target, made.content)
     if options.json:
         return json.dumps(stamped(document(made, found)), indent=2)
     size = f"{options.target}: {len(made.content):,} bytes, {_bytes(options.source):,} before"
@@ -136,24 +135,6 @@ def _checked(options: argparse.Namespace, graph: Graph, made: RewrittenModel) ->
             sets = (picture_inputs(graph, each) for each in pictures)
         with steps("inputs", lambda: options.check or len(pictures)) as step:
             return agreement(options.source, made.content, sets, runtime, step)
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a file so that nobody sees half of it: aside, then renamed."""
-    path = Path(os.path.realpath(path))  # a link stays one
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    if path.exists() and not path.is_file():
-        raise CommandError(f"cannot write {path}: it is no regular file")
-    try:
-        try:
-            part.write_bytes(content)
-            os.replace(part, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                part.unlink()
-            raise
-    except OSError as error:
-        raise CommandError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def _bytes(path: str) -> int:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from label_image.classify import PathRun
 from label_image.compare import Comparison
-from label_image.files import write_file, writing
+from label_image.errors import writing
 from label_image.job import Delegation, Job
 from label_image.page.facts import (
     machine,
@@ -29,6 +29,7 @@ from label_image.page.html import Page, Rows, html, picture_uri
 from label_image.prepare import Prepared
 from label_image.report import comparison_facts, refusals, speedup, time_rows
 from tflite_opencl.common import interrupts
+from tflite_opencl.common.files import write_file
 
 log = logging.getLogger("label_image")
 
@@ -57,7 +58,7 @@ def write_page(path: str, prepared: Prepared, job: Job, ran: Ran) -> None:
     text = html(_page(prepared, job, ran))
     interrupts.check()
     with writing(path):
-        write_file(path, text)
+        write_file(path, f"{text}\n")
     log.info("the report is in %s", path)
 
 

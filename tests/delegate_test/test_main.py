@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
@@ -97,6 +98,17 @@ def test_a_page_keeps_what_is_around_its_table(run: Run) -> None:
         assert text.endswith(f"\n{END}\n\nafter\n")
         assert "\n| ADD, CONV_2D | exact |\n" in text
         assert "old" not in text
+
+
+def test_a_pipe_is_written_and_stays_a_pipe(run: Run) -> None:
+    os.mkfifo("pipe")
+    read: list[str] = []
+    reader = threading.Thread(target=lambda: read.append(Path("pipe").read_text()), daemon=True)
+    reader.start()
+    assert run("pass_through", "--json", "pipe") == 0
+    reader.join(timeout=60)
+    assert json.loads(read[0])["cases"][0]["name"] == ADD
+    assert Path("pipe").is_fifo()
 
 
 @slow
@@ -227,8 +239,9 @@ def test_the_alternative_that_fails_is_reduced_alone(
         (["--timeout", "nan"], "'nan' is not a number of seconds"),
         (["--update_baseline"], "--update_baseline needs --baseline FILE"),
         (["--baseline", "none.txt"], "cannot read none.txt"),
+        (["--update_baseline", "--baseline", "none/x"], "cannot write --baseline none/x: there is"),
         (["--models", "none"], "cannot read none"),
-        (["--json", "none/x.json"], "there is no such folder"),
+        (["--json", "none/x.json"], "cannot write --json none/x.json: there is no folder "),
         (["--reduce", "no/such/case"], "there is no case no/such/case"),
         (["--delegate", "xnnpack", "--device_profile", "v3d"], "is for --delegate opencl"),
         (["--delegate", "xnnpack", "--alternatives"], "is for --delegate opencl"),

@@ -13,8 +13,6 @@ import pytest
 from numpy.typing import ArrayLike
 
 from delegate import Tensor
-from label_image import files
-from label_image.files import folder_obstacle
 from label_image.outputs import (
     Described,
     are_scores,
@@ -222,15 +220,3 @@ def test_a_write_that_fails_leaves_the_old_file(
         write_outputs(str(tmp_path), [np.zeros(3)], [t((3,), name="o")])
     assert (tmp_path / "o.npy").read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["o.npy"]
-
-
-def test_obstacles_are_known_before_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").touch()
-    assert folder_obstacle(str(tmp_path)) is None
-    assert folder_obstacle(str(tmp_path / "new" / "deep")) is None
-    assert folder_obstacle(str(tmp_path / "file")) == "it is not a folder"
-    assert folder_obstacle(str(tmp_path / "file" / "a")) == f"{tmp_path / 'file'} is not a folder"
-    monkeypatch.setattr(files.os, "access", lambda path, mode: False)
-    assert folder_obstacle(str(tmp_path / "new")) == "permission denied"

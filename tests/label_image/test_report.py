@@ -4,18 +4,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import stat
-import threading
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from delegate import DeviceInfo, Verdict
-from label_image import files, report
+from label_image import report
 from label_image.classify import PathRun
 from label_image.compare import Comparison, Difference
 from label_image.document import Paths, document
@@ -281,61 +277,3 @@ def test_what_the_document_does_not_know_is_null_with_a_reason() -> None:
     assert entry["max_difference_quanta_cpu"] is None
     assert entry["speedup"] is None
     assert entry["not_compared"] == "--compare=false"
-
-
-def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    path.write_text("old")
-    files.write_file(str(path), "new")
-    assert path.read_text() == "new\n"
-    assert os.listdir(tmp_path) == ["a.json"]
-
-
-def test_a_failed_write_leaves_the_old_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "a.json"
-    path.write_text("old")
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(OSError, match="No space left"):
-        files.write_file(str(path), "new")
-    assert path.read_text() == "old"
-    assert os.listdir(tmp_path) == ["a.json"]
-
-
-def test_a_link_stays_a_link(tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to(tmp_path / "target")
-    files.write_file(str(tmp_path / "link"), "new")
-    assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "target").read_text() == "new\n"
-
-
-def test_a_pipe_stays_a_pipe(tmp_path: Path) -> None:
-    path = tmp_path / "pipe"
-    os.mkfifo(path)
-    read: list[str] = []
-    reader = threading.Thread(target=lambda: read.append(path.read_text()))
-    reader.start()
-    files.write_file(str(path), "new")
-    reader.join()
-    assert read == ["new\n"]
-    assert stat.S_ISFIFO(path.stat().st_mode)
-
-
-def test_obstacles_are_known_before_the_run(tmp_path: Path) -> None:
-    assert files.file_obstacle(str(tmp_path / "new.json")) is None
-    assert files.file_obstacle(str(tmp_path)) == "it is a folder"
-    assert files.file_obstacle(str(tmp_path / "no" / "new.json")) == (
-        f"there is no folder {tmp_path / 'no'}"
-    )
-
-
-def test_a_folder_that_may_not_be_written_is_an_obstacle(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    assert files.file_obstacle(str(tmp_path / "new.json")) == "permission denied"

@@ -225,7 +225,7 @@ def test_a_profile_that_cannot_be_written(
 ) -> None:
     path = tmp_path / "none" / "x.toml"
     assert main(["info", "--device", "0", "--write_profile", str(path)]) == 1
-    assert f"cannot write {path}: there is no such folder" in capsys.readouterr().err
+    assert f"cannot write {path}: there is no folder" in capsys.readouterr().err
 
 
 def test_help_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -158,8 +158,12 @@ def test_an_exact_pass_that_is_none_writes_nothing(
         (("{model}", "{tmp}/o", "--for", "tefl"), 2, "invalid choice: 'tefl'"),
         (("{tmp}/none", "{tmp}/o", "--for", "teflon"), 1, "cannot read {tmp}/none: No such file"),
         (("{tmp}", "{tmp}/o", "--for", "teflon"), 1, "cannot read {tmp}: Is a directory"),
-        (("{model}", "{tmp}", "--for", "teflon"), 1, "cannot write {tmp}: it is no regular file"),
-        (("{model}", "{tmp}/a/o", "--for", "teflon"), 1, "cannot write {tmp}/a/o: No such file"),
+        (("{model}", "{tmp}", "--for", "teflon"), 1, "cannot write {tmp}: it is a folder"),
+        (
+            ("{model}", "{tmp}/a/o", "--for", "teflon"),
+            1,
+            "cannot write {tmp}/a/o: there is no folder",
+        ),
         (("{model}", "{tmp}/o", "--for", "teflon", "--check", "0"), 2, "a number from 1 on"),
         (("{text}", "{tmp}/o", "--for", "teflon"), 1, "this is not a .tflite model"),
     ],
@@ -184,12 +188,10 @@ def test_a_full_disk_leaves_the_old_file(
     target = tmp_path / "o"
     target.write_bytes(b"old")
 
-    def full(path: Path, content: bytes) -> int:
-        with open(path, "wb") as file:
-            file.write(content[:100])
+    def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(os, "replace", full)
     code, _, err = run(model, target, "--pass", "remove_dead")
     assert (code, err) == (1, f"ERROR: cannot write {target}: No space left on device\n")
     assert target.read_bytes() == b"old"

@@ -10,7 +10,7 @@ from pathlib import Path
 from delegate import DeviceLimits, device_profile_text, profile_of
 from tflite_opencl.boards.drivers import SurveyedDevice
 from tflite_opencl.common.text import printable
-from tflite_opencl.errors import CommandError
+from tflite_opencl.errors import CommandError, write
 
 
 def write_profile(path: str, devices: Sequence[SurveyedDevice]) -> str:
@@ -37,8 +37,5 @@ def write_profile(path: str, devices: Sequence[SurveyedDevice]) -> str:
         if chosen.failure is None
         else f"nothing is proven: {printable(chosen.failure)}"
     )
-    try:
-        Path(path).write_text(device_profile_text(profile, sources), encoding="utf-8")
-    except OSError as error:
-        raise CommandError(f"cannot write {path}: {error.strerror or error}") from error
+    write(path, device_profile_text(profile, sources))
     return f"elsewhere, keep this device's limits: label_image --device_profile {path}"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tflite_opencl.common.words import JSON_SCHEMA, stamped
-from tflite_opencl.errors import CommandError
+from tflite_opencl.errors import CommandError, write
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +110,7 @@ def document(report: Report) -> dict[str, Any]:
 
 def save(report: Report, path: str) -> None:
     """Write a report as JSON. Raises: CommandError: the file cannot be written."""
-    try:
-        Path(path).write_text(json.dumps(document(report), indent=2) + "\n")
-    except OSError as error:
-        raise CommandError(f"cannot write {path}: {error.strerror or error}") from error
+    write(path, json.dumps(document(report), indent=2) + "\n")
 
 
 def load(path: str) -> Report:

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from label_image.errors import RunError
-
 
 def file_obstacle(path: str) -> str | None:
     """Return why a file cannot be written there, as far as it can be told before; else None."""
@@ -24,29 +22,31 @@ def file_obstacle(path: str) -> str | None:
     return None
 
 
-def write_file(path: str, text: str) -> None:
-    """Write the text: a reader sees the old file or the whole new one.
+def write_file(path: str, content: str | bytes) -> None:
+    """Write text as UTF-8, or bytes: a reader sees the old file or the whole new one.
 
-    Raises: OSError: it cannot be written.
+    Raises: OSError: it cannot be written. ValueError: the text is no UTF-8.
     """
-    with replaced_file(path) as file:
-        file.write(text + "\n")
+    data = content.encode() if isinstance(content, str) else content
+    with replaced_file(path, "wb") as file:
+        file.write(data)
 
 
 @contextlib.contextmanager
 def replaced_file(path: str, mode: str = "w") -> Iterator[IO[Any]]:
-    """Give a file to write: a reader sees the old one or the whole new one.
+    """Give a file to write: a reader sees the old one or the whole new one; text is UTF-8.
 
     Raises: OSError: it cannot be written.
     """
     target = Path(os.path.realpath(path))
+    encoding = None if "b" in mode else "utf-8"
     if target.exists() and not target.is_file():  # /dev/null or a pipe must stay what it is
-        with target.open(mode) as file:
+        with target.open(mode, encoding=encoding) as file:
             yield file
         return
     part = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        with part.open(mode) as file:
+        with part.open(mode, encoding=encoding) as file:
             yield file
         os.replace(part, target)
     except BaseException:
@@ -67,13 +67,3 @@ def folder_obstacle(path: str) -> str | None:
             else (f"{there} is not a folder")
         )
     return None if os.access(there, os.W_OK | os.X_OK) else "permission denied"
-
-
-@contextlib.contextmanager
-def writing(path: str) -> Iterator[None]:
-    """Turn an error of writing this file or folder into a RunError."""
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise RunError(f"cannot write {path}: {reason}") from error
