@@ -6,7 +6,6 @@ Files, fetched official models and the embedded default, in this order.
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 from collections import Counter
@@ -25,7 +24,6 @@ from label_image.labels import read_labels
 from label_image.picture_file import STDIN, is_file
 from label_image.readers import is_picture_name, missing_reader
 from tflite_opencl.common.fetch import OFFICIAL, Progress, fetched
-from tflite_opencl.common.runtime import builtin_op_numbers
 
 log = logging.getLogger("label_image")
 
@@ -176,19 +174,3 @@ def find_labels(path: str | None) -> Sequence[str]:
         raise RunError(f"Labels file {path} not found") from error
     except OSError as error:
         raise RunError(f"Labels file {path} cannot be read: {error.strerror or error}") from error
-
-
-def known_ops(names: Sequence[str], graph: Graph) -> list[str]:
-    """Return the ops of these names.
-
-    Raises: RunError: there is no such op; a misspelt one would silently exclude nothing.
-    """
-    if not names:
-        return []
-    known = {*builtin_op_numbers(), *(node.op for node in graph.nodes)}
-    ops = [name if name in known else name.upper() for name in names]
-    for op in ops:
-        if op not in known:
-            close = difflib.get_close_matches(op, known) or sorted({n.op for n in graph.nodes})
-            raise RunError(f"--exclude_ops: there is no op {op}; there are {', '.join(close)}")
-    return ops

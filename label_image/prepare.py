@@ -28,6 +28,7 @@ from label_image.verbose import model_lines
 from tflite_opencl.common.files import file_obstacle, folder_obstacle
 from tflite_opencl.common.runtime import Runtime, find_runtime
 from tflite_opencl.common.trace import can_write
+from tflite_opencl.common.words import known_ops
 
 DEVICE_VARIABLE = "TFLITE_OPENCL_DEVICE"
 _COMPARED_S = 1.0  # the least that each path is timed for a comparison that somebody reads
@@ -67,7 +68,7 @@ class Prepared:
     def job(self, pixels: NDArray[Any], profiling: bool) -> Job:
         """Return the job of the first path; `pixels`: the main input's values.
 
-        Raises: RunError: --exclude_ops names an op that does not exist.
+        Raises: OneLineError: --exclude_ops names an op that does not exist.
         """
         settings = self.settings
         if profiling:
@@ -99,7 +100,7 @@ class Prepared:
         device = settings.device or os.environ.get(DEVICE_VARIABLE) or None
         return Options(
             device=int(device) if device and device.isdecimal() else device,
-            exclude_ops=inputs.known_ops(settings.exclude_ops, self.graph),
+            exclude_ops=known_ops(settings.exclude_ops, [self.graph]),
             min_nodes_per_partition=settings.min_nodes_per_partition,
             max_delegated_partitions=settings.max_delegated_partitions,
             tune=self._tune(),

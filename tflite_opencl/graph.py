@@ -32,7 +32,8 @@ def run(options: argparse.Namespace) -> str:
     """Return the table, or what was written.
 
     Raises:
-        CommandError: the model cannot be read, or FILE cannot be written.
+        CommandError: the model cannot be read, FILE cannot be written, or what was asked for by
+            name does not exist.
     """
     require_writable(options.html)
     file = read_graph(options.model)

@@ -6,15 +6,17 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
 
 from delegate import DelegateError, Graph, OpenCLDelegate, Options, read_model
+from label_image.flag_values import names
 from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.common.runtime import Runtime
+from tflite_opencl.common.words import known_ops
 from tflite_opencl.errors import CommandError
 
 DEVICE_VARIABLE = "TFLITE_OPENCL_DEVICE"
@@ -38,7 +40,13 @@ def add_device_arguments(
         metavar="DEVICE",
         help="the device: its index, or words of its name; the first that works if not given",
     )
-    add("--exclude_ops", default="", metavar="OP,OP", help="leave these ops to the CPU")
+    add(
+        "--exclude_ops",
+        type=names,
+        default=(),
+        metavar="OP,OP",
+        help="leave these ops to the CPU",
+    )
     add("--device_profile", metavar="NAME|FILE.toml", help="keep another device's limits")
     add(
         "--tune",
@@ -48,12 +56,18 @@ def add_device_arguments(
     )
 
 
-def options_of(given: argparse.Namespace, profiling: bool) -> Options:
-    """Return what the delegate is told; `profiling`: launches stay apart."""
+def options_of(given: argparse.Namespace, graphs: Iterable[Graph], profiling: bool) -> Options:
+    """Return what the delegate is told; `profiling`: launches stay apart.
+
+    Raises:
+        CommandError: --exclude_ops names an op that neither TFLite nor a graph has.
+    """
     device = given.device or os.environ.get(DEVICE_VARIABLE) or None
+    with one_line():
+        exclude_ops = known_ops(given.exclude_ops, graphs)
     return Options(
         device=int(device) if device and device.isdecimal() else device,
-        exclude_ops=[op.strip().upper() for op in given.exclude_ops.split(",") if op.strip()],
+        exclude_ops=exclude_ops,
         device_profile=given.device_profile,
         tune=given.tune,
         profiling=profiling,

@@ -19,6 +19,7 @@ from delegate import (
 )
 from delegate_test.values import input_sets
 from label_image.feeds import feeds_of
+from label_image.flag_values import positive
 from label_image.inputs import find_pictures, picture_paths
 from tflite_opencl.common.bars import steps
 from tflite_opencl.common.runtime import find_runtime
@@ -55,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     given = parser.add_mutually_exclusive_group()
     given.add_argument(
         "--check",
-        type=_count,
+        type=positive,
         metavar="N",
         help="compare both models on N random inputs, by TFLite's reference kernels",
     )
@@ -139,9 +140,3 @@ def _checked(options: argparse.Namespace, graph: Graph, made: RewrittenModel) ->
 
 def _bytes(path: str) -> int:
     return Path(path).stat().st_size
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: a number from 1 on is meant")
-    return int(text)

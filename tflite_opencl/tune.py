@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> str:
             nodes runs on it, of which the text is the answer.
     """
     graphs = [read_graph(name) for name in options.model]
-    told = options_of(options, profiling=False)
+    told = options_of(options, graphs, profiling=False)
     found = []
     with one_line():
         runtime = find_runtime()

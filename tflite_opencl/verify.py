@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import shutil
-from pathlib import Path
 
 from delegate_test.values import input_sets
+from label_image.flag_values import not_negative, positive
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.words import stamped
-from tflite_opencl.errors import CommandError
+from tflite_opencl.errors import CommandError, require_writable, write
 from tflite_opencl.given import picture_inputs
 from tflite_opencl.opening import add_model_arguments, one_line, options_of, read_graph
 from tflite_opencl.verification.errors import errors, map_image
@@ -33,11 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     given = parser.add_mutually_exclusive_group()
     given.add_argument("--image", "-i", metavar="FILE", help="a picture, as label_image takes it")
     given.add_argument(
-        "--random", type=_count, default=1, metavar="N", help="random inputs (default: 1)"
+        "--random", type=positive, default=1, metavar="N", help="random inputs (default: 1)"
     )
     parser.add_argument(
         "--tolerance",
-        type=_quanta,
+        type=not_negative,
         default=0,
         metavar="Q",
         help="quanta that an integer may be off (default: 0)",
@@ -58,16 +59,17 @@ def run(options: argparse.Namespace) -> str:
         CommandError: the model, the picture or the device cannot be used, nothing runs on the
             device, or a node differs, of which the text is the answer.
     """
+    require_writable(options.heatmap)
     graph = read_graph(options.tflite_model)
+    told = options_of(options, [graph], profiling=True)
     with one_line():
         runtime = find_runtime()
         if options.image is None:
             sets = [input_sets(graph, seed)[0] for seed in range(options.random)]
         else:
             sets = [picture_inputs(graph, options.image)]
-        told = options_of(options, profiling=True)
         found = verified(options.tflite_model, graph, told, runtime, sets, options.tolerance)
-    lines = [_drawn(found, options.heatmap)] if options.heatmap else []
+    lines = [] if options.heatmap is None else [_drawn(found, options.heatmap)]
     width = shutil.get_terminal_size((100, 24)).columns
     text = (
         json.dumps(stamped(document(found)), indent=2)
@@ -84,20 +86,7 @@ def _drawn(found: Verification, path: str) -> str:
     if found.fault is None:
         return f"{path} is not written: no node is wrong"
     wrong = errors(found.fault.got, found.fault.expected)
-    try:
-        map_image(wrong.plane).save(Path(path), format="PNG")
-    except OSError as error:
-        raise CommandError(f"cannot write {path}: {error.strerror or error}") from error
+    png = io.BytesIO()
+    map_image(wrong.plane).save(png, format="PNG")
+    write(path, png.getvalue())
     return f"{path}: {wrong.plane_name}; white is equal, red too much, blue too little"
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: a number from 1 on is meant")
-    return int(text)
-
-
-def _quanta(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text}: a number from 0 on is meant")
-    return int(text)

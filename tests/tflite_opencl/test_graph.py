@@ -63,6 +63,23 @@ def test_without_a_device_the_graph_is_shown(
     assert said.err == ""
 
 
+@pytest.mark.parametrize(
+    ("flag", "value", "words"),
+    [
+        ("--device", "no such", "no OpenCL device matches 'no such'"),
+        ("--device_profile", "none", "no device profile 'none'"),
+        ("--exclude_ops", "softmaxx", "there is no op SOFTMAXX; did you mean SOFTMAX?"),
+    ],
+)
+def test_what_does_not_exist_is_one_line(
+    model: str, flag: str, value: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["graph", model, flag, value]) == 1
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    assert words in said.err
+
+
 def page_of(path: Path) -> str:
     """Return a page, which loads nothing."""
     text = path.read_text(encoding="utf-8")

@@ -164,7 +164,7 @@ def test_an_exact_pass_that_is_none_writes_nothing(
             1,
             "cannot write {tmp}/a/o: there is no folder",
         ),
-        (("{model}", "{tmp}/o", "--for", "teflon", "--check", "0"), 2, "a number from 1 on"),
+        (("{model}", "{tmp}/o", "--for", "teflon", "--check", "0"), 2, "not a positive number"),
         (("{text}", "{tmp}/o", "--for", "teflon"), 1, "this is not a .tflite model"),
     ],
 )

@@ -193,7 +193,7 @@ def test_a_model_that_the_cpu_runs_is_not_verified(verify: Verify, tmp_path: Pat
 
 
 def test_partly_delegated(verify: Verify, model: str) -> None:
-    code, found = verify.facts(model, "--exclude_ops", "avg,AVERAGE_POOL_2D", "--random", "2")
+    code, found = verify.facts(model, "--exclude_ops", "average_pool_2d", "--random", "2")
     assert (code, found["inputs"]) == (0, 2)
     assert {"node": 11, "op": "AVERAGE_POOL_2D", "reason": "excluded by exclude_ops"} in found[
         "left_to_cpu"
@@ -235,9 +235,11 @@ def test_a_picture_is_given(verify: Verify, model: str, tmp_path: Path) -> None:
         (["-m", "bad.tflite"], 1, "bad.tflite"),
         (["-m", "v2.tflite", "--image", "none.png"], 1, "input file none.png not found"),
         (["-m", "model.tflite", "--device", "no such"], 1, "no such"),
+        (["-m", "model.tflite", "--exclude_ops", "CONV2D"], 1, "op CONV2D; did you mean CONV_2D?"),
+        (["-m", "model.tflite", "--heatmap", "no/a.png"], 1, "cannot write no/a.png: there is no"),
         (["-m", "model.tflite", "--exclude_ops", "CONV_2D,AVERAGE_POOL_2D"], 1, "no node runs on"),
-        (["-m", "model.tflite", "--random", "0"], 2, "from 1 on"),
-        (["-m", "model.tflite", "--tolerance", "-1"], 2, "from 0 on"),
+        (["-m", "model.tflite", "--random", "0"], 2, "'0' is not a positive number"),
+        (["-m", "model.tflite", "--tolerance", "-1"], 2, "'-1' is less than 0"),
         ([], 2, "--tflite_model"),
     ],
 )

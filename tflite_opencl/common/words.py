@@ -7,9 +7,10 @@ import difflib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from delegate import NoDeviceError, list_devices
+from delegate import Graph, NoDeviceError, list_devices
 from tflite_opencl import __version__
-from tflite_opencl.common.runtime import RuntimeMissing, find_runtime
+from tflite_opencl.common.errors import OneLineError
+from tflite_opencl.common.runtime import RuntimeMissing, builtin_op_numbers, find_runtime
 
 # Of the JSON that commands print: a new number where a key goes away or means something else.
 JSON_SCHEMA = 1
@@ -32,6 +33,23 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return "; did you mean ...?" for a word that is like a known one, else nothing."""
     close = difflib.get_close_matches(word, sorted(known), 1)
     return f"; did you mean {close[0]}?" if close else ""
+
+
+def known_ops(names: Sequence[str], graphs: Iterable[Graph]) -> list[str]:
+    """Return the ops of --exclude_ops: TFLite's own in any case, and others of these graphs.
+
+    Raises: OneLineError: there is no such op; a misspelt one would silently exclude nothing.
+    """
+    if not names:
+        return []
+    own = {node.op for graph in graphs for node in graph.nodes}
+    known = {*builtin_op_numbers(), *own}
+    ops = [name if name in known else name.upper() for name in names]
+    for op in ops:
+        if op not in known:
+            meant = did_you_mean(op, known) or f"; the model has {', '.join(sorted(own))}"
+            raise OneLineError(f"--exclude_ops: there is no op {op}{meant}")
+    return ops
 
 
 def version_lines(command: str) -> list[str]:

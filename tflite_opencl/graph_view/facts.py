@@ -13,6 +13,8 @@ from delegate import (
     LaunchTime,
     Node,
     NodeAlternatives,
+    NoDeviceError,
+    ProfileError,
     Verdict,
     known,
 )
@@ -59,10 +61,12 @@ def graph_facts(model: str, file: Graph, given: argparse.Namespace, with_times: 
     """Return what the device that is meant says of each node; without one, the graph alone.
 
     `file`: the model's graph as it was read.
+    Raises:
+        CommandError: a device, a profile or an op that was asked for does not exist.
     """
-    graph = known(file)
+    graph, options = known(file), options_of(given, [file], profiling=with_times)
     try:
-        runtime, options = find_runtime(), options_of(given, profiling=with_times)
+        runtime = find_runtime()
         with delegated(model, options, runtime, "auto") as (interpreter, delegate):
             times: dict[int, list[LaunchTime]] = {}
             has_timers = True
@@ -84,4 +88,6 @@ def graph_facts(model: str, file: Graph, given: argparse.Namespace, with_times: 
             )
     except (CommandError, DelegateError, OneLineError) as error:
         why = " ".join(str(error).split())
+        if isinstance(error, ProfileError) or (isinstance(error, NoDeviceError) and given.device):
+            raise CommandError(why) from error
         return GraphFacts(graph, "", why, [Verdict(n.index, n.op, UNKNOWN) for n in graph.nodes])
