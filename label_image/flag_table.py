@@ -12,11 +12,11 @@ from label_image.flag_values import (
     cpu_kernels,
     delegate_options,
     divisor,
-    folder,
     integer,
     named_file,
     names,
     not_negative,
+    path,
     positive,
     profiling_order,
     real,
@@ -73,17 +73,17 @@ _NO_NNAPI = "there is no NNAPI here (Android has it)"
 _NO_HEXAGON = "there is no Hexagon DSP here (Android has it)"
 _NO_COREML = "there is no Core ML here (Apple has it)"
 _NO_GL = "there is no OpenGL here; --use_gpu runs the model on OpenCL"
-_NO_FLOAT = "what runs on OpenCL is integer arithmetic, at full precision"
+_NO_FP16 = "OpenCL computes floats in full precision"
 _CACHE = "built kernels are always cached, in the user's cache folder"
 _XNNPACK_DEFAULTS = "XNNPACK runs with TFLite's defaults"
 
 FLAGS = (
     _label_image("tflite_model", "m", f"the model (default: {DEFAULT_MODEL}, or the embedded one)",
-                 str, None, metavar="FILE"),
+                 path, None, metavar="FILE"),
     _label_image("labels", "l", f"one label a line (default: {DEFAULT_LABELS}, or the embedded "
-                 "model's own)", str, None, metavar="FILE"),
+                 "model's own)", path, None, metavar="FILE"),
     _label_image("image", "i", "the picture: BMP, or whatever Pillow reads; - is stdin; or a "
-                 "folder of them", str, DEFAULT_IMAGE, metavar="FILE"),
+                 "folder of them", path, DEFAULT_IMAGE, metavar="FILE"),
     _label_image("count", "c", "timed runs", positive, 1),
     _label_image("warmup_runs", "w", "runs before the timed ones", not_negative, 2),
     _label_image("threads", "t", "CPU threads; -1: TFLite's own choice", thread_count, 4),
@@ -98,7 +98,7 @@ FLAGS = (
     _label_image("max_profiling_buffer_entries", "e", "most rows of --profiling", positive, 1024),
     _label_image("xnnpack_delegate", "x", "XNNPACK: on by default", truth, False, metavar="0|1"),
     _label_image("allow_fp16", "f", "floats in half precision", truth, False, metavar="0|1",
-                 not_done=_NO_FLOAT),
+                 not_done=_NO_FP16),
     _label_image("accelerated", "a", "NNAPI", truth, False, metavar="0|1", not_done=_NO_NNAPI),
     _label_image("gl_backend", "g", "OpenGL", truth, False, metavar="0|1", not_done=_NO_GL),
     _label_image("hexagon_delegate", "j", "Hexagon", truth, False, metavar="0|1",
@@ -106,7 +106,7 @@ FLAGS = (
     _label_image("help", "h", "show this and exit", None),
     Flag("use_gpu", "run the model through OpenCL", truth, False, metavar="BOOL"),
     Flag("gpu_backend", "cl is what runs here", backend, "", metavar="cl|gl"),
-    Flag("gpu_precision_loss_allowed", "never needed: OpenCL results are exact", truth, True,
+    Flag("gpu_precision_loss_allowed", "never needed: floats have full precision", truth, True,
           metavar="BOOL"),
     Flag("gpu_experimental_enable_quant", "run quantised models", truth, True, metavar="BOOL",
           not_done="quantised models are what runs on OpenCL"),
@@ -175,26 +175,26 @@ FLAGS = (
     _own("profiling_order", "the rows of --profiling's table: node, as they run, or time, the "
          "longest first", profiling_order, "node", metavar="node|time"),
     _own("trace", "write what happens in some runs, by time: for ui.perfetto.dev, or as Chrome's "
-         "JSON if it ends in .json", str, None, metavar="FILE"),
+         "JSON if it ends in .json", path, None, metavar="FILE"),
     _own("report", "of one picture: write a page of HTML for a bug report: results, times of nodes "
-         "on both paths, what was refused, the device, versions and the command", str, None,
+         "on both paths, what was refused, the device, versions and the command", path, None,
          metavar="FILE.html"),
     _own("cpu_kernels", "what runs the CPU's part: auto (TFLite's default, XNNPACK), builtin (no "
          "XNNPACK) or reference", cpu_kernels, "auto", metavar="auto|builtin|reference"),
     _own("device_timeout", "run OpenCL in a child process and end it after so many seconds; "
          "0: no child", seconds, 0.0, metavar="SECONDS"),
     _own("json", "write times, results and verdicts to this file; - is stdout, which then holds "
-         "nothing else", str, None, metavar="FILE"),
+         "nothing else", path, None, metavar="FILE"),
     _own("json_lines", "write a line of JSON for each picture to this file; - is stdout, which "
-         "then holds nothing else", str, None, metavar="FILE"),
+         "then holds nothing else", path, None, metavar="FILE"),
     _own("output_image", "of one picture: write it with what was found in it: the boxes of a "
-         "detector, the coloured classes of a segmenter (.png, .jpg, ...)", str, None,
+         "detector, the coloured classes of a segmenter (.png, .jpg, ...)", path, None,
          metavar="FILE"),
     _own("input", "an input's values, and of which input: its name or its number (0 is the first); "
          "may be repeated; inputs without a file or a picture get zeros", named_file, [],
          metavar="NAME=FILE.npy", is_repeatable=True),
     _own("output_dir", "write every output as .npy into this folder; of several pictures each gets "
-         "a folder inside", folder, None, metavar="DIR"),
+         "a folder inside", path, None, metavar="DIR"),
     _own("fetch", "download an official model and its labels into the cache and exit; "
          "--tflite_model NAME then means it", str, None, metavar="NAME"),
     _own("version", "show the versions of this, of TFLite and of the OpenCL drivers and exit",

@@ -119,14 +119,14 @@ def delegate_options(text: str) -> dict[str, str]:
 
 def named_file(text: str) -> tuple[str, str]:
     """Return an input's name and its file."""
-    name, _, path = text.partition("=")
-    if not name or not path:
+    name, _, file = text.partition("=")
+    if not name or not file:
         raise argparse.ArgumentTypeError(f"'{text}' is not NAME=FILE.npy")
-    return name, path
+    return name, file
 
 
-def folder(text: str) -> str:
-    """Return a folder's name."""
+def path(text: str) -> str:
+    """Return the name of a file or folder."""
     if not text:
-        raise argparse.ArgumentTypeError("'' is no folder's name")
+        raise argparse.ArgumentTypeError("'' is no name of a file or folder")
     return text

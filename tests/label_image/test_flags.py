@@ -28,7 +28,7 @@ LABEL_IMAGE_FLAGS = [
 ]
 NOT_DONE = [
     ("--accelerated=1", "NNAPI"),
-    ("--allow_fp16=1", "integer"),
+    ("--allow_fp16=1", "full precision"),
     ("--gl_backend=1", "OpenGL"),
     ("--hexagon_delegate=1", "Hexagon"),
     ("--gpu_backend=gl", "OpenGL"),
@@ -87,7 +87,8 @@ WRONG_VALUES = [
     ("--input a", "'a' is not NAME=FILE.npy"),
     ("--input =a.npy", "'=a.npy' is not NAME=FILE.npy"),
     ("--input=a=", "'a=' is not NAME=FILE.npy"),
-    ("--output_dir=", "'' is no folder's name"),
+    ("--output_dir=", "'' is no name of a file or folder"),
+    ("--json=", "'' is no name of a file or folder"),
 ]
 WRONG_WORDS = [
     ("--nosuch", "unknown option --nosuch"),
