@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The folders in which drivers keep what they compiled: another place for those that fail.
 
-Services and containers run as users whose home cannot be written. PoCL has no device then, and
-other drivers compile everything at each start.
+Services and containers run as users whose home cannot be written. PoCL has no device then, other
+drivers compile everything at each start, and pyopencl makes no kernel.
 """
 
 from __future__ import annotations
 
 import atexit
+import importlib
 import logging
 import os
 import shutil
@@ -15,6 +16,8 @@ import tempfile
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+
+from platformdirs import user_cache_path
 
 from delegate import cache
 from delegate.errors import CacheError
@@ -51,12 +54,38 @@ def prepare() -> None:
         folder = _default(driver)
         if os.environ.get(driver.variable) or folder is None or (why := _obstacle(folder)) is None:
             continue
-        try:
-            other = cache.make_folder(f"drivers/{driver.name.lower()}")
-        except CacheError:
-            other = _temporary() / driver.name.lower()
+        other = _other(driver.name)
         os.environ[driver.variable] = str(other)
         _log.debug("%s cannot keep its kernels in %s (%s): %s", driver.name, folder, why, other)
+    _prepare_pyopencl()
+
+
+def _prepare_pyopencl() -> None:
+    """Let pyopencl open its database elsewhere, if its own place cannot be written.
+
+    It keeps Python code there that sets a kernel's arguments. It looks for the user's cache folder
+    once, as its module is imported, and has no variable of its own.
+    """
+    if _obstacle(user_cache_path("pytools", "pytools")) is None:
+        return
+    name, other = "XDG_CACHE_HOME", str(_other("pyopencl"))
+    before = os.environ.get(name)
+    os.environ[name] = other
+    try:
+        importlib.import_module("pyopencl.invoker")
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+def _other(name: str) -> Path:
+    """Return a folder of ours for a driver's files."""
+    try:
+        return cache.make_folder(f"drivers/{name.lower()}")
+    except CacheError:
+        return _temporary() / name.lower()
 
 
 def obstacles() -> str:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from delegate import DeviceInfo, list_devices
+from delegate import DeviceInfo, list_devices, write_model
 from delegate.runtime import driver_caches
-from tests.support.deal import any_driver
+from tests.support.deal import any_driver, slow
+from tests.support.nets import conv_pool
 from tests.support.process import run_python
 
 VARIABLES = ("POCL_CACHE_DIR", "MESA_SHADER_CACHE_DIR", "CUDA_CACHE_PATH")
@@ -76,6 +77,23 @@ def test_a_folder_that_the_user_named_stays_and_is_named(
 
 @any_driver
 def test_devices_are_the_same_without_a_home(device: DeviceInfo) -> None:
-    code = "from delegate import list_devices\nprint([info.name for info in list_devices()])"
+    code = (
+        "from delegate import list_devices\nprint([info.name for info in list_devices()])\n"
+        "import pyopencl.invoker"  # as the first kernel does
+    )
     told = run_python(code, HOME="/dev/null", TFLITE_OPENCL_CACHE="/dev/null/ours")
     assert told == f"{[info.name for info in list_devices()]}\n"
+
+
+@slow
+@any_driver
+def test_a_model_runs_without_a_home(device: DeviceInfo, tmp_path: Path) -> None:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(write_model(conv_pool()))
+    code = (
+        "import sys\nfrom delegate import Model\n"
+        "with Model(sys.argv[1], device=int(sys.argv[2]), tune='off') as model:\n"
+        "    print(model.run(model.empty_input())[0].dtype)"
+    )
+    nowhere = {"HOME": "/dev/null", "TFLITE_OPENCL_CACHE": "/dev/null/ours"}
+    assert run_python(code, path, device.index, **nowhere) in ("uint8\n", "int8\n")
