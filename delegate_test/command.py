@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import re
 import sys
 import threading
@@ -48,8 +47,6 @@ _OUTPUTS: dict[str, Callable[[Report], str]] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     prepare_environment()
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         return _command(flags.parse(sys.argv[1:] if arguments is None else arguments))
     except (UsageError, NoCases, ResultsError, page.PageError, reduce.ReduceError) as error:

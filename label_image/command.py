@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import logging
 import os
 import shutil
@@ -33,8 +32,6 @@ log = logging.getLogger("label_image")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     prepare_environment()
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         settings = flags.parse(sys.argv[1:] if arguments is None else arguments)
     except UsageError as error:

@@ -36,6 +36,5 @@ def write(path: str, content: str | bytes) -> None:
     """
     try:
         write_file(path, content)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise CommandError(f"cannot write {path}: {reason}") from error
+    except OSError as error:
+        raise CommandError(f"cannot write {path}: {error.strerror or error}") from error

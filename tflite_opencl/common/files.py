@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+_ERRORS = "backslashreplace"  # a name of a file may be no UTF-8
+
 
 def file_obstacle(path: str) -> str | None:
     """Return why a file cannot be written there, as far as it can be told before; else None."""
@@ -25,9 +27,9 @@ def file_obstacle(path: str) -> str | None:
 def write_file(path: str, content: str | bytes) -> None:
     """Write text as UTF-8, or bytes: a reader sees the old file or the whole new one.
 
-    Raises: OSError: it cannot be written. ValueError: the text is no UTF-8.
+    Raises: OSError: it cannot be written.
     """
-    data = content.encode() if isinstance(content, str) else content
+    data = content.encode("utf-8", _ERRORS) if isinstance(content, str) else content
     with replaced_file(path, "wb") as file:
         file.write(data)
 
@@ -39,14 +41,14 @@ def replaced_file(path: str, mode: str = "w") -> Iterator[IO[Any]]:
     Raises: OSError: it cannot be written.
     """
     target = Path(os.path.realpath(path))
-    encoding = None if "b" in mode else "utf-8"
+    encoding, errors = (None, None) if "b" in mode else ("utf-8", _ERRORS)
     if target.exists() and not target.is_file():  # /dev/null or a pipe must stay what it is
-        with target.open(mode, encoding=encoding) as file:
+        with target.open(mode, encoding=encoding, errors=errors) as file:
             yield file
         return
     part = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        with part.open(mode, encoding=encoding) as file:
+        with part.open(mode, encoding=encoding, errors=errors) as file:
             yield file
         os.replace(part, target)
     except BaseException:

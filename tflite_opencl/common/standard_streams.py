@@ -10,6 +10,8 @@ from typing import Any, TextIO
 
 from tflite_opencl.common.errors import OneLineError
 
+_ERRORS = "backslashreplace"  # characters that the locale has not, as in names and tables
+
 
 class OutputError(OneLineError):
     """stdout or stderr takes no text: the disk is full, or the like."""
@@ -82,12 +84,12 @@ class _File(io.FileIO):
 def _stream(number: int, name: str, like: TextIO | None) -> TextIO:
     file = _File(number, name)
     if not isinstance(like, io.TextIOWrapper):  # it was closed
-        return io.TextIOWrapper(io.BufferedWriter(file), "utf-8", "backslashreplace")
+        return io.TextIOWrapper(io.BufferedWriter(file), "utf-8", _ERRORS)
     return io.TextIOWrapper(
         # Without a buffer where Python was told so (-u).
         file if like.write_through else io.BufferedWriter(file),
         like.encoding,
-        like.errors,
+        _ERRORS,
         line_buffering=like.line_buffering,
         write_through=like.write_through,
     )

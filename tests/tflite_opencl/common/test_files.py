@@ -21,6 +21,11 @@ def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["a.json"]
 
 
+def test_a_name_that_is_no_utf8_is_escaped(tmp_path: Path) -> None:
+    write_file(str(tmp_path / "a.html"), os.fsdecode(b"\xff.png"))
+    assert (tmp_path / "a.html").read_text() == "\\udcff.png"
+
+
 def test_a_failed_write_leaves_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

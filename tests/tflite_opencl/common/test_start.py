@@ -46,6 +46,12 @@ def shell(words: str, streams: str, **environment: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+def test_what_the_locale_has_not_is_escaped() -> None:
+    code, out, err = shell("tflite_opencl rewrite --list", "", PYTHONIOENCODING="ascii")
+    assert (code, err) == (0, "")
+    assert "\\u2500" in out
+
+
 @slow
 @pytest.mark.parametrize("words", TEXTS)
 def test_nobody_who_reads_is_no_error(words: str) -> None:
