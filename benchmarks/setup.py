@@ -106,7 +106,7 @@ class Setup:
             raise Skipped(str(error)) from error
         wanted = words if self.device is None else self.device
         for info in devices:
-            if str(info.index) == wanted if wanted.isdecimal() else info.matches(wanted):
+            if info.matches(wanted):
                 return info
         if self.device is None:
             raise Skipped(f"there is no OpenCL device '{words}' here (--device chooses another)")

@@ -105,8 +105,8 @@ def _run(settings: Settings, cases: list[Case], known: expectations.Expectations
         text = expectations.baseline_text(results.values(), known.baseline, comment)
         with _writing(settings.baseline):
             write_file(settings.baseline, text)
+    _summary(report, settings)  # first: a file may not be writable any more
     _write(settings, report)
-    _summary(report, settings)
     if settings.update_baseline:
         return SUCCESS
     if all(row.result.result == SKIP for row in rows):

@@ -89,8 +89,10 @@ def _graph(name: str) -> Graph:
     if name.endswith(".tflite"):
         try:
             return read_model(name)
-        except (DelegateError, OSError) as error:
-            raise ReduceError(f"{name}: {error}") from None
+        except DelegateError as error:
+            raise ReduceError(str(error)) from None
+        except OSError as error:
+            raise ReduceError(f"cannot read {name}: {error.strerror or error}") from None
     for case in all_cases():
         if case.name == name:
             if case.check != "values":

@@ -129,7 +129,7 @@ class Subject:
             for info in devices:
                 if wanted is None or info.matches(wanted):
                     return f"{info.name} ({info.platform}, {info.driver})"
-            raise SubjectError(f"no OpenCL device matches {wanted}")
+            raise SubjectError(f"no OpenCL device matches '{wanted}'")
         try:
             self._delegate(b"")
         except (OSError, ValueError, AttributeError, RuntimeError, ImportError) as error:

@@ -99,7 +99,7 @@ class Prepared:
         settings = self.settings
         device = settings.device or os.environ.get(DEVICE_VARIABLE) or None
         return Options(
-            device=int(device) if device and device.isdecimal() else device,
+            device=device,
             exclude_ops=known_ops(settings.exclude_ops, [self.graph]),
             min_nodes_per_partition=settings.min_nodes_per_partition,
             max_delegated_partitions=settings.max_delegated_partitions,

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from delegate import DeviceInfo, DeviceLimits, PlatformInfo
+from delegate import DeviceLimits, PlatformInfo
 from tflite_opencl.boards.advice import next_steps
 from tflite_opencl.boards.board import Board, delegate_text, icd_folder, read_board
-from tflite_opencl.boards.drivers import LoadedIcd, SurveyedDevice
+from tflite_opencl.boards.drivers import LoadedIcd, SurveyedDevice, meant
 from tflite_opencl.boards.facts import Info, facts_here
 from tflite_opencl.boards.own_profile import write_profile
 from tflite_opencl.common.tables import pairs
@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> str:
     if asks_profile and not is_here:
         raise CommandError("--write_profile needs a device: it does nothing with --root")
     board = read_board(options.root)
-    info = facts_here(board, partial(_named, options.device)) if is_here else _of_files(board)
+    info = facts_here(board, partial(meant, options.device)) if is_here else _of_files(board)
     if asks_profile:
         written = write_profile(options.write_profile, info.devices)
         info = replace(info, next_steps=(written, *info.next_steps))
@@ -87,21 +87,6 @@ def _of_files(board: Board) -> Info:
     unasked = LoadedIcd((), "not asked: these are another machine's files")
     steps = next_steps(board, (), (), ())
     return Info(board, {}, {}, unasked, (), unasked.failure, tuple(steps))
-
-
-def _named(device: str | None, found: Sequence[DeviceInfo]) -> Sequence[DeviceInfo]:
-    """Return the devices that --device means. Raises: CommandError: there is none."""
-    if device is None:
-        return found
-    asked = [
-        info
-        for info in found
-        if (info.index == int(device) if device.isdecimal() else info.matches(device))
-    ]
-    if not asked:
-        names = "; ".join(f"{info.index}: {info.name} ({info.platform})" for info in found)
-        raise CommandError(f"no device matches '{device}'; there are {names or 'none'}")
-    return asked
 
 
 def text_of(info: Info, width: int) -> str:

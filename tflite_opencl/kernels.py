@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
 
-from delegate import DelegateError, DeviceInfo, KernelUse, kernel_uses
+from delegate import DelegateError, KernelUse, kernel_uses
 from tflite_opencl.boards import drivers
 from tflite_opencl.boards.drivers import SurveyedDevice
 from tflite_opencl.common.words import stamped
@@ -107,18 +107,10 @@ def _device(selector: str | None) -> SurveyedDevice:
     found, why_none = drivers.ask_devices()
     if not found:
         raise CommandError(why_none or "no OpenCL device")
-    chosen = [info for info in found if selector is None or _is_meant(info, selector)]
-    if not chosen:
-        names = "; ".join(f"{info.index}: {info.name} ({info.platform})" for info in found)
-        raise CommandError(f"no device matches '{selector}'; there are {names}")
-    device = drivers.ask_device(chosen[0], with_rates=False)
+    device = drivers.ask_device(drivers.meant(selector, found)[0], with_rates=False)
     if device.limits is None:
         raise CommandError(f"{device.info.name} does not tell its limits: {device.failure}")
     return device
-
-
-def _is_meant(info: DeviceInfo, selector: str) -> bool:
-    return info.index == int(selector) if selector.isdecimal() else info.matches(selector)
 
 
 def _of_models(

@@ -66,7 +66,7 @@ def options_of(given: argparse.Namespace, graphs: Iterable[Graph], profiling: bo
     with one_line():
         exclude_ops = known_ops(given.exclude_ops, graphs)
     return Options(
-        device=int(device) if device and device.isdecimal() else device,
+        device=device,
         exclude_ops=exclude_ops,
         device_profile=given.device_profile,
         tune=given.tune,

@@ -48,10 +48,15 @@ class DeviceInfo:
         """What makes it the same device with the same driver in another process."""
         return "|".join((self.platform, self.platform_version, self.name, self.driver))
 
-    def matches(self, words: str) -> bool:
-        """Whether every word is part of the platform's or the device's name, in any case."""
+    def matches(self, selector: str) -> bool:
+        """Whether it is the device's index, or words of its platform's or its own name.
+
+        Every word must be a part of these names, in any case.
+        """
+        if selector.isdecimal():
+            return self.index == int(selector)
         text = f"{self.platform} {self.platform_version} {self.name} {self.vendor}".lower()
-        return all(word in text for word in words.lower().split())
+        return all(word in text for word in selector.lower().split())
 
 
 def list_devices() -> tuple[DeviceInfo, ...]:
@@ -179,10 +184,7 @@ def _matching(selector: str | int | None) -> tuple[DeviceInfo, ...]:
     devices = list_devices()
     if selector is None or selector == "":
         return devices
-    if isinstance(selector, int) or selector.isdecimal():
-        chosen = tuple(info for info in devices if info.index == int(selector))
-    else:
-        chosen = tuple(info for info in devices if info.matches(selector))
+    chosen = tuple(info for info in devices if info.matches(str(selector)))
     if not chosen:
         raise NoDeviceError(f"no OpenCL device matches '{selector}'; there are {_table(devices)}")
     return chosen

@@ -19,12 +19,14 @@ import numpy as np
 import pytest
 
 from delegate import DeviceInfo, write_model
-from delegate_test import command
+from delegate_test import command, subject
 from delegate_test.cases.chains import chain_graph
 from delegate_test.command import main
 from delegate_test.coverage import BEGIN, END
+from delegate_test.subject import Subject, SubjectError
 from tests.support.deal import any_driver, slow
 from tests.support.process import ROOT
+from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.words import stamped
 
 pytestmark = any_driver
@@ -257,6 +259,16 @@ def test_a_mistake_is_one_line(
     assert said.out == ""
     assert words in said.err
     assert len(said.err.splitlines()) == 1
+
+
+def test_an_index_names_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Versions have digits, too, and those are no indices.
+    found = [DeviceInfo(n, "P", "3.1", name, "V", "3.0", "1", "cpu") for n, name in enumerate("ab")]
+    monkeypatch.setattr(subject, "list_devices", lambda: tuple(found))
+    told = [Subject("opencl", {}, text, find_runtime()).describe() for text in ("0", "1")]
+    assert told == ["a (P, 1)", "b (P, 1)"]
+    with pytest.raises(SubjectError, match="no OpenCL device matches '3'"):
+        Subject("opencl", {}, "3", find_runtime()).describe()
 
 
 def test_no_device_is_77(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from delegate import (
     list_icds,
 )
 from delegate.child import answer, ask
+from tflite_opencl.errors import CommandError
 
 TIMEOUT_SECONDS = 180
 
@@ -73,6 +75,19 @@ def ask_devices() -> tuple[tuple[DeviceInfo, ...], str | None]:
     if isinstance(answer, str):
         return (), answer
     return tuple(DeviceInfo(**each) for each in answer), None
+
+
+def meant(selector: str | None, found: Sequence[DeviceInfo]) -> Sequence[DeviceInfo]:
+    """Return which of the devices a user means by --device; None: all.
+
+    Raises:
+        CommandError: none of them.
+    """
+    chosen = [info for info in found if selector is None or info.matches(selector)]
+    if not chosen and selector is not None:
+        names = "; ".join(f"{info.index}: {info.name} ({info.platform})" for info in found)
+        raise CommandError(f"no device matches '{selector}'; there are {names or 'none'}")
+    return chosen
 
 
 def ask_device(info: DeviceInfo, with_rates: bool = True) -> SurveyedDevice:

@@ -56,10 +56,7 @@ class PathProcess:
             self._child = Child(command_of("tflite_opencl.comparison.path_child"), self._stderr)
             self._stack = stack.pop_all()
         self._lines = Lines(self._child.answers.fileno())
-        device = path.device
-        options = dataclasses.replace(
-            opencl, device=int(device) if device and device.isdecimal() else device
-        )
+        options = dataclasses.replace(opencl, device=path.device)
         request = {
             "path": dataclasses.asdict(path), "model": model, "inputs": inputs,
             "outputs": outputs, "threads": threads, "opencl": dataclasses.asdict(options),
