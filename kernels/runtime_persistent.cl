@@ -50,8 +50,8 @@
 
 // All launches of a program as one. Groups claim its tiles in order, and a tile waits until those
 // of all earlier launches are done. They were claimed before it by groups that run, and a group
-// runs its own in order, so that any number of groups gets through. Groups of several items claim a
-// tile ahead. The last group to leave sets the counts back to zero.
+// runs its own in order, so that any number of groups gets through. Groups of several items claim
+// the next tile while they run one. The last group to leave sets the counts back to zero.
 // control: claimed tiles, finished tiles, groups that left, a cache line each.
 kernel GROUP_SIZE void runtime_persistent(global uchar* arena, global const uchar* constants,
                                           global const int* params, global int* control,
@@ -101,10 +101,11 @@ kernel GROUP_SIZE void runtime_persistent(global uchar* arena, global const ucha
 #endif
     }
     if (is_first) {
+      WAIT_FOR(start, finished);
 #if !ONE_ITEM
+      // Not before the wait: one group would take two tiles of a launch, and another one none.
       next = atomic_inc(claims);
 #endif
-      WAIT_FOR(start, finished);
     }
     MEET();
     int picture = (task - start) / block[-2];
