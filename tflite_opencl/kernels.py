@@ -17,6 +17,7 @@ from pathlib import Path
 from delegate import DelegateError, KernelUse, kernel_uses
 from tflite_opencl.boards import drivers
 from tflite_opencl.boards.drivers import SurveyedDevice
+from tflite_opencl.common.files import folder_obstacle
 from tflite_opencl.common.words import stamped
 from tflite_opencl.errors import CommandError
 from tflite_opencl.kernel_table.builds import Built, build_all
@@ -72,13 +73,15 @@ def run(options: argparse.Namespace) -> str:
     """
     if options.against and (options.csv or options.json):
         raise CommandError("--against prints a comparison: neither --csv nor --json")
+    if options.dump is not None and (obstacle := folder_obstacle(options.dump)):
+        raise CommandError(f"cannot write to {options.dump}: {obstacle}")
     old = read_csv(options.against) if options.against else []
     device = _device(options.device)
     of_models = _of_models(options.model, device, options.literal)
     uses = _together(own for _, own in of_models)
     built = build_all(device.info, uses)
     rows = [row_of(device.info, use, each) for use, each in zip(uses, built, strict=True)]
-    if options.dump:
+    if options.dump is not None:
         dump(options.dump, device.info, uses, built)
     if options.csv:
         return csv_of(rows)

@@ -12,7 +12,7 @@ import sysconfig
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from tflite_opencl.errors import CommandError
+from tflite_opencl.errors import CommandError, require_writable
 
 HELP = "make libtflite_opencl_delegate.so, which C, C++ and Node.js programs load as a delegate"
 EXAMPLES = (
@@ -37,11 +37,13 @@ def run(options: argparse.Namespace) -> str:
     """Compile the library for this Python and return how to use it.
 
     Raises:
-        CommandError: there is no C compiler or no shared libpython, or the compiler fails.
+        CommandError: FILE cannot be written, there is no C compiler or no shared libpython, or the
+            compiler fails.
     """
     path = Path(options.file)
     if path.is_dir():
         path /= NAME
+    require_writable(str(path))
     libpython = _libpython()
     _require_loadable(libpython)
     _compile(path, libpython)

@@ -17,7 +17,7 @@ from tflite_opencl.given import picture_inputs
 from tflite_opencl.opening import add_model_arguments, one_line, options_of, read_graph
 from tflite_opencl.verification.errors import errors, map_image
 from tflite_opencl.verification.records import Verification
-from tflite_opencl.verification.runs import verified
+from tflite_opencl.verification.runs import InputSets, verified
 from tflite_opencl.verification.text import document, is_wrong, text_of
 
 HELP = "compare each node on the device with TFLite's reference kernels; exit code 1 if one differs"
@@ -56,8 +56,8 @@ def run(options: argparse.Namespace) -> str:
     """Return what to print.
 
     Raises:
-        CommandError: the model, the picture or the device cannot be used, nothing runs on the
-            device, or a node differs, of which the text is the answer.
+        CommandError: the model, the picture, the device or the alternative cannot be used, nothing
+            runs on the device, or a node differs, of which the text is the answer.
     """
     require_writable(options.heatmap)
     graph = read_graph(options.tflite_model)
@@ -65,9 +65,10 @@ def run(options: argparse.Namespace) -> str:
     with one_line():
         runtime = find_runtime()
         if options.image is None:
-            sets = [input_sets(graph, seed)[0] for seed in range(options.random)]
+            sets = InputSets(options.random, lambda seed: input_sets(graph, seed)[0])
         else:
-            sets = [picture_inputs(graph, options.image)]
+            picture = picture_inputs(graph, options.image)
+            sets = InputSets(1, lambda number: picture)
         found = verified(options.tflite_model, graph, told, runtime, sets, options.tolerance)
     lines = [] if options.heatmap is None else [_drawn(found, options.heatmap)]
     width = shutil.get_terminal_size((100, 24)).columns

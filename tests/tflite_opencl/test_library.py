@@ -203,7 +203,9 @@ def failure(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_failures_of_the_compiler_are_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "fails: " in failure(capsys, "/no/folder/library.so")
+    assert "cannot write /no/folder/a.so: there is no folder" in failure(capsys, "/no/folder/a.so")
+    monkeypatch.setenv("CC", "/bin/false")
+    assert "/bin/false fails: exit code 1" in failure(capsys)
     monkeypatch.setenv("CC", "no-such-compiler")
     assert failure(capsys) == (
         "ERROR: there is no C compiler: install gcc and libc6-dev, or set CC\n"

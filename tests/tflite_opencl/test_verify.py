@@ -238,6 +238,7 @@ def test_a_picture_is_given(verify: Verify, model: str, tmp_path: Path) -> None:
         (["-m", "model.tflite", "--exclude_ops", "CONV2D"], 1, "op CONV2D; did you mean CONV_2D?"),
         (["-m", "model.tflite", "--heatmap", "no/a.png"], 1, "cannot write no/a.png: there is no"),
         (["-m", "model.tflite", "--exclude_ops", "CONV_2D,AVERAGE_POOL_2D"], 1, "no node runs on"),
+        (["-m", "model.tflite", "--alternative", "plian"], 1, "no node has an alternative 'plian'"),
         (["-m", "model.tflite", "--random", "0"], 2, "'0' is not a positive number"),
         (["-m", "model.tflite", "--tolerance", "-1"], 2, "'-1' is less than 0"),
         ([], 2, "--tflite_model"),

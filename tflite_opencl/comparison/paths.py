@@ -54,8 +54,8 @@ def paths_of(text: str) -> list[RunPath]:
 
 
 def _path(word: str) -> RunPath:
-    kind, _, rest = word.partition(":")
-    if kind == OPENCL:
+    kind, colon, rest = word.partition(":")
+    if kind == OPENCL and (rest or not colon):
         return RunPath(word, kind, device=rest or None)
     if kind == EXTERNAL:
         match = _EXTERNAL.fullmatch(rest)

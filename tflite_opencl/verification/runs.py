@@ -8,7 +8,8 @@ kernels computed before, which isolates each node.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,6 +31,14 @@ from tflite_opencl.verification.records import (
     apart,
     worse,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class InputSets:
+    """What the model is given, one set after the other: many would not fit into memory at once."""
+
+    count: int
+    of: Callable[[int], Sequence[Array]]  # the number of a set, from 0 -> an array an input
 
 
 class _Reference:
@@ -66,7 +75,7 @@ def verified(
     graph: Graph,
     options: Options,
     runtime: Runtime,
-    sets: Sequence[Sequence[Array]],
+    sets: InputSets,
     tolerance: int,
 ) -> Verification:
     """Compare every node on the device with the reference kernels, on each set of inputs.
@@ -74,17 +83,20 @@ def verified(
     `tolerance`: quanta that an integer may be off.
 
     Raises:
-        CommandError: nothing runs on the device, or a run fails. DelegateError: no device.
+        CommandError: nothing runs on the device, no node has the alternative that was asked for, or
+            a run fails. DelegateError: no device.
     """
     reference = _Reference(model, graph, runtime)
     with delegated(model, options, runtime, reference.kernels) as (interpreter, delegate):
         if not any(verdict.is_taken for verdict in delegate.verdicts):
             reasons = dict.fromkeys(f"{each.op}: {each.reason}" for each in delegate.verdicts)
             raise CommandError(f"no node runs on OpenCL ({'; '.join([*reasons][:3])})")
+        _require_alternative(options.alternative, delegate)
         judge = _Judge(graph, delegate, runtime, reference.kernels, tolerance)
         with bars.parts() as tell:
-            for number, inputs in enumerate(sets):
-                tell(number / len(sets), f"comparing nodes, input {number + 1} of {len(sets)}")
+            for number in range(sets.count):
+                tell(number / sets.count, f"comparing nodes, input {number + 1} of {sets.count}")
+                inputs = sets.of(number)
                 values = reference.values(inputs)
 
                 def run(inputs: Sequence[Array] = inputs) -> None:
@@ -98,7 +110,7 @@ def verified(
     return Verification(
         device=device,
         reference=runtime.kernels(reference.kernels),
-        count=len(sets),
+        count=sets.count,
         checks=[*judge.checks.values()],
         verdicts=verdicts,
         constants=judge.constants,
@@ -108,18 +120,24 @@ def verified(
     )
 
 
+def _require_alternative(name: str | None, delegate: OpenCLDelegate) -> None:
+    known = sorted({each for node in delegate.alternatives for each in node.names})
+    if name is not None and name not in known:
+        raise CommandError(f"no node has an alternative '{name}'; there are {', '.join(known)}")
+
+
 def _whole(
     model: str,
     options: Options,
     runtime: Runtime,
     reference: _Reference,
-    sets: Sequence[Sequence[Array]],
+    sets: InputSets,
 ) -> list[Apart | None]:
     """Return how the model's outputs differ where it runs as label_image runs it."""
     found = []
     waiting = bars.waiting("running the whole model")
     with delegated(model, options, runtime, reference.kernels) as (interpreter, _), waiting:
-        for inputs in sets:
+        for inputs in map(sets.of, range(sets.count)):
             values = reference.values(inputs)
             invoke(interpreter, inputs)
             for number, detail in enumerate(interpreter.get_output_details()):

@@ -56,6 +56,7 @@ def test_paths() -> None:
     [
         ("", "no path"),
         ("gpu", "'gpu' is no path"),
+        ("opencl:", "'opencl:' is no path"),
         ("cpu:0", "'cpu:0' is no path"),
         ("cpu,cpu", "named twice"),
         ("external", "is not external:PATH.so"),
