@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Macros: for the vector and the 3x3 kernel LANES channels and TILE_W output pixels of a row a
+// Macros: for all kernels but the plain one LANES channels and TILE_W output pixels of a row a
 // work-item, and IS_ALIGNED, see float.clh; for the 3x3 kernel HOP, the stride along a row.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
@@ -149,4 +149,96 @@ TILE(depthwise_conv_2d_3x3_float) {
 }
 
 KERNEL(depthwise_conv_2d_3x3_float)
+#endif
+
+#if USES_DEPTHWISE_CONV_2D_COLUMNS_FLOAT
+// Adds what input j of a row gives to sums of a row of outputs, of whose windows it is in row ky.
+#define ADD_INPUT(sum, ky)                                                   \
+  _Pragma("unroll") for (int kx = 0; kx < 3; kx++) {                         \
+    if (j >= kx && j - kx < TILE_W)                                          \
+      sum[j - kx] = MULTIPLY_ADD(input, factor[(ky) * 3 + kx], sum[j - kx]); \
+  }
+// Does so for a row's inputs, if the row is inside, and goes on to the next row.
+#define EACH_INPUT(...)                                      \
+  if (in_y >= 0 && in_y < in_h) {                            \
+    _Pragma("unroll") for (int j = 0; j < TILE_W + 2; j++) { \
+      global const float* source = row + j * out_c;          \
+      if (j == 0) source = first;                            \
+      if (j == TILE_W + 1) source = last;                    \
+      FLOATS input = LOAD_FLOATS(0, source);                 \
+      __VA_ARGS__                                            \
+    }                                                        \
+  }                                                          \
+  in_y++;                                                    \
+  row += in_step;                                            \
+  first += first_step;                                       \
+  last += last_step;
+#define STORE_ROW(sum)                                                  \
+  _Pragma("unroll") for (int p = 0; p < TILE_W; p++)                    \
+      STORE_FLOATS(ACTIVATE(sum[p], low, high), 0, output + p * out_c); \
+  output += out_step;
+
+// The same for windows of 3x3, strides of 1 and groups of one work-item. A block goes down the rows
+// of a band with the sums of three rows of outputs, and loads each input once. Blocks of channels
+// follow each other, so that caches see them coming.
+// tile: PART_BLOCKS blocks of channels in BAND_ROWS rows; tiles: pictures * BANDS * PARTS
+TILE(depthwise_conv_2d_columns_float) {
+  int out_c = OUT_C;
+  int in_h = IN_H;
+  int in_step = IN_W * out_c;
+  int out_step = OUT_W * out_c;
+  FLOATS low = as_float(OUTPUT_MIN);
+  FLOATS high = as_float(OUTPUT_MAX);
+  int part = tile % PARTS;
+  int band = tile / PARTS % BANDS;
+  int n = tile / PARTS / BANDS;
+  int y = band * BAND_ROWS;
+  int rows = min(BAND_ROWS, OUT_H - y);
+  int blocks = min(PART_BLOCKS, CHANNEL_BLOCKS - part * PART_BLOCKS);
+  for (int i = get_local_id(0); i < blocks * ROW_BLOCKS; i += get_local_size(0)) {
+    int c = min((part * PART_BLOCKS + i % blocks) * LANES, out_c - LANES);
+    int x = min(i / blocks * TILE_W, OUT_W - TILE_W);
+    int in_x = x - PAD_LEFT;
+    int in_y = y - PAD_TOP;
+    int is_first_inside = in_x >= 0;
+    int is_last_inside = in_x + TILE_W + 1 < IN_W;
+    int first_step = is_first_inside ? in_step : 0;
+    int last_step = is_last_inside ? in_step : 0;
+    global const float* zeros = (global const float*)(constants + ZEROS);
+    global const float* row =
+        (global const float*)(arena + INPUT) + ((n * in_h + in_y) * IN_W + in_x) * out_c + c;
+    global const float* first = is_first_inside ? row : zeros;
+    global const float* last = is_last_inside ? row + (TILE_W + 1) * out_c : zeros;
+    global float* output =
+        (global float*)(arena + OUTPUT) + ((n * OUT_H + y) * OUT_W + x) * out_c + c;
+    FLOATS bias = LOAD_FLOATS(0, (global const float*)(constants + BIAS) + c);
+    FLOATS factor[9];
+#pragma unroll
+    for (int k = 0; k < 9; k++)
+      factor[k] = LOAD_FLOATS(0, (global const float*)(constants + WEIGHTS) + k * out_c + c);
+    // Rows of outputs whose windows end, are halfway and begin with the row of inputs.
+    FLOATS above[TILE_W];
+    FLOATS here[TILE_W];
+    FLOATS below[TILE_W];
+#pragma unroll
+    for (int p = 0; p < TILE_W; p++) above[p] = here[p] = bias;
+    EACH_INPUT(ADD_INPUT(above, 0))
+    EACH_INPUT(ADD_INPUT(above, 1) ADD_INPUT(here, 0))
+    for (int r = 1; r < rows; r++) {
+#pragma unroll
+      for (int p = 0; p < TILE_W; p++) below[p] = bias;
+      EACH_INPUT(ADD_INPUT(above, 2) ADD_INPUT(here, 1) ADD_INPUT(below, 0))
+      STORE_ROW(above)
+#pragma unroll
+      for (int p = 0; p < TILE_W; p++) {
+        above[p] = here[p];
+        here[p] = below[p];
+      }
+    }
+    EACH_INPUT(ADD_INPUT(above, 2))
+    STORE_ROW(above)
+  }
+}
+
+KERNEL(depthwise_conv_2d_columns_float)
 #endif

@@ -81,7 +81,7 @@ CONFINED = {
     "multiprocessing": (),  # a forked OpenCL is broken, a spawned script runs twice
 }
 # <op>[_<case>][_<isa>][_<family>], see kernels/README.md
-CASES = r"(?:_(?:\d+x\d+|row|tiled|vector|staged|groups|computed))?"
+CASES = r"(?:_(?:\d+x\d+|row|columns|tiled|vector|staged|groups|computed))?"
 _ISAS = {feature.kernel.removeprefix("runtime_isa_") for feature in FEATURES}
 ISAS = rf"(?:_(?:{'|'.join([*_ISAS, 'float4'])}))?"  # float4 needs OpenCL C 1.2 alone
 FAMILIES = r"(?:_(?:quant8|quant16|int32|float))?"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DEPTHWISE_CONV_2D of float32: plain, over vectors of channels, and the same for 3x3."""
+"""DEPTHWISE_CONV_2D of float32: plain, over vectors of channels, and two of the same for 3x3."""
 
 from __future__ import annotations
 
@@ -14,6 +14,13 @@ from delegate.target import Target
 
 # That keep four pixels of 3x3, by the stride along a row: with 1 they share two of three columns.
 _REGISTERS = {1: 48, 2: 96}
+# On CPUs, columns of pixels that go down together; the first that waste least. Their sums of three
+# rows and nine weights fill the 32 registers of AVX-512; others have 16.
+_COLUMNS = {16: (4, 7, 5, 6, 3)}
+_FEW_COLUMNS = (4, 3)
+# Rows that they go down: fewer load too many inputs twice, and more leave the first cache.
+_BAND_ROWS = 7
+_CORE_TILES = 4  # channels are parted where a core would have fewer tiles
 
 
 def alternatives(conv: FloatConvolution, target: Target) -> tuple[Alternative, ...]:
@@ -22,15 +29,19 @@ def alternatives(conv: FloatConvolution, target: Target) -> tuple[Alternative, .
     lanes = lanes_of(conv.out_c, target)
     if lanes == 0 or conv.group_out_c > 1:
         return (plain,)
-    most = 4 if target.group_items > 1 else min(target.vector_width, 16)
-    cases = {"vector": most}
-    if _leaves_by_one(conv.area):
+    out_w, is_cpu = conv.area.out_w, target.group_items == 1
+    most = min(target.vector_width, 16) if is_cpu else 4
+    cases = {"vector": tile_w_of(out_w, most)}
+    if is_cpu and _goes_down(conv.area):
+        cases = {"columns": _columns_of(out_w, target)}
+    elif _leaves_by_one(conv.area):
         # Unrolled, all of a window's pixels and weights live at a time.
-        cases = {"3x3": most if target.keeps(_REGISTERS[conv.area.stride_w]) else 2, **cases}
-    widths = {case: tile_w_of(conv.area.out_w, each) for case, each in cases.items()}
+        most = most if target.keeps(_REGISTERS[conv.area.stride_w]) else 2
+        # On CPUs "vector" is never faster: to measure both would choose it by mistake only.
+        cases = {"3x3": tile_w_of(out_w, most)} | ({} if is_cpu else cases)
     vectors = (
         Alternative(f"{case} {tile_w}x{lanes}", (_vector(conv, case, lanes, tile_w, target),))
-        for case, tile_w in widths.items()
+        for case, tile_w in cases.items()
     )
     return (*vectors, plain)
 
@@ -51,9 +62,6 @@ def _plain(conv: FloatConvolution) -> Launch:
 
 def _vector(conv: FloatConvolution, case: str, lanes: int, tile_w: int, target: Target) -> Launch:
     channel_blocks, row_blocks = ceil_div(conv.out_c, lanes), ceil_div(conv.area.out_w, tile_w)
-    items = conv.batch * conv.area.out_h * row_blocks * channel_blocks
-    # Small layers are done sooner than many tiles of them are claimed.
-    tile_items = by_work(items, tile_w * conv.taps, target, least=1).tile_items
     is_aligned = target.group_items > 1 and conv.out_c % lanes == 0
     defines: dict[str, int | str] = {
         "LANES": lanes,
@@ -62,17 +70,23 @@ def _vector(conv: FloatConvolution, case: str, lanes: int, tile_w: int, target: 
     }
     if case == "3x3":
         defines["HOP"] = conv.area.stride_w
+    if case == "columns":
+        tiles, fields = _in_bands(conv, channel_blocks, target)
+    else:
+        items = conv.batch * conv.area.out_h * row_blocks * channel_blocks
+        # Small layers are done sooner than many tiles of them are claimed.
+        tiling = by_work(items, tile_w * conv.taps, target, least=1)
+        tiles, fields = tiling.tiles, {"items": items, "tile_items": tiling.tile_items}
     return Launch(
         "depthwise_conv_2d_float",
         f"depthwise_conv_2d_{case}_float",
-        tiles=ceil_div(items, tile_items),
+        tiles=tiles,
         group_items=target.group_items,
         params=conv.params()
         | {
             "weights": as_stored(conv.by_tap()),
             "zeros": zeros(lanes),
-            "items": items,
-            "tile_items": tile_items,
+            **fields,
             "channel_blocks": channel_blocks,
             "row_blocks": row_blocks,
         },
@@ -80,6 +94,36 @@ def _vector(conv: FloatConvolution, case: str, lanes: int, tile_w: int, target: 
         writes=conv.writes,
         defines=defines,
     )
+
+
+def _in_bands(
+    conv: FloatConvolution, channel_blocks: int, target: Target
+) -> tuple[int, dict[str, int]]:
+    """Return the tiles of blocks that go down, and the fields that their kernel reads.
+
+    A tile is a band of rows, of all channels unless there would be too few tiles.
+    """
+    wanted = by_work(conv.pixels * channel_blocks, conv.taps, target, least=1).tiles
+    out_h = conv.area.out_h
+    band_rows = ceil_div(out_h, max(1, min(out_h // _BAND_ROWS, wanted)))
+    bands = ceil_div(out_h, band_rows)
+    wanted = min(wanted, _CORE_TILES * target.compute_units)
+    part_blocks = ceil_div(channel_blocks, ceil_div(wanted, conv.batch * bands))
+    parts = ceil_div(channel_blocks, part_blocks)
+    fields = {"bands": bands, "band_rows": band_rows, "parts": parts, "part_blocks": part_blocks}
+    return conv.batch * bands * parts, fields
+
+
+def _columns_of(pixels: int, target: Target) -> int:
+    """Return how many columns go down together, of a row of so many pixels."""
+    sizes = _COLUMNS.get(target.vector_width, _FEW_COLUMNS)
+    fitting = [size for size in sizes if size <= pixels] or [pixels]
+    return min(fitting, key=lambda size: ceil_div(pixels, size) * size)
+
+
+def _goes_down(area: Window) -> bool:
+    """Whether the window is of the kind of `_leaves_by_one`, and goes by one pixel each way."""
+    return _leaves_by_one(area) and (area.stride_h, area.stride_w, area.dilation_h) == (1, 1, 1)
 
 
 def _leaves_by_one(area: Window) -> bool:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -76,13 +78,16 @@ AS_CONV = depthwise(size=(7, 8, 1), depth_multiplier=8)  # of one input channel:
         (SOME_REGISTERS, depthwise(), ["3x3 4x4", "vector 4x4", "plain"]),
         (SOME_REGISTERS, depthwise((9, 9, 8), stride=(2, 2)), ["3x3 2x4", "vector 4x4", "plain"]),
         (FEW_REGISTERS, depthwise(), ["3x3 2x4", "vector 4x4", "plain"]),
-        (LANES_4, depthwise(), ["3x3 4x4", "vector 4x4", "plain"]),
-        (LANES_16, depthwise(), ["3x3 4x8", "vector 4x8", "plain"]),
-        (LANES_16, depthwise(size=(9, 32, 33)), ["3x3 16x16", "vector 16x16", "plain"]),
-        (LANES_8, depthwise(size=(9, 32, 33)), ["3x3 8x8", "vector 8x8", "plain"]),
-        (LANES_8, depthwise(stride=(3, 2)), ["3x3 2x8", "vector 2x8", "plain"]),
+        (LANES_4, depthwise(), ["columns 3x4", "plain"]),
+        (LANES_16, depthwise(), ["columns 5x8", "plain"]),
+        (LANES_16, depthwise(size=(9, 2, 33)), ["columns 2x16", "plain"]),
+        (LANES_16, depthwise(size=(9, 14, 33)), ["columns 7x16", "plain"]),
+        (LANES_16, depthwise(size=(9, 32, 33)), ["columns 4x16", "plain"]),
+        (LANES_8, depthwise(size=(9, 32, 33)), ["columns 4x8", "plain"]),
+        (LANES_16, depthwise((9, 32, 33), stride=(2, 2)), ["3x3 16x16", "plain"]),
+        (LANES_8, depthwise(stride=(3, 2)), ["3x3 2x8", "plain"]),
         (LANES_8, depthwise(stride=(1, 3)), ["vector 2x8", "plain"]),
-        (LANES_8, depthwise(dilation=(2, 1)), ["3x3 4x8", "vector 4x8", "plain"]),
+        (LANES_8, depthwise(dilation=(2, 1)), ["3x3 4x8", "plain"]),
         (LANES_8, depthwise(dilation=(1, 2)), ["vector 4x8", "plain"]),
         (LANES_8, depthwise(kernel=(3, 5)), ["vector 4x8", "plain"]),
         (LANES_8, depthwise(depth_multiplier=2), ["plain"]),
@@ -106,6 +111,26 @@ def test_plain_launch() -> None:
         "pad_left": 1, "in_c": 3, "out_c": 6, "output_min": 0xBF800000 - 2**32,
         "output_max": 0x3F800000, "depth_multiplier": 2, "elements": 120, "tile_items": 64,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("size", "batch", "bands"),
+    [
+        # Two cores: rows of all channels, and channels where there are few rows.
+        ((112, 112, 32), 1, {"bands": 16, "band_rows": 7, "parts": 1, "part_blocks": 4}),
+        ((30, 28, 192), 1, {"bands": 4, "band_rows": 8, "parts": 2, "part_blocks": 12}),
+        ((7, 7, 960), 1, {"bands": 1, "band_rows": 7, "parts": 8, "part_blocks": 15}),
+        ((7, 7, 960), 8, {"bands": 1, "band_rows": 7, "parts": 1, "part_blocks": 120}),
+        ((9, 5, 24), 1, {"bands": 1, "band_rows": 9, "parts": 2, "part_blocks": 2}),
+        ((28, 28, 8), 1, {"bands": 2, "band_rows": 14, "parts": 1, "part_blocks": 1}),
+    ],
+    ids=str,
+)
+def test_bands(size: tuple[int, int, int], batch: int, bands: dict[str, int]) -> None:
+    target = replace(LANES_8.target, compute_units=2)
+    launch = only_launch(ops.lower(depthwise(size=size, batch=batch).node(), target)[0])
+    assert {name: launch.params[name] for name in bands} == bands
+    assert launch.tiles == batch * bands["bands"] * bands["parts"]
 
 
 @pytest.mark.parametrize("way", [*WAYS, *REGISTERS], ids=str)
@@ -162,6 +187,9 @@ CASES = [
             ((9, 37, 17), (3, 3), (2, 2), (1, 1), "SAME"),
             ((9, 5, 33), (3, 3), (1, 1), (3, 1), "SAME"),
             ((1, 1, 16), (3, 3), (1, 1), (1, 1), "SAME"),
+            ((29, 37, 19), (3, 3), (1, 1), (1, 1), "SAME"),
+            ((30, 23, 19), (3, 3), (1, 1), (1, 1), "VALID"),
+            ((7, 7, 333), (3, 3), (1, 1), (1, 1), "SAME"),
             ((2, 2, 16), (3, 3), (2, 2), (1, 1), "SAME"),
             ((5, 2, 9), (3, 3), (1, 1), (1, 1), "SAME"),
             ((13, 11, 8), (3, 3), (1, 1), (2, 3), "SAME"),
