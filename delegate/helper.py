@@ -99,26 +99,29 @@ def begin() -> None:
 def begin_ahead(**environment: str) -> None:
     """Start the child that `go_ahead` will give a request, in this environment."""
     global _ahead
-    stop_ahead()
-    _ahead = _Helper(**environment)
+    with _ahead_lock:
+        stop_ahead()
+        _ahead = _Helper(**environment)
 
 
 def go_ahead(*request: object, **environment: str) -> None:
     """Let another child work on a request until `stop_ahead`; nobody listens to it."""
-    if _ahead is None or not _ahead.is_new or _ahead.environment != os.environ:
-        begin_ahead(**environment)
-    assert _ahead is not None
-    _ahead.send(request, STEP_SECONDS, is_last=True)
+    with _ahead_lock:
+        if _ahead is None or not _ahead.is_new or _ahead.environment != os.environ:
+            begin_ahead(**environment)
+        assert _ahead is not None
+        _ahead.send(request, STEP_SECONDS, is_last=True)
 
 
 def stop_ahead() -> None:
     """End the child that works ahead, if there is one, and do not wait for its end."""
     global _ahead
-    if _ahead is not None:
-        _ahead.kill()
+    with _ahead_lock:
+        ended, _ahead = _ahead, None
+    if ended is not None:
+        ended.kill()
         # It may have to write a file to the end first.
-        threading.Thread(target=_ahead.close, args=(False,), daemon=True).start()
-    _ahead = None
+        threading.Thread(target=ended.close, args=(False,), daemon=True).start()
 
 
 class _Helper:
@@ -195,6 +198,7 @@ class _Helper:
 _helper: _Helper | None = None
 _ahead: _Helper | None = None  # another one, which nobody listens to
 _lock = threading.Lock()
+_ahead_lock = threading.RLock()  # another one: `_lock` is held while a child works
 
 
 @atexit.register

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,6 +69,37 @@ def test_a_child_that_was_begun_serves_and_may_have_ended_itself() -> None:
     begin = time.monotonic()
     helper._close()  # it is asked nothing, so nobody waits for the end of its imports
     assert time.monotonic() - begin < helper._LAST_SECONDS
+
+
+def test_a_thread_that_ends_the_child_ahead_waits_for_one_that_asks_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[str] = []
+
+    class StandIn:
+        def __init__(self) -> None:
+            self.environment = dict(os.environ)
+
+        @property
+        def is_new(self) -> bool:
+            stopping.start()
+            stopping.join(0.2)
+            return True
+
+        def send(self, *_: object, **__: object) -> None:
+            done.append("sent")
+
+        def kill(self) -> None:
+            done.append("killed")
+
+        def close(self, is_idle: bool) -> None:
+            pass
+
+    stopping = threading.Thread(target=helper.stop_ahead, daemon=True)
+    monkeypatch.setattr(helper, "_ahead", StandIn())
+    helper.go_ahead("ahead")
+    stopping.join()
+    assert done == ["sent", "killed"]
 
 
 def test_what_is_no_line_of_the_child_s_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
