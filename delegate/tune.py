@@ -39,8 +39,13 @@ class Bench(Protocol):
     def differ(self, alternatives: Sequence[Alternative], plain: Alternative) -> list[bool]:
         """Return for each whether it gives other outputs than the plain one does."""
 
-    def times(self, alternatives: Sequence[Alternative], rounds: int, batch: int) -> list[float]:
-        """Return each one's least time in seconds, taken in turns."""
+    def times(
+        self, alternatives: Sequence[Alternative], rounds: int, batch: int, is_joined: bool
+    ) -> list[float]:
+        """Return each one's least time in seconds, taken in turns.
+
+        `is_joined`: as a part of one launch with others, where the device can do that.
+        """
 
 
 class Tuner:
@@ -225,7 +230,8 @@ class Tuner:
                 able = self._truthful(node, able, plain) or [plain]
             if not able:
                 return None
-            times = self._bench.times(able, _ROUNDS[self._mode], batch)
+            is_joined = self.is_patient and batch == 1
+            times = self._bench.times(able, _ROUNDS[self._mode], batch, is_joined)
         except (DeviceError, KernelBuildError) as error:
             _log.info("node %d (%s) was not tuned: %s", node.index, node.op, error)
             return None

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,12 +19,13 @@ from delegate.errors import KernelBuildError, KilledChild
 from delegate.graph.ir import Tensor
 from delegate.launch import Alternative, Launch, Program, Step, size_bytes
 from delegate.runtime.device import Device
-from delegate.runtime.executor import Executor
+from delegate.runtime.executor import ONE_BY_ONE, PERSISTENT, Executor
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.transfers import DIRECT, TRANSFERS
 
 _LEAST_SECONDS = 2e-4  # of a timed series: the time of one launch is lost in the wait for it
 _MOST_LAUNCHES = 50
+_JOINED = 16  # launches that are timed as one
 _CROSSINGS = 20  # runs on other bytes, in which two ways for bytes to cross are compared
 _log = logging.getLogger("delegate")
 
@@ -77,21 +79,31 @@ class DeviceBench:
             for each in alternatives
         ]
 
-    def times(self, alternatives: Sequence[Alternative], rounds: int, batch: int) -> list[float]:
-        """Return each one's least time in seconds for a batch, taken in turns."""
+    def times(
+        self, alternatives: Sequence[Alternative], rounds: int, batch: int, is_joined: bool
+    ) -> list[float]:
+        """Return each one's least time in seconds for a batch, taken in turns.
+
+        `is_joined`: as a part of one launch with others, where the device can do that. Threads
+        that wake for a launch take longer than many a layer.
+        """
         if len(alternatives) == 1:
             return [0.0]
         made: list[Executor] = []
+        form, joined = (PERSISTENT, _JOINED) if is_joined else (ONE_BY_ONE, 1)
         try:
             for alternative in alternatives:
-                made.append(self._executor(alternative, batch))
+                launches = alternative.launches * joined
+                made.append(self._executor(replace(alternative, launches=launches), batch, form))
+                if made[-1].form != form:
+                    return self.times(alternatives, rounds, batch, False)
             counts = []
             for executor in made:
                 executor.repeat(1)
                 once = executor.repeat(1)
                 counts.append(max(1, min(_MOST_LAUNCHES, round(_LEAST_SECONDS / once))))
             return [
-                min(times)
+                min(times) / joined
                 for times in zip(
                     *(
                         [e.repeat(count) for e, count in zip(made, counts, strict=True)]
@@ -123,12 +135,14 @@ class DeviceBench:
                     _log.warning("'%s' brings wrong bytes on this device and is not used", transfer)
         return {transfer: partial(_seconds_a_run, executor) for transfer, executor in made.items()}
 
-    def _executor(self, alternative: Alternative, batch: int = 1) -> Executor:
+    def _executor(
+        self, alternative: Alternative, batch: int = 1, form: str = ONE_BY_ONE
+    ) -> Executor:
         launches = alternative.launches
         written = {tensor for launch in launches for tensor in launch.writes}
         read = {t for launch in launches for t in launch.reads if t.data is None} - written
         program = Program((Step(0, "", alternative),), tuple(read), tuple(written))
-        return Executor(self._device, self._kernels, program, batch)
+        return Executor(self._device, self._kernels, program, batch, form)
 
     def _outputs(self, alternative: Alternative) -> list[NDArray[Any]]:
         executor = self._executor(alternative)
@@ -145,7 +159,7 @@ def _crossing() -> Program:
     launch = Launch(
         "runtime_isa",
         "runtime_isa_order",
-        tiles=64,
+        tiles=15,
         group_items=1,
         params={"from": picture, "to": scores},
         reads=(picture,),

@@ -44,7 +44,9 @@ class FakeBench:
         assert plain is PLAIN
         return [each.name in self.lying for each in alternatives]
 
-    def times(self, alternatives: Sequence[Alternative], rounds: int, batch: int) -> list[float]:
+    def times(
+        self, alternatives: Sequence[Alternative], rounds: int, batch: int, is_joined: bool
+    ) -> list[float]:
         if self.fails:
             raise DeviceError("no memory")
         self.measured.append([each.name for each in alternatives])
