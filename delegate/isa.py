@@ -19,7 +19,7 @@ LANES16, COMMAND_BUFFER = "lanes16", "command_buffer"
 PARAMS_ARGUMENT = "params_argument"  # a launch's block of params as its kernel's argument
 OWN_BUILTINS = "own_builtins"
 AMX = "amx"  # each process has to be given the tile registers, see delegate/process.py
-ORDER_X86, ORDER_PTX = "order_x86", "order_ptx"
+ORDER_X86, ORDER_ARM, ORDER_PTX = "order_x86", "order_arm", "order_ptx"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +98,7 @@ FEATURES = (
     _of_cpu("dotprod", _ARM),
     _of_cpu("i8mm", _ARM),
     _order(ORDER_X86, _CPU, ASSEMBLY, processors=_X86),
+    _order(ORDER_ARM, _CPU, ASSEMBLY, processors=_ARM),
     _own("dp4a", _NOT_CPU, 32, ASSEMBLY),
     _own("mma", _NOT_CPU, 32, ASSEMBLY),
     _order(ORDER_PTX, _NOT_CPU, ASSEMBLY),
@@ -109,8 +110,11 @@ FEATURES = (
     _dot("emulated_mixed_dot", "DOT_EMULATED", takes_int8=False, is_emulated=True),
     _own("nearest", _ANY, 32),
     _own(PARAMS_ARGUMENT, _ANY, 32),
-    _order("order", _ANY, "", ORDER_X86, ORDER_PTX),
-    Feature(COMMAND_BUFFER, _ANY, "runtime_isa_order", 1, proven_by=frozenset({ORDER_X86})),
+    # Not on CPUs: llvmpipe orders too little, and passes often all the same.
+    _order("order", _NOT_CPU, "", ORDER_PTX),
+    Feature(
+        COMMAND_BUFFER, _ANY, "runtime_isa_order", 1, proven_by=frozenset({ORDER_X86, ORDER_ARM})
+    ),
     _own(LANES16, _CPU, 1),  # the last: its self-test limits the process
 )
 BY_NAME = {feature.name: feature for feature in FEATURES}

@@ -150,13 +150,15 @@ KERNEL(runtime_isa_lanes16)
 
 #if USES_RUNTIME_ISA_ORDER
 // What one group writes must reach the others between two launches of the persistent kernel: each
-// of 64 tiles mixes three values that other tiles of the launch before wrote.
-// tile: one value
+// of 64 tiles of 16 values mixes three that other tiles and items of the launch before wrote.
+// tile: 16 values
 TILE(runtime_isa_order) {
-  if (get_local_id(0) == 0) {
-    global const int* from = (global const int*)(arena + FROM);
-    ((global int*)(arena + TO))[tile] =
-        from[tile] * 3 + from[(tile * 7 + 1) % 64] * 5 + from[(tile + 32) % 64] + tile;
+  global const int* from = (global const int*)(arena + FROM);
+  for (int i = get_local_id(0); i < 16; i += get_local_size(0)) {
+    int other = (tile * 7 + 1) % 64 * 16 + (i * 5 + 3) % 16;
+    int far = (tile + 32) % 64 * 16 + 15 - i;
+    ((global int*)(arena + TO))[tile * 16 + i] =
+        from[tile * 16 + i] * 3 + from[other] * 5 + from[far] + tile;
   }
 }
 KERNEL(runtime_isa_order)
@@ -220,11 +222,15 @@ TILE(runtime_isa_own_builtins) {
         convert_int(fma((float)small, (float)other, 7.0f) + mad((float)small, (float)other, 7.0f)),
         places.x + places.y + places.z + places.w,
     };
-    for (int m = 0; m < 16; m++) answers[m * 8 + n] = results[m] - 1;
+    for (int m = 0; m < 16; m++) answers[m * 8 + n] = results[m] - 3;
   }
   mem_fence(CLK_GLOBAL_MEM_FENCE);
   barrier(CLK_GLOBAL_MEM_FENCE);
-  for (int n = get_local_id(0); n < 128; n += get_local_size(0)) atomic_inc(answers + n);
+  for (int n = get_local_id(0); n < 128; n += get_local_size(0)) {
+    atomic_inc(answers + n);
+    int before = atomic_add(answers + n, 1);
+    atomic_cmpxchg(answers + n, before + 1, before + 2);
+  }
 }
 KERNEL(runtime_isa_own_builtins)
 #endif

@@ -1,24 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 // Macros: BODIES, a RUN(number, tile function) for each build of a kernel; TILES of all launches
-// and LAUNCHES; ONE_ITEM where a work-group is one work-item; ORDER_X86 and ORDER_PTX where the
-// device was proven to have those instructions; BLOCK_INTS, where bodies read their params from
-// local memory, of the longest block.
+// and LAUNCHES; ONE_ITEM where a work-group is one work-item; ORDER_X86, ORDER_ARM and ORDER_PTX
+// where the device was proven to have those instructions; BLOCK_INTS, where bodies read their
+// params from local memory, of the longest block.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 
 // What other groups wrote before they counted a tile is seen after that count was, and the reverse:
 // OpenCL C 1.2 has no word for this between groups. A self-test decides where it may be used.
-// WAIT_FOR returns when so many tiles are counted, COUNT counts one.
+// WAIT_FOR returns when so many tiles are counted, COUNT counts some.
 #if ORDER_PTX
 #define ORDER() asm volatile("fence.acq_rel.gpu;" ::: "memory")
 #define WAIT_FOR(count, from)          \
   for (int seen = -1; seen < (count);) \
   asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(seen) : "l"(from) : "memory")
-#define COUNT(to) asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(to) : "memory")
+#define COUNT(tiles, to) \
+  asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(to), "r"(tiles) : "memory")
 #else
 #if ORDER_X86
 #define ORDER() __asm__ volatile("" ::: "memory")
 #define PAUSE() __asm__ volatile("pause" ::: "memory")
+#elif ORDER_ARM
+#define ORDER() __asm__ volatile("dmb ish" ::: "memory")
+#define PAUSE() __asm__ volatile("yield" ::: "memory")
 #else
 #define ORDER() mem_fence(CLK_GLOBAL_MEM_FENCE)
 #define PAUSE()
@@ -28,18 +32,11 @@
     while (*(from) < (count)) PAUSE(); \
     ORDER();                           \
   } while (0)
-#define COUNT(to)   \
-  do {              \
-    ORDER();        \
-    atomic_inc(to); \
+#define COUNT(tiles, to)   \
+  do {                     \
+    ORDER();               \
+    atomic_add(to, tiles); \
   } while (0)
-#endif
-#if ONE_ITEM
-#define GROUP_SIZE __attribute__((reqd_work_group_size(1, 1, 1)))
-#define MEET()
-#else
-#define GROUP_SIZE
-#define MEET() barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)
 #endif
 
 // A row of the table, one a launch.
@@ -48,18 +45,112 @@
 #define FIRST_OF(launch) table[(launch) * ROW_INTS + 1]
 #define END_OF(launch) table[(launch) * ROW_INTS + 2] /* tiles of this and all earlier launches */
 
-// All launches of a program as one. Groups claim its tiles in order, and a tile waits until those
-// of all earlier launches are done. They were claimed before it by groups that run, and a group
-// runs its own in order, so that any number of groups gets through. Groups of several items claim
-// the next tile while they run one. The last group to leave sets the counts back to zero.
-// control: claimed tiles, finished tiles, groups that left, a cache line each.
+// The counts lie in cache lines of their own: finished tiles, groups that left, claimed tiles.
+// Groups of one item have one of the last each, and behind them lie the names of their threads.
+#define LINE_INTS 32
+#define FINISHED(control) (control)
+#define LEFT(control) ((control) + LINE_INTS)
+#define CLAIMED(control, group) ((control) + (2 + (group)) * LINE_INTS)
+#define THREADS(control, groups) CLAIMED(control, groups)
+
+// One tile of a launch for all its pictures.
+#define RUN_TILE(launch, block, task)                 \
+  do {                                                \
+    int picture = (task) / block[-2];                 \
+    int tile = (task) - picture * block[-2];          \
+    global uchar* slot = arena + picture * block[-1]; \
+    switch (BODY_OF(launch)) { BODIES }               \
+  } while (0)
+#define RUN(number, function)                        \
+  case number:                                       \
+    function(slot, constants, block, tile, scratch); \
+    break;
+
+#if ONE_ITEM
+#define GROUP_SIZE __attribute__((reqd_work_group_size(1, 1, 1)))
+
+// Returns the group whose tiles this one takes first: the one that its thread was in the run
+// before, as its core may still have their weights and results. Where a thread's private memory
+// lies is its name. Threads that read each other's half-written names take other tiles first, and
+// nothing else changes.
+static int LOCAL(first_owner)(volatile global int* threads, int groups) {
+  int here;
+  int name = (int)((uintptr_t)&here >> 16);
+  for (int i = 0; i < groups; i++)
+    if (threads[i] == name) return i;
+  int group = get_group_id(0);
+  threads[group] = name;
+  return group;
+}
+
+// Claims the next number below `end`. Returns -1 where none is left.
+static int LOCAL(claim)(volatile global int* claimed, int end) {
+  int seen = *claimed;
+  while (seen < end) {
+    int found = atomic_cmpxchg(claimed, seen, seen + 1);
+    if (found == seen) return seen;
+    seen = found;
+  }
+  return -1;
+}
+
+// All launches of a program as one. Each group owns an equal share of each launch's tiles, side by
+// side, so that its core finds in its own cache what it wrote in the launch before. A group that is
+// done with its own helps the others. A launch's tiles wait until those of all earlier ones are
+// done. These were claimed by groups that run, so that any number of groups gets through. The last
+// group to leave sets the counts back to zero.
 kernel GROUP_SIZE void runtime_persistent(global uchar* arena, global const uchar* constants,
                                           global const int* params, global int* control,
                                           int first) {
   DECLARE_SCRATCH;
-  volatile global int* claims = control;
-  volatile global int* finished = control + 32;
-  volatile global int* left = control + 64;
+  volatile global int* finished = FINISHED(control);
+  global const int* table = params + first;
+  int groups = get_num_groups(0);
+  int own = LOCAL(first_owner)(THREADS(control, groups), groups);
+  int start = 0;   // tiles of all earlier launches
+  int before = 0;  // what each group could claim of them
+  for (int launch = 0; launch < LAUNCHES; launch++) {
+    PARAMS block = params + FIRST_OF(launch);
+    int tiles = END_OF(launch) - start;
+    int most = (tiles + groups - 1) / groups;  // of a share; others have one less
+    int done = 0;
+    for (int i = 0; i < groups; i++) {
+      int owner = (own + i) % groups;
+      int begin = tiles * owner / groups;
+      int end = tiles * (owner + 1) / groups;
+      for (;;) {
+        int claimed = LOCAL(claim)(CLAIMED(control, owner), before + most);
+        if (claimed < 0) break;
+        int task = begin + claimed - before;
+        if (task >= end) continue;
+        if (!done) WAIT_FOR(start, finished);
+        RUN_TILE(launch, block, task);
+        done++;
+      }
+    }
+    if (done) COUNT(done, finished);
+    start += tiles;
+    before += most;
+  }
+  ORDER();
+  if (atomic_inc(LEFT(control)) == groups - 1) {
+    for (int i = 0; i < groups; i++) *CLAIMED(control, i) = 0;
+    *FINISHED(control) = 0;
+    *LEFT(control) = 0;
+  }
+}
+#else
+#define GROUP_SIZE
+#define MEET() barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)
+
+// The same for groups of several items. They claim the tiles of all launches in order, the next one
+// while they run one.
+kernel GROUP_SIZE void runtime_persistent(global uchar* arena, global const uchar* constants,
+                                          global const int* params, global int* control,
+                                          int first) {
+  DECLARE_SCRATCH;
+  volatile global int* claims = CLAIMED(control, 0);
+  volatile global int* finished = FINISHED(control);
   const int is_first = get_local_id(0) == 0;
 #if BLOCK_INTS
   local int table[LAUNCHES * ROW_INTS];
@@ -69,22 +160,16 @@ kernel GROUP_SIZE void runtime_persistent(global uchar* arena, global const ucha
 #else
   global const int* table = params + first;
 #endif
-#if !ONE_ITEM
   local int shared_task;
   int next = 0;
   if (is_first) shared_task = atomic_inc(claims);
   MEET();
-#endif
   int launch = -1;
   int start = 0;
   int end = 0;
   PARAMS block = 0;
   for (;;) {
-#if ONE_ITEM
-    int task = atomic_inc(claims);
-#else
     int task = shared_task;
-#endif
     if (task >= TILES) break;
     if (task >= end) {
       do {
@@ -102,34 +187,22 @@ kernel GROUP_SIZE void runtime_persistent(global uchar* arena, global const ucha
     }
     if (is_first) {
       WAIT_FOR(start, finished);
-#if !ONE_ITEM
       // Not before the wait: one group would take two tiles of a launch, and another one none.
       next = atomic_inc(claims);
-#endif
     }
     MEET();
-    int picture = (task - start) / block[-2];
-    int tile = task - start - picture * block[-2];
-    global uchar* slot = arena + picture * block[-1];
-    switch (BODY_OF(launch)) {
-#define RUN(number, function)                        \
-  case number:                                       \
-    function(slot, constants, block, tile, scratch); \
-    break;
-      BODIES
-    }
-#if !ONE_ITEM
+    RUN_TILE(launch, block, task - start);
     if (is_first) shared_task = next;
-#endif
     MEET();
-    if (is_first) COUNT(finished);
+    if (is_first) COUNT(1, finished);
   }
   if (is_first) {
     ORDER();
-    if (atomic_inc(left) == (int)get_num_groups(0) - 1) {
+    if (atomic_inc(LEFT(control)) == (int)get_num_groups(0) - 1) {
       *claims = 0;
       *finished = 0;
-      *left = 0;
+      *LEFT(control) = 0;
     }
   }
 }
+#endif

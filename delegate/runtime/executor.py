@@ -18,7 +18,7 @@ from delegate.runtime.device import Device
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.launches import Launches
 from delegate.runtime.layout import Bytes, as_bytes, layout_of
-from delegate.runtime.persistent import CONTROL_INTS, Persistent, persistent_kernel
+from delegate.runtime.persistent import Persistent, persistent_kernel
 from delegate.runtime.steps import LaunchTime, Steps
 from delegate.runtime.transfers import COPIED, transfer_for
 from delegate.runtime.trials import name_of
@@ -138,7 +138,7 @@ class Executor:
                         place = slot * layout.slot_bytes + offset
                         cl.enqueue_copy(queue, arena, data, dst_offset=place)
             if whole is not None:
-                control = as_bytes(np.zeros(CONTROL_INTS, np.int32))
+                control = as_bytes(np.zeros(whole.control_ints, np.int32))
                 arguments.append(own(flags.READ_WRITE, control))
         return arguments
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All launches of a program as one kernel whose groups claim tiles in order. Knows no op."""
+"""All launches of a program as one kernel whose groups claim their tiles. Knows no op."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 import pyopencl as cl
 
 from delegate.errors import DeviceError, KernelBuildError
-from delegate.isa import ORDER_PTX, ORDER_X86, ORDERS
+from delegate.isa import ORDER_ARM, ORDER_PTX, ORDER_X86, ORDERS
 from delegate.launch import Launch
 from delegate.runtime.context import opencl
 from delegate.runtime.device import Device
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.sources import defines_of, source_of
 
-CONTROL_INTS = 96  # three counters in cache lines of their own, zero between runs
+_LINE_INTS = 32  # of a count, in cache lines of its own
 _FILE, _KERNEL = "runtime_persistent", "runtime_persistent"
 _DEFINED = re.compile(r"^[ \t]*#define[ \t]+(\w+)", re.MULTILINE)
 _log = logging.getLogger("delegate")
@@ -32,6 +32,7 @@ class Persistent:
     groups: int
     group_items: int
     table: Sequence[int]  # a row a launch: body, first, end; see runtime_persistent.cl
+    control_ints: int  # of its counts, zero before the first run; see there, too
     trial: str  # the name of the trial to run it
 
 
@@ -55,26 +56,15 @@ def persistent_kernel(
     group_items = 1 if one_item else max(launch.group_items for launch in launches)
     # NVIDIA's units wait long for what is not in local memory, with one group each.
     is_local = ORDER_PTX in proven and not one_item
-    bodies: dict[str, int] = {}
-    table: list[int] = []
-    end = 0
-    names: list[str] = []
-    for launch, first in zip(launches, firsts, strict=True):
-        text = _body(launch, is_local)
-        if text not in bodies:
-            bodies[text] = len(bodies)
-            names.append(f"RUN({bodies[text]}, {launch.kernel}_tile_{bodies[text]})")
-        end += launch.tiles * batch
-        table += [bodies[text], first, end]
-    source = "".join(text.replace("@BODY@", f"_{number}") for text, number in bodies.items())
+    source, runs, table = _side_by_side(launches, firsts, batch, is_local)
+    tiles = table[-1]
     scratch = max((int(launch.defines.get("SCRATCH_INTS", 0)) for launch in launches), default=0)
     defines = {
-        "BODIES": " ".join(names),
-        "TILES": str(end),
+        "BODIES": " ".join(runs),
+        "TILES": str(tiles),
         "LAUNCHES": str(len(launches)),
         "ONE_ITEM": str(int(one_item)),
-        "ORDER_X86": str(int(ORDER_X86 in proven)),
-        "ORDER_PTX": str(int(ORDER_PTX in proven)),
+        **{order.upper(): str(int(order in proven)) for order in (ORDER_X86, ORDER_ARM, ORDER_PTX)},
     }
     if scratch:
         defines["SCRATCH_INTS"] = str(scratch)
@@ -93,8 +83,28 @@ def persistent_kernel(
         _log.info("launches run one by one: %s", error)
         return None
     groups, group_items = device.compute_units, min(group_items, limit)
-    trial = f"run {digest} {_KERNEL} {groups} {group_items} {end}"
-    return Persistent(kernel, groups, group_items, table, trial)
+    trial = f"run {digest} {_KERNEL} {groups} {group_items} {tiles}"
+    control_ints = (2 + groups) * _LINE_INTS + groups if one_item else 3 * _LINE_INTS
+    return Persistent(kernel, groups, group_items, table, control_ints, trial)
+
+
+def _side_by_side(
+    launches: Sequence[Launch], firsts: Sequence[int], batch: int, is_local: bool
+) -> tuple[str, list[str], list[int]]:
+    """Return the source of all builds, a RUN for each of them, and the table of the launches."""
+    bodies: dict[str, int] = {}
+    runs: list[str] = []
+    table: list[int] = []
+    tiles = 0
+    for launch, first in zip(launches, firsts, strict=True):
+        text = _body(launch, is_local)
+        if text not in bodies:
+            bodies[text] = len(bodies)
+            runs.append(f"RUN({bodies[text]}, {launch.kernel}_tile_{bodies[text]})")
+        tiles += launch.tiles * batch
+        table += [bodies[text], first, tiles]
+    source = "".join(text.replace("@BODY@", f"_{number}") for text, number in bodies.items())
+    return source, runs, table
 
 
 def _file_of(launches: Sequence[Launch]) -> str:

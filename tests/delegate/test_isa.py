@@ -30,7 +30,7 @@ def test_a_row_names_a_self_test_and_rows_that_prove_it(feature: object) -> None
     ("processor", "own"),
     [
         ("x86_64", ["avx2", "vnni", "amx", "order_x86"]),
-        ("aarch64", ["dotprod", "i8mm"]),
+        ("aarch64", ["dotprod", "i8mm", "order_arm"]),
         ("riscv64", []),
     ],
 )
@@ -38,7 +38,7 @@ def test_each_type_of_device_tries_its_own(
     processor: str, own: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(platform, "machine", lambda: processor)
-    common = ["nearest", "params_argument", "order", "command_buffer", "lanes16"]
+    common = ["nearest", "params_argument", "command_buffer", "lanes16"]
     assert tried_on("cpu") == ["own_builtins", *own, *common]
     others = [
         *("dp4a", "mma", "order_ptx", "dot", "mixed_dot", "arm_dot", "qcom_dot"),
@@ -50,8 +50,8 @@ def test_each_type_of_device_tries_its_own(
 
 
 def test_groups_of_rows() -> None:
-    assert {"order_x86", "order_ptx", "order"} == ORDERS
-    of_cpus = {"avx2", "vnni", "amx", "dotprod", "i8mm", "order_x86"}
+    assert {"order_x86", "order_arm", "order_ptx", "order"} == ORDERS
+    of_cpus = {"avx2", "vnni", "amx", "dotprod", "i8mm", "order_x86", "order_arm"}
     assert that_need(ASSEMBLY) == of_cpus | {"dp4a", "mma", "order_ptx"}
     assert [dot.name for dot in DOTS][:4] == ["dot", "mixed_dot", "arm_dot", "qcom_dot"]
 
