@@ -161,13 +161,20 @@ KERNEL(conv_2d_tiled_float)
 #endif
 
 // The same for windows of one pixel and strides of 1: input and output pixels are alike, and the
-// inputs of a block lie side by side. Where AHEAD is defined, a block of pixels asks for a part of
-// the weights that its core will want next, so many blocks of channels further: memory brings them
-// while the core computes.
+// inputs of a block lie side by side. Where BY_PIXELS is defined, tiles go by pixels first, so that
+// a core that takes some in order keeps their inputs; else by channels, so that it keeps weights.
+// Where ASKS_AHEAD is, a block of pixels asks for a part of the weights of the next block of
+// channels: memory brings them while the core computes.
 // tile: TILE_ITEMS pixel blocks of one channel block; tiles: ceil(pixel blocks / TILE_ITEMS) *
 // channel blocks
 TILE(conv_2d_1x1_float) {
+#if BY_PIXELS
+  int block = tile % BLOCKS;
+  int part = tile / BLOCKS;
+#else
   int block = tile / BLOCK_TILES;
+  int part = tile % BLOCK_TILES;
+#endif
   int channel[VECTORS];
 #pragma unroll
   for (int v = 0; v < VECTORS; v++) channel[v] = min(block * BLOCK + v * LANES, OUT_C - LANES);
@@ -178,7 +185,7 @@ TILE(conv_2d_1x1_float) {
   int in_c = IN_C;
   int out_c = OUT_C;
   for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    int item = tile % BLOCK_TILES * TILE_ITEMS + i;
+    int item = part * TILE_ITEMS + i;
     if (item >= PIXEL_BLOCKS) continue;
     int pixel = min(item * TILE_W, PIXELS - TILE_W);
     global const float* input = (global const float*)(arena + INPUT) + pixel * in_c;
@@ -213,15 +220,14 @@ TILE(conv_2d_1x1_float) {
       ADD_TERM(w)
     }
 #else
-#ifdef AHEAD
+#if ASKS_AHEAD
     // For each term a cache's line, of 16 floats. The first few blocks of pixels ask for all; the
     // others for what is there already.
     global const float* next = weights;
-    if (i < (BLOCK + 15) / 16 && block + AHEAD < BLOCKS)
-      next += AHEAD * (in_c * BLOCK) + i * (in_c * 16);
+    if (item < (BLOCK + 15) / 16 && block + 1 < BLOCKS) next += in_c * BLOCK + item * (in_c * 16);
 #endif
     for (int k = 0; k < in_c; k++) {
-#ifdef AHEAD
+#if ASKS_AHEAD
       ASK_FOR(next);
       next += 16;
 #endif

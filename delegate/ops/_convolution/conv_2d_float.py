@@ -32,7 +32,8 @@ _LOOP_WIDTHS = ((40, 4), (0, 2))  # the same where the loops stay
 _SUMS = {16: 24, 8: 12, 4: 12}  # by the lanes of a register
 _PIXELS = (16, 14, 12, 8, 7, 6, 4)
 _FEW = ((4, 2), (4, 1), (2, 2), (2, 1), (1, 2), (1, 1))
-_CLAIM = 1000  # cycles that a tile costs beside its work
+_NEAR_BYTES = 32768  # weights that the nearest cache keeps beside what else is used
+_CLAIM = 400  # cycles that a tile costs beside its work
 
 
 def alternatives(conv: FloatConvolution, target: Target) -> tuple[Alternative, ...]:
@@ -71,7 +72,8 @@ def _tiled(conv: FloatConvolution, lanes: int, vectors: int, tile_w: int, target
     work = tile_w * vectors * terms
     tiling = by_work(blocks * pixel_blocks, work, target, pixel_blocks)
     if target.group_items == 1:
-        tiling = _balanced(tiling, blocks, pixel_blocks, work, block * terms, target)
+        read_again = block * terms if _goes_by_pixels(conv) else 0
+        tiling = _balanced(tiling, blocks, pixel_blocks, work, read_again, target)
     tiles, fields = in_blocks(blocks, pixel_blocks, tiling)
     defines: dict[str, int | str] = {"LANES": lanes, "VECTORS": vectors, "TILE_W": tile_w}
     defines["IS_ALIGNED"] = int(_is_aligned(conv, target))
@@ -84,9 +86,8 @@ def _tiled(conv: FloatConvolution, lanes: int, vectors: int, tile_w: int, target
     if conv.is_1x1:
         params["pixels"] = conv.pixels
         if target.group_items == 1:
-            # Tiles go to cores in turns.
             params["blocks"] = blocks
-            params["ahead"] = ceil_div(target.compute_units, fields["block_tiles"])
+            defines["BY_PIXELS" if _goes_by_pixels(conv) else "ASKS_AHEAD"] = 1
     else:
         params["zeros"] = zeros(conv.in_c)
         params["row_blocks"] = row_blocks
@@ -106,21 +107,33 @@ def _tiled(conv: FloatConvolution, lanes: int, vectors: int, tile_w: int, target
     )
 
 
+def _goes_by_pixels(conv: FloatConvolution) -> bool:
+    """Whether a CPU's core takes some of the pixels, and not some of the channels.
+
+    Then it finds its inputs where it wrote them in the launch before, and reads all weights. What
+    another core wrote takes longer to come than weights that none writes.
+    """
+    return conv.is_1x1 and conv.pixels * (conv.in_c + conv.out_c) >= conv.in_c * conv.out_c
+
+
 def _balanced(
-    most: Tiling, blocks: int, pixel_blocks: int, work: int, weights: int, target: Target
+    most: Tiling, blocks: int, pixel_blocks: int, work: int, read_again: int, target: Target
 ) -> Tiling:
     """Return tiles of so many blocks of pixels that the last core ends soonest.
 
-    Each tile reads the weights of its block of channels, two a cycle. So it has more pixels than
-    those of `most` where its block has many weights. `weights`: of a block; `work`: of an item, in
-    multiplications of vectors.
+    A core takes tiles that lie side by side. Where they go by pixels, it takes all channels, and
+    reads the weights of a block of channels again for each tile, four a cycle.
+
+    Units:
+        work: of an item, in multiplications of vectors; read_again: weights of a block, or 0
     """
     units = target.compute_units
 
     def cycles(tile_items: int) -> int:
-        rounds = ceil_div(blocks * ceil_div(pixel_blocks, tile_items), units)
+        parts = ceil_div(pixel_blocks, tile_items)
+        rounds = ceil_div(parts, units) * blocks if read_again else ceil_div(blocks * parts, units)
         # Cores are not equally fast: one waits for a part of the other's last tile.
-        return (4 * rounds + 1) * (tile_items * work // 2 + weights // 2 + _CLAIM)
+        return (4 * rounds + 1) * (tile_items * work // 2 + read_again // 4 + _CLAIM)
 
     sizes = {
         ceil_div(pixel_blocks, n) for n in range(1, ceil_div(pixel_blocks, most.tile_items) + 1)
@@ -165,10 +178,14 @@ def _cost(conv: FloatConvolution, pixels: int, shape: tuple[int, int, int], widt
     """Return about how many cycles a row of `pixels` takes in blocks of (lanes, vectors, pixels).
 
     For each term a core begins two multiply-adds and 1.6 loads a cycle, and a sum waits 4 cycles
-    for the term before; measured. Narrow vectors cost nearly as much as wide ones.
+    for the term before; weights that are many come from a farther cache; measured. Narrow vectors
+    cost nearly as much as wide ones.
     """
     lanes, vectors, tile_w = shape
+    terms = conv.taps * conv.in_c
     term = max(4, vectors * tile_w / 2, (vectors + tile_w) / 1.6) + 0.5
-    block = conv.taps * conv.in_c * term + 1.5 * vectors * tile_w + 30
+    if 4 * terms * lanes * vectors > _NEAR_BYTES:
+        term += 0.3 * vectors
+    block = terms * term + 1.5 * vectors * tile_w + 30
     blocks = ceil_div(conv.out_c, lanes * vectors) * ceil_div(pixels, tile_w)
     return blocks * block * (lanes + width)

@@ -116,29 +116,33 @@ def test_short_sums_have_literal_sizes() -> None:
     assert long.params["in_c"] == 6
 
 
-# Cores, then blocks of pixels of a tile, and how many blocks of channels its core's next one is on.
+# Cores, what each takes some of, the parts that all pixels are cut into, the blocks of channels.
 @pytest.mark.parametrize(
-    ("case", "units", "tile_items", "ahead"),
+    ("case", "units", "order", "parts", "blocks"),
     [
-        # 7 blocks of pixels x 20 blocks of 7,680 weights: who has read these keeps them.
-        (FloatConvolution(size=(7, 7, 160), kernel=(1, 1), out_c=960), 1, 7, 1),
-        (FloatConvolution(size=(7, 7, 160), kernel=(1, 1), out_c=960), 2, 7, 2),
-        # Two blocks of channels for four cores: each block is shared.
-        (FloatConvolution(size=(28, 28, 160), kernel=(1, 1), out_c=96), 4, 25, 1),
-        # Little work: a tile a core.
-        (FloatConvolution(size=(56, 56, 8), kernel=(1, 1), out_c=16), 2, 98, 1),
+        # Many weights: cores share the channels, and tiles are small where these do not divide.
+        (FloatConvolution(size=(7, 7, 160), kernel=(1, 1), out_c=960), 2, "ASKS_AHEAD", 1, 20),
+        (FloatConvolution(size=(7, 7, 960), kernel=(1, 1), out_c=160), 2, "ASKS_AHEAD", 7, 5),
+        # Many pixels: each core has the same share of them.
+        (FloatConvolution(size=(8, 8, 128), kernel=(1, 1), out_c=128), 2, "BY_PIXELS", 2, 4),
+        (FloatConvolution(size=(28, 28, 160), kernel=(1, 1), out_c=96), 4, "BY_PIXELS", 4, 2),
+        (FloatConvolution(size=(56, 56, 8), kernel=(1, 1), out_c=16), 2, "BY_PIXELS", 4, 1),
     ],
     ids=str,
 )
-def test_tiles_of_cores(case: FloatConvolution, units: int, tile_items: int, ahead: int) -> None:
+def test_tiles_of_cores(
+    case: FloatConvolution, units: int, order: str, parts: int, blocks: int
+) -> None:
     way = replace(LANES_16, facts={**LANES_16.facts, "compute_units": units})
     launch = only_launch(ops.lower(case.node(), way.target)[0])
-    assert (launch.params["tile_items"], launch.params["ahead"]) == (tile_items, ahead)
+    assert [name for name in ("BY_PIXELS", "ASKS_AHEAD") if name in launch.defines] == [order]
+    assert (launch.params["block_tiles"], launch.params["blocks"]) == (parts, blocks)
+    assert launch.tiles == parts * blocks
 
 
-def test_groups_of_many_items_ask_for_nothing() -> None:
-    node = FloatConvolution(kernel=(1, 1)).node()
-    assert "ahead" not in only_launch(ops.lower(node, SIMT.target)[0]).params
+def test_groups_of_many_items_go_by_channels_and_ask_for_nothing() -> None:
+    launch = only_launch(ops.lower(FloatConvolution(kernel=(1, 1)).node(), SIMT.target)[0])
+    assert not {"BY_PIXELS", "ASKS_AHEAD"} & {*launch.defines}
 
 
 @pytest.mark.parametrize("way", [*WAYS, *REGISTERS], ids=str)
