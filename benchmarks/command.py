@@ -23,6 +23,7 @@ from delegate import DelegateError
 from tflite_opencl.common.environment import prepare_environment
 from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.common.fetch import fetched
+from tflite_opencl.common.files import file_obstacle
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.standard_streams import OutputError
 from tflite_opencl.common.text import printable
@@ -40,6 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     unknown = [name for name in options.rows or () if name not in rows.ROWS]
     if unknown:
         _parser().error(f"--rows {unknown[0]}: there are {', '.join(rows.ROWS)}")
+    for path in (options.json, options.chart):
+        if path is not None and (obstacle := file_obstacle(path)):
+            _parser().error(f"cannot write {path}: {obstacle}")
     prepare_environment()
     if options.threads is not None:  # drivers on CPUs take no other word for it
         for name in THREAD_VARIABLES:
@@ -159,9 +163,9 @@ def _write(reports: Sequence[Report], options: argparse.Namespace) -> None:
             console.print(f"{name}: {value}", markup=False)
         for part in report.tables(each):
             console.print(part, markup=False, soft_wrap=isinstance(part, str))
-    if options.json:
+    if options.json is not None:
         save(reports[0], options.json)
-    if options.chart:
+    if options.chart is not None:
         chart.write_report(reports[0], options.chart)
     if options.docs:
         for path in documents.write(reports, options.docs):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import PathTimes
+from tflite_opencl.common.files import write_file
 
 OPENCL = "OpenCL"  # how the names of our own paths begin
 
@@ -165,7 +166,7 @@ def save(report: Report, path: str | Path) -> None:
     for row, source in zip(document["rows"], report.rows, strict=True):
         for entry, figure in zip(row["figures"], source.figures, strict=True):
             entry["verdict"] = figure.verdict
-    Path(path).write_text(json.dumps(document, indent=2) + "\n")
+    write_file(str(path), json.dumps(document, indent=2) + "\n")
 
 
 def load(path: str | Path) -> Report:

@@ -151,7 +151,9 @@ def test_the_rows_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--rows", "v1,v17"], ["--runs", "0"], ["--threads", "0"]], ids=" ".join
+    "arguments",
+    [["--rows", "v1,v17"], ["--runs", "0"], ["--threads", "0"], ["--json", "no/a.json"]],
+    ids=" ".join,
 )
 def test_a_wrong_argument(
     arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
