@@ -91,11 +91,12 @@ def list_icds() -> list[Icd]:
             found.append(Icd(str(place), str(place)))
     for file in files:
         try:
-            library = file.read_text(errors="replace").strip()
+            library = os.fsdecode(file.read_bytes()).strip()
         except OSError:
             continue
-        beside = file.parent / library
-        found.append(Icd(str(file), str(beside) if library and beside.is_file() else library))
+        # Not Path.is_file, which raises where a part of the name is too long.
+        beside = os.path.join(file.parent, library)
+        found.append(Icd(str(file), beside if library and os.path.isfile(beside) else library))
     return found
 
 
@@ -155,7 +156,7 @@ def _state_of(found: Sequence[Icd]) -> str:
         try:
             status = os.stat(place)
             facts += [place, status.st_mtime_ns, status.st_size]
-        except OSError:
+        except (OSError, ValueError):  # a file of nonsense may hold a zero byte
             facts += [place]
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:40]
 
@@ -171,14 +172,14 @@ def _listing(icds: Sequence[Icd]) -> dict[str, str]:
     names = [str(file) for folder in _own_folder() for file in folder.glob("*.icd")]
     keeps_own = {*names} <= {icd.path for icd in icds}
     named = [icd.library for icd in icds if not (keeps_own and icd.path in names)]
-    digest = hashlib.sha256("\0".join(named).encode()).hexdigest()[:40]
+    digest = hashlib.sha256(os.fsencode("\0".join(named))).hexdigest()[:40]
     try:
         folder = cache.make_folder(f"icds/{digest}-only")
     except CacheError:
         folder = Path(tempfile.mkdtemp(prefix="tflite-opencl-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     for number, library in enumerate(named):
-        (folder / f"{number:02}.icd").write_text(f"{library}\n")
+        (folder / f"{number:02}.icd").write_bytes(os.fsencode(f"{library}\n"))
     own = str(folder)
     listing = {"OCL_ICD_VENDORS": own, "OPENCL_VENDOR_PATH": own, "OCL_ICD_FILENAMES": ""}
     return listing if keeps_own else listing | {_HOME: own}

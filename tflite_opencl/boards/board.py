@@ -11,6 +11,7 @@ import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count, takewhile
 from pathlib import Path
 
 # A part of a device tree node's `compatible` -> what the hardware is, and the kernel drivers for
@@ -220,9 +221,8 @@ def _drm(base: Path) -> Iterator[DrmDevice]:
         for folder in _matching(base, (pattern,)):
             values = _uevent(folder / "device/uevent")
             driver = _driver(_link(folder / "device/driver") or values.get("DRIVER"))
-            count = int(values.get("OF_COMPATIBLE_N", "0") or 0)
-            names = tuple(values.get(f"OF_COMPATIBLE_{i}", "") for i in range(count))
-            yield DrmDevice(folder.name, driver, names)
+            names = (values.get(f"OF_COMPATIBLE_{i}", "") for i in count())
+            yield DrmDevice(folder.name, driver, tuple(takewhile(bool, names)))
 
 
 def _icds(base: Path) -> Iterator[IcdFile]:
@@ -230,7 +230,8 @@ def _icds(base: Path) -> Iterator[IcdFile]:
         library = _text(path) or ""
         is_found = None
         if library.startswith("/"):
-            is_found = (base / library.lstrip("/")).exists()
+            # Not Path.exists, which raises where the name is too long.
+            is_found = os.path.exists(base / library.lstrip("/"))
         yield IcdFile(_shown(base, path), library, is_found)
 
 
@@ -248,7 +249,7 @@ def _matching(base: Path, patterns: tuple[str, ...]) -> list[Path]:
     found: dict[Path, Path] = {}
     for pattern in patterns:
         for path in sorted(base.glob(pattern)):
-            if path.exists():  # a link may lead nowhere
+            if os.path.exists(path):  # a link may lead nowhere
                 found.setdefault(path.resolve(), path)
     return list(found.values())
 

@@ -155,6 +155,28 @@ def test_what_the_loader_opens_is_found_by_its_variables(
     assert list_icds() == [Icd(wheel_s.library, wheel_s.library), wheel_s]
 
 
+@pytest.mark.parametrize(
+    "content",
+    [b"\0abc", b"x" * 300, b"/" + b"x" * 5000, b"\xff.so"],
+    ids=["a zero byte", "a long name", "a long path", "no UTF-8"],
+)
+def test_a_file_of_nonsense_keeps_no_other_from_the_loader(
+    content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.icd").write_text("liba.so")
+    (tmp_path / "b.icd").write_bytes(content)
+    monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path))
+    monkeypatch.setenv("PYOPENCL_HOME", "")
+    found = list_icds()
+    assert [os.fsencode(icd.library) for icd in found] == [b"liba.so", content]
+    assert icds._state_of(found)
+    folder = Path(icds._listing(found)["OCL_ICD_VENDORS"])
+    assert [path.read_bytes() for path in sorted(folder.iterdir())] == [
+        b"liba.so\n",
+        content + b"\n",
+    ]
+
+
 def test_a_folder_that_cannot_be_kept_is_a_temporary_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

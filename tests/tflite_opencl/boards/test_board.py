@@ -110,3 +110,14 @@ def test_a_file_this_user_may_not_open(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may open everything
     (galcore,) = read_board(root).files
     assert (galcore.may_open, galcore.mode) == (False, "-rw-------")
+
+
+def test_files_of_nonsense_are_read_as_far_as_they_go(tmp_path: Path) -> None:
+    root = BOARDS["vim3"].write(tmp_path)
+    write_icd(root, "long", "/" + "x" * 300)
+    device = root / "sys/class/drm/renderD200/device"
+    device.mkdir(parents=True)
+    (device / "uevent").write_text("DRIVER=a\nOF_COMPATIBLE_N=many\nOF_COMPATIBLE_0=b\n")
+    board = read_board(root)
+    assert [icd.is_found for icd in board.icds] == [False]
+    assert (board.drm[-1].driver, board.drm[-1].compatible) == ("a", ("b",))
