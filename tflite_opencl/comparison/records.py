@@ -8,12 +8,15 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, TypeVar
 
 import numpy as np
 
 from tflite_opencl.common.words import JSON_SCHEMA, stamped
 from tflite_opencl.errors import CommandError, write
+
+_Record = TypeVar("_Record")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +122,8 @@ def load(path: str) -> Report:
         found = json.loads(Path(path).read_text())
         if found["schema"] != JSON_SCHEMA:
             raise CommandError(f"{path} has schema {found['schema']}; this is {JSON_SCHEMA}")
-        return Report(found["machine"], [_model(each) for each in found["models"]])
+        machine = {str(name): str(fact) for name, fact in found["machine"].items()}
+        return Report(machine, [_model(each) for each in found["models"]])
     except OSError as error:
         raise CommandError(f"cannot read {path}: {error.strerror or error}") from error
     except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -127,12 +131,35 @@ def load(path: str) -> Report:
 
 
 def _model(found: dict[str, Any]) -> ModelResult:
-    return ModelResult(**{**found, "paths": [_path(each) for each in found["paths"]]})
+    return _made(ModelResult, {**found, "paths": [_path(each) for each in found["paths"]]})
 
 
 def _path(found: dict[str, Any]) -> PathResult:
     timing = found["timing"]
     if timing is not None:
-        low, high = timing["quartiles_ms"]
-        timing = Timing(**{**timing, "quartiles_ms": (low, high)})
-    return PathResult(**{**found, "timing": timing})
+        low, high = map(float, timing["quartiles_ms"])
+        timing = _made(Timing, {**timing, "quartiles_ms": (low, high)})
+    return _made(PathResult, {**found, "timing": timing})
+
+
+# By the annotations of the records.
+_KINDS: Mapping[Any, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "int | None": (int, NoneType),
+    "float": (int, float),
+    "float | None": (int, float, NoneType),
+    "tuple[float, float]": (tuple,),
+    "Mapping[str, int]": (dict,),
+    "Timing | None": (Timing, NoneType),
+    "Sequence[PathResult]": (list,),
+}
+
+
+def _made(kind: type[_Record], values: dict[str, Any]) -> _Record:
+    """Return a record of these values. Raises: TypeError: one is missing, or of another type."""
+    made = kind(**values)
+    for each in dataclasses.fields(made):  # type: ignore[arg-type]
+        if not isinstance(getattr(made, each.name), _KINDS[each.type]):
+            raise TypeError(each.name)
+    return made

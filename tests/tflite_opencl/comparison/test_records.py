@@ -4,14 +4,24 @@
 from __future__ import annotations
 
 import argparse
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tflite_opencl.comparison.changes import change_of, changes_text
 from tflite_opencl.comparison.paths import RunPath, paths_of
-from tflite_opencl.comparison.records import ModelResult, PathResult, Report, timing_of
+from tflite_opencl.comparison.records import (
+    ModelResult,
+    PathResult,
+    Report,
+    document,
+    load,
+    timing_of,
+)
 from tflite_opencl.comparison.text import markdown_of, text_of
+from tflite_opencl.errors import CommandError
 
 STEADY = timing_of([1.0, 1.0, 1.01, 1.01], 1.0)
 WILD = timing_of([0.5, 1.0, 1.5, 2.0], 1.0)
@@ -114,3 +124,19 @@ def test_what_cannot_be_compared_says_why() -> None:
     why = "the reference kernels cannot run this model: no kernel"
     path = replace(PATH, quanta=None, no_difference=why)
     assert f"opencl: not compared: {why}" in text_of(report_of(path), 100)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("model", 1), ("device", None), ("nodes", "31"), ("taken", []), ("timing", 3)],
+)
+def test_a_kept_result_of_other_types_is_refused(tmp_path: Path, name: str, value: object) -> None:
+    kept = json.loads(json.dumps(document(report_of(PATH))))
+    file = tmp_path / "kept.json"
+    file.write_text(json.dumps(kept))
+    assert load(str(file)).models[0].paths == [PATH]
+    (model,) = kept["models"]
+    (model if name in model else model["paths"][0])[name] = value
+    file.write_text(json.dumps(kept))
+    with pytest.raises(CommandError, match="is not what compare --save writes"):
+        load(str(file))
