@@ -57,6 +57,8 @@ class Forms:
         name = next(iter(choices))
         if len(choices) > 1:
             signature = self._signature(programs, batch)
+            if self._profiling:  # among fewer forms: no choice for those who have all of them
+                signature += f", {ONE_BY_ONE}"
             measure = partial(self._fastest_of, choices, batch, make, made)
             with progress.share(0, _OF_FORMS):
                 name = self._tuner.remembered(signature, measure, choices) or name

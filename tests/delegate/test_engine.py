@@ -71,6 +71,25 @@ def test_profiling_and_off_keep_launches_apart(device: DeviceInfo) -> None:
         assert executor_of(engine).form == ONE_BY_ONE
 
 
+def test_a_choice_among_launches_apart_is_none_among_all_forms(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def remembered(self: object, signature: str, *_: object, **__: object) -> None:
+        asked.append(signature)
+
+    monkeypatch.setattr(Tuner, "remembered", remembered)
+    signatures = set()
+    for profiling in (False, True):
+        engine = Engine(device.index, profiling=profiling)
+        program = executor_of(engine).program
+        asked.clear()
+        engine._forms.fastest([program, program], 1, engine._made)
+        signatures.add(asked[0])
+    assert len(signatures) == 2
+
+
 def test_excluded_instructions_are_not_seen_by_lowering(device: DeviceInfo) -> None:
     proven = Engine(device.index, tune="full").target(Rules()).isa
     assert Engine(device.index, exclude_isa=["all"]).target(Rules()).isa == frozenset()
