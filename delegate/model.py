@@ -193,7 +193,8 @@ class Model:
         self.close()
 
     def _are_given(self, arrays: Sequence[Array]) -> bool:
-        return all(_address(array) in self._given for array in arrays)
+        given = self._given
+        return bool(given) and all(_address(array) in given for array in arrays)
 
 
 def _opened(
@@ -234,4 +235,4 @@ def _of_all(errors: Sequence[DelegateError]) -> DelegateError:
 
 
 def _address(array: Array) -> int:
-    return int(array.ctypes.data)
+    return int(array.__array_interface__["data"][0])  # array.ctypes takes four times as long

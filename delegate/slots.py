@@ -60,6 +60,11 @@ class Slot:
         self._graph = graph
         self._batch = batch
         self._last: Pending | None = None
+        program = executor.program
+        # Where the program's inputs are among the graph's, and the graph's outputs in the program.
+        places = {tensor: place for place, tensor in enumerate(graph.inputs)}
+        self._inputs = [places[tensor] for tensor in program.inputs]
+        self._outputs = [program.outputs.index(tensor) for tensor in graph.outputs]
         self._staged: dict[Tensor, Array] = {}
         self._results = {
             tensor: self.host_array(batch_shape(tensor, batch), np.dtype(tensor.dtype))
@@ -70,14 +75,11 @@ class Slot:
         """Return the outputs of a whole batch, by the device's best way for a run alone."""
         with self.lock:
             self._finish_last()
-            program = self.executor.program
-            inputs = dict(zip(self._graph.inputs, arrays, strict=True))
-            results = {tensor: np.empty_like(array) for tensor, array in self._results.items()}
+            results = [np.empty_like(array) for array in self._results.values()]
             self.executor.run(
-                [as_bytes(inputs[tensor]) for tensor in program.inputs],
-                [as_bytes(results[tensor]) for tensor in program.outputs],
+                [as_bytes(arrays[i]) for i in self._inputs], [as_bytes(each) for each in results]
             )
-            return [results[tensor] for tensor in self._graph.outputs]
+            return [results[i] for i in self._outputs]
 
     def start(self, arrays: Sequence[Array], count: int, copy: bool) -> Pending:
         """Submit a run of the first `count` pictures after the one before has ended."""

@@ -162,8 +162,7 @@ class Pinned(Copied):
         staged_inputs, staged_outputs = self._staged()
         for staged, source in zip(staged_inputs, inputs, strict=True):
             np.copyto(staged, source)
-        self.submit(staged_inputs, staged_outputs)
-        self.wait()
+        super().run(staged_inputs, staged_outputs)
         for result, staged in zip(outputs, staged_outputs, strict=True):
             np.copyto(result, staged)
 
