@@ -231,7 +231,10 @@ class Tuner:
             if not able:
                 return None
             is_joined = self.is_patient and batch == 1
-            times = self._bench.times(able, _ROUNDS[self._mode], batch, is_joined)
+            # Of many pictures literals are timed: their kernels keep other values in registers.
+            is_literal = self.is_patient and batch > 1
+            timed = [each.literal() for each in able] if is_literal else able
+            times = self._bench.times(timed, _ROUNDS[self._mode], batch, is_joined)
         except (DeviceError, KernelBuildError) as error:
             _log.info("node %d (%s) was not tuned: %s", node.index, node.op, error)
             return None

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Macros: ELEM, the activations' type, uchar or char, and IS_SIGNED; C_BLOCKS and P_BLOCKS, how
 // many times 16 output channels and 8 output pixels a warp computes at once; SUMS_PIXELS, 1 where
-// weights have a zero point; AHEAD, 1 where weights are loaded a step ahead, as pixels always are,
-// for few results a warp; SPLITS, 1 where several warps share a sum's terms, through SCRATCH_INTS;
-// for any window ALIGNED, 1 where pixels are multiples of 16 bytes; those of requantize_word.clh
-// and residual.clh.
+// weights have a zero point; ONCE, 1 where a job is one turn; AHEAD, 1 where besides weights are
+// loaded a step ahead, as pixels always are, for few results a warp; SPLITS, 1 where several warps
+// share a sum's terms, through SCRATCH_INTS; for any window ALIGNED, 1 where pixels are multiples
+// of 16 bytes; those of requantize_word.clh and residual.clh.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
@@ -29,7 +29,7 @@ static void LOCAL(compute)(global uchar* arena, global const uchar* constants, P
   int block_bits = BLOCK_BITS;
   int block_n_bits = BLOCK_N_BITS;
   int tiles_n = TILES_N;
-#if AHEAD
+#if ONCE
   int turns = 1;
 #else
   int turns = TURNS;
@@ -107,12 +107,12 @@ static void LOCAL(compute)(global uchar* arena, global const uchar* constants, P
     for (int turn = 0; turn < turns; turn++) {
       if (MAY_SKIP(pixel >= pixels)) break;
       int sum[P_BLOCKS][C_BLOCKS][4];
-      int pixel_sum[P_BLOCKS][4];
+      int pixel_sum[P_BLOCKS];
 #pragma unroll
       for (int p = 0; p < P_BLOCKS; p++) {
+        pixel_sum[p] = 0;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-          pixel_sum[p][i] = 0;
 #pragma unroll
           for (int u = 0; u < C_BLOCKS; u += 2) {
 #if SPLITS
@@ -166,10 +166,11 @@ static void LOCAL(compute)(global uchar* arena, global const uchar* constants, P
 #if SUMS_PIXELS
 #pragma unroll
       for (int p = 0; p < P_BLOCKS; p++) {
+        int2 less = weight_zero * LOCAL(sums_of_pixels)(pixel_sum[p], lane, scratch);
 #pragma unroll
         for (int u = 0; u < C_BLOCKS; u++) {
 #pragma unroll
-          for (int i = 0; i < 4; i++) sum[p][u][i] -= weight_zero * pixel_sum[p][i & 1];
+          for (int i = 0; i < 4; i++) sum[p][u][i] -= i & 1 ? less.y : less.x;
         }
       }
 #endif
@@ -231,8 +232,7 @@ static void LOCAL(compute)(global uchar* arena, global const uchar* constants, P
 
 #if USES_CONV_2D_1X1_MMA_QUANT8
 // output = requantised input * weights as in conv_2d.cl, for windows of one pixel. Of input *
-// (weight - zero) the zero point's part is summed by a matrix of ones; the input's zero point is in
-// the bias.
+// (weight - zero) the zero point's part is summed beside it; the input's zero point is in the bias.
 // tile: TURNS times some blocks of pixels x some of channels, TILES_N along the channels
 TILE(conv_2d_1x1_mma_quant8) { LOCAL(compute)(arena, constants, params, tile, scratch); }
 

@@ -36,6 +36,7 @@ class FakeBench:
     lying: tuple[str, ...] = ()
     fails: bool = False
     measured: list[list[str]] = field(default_factory=list)
+    literal: list[set[bool]] = field(default_factory=list)
 
     def check(self, alternative: Alternative) -> str | None:
         return f"{alternative.name} does not build" if alternative.name in self.unable else None
@@ -50,6 +51,7 @@ class FakeBench:
         if self.fails:
             raise DeviceError("no memory")
         self.measured.append([each.name for each in alternatives])
+        self.literal.append({e.is_literal for each in alternatives for e in each.launches})
         # In a batch, the slow one for one picture is the fast one.
         return [self.seconds[each.name] * (1 if batch == 1 else -1) for each in alternatives]
 
@@ -88,6 +90,14 @@ def test_a_batch_is_measured_by_itself() -> None:
     one = tuner(fake)
     assert [one.choose(NODE, ALL, batch) for batch in (1, 8, 1, 8)] == [FAST, MIDDLE, FAST, MIDDLE]
     assert len(fake.measured) == 2
+
+
+@pytest.mark.parametrize(("mode", "literal"), [("quick", {False}), ("full", {True})])
+def test_a_batch_is_measured_as_it_will_run(mode: str, literal: set[bool]) -> None:
+    fake = bench()
+    made = tuner(fake, mode)
+    assert [made.choose(NODE, ALL, batch) for batch in (8, 1)] == [MIDDLE, FAST]
+    assert fake.literal == [literal, {False}]
 
 
 def test_off_takes_the_first_that_runs_and_touches_no_disk(tmp_path: Path) -> None:

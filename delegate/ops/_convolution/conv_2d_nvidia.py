@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._convolution.channel_rows import alike_by_eight_rows
-from delegate.ops._convolution.nvidia import GROUP_ITEMS, saturates
+from delegate.ops._convolution.nvidia import GROUP_ITEMS, rounding
 from delegate.ops._convolution.packing import four_zeros
 from delegate.ops._convolution.records import Quant8Convolution
 from delegate.ops._launches.types import ELEM
@@ -23,6 +23,7 @@ from delegate.target import Target
 _WARPS = GROUP_ITEMS // 32
 _CHUNK = 16  # bytes of a pixel that a lane takes a step
 _LANES_A_PIXEL = 4
+_MANY_PIXELS = 2048  # of a picture: its last tile may be half empty
 _FAR = -(2**30)  # a row that is out of bounds from any window
 
 
@@ -54,13 +55,13 @@ class _Shape:
 def alternatives(conv: Quant8Convolution, target: Target) -> tuple[Alternative, ...]:
     """Return the launches by matrix instructions, none where the device has not proven them.
 
-    The first takes least time for one picture, the second for many.
+    The first takes least time for one picture, the others for many.
     """
     if "mma" not in target.isa or max(conv.area.in_h, conv.area.in_w) >= -_FAR:
         return ()
     if conv.residual is not None and conv.out_c % 4:
         return ()  # it is read by words
-    chosen = (_for_one_picture(conv, target), _for_many(conv))
+    chosen = (_for_one_picture(conv, target), *_for_many(conv))
     return tuple(
         Alternative(_name(shape), (_launch(conv, shape),)) for shape in dict.fromkeys(chosen)
     )
@@ -123,10 +124,24 @@ def _for_one_picture(conv: Quant8Convolution, target: Target) -> _Shape:
     return min(fitting, key=cycles)
 
 
-def _for_many(conv: Quant8Convolution) -> _Shape:
-    """The shape that takes the units least time in all, with work enough to hide every wait."""
+def _for_many(conv: Quant8Convolution) -> Iterator[_Shape]:
+    """The shapes that take the units least time in all, with work enough to hide every wait.
+
+    In turns a warp loads pixels while it works. Without them more groups share what weights a unit
+    has loaded, and larger blocks load less. Which of these counts depends on the layer.
+    """
+    turned = _least_work(conv, (2, 4) if conv.out_c > 32 else (4, 2), (1, 2, 4, 8))
+    yield turned
+    yield replace(turned, turns=1)
+    if conv.out_c > 32 and conv.pixels >= _MANY_PIXELS:
+        yield _least_work(conv, (4, 4), (1,))
+
+
+def _least_work(
+    conv: Quant8Convolution, blocks: tuple[int, int], turns_tried: tuple[int, ...]
+) -> _Shape:
+    """The best shape of a warp's blocks along the pixels and along the channels."""
     steps = _steps(conv)
-    p_blocks, c_blocks = (2, 4) if conv.out_c > 32 else (4, 2)
 
     def cycles(shape: _Shape) -> tuple[float, int]:
         along_m, along_n = shape.tiles(conv)
@@ -135,9 +150,8 @@ def _for_many(conv: Quant8Convolution) -> _Shape:
         a_turn = (40 * steps + 120) * (1.1 if shape.blocks_m == 1 else 1)
         return turns * a_turn + 200 * along_m * along_n, -shape.blocks_m
 
-    whole = (shape for shape in _shapes(p_blocks, c_blocks) if shape.parts == 1)
-    turned = (replace(shape, turns=turns) for shape in whole for turns in (1, 2, 4, 8))
-    return min(turned, key=cycles)
+    whole = [shape for shape in _shapes(*blocks) if shape.parts == 1]
+    return min((replace(s, turns=turns) for s in whole for turns in turns_tried), key=cycles)
 
 
 def _launch(conv: Quant8Convolution, shape: _Shape) -> Launch:
@@ -167,10 +181,11 @@ def _launch(conv: Quant8Convolution, shape: _Shape) -> Launch:
         "C_BLOCKS": shape.c_blocks,
         "P_BLOCKS": shape.p_blocks,
         "SUMS_PIXELS": int(conv.weight_zero != 0),
+        "ONCE": int(shape.turns == 1),
         "AHEAD": int(shape.is_ahead),
         "SPLITS": int(shape.parts > 1),
         "SINGLE_ROUNDING": int(conv.single_rounding),
-        "SATURATES": int(saturates(conv)),
+        **rounding(conv),
     }
     if shape.parts > 1:
         defines["SCRATCH_INTS"] = _WARPS * 128 * shape.p_blocks * shape.c_blocks

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._convolution.channel_rows import alike_by_eight_rows
-from delegate.ops._convolution.nvidia import GROUP_ITEMS, saturates
+from delegate.ops._convolution.nvidia import GROUP_ITEMS, rounding
 from delegate.ops._convolution.packing import four_zeros
 from delegate.ops._convolution.records import Quant8Convolution
 from delegate.ops._launches.types import ELEM
@@ -66,9 +66,11 @@ def _items(conv: Quant8Convolution, tile_w: int, tile_h: int) -> int:
 
 def _launch(conv: Quant8Convolution, tile_w: int, tile_h: int, target: Target) -> Launch:
     area, channels, items = conv.area, conv.out_c, _items(conv, tile_w, tile_h)
-    # Few items are spread over more units.
+    # One picture's few items are spread over more units; many pictures fill them anyway.
     tile_items = GROUP_ITEMS
-    while tile_items > 64 and 2 * ceil_div(items, tile_items) <= target.compute_units:
+    while (
+        tile_h == 1 and tile_items > 64 and 2 * ceil_div(items, tile_items) <= target.compute_units
+    ):
         tile_items //= 2
     return Launch(
         "depthwise_conv_2d_dp4a",
@@ -99,7 +101,7 @@ def _launch(conv: Quant8Convolution, tile_w: int, tile_h: int, target: Target) -
             "TILE_W": tile_w,
             "SINGLE_ROUNDING": 0,
             # Its instruction came after dp4a, and before those for matrices.
-            "SATURATES": int("mma" in target.isa and saturates(conv)),
+            **rounding(conv, "mma" in target.isa),
         },
     )
 

@@ -19,3 +19,13 @@ def saturates(conv: Quant8Convolution) -> bool:
     largest = terms * 255 * 255 + np.abs(conv.bias).astype(np.float64)
     multiplier, shift = conv.scaling.astype(np.float64)
     return bool((largest * np.ldexp(multiplier, shift.astype(np.int64) - 31)).max() < 2**21)
+
+
+def rounding(conv: Quant8Convolution, is_able: bool = True) -> dict[str, int | str]:
+    """Return the macros of kernels/requantize_word.clh but SINGLE_ROUNDING.
+
+    `is_able`: whether the device has what takes several numbers to their type's range at once.
+    """
+    is_saturated = is_able and saturates(conv)
+    is_from_zero = conv.result.dtype == "uint8" and conv.output_zero == 0
+    return {"SATURATES": int(is_saturated), "FROM_ZERO": int(is_saturated and is_from_zero)}

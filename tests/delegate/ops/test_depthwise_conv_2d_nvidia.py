@@ -78,10 +78,13 @@ def test_launch() -> None:
     assert (launch.tiles, launch.group_items) == (1, 256)
     assert launch.defines == {
         "ELEM": "char", "IS_SIGNED": 1, "TAPS_H": 3, "TAPS_W": 3, "STEP_H": 1, "STEP_W": 2,
-        "TILE_W": 4, "SINGLE_ROUNDING": 0, "SATURATES": 1,
+        "TILE_W": 4, "SINGLE_ROUNDING": 0, "SATURATES": 1, "FROM_ZERO": 0,
     }  # fmt: skip
     fields = ("items", "tile_items", "tile_h", "channel_blocks", "row_blocks", "column_blocks")
-    assert [launch.params[name] for name in fields] == [2, 64, 9, 2, 1, 1]
+    assert [launch.params[name] for name in fields] == [2, 256, 9, 2, 1, 1]
+    # One picture's items are spread over more groups.
+    first = only_launch(ops.lower(case.node(), NATIVE.target)[0])
+    assert [first.params[name] for name in fields[:3]] == [72, 64, 1]
     weights = case.node().inputs[1]
     assert weights is not None
     assert weights.data is not None
