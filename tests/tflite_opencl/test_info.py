@@ -24,7 +24,7 @@ from tests.support.boards import BOARDS
 from tests.support.deal import any_driver, slow
 from tflite_opencl.boards import drivers
 from tflite_opencl.boards import facts as board_facts
-from tflite_opencl.boards.board import read_board
+from tflite_opencl.boards.board import icd_folder, read_board
 from tflite_opencl.command import main
 
 pytestmark = any_driver
@@ -84,8 +84,8 @@ def test_a_variable_that_hides_all_drivers_is_the_first_step(
 def platforms_and_devices() -> tuple[Any, ...]:
     """Return what the children answer for this machine, whatever device is meant."""
     board = read_board()
-    paths = [icd.path for icd in (*board.icds, *list_icds())]
-    icds = {path: drivers.ask_icd(path) for path in dict.fromkeys(paths)}
+    entries = {icd.path: Icd(icd.path, icd.library) for icd in (*board.icds, *list_icds())}
+    icds = {path: drivers.ask_icd(icd) for path, icd in entries.items()}
     return icds, drivers.ask_all(), drivers.ask_devices()
 
 
@@ -93,7 +93,7 @@ def platforms_and_devices() -> tuple[Any, ...]:
 def asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the command ask for no more than its device: the other answers are kept."""
     icds, platforms, devices = platforms_and_devices()
-    monkeypatch.setattr(drivers, "ask_icd", icds.__getitem__)
+    monkeypatch.setattr(drivers, "ask_icd", lambda icd: icds[icd.path])
     monkeypatch.setattr(drivers, "ask_all", lambda: platforms)
     monkeypatch.setattr(drivers, "ask_devices", lambda: devices)
 
@@ -241,9 +241,7 @@ def test_a_driver_that_dies_costs_itself_alone(
     python.write_text(f'#!/bin/sh\nexec {drivers.sys.executable} -c "{code}"\n')
     python.chmod(0o755)
     monkeypatch.setattr(drivers.sys, "executable", str(python))
-    icd = tmp_path / "bad.icd"
-    icd.write_text("libbad.so\n")
-    said = drivers.ask_icd(str(icd))
+    said = drivers.ask_icd(Icd("bad.icd", "libbad.so"))
     assert said == drivers.LoadedIcd((), "it died with SIGABRT: bad chip")
     assert drivers.ask_devices() == ((), "it died with SIGABRT: bad chip")
 
@@ -260,10 +258,24 @@ def test_a_driver_that_hangs_is_not_waited_for(
 
 
 @pytest.mark.device
-def test_an_icd_file_without_its_library(tmp_path: Path) -> None:
-    icd = tmp_path / "gone.icd"
-    icd.write_text("libthere-is-none.so.1\n")
-    assert drivers.ask_icd(str(icd)) == drivers.LoadedIcd((), None)
+def test_an_icd_file_without_its_library() -> None:
+    gone = Icd("gone.icd", "libthere-is-none.so.1")
+    assert drivers.ask_icd(gone) == drivers.LoadedIcd((), None)
+
+
+def test_an_icd_that_is_a_folder_is_asked_as_the_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / icd_folder() / "a.icd").mkdir(parents=True)
+    asked: list[Icd] = []
+    nothing = drivers.LoadedIcd((), None)
+    monkeypatch.setattr(board_facts, "list_icds", lambda: [])
+    monkeypatch.setattr(drivers, "ask_icd", lambda icd: asked.append(icd) or nothing)
+    monkeypatch.setattr(drivers, "ask_all", lambda: nothing)
+    monkeypatch.setattr(drivers, "ask_devices", lambda: ((), "none"))
+    facts = board_facts.facts_here(read_board(tmp_path), lambda found: found)
+    assert asked == [Icd("/etc/OpenCL/vendors/a.icd", "")]
+    assert facts.icds == {"/etc/OpenCL/vendors/a.icd": nothing}
 
 
 def test_rusticl_without_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,6 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from delegate import (
@@ -27,7 +26,6 @@ from delegate import (
     device_registers,
     examine,
     list_devices,
-    list_icds,
 )
 from delegate.child import answer, ask
 from tflite_opencl.errors import CommandError
@@ -54,11 +52,8 @@ class SurveyedDevice:
     failure: str | None  # why it cannot be used
 
 
-def ask_icd(path: str) -> LoadedIcd:
+def ask_icd(icd: Icd) -> LoadedIcd:
     """Return what one ICD file's driver says."""
-    icd = next((each for each in list_icds() if each.path == path), None)
-    if icd is None:
-        icd = Icd(path, Path(path).read_text(errors="replace").strip())
     return _loaded(*ask_platforms([icd]))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from delegate import DeviceInfo, list_icds
+from delegate import DeviceInfo, Icd, list_icds
 from tflite_opencl.boards import drivers
 from tflite_opencl.boards.advice import library_steps, next_steps
 from tflite_opencl.boards.board import Board
@@ -37,12 +37,13 @@ def facts_here(board: Board, choose: Choose) -> Info:
 
     Raises: what `choose` raises.
     """
-    # The loader's variables may name other files than the board's.
-    libraries = {icd.path: icd.library for icd in list_icds()}
-    libraries |= {icd.path: icd.library for icd in board.icds}
+    # The loader's variables may name other files than the board's, and it cannot read all of those.
+    entries = {icd.path: icd for icd in list_icds()}
+    for file in board.icds:
+        entries.setdefault(file.path, Icd(file.path, file.library))
     with bars.parts() as tell:
         tell(0.0, "asking the drivers")
-        icds = {path: drivers.ask_icd(path) for path in libraries}
+        icds = {path: drivers.ask_icd(icd) for path, icd in entries.items()}
         platforms = drivers.ask_all()
         found, why_none = drivers.ask_devices()
         surveyed = []
@@ -50,6 +51,7 @@ def facts_here(board: Board, choose: Choose) -> Info:
         for number, info in enumerate(asked, 1):
             tell(number / (len(asked) + 1), f"asking {info.name}")
             surveyed.append(drivers.ask_device(info))
+    libraries = {path: icd.library for path, icd in entries.items()}
     steps = library_steps(libraries, {path: loaded.failure for path, loaded in icds.items()})
     steps += next_steps(
         board,
