@@ -137,9 +137,10 @@ class Model:
     def run_async(self, inputs: Array | Sequence[Array]) -> Pending | PendingPiece:
         """Start a run and return before it ends; `result()` of what is returned gives its outputs.
 
-        Two runs a device may be under way, and with several devices a third one a device may wait;
-        another call waits until one has ended. Arrays of `empty_input` may be filled again after
-        `result()`, all others at once: they are copied.
+        Two runs a device may be under way, or four where its memory is not the host's and has room.
+        With several devices one more a device may wait. Another call waits until one has ended.
+        Arrays of `empty_input` may be filled again after `result()`, all others at once: they are
+        copied.
 
         Shapes: (n, ...) -> (n, ...) with n up to the batch. Raises: as `run`.
         """

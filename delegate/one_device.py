@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from delegate import progress
 from delegate.details import TensorDetails
-from delegate.errors import DeviceError, Unsupported
+from delegate.errors import DeviceError, TooLarge, Unsupported
 from delegate.graph.ir import Graph
 from delegate.graph.partition import Partition, partition_of
 from delegate.options import Options
@@ -26,11 +26,16 @@ from delegate.tflite.schema import numpy_dtype
 Array = NDArray[Any]
 # While one slot computes, the other's input goes up and its output comes down.
 SLOTS = 2
+# Slots of a device with a memory of its own, while there is room: the kernels of two slots share
+# it, and where both end at once it would have nothing to do while both inputs go up.
+SLOTS_FAR = 4
 
 
 class OneDevice:
     """A graph that is ready to run on a device.
 
+    Attributes:
+        slots: runs that may be under way.
     Raises:
         Unsupported: a node does not run on OpenCL; names it, its op and the reason.
         NoDeviceError: no device, none that matches, or none that passes its self-test.
@@ -57,7 +62,8 @@ class OneDevice:
             executor = self._engine.executor(partition, target, batch)
         self._graph = graph
         self._batch = batch
-        self._lock = threading.Lock()  # of the three below
+        self.slots = SLOTS_FAR if self._engine.device.is_far else SLOTS
+        self._lock = threading.Lock()  # of the four: slots, and the three below
         self._slots = [Slot(executor, graph, batch)]
         self._next = 0
         self._is_closed = False
@@ -79,10 +85,8 @@ class OneDevice:
         return self._slot(0).start(arrays, count, copy=False).result()
 
     def start(self, arrays: Sequence[Array], count: int, is_given: bool = False) -> Pending:
-        """Start a run, after the one before the last has ended; arguments, Raises: as `run`."""
-        with self._lock:
-            number, self._next = self._next, (self._next + 1) % SLOTS
-        return self._slot(number).start(arrays, count, copy=not is_given)
+        """Start a run, when fewer than `slots` are under way; arguments, Raises: as `run`."""
+        return self._next_slot().start(arrays, count, copy=not is_given)
 
     def empty_input(self, details: TensorDetails) -> Array:
         """Return memory for a batch that the device reads without another copy."""
@@ -117,6 +121,19 @@ class OneDevice:
                 if tensor not in found:
                     raise Unsupported(f"tensor {tensor.index} ({tensor.name}) {why}")
         return partition
+
+    def _next_slot(self) -> Slot:
+        """Return the slot whose run began before all others', or a new one while there is room."""
+        with self._lock:
+            number, self._next = self._next, (self._next + 1) % self.slots
+        try:
+            return self._slot(number)
+        except TooLarge:
+            if number < SLOTS:
+                raise
+            with self._lock:
+                self.slots, self._next = number, 1
+            return self._slot(0)
 
     def _slot(self, number: int) -> Slot:
         with self._lock:

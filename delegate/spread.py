@@ -2,10 +2,10 @@
 """Pieces of work on several devices: a free device takes the next one, so each has its own pace.
 
 Each device has a thread: Python's lock is free while a driver copies or is waited for. A device has
-two pieces: while it computes one, the input of the other goes up. So the end, and whoever waits for
-results in order, would wait for the slowest device. Therefore a device without work takes over a
-piece that another one has not begun, or has had for much longer than this one needs. The first
-result counts. The same holds for a device that never answers.
+two pieces or more: while it computes one, the input of another goes up. So the end, and whoever
+waits for results in order, would wait for the slowest device. Therefore a device without work takes
+over a piece that another one has not begun, or has had for much longer than this one needs. The
+first result counts. The same holds for a device that never answers.
 """
 
 from __future__ import annotations
@@ -23,14 +23,12 @@ from numpy.typing import NDArray
 from delegate import process
 from delegate.details import TensorDetails
 from delegate.errors import DelegateError, DeviceError
-from delegate.one_device import SLOTS, OneDevice
+from delegate.one_device import OneDevice
 from delegate.pieces import PendingPiece, Portion
 from delegate.runtime.device_list import DeviceInfo
 from delegate.slots import Pending
 
 Array = NDArray[Any]
-# Pieces a device that nobody has results of: those it has, and one that waits for it.
-AHEAD = SLOTS + 1
 # A device that has a piece for so many times what another one needs is late, or hangs.
 _LATE, _HANGS = 2.0, 10.0
 _LEAST_SECONDS = 0.01  # until a device is late: threads wake up late, too
@@ -89,7 +87,7 @@ class Spread:
         return sum(worker.runner.tuning_left for worker in self._workers)
 
     def start(self, arrays: Sequence[Array], count: int, is_given: bool = False) -> PendingPiece:
-        """Let a device run a piece; wait before that while AHEAD a device have no result.
+        """Let a device run a piece; wait before that while each has all it takes, and one more.
 
         The arrays stay as they are until the end. `is_given`: they are of `empty_input`.
         Raises: DeviceError: the last device failed, or this was closed.
@@ -97,7 +95,9 @@ class Spread:
         process.require_own()
         piece = PendingPiece(self, arrays, count, is_given)
         with self._changed:
-            while self._error is None and self._unfinished >= AHEAD * len(self._left()):
+            while self._error is None and self._unfinished >= sum(
+                each.runner.slots + 1 for each in self._left()
+            ):
                 self._changed.wait(_LOOK_SECONDS)
             if self._is_closing or self._error is not None:
                 raise self._reason()
@@ -185,7 +185,7 @@ class Spread:
                 if piece is not None:
                     start = worker.runner.start
                     under_way.append((piece, start(piece.arrays, piece.count, piece.is_given)))
-                    if len(under_way) < SLOTS:
+                    if len(under_way) < worker.runner.slots:
                         continue
                 piece, pending = under_way.popleft()
                 self._ended(worker, piece, pending.result())
@@ -232,7 +232,8 @@ class Spread:
         late, left = time.monotonic() - worker.patience, self._left()
         in_time = {each.pieces[0] for each in left if each.pieces and each.since > late}
         # Those that are computed first: others may wait for them.
-        held = [each.pieces[place:][:1] for place in range(SLOTS) for each in left]
+        most = max(each.runner.slots for each in left)
+        held = [each.pieces[place:][:1] for place in range(most) for each in left]
         pieces = (piece for pieces in held for piece in pieces)
         return next((p for p in pieces if p.outcome is None and p not in in_time), None)
 

@@ -33,6 +33,7 @@ class Device:
         compute_units.
         shares_memory: a CPU that says that its buffers may be memory which the host sees at any
         time.
+        is_far: no CPU, and it says that its memory is another than the host's.
         proven: the names in delegate.isa that self-tests found to work here.
         profile: another device's limits, enforced beside its own; type: the profile's, else its
         own; identity: what kernels and times are kept by, profile included.
@@ -71,6 +72,7 @@ class Device:
             self.vector_width: int = self.cl_device.native_vector_width_int
             self.compute_units: int = self.cl_device.max_compute_units
         self.shares_memory = self.type == "cpu" and _is_coherent(self.cl_device)
+        self.is_far = self.type != "cpu" and not self.cl_device.host_unified_memory
         if profile is not None:
             self.max_alloc_bytes = min(self.max_alloc_bytes, profile.max_alloc_bytes)
             self.vector_width = min(self.vector_width, profile.int_vector_width)

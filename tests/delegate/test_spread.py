@@ -17,14 +17,17 @@ from numpy.typing import NDArray
 from delegate import DeviceError, DeviceInfo, process, spread
 from delegate.one_device import OneDevice
 from delegate.pieces import PendingPiece, pieces_of
-from delegate.spread import AHEAD, Spread
+from delegate.spread import Spread
 
 Array = NDArray[Any]
+AHEAD = 3  # pieces a stand-in that have no result: two that it has, and one that waits
 WAIT_SECONDS = 60.0  # a test that waits so long has failed
 
 
 class StandIn:
     """A device that adds a number to what it is given, once its gate is open."""
+
+    slots = AHEAD - 1
 
     def __init__(self, index: int, adds: int = 1) -> None:
         self.device = DeviceInfo(index, "P", "1", f"stand-in {index}", "V", "3.0", "1", "cpu")
