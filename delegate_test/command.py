@@ -8,7 +8,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from delegate_test.process import CannotRun
 from delegate_test.results import Folder, Report, ResultsError, Row
 from delegate_test.runner import Workers
 from delegate_test.selection import NoCases, item_of, select
+from delegate_test.subject import OPENCL, OPENCL_OPTIONS
 from delegate_test.tally import Tally
 from tflite_opencl.common.environment import prepare_environment
 from tflite_opencl.common.files import file_obstacle, write_file
@@ -64,11 +65,8 @@ def _command(settings: Settings) -> int:
     if settings.version:
         print("\n".join(map(printable, version_lines("tflite-delegate-test"))))
         return SUCCESS
-    if settings.device_profile:
-        try:
-            read_device_profile(settings.delegate_options["device_profile"])
-        except ProfileError as error:
-            raise UsageError(str(error)) from None
+    if settings.delegate == OPENCL:
+        _check_options(settings.delegate_options)
     if settings.reduce is not None:
         workers = _workers(settings, lambda device, runtime: None)
         for line in reduce.reduce(settings.reduce, workers, Path(settings.output)):
@@ -90,6 +88,18 @@ def _command(settings: Settings) -> int:
         settings.update_baseline,
     )
     return _run(settings, cases, known)
+
+
+def _check_options(options: Mapping[str, str]) -> None:
+    """Raise UsageError where opencl has no such option or profile: that is no reason to skip."""
+    if unknown := sorted(set(options) - set(OPENCL_OPTIONS)):
+        known = ", ".join(OPENCL_OPTIONS)
+        raise UsageError(f"--delegate_options {unknown[0]}: opencl has {known}")
+    if "device_profile" in options:
+        try:
+            read_device_profile(options["device_profile"])
+        except ProfileError as error:
+            raise UsageError(str(error)) from None
 
 
 def _run(settings: Settings, cases: list[Case], known: expectations.Expectations) -> int:

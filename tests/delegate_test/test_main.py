@@ -238,6 +238,8 @@ def test_the_alternative_that_fails_is_reduced_alone(
         (["--quick", "--sample", "3"], "--quick and --sample exclude each other"),
         (["--tolerance", "some"], "'some' is neither a number of quanta nor teflon"),
         (["--delegate_options", "a"], "'a' is not KEY:VALUE"),
+        (["--delegate_options", "a:1"], "a: opencl has alternative, device_profile, tune"),
+        (["--delegate_options", "device_profile:none"], "no device profile 'none': one of "),
         (["--timeout", "nan"], "'nan' is not a number of seconds"),
         (["--update_baseline"], "--update_baseline needs --baseline FILE"),
         (["--baseline", "none.txt"], "cannot read none.txt"),
