@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import NoReturn
 
+from tflite_opencl.common.environment import device_asked
 from tflite_opencl.common.help import HelpFormatter, examples_text
 from tflite_opencl.common.words import did_you_mean, with_underscores
 
@@ -93,6 +94,7 @@ def parse(arguments: Sequence[str]) -> Settings:
         given["delegate_options"] = {**given["delegate_options"], "device_profile": path}
     if given["alternatives"] and not re.match("opencl$|python:", given["delegate"]):
         raise UsageError("--alternatives is for --delegate opencl: others do not tell theirs")
+    given["device"] = device_asked(given["device"])
     if given["quick"] and given["sample"] is not None:
         raise UsageError("--quick and --sample exclude each other")
     return Settings(**{entry.name: given[entry.name] for entry in fields(Settings)})

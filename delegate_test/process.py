@@ -50,10 +50,13 @@ def results_of(
 
     `request`: what the worker is told beside the items; `seconds`: the time limit of a case.
 
-    Raises: CannotRun: the worker says that it can run nothing.
+    Raises: CannotRun: the worker cannot start, or says that it can run nothing.
     """
     with tempfile.TemporaryFile() as errors:
-        child = Child(command, errors)
+        try:
+            child = Child(command, errors)
+        except OSError as error:
+            raise CannotRun(f"a worker process cannot start: {error.strerror or error}") from error
         try:
             told = {**request, "items": [item.request() for item in items]}
             child.send(json.dumps(told).encode(), is_last=True)

@@ -40,14 +40,15 @@ class Workers:
     ) -> None:
         """Run all items, `jobs` workers at a time; results come in any order, one at a time.
 
-        Raises: CannotRun: the delegate cannot be used at all.
+        Raises: CannotRun: the delegate cannot be used at all. And what `on_result` raises.
         """
         stopped = threading.Event()
         batches: queue.SimpleQueue[list[Item]] = queue.SimpleQueue()
         size = max(1, min(_BATCH, -(-len(items) // jobs)))
         for start in range(0, len(items), size):
             batches.put(list(items[start : start + size]))
-        lock, problems = threading.Lock(), []
+        lock = threading.Lock()
+        problems: list[Exception] = []
 
         def tell(result: Result) -> None:
             with lock:
@@ -61,7 +62,7 @@ class Workers:
                     return
                 try:
                     self._batch(batch, tell, stopped, repeat)
-                except CannotRun as error:
+                except Exception as error:  # also of `on_result`; raised below
                     problems.append(error)
                     stopped.set()
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,12 +24,12 @@ from label_image.outputs import Described, are_surely_scores, describe, may_be_s
 from label_image.page.html import NEEDS, can_make
 from label_image.scene import Scene, detector_of, is_mask, scene_of
 from label_image.verbose import model_lines
+from tflite_opencl.common.environment import device_asked
 from tflite_opencl.common.files import file_obstacle, folder_obstacle
 from tflite_opencl.common.runtime import Runtime, find_runtime
 from tflite_opencl.common.trace import can_write
 from tflite_opencl.common.words import known_ops
 
-DEVICE_VARIABLE = "TFLITE_OPENCL_DEVICE"
 _COMPARED_S = 1.0  # the least that each path is timed for a comparison that somebody reads
 
 log = logging.getLogger("label_image")
@@ -97,9 +96,8 @@ class Prepared:
 
     def _opencl(self) -> Options:
         settings = self.settings
-        device = settings.device or os.environ.get(DEVICE_VARIABLE) or None
         return Options(
-            device=device,
+            device=device_asked(settings.device),
             exclude_ops=known_ops(settings.exclude_ops, [self.graph]),
             min_nodes_per_partition=settings.min_nodes_per_partition,
             max_delegated_partitions=settings.max_delegated_partitions,

@@ -17,6 +17,7 @@ from pathlib import Path
 from delegate import DelegateError, KernelUse, kernel_uses
 from tflite_opencl.boards import drivers
 from tflite_opencl.boards.drivers import SurveyedDevice
+from tflite_opencl.common.environment import device_asked
 from tflite_opencl.common.files import folder_obstacle
 from tflite_opencl.common.words import stamped
 from tflite_opencl.errors import CommandError
@@ -76,7 +77,7 @@ def run(options: argparse.Namespace) -> str:
     if options.dump is not None and (obstacle := folder_obstacle(options.dump)):
         raise CommandError(f"cannot write to {options.dump}: {obstacle}")
     old = read_csv(options.against) if options.against else []
-    device = _device(options.device)
+    device = _device(device_asked(options.device))
     of_models = _of_models(options.model, device, options.literal)
     uses = _together(own for _, own in of_models)
     built = build_all(device.info, uses)

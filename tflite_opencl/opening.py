@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from delegate import DelegateError, Graph, OpenCLDelegate, Options, read_model
 from label_image.flag_values import names
 from tflite_opencl.common import bars, interrupts
+from tflite_opencl.common.environment import device_asked
 from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.common.words import known_ops
 from tflite_opencl.errors import CommandError
-
-DEVICE_VARIABLE = "TFLITE_OPENCL_DEVICE"
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,11 +61,10 @@ def options_of(given: argparse.Namespace, graphs: Iterable[Graph], profiling: bo
     Raises:
         CommandError: --exclude_ops names an op that neither TFLite nor a graph has.
     """
-    device = given.device or os.environ.get(DEVICE_VARIABLE) or None
     with one_line():
         exclude_ops = known_ops(given.exclude_ops, graphs)
     return Options(
-        device=device,
+        device=device_asked(given.device),
         exclude_ops=exclude_ops,
         device_profile=given.device_profile,
         tune=given.tune,

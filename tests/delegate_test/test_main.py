@@ -23,6 +23,7 @@ from delegate_test import command, subject
 from delegate_test.cases.chains import chain_graph
 from delegate_test.command import main
 from delegate_test.coverage import BEGIN, END
+from delegate_test.results import Writer
 from delegate_test.subject import Subject, SubjectError
 from tests.support.deal import any_driver, slow
 from tests.support.process import ROOT
@@ -261,6 +262,19 @@ def test_a_mistake_is_one_line(
     assert said.out == ""
     assert words in said.err
     assert len(said.err.splitlines()) == 1
+
+
+def test_a_disk_that_fills_up_is_one_line(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Writer, "add", full)
+    assert run("pass_through") == 2
+    told = capsys.readouterr().err.splitlines()
+    assert told[-1] == "ERROR: cannot write delegate-test-results: No space left on device"
+    assert not any("Traceback" in line for line in told)
 
 
 def test_an_index_names_its_device(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from delegate import Options
 from delegate.child import Child, Lines, command_of, signal_name
 from tflite_opencl.common import interrupts
+from tflite_opencl.common.environment import device_asked
 from tflite_opencl.comparison.paths import RunPath
 
 _POLL_S = 0.5  # Ctrl-C does not reach the child, and is heard between two looks
@@ -56,7 +57,7 @@ class PathProcess:
             self._child = Child(command_of("tflite_opencl.comparison.path_child"), self._stderr)
             self._stack = stack.pop_all()
         self._lines = Lines(self._child.answers.fileno())
-        options = dataclasses.replace(opencl, device=path.device)
+        options = dataclasses.replace(opencl, device=device_asked(path.device))
         request = {
             "path": dataclasses.asdict(path), "model": model, "inputs": inputs,
             "outputs": outputs, "threads": threads, "opencl": dataclasses.asdict(options),

@@ -88,6 +88,6 @@ def graph_facts(model: str, file: Graph, given: argparse.Namespace, with_times: 
             )
     except (CommandError, DelegateError, OneLineError) as error:
         why = " ".join(str(error).split())
-        if isinstance(error, ProfileError) or (isinstance(error, NoDeviceError) and given.device):
+        if isinstance(error, ProfileError) or (isinstance(error, NoDeviceError) and options.device):
             raise CommandError(why) from error
         return GraphFacts(graph, "", why, [Verdict(n.index, n.op, UNKNOWN) for n in graph.nodes])
