@@ -6,6 +6,17 @@
 #include "nhwc.clh"
 #include "float.clh"
 
+// What is stored at an address of the output, of some type. The ADD that follows a convolution is
+// done here where HAS_RESIDUAL says so: its other input is at RESIDUAL, of the output's shape.
+#if HAS_RESIDUAL
+#define OTHER_AT(address) \
+  ((global const float*)((global const uchar*)(address) + (RESIDUAL - OUTPUT)))
+#define WITH_RESIDUAL(type, value, other) \
+  ACTIVATE((value) + (other), (type)(as_float(SUM_MIN)), (type)(as_float(SUM_MAX)))
+#else
+#define WITH_RESIDUAL(type, value, other) (value)
+#endif
+
 #if USES_CONV_2D_FLOAT
 // output[n,y,x,o] = sum over the in-bounds window of input * weights[o,ky,kx,i], plus bias, clamped
 // NHWC, OHWI   Source: reference/conv.h
@@ -33,7 +44,8 @@ TILE(conv_2d_float) {
         for (int c = 0; c < IN_C; c++) sum = MULTIPLY_ADD(source[c], weight[c], sum);
       }
     }
-    output[element] = ACTIVATE(sum, low, high);
+    sum = ACTIVATE(sum, low, high);
+    output[element] = WITH_RESIDUAL(float, sum, OTHER_AT(output)[element]);
   }
 }
 
@@ -44,6 +56,11 @@ KERNEL(conv_2d_float)
 #define BLOCK (LANES * VECTORS)
 // Packed weights lie at multiples of their vectors' size, however many channels there are.
 #define FACTORS_AT(v, weight) (((global const FLOATS*)(weight))[v])
+#define STORE_SUM(sum, to)                                                           \
+  do {                                                                               \
+    FLOATS value = ACTIVATE(sum, low, high);                                         \
+    STORE_FLOATS(WITH_RESIDUAL(FLOATS, value, LOAD_FLOATS(0, OTHER_AT(to))), 0, to); \
+  } while (0)
 
 #if USES_CONV_2D_TILED_FLOAT
 #if IS_LITERAL
@@ -144,8 +161,7 @@ TILE(conv_2d_tiled_float) {
 #pragma unroll
     for (int p = 0; p < TILE_W; p++)
 #pragma unroll
-      for (int v = 0; v < VECTORS; v++)
-        STORE_FLOATS(ACTIVATE(sum[p][v], low, high), 0, output + p * OUT_C + channel[v]);
+      for (int v = 0; v < VECTORS; v++) STORE_SUM(sum[p][v], output + p * OUT_C + channel[v]);
   }
 }
 
@@ -247,8 +263,7 @@ TILE(conv_2d_1x1_float) {
 #pragma unroll
     for (int p = 0; p < TILE_W; p++)
 #pragma unroll
-      for (int v = 0; v < VECTORS; v++)
-        STORE_FLOATS(ACTIVATE(sum[p][v], low, high), 0, output + p * out_c + channel[v]);
+      for (int v = 0; v < VECTORS; v++) STORE_SUM(sum[p][v], output + p * out_c + channel[v]);
   }
 }
 

@@ -9,11 +9,17 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative
 from delegate.ops._checks import quantized
+from delegate.ops._checks.activations import float_bounds
 from delegate.ops._checks.node import inputs_of, output_of
 from delegate.ops._checks.sums import sum_of
 from delegate.ops._convolution import decode as convolutions
 from delegate.ops._convolution import variants
-from delegate.ops._convolution.records import Quant8Convolution, Residual
+from delegate.ops._convolution.records import (
+    FloatConvolution,
+    FloatResidual,
+    Quant8Convolution,
+    Residual,
+)
 from delegate.ops._numbers.float_sum import float_sum
 from delegate.ops._registry import lowers
 from delegate.target import Rules, Target
@@ -27,12 +33,13 @@ def lower_conv_2d_add(node: Node, target: Target) -> tuple[Alternative, ...]:
         input (n, h, w, i), weights (o, kh, kw, i), bias (o,) or None, other (n, oh, ow, o) ->
         output (n, oh, ow, o); the option `between` is the convolution's own result
     Raises:
-        Unsupported: a node that CONV_2D or ADD does not take, floats, a sum that no floats equal.
+        Unsupported: a node that CONV_2D or ADD does not take, int16, a sum of integers that no
+            floats equal.
     """
     return variants.conv_2d(decode(node, target.rules), target)
 
 
-def decode(node: Node, rules: Rules) -> Quant8Convolution:
+def decode(node: Node, rules: Rules) -> Quant8Convolution | FloatConvolution:
     """Return a node as a convolution with a residual.
 
     Raises:
@@ -47,14 +54,18 @@ def decode(node: Node, rules: Rules) -> Quant8Convolution:
     if not other.dtype == between.dtype == result.dtype:
         raise Unsupported("the sum of tensors of several types")
     (source, weights), _ = inputs_of(own, 2, 1)
-    convolutions.require_quant8(source, weights, between)
+    if source.dtype != "float32":
+        convolutions.require_quant8(source, weights, between)
     conv = convolutions.conv_2d(replace(node, inputs=tuple(own), outputs=(between,)), rules)
-    assert isinstance(conv, Quant8Convolution)
+    assert isinstance(conv, Quant8Convolution | FloatConvolution)
     if conv.groups > 1:
         raise Unsupported(
             f"groups: {conv.group_in_c} input channels in the weights, {conv.in_c} in the input"
         )
-    total = sum_of(between, other, result, node.options["sum_activation_function"])
+    activation = node.options["sum_activation_function"]
+    if isinstance(conv, FloatConvolution):
+        return replace(conv, residual=FloatResidual(other, result, float_bounds(activation)))
+    total = sum_of(between, other, result, activation)
     floats = float_sum(total)
     if floats is None:
         raise Unsupported("no floats were found that equal this sum")

@@ -22,7 +22,7 @@ from delegate.ops._registry import Lower
 from delegate.target import Target
 from delegate.tflite.library import installed_rules
 from tests.delegate.ops import test_channel_shuffle
-from tests.delegate.ops.test_conv_2d_add import CASES, fused
+from tests.delegate.ops.test_conv_2d_add import CASES, FLOAT_CASES, fused
 from tests.support.cases import (
     DOTS,
     EMULATED,
@@ -118,7 +118,7 @@ def _models() -> Iterator[tuple[bytes, Node]]:
     for node in built_nodes():
         if node.op.isupper():
             yield chain_model([node]), node
-    for case in CASES:
+    for case in (*CASES, *FLOAT_CASES):
         yield case.model(), fused(case)
     for nodes in test_channel_shuffle.CASES.values():
         yield test_channel_shuffle.model_of(nodes), test_channel_shuffle.fused(nodes)

@@ -59,6 +59,7 @@ def _plain(conv: FloatConvolution) -> Launch:
             "weights": as_stored(conv.weights),
             "elements": conv.elements,
         },
+        conv.defines,
     )
 
 
@@ -75,7 +76,7 @@ def _tiled(conv: FloatConvolution, lanes: int, vectors: int, tile_w: int, target
         read_again = block * terms if _goes_by_pixels(conv) else 0
         tiling = _balanced(tiling, blocks, pixel_blocks, work, read_again, target)
     tiles, fields = in_blocks(blocks, pixel_blocks, tiling)
-    defines: dict[str, int | str] = {"LANES": lanes, "VECTORS": vectors, "TILE_W": tile_w}
+    defines = {**conv.defines, "LANES": lanes, "VECTORS": vectors, "TILE_W": tile_w}
     defines["IS_ALIGNED"] = int(_is_aligned(conv, target))
     params = conv.params() | {
         "weights": Constant(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,21 @@ from delegate.ops._checks.windows import Window
 from delegate.ops._launches.wide_sums import WideSums
 from delegate.ops._numbers.float32 import bits
 from delegate.ops._numbers.float_sum import FloatSum
+
+
+class AnyResidual(Protocol):
+    """The ADD after a convolution; then the convolution's own result is never written."""
+
+    @property
+    def other(self) -> Tensor:
+        """What is added to the convolution's results, of their shape."""
+
+    @property
+    def result(self) -> Tensor:
+        """The sum, which alone is written."""
+
+    def params(self) -> Params:
+        """The fields kernels read."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -33,6 +48,7 @@ class Convolution:
     batch: int
     weights: NDArray[np.generic]  # (out_c, taps, group_in_c) as stored
     groups: int = 1
+    residual: AnyResidual | None = None
 
     @property
     def out_c(self) -> int:
@@ -78,12 +94,17 @@ class Convolution:
     @property
     def reads(self) -> tuple[Tensor, ...]:
         """The tensors kernels read."""
-        return (self.source,)
+        return (self.source,) if self.residual is None else (self.source, self.residual.other)
 
     @property
     def writes(self) -> tuple[Tensor]:
         """The tensor kernels write."""
-        return (self.result,)
+        return (self.result if self.residual is None else self.residual.result,)
+
+    @property
+    def defines(self) -> dict[str, int | str]:
+        """The macro of kernels that add a residual."""
+        return {} if self.residual is None else {"HAS_RESIDUAL": 1}
 
     def fields(self) -> dict[str, Any]:
         """The fields of this record by name, for a record that has more."""
@@ -101,15 +122,16 @@ class Convolution:
             **self.area.params(),
             "in_c": self.in_c,
             "out_c": self.out_c,
+            **({} if self.residual is None else self.residual.params()),
         }
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Residual:
-    """The ADD after a convolution as kernels/residual.clh sees it."""
+    """The ADD after an 8-bit convolution as kernels/residual.clh sees it."""
 
-    other: Tensor  # what is added to the convolution's results, of their shape
-    result: Tensor  # the sum, which alone is written
+    other: Tensor
+    result: Tensor
     zero_point: int  # of the sum
     floats: FloatSum
     clamp: tuple[int, int]
@@ -138,22 +160,6 @@ class Quant8Convolution(Convolution):
     scaling: NDArray[np.int32]  # (2, out_c): multiplier, shift
     clamp: tuple[int, int]
     single_rounding: bool = False
-    residual: Residual | None = None  # then `result` is never written
-
-    @property
-    def reads(self) -> tuple[Tensor, ...]:
-        """The tensors kernels read."""
-        return (self.source,) if self.residual is None else (self.source, self.residual.other)
-
-    @property
-    def writes(self) -> tuple[Tensor]:
-        """The tensor kernels write."""
-        return (self.result if self.residual is None else self.residual.result,)
-
-    @property
-    def defines(self) -> dict[str, int | str]:
-        """The macros of kernels/residual.clh."""
-        return {} if self.residual is None else {"HAS_RESIDUAL": 1}
 
     def centred(self) -> NDArray[np.int16]:
         """The weights less their zero point, of the same shape."""
@@ -180,7 +186,6 @@ class Quant8Convolution(Convolution):
             "output_zero": self.output_zero,
             "output_min": self.clamp[0],
             "output_max": self.clamp[1],
-            **({} if self.residual is None else self.residual.params()),
         }
 
 
@@ -206,6 +211,20 @@ class Quant16Convolution(Convolution):
             "output_max": self.clamp[1],
             "channels": self.sums.rows(),
         }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FloatResidual:
+    """The ADD after a float convolution as kernels/conv_2d_float.cl sees it."""
+
+    other: Tensor
+    result: Tensor
+    clamp: dict[str, int]  # as FloatConvolution's
+
+    def params(self) -> Params:
+        """The fields kernels read."""
+        low, high = self.clamp.values()
+        return {"residual": self.other, "sum_min": low, "sum_max": high}
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,6 +28,7 @@ from tests.support.cases import (
     SEEDS,
     SIMT,
     STAGED,
+    WAYS,
     X86,
     Way,
     assert_exact_or_refused,
@@ -38,17 +40,19 @@ from tests.support.cases import (
 )
 from tests.support.compare import assert_same, inputs_for, interpreter, invoke
 from tests.support.convolution import Convolution, convolutions
+from tests.support.deal import one_width
 from tests.support.factories import refused
+from tests.support.floats import FloatConvolution
 from tests.support.model import chain_model, graph_of, op, t
 
-WAYS = (PLAIN, LANES_8, LANES_16, *X86, *NVIDIA, FLOAT4, *REGISTERS, STAGED, *DOTS)
+QUANT8_WAYS = (PLAIN, LANES_8, LANES_16, *X86, *NVIDIA, FLOAT4, *REGISTERS, STAGED, *DOTS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResidualEnd:
     """A convolution and the ADD of its result and another tensor."""
 
-    conv: Convolution = field(default_factory=Convolution)
+    conv: Convolution | FloatConvolution = field(default_factory=Convolution)
     scales: tuple[float, float] = (0.23, 0.31)  # of the other input and the sum
     zeros: tuple[int, int] = (5, 17)
     fused: str = "NONE"
@@ -60,8 +64,9 @@ class ResidualEnd:
     def nodes(self, seed: int = 0) -> list[Node]:
         conv = self.conv.node(seed)
         between = conv.outputs[0]
+        of_bytes = isinstance(self.conv, Convolution)
         other, total = (
-            t(between.shape, between.dtype, scale, zero)
+            t(between.shape, between.dtype, scale, zero) if of_bytes else t(between.shape)
             for scale, zero in zip(self.scales, self.zeros, strict=True)
         )
         operands = [between, other] if self.is_first else [other, between]
@@ -82,7 +87,7 @@ def fused(case: ResidualEnd) -> Node:
 NODE = fused(ResidualEnd())
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("way", QUANT8_WAYS, ids=str)
 def test_every_kernel_of_a_convolution_has_it(way: Way) -> None:
     conv, add = ResidualEnd().nodes()
     with_add, without = (ops.lower(node, way.target) for node in (NODE, conv))
@@ -157,7 +162,7 @@ def assert_fused_exact(case: ResidualEnd, device: DeviceInfo, way: Way) -> None:
     RUN["conv_2d_add"] += 1
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("way", QUANT8_WAYS, ids=str)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_exact(device: DeviceInfo, case: ResidualEnd, way: Way) -> None:
     require_isa(way, device)
@@ -167,11 +172,44 @@ def test_exact(device: DeviceInfo, case: ResidualEnd, way: Way) -> None:
     assert_fused_exact(case, device, way)
 
 
+FLOAT_CASES = [
+    ResidualEnd(conv=FloatConvolution(size=(7, 19, 3), stride=(2, 2), batch=2), fused="RELU"),
+    ResidualEnd(conv=FloatConvolution(size=(4, 4, 61), out_c=19), is_first=False),
+    ResidualEnd(conv=FloatConvolution(size=(5, 7, 13), kernel=(1, 1), out_c=65), fused="RELU6"),
+    ResidualEnd(conv=FloatConvolution(size=(8, 1, 13), kernel=(1, 1), out_c=96, fused="RELU")),
+    ResidualEnd(conv=FloatConvolution(size=(1, 1, 7), kernel=(1, 1), out_c=1)),
+]
+
+
+@one_width
+@pytest.mark.parametrize("way", [way for way in WAYS if way is not PLAIN], ids=str)
+@pytest.mark.parametrize("case", FLOAT_CASES, ids=str)
+def test_floats_are_those_of_both_ops(device: DeviceInfo, case: ResidualEnd, way: Way) -> None:
+    (inputs, *_) = inputs_for(read_model(case.model()))
+    for name in (alternative.name for alternative in ops.lower(fused(case), way.target)):
+        each = replace(way, alternative=name)
+        with fused_forced(each):
+            delegate = OpenCLDelegate(case.model(), device.index, tune="off", profiling=True)
+            ours = interpreter(case.model(), delegate)
+            (got,) = invoke(ours, inputs)
+        assert [row.op for row in delegate.profile()] == ["conv_2d_add"]
+        # The same kernel without it; TFLite adds, or the plain kernel.
+        with forced(each) as taken:
+            apart = OpenCLDelegate(
+                case.model(), device.index, tune="off", passes=(), min_nodes_per_partition=1
+            )
+            (expected,) = invoke(interpreter(case.model(), apart), inputs)
+        assert apart.verdicts[0].reason is None
+        assert {*taken} == {name}
+        np.testing.assert_array_equal(got, expected, name)
+    RUN["conv_2d_add"] += 1
+
+
 @given(
     conv=convolutions(),
     fused_activation=st.sampled_from(FUSED),
     is_first=st.booleans(),
-    way=st.sampled_from([SIMT, *(way for way in WAYS if way.alternative in ("", "plain"))]),
+    way=st.sampled_from([SIMT, *(way for way in QUANT8_WAYS if way.alternative in ("", "plain"))]),
     seed=SEEDS,
     data=st.data(),
 )
