@@ -128,10 +128,12 @@ class Engine:
         """
         with progress.phase("build"):
             try:
+                fused = compiler.rewritten(partition, target, self._bench.check, self._passes)
                 with progress.share(0, _OF_NODES):
-                    programs = self._programs(partition, target, batch)
+                    expected = self._as_one_launch(fused, target, batch)
+                    programs = self._programs(partition, fused, target, batch)
                 with progress.share(_OF_NODES, 1):
-                    executor = self._forms.fastest(programs, batch, self._made)
+                    executor = self._forms.fastest(programs, batch, self._made, expected)
             finally:
                 self.tuner.save()
             trials, whole = self._kernels.trials, name_of("whole", executor.trial)
@@ -140,24 +142,43 @@ class Engine:
                 trials.note(whole, DONE)
         return executor
 
-    def _programs(self, partition: Partition, target: Target, batch: int) -> list[Program]:
-        """Return the programs that compute a partition, each of the alternatives chosen for it."""
+    def _as_one_launch(self, fused: Partition, target: Target, batch: int) -> Program | None:
+        """Return what runs until all nodes are measured: lower()'s first choices, if they are
+        faster as one launch. That gains more than the nodes' choices, so it is asked first.
+        """
+        if not (self.tuner.is_quick and self._may_be_one_launch(batch)):
+            return None
+        program = self._of_first_choices(fused, target)
+        return program if self._forms.is_one_launch_faster(program, self._made) else None
+
+    def _programs(
+        self, partition: Partition, fused: Partition, target: Target, batch: int
+    ) -> list[Program]:
+        """Return the programs that compute a partition, each of the alternatives chosen for it.
+
+        `fused`: the partition as passes left it.
+        """
         choose = partial(self.tuner.choose, batch=batch)
         steps: dict[Node, Step] = {}  # of the nodes that passes leave as they are
         with progress.share(0, _OF_FIRST):
             programs = [compiler.compile_partition(partition, target, choose, steps)]
-        fused = compiler.rewritten(partition, target, self._bench.check, self._passes)
         if fused is not partition:
             with progress.share(_OF_FIRST, 1):
                 programs.insert(0, compiler.compile_partition(fused, target, choose, steps))
-        if self._is_free and batch == 1 and target.group_items > 1 and self.proven & ORDERS:
+        if target.group_items > 1 and self._may_be_one_launch(batch):
             # One by one, short launches all take the same time, so tuning cannot rank them. Inside
             # a persistent launch they differ, so try lower()'s first choices too.
-            def expected(_: Node, alternatives: Sequence[Alternative]) -> Alternative:
-                return first_that_runs(alternatives, self._bench.check)
-
-            programs.append(compiler.compile_partition(fused, target, expected))
+            programs.append(self._of_first_choices(fused, target))
         return programs
+
+    def _may_be_one_launch(self, batch: int) -> bool:
+        return self._is_free and batch == 1 and bool(self.proven & ORDERS)
+
+    def _of_first_choices(self, partition: Partition, target: Target) -> Program:
+        def expected(_: Node, alternatives: Sequence[Alternative]) -> Alternative:
+            return first_that_runs(alternatives, self._bench.check)
+
+        return compiler.compile_partition(partition, target, expected)
 
     def sibling(self, executor: Executor) -> Executor:
         """Return a second executor of the same program, with a queue and an arena of its own."""

@@ -44,27 +44,31 @@ class Forms:
         self._bench = bench
         self._profiling = profiling
 
-    def fastest(self, programs: Sequence[Program], batch: int, make: Make) -> Executor:
-        """Return the first of equivalent programs, or what measures fastest in any form."""
-        choices = {
-            f"{number}, {form}": (program, form)
-            for number, program in enumerate(programs)
-            for form in FORMS
-            # A batch fills the device by itself: what a launch costs is lost in it.
-            if form == ONE_BY_ONE or not (self._profiling or batch > 1 or len(program.launches) < 2)
-        }
+    def is_one_launch_faster(self, program: Program, make: Make) -> bool:
+        """Whether a program was measured to be faster as one launch than in any other form."""
         made: dict[str, Executor] = {}
-        name = next(iter(choices))
-        if len(choices) > 1:
-            signature = self._signature(programs, batch)
-            if self._profiling:  # among fewer forms: no choice for those who have all of them
-                signature += f", {ONE_BY_ONE}"
-            measure = partial(self._fastest_of, choices, batch, make, made)
-            with progress.share(0, _OF_FORMS):
-                name = self._tuner.remembered(signature, measure, choices) or name
-        program, form = choices[name]
-        chosen = made.pop(name, None)
+        choices = self._choices([program], 1)
+        name = self._known([program], choices, 1, make, made)
         _close(made)
+        return name is not None and choices[name][1] == PERSISTENT
+
+    def fastest(
+        self, programs: Sequence[Program], batch: int, make: Make, expected: Program | None = None
+    ) -> Executor:
+        """Return what measures fastest in any form among equivalent programs.
+
+        Where that is not known yet: `expected` as one launch, or the first of them one by one.
+        """
+        choices = self._choices(programs, batch)
+        made: dict[str, Executor] = {}
+        with progress.share(0, _OF_FORMS):
+            name = self._known(programs, choices, batch, make, made)
+        chosen = made.pop(name, None) if name is not None else None
+        _close(made)
+        if name is not None:
+            program, form = choices[name]
+        else:
+            program, form = (expected, PERSISTENT) if expected else (programs[0], ONE_BY_ONE)
         with progress.share(_OF_FORMS, 1):
             is_literal = self._is_faster_literal(program, form, batch, make)
         if is_literal:
@@ -76,6 +80,37 @@ class Forms:
             chosen = make(program, form, batch)
             chosen.repeat(1)  # run once now: a driver's first run is slow
         return chosen
+
+    def _choices(
+        self, programs: Sequence[Program], batch: int
+    ) -> Mapping[str, tuple[Program, str]]:
+        return {
+            f"{number}, {form}": (program, form)
+            for number, program in enumerate(programs)
+            for form in FORMS
+            # A batch fills the device by itself: what a launch costs is lost in it.
+            if form == ONE_BY_ONE or not (self._profiling or batch > 1 or len(program.launches) < 2)
+        }
+
+    def _known(
+        self,
+        programs: Sequence[Program],
+        choices: Mapping[str, tuple[Program, str]],
+        batch: int,
+        make: Make,
+        made: dict[str, Executor],
+    ) -> str | None:
+        """Return the name of the fastest choice, if it is known or can be measured now.
+
+        `made`: what was made to measure it is put there.
+        """
+        if len(choices) == 1:
+            return next(iter(choices))
+        signature = self._signature(programs, batch)
+        if self._profiling:  # among fewer forms: no choice for those who have all of them
+            signature += f", {ONE_BY_ONE}"
+        measure = partial(self._fastest_of, choices, batch, make, made)
+        return self._tuner.remembered(signature, measure, choices)
 
     def _fastest_of(
         self,

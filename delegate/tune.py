@@ -85,6 +85,11 @@ class Tuner:
         self._left_to_child = set()
 
     @property
+    def is_quick(self) -> bool:
+        """Whether a start has so many seconds, and later ones go on."""
+        return self._mode == "quick"
+
+    @property
     def is_patient(self) -> bool:
         """Whether people asked for the fastest, however long it takes."""
         return self._mode == "full"

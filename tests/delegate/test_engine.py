@@ -66,6 +66,30 @@ def test_the_fastest_form_is_taken(
     assert set(out.tolist()) == {134}
 
 
+@pytest.mark.parametrize("fastest", [ONE_BY_ONE, PERSISTENT])
+def test_one_launch_is_asked_for_before_the_seconds_are_spent_on_nodes(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, fastest: str
+) -> None:
+    engine = Engine(device.index, tune="quick")
+    engine.tuner.go_on({}, 1e3)
+    choose, repeat = Tuner.choose, Executor.repeat
+
+    def spent(self: Tuner, *args: object, **options: object) -> object:
+        self.go_on({}, 0.0)
+        return choose(self, *args, **options)  # type: ignore[arg-type]
+
+    def told(self: Executor, count: int, wait: bool = False) -> float:
+        repeat(self, count, wait)
+        return 1.0 if self.form == fastest else 2.0
+
+    monkeypatch.setattr(Tuner, "choose", spent)
+    monkeypatch.setattr(Executor, "repeat", told)
+    assert executor_of(engine).form == (fastest if offers(engine, fastest) else ONE_BY_ONE)
+    again = Engine(device.index, tune="quick")  # the next start has no seconds at all
+    again.tuner.go_on(engine.tuner.state()[0], 0.0)
+    assert executor_of(again).form == (fastest if offers(again, fastest) else ONE_BY_ONE)
+
+
 def test_profiling_and_off_keep_launches_apart(device: DeviceInfo) -> None:
     for engine in (Engine(device.index, profiling=True), Engine(device.index, tune="off")):
         assert executor_of(engine).form == ONE_BY_ONE

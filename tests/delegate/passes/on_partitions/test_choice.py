@@ -55,8 +55,8 @@ def test_an_engine_runs_those_it_is_told(device: DeviceInfo) -> None:
     partition = partition_of(residual(), range(3))
     for names, has_pad in (((), True), (tuple(PASSES), False)):
         engine = Engine(device.index, tune="off", passes=names)
-        programs = engine._programs(partition, engine.target(Rules()), 1)
-        assert ("PAD" in {step.op for step in programs[0].steps}) == has_pad
+        program = engine.executor(partition, engine.target(Rules())).program
+        assert ("PAD" in {step.op for step in program.steps}) == has_pad
         engine.close()
 
 
