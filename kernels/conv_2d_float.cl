@@ -169,13 +169,6 @@ KERNEL(conv_2d_tiled_float)
 #endif
 
 #if USES_CONV_2D_1X1_FLOAT
-// Asks for memory that is read soon. It may lie past an end: nothing is read.
-#if defined(__x86_64__) || defined(__aarch64__)
-#define ASK_FOR(address) __builtin_prefetch((const void*)(uintptr_t)(address), 0, 2)
-#else
-#define ASK_FOR(address)
-#endif
-
 // The same for windows of one pixel and strides of 1: input and output pixels are alike, and the
 // inputs of a block lie side by side. Where BY_PIXELS is defined, tiles go by pixels first, so that
 // a core that takes some in order keeps their inputs; else by channels, so that it keeps weights.

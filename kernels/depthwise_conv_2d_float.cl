@@ -173,9 +173,12 @@ KERNEL(depthwise_conv_2d_3x3_float)
   row += in_step;                                            \
   first += first_step;                                       \
   last += last_step;
-#define STORE_ROW(sum)                                                  \
-  _Pragma("unroll") for (int p = 0; p < TILE_W; p++)                    \
-      STORE_FLOATS(ACTIVATE(sum[p], low, high), 0, output + p * out_c); \
+// Also asks for where the next block of channels goes: another core may have read it last.
+#define STORE_ROW(sum)                                                \
+  _Pragma("unroll") for (int p = 0; p < TILE_W; p++) {                \
+    STORE_FLOATS(ACTIVATE(sum[p], low, high), 0, output + p * out_c); \
+    ASK_TO_WRITE(output + p * out_c + LANES);                         \
+  }                                                                   \
   output += out_step;
 
 // The same for windows of 3x3, strides of 1 and groups of one work-item. A block goes down the rows
