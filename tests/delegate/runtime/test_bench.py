@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How alternatives are timed: as parts of one launch where the device has that, else alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from delegate import DeviceInfo, ops
+from delegate.engine import Engine
+from delegate.isa import ORDERS
+from delegate.runtime.bench import DeviceBench
+from delegate.runtime.executor import ONE_BY_ONE, PERSISTENT, Executor
+from delegate.runtime.kernels import Kernels
+from delegate.target import Rules
+from tests.support.convolution import Convolution
+from tests.support.deal import any_driver
+
+pytestmark = [pytest.mark.device, any_driver]
+
+
+@pytest.mark.parametrize("is_joined", [False, True], ids=["alone", "joined"])
+def test_times_are_of_one_launch(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, is_joined: bool
+) -> None:
+    engine = Engine(device.index, tune="off")
+    target = engine.target(Rules())
+    alternatives = ops.lower(Convolution(size=(4, 4, 8), kernel=(1, 1), out_c=16).node(), target)
+    seen: set[tuple[str, int]] = set()
+    repeat = Executor.repeat
+
+    def told(self: Executor, count: int, wait: bool = False) -> float:
+        seen.add((self.form, len(self.program.launches)))
+        repeat(self, count, wait)
+        return 1e-3 * len(self.program.launches)
+
+    monkeypatch.setattr(Executor, "repeat", told)
+    bench = DeviceBench(engine.device, Kernels(engine.device))
+    times = bench.times(alternatives[-2:], 1, 1, is_joined)
+    assert times == pytest.approx([1e-3, 1e-3])
+    is_one = is_joined and bool(engine.proven & ORDERS)
+    assert seen == {(PERSISTENT, 16) if is_one else (ONE_BY_ONE, 1)}
+    engine.close()
