@@ -120,11 +120,11 @@ def _measured(options: argparse.Namespace) -> Report:
             with _progress(row.name, is_quiet=bool(options.models)):
                 results.append(rows.run(row, setup))
         found = []
-        if options.series or options.docs:
+        if options.series:
             for name in series.NAMES:
                 with _progress(name):
                     found.append(series.measured(name, setup))
-        profiled = list(_taken_apart(options, setup)) if options.layers or options.docs else []
+        profiled = list(_taken_apart(options, setup)) if options.layers else []
         return Report(machine(setup.runtime, setup.threads, load_before), results, found, profiled)
 
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports -> the measured part of docs/performance.md and its pictures. Prints nothing."""
+"""Reports -> the measured part of docs/performance.md and its pictures. Prints nothing.
+
+The page has the rows. Series and launches are on the terminal and in --json.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import chart, report
-from benchmarks.results import Layers, Report
+from benchmarks.results import Report
 
 DOCUMENT = "performance.md"
 _BEGIN, _END = "<!-- measured: begin -->", "<!-- measured: end -->"
@@ -70,23 +73,6 @@ def _sections(
         if any(row.delegation for row in measured):
             yield markdown(report.delegated(measured))
     yield "".join(f"- {line}\n" for line in report.remarks(each.rows))
-    for series in each.series:
-        yield f"#### {series.title}\n"
-        yield "".join(f"{note}.\n" for note in series.notes)
-        if series.lines:
-            yield markdown(report.points(series))
-            yield picture(
-                f"{number}_{series.name}", series.title, partial(chart.write_series, series)
-            )
-    for layers in each.layers:
-        yield from _layers(layers)
-
-
-def _layers(layers: Layers) -> Iterator[str]:
-    yield f"#### {layers.model}, launch by launch\n"
-    yield f"On {layers.device}. {report.roof(layers)}\n"
-    yield markdown(report.by_op(layers))
-    yield markdown(report.by_launch(layers))
 
 
 def markdown(table: Table) -> str:

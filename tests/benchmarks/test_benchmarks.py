@@ -211,7 +211,7 @@ def test_documents_of_two_machines(saved: str, tmp_path: Path) -> None:
     assert pictures == [
         f"performance_{number}_{what}.svg"
         for number in (1, 2)
-        for what in ("figures", "times", "threads")
+        for what in ("figures", "times")
     ]
     for picture in pictures:
         assert (tmp_path / picture).stat().st_size < 100_000
