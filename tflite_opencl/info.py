@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 
 from delegate import DeviceLimits, PlatformInfo
-from tflite_opencl.boards.advice import next_steps
+from tflite_opencl.boards.advice import expectation, next_steps
 from tflite_opencl.boards.board import Board, delegate_text, icd_folder, read_board
 from tflite_opencl.boards.drivers import LoadedIcd, SurveyedDevice, meant
 from tflite_opencl.boards.facts import Info, facts_here
@@ -221,6 +221,8 @@ def _rows_of_device(device: SurveyedDevice) -> list[tuple[str, str]]:
             ("multiply-adds", f"{rates.int8_giga_mads:.1f} G/s of bytes, "
              f"{rates.float_giga_mads:.1f} G/s of floats"),
         ]  # fmt: skip
+    if (expected := expectation(info)) is not None:
+        rows.append(("MobileNet V1", expected))
     return rows
 
 

@@ -209,9 +209,7 @@ def test_documents_of_two_machines(saved: str, tmp_path: Path) -> None:
     assert text.count("### a GPU and a CPU with units\n") == 2
     pictures = re.findall(r"!\[.+\]\((.+)\)", text)
     assert pictures == [
-        f"performance_{number}_{what}.svg"
-        for number in (1, 2)
-        for what in ("figures", "times")
+        f"performance_{number}_{what}.svg" for number in (1, 2) for what in ("figures", "times")
     ]
     for picture in pictures:
         assert (tmp_path / picture).stat().st_size < 100_000
