@@ -61,6 +61,7 @@ from delegate.runtime.survey import (
 )
 from delegate.slots import Pending
 from delegate.tflite.reader import read_model
+from delegate.tflite.schema import builtin_op_numbers
 from delegate.tflite.writer import write_model
 
 __all__ = [
@@ -111,6 +112,7 @@ __all__ = [
     "Verdict",
     "Watch",
     "ask_platforms",
+    "builtin_op_numbers",
     "cache_folder",
     "device_limits",
     "device_profile_names",

@@ -114,14 +114,6 @@ def find_runtime() -> Runtime:
     raise RuntimeMissing("no TFLite runtime: " + "; ".join(reasons))
 
 
-def builtin_op_numbers() -> dict[str, int]:
-    """Return the number of every builtin op by its name."""
-    # Imported here because the whole schema takes 0.1 s, and only two flags need it.
-    from tflite.BuiltinOperator import BuiltinOperator
-
-    return {name: number for name, number in vars(BuiltinOperator).items() if name.isupper()}
-
-
 def _load(name: str) -> Runtime:
     module_name = _MODULES[name]
     try:

@@ -7,10 +7,10 @@ import difflib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from delegate import Graph, NoDeviceError, list_devices
+from delegate import Graph, NoDeviceError, builtin_op_numbers, list_devices
 from tflite_opencl import __version__
 from tflite_opencl.common.errors import OneLineError
-from tflite_opencl.common.runtime import RuntimeMissing, builtin_op_numbers, find_runtime
+from tflite_opencl.common.runtime import RuntimeMissing, find_runtime
 
 # Of the JSON that commands print: a new number where a key goes away or means something else.
 JSON_SCHEMA = 1

@@ -6,8 +6,6 @@ from __future__ import annotations
 import re
 import signal
 import struct
-import subprocess
-import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -281,7 +279,7 @@ def test_types_numpy_lacks_keep_the_file_s_bytes(dtype: str, content: int) -> No
     assert read.data.tobytes() == raw.tobytes()
 
 
-@pytest.mark.parametrize("code", [209, 999, -3], ids="code{}".format)
+@pytest.mark.parametrize("code", [210, 999, -3], ids="code{}".format)
 def test_an_unknown_builtin_code_gets_a_readable_name(code: int) -> None:
     # HARD_SWISH's code is in both fields, and the larger of the two counts.
     model = one_op_model("HARD_SWISH", [t((2,))], [t((2,))])
@@ -366,20 +364,6 @@ def test_field_names_are_the_schema_s() -> None:
     assert "asymmetric_quantize_inputs" in schema.fields("FullyConnectedOptions")
 
 
-def test_reading_does_not_load_the_whole_schema_package() -> None:
-    code = (
-        "import sys; from delegate.tflite.reader import read_model; "
-        "read_model(sys.stdin.buffer.read()); "
-        "sys.exit(any(name.partition('.')[0] == 'tflite' for name in sys.modules))"
-    )
-    subprocess.run(
-        [sys.executable, "-c", code],
-        input=small_model(),
-        check=True,
-        cwd=Path(__file__).parents[3],
-    )
-
-
 @real_models
 @each_real_model
 def test_a_real_model_reads_as_tflite_reads_it(path: Path) -> None:
@@ -424,7 +408,9 @@ def test_options_of_a_real_model_are_what_the_generated_classes_read(path: Path)
         options.Init(found_table.Bytes, found_table.Pos)
         for name, value in node.options.items():
             accessor = name.title().replace("_", "")
-            if isinstance(value, tuple):
+            if not hasattr(options, accessor):  # a newer field than that package's
+                assert not value
+            elif isinstance(value, tuple):
                 found = getattr(options, accessor + "AsNumpy")()
                 assert value == (tuple(found.tolist()) if isinstance(found, np.ndarray) else ())
             else:

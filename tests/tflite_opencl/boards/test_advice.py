@@ -52,11 +52,11 @@ def board_of(name: str, root: Path, icd: str = "") -> Board:
         ("rpi4", "v3d", "libx.so", (RUSTICL,), "panfrost",
          "platform rusticl shows it only with RUSTICL_ENABLE=v3d"),
         ("rpi4", "v3d", "libx.so", (POCL, RUSTICL), "v3d:0",
-         "platform rusticl has no v3d device: this Mesa was built without it, or is older than 24.2 "
-         "(Debian 13 has 25.0)"),
+         "platform rusticl has no v3d device: this Mesa was built without it, or is older than "
+         "24.2 (Debian 13 has 25.0)"),
         ("oneplus6", "msm", "libx.so", (RUSTICL,), "msm",
-         "platform rusticl has no freedreno device: this Mesa was built without it, or is older than "
-         "24.3 (Debian 13 has 25.0)"),
+         "platform rusticl has no freedreno device: this Mesa was built without it, or is older "
+         "than 24.3 (Debian 13 has 25.0)"),
         ("rpi4", "pocl", "", (), "", "no OpenCL driver (no .icd file) is installed"),
     ],
 )  # fmt: skip

@@ -18,7 +18,6 @@ from tflite_opencl.common.runtime import (
     ENVIRONMENT_VARIABLE,
     Runtime,
     RuntimeMissing,
-    builtin_op_numbers,
     find_runtime,
 )
 
@@ -155,9 +154,3 @@ def test_a_delegate_library_that_is_not_there_leaves_nothing_behind(
     gc.collect()
     assert capsys.readouterr().err == ""
     assert sys.unraisablehook is hook
-
-
-def test_op_numbers_are_tflites() -> None:
-    numbers = builtin_op_numbers()
-    assert (numbers["ADD"], numbers["CONV_2D"], numbers["DEPTHWISE_CONV_2D"]) == (0, 3, 4)
-    assert numbers["CUSTOM"] == 32
