@@ -22,6 +22,7 @@ from delegate.errors import CacheError
 
 ENVIRONMENT_VARIABLE = "TFLITE_OPENCL_CACHE"
 _DIGEST_BYTES = 32
+_NO_HOME = Path("/dev/null/no-home")
 _log = logging.getLogger("delegate")
 _said: set[str] = set()
 
@@ -30,7 +31,19 @@ def cache_folder() -> Path:
     """Return the folder for what can be made or fetched again; it need not exist yet."""
     if chosen := os.environ.get(ENVIRONMENT_VARIABLE):
         return Path(chosen)
-    return user_cache_path("tflite-opencl", appauthor=False)
+    return user_folder("tflite-opencl")
+
+
+def user_folder(name: str) -> Path:
+    """Return the folder of a program in the user's folder for caches; it need not exist yet.
+
+    A user without HOME and without an entry of passwd(5) gets a folder that nobody can make.
+    """
+    try:
+        folder = user_cache_path(name, appauthor=False)
+    except RuntimeError:
+        folder = Path("~")  # as older versions of platformdirs leave it
+    return folder if folder.is_absolute() else _NO_HOME / name
 
 
 def write_cached(name: str, content: bytes) -> Path:

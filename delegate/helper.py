@@ -14,7 +14,6 @@ import logging
 import os
 import pickle
 import struct
-import tempfile
 import threading
 from dataclasses import dataclass, field
 from typing import Any
@@ -136,7 +135,8 @@ class _Helper:
     def __init__(self, **environment: str) -> None:
         """`environment`: variables beside this process's."""
         self.environment = dict(os.environ)
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
+        # In memory: there may be no folder for temporary files.
+        self._errors = open(os.memfd_create("errors"), "w+b")  # noqa: SIM115
         # In this process's group: who ends the group ends the child.
         command = command_of("delegate.helper_child")
         own = {"OPENBLAS_NUM_THREADS": "1", **environment}  # NumPy starts threads nobody needs

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -62,7 +63,10 @@ def examine(info: DeviceInfo, profile: DeviceProfile | None = None) -> Proof:
 
 def was_used_before() -> bool:
     """Whether a device was ever examined by this user."""
-    return any((cache.cache_folder() / "devices").glob("*"))
+    try:
+        return any(os.scandir(cache.cache_folder() / "devices"))
+    except OSError:
+        return False
 
 
 def _known(name: str, isas: Sequence[str]) -> frozenset[str] | None:

@@ -8,6 +8,7 @@ drivers compile everything at each start, and pyopencl makes no kernel.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import importlib
 import logging
 import os
@@ -17,11 +18,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from platformdirs import user_cache_path
-
 from delegate import cache
 from delegate.errors import CacheError
 
+_SHARED_MEMORY = "/dev/shm"
 _log = logging.getLogger("delegate")
 
 
@@ -50,14 +50,28 @@ def prepare() -> None:
     A folder that the user named is left as it is. The other one is in this program's cache, or a
     temporary one where that cannot be written either.
     """
+    _prepare_temporary()
     for driver in _DRIVERS:
         folder = _default(driver)
         if os.environ.get(driver.variable) or folder is None or (why := _obstacle(folder)) is None:
             continue
-        other = _other(driver.name)
+        if (other := _other(driver.name)) is None:
+            continue
         os.environ[driver.variable] = str(other)
         _log.debug("%s cannot keep its kernels in %s (%s): %s", driver.name, folder, why, other)
     _prepare_pyopencl()
+
+
+def _prepare_temporary() -> None:
+    """Let temporary files be made in shared memory, if no other place can be written.
+
+    A container of `docker run --read-only` has no other.
+    """
+    try:
+        tempfile.gettempdir()
+    except OSError:
+        if os.access(_SHARED_MEMORY, os.W_OK | os.X_OK):
+            os.environ["TMPDIR"] = _SHARED_MEMORY
 
 
 def _prepare_pyopencl() -> None:
@@ -66,11 +80,13 @@ def _prepare_pyopencl() -> None:
     It keeps Python code there that sets a kernel's arguments. It looks for the user's cache folder
     once, as its module is imported, and has no variable of its own.
     """
-    if _obstacle(user_cache_path("pytools", "pytools")) is None:
+    if _obstacle(cache.user_folder("pytools")) is None:
         return
-    name, other = "XDG_CACHE_HOME", str(_other("pyopencl"))
+    if (other := _other("pyopencl")) is None:
+        return
+    name = "XDG_CACHE_HOME"
     before = os.environ.get(name)
-    os.environ[name] = other
+    os.environ[name] = str(other)
     try:
         importlib.import_module("pyopencl.invoker")
     finally:
@@ -80,12 +96,14 @@ def _prepare_pyopencl() -> None:
             os.environ[name] = before
 
 
-def _other(name: str) -> Path:
-    """Return a folder of ours for a driver's files."""
+def _other(name: str) -> Path | None:
+    """Return a folder of ours for a driver's files; None: there is no place for it."""
     try:
         return cache.make_folder(f"drivers/{name.lower()}")
     except CacheError:
-        return _temporary() / name.lower()
+        with contextlib.suppress(CacheError):
+            return _temporary() / name.lower()
+    return None
 
 
 def obstacles() -> str:
@@ -112,10 +130,10 @@ def _default(driver: _Driver) -> Path | None:
 def _obstacle(folder: Path) -> str | None:
     """Return why a folder cannot be written or made, or None."""
     for place in (folder, *folder.parents):
-        if place.is_dir():
+        if os.path.isdir(place):  # Path.is_dir raises where it may not look
             is_writable = os.access(place, os.W_OK | os.X_OK) and not _is_kernel_s(place)
             return None if is_writable else f"{place} cannot be written"
-        if place.exists():
+        if os.path.exists(place):
             return f"{place} is no folder"
     return f"{folder} is nowhere"
 
@@ -127,6 +145,18 @@ def _is_kernel_s(place: Path) -> bool:
 
 @lru_cache(maxsize=1)
 def _temporary() -> Path:
-    folder = tempfile.mkdtemp(prefix="tflite-opencl-")
+    return temporary_folder()
+
+
+def temporary_folder() -> Path:
+    """Return a new folder that goes with this process.
+
+    Raises:
+        CacheError: there is no place for it.
+    """
+    try:
+        folder = tempfile.mkdtemp(prefix="tflite-opencl-")
+    except OSError as error:
+        raise CacheError(f"no temporary folder: {error.strerror} (TMPDIR can name one)") from error
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)

@@ -7,14 +7,11 @@ process finds, with a warning. What the child found holds until a file or a vari
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import json
 import logging
 import os
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -176,8 +173,7 @@ def _listing(icds: Sequence[Icd]) -> dict[str, str]:
     try:
         folder = cache.make_folder(f"icds/{digest}-only")
     except CacheError:
-        folder = Path(tempfile.mkdtemp(prefix="tflite-opencl-"))
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        folder = driver_caches.temporary_folder()
     for number, library in enumerate(named):
         (folder / f"{number:02}.icd").write_bytes(os.fsencode(f"{library}\n"))
     own = str(folder)

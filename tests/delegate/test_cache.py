@@ -32,6 +32,19 @@ def test_the_folder_is_the_user_s_unless_named(monkeypatch: pytest.MonkeyPatch) 
     assert cache.cache_folder() == Path("/elsewhere")
 
 
+def test_without_a_home_the_folder_is_one_that_nobody_can_make(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("TFLITE_OPENCL_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+
+    def unknown(number: int) -> None:
+        raise KeyError(number)
+
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    assert cache.cache_folder() == Path("/dev/null/no-home/tflite-opencl")
+
+
 def test_what_was_stored_is_loaded(folder: Path) -> None:
     assert cache.load("a/b.bin") is None
     assert cache.store("a/b.bin", b"one")

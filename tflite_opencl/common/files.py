@@ -9,19 +9,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+_DENIED = "permission denied"
 _ERRORS = "backslashreplace"  # a name of a file may be no UTF-8
 
 
 def file_obstacle(path: str) -> str | None:
     """Return why a file cannot be written there, as far as it can be told before; else None."""
     target = Path(os.path.realpath(path))
-    if target.is_dir():
-        return "it is a folder"
-    if not target.parent.is_dir():
-        return f"there is no folder {target.parent}"
-    if not os.access(target if target.exists() else target.parent, os.W_OK):
-        return "permission denied"
-    return None
+    try:
+        if target.is_dir():
+            return "it is a folder"
+        if not target.parent.is_dir():
+            return f"there is no folder {target.parent}"
+        is_writable = os.access(target if target.exists() else target.parent, os.W_OK)
+    except OSError:
+        return _DENIED
+    return None if is_writable else _DENIED
 
 
 def write_file(path: str, content: str | bytes) -> None:
@@ -60,12 +63,15 @@ def replaced_file(path: str, mode: str = "w") -> Iterator[IO[Any]]:
 def folder_obstacle(path: str) -> str | None:
     """Return why files cannot be written into this folder, which may be new; else None."""
     there = Path(os.path.realpath(path))
-    while not there.exists():
-        there = there.parent
+    try:
+        while not there.exists():
+            there = there.parent
+    except OSError:
+        return _DENIED
     if not there.is_dir():
         return (
             "it is not a folder"
             if there == Path(os.path.realpath(path))
             else (f"{there} is not a folder")
         )
-    return None if os.access(there, os.W_OK | os.X_OK) else "permission denied"
+    return None if os.access(there, os.W_OK | os.X_OK) else _DENIED

@@ -75,25 +75,64 @@ def test_a_folder_that_the_user_named_stays_and_is_named(
     )
 
 
+# What a process sees before it imports the delegate.
+_NO_HOME = (
+    "import os, pwd\n"
+    f"for name in ('HOME', *{VARIABLES}): os.environ.pop(name)\n"
+    "pwd.getpwuid = {}.__getitem__\n"
+)
+_NO_TEMPORARY = (
+    "import os, tempfile\n"
+    "tempfile._candidate_tempdir_list = lambda: [os.environ.get('TMPDIR') or '/dev/null']\n"
+)
+_OURS = {"TFLITE_OPENCL_CACHE": "/dev/null/ours"}
+
+
+def surroundings(name: str, folder: Path) -> tuple[str, dict[str, str]]:
+    """Return code to run first, and variables; nothing of the user's can be written."""
+    locked = folder / "locked"
+    (locked / "devices").mkdir(parents=True)
+    locked.chmod(0)
+    found: dict[str, tuple[str, dict[str, str]]] = {
+        "no folder": ("", {"HOME": "/dev/null", **_OURS}),
+        "locked home": ("", {"HOME": str(locked), "TFLITE_OPENCL_CACHE": ""}),
+        "locked cache": ("", {"HOME": "/dev/null", "TFLITE_OPENCL_CACHE": str(locked)}),
+        "no home": (_NO_HOME, {"TFLITE_OPENCL_CACHE": ""}),
+        "no temporary": (_NO_TEMPORARY, {"TMPDIR": "", "HOME": "/dev/null", **_OURS}),
+    }
+    return found[name]
+
+
 @any_driver
-def test_devices_are_the_same_without_a_home(device: DeviceInfo) -> None:
+@pytest.mark.parametrize(
+    "name", ["no folder", "locked home", "locked cache", "no home", "no temporary"]
+)
+def test_devices_are_the_same_where_nothing_can_be_written(
+    device: DeviceInfo, name: str, tmp_path: Path
+) -> None:
+    first, environment = surroundings(name, tmp_path)
     code = (
-        "from delegate import list_devices\nprint([info.name for info in list_devices()])\n"
+        f"{first}from delegate import list_devices, start_early\nstart_early()\n"
+        "print([info.name for info in list_devices()])\n"
         "import pyopencl.invoker"  # as the first kernel does
     )
-    told = run_python(code, HOME="/dev/null", TFLITE_OPENCL_CACHE="/dev/null/ours")
+    told = run_python(code, is_root=False, **environment)
     assert told == f"{[info.name for info in list_devices()]}\n"
 
 
 @slow
 @any_driver
-def test_a_model_runs_without_a_home(device: DeviceInfo, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["no folder", "locked home", "no temporary"])
+def test_a_model_runs_where_nothing_can_be_written(
+    device: DeviceInfo, name: str, tmp_path: Path
+) -> None:
     path = tmp_path / "model.tflite"
     path.write_bytes(write_model(conv_pool()))
+    first, environment = surroundings(name, tmp_path)
     code = (
-        "import sys\nfrom delegate import Model\n"
+        f"{first}import sys\nfrom delegate import Model\n"
         "with Model(sys.argv[1], device=int(sys.argv[2]), tune='off') as model:\n"
         "    print(model.run(model.empty_input())[0].dtype)"
     )
-    nowhere = {"HOME": "/dev/null", "TFLITE_OPENCL_CACHE": "/dev/null/ours"}
-    assert run_python(code, path, device.index, **nowhere) in ("uint8\n", "int8\n")
+    told = run_python(code, path, device.index, is_root=False, **environment)
+    assert told in ("uint8\n", "int8\n")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.process import run_python
 from tflite_opencl.common.files import file_obstacle, folder_obstacle, write_file
 
 
@@ -40,6 +41,17 @@ def test_a_failed_write_leaves_the_old_file(
         write_file(str(path), "new\n")
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["a.json"]
+
+
+def test_a_place_that_may_not_be_looked_at_says_so(tmp_path: Path) -> None:
+    (tmp_path / "locked" / "in").mkdir(parents=True)
+    (tmp_path / "locked").chmod(0)
+    code = (
+        "import sys\nfrom tflite_opencl.common.files import file_obstacle, folder_obstacle\n"
+        "print(file_obstacle(sys.argv[1]), folder_obstacle(sys.argv[1]), sep=', ')"
+    )
+    told = run_python(code, tmp_path / "locked" / "in" / "a.json", is_root=False)
+    assert told == "permission denied, permission denied\n"
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
