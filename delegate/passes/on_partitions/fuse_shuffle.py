@@ -91,14 +91,23 @@ def _turns_pairs(transpose: Node) -> bool:
 
 
 def _joins(join: Node, transpose: Node, after: Node) -> bool:
-    """Whether a CONCATENATION joins two tensors of the channels that the TRANSPOSE turns."""
-    rank, channels = len(join.outputs[0].shape), transpose.outputs[0].shape[-2]
+    """Whether a CONCATENATION joins two tensors of the channels that the TRANSPOSE turns, as bytes.
+
+    One of uint8 takes them to its output's scale, and what follows does not take them back.
+    """
+    result, channels = join.outputs[0], transpose.outputs[0].shape[-2]
+    rank = len(result.shape)
     return (
         len(join.inputs) == 2
         and join.options.get("axis") in (rank - 1, -1)
         and join.options.get("fused_activation_function", "NONE") == "NONE"
-        and all(each is not None and each.shape[-1] == channels for each in join.inputs)
-        and after.outputs[0].shape == join.outputs[0].shape
+        and all(
+            each is not None
+            and each.shape[-1] == channels
+            and each.quantization == result.quantization
+            for each in join.inputs
+        )
+        and after.outputs[0].shape == result.shape
     )
 
 
