@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +19,11 @@ from tflite_opencl.common import interrupts
 from tflite_opencl.common.runtime import Runtime
 
 Outputs = Sequence[NDArray[Any]]
+# The paths beside OpenCL's: TFLite's own on the CPU, its reference kernels, and OpenCL with what it
+# leaves to the CPU on the reference kernels.
+CPU, REFERENCE, GPU_ON_REFERENCE = "cpu", "reference", "gpu on reference"
+NOT_QUANTISED = "the outputs are not quantised"
+NO_REFERENCE = "the reference kernels cannot run this model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,40 @@ class Difference:
         """Give the largest of the float outputs; None: there are none, or they are not compared."""
         return max((apart for apart in self.each if isinstance(apart, float)), default=None)
 
+    def larger(self, other: Difference) -> Difference:
+        """Return the larger one, of each output; one that is not known counts most."""
+        if self.quanta is None or other.quanta is None:
+            larger = self if self.quanta is None else other
+        else:
+            larger = max(self, other, key=lambda difference: difference.quanta or 0)
+        if len(self.each) != len(other.each):
+            return larger
+        pairs = zip(self.each, other.each, strict=True)
+        each = tuple(None if a is None or b is None else max(a, b) for a, b in pairs)
+        return replace(larger, each=each)
+
+
+@dataclass(frozen=True, slots=True)
+class Distances:
+    """How far the paths are apart: of one picture, or the largest of many."""
+
+    gpu_to_reference: Difference
+    cpu_to_reference: Difference
+    gpu_to_cpu: Difference
+
+    @property
+    def wrong_by(self) -> int:
+        """Give by how many quanta OpenCL's outputs are not the reference kernels'; 0: they are."""
+        return self.gpu_to_reference.quanta or 0
+
+    def larger(self, other: Distances) -> Distances:
+        """Return the larger one of each."""
+        return Distances(
+            self.gpu_to_reference.larger(other.gpu_to_reference),
+            self.cpu_to_reference.larger(other.cpu_to_reference),
+            self.gpu_to_cpu.larger(other.gpu_to_cpu),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
@@ -47,9 +86,7 @@ class Comparison:
 
     cpu: PathRun | None  # None: it failed
     cpu_failure: str
-    gpu_to_reference: Difference
-    cpu_to_reference: Difference
-    gpu_to_cpu: Difference
+    distances: Distances
 
 
 def compare(
@@ -61,39 +98,30 @@ def compare(
     `floats`: run the reference kernels for float outputs alone, too.
     """
     cpu_job = replace(job, opencl=None, reference=False, profile_rows=0, traces=False, quiet=True)
-    cpu, cpu_failure = None, ""
+    assert gpu.delegation is not None
+    cpu, reasons = None, {GPU_ON_REFERENCE: gpu.delegation.reference_failure}
     try:
         try:
             cpu = run_path(cpu_job, runtime, graph)
             interrupts.check()
         except (RunError, DelegateFailed) as error:
-            cpu_failure = reason_of(error)
-        reference, reference_failure = _reference(cpu_job, cpu, gpu, runtime, graph, floats)
+            reasons[CPU] = reason_of(error)
+        reference, reasons[REFERENCE] = _reference(cpu_job, cpu, gpu, runtime, graph, floats)
     except KeyboardInterrupt:
         return ended(cpu)
-    cpu_outputs = cpu.outputs if cpu else None
-    delegation = gpu.delegation
-    assert delegation is not None
-    return Comparison(
-        cpu=cpu,
-        cpu_failure=cpu_failure,
-        gpu_to_reference=judged(
-            difference(
-                delegation.reference_outputs,
-                reference,
-                reference_failure or delegation.reference_failure,
-            ),
-            graph,
-        ),
-        cpu_to_reference=difference(cpu_outputs, reference, reference_failure or cpu_failure),
-        gpu_to_cpu=difference(gpu.outputs, cpu_outputs, cpu_failure),
-    )
+    others = {
+        CPU: cpu.outputs if cpu else None,
+        REFERENCE: reference,
+        GPU_ON_REFERENCE: gpu.delegation.reference_outputs,
+    }
+    distances = distances_between(gpu.outputs, others, reasons, graph)
+    return Comparison(cpu, reasons.get(CPU, ""), distances)
 
 
 def ended(cpu: PathRun | None = None) -> Comparison:
     """Return what there is of a comparison that Ctrl-C ended; `cpu`: the CPU's times so far."""
     nothing = Difference(None, ENDED)
-    return Comparison(cpu, "" if cpu else ENDED, nothing, nothing, nothing)
+    return Comparison(cpu, "" if cpu else ENDED, Distances(nothing, nothing, nothing))
 
 
 def _reference(
@@ -105,13 +133,44 @@ def _reference(
     floats: bool,
 ) -> tuple[Outputs | None, str]:
     if not floats and not any(is_quantised(output) for output in gpu.outputs):
-        return None, "the outputs are not quantised"
+        return None, NOT_QUANTISED
     if cpu_job.cpu_kernels == "reference" and cpu is not None:
         return cpu.outputs, ""
     try:
         return run_once(replace(cpu_job, cpu_kernels="reference"), runtime, graph), ""
     except RunError as error:
-        return None, f"the reference kernels cannot run this model: {reason_of(error)}"
+        return None, f"{NO_REFERENCE}: {reason_of(error)}"
+
+
+def distances_between(
+    gpu: Outputs,
+    others: Mapping[str, Outputs | None],
+    reasons: Mapping[str, str],
+    graph: Graph,
+) -> Distances:
+    """Return how far OpenCL's outputs and those of the paths beside it are apart.
+
+    `others`, `reasons`: the outputs of CPU, REFERENCE and GPU_ON_REFERENCE, or why there are none.
+    """
+
+    def apart(ours: Outputs | None, *names: str) -> Difference:
+        # If several are missing, the reference kernels' reason says more than the CPU's.
+        reason = next((reasons[name] for name in reversed(names) if reasons.get(name)), "")
+        return difference(ours, others.get(names[-1]), reason)
+
+    return Distances(
+        judged(apart(others.get(GPU_ON_REFERENCE), GPU_ON_REFERENCE, REFERENCE), graph),
+        apart(others.get(CPU), CPU, REFERENCE),
+        apart(gpu, CPU),
+    )
+
+
+def wrong_text(device: str, quanta: int, which: str = "") -> str:
+    """Return what is said of a device whose outputs are not the reference kernels'."""
+    return (
+        f"{device} computes wrongly: its outputs{which} are up to {quanta} quanta from TFLite's "
+        "reference kernels"
+    )
 
 
 def difference(ours: Outputs | None, theirs: Outputs | None, reason: str) -> Difference:
@@ -123,24 +182,23 @@ def difference(ours: Outputs | None, theirs: Outputs | None, reason: str) -> Dif
     each = tuple(_distance(one, other) for one, other in zip(ours, theirs, strict=True))
     steps = [apart for apart in each if isinstance(apart, int)]
     if not steps:
-        return Difference(None, "the outputs are not quantised", each)
+        return Difference(None, NOT_QUANTISED, each)
     return Difference(max(steps), "", each)
 
 
-def distances(
-    to_reference: Difference | None, to_cpu: Difference | None, number: int
-) -> dict[str, int | float | None]:
+def distance_entry(found: Distances | None, number: int) -> dict[str, int | float | None]:
     """Return for JSON how far OpenCL's output of this number is from the others'."""
-    found = {}
-    for name, difference in (
-        ("max_difference_reference", to_reference),
-        ("max_difference_cpu", to_cpu),
-    ):
-        if difference is None:
-            continue
-        apart = difference.each[number] if number < len(difference.each) else None
-        found[name] = apart if apart is not None and math.isfinite(apart) else None
-    return found
+    if found is None:
+        return {}
+    return {
+        "max_difference_reference": _finite(found.gpu_to_reference, number),
+        "max_difference_cpu": _finite(found.gpu_to_cpu, number),
+    }
+
+
+def _finite(found: Difference, number: int) -> int | float | None:
+    apart = found.each[number] if number < len(found.each) else None
+    return apart if apart is not None and math.isfinite(apart) else None
 
 
 def judged(found: Difference, graph: Graph) -> Difference:

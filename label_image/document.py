@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from label_image.classify import PathRun
-from label_image.compare import Comparison, Difference
+from label_image.compare import Comparison, Difference, Distances
 from label_image.job import Delegation
 from label_image.labels import Row
 from label_image.report import speedup
@@ -84,25 +84,34 @@ def verdict_entry(taken: Delegation) -> dict[str, Any]:
 
 
 def _comparison_entry(gpu: PathRun, comparison: Comparison | None) -> dict[str, Any]:
-    if comparison is None:
-        to_reference = to_cpu = Difference(None, "--compare=false")
-    else:
-        to_reference, to_cpu = comparison.gpu_to_reference, comparison.gpu_to_cpu
     cpu = comparison.cpu if comparison else None
-    entry: dict[str, Any] = {
-        "max_difference_quanta_reference": to_reference.quanta,
-        "max_difference_quanta_cpu": to_cpu.quanta,
-        "speedup": speedup(gpu, cpu) if cpu else None,
-    }
-    reason = not_compared(to_reference, to_cpu)
+    ratio = {"speedup": speedup(gpu, cpu) if cpu else None}
+    return comparison_entry(comparison.distances if comparison else None, ratio)
+
+
+def comparison_entry(
+    distances: Distances | None, more: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return for JSON how far OpenCL is from the others, then `more`, then what is not known.
+
+    `distances`: None: the outputs were not compared.
+    """
+    none = Difference(None, "--compare=false")
+    found = distances or Distances(none, none, none)
+    entry = difference_entry(found) | dict(more or {})
+    to_reference, to_cpu = found.gpu_to_reference, found.gpu_to_cpu
+    if to_reference.are_floats and to_cpu.are_floats:  # these say it themselves
+        return entry
+    reason = to_reference.reason or to_cpu.reason
     return entry | {"not_compared": reason} if reason else entry
 
 
-def not_compared(to_reference: Difference, to_cpu: Difference) -> str:
-    """Return for JSON why there is no difference in quanta; "" where floats say it themselves."""
-    if to_reference.are_floats and to_cpu.are_floats:
-        return ""
-    return to_reference.reason or to_cpu.reason
+def difference_entry(found: Distances) -> dict[str, Any]:
+    """Return for JSON how far OpenCL is from the others."""
+    return {
+        "max_difference_quanta_reference": found.gpu_to_reference.quanta,
+        "max_difference_quanta_cpu": found.gpu_to_cpu.quanta,
+    }
 
 
 def _times_entry(run: PathRun) -> dict[str, Any]:

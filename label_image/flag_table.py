@@ -9,6 +9,7 @@ from typing import Any
 
 from label_image.flag_values import (
     backend,
+    compared,
     cpu_kernels,
     delegate_options,
     divisor,
@@ -165,8 +166,8 @@ FLAGS = (
     _own("list_devices", "show the OpenCL devices and exit", None),
     _own("batch", "several pictures, N at once where OpenCL runs the whole model", positive,
          None, metavar="N"),
-    _own("compare", "with --use_gpu: run the CPU and the reference kernels too (default: true)",
-         truth, True, metavar="BOOL"),
+    _own("compare", "with --use_gpu: run the CPU and the reference kernels too; of many pictures a "
+         "sample, or all (default: true)", compared, True, metavar="BOOL|all"),
     _own("exclude_ops", "leave these ops to the CPU", names, (), metavar="A,B"),
     _own("tune", "measure which kernels are fastest on this device: off, quick (2 seconds a start, "
          "until all is known), complete (all of that in this start), full (more runs, more ways to "

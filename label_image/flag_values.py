@@ -17,6 +17,11 @@ def truth(text: str) -> bool:
         raise argparse.ArgumentTypeError(f"'{text}' is not true, false, 1 or 0") from None
 
 
+def compared(text: str) -> bool | str:
+    """Return whether to compare, or "all"."""
+    return text if text == "all" else truth(text)
+
+
 def integer(text: str) -> int:
     """Return a whole number."""
     try:

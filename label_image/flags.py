@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn
 
 from label_image.flag_table import FLAGS, Flag
-from label_image.flag_values import TRUTH, truth
+from label_image.flag_values import TRUTH, compared, truth
 from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.common.help import HelpFormatter, examples_text
 from tflite_opencl.common.words import did_you_mean
@@ -69,6 +69,7 @@ class Settings:
     device_profile: str | None  # another device's limits: a name or a .toml file
     list_devices: bool
     compare: bool
+    compares_all: bool  # of many pictures each one, not a sample
     exclude_ops: tuple[str, ...]
     tune: str  # "auto", or one of delegate.options.Options.tune
     profiling_order: str  # "node" or "time"
@@ -102,6 +103,7 @@ def parse(arguments: Sequence[str]) -> Settings:
     given["pictures"] = tuple(pictures)
     given["is_image_asked"] = "--image" in asked or bool(pictures)
     given["inputs"] = tuple(given["input"])
+    given["compares_all"], given["compare"] = given["compare"] == "all", bool(given["compare"])
     given["num_results_of_several"] = given["num_results"] if "--num_results" in asked else 1
     # As in label_image, XNNPACK asked for by -x takes -t; else --num_threads is its number.
     if given["num_threads"] != -1 and not given["xnnpack_delegate"]:
@@ -143,6 +145,8 @@ def _warnings(given: dict[str, Any]) -> list[str]:
     return lines
 
 
+# Flags that mean true where no value follows, by what converts it: the values that they take.
+_WITHOUT_VALUE = {truth: {*TRUTH}, compared: {*TRUTH, "all"}}
 _BY_NAME = {flag.name: flag for flag in FLAGS}
 _BY_SHORT = {flag.short: flag for flag in FLAGS if flag.short}
 
@@ -206,9 +210,10 @@ def _normalise(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
                 raise UsageError(f"--{flag.name} takes no value", show_usage=True)
             words.append(f"--{flag.name}")
             continue
-        if value is None and flag.convert is truth:
+        if value is None and flag.convert in _WITHOUT_VALUE:
             # `--use_gpu picture.bmp` must not swallow the picture.
-            value = waiting.pop(0) if waiting and waiting[0].lower() in TRUTH else "true"
+            values = _WITHOUT_VALUE[flag.convert]
+            value = waiting.pop(0) if waiting and waiting[0].lower() in values else "true"
         elif value is None:
             if not waiting:
                 raise UsageError(f"{word} needs a value", show_usage=True)

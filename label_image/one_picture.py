@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from delegate import NoDeviceError, Tensor
 from label_image import inputs, streams
 from label_image.classify import PathRun, run_path
-from label_image.compare import Comparison, compare, distances, ended
+from label_image.compare import Comparison, compare, distance_entry, ended, wrong_text
 from label_image.document import Paths, document
 from label_image.drawing import write_drawn
 from label_image.errors import NO_DEVICE, SUCCESS, DelegateFailed, log_error, reason_of, writing
@@ -137,15 +137,14 @@ def _run(prepared: Prepared, job: Job, labels: Sequence[str]) -> Outcome:
     comparison = None
     if gpu is not None and prepared.settings.compare:
         comparison = compare(job, gpu, prepared.runtime, prepared.graph, floats=not has_scores)
-        wrong_by = comparison.gpu_to_reference.quanta
-        if wrong_by and comparison.cpu:
-            failure = (
-                f"{gpu.delegation.device if gpu.delegation else 'the device'} computes wrongly: "
-                f"its outputs are up to {wrong_by} quanta from TFLite's reference kernels"
-            )
+        wrong_by = comparison.distances.wrong_by
+        if wrong_by:
+            name = gpu.delegation.device if gpu.delegation else "the device"
+            failure = wrong_text(name, wrong_by)
             log.error("%s", failure)
-            log.warning("the results are the CPU's")
-            run = comparison.cpu
+            if comparison.cpu:
+                log.warning("the results are the CPU's")
+                run = comparison.cpu
     return Outcome(
         is_external,
         gpu,
@@ -259,9 +258,8 @@ def _document(prepared: Prepared, outcome: Outcome, paths: Paths) -> str:
         if run.outputs
     }
     if comparison is not None and "gpu" in entries:
-        ours = comparison.gpu_to_reference, comparison.gpu_to_cpu
         for number, entry in enumerate(entries["gpu"], 1 if has_scores else 0):
-            entry |= distances(*ours, number)
+            entry |= distance_entry(comparison.distances, number)
     scenes = {
         name: scene.entry(outcome.labels)
         for name, (run, _) in paths.items()

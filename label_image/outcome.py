@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from label_image.compare import Difference
+from label_image.compare import Distances
 from label_image.path import Outputs
 
 
@@ -17,14 +17,12 @@ class Outcome:
     error: str = ""  # why it could not be read; "" = it was classified
     # The OpenCL path's; the CPU's where there is none, or where it computes wrongly.
     outputs: Outputs = ()
-    gpu_to_reference: Difference | None = None  # None: not compared
-    cpu_to_reference: Difference | None = None
-    gpu_to_cpu: Difference | None = None
+    distances: Distances | None = None  # None: not compared
 
     @property
     def is_wrong(self) -> bool:
         """Whether the OpenCL path's outputs are not the reference kernels'."""
-        return self.gpu_to_reference is not None and bool(self.gpu_to_reference.quanta)
+        return self.distances is not None and self.distances.wrong_by > 0
 
 
 @dataclass(slots=True)
@@ -36,9 +34,10 @@ class Totals:
     wrong: int = 0  # pictures whose OpenCL outputs are not the reference kernels'
     decoding_seconds: float = 0.0  # of all processes together
     processes: int = 0  # that decoded
-    gpu_to_reference: Difference | None = None  # the largest of all pictures; None: not compared
-    cpu_to_reference: Difference | None = None
-    gpu_to_cpu: Difference | None = None
+    distances: Distances | None = None  # the largest of all pictures; None: not compared
+    compared: int = 0  # of those that were classified
+    comparing_seconds: float = 0.0
+    seconds: float = 0.0  # by the clock, from the first picture on
 
     def add(self, outcome: Outcome) -> None:
         """Count one picture more."""
@@ -47,20 +46,17 @@ class Totals:
             return
         self.classified += 1
         self.wrong += outcome.is_wrong
-        self.gpu_to_reference = _larger(self.gpu_to_reference, outcome.gpu_to_reference)
-        self.cpu_to_reference = _larger(self.cpu_to_reference, outcome.cpu_to_reference)
-        self.gpu_to_cpu = _larger(self.gpu_to_cpu, outcome.gpu_to_cpu)
+        if outcome.distances is not None:
+            self.compared += 1
+            so_far = self.distances or outcome.distances
+            self.distances = so_far.larger(outcome.distances)
 
+    @property
+    def per_second(self) -> float:
+        """Give the pictures a second by the clock."""
+        return self.classified / self.seconds if self.seconds else 0.0
 
-def _larger(one: Difference | None, other: Difference | None) -> Difference | None:
-    if one is None or other is None:
-        return one or other
-    if one.quanta is None or other.quanta is None:
-        larger = one if one.quanta is None else other
-    else:
-        larger = max(one, other, key=lambda difference: difference.quanta or 0)
-    if len(one.each) != len(other.each):
-        return larger
-    pairs = zip(one.each, other.each, strict=True)
-    each = tuple(None if a is None or b is None else max(a, b) for a, b in pairs)
-    return replace(larger, each=each)
+    @property
+    def decoding_ms(self) -> float:
+        """Give the time that a process took for a picture, readable or not."""
+        return 1e3 * self.decoding_seconds / max(1, self.classified + self.unreadable)

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from delegate import DeviceInfo
 from label_image.classify import PathRun
-from label_image.compare import Comparison, Difference
+from label_image.compare import Comparison, Distances
 from label_image.job import Delegation
 from label_image.path import OpenPath
 from tflite_opencl.common.tables import render
@@ -94,8 +94,7 @@ def comparison_facts(
         return facts
     if comparison.cpu is None:
         facts.append(("CPU", f"failed: {comparison.cpu_failure}"))
-    ours, theirs = comparison.gpu_to_reference, comparison.cpu_to_reference
-    return facts + output_facts(taken, ours, theirs, kernels)
+    return facts + output_facts(taken, comparison.distances, kernels)
 
 
 def delegation_facts(taken: Delegation) -> list[tuple[str, str]]:
@@ -114,9 +113,10 @@ def delegation_facts(taken: Delegation) -> list[tuple[str, str]]:
 
 
 def output_facts(
-    taken: Delegation, ours: Difference, theirs: Difference, kernels: str, where: str = ""
+    taken: Delegation, distances: Distances, kernels: str, where: str = ""
 ) -> list[tuple[str, str]]:
     """Return how far OpenCL and the CPU are from the reference kernels, as (word, text)."""
+    ours, theirs = distances.gpu_to_reference, distances.cpu_to_reference
     facts = []
     # The CPU's part of the nodes would otherwise bring its own difference.
     too = "" if taken.delegated == len(taken.verdicts) else ", which then run the CPU's part too"

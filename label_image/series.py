@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 import traceback
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import replace
@@ -20,20 +21,19 @@ from numpy.typing import NDArray
 from delegate import Graph, NoDeviceError, several_devices
 from label_image.batches import Batches, runs_in_order
 from label_image.classify import warn_of_nothing_taken
-from label_image.compare import Difference, difference, judged
+from label_image.compare import wrong_text
 from label_image.decoder import Format
 from label_image.decoders import Decoders
-from label_image.errors import DelegateFailed, RunError, log_error, reason_of
+from label_image.errors import DelegateFailed, log_error, reason_of
 from label_image.interpreter import delegate_names, log_applied
 from label_image.job import Job
 from label_image.open_path import open_path
+from label_image.others import Others, Sample
 from label_image.outcome import Outcome, Totals
 from label_image.path import OpenPath, Outputs, Run
 from tflite_opencl.common.runtime import Runtime
 
 log = logging.getLogger("label_image")
-
-_CPU, _REFERENCE, _GPU_ON_REFERENCE = "cpu", "reference", "gpu on reference"
 
 
 class Series:
@@ -50,47 +50,58 @@ class Series:
         graph: Graph,
         batch: int | None = None,
         floats: bool = False,
+        compares_all: bool = True,
     ) -> None:
         """`job.input`: what the paths are warmed up with; `job.reference`: compare all paths.
 
         `floats`: with the reference kernels even where all outputs are floats.
+        `compares_all`: each picture, not a sample of them.
         """
         self._floats = floats
         self._job = job
         self._runtime = runtime
         self._graph = graph
         self._batch = batch
+        self._sample = Sample(compares_all)
         self._stack = contextlib.ExitStack()
         self._gpu_stack = contextlib.ExitStack()
-        # By name: the paths that OpenCL is compared with, or that run in its place; and for each
-        # path that is missing, why it is.
-        self._others: dict[str, OpenPath] = {}
-        self._reasons: dict[str, str] = {}
+        self._cpu: OpenPath | None = None  # runs in OpenCL's place
+        self._others: Others | None = None
         self._gave_up = ""
+        self._left_out = ""  # one of several devices that gave pictures which nobody compared
         self.gpu: OpenPath | None = None
         self.totals = Totals()
 
     @property
     def cpu(self) -> OpenPath | None:
         """The CPU's path, or an external delegate's."""
-        return self._others.get(_CPU)
+        return self._cpu or (self._others.cpu if self._others else None)
 
     @property
     def cpu_failure(self) -> str:
         """Why there is no CPU path to compare with."""
-        return self._reasons.get(_CPU, "")
+        return self._others.cpu_failure if self._others else ""
+
+    @property
+    def is_sample(self) -> bool:
+        """Whether some pictures were classified by OpenCL and not compared, but others were."""
+        return 0 < self.totals.compared < self.totals.classified
+
+    @property
+    def where(self) -> str:
+        """Say in how many pictures OpenCL computed wrongly."""
+        totals = self.totals
+        sample = " that were compared" if self.is_sample else ""
+        return f", in {totals.wrong} of {totals.compared} pictures{sample}"
 
     @property
     def failure(self) -> str:
         """Why OpenCL did not do it, or did it wrongly; "" = nothing to complain of."""
         totals = self.totals
-        if self._gave_up or not totals.wrong or totals.gpu_to_reference is None:
-            return self._gave_up
-        return (
-            f"{self._device_name} computes wrongly: its outputs are up to "
-            f"{totals.gpu_to_reference.quanta} quanta from TFLite's reference kernels, in "
-            f"{totals.wrong} of {totals.classified} pictures"
-        )
+        failure = self._gave_up or self._left_out
+        if failure or not totals.wrong or totals.distances is None:
+            return failure
+        return wrong_text(self._device_name, totals.distances.wrong_by) + self.where
 
     @property
     def _device_name(self) -> str:
@@ -111,7 +122,9 @@ class Series:
             if self.gpu is None:
                 self._open_cpu()
             elif self._job.reference:
-                self._open_others(self.gpu)
+                self._others = Others(
+                    self._job, self.gpu, self._graph, self._floats, self._opened_beside
+                )
             undo.pop_all()
         return self
 
@@ -124,6 +137,7 @@ class Series:
         Raises:
             RunError: the CPU cannot run the model. DecoderFailed: nothing can be decoded.
         """
+        begin_s = time.perf_counter()
         decoders = Decoders(paths, format)
         like = self._job.input
         empty = self.gpu.empty_batch if self.gpu is not None else None
@@ -145,6 +159,7 @@ class Series:
                     self.totals.add(outcome)
                     if self.totals.wrong == 1 and outcome.is_wrong:
                         self._complain(outcome)
+                    self.totals.seconds = time.perf_counter() - begin_s
                     yield outcome
 
     def _opened(self, job: Job, stack: contextlib.ExitStack, batch: int | None) -> OpenPath:
@@ -156,44 +171,24 @@ class Series:
         path.warm_up(np.repeat(job.input, batch or 1, axis=0), job.warmup_runs)
         return path
 
+    def _opened_beside(self, job: Job) -> OpenPath:
+        # A sample is compared picture by picture; the reference kernels run once either way.
+        is_cpu = job.opencl is None and job.cpu_kernels == self._job.cpu_kernels
+        return self._opened(
+            job, self._stack, self._batch if is_cpu and self._sample.is_all else None
+        )
+
     def _open_cpu(self) -> OpenPath:
         job = replace(self._job, opencl=None)
-        self._others[_CPU] = self._opened(job, self._stack, self._batch)
-        return self._others[_CPU]
-
-    def _open_others(self, gpu: OpenPath) -> None:
-        """Open the paths that OpenCL is compared with; keep why one cannot be opened."""
-        assert gpu.delegation is not None
-        on_reference = self._job.cpu_kernels == "reference"
-        own = replace(self._job, quiet=True)
-        cpu = replace(own, opencl=None)
-        once: dict[str, Any] = {"cpu_kernels": "reference", "warmup_runs": 0}
-        jobs = {_CPU: cpu}
-        dtypes = [tensor.dtype for tensor in self._graph.outputs]
-        if not self._floats and not any(
-            each.startswith(("bool", "int", "uint")) for each in dtypes
-        ):
-            self._reasons[_REFERENCE] = "the outputs are not quantised"
-        else:
-            if not on_reference:
-                jobs[_REFERENCE] = replace(cpu, **once)
-            # The CPU's part of the nodes would otherwise bring its own difference.
-            if not on_reference and gpu.delegation.delegated < len(gpu.delegation.verdicts):
-                jobs[_GPU_ON_REFERENCE] = replace(own, **once)
-            else:
-                self._others[_GPU_ON_REFERENCE] = gpu
-        for name, job in jobs.items():
-            batch = self._batch if name == _CPU else None
-            try:
-                self._others[name] = self._opened(job, self._stack, batch)
-            except (RunError, DelegateFailed, NoDeviceError) as error:
-                self._lose(name, error)
-        if on_reference and _REFERENCE not in self._reasons and self.cpu is not None:
-            self._others[_REFERENCE] = self.cpu
+        self._cpu = self._opened(job, self._stack, self._batch)
+        return self._cpu
 
     def _together(self) -> int:
         """Count the batches to run before they are compared, so that no device runs meanwhile."""
-        return max(1, len(self.gpu.portions)) if self.gpu and self._job.reference else 0
+        if self.gpu is None or self._others is None:
+            return 0
+        is_compared = self._sample.is_all or self._sample.is_start(self.totals.classified)
+        return max(1, len(self.gpu.portions)) if is_compared else 0
 
     def _started(self, pixels: NDArray[Any], listen: Callable[[], object]) -> Run | None:
         """Give OpenCL a batch; None: it is not OpenCL that will run it."""
@@ -206,83 +201,74 @@ class Series:
             return None
 
     def _classify(self, pixels: NDArray[Any], run: Run | None) -> list[Outcome]:
-        done: dict[OpenPath, list[Outputs]] = {}
         while self.gpu is not None and run is not None:
             try:
-                gpu = done[self.gpu] = run.outputs()
+                gpu = run.outputs()
             except DelegateFailed as error:
                 self._give_up(error)
                 break
-            if not self._job.reference:
-                return [Outcome("", outputs=outputs) for outputs in gpu]
-            others = self._run_others(pixels, done)
-            outcomes = [self._compared(each, others, number) for number, each in enumerate(gpu)]
+            outcomes = self._compared(pixels, gpu)
             if not self._is_to_run_again(run, outcomes):
                 return outcomes
             run = self._started(pixels, lambda: None)
         cpu_path = self.cpu or self._open_cpu()
         return [Outcome("", outputs=outputs) for outputs in cpu_path.run(pixels)]
 
+    def _compared(self, pixels: NDArray[Any], gpu: Sequence[Outputs]) -> list[Outcome]:
+        """Return what comes of a batch; if a sample of it is wrong, all of it is compared."""
+        outcomes = [Outcome("", outputs=outputs) for outputs in gpu]
+        if self._others is None:
+            return outcomes
+        first = self.totals.classified
+        for number in () if self._sample.is_all else range(len(outcomes)):
+            if self._sample.takes(first + number):
+                one = slice(number, number + 1)
+                outcomes[one] = self._compare(pixels[one], gpu[one])
+                self._sample.is_all = outcomes[number].is_wrong
+            if self._sample.is_all:
+                break
+        return self._compare(pixels, gpu) if self._sample.is_all else outcomes
+
+    def _compare(self, pixels: NDArray[Any], gpu: Sequence[Outputs]) -> list[Outcome]:
+        assert self._others is not None
+        assert self.gpu is not None
+        begin_s = time.perf_counter()
+        compared = self._others.compare(pixels, self.gpu, gpu)
+        outcomes = []
+        for ours, (distances, cpu) in zip(gpu, compared, strict=True):
+            outcome = Outcome("", outputs=ours, distances=distances)
+            outcomes.append(replace(outcome, outputs=cpu) if outcome.is_wrong and cpu else outcome)
+        self._sample.count(len(outcomes), time.perf_counter() - begin_s)
+        self.totals.comparing_seconds = self._sample.seconds
+        return outcomes
+
     def _is_to_run_again(self, run: Run, outcomes: Sequence[Outcome]) -> bool:
         """Whether one of several devices computed wrongly and another one can do it."""
-        apart = [each.gpu_to_reference for each in outcomes if each.is_wrong]
-        quanta = max((each.quanta or 0 for each in apart if each is not None), default=0)
-        why = (
-            f"it computes wrongly: its outputs are up to {quanta} quanta from TFLite's reference "
-            "kernels"
-        )
-        return quanta > 0 and self.gpu is not None and self.gpu.gives_up(run.device, why)
+        quanta = max((each.distances.wrong_by for each in outcomes if each.distances), default=0)
+        if not quanta or self.gpu is None:
+            return False
+        device, before = run.device, self._not_compared
+        if not self.gpu.gives_up(device, wrong_text("it", quanta)):
+            return False
+        if before and device is not None:
+            self._left_out = f"{wrong_text(device.name, quanta)}; {before}"
+            log.error("%s", before)
+        return True
 
-    def _run_others(
-        self, pixels: NDArray[Any], done: dict[OpenPath, list[Outputs]]
-    ) -> dict[str, list[Outputs]]:
-        outputs = {}
-        for name, path in list(self._others.items()):
-            try:
-                if path not in done:
-                    done[path] = path.run(pixels)
-                outputs[name] = done[path]
-            except (RunError, DelegateFailed) as error:
-                del self._others[name]
-                self._lose(name, error)
-        return outputs
-
-    def _compared(self, outputs: Outputs, others: dict[str, list[Outputs]], number: int) -> Outcome:
-        def apart(ours: Outputs | None, names: Sequence[str]) -> Difference:
-            # The last name is what they are compared with, and its reason is the telling one.
-            theirs = others[names[-1]][number] if names[-1] in others else None
-            reasons = (self._reasons.get(name, "") for name in reversed(names))
-            return difference(ours, theirs, next(filter(None, reasons), ""))
-
-        cpu, on_reference = (
-            others[name][number] if name in others else None for name in (_CPU, _GPU_ON_REFERENCE)
-        )
-        outcome = Outcome(
-            "",
-            outputs=outputs,
-            gpu_to_reference=judged(
-                apart(on_reference, (_GPU_ON_REFERENCE, _REFERENCE)), self._graph
-            ),
-            cpu_to_reference=apart(cpu, (_CPU, _REFERENCE)),
-            gpu_to_cpu=apart(outputs, (_CPU,)),
-        )
-        return replace(outcome, outputs=cpu) if outcome.is_wrong and cpu else outcome
+    @property
+    def _not_compared(self) -> str:
+        """Say how many pictures were classified and not compared; "": none."""
+        count = self.totals.classified - self.totals.compared
+        return f"{count} pictures before were not compared" if count else ""
 
     def _complain(self, outcome: Outcome) -> None:
-        assert outcome.gpu_to_reference is not None
-        log.error(
-            "%s computes wrongly: its outputs for %s are up to %d quanta from TFLite's reference "
-            "kernels",
-            self._device_name, outcome.path, outcome.gpu_to_reference.quanta,
-        )  # fmt: skip
+        assert outcome.distances is not None
+        which = f" for {outcome.path}"
+        log.error("%s", wrong_text(self._device_name, outcome.distances.wrong_by, which))
         if self.cpu is not None:
             log.warning("the results of such pictures are the CPU's")
-
-    def _lose(self, name: str, error: Exception) -> None:
-        why = reason_of(error)
-        if name == _REFERENCE:
-            why = f"the reference kernels cannot run this model: {why}"
-        self._reasons[name] = why
+        if self._not_compared:
+            log.warning("%s: from now on each one is", self._not_compared)
 
     def _give_up(self, error: DelegateFailed | NoDeviceError) -> None:
         """Go on without OpenCL."""

@@ -63,7 +63,14 @@ def classify_several(prepared: Prepared, out: TextIO, width: Callable[[TextIO], 
         lines = _open_lines(stack, prepared, out)
         sinks = [sink for sink in (document, lines) if sink is not None]
         series = stack.enter_context(
-            Series(task.job, prepared.runtime, prepared.graph, settings.batch, floats)
+            Series(
+                task.job,
+                prepared.runtime,
+                prepared.graph,
+                settings.batch,
+                floats,
+                settings.compares_all,
+            )
         )
         with contextlib.suppress(KeyboardInterrupt):  # what is done is shown and written
             _classify(task, series, sinks, out)

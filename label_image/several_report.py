@@ -14,10 +14,16 @@ from rich import box
 from rich.table import Table
 
 from delegate import Portion
-from label_image.compare import Difference, distances
-from label_image.document import device_entry, not_compared, result_entries, verdict_entry
+from label_image.compare import distance_entry
+from label_image.document import (
+    comparison_entry,
+    device_entry,
+    difference_entry,
+    result_entries,
+    verdict_entry,
+)
 from label_image.labels import Row, format_row
-from label_image.outcome import Outcome
+from label_image.outcome import Outcome, Totals
 from label_image.outputs import Described
 from label_image.path import OpenPath
 from label_image.report import delegation_facts, left_to_cpu, load_rows, output_facts
@@ -25,8 +31,6 @@ from label_image.series import Series
 from tflite_opencl.common.tables import render
 from tflite_opencl.common.text import printable
 from tflite_opencl.common.words import stamped
-
-_NOT_COMPARED = Difference(None, "--compare=false")
 
 
 def row_text(
@@ -60,28 +64,40 @@ def summary_text(series: Series, kernels: str, other: str = "CPU", width: int = 
     for word, texts in _rows(list(shown.values())):
         table.add_row(word, *texts)
 
-    facts: list[tuple[str, str]] = []
+    facts = _count_facts(totals)
     if gpu and cpu and cpu.pictures and gpu.pictures:
         facts.append(("speedup", f"{_speedup(gpu, cpu):.2f} (OpenCL's pictures/s over the CPU's)"))
-    unreadable = f", {totals.unreadable} not readable" if totals.unreadable else ""
-    facts.append(("pictures", f"{totals.classified} classified{unreadable}"))
-    if totals.processes:
-        per_picture_ms = 1e3 * totals.decoding_seconds / (totals.classified + totals.unreadable)
-        children = "1 process" if totals.processes == 1 else f"{totals.processes} processes"
-        facts.append(
-            ("decoding", f"{per_picture_ms:.2f} ms a picture, in {children}; not counted above")
-        )
     if gpu is None or gpu.delegation is None:
         return render(width, table, _grid(facts))
     facts += _device_facts(gpu.portions) or delegation_facts(gpu.delegation)[:1]
     facts += delegation_facts(gpu.delegation)[1:]
     if series.cpu_failure:
         facts.append(("CPU", f"failed: {series.cpu_failure}"))
-    if totals.gpu_to_reference is not None and totals.cpu_to_reference is not None:
-        where = f", in {totals.wrong} of {totals.classified} pictures"
-        ours, theirs = totals.gpu_to_reference, totals.cpu_to_reference
-        facts += output_facts(gpu.delegation, ours, theirs, kernels, where)
+    if totals.distances is not None:
+        how = "; --compare=all compares each" if series.is_sample else ""
+        of = f"{totals.compared} of {totals.classified} pictures"
+        facts.append(("compared", f"{of}, in {totals.comparing_seconds:.1f} s{how}"))
+        where = series.where if totals.wrong else ""
+        facts += output_facts(gpu.delegation, totals.distances, kernels, where)
     return render(width, table, _grid(facts), *left_to_cpu(gpu.delegation))
+
+
+def _count_facts(totals: Totals) -> list[tuple[str, str]]:
+    """Return what all pictures together took by the clock, as (word, text)."""
+    facts = []
+    unreadable = f", {totals.unreadable} not readable" if totals.unreadable else ""
+    rate = f", {totals.per_second:.1f}/s by the clock" if totals.seconds else ""
+    facts.append(("pictures", f"{totals.classified} classified{unreadable}{rate}"))
+    if totals.processes:
+        children = "1 process" if totals.processes == 1 else f"{totals.processes} processes"
+        facts.append(
+            (
+                "decoding",
+                f"{totals.decoding_ms:.2f} ms a picture, in {children}: "
+                f"{1e3 * totals.processes / max(totals.decoding_ms, 1e-9):.1f}/s, at the same time",
+            )
+        )
+    return facts
 
 
 class Document:
@@ -165,15 +181,16 @@ def picture_entry(
         entry["results"] = result_entries(rows, labels)
     entry |= scene or {}
     if outputs:
-        ours = outcome.gpu_to_reference, outcome.gpu_to_cpu
-        entry["outputs"] = [output.entry | distances(*ours, output.number) for output in outputs]
-    return entry | _difference_entry(outcome.gpu_to_reference, outcome.gpu_to_cpu)
+        entry["outputs"] = [
+            output.entry | distance_entry(outcome.distances, output.number) for output in outputs
+        ]
+    return entry | (difference_entry(outcome.distances) if outcome.distances else {})
 
 
 def _rows(paths: Sequence[OpenPath]) -> list[tuple[str, list[str]]]:
     return [
-        ("pictures/s", [f"{_per_second(path):.1f}" for path in paths]),
-        ("a picture, ms", [f"{_picture_ms(path):.3f}" for path in paths]),
+        ("model alone, pictures/s", [f"{_per_second(path):.1f}" for path in paths]),
+        ("model alone, ms a picture", [f"{_picture_ms(path):.3f}" for path in paths]),
         ("CPU load", [f"{_cpu_load(path):.2f} cores" for path in paths]),
         *load_rows(paths),
     ]
@@ -184,12 +201,10 @@ def _summary_entry(series: Series, threads: int | None, other: str) -> dict[str,
     entries: dict[str, Any] = {
         "classified": totals.classified,
         "unreadable": totals.unreadable,
-        "decoding": {
-            "average_ms": 1e3 * totals.decoding_seconds
-            / max(1, totals.classified + totals.unreadable),
-            "processes": totals.processes,
-        },
-    }  # fmt: skip
+        "seconds": totals.seconds,
+        "pictures_per_second": totals.per_second,
+        "decoding": {"average_ms": totals.decoding_ms, "processes": totals.processes},
+    }
     if series.failure:
         entries["failure"] = series.failure
     if cpu is not None:
@@ -200,21 +215,10 @@ def _summary_entry(series: Series, threads: int | None, other: str) -> dict[str,
     entries["gpu"] |= verdict_entry(gpu.delegation)
     if gpu.portions:
         entries["gpu"]["devices"] = [_portion_entry(portion) for portion in gpu.portions]
-    to_reference = totals.gpu_to_reference or _NOT_COMPARED
-    to_cpu = totals.gpu_to_cpu or _NOT_COMPARED
-    entries |= _difference_entry(to_reference, to_cpu)
-    entries["speedup"] = _speedup(gpu, cpu) if cpu and cpu.pictures and gpu.pictures else None
-    reason = not_compared(to_reference, to_cpu)
-    return entries | ({"not_compared": reason} if reason else {})
-
-
-def _difference_entry(to_reference: Difference | None, to_cpu: Difference | None) -> dict[str, Any]:
-    if to_reference is None or to_cpu is None:
-        return {}
-    return {
-        "max_difference_quanta_reference": to_reference.quanta,
-        "max_difference_quanta_cpu": to_cpu.quanta,
-    }
+    if totals.compared:
+        entries["compared"] = {"pictures": totals.compared, "seconds": totals.comparing_seconds}
+    ratio = _speedup(gpu, cpu) if cpu and cpu.pictures and gpu.pictures else None
+    return entries | comparison_entry(totals.distances, {"speedup": ratio})
 
 
 def _path_entry(path: OpenPath) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from delegate import Graph, Options
 from label_image import compare as module
 from label_image.classify import PathRun
-from label_image.compare import Difference, compare, difference, distances, judged
+from label_image.compare import Difference, compare, difference, distance_entry, judged
 from label_image.errors import RunError
 from label_image.job import Delegation, Job
 from tests.support.model import graph_of, op, t
@@ -68,15 +68,15 @@ JOB = Job(model="m", input=bytes_of(0), opencl=Options(), reference=True, profil
 def test_distances_are_the_largest_in_quanta(tflite: Callable[..., list[Job]]) -> None:
     tflite([bytes_of(0, 255)], [bytes_of(3, 250)])
     found = compare(JOB, path([bytes_of(4, 250)], [bytes_of(3, 251)]), RUNTIME, GRAPH)
-    assert found.gpu_to_reference.quanta == 1
-    assert found.cpu_to_reference.quanta == 5
-    assert found.gpu_to_cpu.quanta == 5
+    assert found.distances.gpu_to_reference.quanta == 1
+    assert found.distances.cpu_to_reference.quanta == 5
+    assert found.distances.gpu_to_cpu.quanta == 5
 
 
 def test_bytes_are_compared_without_wrapping(tflite: Callable[..., list[Job]]) -> None:
     tflite([bytes_of(0)], [bytes_of(0)])
     found = compare(JOB, path([bytes_of(255)], [bytes_of(255)]), RUNTIME, GRAPH)
-    assert found.gpu_to_reference.quanta == 255
+    assert found.distances.gpu_to_reference.quanta == 255
 
 
 def test_the_cpus_runs_have_no_delegate_and_say_nothing(
@@ -96,7 +96,7 @@ def test_reference_kernels_on_the_cpu_are_not_run_twice(
     job = Job(model="m", input=bytes_of(0), opencl=Options(), cpu_kernels="reference")
     found = compare(job, path([bytes_of(7)], [bytes_of(7)]), RUNTIME, GRAPH)
     assert len(asked) == 1
-    assert found.gpu_to_reference.quanta == 0
+    assert found.distances.gpu_to_reference.quanta == 0
 
 
 def test_a_reference_that_cannot_run_the_model_says_why(
@@ -104,17 +104,17 @@ def test_a_reference_that_cannot_run_the_model_says_why(
 ) -> None:
     tflite([bytes_of(7)], RunError("Failed to allocate tensors!"))
     found = compare(JOB, path([bytes_of(7)], [bytes_of(7)]), RUNTIME, GRAPH)
-    assert found.gpu_to_reference.quanta is None
-    assert found.gpu_to_reference.reason == (
+    assert found.distances.gpu_to_reference.quanta is None
+    assert found.distances.gpu_to_reference.reason == (
         "the reference kernels cannot run this model: Failed to allocate tensors!"
     )
-    assert found.gpu_to_cpu.quanta == 0
+    assert found.distances.gpu_to_cpu.quanta == 0
 
 
 def test_a_rest_that_has_no_reference_kernels_says_why(tflite: Callable[..., list[Job]]) -> None:
     tflite([bytes_of(7)], [bytes_of(7)])
     found = compare(JOB, path([bytes_of(7)], None, "no kernel for ELU"), RUNTIME, GRAPH)
-    assert (found.gpu_to_reference.quanta, found.gpu_to_reference.reason) == (
+    assert (found.distances.gpu_to_reference.quanta, found.distances.gpu_to_reference.reason) == (
         None,
         "no kernel for ELU",
     )
@@ -125,8 +125,8 @@ def test_a_cpu_that_cannot_run_the_model_says_why(tflite: Callable[..., list[Job
     found = compare(JOB, path([bytes_of(7)], [bytes_of(7)]), RUNTIME, GRAPH)
     assert found.cpu is None
     assert found.cpu_failure == "Failed to invoke tflite!"
-    assert found.gpu_to_cpu.reason == "Failed to invoke tflite!"
-    assert found.gpu_to_reference.quanta == 0
+    assert found.distances.gpu_to_cpu.reason == "Failed to invoke tflite!"
+    assert found.distances.gpu_to_reference.quanta == 0
 
 
 def test_float_outputs_are_not_counted_and_need_no_reference_run(
@@ -136,21 +136,21 @@ def test_float_outputs_are_not_counted_and_need_no_reference_run(
     asked = tflite([floats], RunError("not to be run"))
     found = compare(JOB, path([floats], [floats]), RUNTIME, GRAPH)
     assert len(asked) == 1
-    assert found.gpu_to_reference.reason == "the outputs are not quantised"
-    assert found.gpu_to_cpu.reason == "the outputs are not quantised"
+    assert found.distances.gpu_to_reference.reason == "the outputs are not quantised"
+    assert found.distances.gpu_to_cpu.reason == "the outputs are not quantised"
 
 
 def test_all_quantised_outputs_count(tflite: Callable[..., list[Job]]) -> None:
     floats = np.array([0.5], np.float32)
     tflite([floats, bytes_of(1), bytes_of(5)], [floats, bytes_of(1), bytes_of(5)])
     ours: Outputs = [floats, bytes_of(1), bytes_of(2)]
-    assert compare(JOB, path(ours, ours), RUNTIME, GRAPH).gpu_to_reference.quanta == 3
+    assert compare(JOB, path(ours, ours), RUNTIME, GRAPH).distances.gpu_to_reference.quanta == 3
 
 
 def test_outputs_of_different_shapes_are_not_compared(tflite: Callable[..., list[Job]]) -> None:
     tflite([bytes_of(1, 2)], [bytes_of(1, 2)])
     found = compare(JOB, path([bytes_of(1)], [bytes_of(1)]), RUNTIME, GRAPH)
-    assert found.gpu_to_reference.reason == "the outputs have different shapes"
+    assert found.distances.gpu_to_reference.reason == "the outputs have different shapes"
 
 
 DTYPES = ["bool", "uint8", "int8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
@@ -207,8 +207,11 @@ def test_float_outputs_are_compared_where_asked(tflite: Callable[..., list[Job]]
     asked = tflite([theirs], [theirs])
     found = compare(JOB, path([ours], [ours]), RUNTIME, GRAPH, floats=True)
     assert len(asked) == 2
-    assert (found.gpu_to_reference.quanta, found.gpu_to_reference.floats) == (None, 0.25)
-    assert distances(found.gpu_to_reference, found.gpu_to_cpu, 0) == {
+    assert (found.distances.gpu_to_reference.quanta, found.distances.gpu_to_reference.floats) == (
+        None,
+        0.25,
+    )
+    assert distance_entry(found.distances, 0) == {
         "max_difference_reference": 0.25,
         "max_difference_cpu": 0.25,
     }
@@ -218,11 +221,11 @@ def test_distances_that_json_does_not_know_are_null(tflite: Callable[..., list[J
     ours, theirs = np.array([np.nan], np.float32), np.array([0.75], np.float32)
     tflite([theirs], RunError("Failed to allocate tensors!"))
     found = compare(JOB, path([ours], [ours]), RUNTIME, GRAPH, floats=True)
-    assert distances(found.gpu_to_reference, found.gpu_to_cpu, 0) == {
+    assert distance_entry(found.distances, 0) == {
         "max_difference_reference": None,
         "max_difference_cpu": None,
     }
-    assert distances(None, None, 0) == {}
+    assert distance_entry(None, 0) == {}
 
 
 def chosen(middle: str, scale: float | None) -> Graph:

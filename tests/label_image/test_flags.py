@@ -175,6 +175,25 @@ def test_a_boolean_is_false_in_every_spelling(form: str, text: str) -> None:
     assert not parse(words(form.format(text))).use_gpu
 
 
+@pytest.mark.parametrize(
+    ("line", "compare", "compares_all", "pictures"),
+    [
+        ("--compare", True, False, ()),
+        ("--compare all", True, True, ()),
+        ("--compare=all a.png", True, True, ("a.png",)),
+        ("--compare a.png", True, False, ("a.png",)),
+        ("--compare false", False, False, ()),
+        ("--use_gpu all", True, False, ("all",)),
+    ],
+)
+def test_all_may_be_compared(
+    line: str, compare: bool, compares_all: bool, pictures: tuple[str, ...]
+) -> None:
+    settings = parse(line.split())
+    assert (settings.compare, settings.compares_all) == (compare, compares_all)
+    assert settings.pictures == pictures
+
+
 def test_a_bare_boolean_takes_no_word_that_is_not_a_truth_value() -> None:
     settings = parse(words("--use_gpu --image a.bmp -v -m b.tflite"))
     assert settings.use_gpu

@@ -45,8 +45,8 @@ def test_a_folder_gives_a_row_a_picture_on_stdout(pictures: Path, run: Run) -> N
     assert ran.out == FOLDER_ROWS
     assert ran.lines[:2] == CPU_LINES[:2]
     table = " ".join(" ".join(ran.lines[2:]).split())
-    assert "pictures/s" in table
-    assert "pictures 3 classified decoding" in table
+    assert "model alone, pictures/s" in table
+    assert re.search(r"pictures 3 classified, [0-9.]+/s by the clock decoding", table)
 
 
 def test_further_arguments_are_further_pictures(pictures: Path, run: Run) -> None:
@@ -254,6 +254,7 @@ def test_opencl_batches_several_pictures(device: DeviceInfo, pictures: Path, run
         table = " ".join(" ".join(ran.lines).split())
         assert "nodes 2 of 2 on OpenCL, in 1 partition" in table
         assert "equal to TFLite's reference kernels: 0 quanta" in table
+        assert "compared 3 of 3 pictures" in table
         document = json.loads((pictures / "out.json").read_text())
         assert [e["max_difference_quanta_reference"] for e in document["pictures"]] == [0, 0, 0]
         assert document["gpu"]["batch"] == int(batch[1] if batch else 1)

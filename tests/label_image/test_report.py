@@ -13,7 +13,7 @@ import pytest
 from delegate import DeviceInfo, Verdict
 from label_image import report
 from label_image.classify import PathRun
-from label_image.compare import Comparison, Difference
+from label_image.compare import Comparison, Difference, Distances
 from label_image.document import Paths, document
 from label_image.job import Delegation
 from label_image.labels import Row
@@ -45,7 +45,7 @@ ALL = replace(
     partitions=((0, 1),),
 )
 NONE = replace(PARTLY, verdicts=(Verdict(0, "CONV_2D", WHY),), partitions=())
-EQUAL = Comparison(CPU, "", Difference(0), Difference(5), Difference(5))
+EQUAL = Comparison(CPU, "", Distances(Difference(0), Difference(5), Difference(5)))
 
 
 def gpu(delegation: Delegation = ALL) -> PathRun:
@@ -117,24 +117,26 @@ def test_equal_outputs_of_a_part_say_what_ran_the_rest() -> None:
 
 
 def test_different_outputs_are_shouted() -> None:
-    text = text_of(ALL, replace(EQUAL, gpu_to_reference=Difference(1)))
+    text = text_of(
+        ALL, replace(EQUAL, distances=replace(EQUAL.distances, gpu_to_reference=Difference(1)))
+    )
     assert "outputs DIFFER from TFLite's reference kernels: 1 quantum" in text
 
 
 def test_what_cannot_be_compared_says_why() -> None:
     unknown = Difference(None, "the outputs are not quantised")
-    text = text_of(ALL, Comparison(CPU, "", unknown, unknown, unknown))
+    text = text_of(ALL, Comparison(CPU, "", Distances(unknown, unknown, unknown)))
     assert "not compared with the reference kernels: the outputs are not quantised" in text
     assert "differ" not in text
 
 
 def test_floats_are_reported_beside_integers_and_alone() -> None:
     both = Difference(0, "", (0, 0.25))
-    text = text_of(ALL, Comparison(CPU, "", both, Difference(0, "", (0, 0.5)), both))
+    text = text_of(ALL, Comparison(CPU, "", Distances(both, Difference(0, "", (0, 0.5)), both)))
     assert "outputs equal to TFLite's reference kernels: 0 quanta floats up to 0.25 from" in text
     assert "paths differ: up to 0.5 in floats between its XNNPACK and its" in text
     alone = Difference(None, "the outputs are not quantised", (0.0,))
-    text = text_of(ALL, Comparison(CPU, "", alone, alone, alone))
+    text = text_of(ALL, Comparison(CPU, "", Distances(alone, alone, alone)))
     assert "outputs floats equal to TFLite's reference kernels'" in text
     assert "not compared" not in text
     assert "differ" not in text
@@ -254,7 +256,7 @@ def test_the_document_holds_outputs_instead_of_rows() -> None:
     alone = Difference(None, "the outputs are not quantised", (0.5,))
     entry = json.loads(
         document(
-            {}, {"gpu": (gpu(), [])}, [], 4, Comparison(CPU, "", alone, alone, alone),
+            {}, {"gpu": (gpu(), [])}, [], 4, Comparison(CPU, "", Distances(alone, alone, alone)),
             {"gpu": [{"name": "a"}]}, has_scores=False,
         )
     )  # fmt: skip

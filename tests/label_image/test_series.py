@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,11 +18,12 @@ from PIL import Image
 from delegate import DeviceError, DeviceInfo, Options, read_model
 from delegate.runtime.copied import Copied
 from delegate.runtime.executor import Executor
-from label_image.compare import Difference
+from label_image.compare import Difference, Distances
 from label_image.decoder import Format
 from label_image.errors import RunError
 from label_image.image import load_picture, to_input
 from label_image.job import Job
+from label_image.others import Sample
 from label_image.outcome import Outcome, Totals
 from label_image.path import OpenPath
 from label_image.series import Series
@@ -32,6 +34,7 @@ from tests.support.model import chain_model, op, t
 pytestmark = any_driver
 
 SIZE = (1, 4, 4, 3)
+SAME = Distances(*[Difference(0)] * 3)
 PARTLY = {"exclude_ops": ["RESHAPE"], "min_nodes_per_partition": 1}
 
 
@@ -64,6 +67,7 @@ def series(
     batch: int | None = None,
     model: bytes = b"",
     options: dict[str, Any] | None = None,
+    compares_all: bool = True,
     **job: Any,
 ) -> Iterator[Series]:
     model = model or pooling_model()
@@ -71,7 +75,7 @@ def series(
     opencl = None if device is None else Options(device.index, **(options or {}))
     nothing = np.zeros(SIZE, graph.inputs[0].dtype)
     full = Job(model=model, input=nothing, opencl=opencl, reference=True, warmup_runs=1, **job)
-    with Series(full, RUNTIME, graph, batch) as opened:
+    with Series(full, RUNTIME, graph, batch, compares_all=compares_all) as opened:
         yield opened
 
 
@@ -108,7 +112,7 @@ def test_the_cpu_classifies_every_picture_in_order(paths: list[str], batch: int 
         assert made.failure == ""
         assert made.totals.decoding_seconds > 0
         assert 1 <= made.totals.processes <= 7
-    assert outcomes[0].gpu_to_reference is None
+    assert outcomes[0].distances is None
 
 
 @pytest.mark.parametrize("batch", [None, 2, 3])
@@ -157,9 +161,9 @@ def test_every_picture_is_compared_with_cpu_and_reference(
         outcomes = outcomes_of(made, paths)
         assert got(outcomes) == expected(paths)
         for outcome in outcomes:
-            assert outcome.gpu_to_reference == outcome.gpu_to_cpu == Difference(0)
+            assert outcome.distances == SAME
         totals = made.totals
-        assert totals.gpu_to_reference == totals.cpu_to_reference == Difference(0)
+        assert totals.distances == SAME
         assert made.gpu is not None
         assert made.cpu is not None
         assert made.gpu.pictures == made.cpu.pictures == 7
@@ -174,7 +178,7 @@ def test_without_comparison_only_opencl_runs(device: DeviceInfo, paths: list[str
         outcomes = outcomes_of(made, paths)
         assert got(outcomes) == expected(paths)
         assert made.cpu is None
-        assert {outcome.gpu_to_reference for outcome in outcomes} == {None}
+        assert {outcome.distances for outcome in outcomes} == {None}
 
 
 def test_a_part_left_to_the_cpu_is_compared_on_reference_kernels(
@@ -183,7 +187,7 @@ def test_a_part_left_to_the_cpu_is_compared_on_reference_kernels(
     with series(device, 2, options=PARTLY) as made:
         outcomes = outcomes_of(made, paths)
         assert got(outcomes) == expected(paths)
-        assert made.totals.gpu_to_reference == Difference(0)
+        assert made.totals.distances.gpu_to_reference == Difference(0)
         assert made.gpu is not None
         assert made.gpu.delegation is not None
         assert made.gpu.delegation.delegated == 1
@@ -192,7 +196,7 @@ def test_a_part_left_to_the_cpu_is_compared_on_reference_kernels(
 def test_the_reference_kernels_may_be_the_cpu_s_own(device: DeviceInfo, paths: list[str]) -> None:
     with series(device, 2, cpu_kernels="reference") as made:
         assert got(outcomes_of(made, paths)) == expected(paths)
-        assert made.totals.gpu_to_reference == made.totals.cpu_to_reference == Difference(0)
+        assert made.totals.distances == SAME
 
 
 def test_floats_are_not_compared_in_quanta(device: DeviceInfo, paths: list[str]) -> None:
@@ -202,7 +206,7 @@ def test_floats_are_not_compared_in_quanta(device: DeviceInfo, paths: list[str])
             np.array(got(outcomes)), np.array(expected(paths, pooling_model("float32"), "float32"))
         )
         why = Difference(None, "the outputs are not quantised")
-        assert made.totals.gpu_to_reference == made.totals.cpu_to_reference == why
+        assert made.totals.distances == Distances(why, why, why)
 
 
 def lie(monkeypatch: pytest.MonkeyPatch, pictures: set[int]) -> None:
@@ -233,7 +237,7 @@ def test_a_device_that_computes_wrongly_loses_those_pictures_to_the_cpu(
     with series(device, 3) as made:
         outcomes = outcomes_of(made, paths)
         assert got(outcomes) == expected(paths)
-        wrong = [number for number, each in enumerate(outcomes) if each.gpu_to_reference.quanta]
+        wrong = [number for number, each in enumerate(outcomes) if each.is_wrong]
         assert wrong == [2, 5]
         assert made.totals.wrong == 2
         assert made.failure == (
@@ -246,6 +250,72 @@ def test_a_device_that_computes_wrongly_loses_those_pictures_to_the_cpu(
         "TFLite's reference kernels"
     )
     assert messages(caplog, logging.WARNING) == ["the results of such pictures are the CPU's"]
+
+
+@pytest.mark.parametrize("batch", [None, 3, 8])
+def test_a_sample_of_the_pictures_is_compared(
+    device: DeviceInfo, paths: list[str], batch: int | None
+) -> None:
+    with series(device, batch, compares_all=False) as made:
+        outcomes = outcomes_of(made, paths * 30)
+        assert got(outcomes) == expected(paths) * 30
+        compared = [number for number, each in enumerate(outcomes) if each.distances]
+        # Comparing this model takes no time: all that are due have their turn.
+        assert compared == [*range(8), 101, 202]
+        assert made.totals.distances == SAME
+        assert (made.totals.compared, made.failure) == (10, "")
+        assert made.cpu is not None
+        assert made.cpu.pictures == 10
+
+
+@pytest.mark.parametrize(("batch", "uncompared"), [(None, 93), (8, 88)])
+def test_a_sample_that_is_wrong_is_told_as_loudly_and_ends_the_sampling(
+    device: DeviceInfo,
+    paths: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    batch: int | None,
+    uncompared: int,
+) -> None:
+    # Of the batch of picture 101, which is compared, no picture was shown before.
+    lie(monkeypatch, {100, *range(101, 210)})
+    with series(device, batch, compares_all=False) as made:
+        outcomes = outcomes_of(made, paths * 30)
+        wrong = [number for number, each in enumerate(outcomes) if each.is_wrong]
+        assert wrong == [*range(101 if batch is None else 100, 210)]
+        honest = expected(paths) * 30
+        assert [got([outcomes[number]]) for number in wrong] == [[honest[n]] for n in wrong]
+        compared = sum(each.distances is not None for each in outcomes)
+        assert compared == 210 - uncompared
+        assert made.failure == (
+            f"{device.name} computes wrongly: its outputs are up to 4 quanta from TFLite's "
+            f"reference kernels, in {len(wrong)} of {compared} pictures that were compared"
+        )
+    (error,) = messages(caplog, logging.ERROR)
+    assert "computes wrongly" in error
+    assert messages(caplog, logging.WARNING) == [
+        "the results of such pictures are the CPU's",
+        f"{uncompared} pictures before were not compared: from now on each one is",
+    ]
+
+
+def test_the_first_picture_is_compared_and_others_as_there_is_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = 50.0
+    monkeypatch.setattr(time, "perf_counter", lambda: now_s)
+    sample = Sample(is_all=False)
+    assert sample.takes(0)
+    sample.count(1, 0.4)
+    assert sample.takes(1)  # 0.8 s in all are below a second
+    sample.count(1, 0.4)
+    assert not sample.takes(2)  # 1.2 s are not
+    assert not sample.takes(101)
+    now_s += 11.9
+    assert not sample.takes(202)
+    now_s += 0.2  # a tenth of 12.1 s
+    assert sample.takes(202)
+    assert not sample.takes(203)
 
 
 @pytest.mark.parametrize("batch", [None, 2])
@@ -273,7 +343,7 @@ def test_a_device_that_fails_in_the_middle_leaves_the_rest_to_the_cpu(
         assert made.gpu is None
         assert made.failure == "running: CL_DEVICE_NOT_AVAILABLE"
         done = 3 * (batch or 1)
-        compared = [outcome.gpu_to_reference is not None for outcome in outcomes]
+        compared = [outcome.distances is not None for outcome in outcomes]
         assert compared == [True] * done + [False] * (7 - done)
     assert messages(caplog, logging.ERROR) == ["running: CL_DEVICE_NOT_AVAILABLE"]
     assert messages(caplog, logging.WARNING) == ["the CPU runs the model instead"]
@@ -295,8 +365,8 @@ def test_a_cpu_that_fails_is_left_out_of_the_comparison(
         assert got(outcomes) == expected(paths)
         assert made.cpu is None
         assert made.cpu_failure == "Failed to invoke tflite!"
-        assert made.totals.gpu_to_reference == Difference(0)
-        assert made.totals.gpu_to_cpu == Difference(None, "Failed to invoke tflite!")
+        assert made.totals.distances.gpu_to_reference == Difference(0)
+        assert made.totals.distances.gpu_to_cpu == Difference(None, "Failed to invoke tflite!")
 
 
 def test_leaving_in_the_middle_ends_the_processes(paths: list[str]) -> None:
@@ -324,21 +394,25 @@ def test_the_largest_difference_of_all_pictures_counts() -> None:
     totals = Totals()
     for quanta in (0, 3, 1):
         ours = Difference(quanta)
-        totals.add(Outcome("a", "", (), ours, Difference(2), Difference(None, "why")))
+        totals.add(Outcome("a", "", (), Distances(ours, Difference(2), Difference(None, "why"))))
     totals.add(Outcome("b", "not there"))
-    assert totals.gpu_to_reference == Difference(3)
-    assert totals.cpu_to_reference == Difference(2)
-    assert totals.gpu_to_cpu == Difference(None, "why")
+    assert totals.distances.gpu_to_reference == Difference(3)
+    assert totals.distances.cpu_to_reference == Difference(2)
+    assert totals.distances.gpu_to_cpu == Difference(None, "why")
     assert (totals.classified, totals.unreadable, totals.wrong) == (3, 1, 2)
 
 
 def test_each_output_has_its_own_largest_difference() -> None:
     totals = Totals()
     for each in ((0, 0.5), (3, 0.25), (1, 0.0)):
-        totals.add(Outcome("a", "", (), Difference(each[0], "", each)))
-    assert totals.gpu_to_reference is not None
-    assert totals.gpu_to_reference.each == (3, 0.5)
-    assert (totals.gpu_to_reference.quanta, totals.gpu_to_reference.floats) == (3, 0.5)
+        ours = Difference(each[0], "", each)
+        totals.add(Outcome("a", "", (), Distances(ours, ours, ours)))
+    assert totals.distances is not None
+    assert totals.distances.gpu_to_reference.each == (3, 0.5)
+    assert (totals.distances.gpu_to_reference.quanta, totals.distances.gpu_to_reference.floats) == (
+        3,
+        0.5,
+    )
 
 
 def test_floats_are_compared_where_asked(device: DeviceInfo, paths: list[str]) -> None:
@@ -346,6 +420,6 @@ def test_floats_are_compared_where_asked(device: DeviceInfo, paths: list[str]) -
     job = Job(model, np.zeros(SIZE, np.float32), opencl=Options(device.index), reference=True)
     with Series(job, RUNTIME, read_model(model), floats=True) as made:
         outcomes_of(made, paths, "float32")
-        assert made.totals.gpu_to_reference is not None
-        assert made.totals.gpu_to_reference.floats is not None
-        assert made.totals.gpu_to_reference.floats < 1e-3
+        assert made.totals.distances is not None
+        assert made.totals.distances.gpu_to_reference.floats is not None
+        assert made.totals.distances.gpu_to_reference.floats < 1e-3

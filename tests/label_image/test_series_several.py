@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Any, cast
 
 import numpy as np
@@ -15,7 +16,6 @@ from delegate import DeviceError, DeviceInfo, Options, list_devices, read_model
 from delegate.runtime.executor import Executor
 from label_image import model_path
 from label_image.batches import Batch, Batches, runs_in_order
-from label_image.compare import Difference
 from label_image.decoder import Format
 from label_image.decoders import Decoded
 from label_image.job import Job
@@ -24,6 +24,7 @@ from label_image.path import OpenPath, Run
 from label_image.series import Series
 from tests.label_image.test_series import (
     PARTLY,
+    SAME,
     SIZE,
     expected,
     got,
@@ -47,10 +48,16 @@ def both() -> str:
     return f"{found[0].index},{found[1].index}"
 
 
-def series(selector: str, batch: int | None = 2, compares: bool = True, **options: Any) -> Series:
+def series(
+    selector: str,
+    batch: int | None = 2,
+    compares: bool = True,
+    compares_all: bool = True,
+    **options: Any,
+) -> Series:
     opencl = Options(selector, tune="off", **options)
     job = Job(pooling_model(), np.zeros(SIZE, np.uint8), opencl=opencl, reference=compares)
-    return Series(job, RUNTIME, read_model(pooling_model()), batch)
+    return Series(job, RUNTIME, read_model(pooling_model()), batch, compares_all=compares_all)
 
 
 @pytest.mark.parametrize("batch", [None, 2, 8])
@@ -69,22 +76,23 @@ def test_pictures_come_in_order_and_each_is_some_device_s(
         assert made.gpu.seconds > 0
         assert made.gpu.batch == (batch or 1)
         assert (made.failure, made.totals.wrong) == ("", 0)
-        assert made.totals.gpu_to_reference == (Difference(0) if compares else None)
+        assert made.totals.distances == (SAME if compares else None)
         assert (made.cpu is not None) == compares
         assert made.gpu.delegation is not None
         assert made.gpu.delegation.device == " + ".join(info.name for info in list_devices()[:2])
 
 
 class Liar:
-    """Makes some devices wrong by 4 quanta, or the one that is the first to give anything."""
+    """Makes some devices wrong by 4 quanta, or the one that gives the batch of number `first`."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, most: int, first: int = 0) -> None:
         self.devices: list[DeviceInfo] = []
         honest = model_path._PieceRun.outputs
+        given = count()
 
         def outputs(run: Any) -> Any:
             each = honest(run)
-            if run.device not in self.devices and len(self.devices) < most:
+            if next(given) >= first and run.device not in self.devices and len(self.devices) < most:
                 self.devices.append(run.device)
             if run.device in self.devices:
                 for one in each:
@@ -104,7 +112,7 @@ def test_a_device_that_computes_wrongly_gives_its_pictures_to_the_other(
     with series(both) as made:
         assert got(outcomes_of(made, paths)) == expected(paths)
         assert (made.failure, made.totals.wrong) == ("", 0)
-        assert made.totals.gpu_to_reference == Difference(0)
+        assert made.totals.distances == SAME
         assert made.gpu is not None
         (lied,) = liar.devices
         left = [portion for portion in made.gpu.portions if not portion.failure]
@@ -117,6 +125,21 @@ def test_a_device_that_computes_wrongly_gives_its_pictures_to_the_other(
         f"device {lied.index} ({lied.name}) is left out, and the others take its pictures: it "
         "computes wrongly: its outputs are up to 4 quanta from TFLite's reference kernels"
     ]
+
+
+def test_what_a_wrong_device_gave_before_a_sample_found_it_is_a_failure(
+    both: str, paths: list[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    liar = Liar(monkeypatch, 1, first=50)  # pictures 100 and 101, of which 101 is compared
+    with series(both, compares_all=False) as made:
+        assert got(outcomes_of(made, paths * 30)) == expected(paths) * 30
+        (lied,) = liar.devices
+        assert made.totals.wrong == 0  # the other device ran what was wrong again
+        assert made.failure == (
+            f"{lied.name} computes wrongly: its outputs are up to 4 quanta from TFLite's reference "
+            "kernels; 92 pictures before were not compared"
+        )
+    assert messages(caplog, logging.ERROR) == ["92 pictures before were not compared"]
 
 
 def test_when_all_compute_wrongly_it_is_as_with_one_device(

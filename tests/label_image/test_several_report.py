@@ -11,7 +11,7 @@ import pytest
 
 from delegate import DeviceInfo, Portion, Verdict
 from label_image import several_report
-from label_image.compare import Difference
+from label_image.compare import Difference, Distances
 from label_image.job import Delegation, Job
 from label_image.labels import Row
 from label_image.outcome import Outcome, Totals
@@ -45,9 +45,9 @@ def path(
 def series() -> Series:
     """A run of 32 pictures, 2 of them unreadable, on OpenCL and the CPU."""
     made = Series(Job(b"", np.zeros(1)), RUNTIME, GRAPH)
-    made.gpu, made._others["cpu"] = path(30, 0.125, 8, TAKEN), path(30, 0.25)
+    made.gpu, made._cpu = path(30, 0.125, 8, TAKEN), path(30, 0.25)
     same, apart = Difference(0), Difference(5)
-    made.totals = Totals(30, 2, 0, 1.0, 4, same, apart, apart)
+    made.totals = Totals(30, 2, 0, 1.0, 4, Distances(same, apart, apart), 30, 0.5, 2.0)
     return made
 
 
@@ -60,14 +60,14 @@ def lines(series: Series, *arguments: str) -> list[str]:
 def test_the_table_has_a_column_a_path(series: Series) -> None:
     shown = lines(series)
     assert shown[0] == "OpenCL, 8 at once CPU, XNNPACK, one by one"
-    assert "pictures/s 240.0 120.0" in shown
-    assert "a picture, ms 4.167 8.333" in shown
+    assert "model alone, pictures/s 240.0 120.0" in shown
+    assert "model alone, ms a picture 4.167 8.333" in shown
     assert "load, ms 12.5 12.5" in shown
     assert "CPU load 1.50 cores 1.50 cores" in shown
     text = "\n".join(shown)
     assert "speedup 2.00 (OpenCL's pictures/s over the CPU's)" in text
-    assert "pictures 30 classified, 2 not readable\n" in text
-    assert "decoding 31.25 ms a picture, in 4 processes; not counted above\n" in text
+    assert "pictures 30 classified, 2 not readable, 15.0/s by the clock\n" in text
+    assert "decoding 31.25 ms a picture, in 4 processes: 128.0/s, at the same time\n" in text
     assert "nodes 2 of 2 on OpenCL, in 1 partition" in text
     assert "outputs equal to TFLite's reference kernels: 0 quanta" in text
     assert "TFLite's own paths differ: 5 quanta between its XNNPACK and its" in text
@@ -126,9 +126,24 @@ def test_each_of_several_devices_is_in_the_document(spread: Series) -> None:
 
 
 def test_pictures_that_differ_are_counted(series: Series) -> None:
-    series.totals.gpu_to_reference, series.totals.wrong = Difference(3), 7
+    assert series.totals.distances is not None
+    series.totals.distances = replace(series.totals.distances, gpu_to_reference=Difference(3))
+    series.totals.wrong = 7
     text = " ".join(several_report.summary_text(series, "XNNPACK").split())
     assert "outputs DIFFER from TFLite's reference kernels: 3 quanta, in 7 of 30 pictures" in text
+    assert "compared" not in text.partition("outputs")[2]
+    series.totals.compared = 9
+    text = " ".join(several_report.summary_text(series, "XNNPACK").split())
+    assert "quanta, in 7 of 9 pictures that were compared" in text
+    assert series.failure.endswith("kernels, in 7 of 9 pictures that were compared")
+
+
+def test_a_sample_says_that_it_is_one(series: Series) -> None:
+    assert "compared 30 of 30 pictures, in 0.5 s" in "\n".join(lines(series)).splitlines()
+    series.totals.compared = 4
+    text = " ".join(several_report.summary_text(series, "XNNPACK").split())
+    assert "compared 4 of 30 pictures, in 0.5 s; --compare=all compares each" in text
+    assert "TFLite's reference kernels: 0 quanta" in text
 
 
 def test_the_cpu_alone_has_one_column(series: Series) -> None:
@@ -137,7 +152,7 @@ def test_the_cpu_alone_has_one_column(series: Series) -> None:
     assert shown[0] == "CPU, XNNPACK, one by one"
     assert shown[-2:] == [
         "pictures 3 classified",
-        "decoding 10.00 ms a picture, in 1 process; not counted above",
+        "decoding 10.00 ms a picture, in 1 process: 100.0/s, at the same time",
     ]
 
 
@@ -146,9 +161,9 @@ def test_an_external_delegate_has_its_own_name(series: Series) -> None:
     assert lines(series, "EXTERNAL")[0] == "EXTERNAL, one by one"
 
 
-def test_a_cpu_that_failed_says_why(series: Series) -> None:
-    del series._others["cpu"]
-    series._reasons["cpu"] = "no kernel"
+def test_a_cpu_that_failed_says_why(series: Series, monkeypatch: pytest.MonkeyPatch) -> None:
+    series._cpu = None
+    monkeypatch.setattr(Series, "cpu_failure", "no kernel")
     shown = lines(series)
     assert shown[0] == "OpenCL, 8 at once"
     assert "CPU failed: no kernel" in shown
@@ -164,7 +179,7 @@ def test_what_opencl_left_to_the_cpu_is_listed(series: Series) -> None:
 
 
 def test_nothing_read_at_all_is_still_a_table(series: Series) -> None:
-    series.gpu, series._others["cpu"] = path(0, 0.0, 2, TAKEN), path(0, 0.0)
+    series.gpu, series._cpu = path(0, 0.0, 2, TAKEN), path(0, 0.0)
     series.totals = Totals(0, 2, 0, 0.0, 1)
     text = "\n".join(lines(series))
     assert "pictures/s 0.0 0.0" in text
@@ -179,7 +194,7 @@ def test_a_row_is_one_line_whatever_the_file_is_called() -> None:
 
 
 OUTCOMES = [
-    (Outcome("a.jpg", "", (), Difference(0), None, Difference(2)), ROWS),
+    (Outcome("a.jpg", "", (), Distances(Difference(0), Difference(0), Difference(2))), ROWS),
     (Outcome("b.jpg", "input file b.jpg not found"), []),
     (Outcome("c.jpg"), ROWS[:1]),
 ]
@@ -221,10 +236,13 @@ def test_the_document_ends_with_what_all_came_to(series: Series) -> None:
     entry, _ = document(series, 3)
     assert list(entry) == [
         *stamped({}),
-        "model", "runtime", "pictures", "classified", "unreadable", "decoding", "cpu", "gpu",
+        "model", "runtime", "pictures", "classified", "unreadable", "seconds",
+        "pictures_per_second", "decoding", "cpu", "gpu", "compared",
         "max_difference_quanta_reference", "max_difference_quanta_cpu", "speedup",
     ]  # fmt: skip
     assert (entry["classified"], entry["unreadable"]) == (30, 2)
+    assert (entry["seconds"], entry["pictures_per_second"]) == (2.0, 15.0)
+    assert entry["compared"] == {"pictures": 30, "seconds": 0.5}
     assert entry["decoding"] == {"average_ms": 31.25, "processes": 4}
     assert entry["cpu"] == {
         "pictures_per_second": 120.0,
@@ -242,7 +260,7 @@ def test_the_document_ends_with_what_all_came_to(series: Series) -> None:
 
 def test_what_was_not_compared_is_null_with_a_reason(series: Series) -> None:
     series.totals = Totals(30, 0, 0, 1.0, 4)
-    del series._others["cpu"]
+    series._cpu = None
     entry, _ = document(series, 1)
     assert entry["max_difference_quanta_reference"] is None
     assert entry["speedup"] is None
