@@ -20,7 +20,7 @@ DEFINE_RESIDUAL(4)
 
 // A job is some turns of BLOCK_PIXELS x BLOCK_C sums over one part of their terms, and a warp's
 // work. A tile has JOBS of them: its blocks, as often as there are parts, both powers of 2.
-static void LOCAL(compute)(global uchar* arena, global const uchar* constants, PARAMS params,
+INLINE void LOCAL(compute)(global uchar* arena, global const uchar* constants, PARAMS params,
                            int tile, local int* scratch) {
   int lane = get_local_id(0) & 31;
   int row = lane >> 2;

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How alternatives are timed: as parts of one launch where the device has that, else alone."""
+"""How alternatives are timed, as parts of one launch where the device has that, and transfers."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import pytest
 
@@ -11,6 +13,8 @@ from delegate.isa import ORDERS
 from delegate.runtime.bench import DeviceBench
 from delegate.runtime.executor import ONE_BY_ONE, PERSISTENT, Executor
 from delegate.runtime.kernels import Kernels
+from delegate.runtime.layout import Bytes
+from delegate.runtime.transfers import TRANSFERS, Mapped
 from delegate.target import Rules
 from tests.support.convolution import Convolution
 from tests.support.deal import any_driver
@@ -39,4 +43,24 @@ def test_times_are_of_one_launch(
     assert times == pytest.approx([1e-3, 1e-3])
     is_one = is_joined and bool(engine.proven & ORDERS)
     assert seen == {(PERSISTENT, 16) if is_one else (ONE_BY_ONE, 1)}
+    engine.close()
+
+
+def test_a_transfer_that_brings_wrong_bytes_is_left_out(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = Engine(device.index, tune="off")
+    bench = DeviceBench(engine.device, Kernels(engine.device))
+    right = [*bench.transfers()]
+    assert right[:3] == [*TRANSFERS][:3]
+    caplog.clear()
+    take = Mapped._take
+
+    def one_byte_is_other(self: Mapped, outputs: Sequence[Bytes]) -> None:
+        take(self, outputs)
+        outputs[0][-1] ^= 1
+
+    monkeypatch.setattr(Mapped, "_take", one_byte_is_other)
+    assert [*bench.transfers()] == [name for name in right if name != "mapped"]
+    assert "'mapped' brings wrong bytes" in caplog.text
     engine.close()
