@@ -109,7 +109,7 @@ class Claim:
         ]
 
     def _is_left(self, groups: Sequence[Partition]) -> bool:
-        """Leave the first group to the CPU that the options say so of; whether there was one."""
+        """Give one group that the options exclude back to the CPU; return whether there was one."""
         options = self._options
         left = too_small_or_too_many(
             self.graph, groups, options.min_nodes_per_partition, options.max_delegated_partitions
@@ -285,7 +285,7 @@ class PartitionKernel:
 
 
 def _given(partition: Partition) -> tuple[object, ...]:
-    """Return what a program of these nodes follows from, of all that TFLite's shapes tell."""
+    """Return the shapes and folded sizes that a program of these nodes depends on."""
     results = [tensor for node in partition.nodes for tensor in node.outputs]
     read = [tensor for node in partition.nodes for tensor in node.inputs if tensor is not None]
     # Sizes may be computed in another partition. Folded weights stay what they are.

@@ -30,7 +30,7 @@ from delegate.runtime.trials import DONE, Free, name_of
 from delegate.target import Rules, Target
 from delegate.tune import Tuner
 
-# What is done when a partition's nodes are chosen for, and of that, when passes follow.
+# Progress: 70 % when the kernels of nodes are chosen; 80 % of that before passes.
 _OF_NODES, _OF_FIRST = 0.7, 0.8
 _log = logging.getLogger("delegate")
 

@@ -112,7 +112,7 @@ def block_launch(
     least: int,
     defines: Mapping[str, int | str],
 ) -> Launch:
-    """Return a launch of kernels/conv_2d_x86.clh; `least`: of the inputs as the kernel takes them.
+    """Return a launch of kernels/conv_2d_x86.clh; `least`: smallest input, after its shift by 128.
 
     `tile_w`: pixels of a block; `packed`: weights, and the fields of these instructions alone.
     """
