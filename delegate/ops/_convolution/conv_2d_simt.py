@@ -27,10 +27,9 @@ from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
 
 _STAGED_INTS = 7168  # of local memory, of which OpenCL's devices have 32 KiB
-# Rows of (registers, pixels, vectors of four channels): the largest block of conv_2d_float4.cl whose
-# sums fit into so many registers. _BLOCKS is of all its forms, _LEAN_BLOCKS of kernels without
-# windows, second sums and residual, _ONCE_BLOCKS of those that round once. The rows are what the
-# compilers for Adreno, Mali and V3D kept in registers.
+# Rows of (registers, pixels, vectors of four channels): the largest block of conv_2d_float4.cl
+# whose sums fit into so many registers, as the compilers for Adreno, Mali and V3D keep them.
+# _LEAN_BLOCKS: no windows, second sums or residual. _ONCE_BLOCKS: sums are rounded once.
 _Blocks = tuple[tuple[int, int, int], ...]
 _BLOCKS: _Blocks = ((96, 4, 2), (96, 4, 1), (96, 1, 2), (40, 2, 1), (0, 1, 1))
 _LEAN_BLOCKS: _Blocks = ((96, 4, 2), (96, 4, 1), (96, 1, 2), (40, 4, 1), (40, 2, 1), (0, 1, 1))
