@@ -37,10 +37,11 @@ pytest.register_assert_rewrite(
     "tests.support.compare", "tests.support.cases", "tests.support.factories"
 )
 
-from delegate import DeviceInfo, NoDeviceError, list_devices, rehearsal  # noqa: E402
+from delegate import DeviceInfo, NoDeviceError, engine, list_devices, rehearsal  # noqa: E402
 from delegate.probe import examine  # noqa: E402
+from delegate.runtime.kernels import Kernels  # noqa: E402
 from tests.support.deal import in_turns, leave_out, unasked  # noqa: E402
-from tests.support.opencl import hold_context  # noqa: E402
+from tests.support.opencl import hold_context, open_kept  # noqa: E402
 
 # They test kernels, thousands of them, in processes that may die. Tests of this switch it on.
 rehearsal.is_on = False
@@ -136,6 +137,17 @@ def one_context(request: pytest.FixtureRequest) -> None:
     """
     if "device" in request.fixturenames:
         hold_context(request.getfixturevalue("device"))
+
+
+@pytest.fixture
+def one_device(
+    request: pytest.FixtureRequest, one_context: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keep the test's device itself open, too, for tests that have a hundred delegates on it."""
+    if "device" in request.fixturenames:
+        monkeypatch.setattr(engine, "open_device", open_kept)
+        # For a binary PoCL compiles a program once more, which takes 0.3 s.
+        monkeypatch.setattr(Kernels, "_binary_of", lambda *program: None)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -207,13 +207,18 @@ def _deep(chain: _Chain) -> list[Tensor]:
     return [made]
 
 
-def _pad_conv(chain: _Chain) -> list[Tensor]:
+def _pad_conv(chain: _Chain, kernel: int = 3, stride: int = 2) -> list[Tensor]:
     n, h, w, c = chain.source.shape
     padded = chain.like(chain.source, (n, h + 2, w + 2, c))
     pads = numbers(np.array([[0, 0], [1, 1], [1, 1], [0, 0]]))
     version = {"int8": 2, "int16": 2}.get(chain.dtype, 1)
     chain.add(node("PAD", [chain.source, pads], [padded], {}, version))
-    return [chain.conv(padded, 8, 3, 2)]
+    return [chain.conv(padded, 8, kernel, stride)]
+
+
+def _pad_conv_1x1(chain: _Chain) -> list[Tensor]:
+    # Without the border it is a product of matrices; with it, it is not.
+    return _pad_conv(chain, 1, 1)
 
 
 def _split_and_join(chain: _Chain) -> list[Tensor]:
@@ -235,6 +240,7 @@ _CHAINS: dict[str, Callable[[_Chain], list[Tensor]]] = {
     "reverse_in_the_middle": _unsupported_in_the_middle,
     "deep": _deep,
     "pad_conv": _pad_conv,
+    "pad_conv_1x1": _pad_conv_1x1,
     "split_and_join": _split_and_join,
     "concat_of_branches": _concat_of_branches,
 }

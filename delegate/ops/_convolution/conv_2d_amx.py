@@ -60,14 +60,14 @@ def _is_faster(conv: Quant8Convolution, layout: Layout, register_rows: int) -> b
     pixel_blocks = ceil_div(conv.pixels, _REGISTERS * register_rows)
     amx = pixel_blocks * ceil_div(conv.out_c, layout.channels) * block
     # A block is long, so most windows have to be gathered.
-    gathered = 0 if conv.is_1x1 else 40 + 6 * layout.rows * ceil_div(row_bytes, _ROW_BYTES)
+    gathered = 0 if conv.is_matrix else 40 + 6 * layout.rows * ceil_div(row_bytes, _ROW_BYTES)
     return amx + conv.pixels * gathered < vnni
 
 
 def _register_rows(conv: Quant8Convolution, layout: Layout) -> int:
     """Return how many pixels a register has, so that few are computed twice; 0: none fit."""
     most = min(_ROWS, conv.pixels // _REGISTERS)
-    if not conv.is_1x1:
+    if not conv.is_matrix:
         most = min(most, (PANEL_BYTES - 64) // (_REGISTERS * panel_pitch(layout)))
 
     def work(rows: int) -> int:

@@ -74,7 +74,7 @@ def _launch(
     # A row is filled up to whole products.
     row_steps = ceil_div(conv.taps // rows * conv.in_c, kind.values) * kind.values // 4
     layout = Layout(_LANES, vectors, 4, rows, row_steps)
-    if not conv.is_1x1 and not fits_panel(layout, tile_w):
+    if not conv.is_matrix and not fits_panel(layout, tile_w):
         return None
     tiles, fields = windows_of(conv, target, tile_w, layout)
     return Launch(

@@ -38,8 +38,8 @@ _CLAIM = 400  # cycles that a tile costs beside its work
 
 def alternatives(conv: FloatConvolution, target: Target) -> tuple[Alternative, ...]:
     """Return the launches of a convolution: in blocks where one fits, then plain."""
-    pixels = conv.pixels if conv.is_1x1 else conv.area.out_w
-    kind = "1x1" if conv.is_1x1 else "tiled"
+    pixels = conv.pixels if conv.is_matrix else conv.area.out_w
+    kind = "1x1" if conv.is_matrix else "tiled"
     tiled = (
         Alternative(
             f"{kind} {tile_w}x{lanes * vectors}", (_tiled(conv, lanes, vectors, tile_w, target),)
@@ -67,7 +67,7 @@ def _tiled(conv: FloatConvolution, lanes: int, vectors: int, tile_w: int, target
     block = lanes * vectors
     blocks, row_blocks = ceil_div(conv.out_c, block), ceil_div(conv.area.out_w, tile_w)
     pixel_blocks = conv.batch * conv.area.out_h * row_blocks
-    if conv.is_1x1:
+    if conv.is_matrix:
         pixel_blocks = ceil_div(conv.pixels, tile_w)
     terms = conv.taps * conv.in_c
     work = tile_w * vectors * terms
@@ -84,7 +84,7 @@ def _tiled(conv: FloatConvolution, lanes: int, vectors: int, tile_w: int, target
         ),
         **fields,
     }
-    if conv.is_1x1:
+    if conv.is_matrix:
         params["pixels"] = conv.pixels
         if target.group_items == 1:
             params["blocks"] = blocks
@@ -98,7 +98,7 @@ def _tiled(conv: FloatConvolution, lanes: int, vectors: int, tile_w: int, target
                 defines[name.upper()] = cast(int, params.pop(name))
     return Launch(
         "conv_2d_float",
-        "conv_2d_1x1_float" if conv.is_1x1 else "conv_2d_tiled_float",
+        "conv_2d_1x1_float" if conv.is_matrix else "conv_2d_tiled_float",
         tiles=tiles,
         group_items=target.group_items,
         params=params,
@@ -114,7 +114,7 @@ def _goes_by_pixels(conv: FloatConvolution) -> bool:
     Then it finds its inputs where it wrote them in the launch before, and reads all weights. What
     another core wrote takes longer to come than weights that none writes.
     """
-    return conv.is_1x1 and conv.pixels * (conv.in_c + conv.out_c) >= conv.in_c * conv.out_c
+    return conv.is_matrix and conv.pixels * (conv.in_c + conv.out_c) >= conv.in_c * conv.out_c
 
 
 def _balanced(
@@ -145,12 +145,12 @@ def _balanced(
 
 def _is_aligned(conv: FloatConvolution, target: Target) -> bool:
     """Whether kernels load and store 16 bytes at once: of outputs, and of inputs in 1x1 windows."""
-    channels = (conv.out_c, conv.in_c if conv.is_1x1 else 4)
+    channels = (conv.out_c, conv.in_c if conv.is_matrix else 4)
     return target.group_items > 1 and all(count % 4 == 0 for count in channels)
 
 
 def _is_literal(conv: FloatConvolution) -> bool:
-    return not conv.is_1x1 and conv.taps * conv.in_c <= _SHORT
+    return not conv.is_matrix and conv.taps * conv.in_c <= _SHORT
 
 
 def _tile_shapes(conv: FloatConvolution, pixels: int, target: Target) -> list[tuple[int, int, int]]:

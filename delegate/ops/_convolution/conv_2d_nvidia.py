@@ -78,7 +78,7 @@ def _name(shape: _Shape) -> str:
 
 
 def _is_pointwise(conv: Quant8Convolution) -> bool:
-    return conv.is_1x1 and conv.in_c % _CHUNK == 0
+    return conv.is_matrix and conv.in_c % _CHUNK == 0
 
 
 def _rows(conv: Quant8Convolution) -> tuple[int, int]:

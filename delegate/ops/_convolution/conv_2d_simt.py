@@ -68,12 +68,6 @@ def alternatives(conv: Quant8Convolution, target: Target) -> tuple[Alternative, 
     return tuple(found)
 
 
-def _is_matrix(conv: Quant8Convolution) -> bool:
-    """Whether each output pixel is made of the input pixel of the same number alone."""
-    area = conv.area
-    return (conv.taps, area.stride_h, area.stride_w, area.pad_top, area.pad_left) == (1, 1, 1, 0, 0)
-
-
 def _block_kept(
     conv: Quant8Convolution, target: Target, is_lean: bool, has_floats: bool
 ) -> tuple[int, int]:
@@ -89,7 +83,7 @@ def _block_kept(
 
 
 def _staged(conv: Quant8Convolution, target: Target) -> list[Alternative]:
-    taps, is_matrix = conv.taps, _is_matrix(conv)
+    taps, is_matrix = conv.taps, conv.is_matrix
     words = ceil_div(conv.in_c, 4)
     ints_a_pixel = taps * (words if is_matrix else words + 1)
     fitting = [w for w in (16, 8, 4) if w <= conv.pixels and w * ints_a_pixel <= _STAGED_INTS]
@@ -131,7 +125,7 @@ def _staged(conv: Quant8Convolution, target: Target) -> list[Alternative]:
 
 
 def _float4(conv: Quant8Convolution, target: Target, has_floats: bool) -> Alternative:
-    has_many, is_matrix = target.keeps(_VALUES_OF_TWO_WORDS), _is_matrix(conv)
+    has_many, is_matrix = target.keeps(_VALUES_OF_TWO_WORDS), conv.is_matrix
     # One rounding in integers takes many registers, and more where floats are its alternative.
     uses_floats = may_use_floats(target) and (has_many or not conv.single_rounding)
     terms, words = exact_terms(conv, is_unsigned=has_floats), ceil_div(conv.in_c, 4)

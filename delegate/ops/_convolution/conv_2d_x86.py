@@ -80,7 +80,7 @@ def _launch(
     rows = conv.area.kernel_h if is_dense else 1
     row_values = conv.taps // rows * conv.in_c
     layout = Layout(kind.lanes, vectors, kind.values, rows, ceil_div(row_values, kind.values))
-    uses_panel = not conv.is_1x1 or kind is AVX2 or (kind is AVX2_PAIRS and is_signed)
+    uses_panel = not conv.is_matrix or kind is AVX2 or (kind is AVX2_PAIRS and is_signed)
     if uses_panel and not fits_panel(layout, tile_w):
         return None
     flips = is_signed and _is_short(conv, target, tile_w, layout)

@@ -138,7 +138,7 @@ def windows_of(
         **groups,
         "zeros": Constant(fill, lambda: np.full(fill, conv.input_zero, conv.source.dtype)),
         "pixels": conv.pixels,
-        "is_matrix": int(conv.is_1x1),
+        "is_matrix": int(conv.is_matrix),
         "is_dense": int(conv.area.dilation_w == 1),
         "rows": layout.rows,
         "row_bytes": conv.taps // layout.rows * conv.in_c,

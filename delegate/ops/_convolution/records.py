@@ -86,10 +86,12 @@ class Convolution:
         return self.pixels * self.out_c
 
     @property
-    def is_1x1(self) -> bool:
-        """Whether each output pixel is made of the input pixel in its place alone."""
+    def is_matrix(self) -> bool:
+        """Whether output pixel i is made of input pixel i alone: a product of two matrices."""
         area = self.area
-        return (area.kernel_h, area.kernel_w, area.stride_h, area.stride_w) == (1, 1, 1, 1)
+        # A 1x1 window that took a PAD has more output pixels than input pixels.
+        sizes_are_equal = (area.out_h, area.out_w) == (area.in_h, area.in_w)
+        return sizes_are_equal and (self.taps, area.stride_h, area.stride_w) == (1, 1, 1)
 
     @property
     def reads(self) -> tuple[Tensor, ...]:

@@ -8,11 +8,8 @@ from typing import Any
 
 import pytest
 
-from delegate import engine
-from delegate.runtime.kernels import Kernels
 from tests.support.cases import RUN
 from tests.support.deal import dealt, leave_out, sampled
-from tests.support.opencl import hold_context, open_kept
 
 
 @pytest.hookimpl(trylast=True)
@@ -25,13 +22,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(autouse=True)
-def _one_context(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    # tests/delegate/ tests that devices and contexts are opened and closed.
-    if "device" in request.fixturenames:
-        hold_context(request.getfixturevalue("device"))
-        monkeypatch.setattr(engine, "open_device", open_kept)
-        # For a binary PoCL compiles a program once more, which takes 0.3 s.
-        monkeypatch.setattr(Kernels, "_binary_of", lambda *program: None)
+def _one_device(one_device: None) -> None:
+    """Make each test use it; that devices are opened and closed is tested in tests/delegate/."""
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

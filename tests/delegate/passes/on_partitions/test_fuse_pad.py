@@ -8,16 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from delegate import DeviceInfo, Node, Tensor
+from delegate import Node, Tensor
 from delegate.graph.ir import Graph
 from delegate.graph.partition import Partition, partition_of
 from delegate.passes.on_partitions.fuse_pad import rewrite
-from tests.support.cases import WAYS, Way, forced, require_isa
-from tests.support.compare import assert_exact
 from tests.support.convolution import Convolution
 from tests.support.deal import any_driver
 from tests.support.model import const, graph_of, op, t
-from tests.support.model import write_model as write
 
 pytestmark = any_driver
 
@@ -84,16 +81,3 @@ def test_what_is_left_alone() -> None:
         assert rewrite(before, every) is before, name
     _, seen = partition([pad, conv], pad.outputs)
     assert rewrite(seen, every) is seen
-
-
-@pytest.mark.parametrize("way", WAYS, ids=str)
-@pytest.mark.parametrize("dtype", ["uint8", "int8"])
-@pytest.mark.parametrize("depth", [0, 1], ids=["conv_2d", "depthwise"])
-def test_fused_is_exact(device: DeviceInfo, way: Way, dtype: str, depth: int) -> None:
-    graph, before = partition(padded(depth=depth, dtype=dtype))
-    assert len(rewrite(before, every).nodes) == 1
-    require_isa(way, device)
-    with forced(way) as taken:
-        # Untuned, the first program is taken: the fused one.
-        assert_exact(write(graph), device)
-    assert taken

@@ -9,7 +9,7 @@ from delegate import Node, Tensor
 from delegate.graph.partition import Partition, partition_of
 from delegate.passes.on_partitions.fuse_shuffle import rewrite
 from tests.delegate.ops.test_channel_shuffle import shuffle
-from tests.support.model import graph_of, op
+from tests.support.model import graph_of, op, t
 from tests.support.moves import like, numbers
 
 NODES = shuffle((1, 5, 7, 58))
@@ -53,6 +53,7 @@ def test_a_split_of_something_else() -> None:
 def test_what_is_left_alone() -> None:
     join, pairs, turn, flat = NODES[:4]
     left, _ = join.inputs
+    other_scale = t(join.outputs[0].shape, "uint8", 0.3, 3)
     three, turned = like((1, 5, 7, 4, 29)), like((1, 5, 7, 29, 4))
     others = {
         "refused": NODES,
@@ -75,6 +76,13 @@ def test_what_is_left_alone() -> None:
         ],
         "no_join": [replace(pairs, inputs=(like((1, 5, 7, 116)), pairs.inputs[1])), turn, flat],
         "no_end": [join, pairs, turn],
+        # The join takes its inputs to another scale, and nothing takes them back.
+        "rescaled": [
+            replace(join, outputs=(other_scale,)),
+            replace(pairs, inputs=(other_scale, pairs.inputs[1])),
+            turn,
+            flat,
+        ],
     }  # fmt: skip
     for name, nodes in others.items():
         before = partition(nodes)
