@@ -19,7 +19,8 @@ from delegate.launch import Alternative, Program, Step, first_that_runs
 from delegate.passes.on_partitions import PASSES
 from delegate.probe import examine
 from delegate.profiles import DeviceProfile
-from delegate.runtime.bench import DeviceBench, run_on_random
+from delegate.runtime.agreement import outputs_of, random_inputs
+from delegate.runtime.bench import DeviceBench
 from delegate.runtime.device import Device
 from delegate.runtime.device_list import matching
 from delegate.runtime.executor import ONE_BY_ONE, Executor
@@ -28,6 +29,7 @@ from delegate.runtime.registers import registers
 from delegate.runtime.transfers import COPIED, CROSSING, TRANSFERS
 from delegate.runtime.trials import DONE, Free, name_of
 from delegate.target import Rules, Target
+from delegate.tflite.reference import reference_outputs
 from delegate.tune import Tuner
 
 # Progress: 70 % when the kernels of nodes are chosen; 80 % of that before passes.
@@ -138,7 +140,7 @@ class Engine:
                 self.tuner.save()
             trials, whole = self._kernels.trials, name_of("whole", executor.trial)
             if trials.is_due(whole):
-                run_on_random(executor)
+                outputs_of(executor, random_inputs(executor))
                 trials.note(whole, DONE)
         return executor
 
@@ -158,7 +160,8 @@ class Engine:
 
         `fused`: the partition as passes left it.
         """
-        choose = partial(self.tuner.choose, batch=batch)
+        reference = partial(reference_outputs, target.rules)
+        choose = partial(self.tuner.choose, batch=batch, reference=reference)
         steps: dict[Node, Step] = {}  # of the nodes that passes leave as they are
         with progress.share(0, _OF_FIRST):
             programs = [compiler.compile_partition(partition, target, choose, steps)]

@@ -16,7 +16,8 @@ from typing import Protocol
 from delegate import progress
 from delegate.errors import DeviceError, KernelBuildError
 from delegate.launch import Program
-from delegate.runtime.bench import DeviceBench, same_outputs
+from delegate.runtime.agreement import outputs_of, random_inputs, right_of
+from delegate.runtime.bench import DeviceBench
 from delegate.runtime.executor import FORMS, ONE_BY_ONE, PERSISTENT, Executor
 from delegate.tune import Tuner
 
@@ -171,7 +172,7 @@ def _close(made: dict[str, Executor]) -> None:
 def _make_all(
     choices: Mapping[str, tuple[Program, str]], batch: int, make: Make, made: dict[str, Executor]
 ) -> None:
-    """Put into `made` every executor that fits, is of the form asked for, and agrees."""
+    """Put into `made` every executor that fits, is of the form asked for, and computes right."""
     for name in progress.each([*choices], _words):
         program, form = choices[name]
         sibling = next((e for e in made.values() if _share_constants(e.program, program)), None)
@@ -179,10 +180,28 @@ def _make_all(
             executor = make(program, form, batch, sibling)
         except DeviceError:
             continue  # so many do not fit at once
-        if executor.form == form and _agrees(name, executor, made):
+        if executor.form == form:
             made[name] = executor
         else:
             executor.close()
+    _drop_wrong(made)
+
+
+def _drop_wrong(made: dict[str, Executor]) -> None:
+    """Take out those that compute another thing on random bytes than most do.
+
+    Of two that disagree the first stays: it is nearer to what the nodes were compared as.
+    """
+    names = [*reversed(made)]
+    found = [outputs_of(made[name], random_inputs(made[name])) for name in names]
+    for name, is_right in zip(names, right_of(found, lambda: None), strict=True):
+        if not is_right:
+            wrong = made.pop(name)
+            wrong.close()
+            _log.warning(
+                "%d nodes: '%s' computes wrongly on this device and is not used",
+                len(wrong.program.steps), name.split(", ")[-1],
+            )  # fmt: skip
 
 
 def _words(choice: str) -> str:
@@ -194,16 +213,3 @@ def _share_constants(one: Program, other: Program) -> bool:
     if len(one.launches) != len(other.launches):
         return False
     return all(a.params is b.params for a, b in zip(one.launches, other.launches, strict=True))
-
-
-def _agrees(name: str, executor: Executor, made: Mapping[str, Executor]) -> bool:
-    """Whether it computes what the first one made does, on random bytes."""
-    first = next(iter(made.values()), executor)
-    if first is executor or same_outputs(executor, first):
-        return True
-    _log.warning(
-        "%d nodes: '%s' computes wrongly on this device and is not used",
-        len(executor.program.steps),
-        name.split(", ")[-1],
-    )
-    return False

@@ -211,5 +211,6 @@ def _words(name: str) -> str:
         "program": f"to build {digest}",
         "binary": f"to get the binary of {digest}",
         "recorded": "to record launches in a command buffer",
+        "reference": "to run a node on TFLite's reference kernels",
     }
     return words.get(kind, "to allocate and run a group of nodes")

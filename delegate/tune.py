@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Alternatives -> the fastest on this device, measured once and remembered on disk.
 
-Nothing else chooses. What it measures is compared with the plain alternative first: a variant that
-a driver compiles wrongly is left out, and a warning says so. Touches no device: `Bench` does.
+Nothing else chooses. What it measures is compared first: an alternative that a driver compiles
+wrongly is left out, and a warning says so. Touches no device: `Bench` does.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import json
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from delegate import cache, progress
-from delegate.errors import DeviceError, KernelBuildError, Untried
+from delegate.errors import DeviceError, KernelBuildError, Unsupported, Untried
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch, first_that_runs
 
@@ -27,6 +27,9 @@ _ROUNDS = {"quick": 3, "complete": 3, "full": 12}
 # For all forms of a partition; each runs once at least.
 _FORM_SECONDS = {"quick": 0.5, "complete": 0.5, "full": 5.0}
 _UNSAVED_SECONDS = 1.0  # of measuring; Ctrl-C costs no more
+_NONE = ""  # what is kept of a node whose alternatives all compute wrongly
+# A node and values of what it reads -> what it gives; None: nobody knows.
+Reference = Callable[[Node, Sequence[Any]], Sequence[Any] | None]
 _log = logging.getLogger("delegate")
 
 
@@ -36,8 +39,13 @@ class Bench(Protocol):
     def check(self, alternative: Alternative) -> str | None:
         """Return why it cannot run here, or None."""
 
-    def differ(self, alternatives: Sequence[Alternative], plain: Alternative) -> list[bool]:
-        """Return for each whether it gives other outputs than the plain one does."""
+    def right(
+        self, node: Node, alternatives: Sequence[Alternative], reference: Reference
+    ) -> list[bool]:
+        """Return for each whether it computes the node right.
+
+        `reference`: who decides where they disagree, if it knows the node.
+        """
 
     def times(
         self, alternatives: Sequence[Alternative], rounds: int, batch: int, is_joined: bool
@@ -116,12 +124,17 @@ class Tuner:
         self._seconds_left = seconds_left
 
     def choose(
-        self, node: Node, alternatives: Sequence[Alternative], batch: int = 1
+        self,
+        node: Node,
+        alternatives: Sequence[Alternative],
+        batch: int = 1,
+        reference: Reference = lambda node, inputs: None,
     ) -> Alternative:
         """Return the alternative to run; without measuring, the first that this device can.
 
+        `reference`: see `Bench.right`.
         Raises:
-            Unsupported: it can run none; the last reason, which is the plain one's.
+            Unsupported: it can run none, for the plain one's reason, or all compute wrongly.
         """
         for each in alternatives:
             if each.name == self._wanted and self._bench.check(each) is None:
@@ -129,9 +142,11 @@ class Tuner:
         if len(alternatives) > 1:
             known = self.remembered(
                 f"{self.signature(alternatives)}x{batch}",
-                lambda: self._measure(node, alternatives, batch),
-                [each.name for each in alternatives],
+                lambda: self._measure(node, alternatives, batch, reference),
+                [*(each.name for each in alternatives), _NONE],
             )
+            if known == _NONE:
+                raise Unsupported("this device computes it wrongly")
             alternatives = sorted(alternatives, key=lambda each: each.name != known)
         return first_that_runs(alternatives, self._bench.check)
 
@@ -227,14 +242,15 @@ class Tuner:
             self._chosen = _names(cache.load(self._name))
         return self._chosen
 
-    def _measure(self, node: Node, alternatives: Sequence[Alternative], batch: int) -> str | None:
-        *others, plain = alternatives
-        able = [each for each in others if self._bench.check(each) is None]
+    def _measure(
+        self, node: Node, alternatives: Sequence[Alternative], batch: int, reference: Reference
+    ) -> str | None:
+        able = [each for each in alternatives if self._bench.check(each) is None]
         try:
-            if self._bench.check(plain) is None:
-                able = self._truthful(node, able, plain) or [plain]
-            if not able:
-                return None
+            right = self._truthful(node, able, reference)
+            if not right:
+                return _NONE if able else None
+            able = [each for each in right if each is not alternatives[-1]] or right
             is_joined = self.is_patient and batch == 1
             # Of many pictures literals are timed: their kernels keep other values in registers.
             is_literal = self.is_patient and batch > 1
@@ -251,18 +267,19 @@ class Tuner:
         return able[best].name
 
     def _truthful(
-        self, node: Node, able: Sequence[Alternative], plain: Alternative
+        self, node: Node, able: Sequence[Alternative], reference: Reference
     ) -> list[Alternative]:
-        truthful = []
-        for each, differs in zip(able, self._bench.differ(able, plain), strict=True):
-            if differs:
+        """Return those that compute right; no kind of them is believed more than another."""
+        if len(able) < 2:
+            return [*able]
+        found = [*zip(able, self._bench.right(node, able, reference), strict=True)]
+        for each, is_right in found:
+            if not is_right:
                 _log.warning(
                     "node %d (%s): '%s' computes wrongly on this device and is not used",
                     node.index, node.op, each.name,
                 )  # fmt: skip
-            else:
-                truthful.append(each)
-        return truthful
+        return [each for each, is_right in found if is_right]
 
 
 def _names(content: bytes | None) -> dict[str, str]:

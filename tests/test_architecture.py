@@ -46,7 +46,7 @@ LAYERS = {
     "tune": "cache errors graph launch progress",
     "forms": "errors launch progress runtime tune",
     "engine": "compiler errors forms graph isa launch passes probe process profiles progress "
-    "runtime target tune",
+    "runtime target tflite tune",
     "rehearsal": "engine errors graph helper passes probe profiles progress runtime target",
     "helper": "child progress",
     "helper_child": "child compiler engine errors graph isa profiles progress runtime self_tests "

@@ -9,24 +9,34 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from delegate import progress
-from delegate.errors import KernelBuildError, KilledChild
-from delegate.graph.ir import Tensor
+from delegate.errors import DeviceError, KernelBuildError, KilledChild
+from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Launch, Program, Step, size_bytes
+from delegate.runtime.agreement import (
+    Outputs,
+    Values,
+    are_same,
+    outputs_of,
+    random_inputs,
+    right_of,
+    same_outputs,
+)
 from delegate.runtime.device import Device
 from delegate.runtime.executor import ONE_BY_ONE, PERSISTENT, Executor
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.transfers import DIRECT, TRANSFERS
+from delegate.runtime.trials import FAILED, name_of
 
 _LEAST_SECONDS = 2e-4  # of a timed series: the time of one launch is lost in the wait for it
 _MOST_LAUNCHES = 50
 _JOINED = 16  # launches that are timed as one
 _CROSSINGS = 20  # runs on other bytes, in which two ways for bytes to cross are compared
+# A node and values of what it reads -> what it gives; None: nobody knows.
+Reference = Callable[[Node, Sequence[Values]], Outputs | None]
 _log = logging.getLogger("delegate")
 
 
@@ -58,26 +68,57 @@ class DeviceBench:
     def warm_up_some(self, launches: Sequence[Launch], seconds: float) -> bool:
         """Build and run once what was not run before, for so long; whether that was all of them.
 
+        Each has its numbers as literals, and gives what it gives with them loaded.
+
         Raises:
-            DeviceError, KernelBuildError: as `warm_up`.
+            DeviceError, KernelBuildError: as `warm_up`; or one gives something else.
         """
         end = time.perf_counter() + seconds
+        trials = self._kernels.trials
         names = self._kernels.run_names(launches, 1)
         pairs = [*zip(names, launches, strict=True)]
         for name, launch in progress.each(pairs, lambda pair: f"kernel {pair[1].kernel}"):
-            if self._kernels.trials.known(name) is None:
+            if trials.known(name) is None:
                 if time.perf_counter() >= end:
                     return False
-                self.warm_up(Alternative("", (launch,)))
+                loaded = replace(launch, is_literal=False)
+                found = [self._outputs(Alternative("", (each,))) for each in (launch, loaded)]
+                if not are_same(*found):
+                    trials.note(name, f"{FAILED}it computes wrongly")
+                    _log.warning("%s computes wrongly with its numbers as literals", launch.kernel)
+                    raise DeviceError(f"{launch.kernel} computes wrongly")
         return True
 
-    def differ(self, alternatives: Sequence[Alternative], plain: Alternative) -> list[bool]:
-        """Return for each whether it gives other outputs than the plain one on random inputs."""
-        theirs = self._outputs(plain)
-        return [
-            not all(_same(a, b) for a, b in zip(self._outputs(each), theirs, strict=True))
-            for each in alternatives
-        ]
+    def right(
+        self, node: Node, alternatives: Sequence[Alternative], reference: Reference
+    ) -> list[bool]:
+        """Return for each whether it computes the node right, on random inputs.
+
+        `reference`: who decides where they disagree, if it knows the node.
+        """
+        read = dict.fromkeys(t for t in node.inputs if t is not None and t.data is None)
+        found = []
+        for each in alternatives:
+            executor = self._executor(each, ends=(tuple(read), node.outputs))
+            try:
+                inputs = random_inputs(executor)
+                found.append(outputs_of(executor, inputs))
+            finally:
+                executor.close()
+
+        def expected() -> Outputs | None:
+            name = name_of("reference", node.op, [(t.shape, t.dtype) for t in read])
+            try:
+                with self._kernels.trials.of(name):
+                    known = reference(node, inputs)
+            except KilledChild:
+                return None
+            if known is None:
+                return None
+            by_index = zip(node.outputs, known, strict=True)
+            return [values for _, values in sorted(by_index, key=lambda pair: pair[0].index)]
+
+        return right_of(found, expected)
 
     def times(
         self, alternatives: Sequence[Alternative], rounds: int, batch: int, is_joined: bool
@@ -136,18 +177,24 @@ class DeviceBench:
         return {transfer: partial(_seconds_a_run, executor) for transfer, executor in made.items()}
 
     def _executor(
-        self, alternative: Alternative, batch: int = 1, form: str = ONE_BY_ONE
+        self,
+        alternative: Alternative,
+        batch: int = 1,
+        form: str = ONE_BY_ONE,
+        ends: tuple[tuple[Tensor, ...], tuple[Tensor, ...]] | None = None,
     ) -> Executor:
+        """`ends`: what goes in and comes out; None: what is read and not written, and all else."""
         launches = alternative.launches
-        written = {tensor for launch in launches for tensor in launch.writes}
-        read = {t for launch in launches for t in launch.reads if t.data is None} - written
-        program = Program((Step(0, "", alternative),), tuple(read), tuple(written))
+        written = dict.fromkeys(tensor for launch in launches for tensor in launch.writes)
+        read = dict.fromkeys(t for launch in launches for t in launch.reads if t.data is None)
+        ends = ends or (tuple(t for t in read if t not in written), tuple(written))
+        program = Program((Step(0, "", alternative),), *ends)
         return Executor(self._device, self._kernels, program, batch, form)
 
-    def _outputs(self, alternative: Alternative) -> list[NDArray[Any]]:
+    def _outputs(self, alternative: Alternative) -> Outputs:
         executor = self._executor(alternative)
         try:
-            return _outputs(executor)
+            return outputs_of(executor, random_inputs(executor))
         finally:
             executor.close()
 
@@ -180,44 +227,3 @@ def _seconds_a_run(executor: Executor, count: int) -> float:
         for _ in range(count):
             executor.run(inputs, outputs)
         return (time.perf_counter() - begin) / count
-
-
-def run_on_random(executor: Executor) -> None:
-    """Run once as a caller does, copies included.
-
-    Raises:
-        DeviceError: a failed OpenCL call.
-    """
-    _outputs(executor)
-
-
-def same_outputs(one: Executor, other: Executor, seed: int = 0) -> bool:
-    """Whether two executors of equivalent programs give the same on the same random inputs."""
-    pairs = zip(_outputs(one, seed), _outputs(other, seed), strict=True)
-    return all(_same(a, b) for a, b in pairs)
-
-
-def _outputs(executor: Executor, seed: int = 0) -> list[NDArray[Any]]:
-    program, batch = executor.program, executor.batch
-    outputs = [np.zeros(batch * size_bytes(t), np.uint8) for t in program.outputs]
-    with executor.trying():
-        executor.run([_random(t, batch, seed).view(np.uint8) for t in program.inputs], outputs)
-    by_index = zip(program.outputs, outputs, strict=True)
-    return [out.view(t.dtype) for t, out in sorted(by_index, key=lambda e: e[0].index)]
-
-
-def _random(tensor: Tensor, batch: int, seed: int) -> NDArray[Any]:
-    count = batch * size_bytes(tensor) // np.dtype(tensor.dtype).itemsize
-    rng = np.random.default_rng(count + seed)
-    if tensor.dtype in ("uint8", "int8"):
-        return rng.integers(0, 256, count).astype(np.uint8).view(tensor.dtype)
-    if tensor.dtype == "float32":
-        return rng.standard_normal(count).astype(np.float32)
-    return np.zeros(count, tensor.dtype)  # an index must be one
-
-
-def _same(a: NDArray[Any], b: NDArray[Any]) -> bool:
-    if a.dtype != np.float32:
-        return bool(np.array_equal(a, b))
-    # Another order of additions; a wrong element is off by far more.
-    return bool(np.allclose(a, b, rtol=1e-3, atol=1e-4 * float(np.abs(b).max(initial=0))))

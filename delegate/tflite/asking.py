@@ -12,7 +12,7 @@ import ctypes as C
 import importlib
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -73,32 +73,47 @@ def _is_older(question: Question, kernels: Kernels) -> bool | str | None:
 
 def package_kernels(package: str) -> Kernels | None:
     """Return the kernels of a Python package that has TFLite's Interpreter; None: it has none."""
-    try:
-        module = importlib.import_module(f"{package}.interpreter")
-    except ImportError:
+    if _interpreter_module(package) is None:
         return None
 
     def answer(question: Question) -> bytes | None:
-        types = module.OpResolverType
-        kind = (
-            types.BUILTIN_WITHOUT_DEFAULT_DELEGATES
-            if question.kernel == BUILTIN
-            else types.BUILTIN_REF
-        )
-        try:
-            made = module.Interpreter(
-                model_content=question.model, experimental_op_resolver_type=kind
-            )
-            made.allocate_tensors()
-            for detail, content in zip(made.get_input_details(), question.inputs, strict=True):
-                values = np.frombuffer(content, detail["dtype"]).reshape(detail["shape"])
-                made.set_tensor(detail["index"], values)
-            made.invoke()
-            return bytes(made.get_tensor(made.get_output_details()[0]["index"]).tobytes())
-        except (RuntimeError, ValueError):
-            return None
+        is_built_in = question.kernel == BUILTIN
+        found = package_outputs(package, question.model, question.inputs, is_built_in)
+        return found[0] if found else None
 
     return answer
+
+
+def package_outputs(
+    package: str, model: bytes, inputs: Sequence[bytes], is_built_in: bool = False
+) -> list[bytes] | None:
+    """Return a model's outputs on a package's reference kernels; None: it does not run there.
+
+    `is_built_in`: on the optimised kernels.
+    """
+    module = _interpreter_module(package)
+    if module is None:
+        return None
+    types = module.OpResolverType
+    kind = types.BUILTIN_WITHOUT_DEFAULT_DELEGATES if is_built_in else types.BUILTIN_REF
+    try:
+        made = module.Interpreter(model_content=model, experimental_op_resolver_type=kind)
+        made.allocate_tensors()
+        for detail, content in zip(made.get_input_details(), inputs, strict=True):
+            values = np.frombuffer(content, detail["dtype"]).reshape(detail["shape"])
+            made.set_tensor(detail["index"], values)
+        made.invoke()
+        details = made.get_output_details()
+        return [bytes(made.get_tensor(detail["index"]).tobytes()) for detail in details]
+    except (RuntimeError, ValueError):
+        return None
+
+
+def _interpreter_module(package: str) -> Any:
+    try:
+        return importlib.import_module(f"{package}.interpreter")
+    except ImportError:
+        return None
 
 
 _POINTERS = (

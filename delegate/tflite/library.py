@@ -26,7 +26,7 @@ _LAST_OLDER = (2, 14)
 _COMPARED = frozenset(
     {("TFLite", "2.14.1"), ("tflite-runtime", "2.14.0"), ("ai-edge-litert", "2.3.0")}
 )
-_PACKAGES = {"ai_edge_litert": "ai-edge-litert", "tflite_runtime": "tflite-runtime"}
+PACKAGES = {"ai_edge_litert": "ai-edge-litert", "tflite_runtime": "tflite-runtime"}
 
 
 class _Symbol(C.Structure):
@@ -51,14 +51,14 @@ def rules_of_caller(context: int) -> Rules:
 
 @functools.cache
 def _rules_of_library(file: str) -> Rules:
-    for package in _PACKAGES:
+    for package in PACKAGES:
         if package in Path(file).parts:
             return _asked(rules(package), functools.partial(package_kernels, package))
     version = _version_of(file)
     if version is not None:
         by_version = _rules("TFLite", version, _numbers(version) <= _LAST_OLDER)
         return _asked(by_version, functools.partial(library_kernels, file))
-    package = next((package for package in _PACKAGES if package in sys.modules), "")
+    package = next((package for package in PACKAGES if package in sys.modules), "")
     if not package:
         _log.warning(
             "which TFLite calls is not known (%s tells no version): it is taken for a new one", file
@@ -98,14 +98,14 @@ def installed_rules() -> Rules:
 
     Of two it is ai-edge-litert; without any the rules are the newest known.
     """
-    imported = [package for package in _PACKAGES if package in sys.modules]
-    found = imported or [package for package in _PACKAGES if _is_installed(package)]
+    imported = [package for package in PACKAGES if package in sys.modules]
+    found = imported or [package for package in PACKAGES if _is_installed(package)]
     return rules(found[0]) if found else Rules()
 
 
 def _is_installed(package: str) -> bool:
     try:
-        return bool(metadata.version(_PACKAGES[package]))
+        return bool(metadata.version(PACKAGES[package]))
     except metadata.PackageNotFoundError:
         return False
 
@@ -116,7 +116,7 @@ def rules(package: str) -> Rules:
     Source: outputs of both runtimes' reference kernels, compared value by value; see
     ARCHITECTURE.md
     """
-    name = _PACKAGES.get(package, "ai-edge-litert")
+    name = PACKAGES.get(package, "ai-edge-litert")
     try:
         version = metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -13,9 +13,10 @@ from delegate import DeviceInfo, Graph
 from delegate.engine import Engine
 from delegate.graph.partition import partition_of
 from delegate.isa import COMMAND_BUFFER, ORDERS
-from delegate.runtime.bench import DeviceBench
+from delegate.runtime import bench
 from delegate.runtime.executor import FORMS, ONE_BY_ONE, PERSISTENT, Executor
 from delegate.target import Rules
+from delegate.tflite.library import installed_rules
 from delegate.tune import Tuner
 from tests.support.deal import any_driver
 from tests.support.nets import conv_pool, net
@@ -35,7 +36,7 @@ def _empty_tune_cache(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def executor_of(engine: Engine, graph: Graph = CHAIN, batch: int = 1) -> Executor:
     partition = partition_of(graph, range(len(graph.nodes)))
-    return engine.executor(partition, engine.target(Rules()), batch)
+    return engine.executor(partition, engine.target(installed_rules()), batch)
 
 
 def offers(engine: Engine, form: str) -> bool:
@@ -143,15 +144,15 @@ def test_a_lying_alternative_is_found_on_the_device(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine = Engine(device.index, tune="full")
-    outputs = DeviceBench._outputs
+    outputs = bench.outputs_of
 
-    def wrong(self: DeviceBench, alternative: object) -> list[np.ndarray]:  # type: ignore[type-arg]
-        found = outputs(self, alternative)  # type: ignore[arg-type]
-        if alternative.name != "plain":  # type: ignore[attr-defined]
+    def wrong(executor: Executor, inputs: list[np.ndarray]) -> list[np.ndarray]:  # type: ignore[type-arg]
+        found = outputs(executor, inputs)
+        if executor.program.steps[0].alternative.name != "plain":
             found[0][0] ^= 1
         return found
 
-    monkeypatch.setattr(DeviceBench, "_outputs", wrong)
+    monkeypatch.setattr(bench, "outputs_of", wrong)
     with caplog.at_level(logging.WARNING, "delegate"):
         executor = executor_of(engine, conv_pool())
     assert {step.alternative.name for step in executor.program.steps} == {"plain"}
@@ -162,12 +163,17 @@ def test_a_form_that_computes_wrongly_is_not_taken(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine = Engine(device.index, tune="full")
-    monkeypatch.setattr("delegate.forms.same_outputs", lambda one, other: False)
+
+    def only_the_first(found: list[object], expected: object) -> list[bool]:
+        return [number == len(found) - 1 for number in range(len(found))]  # they come last to first
+
+    monkeypatch.setattr("delegate.forms.right_of", only_the_first)
     with caplog.at_level(logging.WARNING, "delegate"):
         assert executor_of(engine).form == ONE_BY_ONE
     expected = [*(form for form in FORMS[1:] if offers(engine, form)), "literal"]
     assert caplog.messages == [
-        f"2 nodes: '{form}' computes wrongly on this device and is not used" for form in expected
+        f"2 nodes: '{form}' computes wrongly on this device and is not used"
+        for form in [*reversed(expected[:-1]), expected[-1]]
     ]
 
 

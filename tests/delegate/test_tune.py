@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The choice among alternatives: measured, checked against the plain one, remembered."""
+"""The choice among alternatives: compared with each other, measured, remembered."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from delegate import DeviceError, Unsupported, cache, tune
+from delegate.graph.ir import Node
 from delegate.launch import Alternative, Launch
-from delegate.tune import Tuner
+from delegate.tune import Reference, Tuner
 from tests.support.model import op, t
 
 NODE = op("ADD", [t((4,))], [t((4,))])
@@ -41,9 +42,11 @@ class FakeBench:
     def check(self, alternative: Alternative) -> str | None:
         return f"{alternative.name} does not build" if alternative.name in self.unable else None
 
-    def differ(self, alternatives: Sequence[Alternative], plain: Alternative) -> list[bool]:
-        assert plain is PLAIN
-        return [each.name in self.lying for each in alternatives]
+    def right(
+        self, node: Node, alternatives: Sequence[Alternative], reference: Reference
+    ) -> list[bool]:
+        assert node is NODE
+        return [each.name not in self.lying for each in alternatives]
 
     def times(
         self, alternatives: Sequence[Alternative], rounds: int, batch: int, is_joined: bool
@@ -74,7 +77,7 @@ def test_the_fastest_is_taken_and_kept_on_disk() -> None:
     first = tuner(fake)
     assert first.choose(NODE, ALL) is FAST
     assert first.choose(NODE, ALL) is FAST
-    assert fake.measured == [["middle", "fast"]]  # plain is the oracle, and only then a candidate
+    assert fake.measured == [["middle", "fast"]]  # plain is a candidate only where it is alone
     first.save()
     for mode in ("quick", "full"):
         later = bench()
@@ -128,6 +131,24 @@ def test_what_lies_is_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) 
         "node -1 (ADD): 'fast' computes wrongly on this device and is not used"
     ]
     assert tuner(bench(lying=("fast", "middle"))).choose(NODE, ALL) is PLAIN
+
+
+def test_the_plain_one_is_believed_no_more_than_others(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "delegate"):
+        assert tuner(bench(lying=("plain",))).choose(NODE, ALL) is FAST
+    assert caplog.messages == [
+        "node -1 (ADD): 'plain' computes wrongly on this device and is not used"
+    ]
+
+
+def test_a_node_that_nothing_computes_right_is_left_to_the_cpu_in_later_starts_too() -> None:
+    first = tuner(bench(lying=("fast", "middle", "plain")))
+    for _ in range(2):
+        with pytest.raises(Unsupported, match="this device computes it wrongly"):
+            first.choose(NODE, ALL)
+    first.save()
+    with pytest.raises(Unsupported, match="this device computes it wrongly"):
+        tuner(bench()).choose(NODE, ALL)
 
 
 def test_what_does_not_build_is_no_candidate() -> None:

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One node on the installed TFLite's reference kernels: who is right where a device's disagree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.graph.ir import Graph, Node
+from delegate.launch import element_type
+from delegate.target import Rules
+from delegate.tflite.asking import package_outputs
+from delegate.tflite.library import PACKAGES, rules
+from delegate.tflite.writer import write_model
+
+
+def reference_outputs(
+    wanted: Rules, node: Node, inputs: Sequence[NDArray[Any]]
+) -> list[NDArray[Any]] | None:
+    """Return what the reference kernels of a runtime with these rules give, an array an output.
+
+    None: none is installed, or it cannot run the node, as one that a pass has made.
+    `inputs`: of each tensor that the node reads and that is no constant, in the node's order.
+    """
+    package = next((name for name in PACKAGES if rules(name) == wanted), None)
+    if package is None or node.op.islower():
+        return None
+    try:
+        model = write_model(_alone(node))
+    except ValueError:
+        return None
+    found = package_outputs(package, model, [values.tobytes() for values in inputs])
+    if found is None:
+        return None
+    outputs = zip(node.outputs, found, strict=True)
+    return [np.frombuffer(content, element_type(tensor.dtype)) for tensor, content in outputs]
+
+
+def _alone(node: Node) -> Graph:
+    """Return the graph of one node, which keeps its tensors' order."""
+    used = dict.fromkeys(t for t in (*node.inputs, *node.outputs) if t is not None)
+    own = {
+        tensor: replace(tensor, index=index, is_sparse=False, shape_signature=())
+        for index, tensor in enumerate(used)
+    }
+    inputs = tuple(None if tensor is None else own[tensor] for tensor in node.inputs)
+    outputs = tuple(own[tensor] for tensor in node.outputs)
+    given = tuple(tensor for tensor in dict.fromkeys(inputs) if tensor and tensor.data is None)
+    alone = replace(node, index=0, inputs=inputs, outputs=outputs)
+    return Graph(tuple(own.values()), (alone,), given, outputs)
