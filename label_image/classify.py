@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from delegate import DelegateError, Graph
 from label_image.errors import DelegateFailed, RunError, delegate_failures, reason_of
+from label_image.heads.post_process import found_only
 from label_image.interpreter import delegate_names, open_interpreter
 from label_image.job import Delegation, Job
-from label_image.scene import found_only
 from label_image.verbose import interpreter_state, profile_lines
 from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.profile import Profile

@@ -61,9 +61,10 @@ def main() -> int:
 def _answer(path: str, format: Format, warnings: list[str], answers: IO[bytes]) -> None:
     warnings.clear()
     begin_s = time.perf_counter()
-    error, tensor = "", None
+    error, tensor, size = "", None, (1, 1)
     try:
         picture = load_picture(path)
+        size = picture.shape[:2]
         tensor = to_input(picture, **asdict(format))
     except FileNotFoundError:
         error = f"input file {path} not found"
@@ -71,7 +72,12 @@ def _answer(path: str, format: Format, warnings: list[str], answers: IO[bytes]) 
         error = str(refusal)
     except Exception as unexpected:
         error = f"cannot read picture {path}: {type(unexpected).__name__}: {unexpected}"
-    answer = {"seconds": time.perf_counter() - begin_s, "error": error, "warnings": warnings}
+    answer = {
+        "seconds": time.perf_counter() - begin_s,
+        "error": error,
+        "warnings": warnings,
+        "size": size,
+    }
     answers.write(json.dumps(answer).encode() + b"\n")
     if tensor is not None:
         answers.write(np.ascontiguousarray(tensor).data.cast("B"))

@@ -35,6 +35,7 @@ class Decoded:
     seconds: float = 0.0  # of one process
     error: str = ""  # one line; "" = the tensor is there
     warnings: Sequence[str] = ()
+    size: Sequence[int] = (1, 1)  # height and width
 
 
 class DecoderFailed(OneLineError):

@@ -10,57 +10,40 @@ from typing import Any
 from label_image.classify import PathRun
 from label_image.compare import Comparison, Difference, Distances
 from label_image.job import Delegation
-from label_image.labels import Row
 from label_image.report import speedup
+from label_image.scene import Scene
 from tflite_opencl.common.timing import Times
 from tflite_opencl.common.words import stamped
 
-# "cpu", "external" or "gpu" -> its run and its results
-Paths = dict[str, tuple[PathRun, Sequence[Row]]]
+# "cpu", "external" or "gpu" -> its run and what that says of the picture
+Paths = dict[str, tuple[PathRun, Scene | None]]
 
 
 def document(
     about: Mapping[str, Any],
     paths: Paths,
     labels: Sequence[str],
+    most: int,
     threads: int | None,
     comparison: Comparison | None,
     described: Mapping[str, Sequence[dict[str, Any]]] | None = None,
-    has_scores: bool = True,
-    scenes: Mapping[str, dict[str, Any]] | None = None,
 ) -> str:
     """Return the run as JSON text; what is not known is null, with the reason beside it.
 
-    `described`: the outputs of each path, beside rows of scores or, without scores, instead.
-    `scenes`: what each path found in the picture, of models that find things or classes of pixels.
+    `most`: classes of a result. `described`: the other outputs of each path.
     """
     entries: dict[str, Any] = dict(about)
-    for name, (run, rows) in paths.items():
+    for name, (run, scene) in paths.items():
         device = device_entry(run.delegation) if run.delegation else {}
         own = {"threads": threads} if run.delegation is None else {}
         verdicts = verdict_entry(run.delegation) if run.delegation else {}
-        results: dict[str, Any] = {}
-        if has_scores:
-            results["results"] = result_entries(rows, labels)
-        results |= (scenes or {}).get(name, {})
+        results = {} if scene is None else scene.entry(labels, most)
         if described and described.get(name):
             results["outputs"] = list(described[name])
         entries[name] = device | _times_entry(run) | own | results | verdicts
     if "gpu" in paths:
         entries |= _comparison_entry(paths["gpu"][0], comparison)
     return json.dumps(stamped(entries), indent=2)
-
-
-def result_entries(rows: Sequence[Row], labels: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the rows for JSON."""
-    return [
-        {
-            "index": row.index,
-            "label": labels[row.index] if row.index < len(labels) else None,
-            "score": row.score,
-        }
-        for row in rows
-    ]
 
 
 def device_entry(taken: Delegation) -> dict[str, Any]:

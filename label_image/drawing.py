@@ -53,14 +53,9 @@ def drawn(
     if scene.mask is not None:
         return _with_mask(image, scene, scene.mask, labels, most)
     pen = _Pen(image)
-    for box in reversed(scene.boxes[:most]):  # the most certain one on top
-        width, height = image.size
+    for box in reversed((scene.boxes or ())[:most]):  # the most certain one on top
         text = f"{label_of(box.index, labels) or box.index} {format_score(round(box.score, 2))}"
-        pen.box(
-            (box.left * width, box.top * height, box.right * width, box.bottom * height),
-            text,
-            color_of(box.index),
-        )
+        pen.box((box.left, box.top, box.right, box.bottom), text, color_of(box.index))
     return image
 
 

@@ -22,6 +22,7 @@ from label_image.flag_values import (
     profiling_order,
     real,
     seconds,
+    task,
     thread_count,
     truth,
     tune,
@@ -191,6 +192,9 @@ FLAGS = (
     _own("output_image", "of one picture: write it with what was found in it: the boxes of a "
          "detector, the coloured classes of a segmenter (.png, .jpg, ...)", path, None,
          metavar="FILE"),
+    _own("task", "what the model is for, if that is not seen: classification, segmentation, "
+         "detection, pose or embedding; with the kind of its outputs as detection:yolo8", task,
+         None, metavar="TASK[:KIND]"),
     _own("input", "an input's values, and of which input: its name or its number (0 is the first); "
          "may be repeated; inputs without a file or a picture get zeros", named_file, [],
          metavar="NAME=FILE.npy", is_repeatable=True),

@@ -6,6 +6,8 @@ from __future__ import annotations
 import argparse
 import math
 
+from label_image.heads.registry import TASKS
+
 TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -108,6 +110,13 @@ def cpu_kernels(text: str) -> str:
     """Return the name of the CPU's kernels."""
     if text not in ("auto", "builtin", "reference"):
         raise argparse.ArgumentTypeError(f"'{text}' is not auto, builtin or reference")
+    return text
+
+
+def task(text: str) -> str:
+    """Return the name of what a model is for."""
+    if text not in TASKS:
+        raise argparse.ArgumentTypeError(f"'{text}' is none of {', '.join(TASKS)}")
     return text
 
 

@@ -48,6 +48,7 @@ class Settings:
     pictures: tuple[str, ...]  # files and folders to classify one after the other; () = `image`
     batch: int | None  # pictures at once; None: not asked for
     is_image_asked: bool  # --image was given
+    task: str | None  # one of heads.registry.TASKS
     inputs: tuple[tuple[str, str], ...]  # an input's name or number, and the .npy file for it
     input_mean: float  # for float inputs, and int16 ones
     input_std: float

@@ -36,11 +36,11 @@ class Model:
 
     name: str  # as label_image's lines show it
     source: str | bytes  # its file, or, where no file can be written, its content
-    labels: str | None  # its label file; None: the embedded default's class names
+    labels: str | None  # the file of labels that is looked for; None: the default's class names
 
 
-def find_model(name: str | None, labels: str | None, progress: Progress) -> Model:
-    """Return the model and its labels; building the default may take a while.
+def find_model(name: str | None, progress: Progress) -> Model:
+    """Return the model; building the default may take a while.
 
     Raises: DefaultModelError: the embedded default is meant and cannot be had. FetchError: an
         official file in the cache is damaged.
@@ -48,15 +48,15 @@ def find_model(name: str | None, labels: str | None, progress: Progress) -> Mode
     if name is None and not os.path.exists(DEFAULT_MODEL):
         source = default_model(progress)
         if isinstance(source, bytes):
-            return Model("the default model", source, labels)
-        return Model(str(source), str(source), labels)
+            return Model("the default model", source, None)
+        return Model(str(source), str(source), None)
     path = name or DEFAULT_MODEL
-    own_labels = DEFAULT_LABELS
+    labels = DEFAULT_LABELS
     if not os.path.exists(path) and (official := fetched(path)) is not None:
         path = str(official)
-        if labels is None and not os.path.exists(own_labels):
-            own_labels = str(fetched(LABELS_NAME) or own_labels)
-    return Model(path, path, labels or own_labels)
+        if not os.path.exists(labels):
+            labels = str(fetched(LABELS_NAME) or labels)
+    return Model(path, path, labels)
 
 
 def read_graph(model: Model) -> Graph:
@@ -161,16 +161,27 @@ def read_picture(path: str) -> NDArray[np.uint8]:
         raise RunError(f"input file {path} not found", logging.CRITICAL) from error
 
 
-def find_labels(path: str | None) -> Sequence[str]:
-    """Return the labels; position = class.
+def find_labels(model: Model, asked: str | None) -> Sequence[str]:
+    """Return the labels; position = class. Without any, a model is shown without.
 
-    Raises: RunError: there is no such file. DefaultModelError: the default's are not installed.
+    `asked`: the file of --labels.
+    Raises: RunError: as `labels_in`. DefaultModelError: the default's are not installed.
     """
-    if path is None:
+    if asked is None and model.labels is None:
         return default_labels()
+    path = asked or str(model.labels)
+    if asked is None and not os.path.isfile(path):
+        return ()
+    return labels_in(path)
+
+
+def labels_in(path: str) -> Sequence[str]:
+    """Return the labels of a file; raises RunError: there is no such file, or it is no text."""
     try:
         return read_labels(path)
     except FileNotFoundError as error:
         raise RunError(f"Labels file {path} not found") from error
     except OSError as error:
         raise RunError(f"Labels file {path} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise RunError(f"Labels file {path} {error}") from error

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+_MOST_BYTES = 1 << 24  # of a label file
+
 
 @dataclass(frozen=True)
 class Row:
@@ -24,11 +26,19 @@ class Row:
 def read_labels(path: str | os.PathLike[str]) -> list[str]:
     """Return the file's lines without their ends; bytes that are not UTF-8 become U+FFFD.
 
-    Raises: OSError: the file is missing or cannot be read.
+    Raises: OSError: the file is missing or cannot be read. ValueError: it is no text.
     """
-    # newline="\n": a label may hold other characters that Python takes for line ends.
-    with open(path, encoding="utf-8-sig", errors="replace", newline="\n") as file:
-        return [line.removesuffix("\n").removesuffix("\r") for line in file]
+    with open(path, "rb") as file:
+        return labels_of(file.read(_MOST_BYTES + 1))
+
+
+def labels_of(content: bytes) -> list[str]:
+    """Return the lines of a label file's content; raises ValueError: it is no text."""
+    if b"\0" in content or len(content) > _MOST_BYTES:
+        raise ValueError("is no text with a label a line")
+    # Not splitlines: a label may hold other characters that Python takes for line ends.
+    lines = content.decode("utf-8-sig", "replace").split("\n")
+    return [line.removesuffix("\r") for line in lines[: -1 if not lines[-1] else None]]
 
 
 def top_results(

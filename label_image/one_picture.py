@@ -23,11 +23,11 @@ from label_image.errors import NO_DEVICE, SUCCESS, DelegateFailed, log_error, re
 from label_image.feeds import main_values, warn_of_zeros
 from label_image.image import to_input
 from label_image.job import Job
-from label_image.labels import Row, format_row
-from label_image.outputs import are_scores, tensors_of, write_outputs
+from label_image.outputs import describe, lines_of, tensors_of, write_outputs
 from label_image.page.write import Ran, write_page
-from label_image.prepare import Prepared, described
+from label_image.prepare import Prepared
 from label_image.report import comparison_text
+from label_image.scene import Scene
 from label_image.worker import run_in_child
 from tflite_opencl.common import interrupts
 from tflite_opencl.common.files import write_file
@@ -49,8 +49,6 @@ class Outcome:
     run: PathRun  # the run whose results are shown
     failure: str  # why OpenCL did not do it, or did it wrongly; "" = nothing to complain of
     tensors: Sequence[Tensor]  # the outputs', in the shapes they had
-    labels: Sequence[str]
-    has_scores: bool  # whether the first output is shown as rows
     is_interrupted: bool  # Ctrl-C ended it: the times are those so far
     picture: NDArray[Any] | None = None  # (h, w, 3); None: no input takes one
 
@@ -61,10 +59,9 @@ def classify_one(prepared: Prepared, out: TextIO, width: Callable[[TextIO], int]
     Raises: RunError, and what reading a picture raises.
     """
     prepared.check_drawing()
-    labels = prepared.labels(prepared.graph.outputs)
     pixels, picture = _main_input(prepared)
     job = prepared.job(pixels, prepared.settings.profiling)
-    outcome = replace(_run(prepared, job, labels), picture=picture)
+    outcome = replace(_run(prepared, job), picture=picture)
     if outcome.run.outputs:
         _show(prepared, outcome)
     paths = _paths(prepared, outcome)
@@ -82,8 +79,8 @@ def classify_one(prepared: Prepared, out: TextIO, width: Callable[[TextIO], int]
         _write(prepared.settings.json, _document(prepared, outcome, paths), out)
     if prepared.settings.report is not None:
         results = {
-            _path_name(prepared, name, run): _result_lines(prepared, outcome, run)
-            for name, (run, _) in sorted(paths.items(), reverse=True)  # OpenCL's first
+            _path_name(prepared, name, run): _result_lines(prepared, outcome, run, scene)
+            for name, (run, scene) in sorted(paths.items(), reverse=True)  # OpenCL's first
         }
         ran = Ran(outcome.run, outcome.gpu, outcome.comparison, outcome.failure, results, picture)
         write_page(prepared.settings.report, prepared, job, ran)
@@ -101,7 +98,7 @@ def _main_input(prepared: Prepared) -> tuple[NDArray[Any], NDArray[Any] | None]:
     else:
         path = inputs.find_picture(settings.image)
         picture = inputs.read_picture(path)
-        pixels = to_input(picture, *astuple(prepared.format))
+        pixels = to_input(picture, *astuple(prepared.meaning.format))
     warn_of_zeros(graph, feeds)
     if settings.verbose:
         if picture is not None:
@@ -109,17 +106,14 @@ def _main_input(prepared: Prepared) -> tuple[NDArray[Any], NDArray[Any] | None]:
                 log.info("len: %d", os.path.getsize(path))
             sizes = *picture.shape[1::-1], picture.shape[2]
             log.info("width, height, channels: %d, %d, %d", *sizes)
-        log.info("input: %d", prepared.main_input.index)
+        log.info("input: %d", prepared.meaning.main_input.index)
         log.info("number of inputs: %d", len(graph.inputs))
         log.info("number of outputs: %d", len(graph.outputs))
     return pixels, picture
 
 
-def _run(prepared: Prepared, job: Job, labels: Sequence[str]) -> Outcome:
-    """Run the job on OpenCL where it asks for that, else or where that fails on the CPU.
-
-    `labels`: for outputs of the shapes that the model's file says.
-    """
+def _run(prepared: Prepared, job: Job) -> Outcome:
+    """Run the job on OpenCL where it asks for that, else or where that fails on the CPU."""
     gpu, failure = None, ""
     if job.opencl is not None:
         gpu, failure = _run_on_opencl(prepared, job)
@@ -127,16 +121,13 @@ def _run(prepared: Prepared, job: Job, labels: Sequence[str]) -> Outcome:
     is_external = job.external is not None
     if not run.outputs:
         comparison = ended() if gpu is not None and prepared.settings.compare else None
-        return Outcome(is_external, gpu, comparison, run, failure, (), labels, False, True)
+        return Outcome(is_external, gpu, comparison, run, failure, (), True)
     tensors = tensors_of(prepared.graph, run.outputs)
-    if [t.shape for t in tensors] != [t.shape for t in prepared.graph.outputs]:
-        labels = prepared.labels(tensors)
-    has_scores = are_scores(tensors, prepared.main_input, len(labels))
-    if has_scores:
-        prepared.warn_of_labels(labels, tensors[0].shape[-1])
+    scene = prepared.meaning.scene(run.outputs)
     comparison = None
     if gpu is not None and prepared.settings.compare:
-        comparison = compare(job, gpu, prepared.runtime, prepared.graph, floats=not has_scores)
+        floats = scene is None or scene.rows is None
+        comparison = compare(job, gpu, prepared.runtime, prepared.graph, floats=floats)
         wrong_by = comparison.distances.wrong_by
         if wrong_by:
             name = gpu.delegation.device if gpu.delegation else "the device"
@@ -152,8 +143,6 @@ def _run(prepared: Prepared, job: Job, labels: Sequence[str]) -> Outcome:
         run,
         failure,
         tensors,
-        labels,
-        has_scores,
         interrupts.was_pressed(),
     )
 
@@ -173,51 +162,37 @@ def _run_on_opencl(prepared: Prepared, job: Job) -> tuple[PathRun | None, str]:
         return None, reason_of(error)
 
 
-def _rows(prepared: Prepared, outcome: Outcome, run: PathRun) -> list[Row]:
-    if not outcome.has_scores or not run.outputs:
-        return []
-    return prepared.top_rows(run.outputs, prepared.settings.num_results)
+def _scene(prepared: Prepared, outcome: Outcome, run: PathRun) -> Scene | None:
+    """Return what a run says of the picture; None: nothing that is known."""
+    size = None if outcome.picture is None else outcome.picture.shape[:2]
+    return prepared.meaning.scene(run.outputs, size)
 
 
 def _show(prepared: Prepared, outcome: Outcome) -> None:
-    """Log the results, and write the outputs where --output_dir asks for them."""
-    outputs, tensors = outcome.run.outputs, outcome.tensors
-    for line in _result_lines(prepared, outcome, outcome.run):
+    """Log the results, and write the outputs and the picture that were asked for."""
+    scene, settings = _scene(prepared, outcome, outcome.run), prepared.settings
+    for line in _result_lines(prepared, outcome, outcome.run, scene):
         log.info("%s", line)
-    folder = prepared.settings.output_dir
+    folder = settings.output_dir
     if folder is not None:
         with writing(folder):
-            names = write_outputs(folder, outputs, tensors)
+            names = write_outputs(folder, outcome.run.outputs, outcome.tensors)
         log.info("the outputs are in %s: %s", folder, ", ".join(names))
-    _draw(prepared, outcome)
+    path, labels = settings.output_image, prepared.meaning.labels
+    if path is not None and scene is not None and outcome.picture is not None:
+        with writing(path):
+            write_drawn(path, outcome.picture, scene, labels, settings.num_results)
+        log.info("the picture is in %s", path)
 
 
-def _result_lines(prepared: Prepared, outcome: Outcome, run: PathRun) -> list[str]:
+def _result_lines(
+    prepared: Prepared, outcome: Outcome, run: PathRun, scene: Scene | None
+) -> list[str]:
     """Return label_image's lines for the outputs of a run; none where it has none."""
     if not run.outputs:
         return []
-    lines = [format_row(row, outcome.labels) for row in _rows(prepared, outcome, run)]
-    scene, said = prepared.scene(run.outputs, outcome.labels), frozenset[int]()
-    if scene is not None:
-        size = None if outcome.picture is None else outcome.picture.shape[:2]
-        lines += scene.lines(outcome.labels, prepared.settings.num_results, size)
-        said = scene.outputs
-    for output in described(run.outputs, outcome.tensors, outcome.has_scores):
-        lines += [] if output.number in said else output.lines
-    return lines
-
-
-def _draw(prepared: Prepared, outcome: Outcome) -> None:
-    """Write the picture of --output_image."""
-    path, scene = (
-        prepared.settings.output_image,
-        prepared.scene(outcome.run.outputs, outcome.labels),
-    )
-    if path is None or scene is None or outcome.picture is None:
-        return
-    with writing(path):
-        write_drawn(path, outcome.picture, scene, outcome.labels, prepared.settings.num_results)
-    log.info("the picture is in %s", path)
+    described = describe(run.outputs, outcome.tensors, scene)
+    return lines_of(scene, described, prepared.meaning.labels, prepared.settings.num_results)
 
 
 def _path_name(prepared: Prepared, name: str, run: PathRun) -> str:
@@ -235,7 +210,7 @@ def _paths(prepared: Prepared, outcome: Outcome) -> Paths:
     else:
         cpu = outcome.comparison.cpu if outcome.comparison else None
         runs = ({"cpu": cpu} if cpu else {}) | {"gpu": outcome.gpu}
-    return {name: (run, _rows(prepared, outcome, run)) for name, run in runs.items()}
+    return {name: (run, _scene(prepared, outcome, run)) for name, run in runs.items()}
 
 
 def _document(prepared: Prepared, outcome: Outcome, paths: Paths) -> str:
@@ -251,23 +226,18 @@ def _document(prepared: Prepared, outcome: Outcome, paths: Paths) -> str:
         about["interrupted"] = True
     if outcome.failure:
         about["failure"] = outcome.failure
-    has_scores, comparison = outcome.has_scores, outcome.comparison
-    entries = {
-        name: [output.entry for output in described(run.outputs, outcome.tensors, has_scores)]
-        for name, (run, _) in paths.items()
+    comparison = outcome.comparison
+    described = {
+        name: describe(run.outputs, outcome.tensors, scene)
+        for name, (run, scene) in paths.items()
         if run.outputs
     }
+    entries = {name: [each.entry for each in outputs] for name, outputs in described.items()}
     if comparison is not None and "gpu" in entries:
-        for number, entry in enumerate(entries["gpu"], 1 if has_scores else 0):
-            entry |= distance_entry(comparison.distances, number)
-    scenes = {
-        name: scene.entry(outcome.labels)
-        for name, (run, _) in paths.items()
-        if (scene := prepared.scene(run.outputs, outcome.labels)) is not None
-    }
-    return document(
-        about, paths, outcome.labels, settings.threads, comparison, entries, has_scores, scenes
-    )
+        for entry, output in zip(entries["gpu"], described["gpu"], strict=True):
+            entry |= distance_entry(comparison.distances, output.number)
+    labels, most = prepared.meaning.labels, settings.num_results
+    return document(about, paths, labels, most, settings.threads, comparison, entries)
 
 
 def _write_trace(path: str, gpu: PathRun | None) -> None:

@@ -26,6 +26,7 @@ from delegate import (
     several_devices,
 )
 from label_image.errors import RunError, delegate_failures
+from label_image.heads.post_process import found_only
 from label_image.interpreter import (
     OpenInterpreter,
     interpreter_for,
@@ -36,7 +37,6 @@ from label_image.interpreter import (
 from label_image.job import Delegation, Job
 from label_image.model_path import model_path
 from label_image.path import OpenPath, Outputs, outputs_of_each
-from label_image.scene import found_only
 from tflite_opencl.common import bars
 from tflite_opencl.common.runtime import Runtime
 

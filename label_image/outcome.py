@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from label_image.compare import Distances
@@ -18,6 +19,7 @@ class Outcome:
     # The OpenCL path's; the CPU's where there is none, or where it computes wrongly.
     outputs: Outputs = ()
     distances: Distances | None = None  # None: not compared
+    size: Sequence[int] | None = None  # the picture's height and width
 
     @property
     def is_wrong(self) -> bool:

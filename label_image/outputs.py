@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model's outputs: which are a classifier's scores, what is shown of others, .npy files."""
+"""A model's outputs as they are: what is shown of them, and .npy files."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from delegate import Graph, Tensor
 from label_image.feeds import scale_of, shape_text
+from label_image.scene import Scene
 from tflite_opencl.common.files import replaced_file
 
 _FIRST_VALUES = 8
@@ -90,46 +91,25 @@ def tensors_of(graph: Graph, outputs: Sequence[NDArray[Any]]) -> list[Tensor]:
     ]
 
 
-def may_be_scores(output: Tensor, fed: Tensor) -> bool:
-    """Whether an output has the form of scores: a row of numbers, or one a picture.
-
-    `fed`: the input whose type decides how label_image decodes scores.
-    """
-    shape = output.shape
-    is_row = len(shape) in (1, 2) or math.prod(shape[:-1]) == 1
-    is_decoded = output.dtype == "float32" or (
-        output.dtype in ("uint8", "int8") and fed.dtype in ("uint8", "int8", "float32")
-    )
-    return (
-        bool(shape)
-        and is_row
-        and shape[-1] > 1
-        and (is_decoded or (output.dtype in ("uint8", "int8", "int16") and scale_of(output)[0] > 0))
-    )
-
-
-def are_surely_scores(outputs: Sequence[Tensor], fed: Tensor) -> bool:
-    """Whether the first output is scores even where the labels do not say so.
-
-    One of several outputs, or one of the input's shape (as of an autoencoder), may be anything.
-    """
-    first = outputs[0]
-    return len(outputs) == 1 and first.shape != fed.shape and may_be_scores(first, fed)
-
-
-def are_scores(outputs: Sequence[Tensor], fed: Tensor, labels: int) -> bool:
-    """Whether to show the first output as rows of labels; `labels`: how many there are."""
-    return are_surely_scores(outputs, fed) or (
-        may_be_scores(outputs[0], fed) and outputs[0].shape[-1] == labels
-    )
-
-
-def describe(outputs: Sequence[NDArray[Any]], tensors: Sequence[Tensor]) -> list[Described]:
-    """Return what to show of each output."""
+def describe(
+    outputs: Sequence[NDArray[Any]], tensors: Sequence[Tensor], scene: Scene | None
+) -> list[Described]:
+    """Return what to show of each output that is not a classifier's row."""
+    has_rows = scene is not None and scene.rows is not None
     return [
         _described(number, output, tensor)
         for number, (output, tensor) in enumerate(zip(outputs, tensors, strict=True))
+        if number or not has_rows
     ]
+
+
+def lines_of(
+    scene: Scene | None, described: Sequence[Described], labels: Sequence[str], most: int
+) -> list[str]:
+    """Return label_image's lines: what was found, then the outputs that do not say it."""
+    lines = [] if scene is None else scene.lines(labels, most)
+    told = frozenset[int]() if scene is None else scene.outputs
+    return lines + [line for each in described if each.number not in told for line in each.lines]
 
 
 def _described(number: int, output: NDArray[Any], tensor: Tensor) -> Described:

@@ -5,24 +5,21 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
 
-from delegate import Graph, Options, Tensor, read_device_profile
+from delegate import Graph, Options, read_device_profile
 from label_image import inputs, streams
-from label_image.decoder import Format
 from label_image.drawing import format_obstacle
 from label_image.errors import RunError
-from label_image.feeds import Feeds, feeds_of, scale_of
+from label_image.feeds import Feeds, feeds_of
 from label_image.flags import Settings
+from label_image.heads.registry import DRAWN, head_of
 from label_image.job import Job
-from label_image.labels import Row, top_results
-from label_image.outputs import Described, are_surely_scores, describe, may_be_scores, tensors_of
+from label_image.meaning import Meaning
 from label_image.page.html import NEEDS, can_make
-from label_image.scene import Scene, detector_of, is_mask, scene_of
 from label_image.verbose import model_lines
 from tflite_opencl.common.environment import device_asked
 from tflite_opencl.common.files import file_obstacle, folder_obstacle
@@ -42,27 +39,22 @@ class Prepared:
     settings: Settings
     runtime: Runtime
     model: inputs.Model
-    graph: Graph
-    feeds: Feeds
+    meaning: Meaning
 
     @property
-    def main_input(self) -> Tensor:
-        """The input that takes the picture, or the first."""
-        return self.graph.inputs[self.feeds.main]
+    def graph(self) -> Graph:
+        """The model's."""
+        return self.meaning.graph
+
+    @property
+    def feeds(self) -> Feeds:
+        """What its inputs get."""
+        return self.meaning.feeds
 
     @property
     def kernels(self) -> str:
         """What the CPU runs, for people."""
         return self.runtime.kernels(self.settings.cpu_kernels)
-
-    @property
-    def format(self) -> Format:
-        """The tensor that a picture becomes."""
-        tensor, settings = self.main_input, self.settings
-        scale, zero_point = scale_of(tensor)
-        return Format(
-            tensor.shape, tensor.dtype, settings.input_mean, settings.input_std, scale, zero_point
-        )
 
     def job(self, pixels: NDArray[Any], profiling: bool) -> Job:
         """Return the job of the first path; `pixels`: the main input's values.
@@ -117,65 +109,16 @@ class Prepared:
         """Whether somebody sees what takes long, and set no limit to it."""
         return sys.stderr.isatty() and not self.settings.device_timeout
 
-    def labels(self, outputs: Sequence[Tensor]) -> Sequence[str]:
-        """Return the labels; none where the first of these outputs needs none.
-
-        Raises: RunError: they are needed, and there is no such file. DefaultModelError: the
-            default model's are not installed.
-        """
-        fed = self.main_input
-        if not may_be_scores(outputs[0], fed) and not self.may_be_scene(outputs):
-            return ()
-        try:
-            return inputs.find_labels(self.model.labels)
-        except RunError:
-            # label_image insists on labels. A model that it could not run may do without.
-            is_its_own = (
-                are_surely_scores(outputs, fed) and len(fed.shape) == 4 and fed.shape[3] == 3
-            )
-            if self.settings.labels is not None or is_its_own:
-                raise
-            return ()
-
-    def may_be_scene(self, outputs: Sequence[Tensor]) -> bool:
-        """Whether the model finds things in the picture, or classes of its pixels."""
-        has_labels = self.settings.labels is not None
-        is_detector = detector_of(self.graph) is not None
-        if self.graph.outputs[0] in self.graph.inputs:
-            return False
-        return is_detector or is_mask(outputs, self.main_input, has_labels)
-
     def check_drawing(self) -> None:
         """Raise RunError where --output_image is asked for and there will be nothing to draw."""
         if self.settings.output_image is None:
             return
         if self.feeds.picture is None:
             raise RunError("--output_image: no input of the model takes the picture")
-        if not self.may_be_scene(self.graph.outputs):
-            text = "gives neither a detector's boxes nor a mask of classes to draw"
+        head = head_of(self.meaning.view(), self.meaning.task)
+        if head is None or not head.name.startswith(DRAWN):
+            text = "gives neither boxes nor points nor a mask of classes to draw"
             raise RunError(f"--output_image: {self.model.name} {text}")
-
-    def scene(self, outputs: Sequence[NDArray[Any]], labels: Sequence[str]) -> Scene | None:
-        """Return what the outputs of a run say of the picture; None: the model does neither."""
-        if not outputs:
-            return None
-        tensors = tensors_of(self.graph, outputs)
-        return scene_of(self.graph, outputs, tensors, self.main_input, labels)
-
-    def warn_of_labels(self, labels: Sequence[str], classes: int) -> None:
-        """Log where there are labels, but not one a class."""
-        count = max((number for number, label in enumerate(labels, 1) if label), default=0)
-        if count not in (0, classes):
-            log.warning(
-                "%s has %d labels and the model has %d classes: the names may be wrong",
-                self.model.labels or "the default model", count, classes,
-            )  # fmt: skip
-
-    def top_rows(self, outputs: Sequence[NDArray[Any]], count: int) -> list[Row]:
-        """Return the best classes of the first output."""
-        scale, zero_point = scale_of(self.graph.outputs[0])
-        dtype = self.main_input.dtype
-        return top_results(outputs[0], dtype, count, scale=scale, zero_point=zero_point)
 
 
 def prepare(settings: Settings) -> Prepared:
@@ -196,16 +139,25 @@ def prepare(settings: Settings) -> Prepared:
         log.info("Keeping the limits of %s: %s", profile.name, profile.description)
     runtime = find_runtime()
     with streams.progress("building the default model") as progress:
-        model = inputs.find_model(settings.tflite_model, settings.labels, progress)
+        model = inputs.find_model(settings.tflite_model, progress)
     graph = inputs.read_graph(model)
     log.info("Loaded model %s", model.name)
     log.info("resolved reporter")
     if settings.verbose:
         for line in model_lines(graph):
             log.info("%s", line)
-    return Prepared(
-        settings, runtime, model, graph, feeds_of(graph, settings.inputs, settings.is_image_asked)
+    meaning = Meaning(
+        graph,
+        feeds_of(graph, settings.inputs, settings.is_image_asked),
+        inputs.find_labels(model, settings.labels),
+        settings.labels or model.labels or "the default model",
+        settings.labels is not None,
+        settings.task,
+        settings.input_mean,
+        settings.input_std,
     )
+    meaning.check()
+    return Prepared(settings, runtime, model, meaning)
 
 
 def _check_files(settings: Settings) -> None:
@@ -221,10 +173,3 @@ def _check_files(settings: Settings) -> None:
         raise RunError(f"cannot write {settings.output_image}: {obstacle}")
     if settings.output_dir and (obstacle := folder_obstacle(settings.output_dir)):
         raise RunError(f"cannot write {settings.output_dir}: {obstacle}")
-
-
-def described(
-    outputs: Sequence[NDArray[Any]], tensors: Sequence[Tensor], has_scores: bool
-) -> list[Described]:
-    """Describe the outputs that are not shown as rows."""
-    return describe(outputs, tensors)[1 if has_scores else 0 :]

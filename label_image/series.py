@@ -153,7 +153,7 @@ class Series:
                         log.warning("%s: %s", entry.path, warning)
                     outcome = Outcome(entry.path, entry.error)
                     if not entry.error:
-                        outcome = replace(next(classified), path=entry.path)
+                        outcome = replace(next(classified), path=entry.path, size=entry.size)
                     self.totals.decoding_seconds += entry.seconds
                     self.totals.processes = decoders.processes
                     self.totals.add(outcome)

@@ -17,12 +17,12 @@ import numpy as np
 from label_image import inputs, streams
 from label_image.errors import ERROR, NO_DEVICE, SUCCESS, RunError, writing
 from label_image.feeds import warn_of_zeros
+from label_image.heads.registry import is_classifier
 from label_image.image import to_input
 from label_image.job import Job
-from label_image.labels import Row
 from label_image.outcome import Outcome
-from label_image.outputs import Described, are_scores, picture_folder, tensors_of, write_outputs
-from label_image.prepare import Prepared, described
+from label_image.outputs import Described, describe, picture_folder, tensors_of, write_outputs
+from label_image.prepare import Prepared
 from label_image.scene import Scene
 from label_image.series import Series
 from label_image.several_report import Document, Lines, row_text, summary_text
@@ -38,8 +38,6 @@ class _Task:
 
     prepared: Prepared
     found: Sequence[str]  # files and folders
-    labels: Sequence[str]
-    has_scores: bool
     job: Job
     # Pictures of folders that no installed reader reads, by what reads them.
     skipped: Counter[str] = field(default_factory=Counter)
@@ -57,7 +55,7 @@ def classify_several(prepared: Prepared, out: TextIO, width: Callable[[TextIO], 
     """
     task = _task(prepared)
     settings = prepared.settings
-    floats = not task.has_scores
+    floats = not is_classifier(prepared.meaning.view(), settings.task)
     with contextlib.ExitStack() as stack:
         document = _open_document(stack, prepared, out)
         lines = _open_lines(stack, prepared, out)
@@ -103,20 +101,16 @@ def _task(prepared: Prepared) -> _Task:
         if asked:
             log.warning("--%s does nothing with several pictures", name)
     found = inputs.find_pictures(settings.pictures or [settings.image])
-    labels = prepared.labels(graph.outputs)
-    has_scores = are_scores(graph.outputs, prepared.main_input, len(labels))
-    if has_scores:
-        prepared.warn_of_labels(labels, graph.outputs[0].shape[-1])
     nothing = np.zeros((16, 16, 3), np.uint8)
     # Refuses an input that takes no picture, before anything is built.
-    pixels = to_input(nothing, *astuple(prepared.format))
-    if prepared.main_input.shape[0] != 1:
+    pixels = to_input(nothing, *astuple(prepared.meaning.format))
+    if prepared.meaning.main_input.shape[0] != 1:
         raise RunError("several pictures need an input whose first dimension is 1")
     if feeds.main in feeds.given:
         raise RunError("--input gives values to the input that would take the pictures")
     warn_of_zeros(graph, feeds)
     job = prepared.job(pixels, profiling=False)
-    return _Task(prepared, found, labels, has_scores, job)
+    return _Task(prepared, found, job)
 
 
 def _open_document(stack: contextlib.ExitStack, prepared: Prepared, out: TextIO) -> Document | None:
@@ -143,64 +137,48 @@ def _open_lines(stack: contextlib.ExitStack, prepared: Prepared, out: TextIO) ->
 
 def _classify(task: _Task, series: Series, sinks: Sequence[Document | Lines], out: TextIO) -> None:
     """Classify all pictures; end early where nobody reads the results any more."""
-    settings = task.prepared.settings
+    settings, meaning = task.prepared.settings, task.prepared.meaning
+    most = settings.num_results_of_several
     with contextlib.ExitStack() as stack:
         step = stack.enter_context(
             bars.steps("classifying", lambda: sum(1 for _ in inputs.picture_paths(task.found)))
         )
         paths = inputs.picture_paths(task.found, task.skipped)
-        outcomes = series.outcomes(paths, task.prepared.format)
+        outcomes = series.outcomes(paths, meaning.format)
         stack.enter_context(contextlib.closing(outcomes))
         is_read = True
         for number, outcome in enumerate(outcomes, 1):
-            rows, outputs = _results(task, outcome, number)
-            scene = task.prepared.scene(outcome.outputs, task.labels)
+            scene = meaning.scene(outcome.outputs, outcome.size)
+            outputs = _results(task, outcome, number, scene)
             if "-" not in (settings.json, settings.json_lines) and not outcome.error:
-                is_read = streams.write(out, _row(task, outcome, rows, outputs, scene))
-            entry = None if scene is None else scene.entry(task.labels)
+                is_read = streams.write(
+                    out, row_text(outcome.path, scene, outputs, meaning.labels, most)
+                )
+            entry = {} if scene is None else scene.entry(meaning.labels, most)
             with interrupts.held():  # no half of an entry
                 for sink in sinks:
-                    sink.add(outcome, rows, task.labels, outputs, task.has_scores, entry)
+                    sink.add(outcome, outputs, entry)
             interrupts.check()
             step()
             if not is_read and not sinks:
                 break  # `| head` has seen enough
 
 
-def _row(
-    task: _Task,
-    outcome: Outcome,
-    rows: Sequence[Row],
-    outputs: Sequence[Described],
-    scene: Scene | None,
-) -> str:
-    """Return a picture's row of stdout."""
-    if scene is None:
-        return row_text(outcome.path, rows, task.labels, outputs)
-    others = [output for output in outputs if output.number not in scene.outputs]
-    most = task.prepared.settings.num_results_of_several
-    words = scene.lines(task.labels, most)
-    return row_text(outcome.path, rows, task.labels, others, words)
-
-
-def _results(task: _Task, outcome: Outcome, number: int) -> tuple[list[Row], list[Described]]:
-    """Return a picture's rows and other outputs; write its outputs if --output_dir asks for them.
+def _results(task: _Task, outcome: Outcome, number: int, scene: Scene | None) -> list[Described]:
+    """Return a picture's other outputs; write its outputs if --output_dir asks for them.
 
     `number`: the picture's, from 1.
     """
     if outcome.error:
         log.error("%s", outcome.error)
-        return [], []
+        return []
     prepared, settings = task.prepared, task.prepared.settings
-    rows: list[Row] = []
-    if task.has_scores:
-        rows = prepared.top_rows(outcome.outputs, settings.num_results_of_several)
     tensors = tensors_of(prepared.graph, outcome.outputs)
     if settings.output_dir is not None:
         folder = picture_folder(settings.output_dir, number, outcome.path)
         with writing(folder):
             write_outputs(folder, outcome.outputs, tensors)
-    return rows, described(outcome.outputs, tensors, task.has_scores)
+    return describe(outcome.outputs, tensors, scene)
 
 
 @contextlib.contextmanager

@@ -19,14 +19,13 @@ from label_image.document import (
     comparison_entry,
     device_entry,
     difference_entry,
-    result_entries,
     verdict_entry,
 )
-from label_image.labels import Row, format_row
 from label_image.outcome import Outcome, Totals
 from label_image.outputs import Described
 from label_image.path import OpenPath
 from label_image.report import delegation_facts, left_to_cpu, load_rows, output_facts
+from label_image.scene import Scene
 from label_image.series import Series
 from tflite_opencl.common.tables import render
 from tflite_opencl.common.text import printable
@@ -35,17 +34,16 @@ from tflite_opencl.common.words import stamped
 
 def row_text(
     path: str,
-    rows: Sequence[Row],
+    scene: Scene | None,
+    outputs: Sequence[Described],
     labels: Sequence[str],
-    outputs: Sequence[Described] = (),
-    scene: Sequence[str] = (),
+    most: int,
 ) -> str:
-    """Return a picture's row: its file, its results and other outputs, a tab between any two.
-
-    `scene`: what was found in it, in words.
-    """
-    results = [*(format_row(row, labels) for row in rows), *scene]
-    return "\t".join(map(printable, [path, *results, *(output.text for output in outputs)]))
+    """Return a picture's row: its file, `most` results and other outputs, a tab between any two."""
+    results = [] if scene is None else scene.lines(labels, most)
+    told = frozenset[int]() if scene is None else scene.outputs
+    others = [output.text for output in outputs if output.number not in told]
+    return "\t".join(map(printable, [path, *results, *others]))
 
 
 def summary_text(series: Series, kernels: str, other: str = "CPU", width: int = 80) -> str:
@@ -110,17 +108,9 @@ class Document:
         self._write(json.dumps(stamped({**about}), indent=2).removesuffix("\n}") + ",")
         self._write('  "pictures": [')
 
-    def add(
-        self,
-        outcome: Outcome,
-        rows: Sequence[Row],
-        labels: Sequence[str],
-        outputs: Sequence[Described] = (),
-        has_scores: bool = True,
-        scene: Mapping[str, Any] | None = None,
-    ) -> None:
+    def add(self, outcome: Outcome, outputs: Sequence[Described], scene: Mapping[str, Any]) -> None:
         """Write a picture's object; `scene`: what was found in it."""
-        entry = picture_entry(outcome, rows, labels, outputs, has_scores, scene)
+        entry = picture_entry(outcome, outputs, scene)
         if self._waiting is not None:
             self._write(self._waiting + ",")
         self._waiting = f"    {json.dumps(entry)}"
@@ -151,35 +141,20 @@ class Lines:
         self._write = write
         self._about = stamped({**about})
 
-    def add(
-        self,
-        outcome: Outcome,
-        rows: Sequence[Row],
-        labels: Sequence[str],
-        outputs: Sequence[Described] = (),
-        has_scores: bool = True,
-        scene: Mapping[str, Any] | None = None,
-    ) -> None:
+    def add(self, outcome: Outcome, outputs: Sequence[Described], scene: Mapping[str, Any]) -> None:
         """Write a picture's line."""
-        entry = picture_entry(outcome, rows, labels, outputs, has_scores, scene)
+        entry = picture_entry(outcome, outputs, scene)
         self._write(json.dumps(self._about | entry))
 
 
 def picture_entry(
-    outcome: Outcome,
-    rows: Sequence[Row],
-    labels: Sequence[str],
-    outputs: Sequence[Described],
-    has_scores: bool,
-    scene: Mapping[str, Any] | None,
+    outcome: Outcome, outputs: Sequence[Described], scene: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return a picture's object for JSON; `scene`: what was found in it."""
     entry: dict[str, Any] = {"image": outcome.path}
     if outcome.error:
         return entry | {"error": outcome.error}
-    if has_scores:
-        entry["results"] = result_entries(rows, labels)
-    entry |= scene or {}
+    entry |= scene
     if outputs:
         entry["outputs"] = [
             output.entry | distance_entry(outcome.distances, output.number) for output in outputs

@@ -17,7 +17,7 @@ import numpy as np
 
 from delegate import Options
 from label_image.flag_values import not_negative, positive
-from label_image.inputs import find_labels
+from label_image.inputs import labels_in
 from tflite_opencl import __version__
 from tflite_opencl.common import bars
 from tflite_opencl.common.energy import Meter
@@ -96,7 +96,7 @@ def run(options: argparse.Namespace) -> str:
     with one_line():
         models = [given_of(name, options.image) for name in options.tflite_model]
         if options.labels:
-            settings = replace(settings, labels=find_labels(options.labels))
+            settings = replace(settings, labels=labels_in(options.labels))
         facts = machine_of(settings.threads)
         with bars.waiting("") as tell:
             results = []

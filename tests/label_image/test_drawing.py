@@ -17,7 +17,7 @@ GRAY = np.full((100, 200, 3), 128, np.uint8)
 
 
 def test_a_box_is_drawn_where_it_is() -> None:
-    found = Scene([Box(1, 0.5, 0.25, 0.5, 0.75, 0.9)])
+    found = Scene(boxes=[Box(1, 0.5, 50, 50, 150, 90)])
     pixels = np.asarray(drawn(GRAY, found, ["green", "blue"], 5))
     assert tuple(pixels[70, 50]) == tuple(pixels[70, 150]) == tuple(pixels[90, 80]) == color_of(1)
     assert (pixels[60:85, 60:140] == 128).all()
@@ -26,17 +26,23 @@ def test_a_box_is_drawn_where_it_is() -> None:
     assert (GRAY == 128).all()
 
 
-SIDES = [(-1, -1, 2, 2), (0, 0, 1, 0.01), (0.99, 0.99, 1, 1), (0.5, 0.5, 0.2, 0.2), (3, 3, 4, 4)]
+SIDES = [
+    (-200, -100, 400, 200),
+    (0, 0, 200, 1),
+    (198, 99, 200, 100),
+    (100, 50, 40, 20),
+    (600, 300, 800, 400),
+]
 
 
 @pytest.mark.parametrize("sides", SIDES)
 def test_boxes_over_the_edge_are_cut(sides: tuple[float, float, float, float]) -> None:
-    image = drawn(GRAY, Scene([Box(0, 0.5, *sides)]), ["a name that is long " * 9], 5)
+    image = drawn(GRAY, Scene(boxes=[Box(0, 0.5, *sides)]), ["a name that is long " * 9], 5)
     assert image.size == (200, 100)
 
 
 def test_no_more_than_asked_for_is_drawn() -> None:
-    found = Scene([Box(0, 0.9, 0.1, 0.2, 0.3, 0.9), Box(1, 0.8, 0.6, 0.2, 0.9, 0.9)])
+    found = Scene(boxes=[Box(0, 0.9, 20, 20, 60, 90), Box(1, 0.8, 120, 20, 180, 90)])
     assert (np.asarray(drawn(GRAY, found, [], 1))[:, 110:] == 128).all()
 
 
@@ -60,7 +66,7 @@ def test_colours_of_classes_differ() -> None:
 def test_formats(name: str, tmp_path: Path) -> None:
     assert format_obstacle(name) is None
     path = tmp_path / name
-    write_drawn(str(path), GRAY, Scene([Box(0, 0.5, 0, 0, 1, 1)]), [], 5)
+    write_drawn(str(path), GRAY, Scene(boxes=[Box(0, 0.5, 0, 0, 200, 100)]), [], 5)
     with Image.open(path) as image:
         assert image.size == (200, 100)
     assert [each.name for each in tmp_path.iterdir()] == [name]

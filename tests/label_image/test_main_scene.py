@@ -107,6 +107,7 @@ def test_lines_of_json_for_several_pictures(here: Path, run: Run) -> None:
     assert first["model"] == "model.tflite"
     assert first == last
     assert [each["label"] for each in first["detections"]] == ["green", "blue"]
+    assert first["detections"][1]["box"] == {"left": 20, "top": 0, "right": 40, "bottom": 20}
     assert missing["error"] == "input file none.png not found"
     ran = run(*words, "--json_lines", "a.jsonl", "--json", "a.json")
     assert [json.loads(line) for line in Path("a.jsonl").read_text().splitlines()] == [
@@ -114,8 +115,8 @@ def test_lines_of_json_for_several_pictures(here: Path, run: Run) -> None:
     ]  # fmt: skip
     assert json.loads(Path("a.json").read_text())["pictures"][0]["detections"]
     assert ran.out[0] == (
-        "half.png\t0.8: 0 green, left 0.000, top 0.000, right 0.500, bottom 1.000"
-        "\t0.6: 1 blue, left 0.500, top 0.000, right 1.000, bottom 1.000"
+        "half.png\t0.8: 0 green, left 0, top 0, right 20, bottom 20"
+        "\t0.6: 1 blue, left 20, top 0, right 40, bottom 20"
     )
 
 
@@ -124,7 +125,10 @@ def test_lines_of_json_for_several_pictures(here: Path, run: Run) -> None:
     [
         (["--output_image", "a.txt"], "cannot write a.txt: '.txt' is no format of pictures"),
         (["--output_image", "no/a.png"], "cannot write no/a.png: there is no folder"),
-        (["--output_image", "a.png"], "model.tflite gives neither a detector's boxes nor a mask"),
+        (
+            ["--output_image", "a.png"],
+            "model.tflite gives neither boxes nor points nor a mask",
+        ),
         (["--json", "-", "--json_lines", "-"], "--json and --json_lines cannot both be stdout"),
         (["--json_lines", "no/a"], "cannot write no/a: there is no folder"),
     ],

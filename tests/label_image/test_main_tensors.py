@@ -185,11 +185,81 @@ def test_the_first_of_several_outputs_is_scores_if_the_labels_say_so(files: Path
     assert [output["name"] for output in entry["outputs"]] == ["classes"]
 
 
-def test_a_picture_s_classifier_insists_on_labels(files: Path, run: Run) -> None:
-    write(files, *averages(picture()))
+HINT = "no labels: classes are shown by number (--labels FILE names them"
+
+
+def test_without_labels_classes_are_shown_by_their_numbers(files: Path, run: Run) -> None:
+    row, shares = averages(picture()), t((1, 3), "uint8", 1 / 256)
+    write(files, *row, op("SOFTMAX", [row[-1].outputs[0]], [shares], {"beta": 0.01}))
     ran = run(*SEEN)
+    assert ran.code == 0
+    assert f"INFO: {HINT}; --task embedding if it has none)" in ran.lines
+    assert [line.split()[-1] for line in ran.lines[-3:]] == ["1", "2", "0"]
+    several = run(*WORDS, "picture.bmp", "picture.bmp", "-r", "3")
+    assert [f"INFO: {each}" for each in several.out[0].split("\t")[1:]] == ran.lines[-3:]
+
+
+def test_features_are_no_classes(files: Path, run: Run) -> None:
+    write(files, *averages(picture()))
+    ran = run(*SEEN, "--json", "out.json")
+    assert ran.lines[-3] == "INFO: an embedding: 3 numbers, L2 norm 116.856"
+    assert ran.outputs[0] == ran.lines[-2]
+    assert json.loads((files / "out.json").read_text())["cpu"]["embedding"] == [25.5, 102, 51]
+    ran = run(*SEEN, "--task", "classification")
+    assert ran.lines[-3:] == ["INFO: 0.8: 1", "INFO: 0.4: 2", "INFO: 0.2: 0"]
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--task", "detection:yolo99"], "argument --task: 'detection:yolo99' is none of"),
+        (["--task", "segmentation"], "--task segmentation: the outputs are 1x3 uint8, which may"),
+    ],
+)
+def test_a_task_that_is_none_is_refused(files: Path, run: Run, words: list[str], line: str) -> None:
+    write(files, *averages(picture()))
+    ran = run(*SEEN, *words)
     assert ran.code == 255
-    assert ran.lines[-1] == "ERROR: Labels file ./labels.txt not found"
+    assert line.removeprefix("argument ") in ran.lines[-1]
+    assert "classification" in ran.lines[-1]
+    assert "invoked" not in "".join(ran.lines)
+
+
+@pytest.mark.parametrize("content", [None, b"a\0b\n", b"x" * (1 << 25)])
+def test_what_is_no_label_file_is_said_before_the_run(
+    files: Path, run: Run, content: bytes | None
+) -> None:
+    write(files, *averages(picture()))
+    if content is None:
+        (files / "l.txt").mkdir()
+    else:
+        (files / "l.txt").write_bytes(content)
+    ran = run(*SEEN, "-l", "l.txt")
+    assert ran.code == 255
+    why = "cannot be read: Is a directory" if content is None else "is no text with a label a line"
+    assert ran.lines[-1] == f"ERROR: Labels file l.txt {why}"
+    assert "invoked" not in "".join(ran.lines)
+
+
+def test_other_numbers_of_labels_are_said_before_the_run(files: Path, run: Run) -> None:
+    write(files, *averages(picture()))
+    (files / "l.txt").write_text("a\nb\n")
+    ran = run(*SEEN, "-l", "l.txt")
+    assert ran.code == 0
+    said = ran.lines.index(
+        "WARN: l.txt has 2 labels and the model has 3 classes: the names may be wrong"
+    )
+    assert said < ran.lines.index("INFO: invoked")
+
+
+def test_shapes_of_the_run_say_what_the_outputs_are(files: Path, run: Run) -> None:
+    pooled, _ = averages(picture())
+    unknown = t((1, 1), "uint8", 0.5)
+    target = const(np.array([1, 3], np.int32))
+    write(files, pooled, op("RESHAPE", [pooled.outputs[0], target], [unknown], {}))
+    (files / "labels.txt").write_text("red\ngreen\nblue\n")
+    assert run(*SEEN).lines[-3] == "INFO: 0.8: 1 green"
+    assert run(*WORDS, "picture.bmp", "picture.bmp").out == ["picture.bmp\t0.8: 1 green"] * 2
 
 
 def test_labels_that_were_asked_for_must_be_there(files: Path, run: Run) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which outputs are scores, what is shown of others, and the .npy files."""
+"""What is shown of outputs as they are, and the .npy files."""
 
 from __future__ import annotations
 
@@ -12,11 +12,8 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
-from delegate import Tensor
 from label_image.outputs import (
     Described,
-    are_scores,
-    are_surely_scores,
     describe,
     file_names,
     picture_folder,
@@ -25,49 +22,10 @@ from label_image.outputs import (
 )
 from tests.support.model import t
 
-PICTURE = t((1, 4, 4, 3), "uint8", 0.5)
-
-KINDS: list[tuple[str, list[Tensor], Tensor, bool, bool]] = [
-    # outputs, the input fed, surely scores, scores with as many labels as the last size
-    ("a-row", [t((1, 3), "uint8", 0.5)], PICTURE, True, True),
-    ("without-a-scale", [t((1, 3), "uint8")], PICTURE, True, True),
-    ("one-dimension", [t((3,))], PICTURE, True, True),
-    ("a-row-a-picture", [t((2, 3))], PICTURE, True, True),
-    ("four-dimensions", [t((1, 1, 1, 3), "int8", 0.5)], PICTURE, True, True),
-    ("int16", [t((1, 3), "int16", 0.5)], PICTURE, True, True),
-    ("int16-without-a-scale", [t((1, 3), "int16")], PICTURE, False, False),
-    ("of-tokens", [t((1, 3), "int8", 0.5)], t((1, 9), "int32"), True, True),
-    ("of-tokens-without-a-scale", [t((1, 3), "int8")], t((1, 9), "int32"), False, False),
-    ("classes", [t((1, 3), "int64")], PICTURE, False, False),
-    ("truth-values", [t((1, 3), "bool")], PICTURE, False, False),
-    ("one-value", [t((1, 1))], PICTURE, False, False),
-    ("scalar", [t(())], PICTURE, False, False),
-    ("empty", [t((1, 0))], PICTURE, False, False),
-    ("a-map", [t((1, 4, 4, 3), "uint8", 0.5)], PICTURE, False, False),
-    ("keypoints", [t((1, 1, 17, 3))], PICTURE, False, False),
-    ("autoencoder", [t((1, 3))], t((1, 3)), False, True),
-    ("the-first-of-two", [t((1, 3)), t((1, 8))], PICTURE, False, True),
-    ("a-detector", [t((1, 10, 4)), t((1, 10)), t((1, 10)), t((1,))], PICTURE, False, False),
-]
-
-
-@pytest.mark.parametrize(
-    ("outputs", "fed", "surely", "labelled"),
-    [case[1:] for case in KINDS],
-    ids=[case[0] for case in KINDS],
-)
-def test_scores_are_a_row_of_numbers(
-    outputs: list[Tensor], fed: Tensor, surely: bool, labelled: bool
-) -> None:
-    assert are_surely_scores(outputs, fed) == surely
-    assert are_scores(outputs, fed, 0) == surely
-    last = outputs[0].shape[-1] if outputs[0].shape else 1
-    assert are_scores(outputs, fed, last) == labelled
-
 
 def described(values: ArrayLike, dtype: str, *quantisation: Any, name: str = "out") -> Described:
     output = np.asarray(values, dtype)
-    (found,) = describe([output], [t(output.shape, dtype, *quantisation, name=name)])
+    (found,) = describe([output], [t(output.shape, dtype, *quantisation, name=name)], None)
     return found
 
 

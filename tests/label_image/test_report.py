@@ -17,6 +17,7 @@ from label_image.compare import Comparison, Difference, Distances
 from label_image.document import Paths, document
 from label_image.job import Delegation
 from label_image.labels import Row
+from label_image.scene import Scene
 from tflite_opencl.common.timing import Times
 from tflite_opencl.common.words import stamped
 
@@ -78,7 +79,7 @@ def test_what_a_comparison_ran_longer_is_what_its_table_shows() -> None:
     assert rows["runs"] == ["99", "1"]
     assert (rows["build"], rows["tune"]) == (["300.0"], ["50.2"])
     assert rows["speedup"][0] == "6.38"
-    entry = json.loads(document({}, {"gpu": (run, [])}, [], 4, EQUAL))["gpu"]
+    entry = json.loads(document({}, {"gpu": (run, None)}, [], 5, 4, EQUAL))["gpu"]
     assert entry["average_ms"] == 20.5  # label_image's own, of --count runs
     assert entry["compared"]["average_ms"] == 7.0
     assert entry["compared"]["runs"] == 99
@@ -89,7 +90,7 @@ def test_tuning_that_is_not_finished_is_said() -> None:
     assert "not finished" not in text_of(ALL)
     left = replace(ALL, tuning_left=1)
     assert "tuning not finished: 1 choice left for later starts; --tune complete" in text_of(left)
-    entry = json.loads(document({}, {"gpu": (gpu(left), [])}, [], 4, EQUAL))
+    entry = json.loads(document({}, {"gpu": (gpu(left), None)}, [], 5, 4, EQUAL))
     assert entry["gpu"]["tuning_left"] == 1
 
 
@@ -205,8 +206,9 @@ def test_the_devices_table_begins_with_what_device_takes() -> None:
 
 def test_the_document_has_the_written_schema() -> None:
     about = {"model": "m", "image": "i", "runtime": "r"}
-    paths: Paths = {"cpu": (CPU, [Row(1, 0.5)]), "gpu": (gpu(PARTLY), [Row(0, 0.25)])}
-    entry = json.loads(document(about, paths, ["cat"], 4, EQUAL))
+    first, second = Scene(rows=[Row(1, 0.5), Row(0, 0.4)]), Scene(rows=[Row(0, 0.25)])
+    paths: Paths = {"cpu": (CPU, first), "gpu": (gpu(PARTLY), second)}
+    entry = json.loads(document(about, paths, ["cat"], 1, 4, EQUAL))
     assert entry.items() >= stamped({}).items()
     assert list(entry) == [
         "schema", "tflite_opencl", "model", "image", "runtime", "cpu", "gpu",
@@ -247,7 +249,7 @@ def test_the_document_has_the_written_schema() -> None:
 
 
 def test_without_opencl_the_document_has_no_gpu_part() -> None:
-    entry = json.loads(document({"model": "m"}, {"cpu": (CPU, [])}, [], None, None))
+    entry = json.loads(document({"model": "m"}, {"cpu": (CPU, None)}, [], 5, None, None))
     assert list(entry) == [*stamped({}), "model", "cpu"]
     assert entry["cpu"]["threads"] is None
 
@@ -256,8 +258,8 @@ def test_the_document_holds_outputs_instead_of_rows() -> None:
     alone = Difference(None, "the outputs are not quantised", (0.5,))
     entry = json.loads(
         document(
-            {}, {"gpu": (gpu(), [])}, [], 4, Comparison(CPU, "", Distances(alone, alone, alone)),
-            {"gpu": [{"name": "a"}]}, has_scores=False,
+            {}, {"gpu": (gpu(), None)}, [], 5, 4,
+            Comparison(CPU, "", Distances(alone, alone, alone)), {"gpu": [{"name": "a"}]},
         )
     )  # fmt: skip
     assert "results" not in entry["gpu"]
@@ -267,14 +269,14 @@ def test_the_document_holds_outputs_instead_of_rows() -> None:
 
 
 def test_the_document_holds_further_outputs_beside_rows() -> None:
-    paths: Paths = {"cpu": (CPU, [Row(0, 0.5)])}
-    entry = json.loads(document({}, paths, [], 4, None, {"cpu": [{"name": "a"}]}))
+    paths: Paths = {"cpu": (CPU, Scene(rows=[Row(0, 0.5)]))}
+    entry = json.loads(document({}, paths, [], 5, 4, None, {"cpu": [{"name": "a"}]}))
     assert entry["cpu"]["outputs"] == [{"name": "a"}]
     assert len(entry["cpu"]["results"]) == 1
 
 
 def test_what_the_document_does_not_know_is_null_with_a_reason() -> None:
-    entry = json.loads(document({}, {"gpu": (gpu(), [])}, [], 4, None))
+    entry = json.loads(document({}, {"gpu": (gpu(), None)}, [], 5, 4, None))
     assert entry["max_difference_quanta_reference"] is None
     assert entry["max_difference_quanta_cpu"] is None
     assert entry["speedup"] is None

@@ -16,6 +16,7 @@ from label_image.job import Delegation, Job
 from label_image.labels import Row
 from label_image.outcome import Outcome, Totals
 from label_image.path import OpenPath
+from label_image.scene import Scene
 from label_image.series import Series
 from tests.support.compare import RUNTIME
 from tests.support.model import graph_of, op
@@ -30,7 +31,7 @@ TAKEN = Delegation(
     verdicts=(Verdict(0, "CONV_2D", None), Verdict(1, "SOFTMAX", None)),
     partitions=((0, 1),),
 )
-ROWS = [Row(1, 0.5), Row(0, 0.25)]
+SCENE = Scene(rows=[Row(1, 0.5), Row(0, 0.25)], outputs=frozenset({0}))
 
 
 def path(
@@ -188,23 +189,23 @@ def test_nothing_read_at_all_is_still_a_table(series: Series) -> None:
 
 
 def test_a_row_is_one_line_whatever_the_file_is_called() -> None:
-    row = several_report.row_text("a\tb\nc\rd é.jpg", ROWS, ["cat", "dog"])
+    row = several_report.row_text("a\tb\nc\rd é.jpg", SCENE, [], ["cat", "dog"], 2)
     assert row == "a\\tb\\nc\\rd é.jpg\t0.5: 1 dog\t0.25: 0 cat"
-    assert several_report.row_text("a.jpg", [], []) == "a.jpg"
+    assert several_report.row_text("a.jpg", None, [], [], 1) == "a.jpg"
 
 
 OUTCOMES = [
-    (Outcome("a.jpg", "", (), Distances(Difference(0), Difference(0), Difference(2))), ROWS),
-    (Outcome("b.jpg", "input file b.jpg not found"), []),
-    (Outcome("c.jpg"), ROWS[:1]),
+    (Outcome("a.jpg", "", (), Distances(Difference(0), Difference(0), Difference(2))), 2),
+    (Outcome("b.jpg", "input file b.jpg not found"), 0),
+    (Outcome("c.jpg"), 1),
 ]
 
 
 def document(series: Series, count: int) -> tuple[dict, list[str]]:
     written: list[str] = []
     made = several_report.Document(written.append, {"model": "m", "runtime": "r"})
-    for outcome, rows in OUTCOMES[:count]:
-        made.add(outcome, rows, ["cat"])
+    for outcome, most in OUTCOMES[:count]:
+        made.add(outcome, [], SCENE.entry(["cat"], most))
     made.end(series, 4)
     return json.loads("\n".join(written)), written
 
@@ -278,6 +279,6 @@ def test_a_failure_is_told(series: Series) -> None:
 def test_a_picture_is_written_before_the_next_but_one(series: Series) -> None:
     written: list[str] = []
     made = several_report.Document(written.append, {"model": "m"})
-    for number, (outcome, rows) in enumerate(OUTCOMES * 5):
-        made.add(outcome, rows, [])
+    for number, (outcome, most) in enumerate(OUTCOMES * 5):
+        made.add(outcome, [], SCENE.entry([], most))
         assert sum("image" in line for line in written) == number

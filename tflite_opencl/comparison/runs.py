@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 from delegate import Graph
 from label_image.compare import difference
 from label_image.feeds import scale_of
+from label_image.heads.registry import is_classifier
+from label_image.heads.view import View
 from label_image.labels import format_row, top_results
-from label_image.outputs import are_scores, tensors_of
+from label_image.outputs import tensors_of
 from tflite_opencl.common.timing import turns
 from tflite_opencl.comparison.path_run import Running, Settings, opened, take_facts
 from tflite_opencl.comparison.paths import REFERENCE, RunPath
@@ -125,7 +127,7 @@ def _judged(
 def _top(outputs: Outputs, graph: Graph, labels: Sequence[str]) -> str:
     """Return the best class of the first output; "" where it is no row of scores."""
     tensors, fed = tensors_of(graph, outputs), graph.inputs[0]
-    if not are_scores(tensors, fed, len(labels)):
+    if not is_classifier(View(graph, tensors, fed, labels)):
         return ""
     scale, zero_point = scale_of(tensors[0])
     best = top_results(outputs[0], fed.dtype, 1, -np.inf, scale, zero_point)

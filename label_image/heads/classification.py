@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Classifiers: a row of scores, one a class."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from delegate import Tensor
+from label_image.feeds import scale_of
+from label_image.heads.view import Array, Head, View
+from label_image.labels import top_results
+from label_image.scene import Scene
+
+
+def may_be_scores(output: Tensor, fed: Tensor) -> bool:
+    """Whether an output has the form of scores: a row of numbers, or one a picture.
+
+    `fed`: the input whose type decides how label_image decodes scores.
+    """
+    shape = output.shape
+    is_row = len(shape) in (1, 2) or math.prod(shape[:-1]) == 1
+    is_decoded = output.dtype == "float32" or (
+        output.dtype in ("uint8", "int8") and fed.dtype in ("uint8", "int8", "float32")
+    )
+    return (
+        bool(shape)
+        and is_row
+        and shape[-1] > 1
+        and (is_decoded or (output.dtype in ("uint8", "int8", "int16") and scale_of(output)[0] > 0))
+    )
+
+
+def _fits(view: View, is_asked: bool) -> bool:
+    first = view.outputs[0]
+    if not may_be_scores(first, view.fed):
+        return False
+    # One of several outputs, or one of the input's shape (as of an autoencoder), may be anything.
+    is_sure = len(view.outputs) == 1 and first.shape != view.fed.shape
+    return is_asked or is_sure or first.shape[-1] == len(view.labels)
+
+
+def _read(view: View, outputs: Sequence[Array]) -> Scene:
+    first = view.outputs[0]
+    scale, zero_point = scale_of(first)
+    rows = top_results(
+        outputs[0], view.fed.dtype, first.shape[-1], scale=scale, zero_point=zero_point
+    )
+    return Scene(rows=rows, outputs=frozenset({0}))
+
+
+def _classes(view: View) -> int | None:
+    return view.outputs[0].shape[-1]
+
+
+HEAD = Head("classification", _fits, _read, _classes)

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Detectors whose outputs are chosen boxes, their classes, their scores and how many there are.
+
+SSD and EfficientDet-Lite models end so in the op TFLite_Detection_PostProcess; converted CenterNets
+have the same four outputs without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from delegate import Graph
+from label_image.heads.boxes import placed
+from label_image.heads.view import Array, Head, View
+from label_image.scene import Scene
+
+_OP = "TFLite_Detection_PostProcess"
+_LEAST_SCORE = 0.001  # label_image's own, of a classifier's rows
+# What metadata calls the outputs, as TensorFlow's writer for object detectors does.
+_NAMES = ("location", "category", "score", "number of detections")
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The numbers of the outputs that have what was found."""
+
+    boxes: int  # (1, n, 4): top, left, bottom, right, as parts of the picture
+    classes: int  # (1, n)
+    scores: int  # (1, n)
+    count: int | None  # (1,): how many of the n are found; None: all
+
+
+def places_of(graph: Graph) -> Places | None:
+    """Return where the outputs of the op are; None: the model has no such op."""
+    for node in graph.nodes:
+        if node.op == _OP and len(node.outputs) >= 3:
+            places = [
+                graph.outputs.index(tensor) if tensor in graph.outputs else None
+                for tensor in node.outputs
+            ]
+            boxes, classes, scores, *count = places
+            if boxes is not None and classes is not None and scores is not None:
+                return Places(boxes, classes, scores, count[0] if count else None)
+    return None
+
+
+def found_only(graph: Graph, outputs: Sequence[Array]) -> tuple[Array, ...]:
+    """Return the outputs of a run, with zeros where a detector found nothing.
+
+    TFLite leaves there what the memory held, which differs from run to run.
+    """
+    places = places_of(graph)
+    if places is None or places.count is None or not outputs[places.count].size:
+        return tuple(outputs)
+    count = _count(outputs[places.count])
+    found = [output.copy() for output in outputs]
+    for number in (places.boxes, places.classes, places.scores):
+        if found[number].ndim > 1:
+            found[number][:, count:] = 0
+    return tuple(found)
+
+
+def _places(view: View, outputs: Sequence[Array] = ()) -> Places | None:
+    """Return where things are by the op, by metadata or, of four outputs, by their shapes."""
+    places = places_of(view.graph)
+    if places is not None or len(view.outputs) != 4:
+        return places
+    named = [view.carried.outputs.index(n) for n in _NAMES if n in view.carried.outputs]
+    if len(named) == 4:
+        return Places(*named)
+    shapes = view.shapes
+    boxes = [n for n, shape in enumerate(shapes) if len(shape) == 3 and shape[::2] == (1, 4)]
+    if len(boxes) != 1:
+        return None
+    most = shapes[boxes[0]][1]
+    rows = [n for n, shape in enumerate(shapes) if shape == (1, most)]
+    counts = [n for n, shape in enumerate(shapes) if shape in ((1,), ()) and n not in rows]
+    if len(rows) != 2 or len(counts) != 1 or most < 2:
+        return None
+    classes, scores = rows
+    # Classes are whole numbers. Where both rows are, the order is that of the op's outputs.
+    if outputs and not _are_whole(outputs[classes]) and _are_whole(outputs[scores]):
+        classes, scores = scores, classes
+    return Places(boxes[0], classes, scores, counts[0])
+
+
+def _count(output: Array) -> int:
+    return max(0, int(np.nan_to_num(output.reshape(-1)[0])))
+
+
+def _are_whole(values: Array) -> bool:
+    return bool((values == np.floor(values)).all())
+
+
+def _fits(view: View, is_asked: bool) -> bool:
+    return _places(view) is not None
+
+
+def _read(view: View, outputs: Sequence[Array]) -> Scene:
+    places = _places(view, outputs)
+    assert places is not None
+    sides = view.real(places.boxes, outputs[places.boxes]).reshape(-1, 4)[:, [1, 0, 3, 2]]
+    classes = outputs[places.classes].reshape(-1)
+    scores = view.real(places.scores, outputs[places.scores]).reshape(-1)
+    count = min(len(sides), len(classes), len(scores))
+    if places.count is not None and outputs[places.count].size:
+        count = min(count, _count(view.real(places.count, outputs[places.count])))
+    certain = np.flatnonzero(scores[:count] >= (view.carried.threshold or _LEAST_SCORE))
+    numbers = {places.boxes, places.classes, places.scores, places.count} - {None}
+    return Scene(
+        boxes=placed(view, sides[certain], scores[certain], classes[certain]),
+        outputs=frozenset(number for number in numbers if number is not None),
+    )
+
+
+HEAD = Head("detection:ssd", _fits, _read)

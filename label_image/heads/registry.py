@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All heads by name, and which one a model has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from label_image.heads import classification, embedding, post_process, segmentation
+from label_image.heads.view import Array, Head, View
+from label_image.scene import Scene
+
+# In the order in which they are asked: the first that fits is a model's.
+HEADS: Sequence[Head] = tuple(
+    module.HEAD for module in (post_process, segmentation, embedding, classification)
+)
+TASKS = tuple(dict.fromkeys(name for h in HEADS for name in (h.name.partition(":")[0], h.name)))
+
+DRAWN = ("detection", "pose", "segmentation")  # tasks whose results are places in the picture
+
+
+def head_of(view: View, task: str | None = None) -> Head | None:
+    """Return the head that a model has; None: its outputs are no known ones.
+
+    `task`: one of TASKS, which somebody asked for.
+    """
+    if view.graph.outputs[0] in view.graph.inputs:
+        return None  # what a model passes on is no result of it
+    if task is None:
+        return next((head for head in HEADS if head.fits(view, False)), None)
+    heads = [head for head in HEADS if task in (head.name, head.name.partition(":")[0])]
+    fitting = (head for asked in (False, True) for head in heads if head.fits(view, asked))
+    return next(fitting, None)
+
+
+def read(view: View, outputs: Sequence[Array], task: str | None = None) -> Scene | None:
+    """Return what a run's outputs say; None: they are of no known kind. `task`: as `head_of`."""
+    head = head_of(view, task)
+    if head is classification.HEAD and task is None and embedding.has_its_norm(view, outputs):
+        head = embedding.HEAD
+    return None if head is None else head.read(view, outputs)
+
+
+def is_classifier(view: View, task: str | None = None) -> bool:
+    """Whether the model's outputs are scores of classes."""
+    return head_of(view, task) is classification.HEAD
+
+
+def possible(view: View) -> list[str]:
+    """Return the names of all heads that the shapes allow."""
+    return [head.name for head in HEADS if head.fits(view, True)]

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a model's input takes of a picture, and what its outputs say of it.
+
+The command and the classes of python.py read models by it alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from numpy.typing import NDArray
+
+from delegate import Graph, Tensor, known
+from label_image.carried import Carried
+from label_image.decoder import Format
+from label_image.errors import RunError
+from label_image.feeds import Feeds, scale_of, shape_text
+from label_image.heads.registry import TASKS, head_of, possible, read
+from label_image.heads.view import View
+from label_image.outputs import tensors_of
+from label_image.scene import Scene
+
+log = logging.getLogger("label_image")
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What a model's input takes, and what its outputs say."""
+
+    graph: Graph
+    feeds: Feeds
+    labels: Sequence[str]
+    labels_from: str = ""  # where they come from, for people
+    are_labels_given: bool = False  # by the user or by the model, not by a file that lay around
+    task: str | None = None  # one of TASKS, which somebody asked for
+    mean: float = 127.5
+    std: float = 127.5
+    carried: Carried = field(default_factory=Carried)
+
+    @property
+    def main_input(self) -> Tensor:
+        """The input that takes the picture, or the first."""
+        return self.graph.inputs[self.feeds.main]
+
+    @property
+    def format(self) -> Format:
+        """The tensor that a picture becomes."""
+        tensor = self.main_input
+        return Format(tensor.shape, tensor.dtype, self.mean, self.std, *scale_of(tensor))
+
+    def view(self, outputs: Sequence[Tensor] | None = None) -> View:
+        """Return what heads see; `outputs`: in the shapes of a run; None: before any."""
+        if outputs is None:
+            outputs = known(self.graph).outputs
+        carried, labels = self.carried, self.labels
+        view = View(self.graph, outputs, self.main_input, labels, self.are_labels_given, carried)
+        return replace(view, size=view.input_size)
+
+    def scene(
+        self, outputs: Sequence[NDArray[Any]], size: Sequence[int] | None = None
+    ) -> Scene | None:
+        """Return what a run's outputs say of the picture; None: they are of no known kind.
+
+        `size`: the picture's height and width; None: the input's.
+        """
+        if not outputs:
+            return None
+        view = self.view(tensors_of(self.graph, outputs))
+        return read(view if size is None else replace(view, size=size), outputs, self.task)
+
+    def check(self) -> None:
+        """Say before a run which labels there are and which are missing.
+
+        Raises: RunError: the model has no head of the task that was asked for.
+        """
+        view = self.view()
+        head = head_of(view, self.task)
+        if head is None and self.task is not None:
+            shapes = ", ".join(f"{shape_text(t.shape)} {t.dtype}" for t in view.outputs)
+            could = ", ".join(possible(view)) or "none of " + ", ".join(TASKS)
+            raise RunError(f"--task {self.task}: the outputs are {shapes}, which may be {could}")
+        classes = None if head is None else head.classes(view)
+        if head is None or classes is None:
+            return
+        count = max((number for number, label in enumerate(self.labels, 1) if label), default=0)
+        if not count:
+            other = "; --task embedding if it has none" * (head.name == "classification")
+            log.info("no labels: classes are shown by number (--labels FILE names them%s)", other)
+        elif count != classes:
+            log.warning(
+                "%s has %d labels and the model has %d classes: the names may be wrong",
+                self.labels_from, count, classes,
+            )  # fmt: skip

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which outputs are scores of classes, and which are an embedding."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from delegate import Tensor, read_model
+from label_image.carried import Carried
+from label_image.heads.view import View
+from label_image.labels import Row
+from tests.support.model import chain_model, const, op, t
+from tests.support.views import name_of, scene_of, scene_of_arrays, view_of
+
+PICTURE = t((1, 4, 4, 3), "uint8", 0.5)
+
+KINDS: list[tuple[str, list[Tensor], Tensor, bool, bool]] = [
+    # outputs, the input fed, surely scores, scores with as many labels as the last size
+    ("a-row", [t((1, 3), "uint8", 0.5)], PICTURE, True, True),
+    ("without-a-scale", [t((1, 3), "uint8")], PICTURE, True, True),
+    ("one-dimension", [t((3,))], PICTURE, True, True),
+    ("a-row-a-picture", [t((2, 3))], PICTURE, True, True),
+    ("four-dimensions", [t((1, 1, 1, 3), "int8", 0.5)], PICTURE, True, True),
+    ("int16", [t((1, 3), "int16", 0.5)], PICTURE, True, True),
+    ("int16-without-a-scale", [t((1, 3), "int16")], PICTURE, False, False),
+    ("of-tokens", [t((1, 3), "int8", 0.5)], t((1, 9), "int32"), True, True),
+    ("of-tokens-without-a-scale", [t((1, 3), "int8")], t((1, 9), "int32"), False, False),
+    ("classes", [t((1, 3), "int64")], PICTURE, False, False),
+    ("truth-values", [t((1, 3), "bool")], PICTURE, False, False),
+    ("one-value", [t((1, 1))], PICTURE, False, False),
+    ("scalar", [t(())], PICTURE, False, False),
+    ("empty", [t((1, 0))], PICTURE, False, False),
+    ("a-map", [t((1, 4, 4, 3), "uint8", 0.5)], PICTURE, False, False),
+    ("keypoints", [t((1, 1, 17, 3))], PICTURE, False, False),
+    ("autoencoder", [t((1, 3))], t((1, 3)), False, True),
+    ("the-first-of-two", [t((1, 3)), t((1, 8))], PICTURE, False, True),
+    ("a-detector", [t((1, 10, 4)), t((1, 10)), t((1, 10)), t((1,))], PICTURE, False, False),
+]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "fed", "surely", "labelled"),
+    [case[1:] for case in KINDS],
+    ids=[case[0] for case in KINDS],
+)
+def test_scores_are_a_row_of_numbers(
+    outputs: list[Tensor], fed: Tensor, surely: bool, labelled: bool
+) -> None:
+    view = view_of(outputs, fed)
+    assert (name_of(view) == "classification") == surely
+    last = outputs[0].shape[-1] if outputs[0].shape else 1
+    labelled_view = view_of(outputs, fed, labels=["a"] * last)
+    assert (name_of(labelled_view) == "classification") == labelled
+    assert (name_of(view, "classification") == "classification") == labelled
+
+
+def test_rows_are_the_best_first() -> None:
+    fed = t((1, 64, 64, 3))
+    scene = scene_of_arrays(np.array([[0.25, 0.75, 0]], np.float32), fed=fed)
+    assert scene.rows == [Row(1, 0.75), Row(0, 0.25)]
+
+
+FEATURES = np.array([[0.6, -0.8]], np.float32)
+LOGITS = np.array([[3, -4]], np.float32)
+
+
+@pytest.mark.parametrize("op_name", ["L2_NORMALIZATION", "MEAN", "AVERAGE_POOL_2D"])
+def test_the_last_op_says_that_it_is_an_embedding(op_name: str) -> None:
+    view = view_of([t((1, 2))], last=op_name)
+    assert name_of(view) == "embedding"
+    assert name_of(view_of([t((1, 2))], last=op_name, labels=["a", "b"])) == "classification"
+    assert name_of(view, "classification") == "classification"
+    assert np.array_equal(scene_of(view, LOGITS).embedding, LOGITS[0])
+
+
+def test_a_norm_that_is_computed_by_hand_says_it_too() -> None:
+    fed, squared, total = t((1, 2)), t((1, 2)), t((1, 1))
+    root, result, flat = t((1, 1)), t((1, 2)), t((2,))
+    nodes = [
+        op("SQUARE", [fed], [squared]),
+        op("SUM", [squared, const(np.ones(1, np.int32))], [total], {"keep_dims": True}),
+        op("RSQRT", [total], [root]),
+        op("MUL", [fed, root], [result]),
+        op("RESHAPE", [result], [flat], {"new_shape": [2]}),
+    ]
+    graph = read_model(chain_model(nodes))
+    picture = t((1, 8, 8, 3), "uint8", 0.5)
+    assert name_of(View(graph, graph.outputs, picture)) == "embedding"
+
+
+def test_metadata_says_it_too() -> None:
+    view = view_of([t((1, 2))], carried=Carried(outputs=["feature_vector"]))
+    assert name_of(view) == "embedding"
+
+
+def test_the_values_say_it_where_nothing_speaks_for_scores() -> None:
+    assert scene_of_arrays(FEATURES).embedding is not None
+    assert scene_of_arrays(FEATURES, labels=["a", "b"]).embedding is None
+    assert scene_of_arrays(FEATURES, task="classification").embedding is None
+    assert scene_of_arrays(FEATURES, last="LOGISTIC").embedding is None
+    assert scene_of_arrays(LOGITS, fed=t((1, 64, 64, 3))).rows == [Row(0, 3)]
+    assert scene_of_arrays(np.abs(FEATURES)).embedding is None  # no distribution is below 0
+    assert scene_of_arrays(LOGITS, task="embedding").embedding is not None

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model as its heads see it, made of shapes alone, and what a head reads of made-up outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate import Tensor
+from label_image.heads.registry import head_of, read
+from label_image.heads.view import View
+from label_image.scene import Scene
+from tests.support.model import graph_of, op, t
+
+
+def view_of(
+    outputs: Sequence[Tensor], fed: Tensor | None = None, last: str = "CUSTOM_OP", **facts: Any
+) -> View:
+    """Return the view of a model of one op, `last`, that gives these outputs."""
+    fed = fed or t((1, 64, 64, 3), "uint8", 1 / 255, 0)
+    graph = graph_of([op(last, [fed], list(outputs), is_custom=True)], [fed], list(outputs))
+    return View(graph, graph.outputs, graph.inputs[0], **facts)
+
+
+def name_of(view: View, task: str | None = None) -> str | None:
+    """Return the name of the head that a model has."""
+    head = head_of(view, task)
+    return None if head is None else head.name
+
+
+def scene_of(view: View, *outputs: NDArray[Any], task: str | None = None) -> Scene:
+    """Return what a model's head reads of these outputs."""
+    scene = read(view, outputs, task)
+    assert scene is not None
+    return scene
+
+
+def scene_of_arrays(*outputs: NDArray[Any], task: str | None = None, **facts: Any) -> Scene:
+    """Return the same of a model whose outputs have these shapes and types."""
+    tensors = [t(np.shape(output), str(output.dtype)) for output in outputs]
+    return scene_of(view_of(tensors, **facts), *outputs, task=task)
