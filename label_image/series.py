@@ -250,7 +250,7 @@ class Series:
         device, before = run.device, self._not_compared
         if not self.gpu.gives_up(device, wrong_text("it", quanta)):
             return False
-        if before and device is not None:
+        if before and device is not None and not self._left_out:
             self._left_out = f"{wrong_text(device.name, quanta)}; {before}"
             log.error("%s", before)
         return True
