@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     with contextlib.ExitStack() as stack:
         out = sys.stdout
-        if "-" in (settings.json, settings.json_lines):
+        if settings.is_on_stdout:
             out = stack.enter_context(stdout_kept_apart())
         stack.enter_context(streams.logging_to(sys.stdout, sys.stderr, settings.verbose))
         try:
@@ -81,9 +81,7 @@ def _command(settings: Settings, out: TextIO) -> int:
     if settings.use_gpu and not settings.device_timeout:
         start_early()
     prepared = prepare(settings)
-    are_several = (
-        settings.pictures or settings.batch or settings.json_lines or os.path.isdir(settings.image)
-    )
+    are_several = settings.is_for_several or os.path.isdir(settings.image)
     classify = classify_several if are_several else classify_one
     return classify(prepared, out, _width)
 

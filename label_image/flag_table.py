@@ -22,6 +22,7 @@ from label_image.flag_values import (
     profiling_order,
     real,
     seconds,
+    shard,
     task,
     thread_count,
     truth,
@@ -189,6 +190,15 @@ FLAGS = (
          "nothing else", path, None, metavar="FILE"),
     _own("json_lines", "write a line of JSON for each picture to this file; - is stdout, which "
          "then holds nothing else", path, None, metavar="FILE"),
+    _own("csv", "write a row for each result of each picture to this file; - is stdout, which "
+         "then holds nothing else", path, None, metavar="FILE"),
+    _own("coco", "write the boxes of a detector to this file, as COCO's results; - is stdout, "
+         "which then holds nothing else", path, None, metavar="FILE"),
+    _own("resume", "go on with the pictures that are not in the file of --json_lines", None, False),
+    _own("shard", "of all pictures only part I of N: every Nth, from the Ith on", shard, None,
+         metavar="I/N"),
+    _own("expect", "count what is right: top-1 and top-5 by a CSV file with the columns file and "
+         "index, mAP by COCO's JSON", path, None, metavar="FILE"),
     _own("output_image", "of one picture: write it with what was found in it: the boxes of a "
          "detector, the coloured classes of a segmenter (.png, .jpg, ...)", path, None,
          metavar="FILE"),

@@ -80,6 +80,15 @@ def seconds(text: str) -> float:
     return number
 
 
+def shard(text: str) -> tuple[int, int]:
+    """Return which part of how many."""
+    number, _, count = text.partition("/")
+    which, parts = positive(number), positive(count)
+    if which > parts:
+        raise argparse.ArgumentTypeError(f"'{text}' is no part: {which} is more than {parts}")
+    return which, parts
+
+
 def names(text: str) -> tuple[str, ...]:
     """Return the names between commas."""
     return tuple(name.strip() for name in text.split(",") if name.strip())

@@ -80,6 +80,11 @@ class Settings:
     device_timeout: float  # seconds; 0: no child process
     json: str | None  # a path, or "-" for stdout
     json_lines: str | None  # the same
+    csv: str | None  # the same
+    coco: str | None  # the same
+    resume: bool  # go on with json_lines
+    shard: tuple[int, int] | None  # every so manieth picture, from this number on
+    expect: str | None  # a file
     output_image: str | None  # a file
     output_dir: str | None  # a folder
     fetch: str | None
@@ -87,6 +92,23 @@ class Settings:
     version: bool
     warnings: tuple[str, ...] = field(default=())  # what was accepted and does nothing
     command: tuple[str, ...] = field(default=())  # the arguments, as they were given
+
+    @property
+    def is_for_several(self) -> bool:
+        """Whether what is asked for makes sense of several pictures alone."""
+        asked = (self.pictures, self.batch, *self.documents.values(), self.expect, self.shard)
+        return any(asked)
+
+    @property
+    def documents(self) -> dict[str, str]:
+        """Give the files, or "-", of all that is written of several pictures, by their flags."""
+        flags = {"json_lines": self.json_lines, "csv": self.csv, "coco": self.coco}
+        return {flag: path for flag, path in flags.items() if path is not None}
+
+    @property
+    def is_on_stdout(self) -> bool:
+        """Whether a document is stdout's only content."""
+        return "-" in (self.json, *self.documents.values())
 
 
 def parse(arguments: Sequence[str]) -> Settings:
@@ -105,10 +127,13 @@ def parse(arguments: Sequence[str]) -> Settings:
     given["is_image_asked"] = "--image" in asked or bool(pictures)
     given["inputs"] = tuple(given["input"])
     given["compares_all"], given["compare"] = given["compare"] == "all", bool(given["compare"])
-    given["num_results_of_several"] = given["num_results"] if "--num_results" in asked else 1
+    several = 5 if given["expect"] else 1
+    given["num_results_of_several"] = given["num_results"] if "--num_results" in asked else several
     # As in label_image, XNNPACK asked for by -x takes -t; else --num_threads is its number.
     if given["num_threads"] != -1 and not given["xnnpack_delegate"]:
         given["threads"] = given["num_threads"]
+    if given["resume"] and given["json_lines"] in (None, "-"):
+        raise UsageError("--resume needs --json_lines FILE, which the run before has written")
     given["threads"] = None if given["threads"] == -1 else given["threads"]
     given["announce_xnnpack"] = given["xnnpack_delegate"] or given["use_xnnpack"]
     given["warnings"] = tuple(_warnings(given))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import shutil
 import stat
 import sys
 from collections.abc import Iterator
@@ -46,6 +47,18 @@ def is_file(path: str) -> bool:
         return stat.S_ISREG(os.stat(path).st_mode)
     except OSError:
         return True
+
+
+@contextlib.contextmanager
+def kept_file(path: str) -> Iterator[str]:
+    """Give a file, of no folder, with all that comes through a pipe; other processes read it, too.
+
+    Raises: PictureError: as open_picture.
+    """
+    with os.fdopen(os.memfd_create("picture"), "wb", buffering=0) as file:
+        with open_picture(path, may_wait=True) as source:
+            shutil.copyfileobj(source, file)
+        yield f"/proc/{os.getpid()}/fd/{file.fileno()}"
 
 
 @contextlib.contextmanager

@@ -166,10 +166,11 @@ def prepare(settings: Settings) -> Prepared:
 
 def _check_files(settings: Settings) -> None:
     """Look at the places to write to. Raises: RunError: one of them cannot be written."""
-    documents = [settings.json, settings.json_lines]
-    if documents == ["-", "-"]:
-        raise RunError("--json and --json_lines cannot both be stdout")
-    files = [path for path in documents if path != "-"]
+    documents = {"json": settings.json, **settings.documents}
+    on_stdout = [f"--{flag}" for flag, path in documents.items() if path == "-"]
+    if len(on_stdout) > 1:
+        raise RunError(f"{' and '.join(on_stdout)} cannot both be stdout")
+    files = [path for path in documents.values() if path != "-"]
     for path in (*files, settings.trace, settings.report, settings.output_image):
         if path is not None and (obstacle := file_obstacle(path)):
             raise RunError(f"cannot write {path}: {obstacle}")

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import astuple, dataclass, field
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
+from os.path import isdir
 from typing import TextIO
 
 import numpy as np
@@ -22,12 +22,13 @@ from label_image.image import to_input
 from label_image.job import Job
 from label_image.outcome import Outcome
 from label_image.outputs import Described, describe, picture_folder, tensors_of, write_outputs
+from label_image.picture_file import STDIN, is_file, kept_file
 from label_image.prepare import Prepared
 from label_image.scene import Scene
 from label_image.series import Series
-from label_image.several_report import Document, Lines, row_text, summary_text
+from label_image.several_report import picture_entry, row_text, summary_text
+from label_image.written import Written
 from tflite_opencl.common import bars, interrupts
-from tflite_opencl.common.files import replaced_file
 
 log = logging.getLogger("label_image")
 
@@ -38,14 +39,41 @@ class _Task:
 
     prepared: Prepared
     found: Sequence[str]  # files and folders
+    names: Mapping[str, str]  # what people call a file, where it is not its path
     job: Job
     # Pictures of folders that no installed reader reads, by what reads them.
     skipped: Counter[str] = field(default_factory=Counter)
+    done: Counter[str] = field(default_factory=Counter)  # pictures of a run before
 
     @property
     def other(self) -> str:
         """The document's name of the path beside OpenCL."""
         return "external" if self.job.external else "cpu"
+
+    def pictures(self, skipped: Counter[str]) -> Iterator[tuple[int, str]]:
+        """Yield each picture that is to be classified, with its number among all, from 1."""
+        left = self.done.copy()
+        which, of = self.prepared.settings.shard or (1, 1)
+        for number, path in enumerate(inputs.picture_paths(self.found, skipped), 1):
+            if (number - which) % of:
+                continue
+            if left[path]:
+                left[path] -= 1
+            else:
+                yield number, path
+
+    def paths(self, numbers: deque[int]) -> Iterator[str]:
+        """Yield these pictures, and keep their numbers."""
+        for number, path in self.pictures(self.skipped):
+            numbers.append(number)
+            yield path
+
+    def renamed(self, outcome: Outcome) -> Outcome:
+        """Return the outcome with the name that people know."""
+        name = self.names.get(outcome.path)
+        if name is None:
+            return outcome
+        return replace(outcome, path=name, error=outcome.error.replace(outcome.path, name))
 
 
 def classify_several(prepared: Prepared, out: TextIO, width: Callable[[TextIO], int]) -> int:
@@ -53,42 +81,35 @@ def classify_several(prepared: Prepared, out: TextIO, width: Callable[[TextIO], 
 
     Raises: RunError, DefaultModelError or DecoderFailed: something is wrong with all pictures.
     """
-    task = _task(prepared)
     settings = prepared.settings
     floats = not is_classifier(prepared.meaning.view(), settings.task)
     with contextlib.ExitStack() as stack:
-        document = _open_document(stack, prepared, out)
-        lines = _open_lines(stack, prepared, out)
-        sinks = [sink for sink in (document, lines) if sink is not None]
+        task = _task(stack, prepared)
+        written = Written(stack, prepared, out)
+        task.done.update(written.resumed())
         series = stack.enter_context(
             Series(
-                task.job,
-                prepared.runtime,
-                prepared.graph,
-                settings.batch,
-                floats,
-                settings.compares_all,
+                task.job, prepared.runtime, prepared.graph,
+                settings.batch, floats, settings.compares_all,
             )
-        )
+        )  # fmt: skip
+        written.open_lines()
         with contextlib.suppress(KeyboardInterrupt):  # what is done is shown and written
-            _classify(task, series, sinks, out)
-        if document:
-            with interrupts.held():
-                document.end(
-                    series, settings.threads, task.other,
-                    sum(task.skipped.values()), interrupts.was_pressed(),
-                )  # fmt: skip
+            _classify(task, series, written, out)
+        with interrupts.held():
+            written.end(series, task.other, sum(task.skipped.values()))
     if task.skipped:
         log.warning("skipped what no installed reader reads: %s", inputs.skipped_text(task.skipped))
     other = "CPU" if task.other == "cpu" else "EXTERNAL"
-    text = summary_text(series, prepared.kernels, other, width(sys.stderr))
+    text = summary_text(series, prepared.kernels, other, width(sys.stderr), written.facts)
     streams.write(sys.stderr, text)
-    if series.totals.unreadable:
+    is_right = written.is_expectation_met()
+    if series.totals.unreadable or written.unreadable_before or not is_right:
         return ERROR
     return NO_DEVICE if series.failure else SUCCESS
 
 
-def _task(prepared: Prepared) -> _Task:
+def _task(stack: contextlib.ExitStack, prepared: Prepared) -> _Task:
     settings, graph, feeds = prepared.settings, prepared.graph, prepared.feeds
     for name, asked in (
         ("count", settings.count > 1),
@@ -101,6 +122,10 @@ def _task(prepared: Prepared) -> _Task:
         if asked:
             log.warning("--%s does nothing with several pictures", name)
     found = inputs.find_pictures(settings.pictures or [settings.image])
+    names = {}
+    if len(found) == 1 and (found[0] == STDIN or not (is_file(found[0]) or isdir(found[0]))):
+        kept = stack.enter_context(kept_file(found[0]))
+        names[kept], found = found[0], [kept]
     nothing = np.zeros((16, 16, 3), np.uint8)
     # Refuses an input that takes no picture, before anything is built.
     pixels = to_input(nothing, *astuple(prepared.meaning.format))
@@ -110,57 +135,34 @@ def _task(prepared: Prepared) -> _Task:
         raise RunError("--input gives values to the input that would take the pictures")
     warn_of_zeros(graph, feeds)
     job = prepared.job(pixels, profiling=False)
-    return _Task(prepared, found, job)
+    return _Task(prepared, found, names, job)
 
 
-def _open_document(stack: contextlib.ExitStack, prepared: Prepared, out: TextIO) -> Document | None:
-    """Begin the JSON document, if one is asked for."""
-    path, runtime = prepared.settings.json, prepared.runtime
-    if path is None:
-        return None
-    about = {"model": prepared.model.name, "runtime": f"{runtime.name} {runtime.version}"}
-    if path == "-":
-        return Document(functools.partial(streams.write, out), about)
-    return Document(stack.enter_context(_json_lines(path)), about)
-
-
-def _open_lines(stack: contextlib.ExitStack, prepared: Prepared, out: TextIO) -> Lines | None:
-    """Begin the lines of JSON, if they are asked for."""
-    path = prepared.settings.json_lines
-    if path is None:
-        return None
-    about = {"model": prepared.model.name}
-    if path == "-":
-        return Lines(functools.partial(streams.write, out), about)
-    return Lines(stack.enter_context(_json_lines(path)), about)
-
-
-def _classify(task: _Task, series: Series, sinks: Sequence[Document | Lines], out: TextIO) -> None:
+def _classify(task: _Task, series: Series, written: Written, out: TextIO) -> None:
     """Classify all pictures; end early where nobody reads the results any more."""
     settings, meaning = task.prepared.settings, task.prepared.meaning
     most = settings.num_results_of_several
     with contextlib.ExitStack() as stack:
         step = stack.enter_context(
-            bars.steps("classifying", lambda: sum(1 for _ in inputs.picture_paths(task.found)))
+            bars.steps("classifying", lambda: sum(1 for _ in task.pictures(Counter())))
         )
-        paths = inputs.picture_paths(task.found, task.skipped)
-        outcomes = series.outcomes(paths, meaning.format)
+        numbers: deque[int] = deque()  # of the pictures under way
+        outcomes = series.outcomes(task.paths(numbers), meaning.format)
         stack.enter_context(contextlib.closing(outcomes))
         is_read = True
-        for number, outcome in enumerate(outcomes, 1):
+        for outcome in map(task.renamed, outcomes):
             scene = meaning.scene(outcome.outputs, outcome.size)
-            outputs = _results(task, outcome, number, scene)
-            if "-" not in (settings.json, settings.json_lines) and not outcome.error:
+            outputs = _results(task, outcome, numbers.popleft(), scene)
+            if not settings.is_on_stdout and not outcome.error:
                 is_read = streams.write(
                     out, row_text(outcome.path, scene, outputs, meaning.labels, most)
                 )
-            entry = {} if scene is None else scene.entry(meaning.labels, most)
+            found = {} if scene is None else scene.entry(meaning.labels, most)
             with interrupts.held():  # no half of an entry
-                for sink in sinks:
-                    sink.add(outcome, outputs, entry)
+                written.add(picture_entry(outcome, outputs, found))
             interrupts.check()
             step()
-            if not is_read and not sinks:
+            if not is_read and not written.sinks:
                 break  # `| head` has seen enough
 
 
@@ -179,19 +181,3 @@ def _results(task: _Task, outcome: Outcome, number: int, scene: Scene | None) ->
         with writing(folder):
             write_outputs(folder, outcome.outputs, tensors)
     return describe(outcome.outputs, tensors, scene)
-
-
-@contextlib.contextmanager
-def _json_lines(path: str) -> Iterator[Callable[[str], object]]:
-    """Give a function that writes a line; the file is there when all lines are."""
-    with contextlib.ExitStack() as stack:
-        with writing(path):
-            file = stack.enter_context(replaced_file(path))
-
-        def write(line: str) -> None:
-            with writing(path):
-                file.write(line + "\n")
-
-        yield write
-        with writing(path):
-            stack.close()

@@ -21,6 +21,7 @@ from label_image.document import (
     difference_entry,
     verdict_entry,
 )
+from label_image.expect import Entry
 from label_image.outcome import Outcome, Totals
 from label_image.outputs import Described
 from label_image.path import OpenPath
@@ -46,10 +47,17 @@ def row_text(
     return "\t".join(map(printable, [path, *results, *others]))
 
 
-def summary_text(series: Series, kernels: str, other: str = "CPU", width: int = 80) -> str:
+def summary_text(
+    series: Series,
+    kernels: str,
+    other: str = "CPU",
+    width: int = 80,
+    more: Sequence[tuple[str, str]] = (),
+) -> str:
     """Return the table of the paths, then what was read, delegated and compared.
 
     `kernels`: what the CPU ran, as Runtime.kernels names it; `other`: what runs beside OpenCL.
+    `more`: facts about all pictures, as (word, text).
     """
     gpu, cpu, totals = series.gpu, series.cpu, series.totals
     paths = {"OpenCL": gpu, f"{other}, {kernels}" if other == "CPU" else other: cpu}
@@ -62,7 +70,7 @@ def summary_text(series: Series, kernels: str, other: str = "CPU", width: int = 
     for word, texts in _rows(list(shown.values())):
         table.add_row(word, *texts)
 
-    facts = _count_facts(totals)
+    facts = [*_count_facts(totals), *more]
     if gpu and cpu and cpu.pictures and gpu.pictures:
         facts.append(("speedup", f"{_speedup(gpu, cpu):.2f} (OpenCL's pictures/s over the CPU's)"))
     if gpu is None or gpu.delegation is None:
@@ -108,9 +116,8 @@ class Document:
         self._write(json.dumps(stamped({**about}), indent=2).removesuffix("\n}") + ",")
         self._write('  "pictures": [')
 
-    def add(self, outcome: Outcome, outputs: Sequence[Described], scene: Mapping[str, Any]) -> None:
-        """Write a picture's object; `scene`: what was found in it."""
-        entry = picture_entry(outcome, outputs, scene)
+    def add(self, entry: Entry) -> None:
+        """Write a picture's object."""
         if self._waiting is not None:
             self._write(self._waiting + ",")
         self._waiting = f"    {json.dumps(entry)}"
@@ -122,29 +129,20 @@ class Document:
         other: str = "cpu",
         skipped: int = 0,
         is_interrupted: bool = False,
+        more: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write what all pictures together came to; `is_interrupted`: those before Ctrl-C."""
+        """Write what all pictures together came to; `is_interrupted`: those before Ctrl-C.
+
+        `more`: what else is known of all of them.
+        """
         if self._waiting is not None:
             self._write(self._waiting)
         self._write("  ],")
         entries: dict[str, Any] = {"interrupted": True} if is_interrupted else {}
         entries |= {"skipped": skipped} if skipped else {}
+        entries |= more or {}
         text = json.dumps(entries | _summary_entry(series, threads, other), indent=2)
         self._write(text.removeprefix("{\n"))
-
-
-class Lines:
-    """The pictures as lines of JSON, each whole in itself and written at once."""
-
-    def __init__(self, write: Callable[[str], object], about: Mapping[str, Any]) -> None:
-        """`write` is given whole lines, without their ends; each has `about` in it."""
-        self._write = write
-        self._about = stamped({**about})
-
-    def add(self, outcome: Outcome, outputs: Sequence[Described], scene: Mapping[str, Any]) -> None:
-        """Write a picture's line."""
-        entry = picture_entry(outcome, outputs, scene)
-        self._write(json.dumps(self._about | entry))
 
 
 def picture_entry(

@@ -73,6 +73,7 @@ def folder(tmp_path: Path) -> Path:
     ]
     (tmp_path / "model.tflite").write_bytes(chain_model(nodes))
     (tmp_path / "labels.txt").write_text("red\ngreen\nblue\n")
+    (tmp_path / "expected.csv").write_text("file,index\npicture.jpg,1\n")
     Image.new("RGB", (40, 30), (51, 204, 102)).save(tmp_path / "picture.jpg")
     return tmp_path
 

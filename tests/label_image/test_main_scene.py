@@ -159,3 +159,26 @@ def test_a_picture_in_pytorchs_order(here: Path, run: Run, device: DeviceInfo) -
     several = run(*words, "red.png", "half.png")
     assert several.code == 0
     assert [row.split("\t")[1].split(":")[1] for row in several.out] == [" 0 red", " 2 blue"]
+
+
+def test_boxes_as_coco_and_csv_and_what_was_expected(here: Path, run: Run) -> None:
+    Path("model.tflite").write_bytes(detector())
+    content = {
+        "images": [{"id": 3, "file_name": "half.png"}],
+        "annotations": [{"image_id": 3, "category_id": 40, "bbox": [0, 0, 20, 20]}],
+        "categories": [{"id": 40, "name": "green"}, {"id": 50, "name": "blue"}],
+    }
+    Path("e.json").write_text(json.dumps(content))
+    words = ("--coco", "c.json", "--csv", "c.csv", "--expect", "e.json", "--json", "a.json")
+    ran = run(*WORDS, "-i", "half.png", *words)
+    assert ran.code == 0
+    (row,) = ran.out
+    assert row.startswith("half.png\t0.8: 0 green, left 0, top 0, right 20, bottom 20\t0.6: 1 blue")
+    green, blue = json.loads(Path("c.json").read_text())
+    assert (green["image_id"], green["category_id"], green["bbox"]) == (3, 40, [0, 0, 20, 20])
+    assert (blue["category_id"], blue["bbox"]) == (50, [20, 0, 20, 20])
+    table = Path("c.csv").read_text().splitlines()
+    assert table[0] == "image,index,label,score,left,top,right,bottom"
+    assert [line.split(",")[2] for line in table[1:]] == ["green", "blue"]
+    assert json.loads(Path("a.json").read_text())["expected"]["map"] == pytest.approx(1.0)
+    assert "mAP@[.5:.95] 1.0000, mAP@.5 1.0000" in " ".join(ran.lines)

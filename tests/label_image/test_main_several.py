@@ -375,3 +375,110 @@ def test_ctrl_c_among_pictures_of_several_devices_keeps_what_is_done(
     assert document["interrupted"] is True
     assert 1 <= document["classified"] < 20000
     assert document["gpu"]["devices"]
+
+
+def test_json_lines_go_on_where_a_run_ended(pictures: Path, run: Run) -> None:
+    assert run(*SEVERAL, *FOLDER, "--json_lines", "a").out == FOLDER_ROWS
+    whole = (pictures / "a").read_bytes()
+    first = whole.index(b"\n") + 1
+    (pictures / "a").write_bytes(whole[: first + 20])  # the second one's line is cut off
+    words = ("--json_lines", "a", "--resume", "--csv", "b.csv", "--json", "c.json")
+    ran = run(*SEVERAL, *FOLDER, *words)
+    assert (ran.code, ran.out) == (0, FOLDER_ROWS[1:])
+    assert (pictures / "a").read_bytes() == whole
+    assert "resumed 1 of a run before" in " ".join(" ".join(ran.lines).split())
+    rows = (pictures / "b.csv").read_text().splitlines()
+    assert rows[0] == "image,index,label,score"
+    assert [row.partition(",")[0] for row in rows[1:]] == [row.split()[0] for row in FOLDER_ROWS]
+    document = json.loads((pictures / "c.json").read_text())
+    assert (len(document["pictures"]), document["classified"], document["resumed"]) == (3, 2, 1)
+    assert list(document["pictures"][0]) == ["image", "results"]
+    assert run(*SEVERAL, *FOLDER, *words).out == []
+
+
+def test_a_picture_that_could_not_be_read_stays_an_error(pictures: Path, run: Run) -> None:
+    (pictures / "pictures" / "a.jpg").write_bytes(b"no picture")
+    assert run(*SEVERAL, *FOLDER, "--json_lines", "a").code == 255
+    ran = run(*SEVERAL, *FOLDER, "--json_lines", "a", "--resume")
+    assert (ran.code, ran.out) == (255, [])
+
+
+def test_resume_needs_the_lines_of_a_file(pictures: Path, run: Run) -> None:
+    for words in ([], ["--json_lines", "-"]):
+        ran = run(*SEVERAL, *FOLDER, "--resume", *words)
+        assert ran.code == 255
+        assert ran.lines[-1].startswith("ERROR: --resume needs --json_lines FILE")
+
+
+def test_a_killed_run_loses_the_pictures_under_way_alone(pictures: Path, many: Path) -> None:
+    words = [str(pictures / word) if "." in word else word for word in SEVERAL]
+    command = [sys.executable, "-m", "label_image", *words, str(many), "--batch", "4"]
+    command += ["--shard", "1/40", "--json_lines", str(pictures / "a")]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT
+    ) as child:
+        assert child.stdout is not None
+        seen = [child.stdout.readline() for _ in range(9)]
+        child.kill()
+    kept = [json.loads(line) for line in (pictures / "a").read_text().splitlines()]
+    assert len(kept) >= len(seen) - 1  # a picture's line follows its row
+    ran = subprocess.run([*command, "--resume"], capture_output=True, text=True, cwd=ROOT)
+    assert ran.returncode == 0
+    lines = [json.loads(line)["image"] for line in (pictures / "a").read_text().splitlines()]
+    assert lines == sorted({*lines}, key=lines.index)
+    assert len(lines) == 500
+
+
+def test_shards_are_all_pictures_and_each_in_one(pictures: Path, run: Run) -> None:
+    for number in (1, 2):
+        ran = run(*SEVERAL, *FOLDER, "--shard", f"{number}/2", "--output_dir", "out")
+        assert ran.out == FOLDER_ROWS[number - 1 :: 2]
+    assert sorted(os.listdir(pictures / "out")) == [
+        "000001_blue.png", "000002_green.png", "000003_red.png",
+    ]  # fmt: skip
+
+
+def test_a_picture_may_come_through_stdin(pictures: Path) -> None:
+    words = [str(pictures / word) if "." in word else word for word in SEVERAL]
+    for more in (["--json_lines", "-"], ["--batch", "2"]):
+        ran = subprocess.run(
+            [sys.executable, "-m", "label_image", *words, "-i", "-", *more],
+            input=(pictures / "picture.bmp").read_bytes(), capture_output=True, cwd=ROOT,
+        )  # fmt: skip
+        assert ran.returncode == 0
+        out = ran.stdout.decode().strip()
+        assert (json.loads(out)["image"] if out[0] == "{" else out.split()[0]) == "-"
+    ran = subprocess.run(
+        [sys.executable, "-m", "label_image", *words, "-i", "-", "--batch", "2"],
+        input=b"no picture", capture_output=True, cwd=ROOT,
+    )  # fmt: skip
+    assert ran.returncode == 255
+    assert b"ERROR: cannot read picture -: not a picture" in ran.stderr
+
+
+def test_what_is_expected_is_counted(pictures: Path, run: Run) -> None:
+    (pictures / "e.csv").write_text("file,index\nred.png,0\ngreen.png,2\nblue.png,1\nx.png,1\n")
+    ran = run(*SEVERAL, *FOLDER, "--expect", "e.csv", "--json", "out.json")
+    assert ran.code == 0
+    text = " ".join(" ".join(ran.lines).split())
+    assert "expected top-1 1 of 3 (33.3 %), top-5 3 of 3 (100.0 %)" in text
+    document = json.loads((pictures / "out.json").read_text())
+    assert document["expected"] == {"pictures": 3, "top_1": 1, "top_5": 3}
+    assert len(document["pictures"][0]["results"]) == 3
+
+
+def test_pictures_of_which_nothing_is_expected_are_told(pictures: Path, run: Run) -> None:
+    (pictures / "e.csv").write_text("file,index\nred.png,0\n")
+    ran = run(*SEVERAL, *FOLDER, "--expect", "e.csv")
+    assert ran.code == 0
+    assert "WARN: --expect: 2 of 3 pictures are not in e.csv" in ran.lines
+    (pictures / "e.csv").write_text("file,index\nother.png,0\n")
+    ran = run(*SEVERAL, *FOLDER, "--expect", "e.csv")
+    assert ran.code == 255
+    assert ran.lines[-1] == "ERROR: --expect: none of the pictures is in e.csv"
+
+
+def test_one_document_is_stdout(pictures: Path, run: Run) -> None:
+    ran = run(*SEVERAL, *FOLDER, "--csv", "-", "--json_lines", "-")
+    assert ran.code == 255
+    assert ran.lines[-1] == "ERROR: --json_lines and --csv cannot both be stdout"

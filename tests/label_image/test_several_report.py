@@ -205,7 +205,7 @@ def document(series: Series, count: int) -> tuple[dict, list[str]]:
     written: list[str] = []
     made = several_report.Document(written.append, {"model": "m", "runtime": "r"})
     for outcome, most in OUTCOMES[:count]:
-        made.add(outcome, [], SCENE.entry(["cat"], most))
+        made.add(several_report.picture_entry(outcome, [], SCENE.entry(["cat"], most)))
     made.end(series, 4)
     return json.loads("\n".join(written)), written
 
@@ -280,5 +280,5 @@ def test_a_picture_is_written_before_the_next_but_one(series: Series) -> None:
     written: list[str] = []
     made = several_report.Document(written.append, {"model": "m"})
     for number, (outcome, most) in enumerate(OUTCOMES * 5):
-        made.add(outcome, [], SCENE.entry([], most))
+        made.add(several_report.picture_entry(outcome, [], SCENE.entry([], most)))
         assert sum("image" in line for line in written) == number

@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""--expect: what is in the pictures by a file, and how much of it a model finds.
+
+A CSV file gives the class of each picture, and the share of right ones is counted. COCO's JSON
+gives boxes, and mean average precision is computed. Both look at the pictures' JSON objects.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from label_image.errors import RunError
+from label_image.heads.view import BACKGROUND
+from label_image.precision import Found, MeanPrecision, Truth
+
+TOP = 5
+
+T = TypeVar("T")
+Entry = Mapping[str, Any]  # a picture's JSON object
+
+
+class ByFile(Generic[T]):
+    """Values by the names of pictures' files, which may lie in other folders now."""
+
+    def __init__(self, values: Mapping[str, T]) -> None:
+        self._values = {_parts(name): value for name, value in values.items()}
+        names = [parts[-1] for parts in self._values]
+        self._by_last = {
+            parts[-1]: value for parts, value in self._values.items() if names.count(parts[-1]) == 1
+        }
+
+    def find(self, path: str) -> T | None:
+        """Return the value of the file with the longest end in common, or with this last name."""
+        parts = _parts(path)
+        for start in range(len(parts)):
+            if parts[start:] in self._values:
+                return self._values[parts[start:]]
+        return self._by_last.get(parts[-1])
+
+
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(os.path.normpath(path).split(os.sep))
+
+
+class Expected:
+    """What is in the pictures, and what was found of it so far."""
+
+    def __init__(self, path: str, key: str, what: str) -> None:
+        """`key`: of the results in a picture's object; `what`: what the file gives, for people."""
+        self._path, self._key, self._what = path, key, what
+        self._missing = 0
+
+    def add(self, entry: Entry) -> None:
+        """Count a picture; one that could not be read does not count.
+
+        Raises: RunError: the model finds something else than what the file gives.
+        """
+        if "error" in entry:
+            return
+        if self._key not in entry:
+            raise RunError(f"--expect: {self._path} gives {self._what}, and the model gives none")
+        self._missing += not self._count(entry)
+
+    def _count(self, entry: Entry) -> bool:
+        """Count a picture, and return whether the file has it."""
+        raise NotImplementedError
+
+    @property
+    def pictures(self) -> int:
+        """Count the pictures that the file has, too."""
+        raise NotImplementedError
+
+    @property
+    def text(self) -> str:
+        """Say for people how much was found."""
+        raise NotImplementedError
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """Return the same for JSON."""
+        raise NotImplementedError
+
+    def check(self) -> str:
+        """Return a warning about pictures that the file lacks; "": it has all.
+
+        Raises: RunError: it has none of them.
+        """
+        if self._missing and not self.pictures:
+            raise RunError(f"--expect: none of the pictures is in {self._path}")
+        missing = f"{self._missing} of {self._missing + self.pictures} pictures are not in"
+        return f"--expect: {missing} {self._path}" if self._missing else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Class:
+    indices: frozenset[int]  # all that are right
+    name: str  # "": the indices say it
+
+
+class ExpectedClasses(Expected):
+    """The class of each picture."""
+
+    def __init__(self, path: str, classes: Mapping[str, _Class], first: int, most: int) -> None:
+        """`first`: the index of the first class that is no background. `most`: results."""
+        super().__init__(path, "results", "classes of pictures")
+        self._classes, self._first = ByFile(classes), first
+        self._right = np.zeros(TOP, np.int64)  # with so many results
+        self._tops = [1, TOP] if most >= TOP else [1]
+        self._count_of_all = 0
+
+    def _count(self, entry: Entry) -> bool:
+        expected = self._classes.find(entry["image"])
+        if expected is None:
+            return False
+        self._count_of_all += 1
+        for place, row in enumerate(entry["results"][:TOP]):
+            if self._is_right(row, expected):
+                self._right[place:] += 1
+                break
+        return True
+
+    def _is_right(self, row: Entry, expected: _Class) -> bool:
+        if expected.indices:
+            return row["index"] - self._first in expected.indices
+        names = [name.strip().casefold() for name in (row["label"] or "").split(",")]
+        return expected.name in (*names, ", ".join(names))
+
+    @property
+    def pictures(self) -> int:
+        return self._count_of_all
+
+    @property
+    def text(self) -> str:
+        return ", ".join(
+            f"top-{top} {self._right[top - 1]} of {self.pictures} "
+            f"({100 * self._right[top - 1] / max(1, self.pictures):.1f} %)"
+            for top in self._tops
+        )
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        shares = {f"top_{top}": int(self._right[top - 1]) for top in self._tops}
+        return {"pictures": self.pictures, **shares}
+
+
+@dataclass(slots=True)
+class _Picture:
+    id: int
+    truths: list[Truth] = field(default_factory=list)
+
+
+class ExpectedBoxes(Expected):
+    """The things in each picture, in COCO's form."""
+
+    def __init__(self, path: str, content: Any) -> None:
+        """Raises: KeyError, TypeError, ValueError: the content is not of that form."""
+        super().__init__(path, "detections", "boxes")
+        by_id = {image["id"]: _Picture(image["id"]) for image in content["images"]}
+        for each in content["annotations"]:
+            box = [float(side) for side in each["bbox"]]
+            truth = Truth(int(each["category_id"]), box, bool(each.get("iscrowd")))
+            if len(box) == 4 and each["image_id"] in by_id:
+                by_id[each["image_id"]].truths.append(truth)
+        files = {image["file_name"]: by_id[image["id"]] for image in content["images"]}
+        self._pictures = ByFile(files)
+        self._categories = {
+            str(each["name"]).strip().casefold(): int(each["id"]) for each in content["categories"]
+        }
+        self._precision = MeanPrecision()
+        self._count_of_all = 0
+
+    def image_id(self, path: str) -> int | None:
+        """Return the number of a picture in the file; None: it is not there."""
+        picture = self._pictures.find(path)
+        return None if picture is None else picture.id
+
+    def category(self, row: Entry) -> int | None:
+        """Return the number of a result's category, by its name; without labels by its class."""
+        if row["label"] is None:
+            return int(row["index"])
+        return self._categories.get(row["label"].strip().casefold())
+
+    def _count(self, entry: Entry) -> bool:
+        picture = self._pictures.find(entry["image"])
+        if picture is None:
+            return False
+        self._count_of_all += 1
+        found = [
+            Found(category, box_of(row), row["score"])
+            for row in entry["detections"]
+            if (category := self.category(row)) is not None
+        ]
+        self._precision.add(found, picture.truths)
+        return True
+
+    @property
+    def pictures(self) -> int:
+        return self._count_of_all
+
+    @property
+    def text(self) -> str:
+        each = self._precision.at_each()
+        if np.isnan(each).any():
+            return f"nothing to find in {self.pictures} pictures"
+        return (
+            f"mAP@[.5:.95] {each.mean():.4f}, mAP@.5 {each[0]:.4f}, mAP@.75 {each[5]:.4f}, of "
+            f"{self.pictures} pictures"
+        )
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        each = self._precision.at_each()
+        if np.isnan(each).any():
+            return {"pictures": self.pictures, "map": None}
+        means = {"map": each.mean(), "map_50": each[0], "map_75": each[5]}
+        return {"pictures": self.pictures, **{name: float(mean) for name, mean in means.items()}}
+
+
+def box_of(row: Entry) -> list[float]:
+    """Return a result's box as COCO has it: left, top, width and height in pixels."""
+    box = row["box"]
+    return [box["left"], box["top"], box["right"] - box["left"], box["bottom"] - box["top"]]
+
+
+def read_expected(path: str, labels: Sequence[str], most: int) -> Expected:
+    """Read the file; `labels`: the model's, which count classes; `most`: results a picture.
+
+    Raises: RunError: it cannot be read, or is neither such a CSV file nor COCO's JSON.
+    """
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            text = file.read()
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or "it is no text"
+        raise RunError(f"--expect: cannot read {path}: {why}") from error
+    if text.lstrip()[:1] in ("{", "["):
+        try:
+            return ExpectedBoxes(path, json.loads(text))
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunError(
+                f"--expect: {path} is not COCO's JSON with images, annotations and categories"
+            ) from error
+    first = int(bool(labels) and labels[0].strip() in BACKGROUND)
+    return ExpectedClasses(path, _classes(path, text), first, most)
+
+
+def _classes(path: str, text: str) -> dict[str, _Class]:
+    rows = csv.DictReader(io.StringIO(text, newline=""))
+    columns = rows.fieldnames or ()
+    if "file" not in columns or not {"index", "label"} & set(columns):
+        raise RunError(f"--expect: {path} has no columns file and index, or file and label")
+    found = {}
+    for row in rows:
+        indices, name = row.get("index") or "", row.get("label") or ""
+        try:
+            right = frozenset(map(int, f"{indices} {row.get('also_ok') or ''}".split()))
+        except ValueError:
+            right = frozenset()
+        if not row["file"] or not (right or name) or (indices.strip() and not right):
+            raise RunError(f"--expect: {path}, line {rows.line_num}: no file, or no class")
+        found[row["file"]] = _Class(right if indices.strip() else frozenset(), _name(name))
+    return found
+
+
+def _name(text: str) -> str:
+    return ", ".join(part.strip() for part in text.casefold().split(","))

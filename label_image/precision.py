@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mean average precision of boxes, by the rules of COCO's own evaluation.
+
+Source: cocodataset/cocoapi, PythonAPI/pycocotools/cocoeval.py: iouType "bbox", area "all", 100
+detections of a class a picture. It neither reads files nor knows names.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+# How much of two boxes must be common, of what either covers.
+OVERLAPS = np.linspace(0.5, 0.95, 10)
+_RECALLS = np.linspace(0.0, 1.0, 101)
+_MOST = 100
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """A thing that is in a picture."""
+
+    category: int
+    box: Sequence[float]  # left, top, width, height
+    is_crowd: bool = False  # several things in one box: what is found there counts neither way
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A thing that a model found."""
+
+    category: int
+    box: Sequence[float]
+    score: float
+
+
+@dataclass(slots=True)
+class _Category:
+    """What all pictures gave so far."""
+
+    things: int = 0  # to be found
+    scores: list[Array] = field(default_factory=list)
+    # (overlaps, found): whether it is a thing, and whether it counts neither way.
+    hits: list[NDArray[np.bool_]] = field(default_factory=list)
+    ignored: list[NDArray[np.bool_]] = field(default_factory=list)
+
+
+class MeanPrecision:
+    """The precision over all pictures that were added."""
+
+    def __init__(self) -> None:
+        self._categories: dict[int, _Category] = defaultdict(_Category)
+
+    def add(self, found: Sequence[Found], truths: Sequence[Truth]) -> None:
+        """Add a picture."""
+        for number in {each.category for each in found} | {each.category for each in truths}:
+            category = self._categories[number]
+            ours = [each for each in found if each.category == number]
+            ours = sorted(ours, key=lambda each: -each.score)[:_MOST]
+            theirs = [each for each in truths if each.category == number]
+            theirs = sorted(theirs, key=lambda each: each.is_crowd)
+            hits, ignored = _matched(ours, theirs)
+            category.things += sum(not each.is_crowd for each in theirs)
+            category.scores.append(np.array([each.score for each in ours]))
+            category.hits.append(hits)
+            category.ignored.append(ignored)
+
+    def at_each(self) -> Array:
+        """Return the mean over categories at each of OVERLAPS; nan: there was nothing to find.
+
+        Shapes: (overlaps,)
+        """
+        rows = [_precisions(each) for each in self._categories.values() if each.things]
+        return np.mean(rows, axis=0) if rows else np.full(len(OVERLAPS), np.nan)
+
+
+def _matched(
+    found: Sequence[Found], truths: Sequence[Truth]
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return for each overlap which boxes are hits, and which count neither way.
+
+    Each box, the best score first, takes the thing that it covers best and that is still free.
+    `truths`: crowds last, which are never used up.
+    Shapes: (overlaps, found) each
+    """
+    common = _overlaps(found, truths)
+    hits = np.zeros((len(OVERLAPS), len(found)), bool)
+    ignored = np.zeros_like(hits)
+    for row, least in enumerate(OVERLAPS):
+        free = np.ones(len(truths), bool)
+        for number in range(len(found)):
+            best, taken = least, None
+            for other, truth in enumerate(truths):
+                if not free[other]:
+                    continue
+                if taken is not None and truth.is_crowd and not truths[taken].is_crowd:
+                    break
+                if common[number, other] >= best:
+                    best, taken = common[number, other], other
+            if taken is not None:
+                is_crowd = truths[taken].is_crowd
+                hits[row, number], ignored[row, number] = not is_crowd, is_crowd
+                free[taken] = is_crowd
+    return hits, ignored
+
+
+def _overlaps(found: Sequence[Found], truths: Sequence[Truth]) -> Array:
+    """Return the common part of each two boxes, of what either covers; of a crowd, of the found.
+
+    Shapes: (found, truths)
+    """
+    ours = np.array([each.box for each in found], np.float64).reshape(-1, 1, 4)
+    theirs = np.array([each.box for each in truths], np.float64).reshape(1, -1, 4)
+    ends = np.minimum(ours[..., :2] + ours[..., 2:], theirs[..., :2] + theirs[..., 2:])
+    sides = np.maximum(ends - np.maximum(ours[..., :2], theirs[..., :2]), 0)
+    common = sides.prod(-1)
+    own = ours[..., 2:].prod(-1)
+    either = own + theirs[..., 2:].prod(-1) - common
+    whole = np.where([each.is_crowd for each in truths], own, either)
+    return np.asarray(np.divide(common, whole, out=np.zeros_like(common), where=whole > 0))
+
+
+def _precisions(category: _Category) -> Array:
+    """Return the area under precision over recall at each overlap, from 101 points."""
+    order = np.argsort(-np.concatenate(category.scores), kind="stable")
+    hits = np.concatenate(category.hits, axis=1)[:, order]
+    ignored = np.concatenate(category.ignored, axis=1)[:, order]
+    areas = np.zeros(len(OVERLAPS))
+    right, wrong = hits.cumsum(1), (~hits & ~ignored).cumsum(1)
+    for row in range(len(OVERLAPS)):
+        recall = right[row] / category.things
+        precision = right[row] / (right[row] + wrong[row] + np.spacing(1))
+        envelope = np.maximum.accumulate(precision[::-1])[::-1]
+        places = np.searchsorted(recall, _RECALLS, side="left")
+        areas[row] = np.append(envelope, 0.0)[places].mean()
+    return areas
