@@ -9,7 +9,13 @@ from numpy.typing import NDArray
 from delegate.graph.ir import Node
 from delegate.launch import Alternative
 from delegate.ops._checks import quantized
-from delegate.ops._launches.activation import Floats, float_launch, one_to_one, rounded_floats
+from delegate.ops._launches.activation import (
+    Floats,
+    float_launch,
+    one_to_one,
+    rounded_floats,
+    scaling_of_int16,
+)
 from delegate.ops._launches.lookup import lookup
 from delegate.ops._numbers.c_library import float_function
 from delegate.ops._numbers.sigmoid16 import ONE, interpolated, scaled
@@ -23,7 +29,7 @@ def lower_logistic(node: Node, target: Target) -> tuple[Alternative, ...]:
 
     Raises:
         Unsupported: types other than uint8, int8, int16 and float32, another output scale or zero
-            point than TFLite's for the type.
+            point than TFLite's for the type, int16 of an input scale of 16/3 or more.
     Source: tflite/kernels/activations.cc SigmoidPrepare, reference/logistic.h,
     reference/integer_ops/logistic.h
     """
@@ -31,11 +37,10 @@ def lower_logistic(node: Node, target: Target) -> tuple[Alternative, ...]:
     if source.dtype == "float32":
         return float_launch("logistic", source, result, target)
     if source.dtype == "int16":
-        quantized.require_fixed_output(result, 2.0**-15, 0)
-        in_scale, _ = quantized.per_tensor(source, quantized.QUANT)
+        factors = scaling_of_int16(source, result, most_shift=0)
 
         def interpolate(values: NDArray[np.int64]) -> NDArray[np.int64]:
-            inputs = scaled(values, in_scale, most_shift=0)
+            inputs = scaled(values, *factors)
             sizes = interpolated(np.abs(inputs), 9)
             # In 10 bits more than the output has, which round.
             signed = np.where(inputs >= 0, sizes + (1 << 9), (ONE << 9) - sizes + (1 << 9) - 1)

@@ -9,7 +9,7 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative
 from delegate.ops._checks import quantized
-from delegate.ops._launches.reduce import reduce, reduction_of, sum_rescaling
+from delegate.ops._launches.reduce import reduce, reduction_of, rescaled_sum
 from delegate.ops._numbers.float32 import bits
 from delegate.ops._registry import lowers
 from delegate.target import Target
@@ -29,7 +29,7 @@ _FOLDS = {
 def lower_reduce(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Fold the elements along some axes into one.
 
-    A quantised sum is rescaled at its end, in float32 as TFLite does.
+    A quantised sum is rescaled at its end.
 
     Raises:
         Unsupported: other types, see `reduction_of`; a largest or smallest that would be rescaled.
@@ -45,7 +45,7 @@ def lower_reduce(node: Node, target: Target) -> tuple[Alternative, ...]:
     if source.dtype == "int16" and fold == "SUM" and not target.rules.saturating_sums:
         raise Unsupported("int16: tflite-runtime's sums do not saturate")
     if fold == "SUM":
-        return reduce(reduction, target, fold, 0, 3, sum_rescaling(reduction))
+        return rescaled_sum(reduction, target)
     if quantized.per_tensor(source, types) != quantized.per_tensor(result, types):
         raise Unsupported("the scale or zero point changes: TFLite does not rescale here")
     return reduce(reduction, target, fold, _start(fold, source.dtype))

@@ -9,7 +9,12 @@ from numpy.typing import NDArray
 from delegate.graph.ir import Node
 from delegate.launch import Alternative
 from delegate.ops._checks import quantized
-from delegate.ops._launches.activation import float_launch, one_to_one, rounded_floats
+from delegate.ops._launches.activation import (
+    float_launch,
+    one_to_one,
+    rounded_floats,
+    scaling_of_int16,
+)
 from delegate.ops._launches.lookup import lookup
 from delegate.ops._numbers.c_library import float_function
 from delegate.ops._numbers.sigmoid16 import ONE, interpolated, scaled
@@ -23,18 +28,17 @@ def lower_tanh(node: Node, target: Target) -> tuple[Alternative, ...]:
 
     Raises:
         Unsupported: types other than uint8, int8, int16 and float32, another output scale or zero
-            point than TFLite's for the type.
+            point than TFLite's for the type, int16 of an input scale of 16/3 or more.
     Source: tflite/kernels/activations.cc TanhPrepare, reference/integer_ops/tanh.h
     """
     source, result = one_to_one(node, ("float32", *quantized.QUANT))
     if source.dtype == "float32":
         return float_launch("tanh", source, result, target)
     if source.dtype == "int16":
-        quantized.require_fixed_output(result, 2.0**-15, 0)
-        in_scale, _ = quantized.per_tensor(source, quantized.QUANT)
+        factors = scaling_of_int16(source, result, most_shift=1)
 
         def interpolate(values: NDArray[np.int64]) -> NDArray[np.int64]:
-            inputs = scaled(values, in_scale, most_shift=1)
+            inputs = scaled(values, *factors)
             # tanh(x) = 2 * logistic(2 * x) - 1
             sizes = interpolated(np.abs(inputs), 8) - (ONE << 7)
             rounding = 1 << 7

@@ -162,13 +162,15 @@ def _roots(name: str, source: Tensor, result: Tensor) -> Answers:
 def _sizes(source: Tensor, result: Tensor) -> Answers:
     """Return ABS's: rescaled where the scales differ.
 
-    Source: tflite/kernels/elementwise.cc AbsEvalQuantized
+    Source: tflite/kernels/elementwise.cc AbsPrepare, whose ratio is of floats; AbsEvalQuantized
     """
     in_scale, in_zero = quantized.per_tensor(source, quantized.QUANT)
     out_scale, out_zero = quantized.per_tensor(result, quantized.QUANT)
-    multiplier, shift = fixed_point.quantize_multiplier(in_scale / out_scale)
-    if shift > 30:
-        raise Unsupported(f"a scale ratio of 2^{shift}: more than 2^30")
+    with np.errstate(over="ignore"):
+        ratio = np.float32(in_scale) / np.float32(out_scale)
+    multiplier, shift = fixed_point.quantize_multiplier(float(ratio))
+    if shift > 30 or np.isinf(ratio):
+        raise Unsupported(f"a scale ratio of {ratio:g}: more than 2^30")
 
     def answers(values: NDArray[np.int64]) -> NDArray[Any]:
         sizes = np.abs(values - in_zero)

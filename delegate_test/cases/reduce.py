@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from delegate import Graph
@@ -51,10 +52,21 @@ def cases() -> Iterator[Case]:
                     detail = f"in{sizes(shape)}-axes{'_'.join(map(str, axes))}"
                     detail += "-keep_dims" if keep else ""
                     yield case(op.lower(), kind, detail, _reduced, op, kind, shape, axes, keep)
+    for op, kind in itertools.product(("MEAN", "SUM"), ("uint8", "int8", "16x8")):
+        # Results in the middle of the range, which roundings of several kinds tell apart.
+        shape, scales = (8, 7, 7, 32), (0.05, 0.37 if op == "SUM" else 0.07)
+        detail = f"in{sizes(shape)}-axes1_2-scales{scales[0]:g}_{scales[1]:g}"
+        args = (op, kind, shape, (1, 2), False, scales)
+        yield case(op.lower(), kind, detail, _reduced, *args)
 
 
 def _reduced(
-    op: str, kind: str, shape: tuple[int, ...], axes: tuple[int, ...], keep: bool
+    op: str,
+    kind: str,
+    shape: tuple[int, ...],
+    axes: tuple[int, ...],
+    keep: bool,
+    scales: tuple[float, float] | None = None,
 ) -> Graph:
     over = {axis % len(shape) for axis in axes}
     out = tuple(
@@ -64,6 +76,11 @@ def _reduced(
     result = usual(out, dtype, True) if op in ("MEAN", "SUM") else same(out, dtype)
     limits = (-4, 4) if op == "REDUCE_PROD" and dtype == "int32" else None
     source = usual(shape, dtype, limits=limits)
+    if scales is not None:
+        zeros = {"uint8": (131, 120), "int8": (3, -8)}.get(dtype, (0, 0))
+        source, result = (
+            tensor(*each) for each in zip((shape, out), (dtype, dtype), scales, zeros, strict=True)
+        )
     version = 1 if op in ("REDUCE_ANY", "REDUCE_ALL") else 2
     return one(op, [source, numbers(axes)], [result], {"keep_dims": keep}, version)
 

@@ -60,6 +60,12 @@ _FIXED: dict[tuple[str, str], tuple[float, int]] = {
     ("TANH", "int16"): (2.0**-15, 0),
 }
 _POSITIVE = ("SQRT", "RSQRT", "LOG")
+# Of ABS a ratio that floats and doubles round apart; of functions, to the ends of their tables.
+_SCALES_16 = {
+    "ABS": ((0.0007, 0.0008), (0.001, 0.001)),
+    "LOGISTIC": ((2.0**-12, 2.0**-15), (5.3, 2.0**-15)),
+    "TANH": ((2.0**-12, 2.0**-15), (5.3, 2.0**-15)),
+}
 _SCALES = ((0.1, 0.07), (0.02, 0.5), (0.3, 0.004), (1.0, 1.0), (0.0078125, 0.0078125))
 
 
@@ -80,6 +86,10 @@ def cases() -> Iterator[Case]:
                     options = {"scales": scales, "zeros": zeros}
                     detail = "in256-scales{:g}_{:g}-zeros{}_{}".format(*scales, *zeros)
                     yield case(op.lower(), kind, detail, _graph, op, kind, (256,), **options)
+            for scales in _SCALES_16.get(op, ()) if kind == "16x8" else ():
+                detail = "in4096-scales{:g}_{:g}".format(*scales)
+                options = {"scales": scales, "zeros": (0, 0)}
+                yield case(op.lower(), kind, detail, _graph, op, kind, (4096,), **options)
             if op == "LEAKY_RELU":
                 for alpha in (0.01, 0.5, 1.5):
                     options = {"alpha": alpha}

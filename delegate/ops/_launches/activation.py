@@ -17,7 +17,7 @@ from delegate.ops._checks.node import inputs_of, output_of
 from delegate.ops._checks.shapes import elements_of, shape_text
 from delegate.ops._launches.lookup import Answers
 from delegate.ops._launches.tiles import by_elements, launch_over
-from delegate.ops._numbers import fixed_point
+from delegate.ops._numbers import fixed_point, sigmoid16
 from delegate.target import Target
 
 Floats = NDArray[np.float32]
@@ -87,6 +87,21 @@ def rounded_floats(source: Tensor, result: Tensor, function: Callable[[Floats], 
         return fixed_point.clamped(whole, result.dtype)
 
     return answers
+
+
+def scaling_of_int16(source: Tensor, result: Tensor, most_shift: int) -> tuple[int, int]:
+    """Return what scales the inputs of an int16 LOGISTIC or TANH; see `sigmoid16.scaling`.
+
+    Raises:
+        Unsupported: another output scale than 2^-15; an input scale of 16/3 or more, whose products
+            are no int32: C leaves open what TFLite computes then.
+    """
+    quantized.require_fixed_output(result, 2.0**-15, 0)
+    scale, _ = quantized.per_tensor(source, quantized.QUANT)
+    factors = sigmoid16.scaling(scale, most_shift)
+    if factors[0] >= 1 << 16:
+        raise Unsupported(f"input scale {scale:g}: TFLite's products pass 32 bits from 16/3 on")
+    return factors
 
 
 def interpolated_floats(

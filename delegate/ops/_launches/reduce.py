@@ -135,7 +135,7 @@ def reduce(
 
     `fold`: SUM, PROD, MAX or MIN. `start`: what changes nothing in it, for floats its bits.
     `finish`: 0 the number itself; 1 with the fields of `mean_rescaling`; 2 times the float
-    `factor`; 3 with the fields of `sum_rescaling`.
+    `factor`; 3 the float fields of `rescaled_sum`.
 
     Raises:
         Unsupported: more terms than a work-item can visit, or too many dimensions.
@@ -206,26 +206,30 @@ def mean_rescaling(reduction: Reduction) -> dict[str, int]:
     }
 
 
-def sum_rescaling(reduction: Reduction) -> dict[str, int]:
-    """Return the fields of a finish that rescales a quantised sum, which TFLite does in float32.
+def rescaled_sum(reduction: Reduction, target: Target) -> tuple[Alternative, ...]:
+    """Return the alternatives of a quantised SUM.
+
+    TFLite rescales uint8 in fixed point, with its two roundings, and signed types as float32.
 
     Raises:
         Unsupported: types that are not quantised, results beyond 32 bits.
-    Source: tflite/kernels/internal/reference/reduce.h QuantizedMeanOrSum
+    Source: tflite/kernels/reduce.cc, internal/reference/reduce.h QuantizedMeanOrSum
     """
     in_scale, in_zero = quantized.per_tensor(reduction.source, quantized.QUANT)
     scale, zero = quantized.per_tensor(reduction.result, quantized.QUANT)
     with np.errstate(over="ignore"):
         ratio = np.float32(in_scale) / np.float32(scale)
-    limits = np.iinfo(reduction.source.dtype)
-    if not float(ratio) * reduction.terms * (int(limits.max) - int(limits.min)) < 2**30:
-        raise Unsupported(f"{reduction.terms} elements at a scale ratio of {ratio:g}: too large")
-    bias = np.float32(-in_zero) * ratio * np.float32(reduction.terms)
-    return {
-        "factor": bits(float(ratio)),
-        "bias": bits(float(bias)),
-        **_range(reduction.result, zero),
-    }
+    terms, limits = reduction.terms, np.iinfo(reduction.source.dtype)
+    if not float(ratio) * terms * (int(limits.max) - int(limits.min)) < 2**30:
+        raise Unsupported(f"{terms} elements at a scale ratio of {ratio:g}: too large")
+    ends = _range(reduction.result, zero)
+    if reduction.source.dtype == "uint8":
+        multiplier, shift = fixed_point.quantize_multiplier(float(ratio))
+        scaling = {"offset": -terms * in_zero, "multiplier": multiplier, "shift": shift}
+        return reduce(reduction, target, "SUM", 0, 1, scaling | ends)
+    bias = np.float32(-in_zero) * ratio * np.float32(terms)
+    factors = {"factor": bits(float(ratio)), "bias": bits(float(bias))}
+    return reduce(reduction, target, "SUM", 0, 3, factors | ends)
 
 
 def _range(result: Tensor, zero: int) -> dict[str, int]:

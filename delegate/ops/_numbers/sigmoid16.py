@@ -19,21 +19,26 @@ ONE = 1 << 16  # a share of one in the table
 _ENTRIES = 256
 
 
-def scaled(values: Integers, scale: float, most_shift: int) -> Integers:
-    """Return int16 inputs in units of 1 / (3 * 4096).
+def scaling(scale: float, most_shift: int) -> tuple[int, int]:
+    """Return the multiplier and the right shift that take int16 inputs to units of 1 / (3 * 4096).
 
     `most_shift`: up to which power of 2 times 1/4096 the scale's factor is exact.
     """
     power = round(math.log2(scale))
     shift = 12 + power
     if abs(math.log2(scale) - power) < 1e-3 and 0 <= shift <= most_shift:
-        return values * (3 << shift)
+        return 3 << shift, 0
     multiplier, right = scale * 4096.0 * 3.0, 0
     while multiplier <= 32767.0 / 2.0 and right <= 30:
         right += 1
         multiplier *= 2.0
+    return int(multiplier), right
+
+
+def scaled(values: Integers, multiplier: int, right: int) -> Integers:
+    """Return int16 inputs in units of 1 / (3 * 4096), by the numbers of `scaling`."""
     rounding = 1 << (right - 1) if right > 0 else 0
-    return (values * int(multiplier) + rounding) >> right
+    return (values * multiplier + rounding) >> right
 
 
 @cache

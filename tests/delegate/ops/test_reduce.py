@@ -151,6 +151,16 @@ def test_rescaled_sums(scales: tuple[float, float], dtype: str, device: DeviceIn
                 assert_reduces(case, device, way)
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16"])
+def test_sums_round_as_the_type_does(dtype: str, device: DeviceInfo) -> None:
+    # In fixed point or as floats: 265 of 2048 results of uint8 differ.
+    case = Reducing(op="SUM", shape=(32, 7, 7, 32), axes=(1, 2), scales=(0.05, 0.37), dtype=dtype)
+    if _is_case("SUM", dtype):
+        for way in (PLAIN, SIMT, LANES_8):
+            assert_reduces(case, device, way)
+        assert_reduces(replace(case, shape=(99, 49), axes=(1,)), device, LANES_8)
+
+
 @pytest.mark.parametrize("op", ["REDUCE_MAX", "REDUCE_MIN"])
 def test_nan_and_infinity(op: str, device: DeviceInfo) -> None:
     # A NaN is neither; infinity is beyond what TFLite begins with.
