@@ -60,19 +60,12 @@ from delegate.runtime.survey import (
     profile_of,
 )
 from delegate.slots import Pending
-from delegate.tflite.metadata import (
-    AssociatedFile,
-    ModelMetadata,
-    TensorMetadata,
-    read_metadata,
-)
 from delegate.tflite.reader import read_model
 from delegate.tflite.schema import builtin_op_numbers
 from delegate.tflite.writer import write_model
 
 __all__ = [
     "AbiMismatch",
-    "AssociatedFile",
     "Bundle",
     "CacheError",
     "DelegateError",
@@ -94,7 +87,6 @@ __all__ = [
     "LaunchTime",
     "Model",
     "ModelError",
-    "ModelMetadata",
     "NoDeviceError",
     "Node",
     "NodeAlternatives",
@@ -115,7 +107,6 @@ __all__ = [
     "StepRun",
     "Tensor",
     "TensorDetails",
-    "TensorMetadata",
     "TooLarge",
     "Unsupported",
     "Verdict",
@@ -139,7 +130,6 @@ __all__ = [
     "pass_bundles",
     "profile_of",
     "read_device_profile",
-    "read_metadata",
     "read_model",
     "rewrite",
     "rewrite_model",

@@ -115,7 +115,7 @@ def float_bounds(
     """
     if all(tensor.dtype != "float32" for tensor in graph.outputs):
         return [None] * len(outputs)
-    terms = sum(_terms(node) for node in graph.nodes)
+    terms = sum(terms_of(node) for node in graph.nodes)
     magnitudes: Arrays | None = None
     if terms and all(node.op in _SUMS | _MOVES for node in graph.nodes):
         try:
@@ -197,7 +197,7 @@ def _finite(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.nan_to_num(values, nan=0, posinf=3e38, neginf=3e38)
 
 
-def _terms(node: Node) -> int:
+def terms_of(node: Node) -> int:
     """Return how many terms the sum behind an element of the result has; 0: it is exact."""
     if node.outputs[0].dtype != "float32":
         return 0

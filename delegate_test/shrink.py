@@ -102,7 +102,7 @@ def _cut(
         for tensor, values in zip(found.graph.inputs, found.inputs, strict=True)
     ]
     return _settled(
-        _replaced(found.graph, {t: cut(t) for t in found.graph.tensors}), inputs, runtime
+        with_tensors(found.graph, {t: cut(t) for t in found.graph.tensors}), inputs, runtime
     )
 
 
@@ -123,10 +123,11 @@ def _settled(rough: Graph, inputs: Arrays, runtime: Runtime) -> Candidate | None
     }
     if any(0 in t.shape for t in changed.values()):
         return None
-    return Candidate(_replaced(rough, changed), inputs)
+    return Candidate(with_tensors(rough, changed), inputs)
 
 
-def _replaced(whole: Graph, tensors: dict[Tensor, Tensor]) -> Graph:
+def with_tensors(whole: Graph, tensors: dict[Tensor, Tensor]) -> Graph:
+    """Return the same graph with other tensors in the place of its own."""
     return dataclasses.replace(
         whole,
         tensors=tuple(tensors[t] for t in whole.tensors),
@@ -157,7 +158,7 @@ def simpler(found: Candidate, runtime: Runtime) -> Iterator[Candidate]:
         for simpler in _zeroed(tensor.data, _zero(tensor)):
             changed = {t: t for t in found.graph.tensors}
             changed[tensor] = dataclasses.replace(tensor, data=simpler)
-            yield Candidate(_replaced(found.graph, changed), found.inputs)
+            yield Candidate(with_tensors(found.graph, changed), found.inputs)
 
 
 def _zeroed(values: Array, zero: int) -> Iterator[Array]:

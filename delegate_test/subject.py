@@ -78,7 +78,7 @@ class Subject:
     """How to make the delegate under test."""
 
     spec: str  # "opencl", "xnnpack", a library's path, or "python:MODULE:CALLABLE"
-    options: Mapping[str, str]
+    options: Mapping[str, Any]  # texts, as the command line gives them; opencl takes any
     device: str | None
     runtime: Runtime
     alternative: str | None = None  # what nodes take that have it; None: each its first
@@ -149,7 +149,7 @@ class Subject:
             return make(model, self._texts())
         return self.runtime.load_delegate(self.spec, self.options)
 
-    def _texts(self) -> dict[str, str]:
+    def _texts(self) -> dict[str, Any]:
         wanted = {} if self.alternative is None else {"alternative": self.alternative}
         return {**self.options, **wanted}
 

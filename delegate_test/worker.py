@@ -30,8 +30,8 @@ from delegate_test.values import Arrays
 from tflite_opencl.common.runtime import ENVIRONMENT_VARIABLE, RuntimeMissing, find_runtime
 
 
-def main() -> int:
-    """Run the batch on stdin and answer on stdout."""
+def main(worker: type[Worker] | None = None) -> int:
+    """Run the batch on stdin and answer on stdout; `worker`: what runs a case, if another."""
     request = json.loads(sys.stdin.read())
     if request["runtime"]:
         os.environ[ENVIRONMENT_VARIABLE] = request["runtime"]
@@ -48,13 +48,13 @@ def main() -> int:
         _say(answer, event="ready", device=device, runtime=runtime)
         known = _known({item["name"] for item in request["items"] if item["model"] is None})
         gc.freeze()  # what is there now stays: collecting after each case then takes no time
-        worker = _Worker(answer, subject, request["tolerance"], request["alternatives"])
+        made = (worker or Worker)(answer, subject, request["tolerance"], request["alternatives"])
         for item in request["items"]:
-            worker.run(item, known.get(item["name"]))
+            made.run(item, known.get(item["name"]))
     return 0
 
 
-class _Worker:
+class Worker:
     """Runs cases and tells their events."""
 
     def __init__(
@@ -70,7 +70,7 @@ class _Worker:
         self._say(event="start", name=name)
         begun = time.monotonic()
         try:
-            graph, model = _model(item, case)
+            graph, model = self.model(item, case)
         except (DelegateError, ValueError, OSError) as error:
             # A file may be no model; a case of this suite always is one.
             result = FAIL if case else SKIP
@@ -81,6 +81,20 @@ class _Worker:
         took = round(time.monotonic() - begun, 4)
         self._say(event="result", name=name, seconds=took, **dataclasses.asdict(outcome))
 
+    def model(self, item: dict[str, Any], case: Case | None) -> tuple[Graph, bytes | str]:
+        """Return what to run; raises DelegateError, ValueError or OSError: there is none."""
+        if case is None:
+            path = item.get("model")
+            if path is None:
+                raise ValueError("there is no case of this name")
+            return read_model(path), path
+        graph = case.make()
+        return graph, write_model(graph)
+
+    def check(self, name: str, job: Job) -> Outcome:
+        """Return what came of a case; only what ends the process escapes."""
+        return run_check(name, job)
+
     def _checked(
         self, check: str, graph: Graph, model: bytes | str, inputs: list[Arrays] | None
     ) -> Outcome:
@@ -90,7 +104,7 @@ class _Worker:
         told = alternative if self._alternatives else None
         job = Job(self._subject, graph, model, self._tolerance, inputs, self._begin, told)
         try:
-            return run_check(check, job)
+            return self.check(check, job)
         except Exception as error:  # a fault of this suite or of the delegate's Python
             return Outcome(FAIL, f"{type(error).__name__}: {' '.join(str(error).split())}")
 
@@ -116,16 +130,6 @@ def _inputs(item: dict[str, Any]) -> list[Arrays] | None:
         return None
     with np.load(item["inputs"]) as saved:
         return [[saved[key] for key in sorted(saved.files)]]
-
-
-def _model(item: dict[str, Any], case: Case | None) -> tuple[Graph, bytes | str]:
-    if case is None:
-        path = item.get("model")
-        if path is None:
-            raise ValueError("there is no case of this name")
-        return read_model(path), path
-    graph = case.make()
-    return graph, write_model(graph)
 
 
 def _say(answer: TextIO, **event: Any) -> None:

@@ -6,16 +6,26 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from delegate import DeviceInfo
+from delegate import DeviceInfo, Node, Unsupported, ops, read_model, write_model
+from delegate.graph.partition import partition_of
+from delegate.passes.on_partitions import PASSES, run_passes
+from delegate.runtime.executor import FORMS
+from delegate.target import Target
+from delegate.tflite.library import installed_rules
 from tests.fuzz import targets, worker
 from tests.fuzz.__main__ import CASES, attack_of
 from tests.fuzz.attacks import OfFiles
+from tests.fuzz.drawing import Pen, Skip, drawn
+from tests.fuzz.graphs import OfGraphs
+from tests.fuzz.pieces import PIECES, moves, of_the_suite, sums
 from tests.fuzz.targets import KINDS, Kind
+from tests.fuzz.ways import some_of, ways_of
 from tests.support.deal import any_driver, slow
 
 pytestmark = any_driver
@@ -84,6 +94,60 @@ def test_what_a_verdict_raises_is_told(
     told = worker.finding("planted", path)
     assert told is not None
     assert words in told
+
+
+@pytest.mark.parametrize("op", [op for op in ops.ops() if op.isupper()])
+def test_every_op_is_drawn(op: str) -> None:
+    for number in range(200):
+        pen = Pen(number)
+        pen.length = 1
+        with suppress(Skip):
+            of_the_suite(pen, op)
+            return
+    raise AssertionError(f"no case of {op} is taken")
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_every_pass_has_something_to_do(name: str) -> None:
+    def accepts(node: Node) -> bool:
+        try:
+            return bool(ops.lower(node, Target(rules=installed_rules())))
+        except Unsupported:
+            return False
+
+    for number in range(100):
+        graph = drawn(number, (sums.padded, sums.residual, moves.shuffle))
+        whole = partition_of(graph, range(len(graph.nodes)))
+        if run_passes(whole, accepts, [name]) is not whole:
+            return
+    raise AssertionError(f"{name} changes none of the graphs")
+
+
+def test_a_number_draws_one_graph() -> None:
+    first, again, other = (write_model(drawn(number, PIECES)) for number in (5, 5, 6))
+    assert first == again != other
+
+
+def test_ways_are_of_different_kinds() -> None:
+    ways = ways_of(drawn(5, PIECES), ["plain", "vector 4"])
+    chosen = some_of(ways, 4, 1)
+    assert len({way.split()[0] for way in chosen}) == 4
+    assert {f"form {form}, literal" for form in FORMS} < set(ways)
+
+
+@slow
+@pytest.mark.parametrize("liar", ["pass_through", "nothing"])
+def test_a_wrong_graph_is_found_and_shrunk(liar: str) -> None:
+    with closing(OfGraphs("", [1])) as attack:
+        attack._workers = replace(attack._workers, delegate=f"python:tests.support.liars:{liar}")
+        found = list(attack.findings(random.Random(0), 60, 1))
+    assert attack.tried == 1
+    if liar == "pass_through":
+        assert (found, attack.ways["as it is"]) == ([], 1)
+    else:
+        (finding,) = found
+        assert finding.text.startswith("graph 1, as it is: Fail ")
+        assert len(read_model(finding.content).nodes) == 1
 
 
 def test_a_child_s_death_is_a_finding() -> None:

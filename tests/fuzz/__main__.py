@@ -3,11 +3,14 @@
 
     python -m tests.fuzz --minutes 2 --seed 7
     python -m tests.fuzz --minutes 60 --attack models caches
+    python -m tests.fuzz --attack graphs --count 1000 --minutes 600 --device rusticl
+    python -m tests.fuzz --attack graphs --graph 771203486215
 
 Models go through the reader and all that happens before a device, and beside TFLite through the
-delegate; pictures, PyTorch checkpoints and the cache folder through label_image's own code. A
-finding is shrunk and saved as a case under tests/data/fuzz, where tests/test_fuzz.py runs it from
-then on. Exit code: 0 without findings, 1 with some.
+delegate; pictures, PyTorch checkpoints and the cache folder through label_image's own code. Graphs
+are drawn from numbers, and run in many ways beside TFLite. A finding is shrunk and saved as a case
+under tests/data/fuzz, where tests/test_fuzz.py runs it from then on. Exit code: 0 without findings,
+1 with some.
 """
 
 from __future__ import annotations
@@ -22,16 +25,19 @@ from pathlib import Path
 
 from tests.fuzz.attacks import Attack, BesideTFLite, InOneChild
 from tests.fuzz.caches import OfCaches
+from tests.fuzz.graphs import OfGraphs
 from tests.fuzz.targets import KINDS
 from tests.support.process import ROOT
 
 CASES = ROOT / "tests/data/fuzz"
-NAMES = (*KINDS, BesideTFLite.name, OfCaches.name)
+NAMES = (*KINDS, BesideTFLite.name, OfCaches.name, OfGraphs.name)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Try for the given time, a part of it each attack; return the exit code."""
     given = _parser().parse_args(arguments)
+    if given.graph:
+        given.attack, given.count = [OfGraphs.name], len(given.graph)
     with tempfile.TemporaryDirectory(prefix="fuzz-") as scratch:
         # What is built for changed models is nobody's.
         os.environ["TFLITE_OPENCL_CACHE"] = f"{scratch}/cache"
@@ -43,18 +49,23 @@ def _faults(name: str, given: argparse.Namespace, scratch: Path) -> int:
     """Run one attack for its part of the time, print its findings; return how many faults."""
     # Of its own: what one attack draws does not depend on how fast another is.
     rng = random.Random(f"{given.seed} {name}")
-    attack = attack_of(name, given.device, scratch)
+    attack = attack_of(name, given.device, scratch, given.graph)
     try:
-        for finding in attack.findings(rng, 60 * given.minutes / len(given.attack)):
+        seconds = 60 * given.minutes / len(given.attack)
+        for finding in attack.findings(rng, seconds, given.count):
             print(f"{finding.text}\n    {finding.save(given.save)}", flush=True)
     finally:
         attack.close()
     print(f"{name}: {attack.tried} tried, {len(attack.found)} faults", flush=True)
+    if attack.summary():
+        print(attack.summary(), flush=True)
     return len(attack.found)
 
 
-def attack_of(name: str, device: str, scratch: Path) -> Attack:
-    """Return the attack of this name; `device`: words of its name."""
+def attack_of(name: str, device: str, scratch: Path, graphs: Sequence[int] = ()) -> Attack:
+    """Return the attack of this name; `device`: words of its name; `graphs`: their numbers."""
+    if name == OfGraphs.name:
+        return OfGraphs(device, graphs)
     if name == BesideTFLite.name:
         return BesideTFLite(device)
     if name == OfCaches.name:
@@ -70,6 +81,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--minutes", type=float, default=2, metavar="N", help="for all attacks together")
+    add("--count", type=int, metavar="N", help="so many contents of each attack at most")
+    add("--graph", type=int, nargs="+", default=(), metavar="N", help="these graphs alone")
     add("--seed", default="0", metavar="S", help="any text: what is drawn")
     add("--attack", nargs="+", default=NAMES, choices=NAMES, help="all unless some are named")
     add("--device", default="pocl", metavar="WORDS", help="of the OpenCL device's name")

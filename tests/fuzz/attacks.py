@@ -82,11 +82,18 @@ class Attack(ABC):
     def close(self) -> None:  # noqa: B027
         """End the processes that it started; most start none."""
 
-    def findings(self, rng: random.Random, seconds: float) -> Iterator[Finding]:
-        """Try for so long; yield each new fault, shrunk."""
+    def summary(self) -> str:
+        """Return what else is to be said of what was tried."""
+        return ""
+
+    def findings(
+        self, rng: random.Random, seconds: float, most: int | None = None
+    ) -> Iterator[Finding]:
+        """Try for so long, or so much content; yield each new fault, shrunk."""
         until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            tries = [self.draw(rng) for _ in range(self.batch)]
+        while time.monotonic() < until and (most is None or self.tried < most):
+            left = self.batch if most is None else min(self.batch, most - self.tried)
+            tries = [self.draw(rng) for _ in range(left)]
             texts = self.verdicts([self.content(*each) for each in tries])
             for (sound, edits), text in zip(tries, texts, strict=True):
                 self.tried += 1

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The child that draws graphs and runs them: delegate_test/worker.py with a check of its own.
+
+A graph that is drawn is run in some ways, one that is given in all. The option `alternative` names
+one way, and then that is the only one.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from delegate import Graph, read_model, write_model
+from delegate_test import worker
+from delegate_test.build import Case
+from delegate_test.checks.job import Job, invoke_of
+from delegate_test.oracle import NoOracle, Oracle, oracle
+from delegate_test.outcome import FAIL, PASS, SKIP, Outcome
+from delegate_test.subject import Opened
+from delegate_test.values import Arrays
+from tests.fuzz.drawing import drawn
+from tests.fuzz.pieces import PIECES
+from tests.fuzz.ways import PLAIN, again, run_way, some_of, ways_of, with_wider_bounds
+
+_WAYS = 3  # of a drawn graph, beside the plain one
+_KEPT = 3  # graphs that stay open, and are run again after each way of later ones
+
+
+class GraphWorker(worker.Worker):
+    """Draws the graph of a number, or reads that of a file, and runs it in several ways."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._earlier: deque[tuple[str, Callable[[], Arrays], Job, Oracle]] = deque(maxlen=_KEPT)
+
+    def model(self, item: dict[str, Any], case: Case | None) -> tuple[Graph, bytes | str]:
+        """Return the model of the item's file, which is drawn first if it is not there."""
+        path = Path(item["model"])
+        if not path.exists():
+            # Whole or not there: the process may end here.
+            part = path.with_suffix(".part")
+            part.write_bytes(write_model(drawn(int(item["name"]), PIECES)))
+            part.replace(path)
+        return read_model(path), str(path)
+
+    def check(self, name: str, job: Job) -> Outcome:
+        """Run the graph as it is and then in other ways; return what came of the first wrong one.
+
+        The detail of a PASS says how many times each kind of way was run.
+        """
+        options = dict(job.subject.options)
+        wanted, stem = options.pop("alternative", None), Path(str(job.model)).stem
+        job = replace(job, subject=replace(job.subject, options=options))
+        try:
+            known = oracle(job.subject.runtime, job.graph, job.model, job.sets)
+        except NoOracle as error:
+            return Outcome(SKIP, f"TFLite itself does not run it: {error}")
+        known = with_wider_bounds(job, known)
+        job.on_delegate()
+        names: list[str] = []
+        opened: list[Opened] = []
+
+        def hear(made: Opened) -> None:
+            opened.append(made)
+            names.extend(name for row in made.alternatives() for name in row.names)
+
+        outcome = self._run(wanted or PLAIN, replace(job, on_opened=hear), known)
+        if outcome.result != PASS or wanted is not None:
+            return outcome
+        ways = ways_of(job.graph, list(dict.fromkeys(names)))
+        if stem.isdigit():
+            ways = some_of(ways, _WAYS, int(stem))
+        ran: Counter[str] = Counter({PLAIN: 1})
+        for way in ways:
+            found = self._run(way, job, known)
+            if found.result == FAIL:
+                return found
+            ran[way.split()[0]] += found.result == PASS
+        run = partial(invoke_of, opened[0], job.sets[0])
+        self._earlier.append((stem, run, job, known))
+        return replace(outcome, detail="; ".join(f"{ran[kind]} {kind}" for kind in ran))
+
+    def _run(self, way: str, job: Job, known: Oracle) -> Outcome:
+        self._say(event="alternative", name=way)
+        try:
+            found = run_way(way, job, known)
+            again(self._earlier)
+        except Exception as error:
+            found = Outcome(FAIL, f"{type(error).__name__}: {' '.join(str(error).split())}")
+        return replace(found, nodes=len(job.graph.nodes), alternative=way)
+
+
+if __name__ == "__main__":
+    sys.exit(worker.main(GraphWorker))

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The attack of drawn graphs: each gives the reference kernels' outputs, however it is run."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from delegate.child import command_of
+from delegate_test.outcome import CRASH, FAIL, FLAKE, PASS, TIMEOUT, Result
+from delegate_test.process import Item
+from delegate_test.reduce import ReduceError, reduce
+from delegate_test.runner import Workers
+from tests.fuzz.attacks import Attack
+
+_WRONG = (FAIL, CRASH, TIMEOUT, FLAKE)
+_SECONDS = 120.0  # of a way: a driver may compile thirty kernels
+
+
+class OfGraphs(Attack):
+    """Graphs of 1 to 30 nodes, drawn from numbers.
+
+    Attributes:
+        nodes: how many the graphs had together; ways: how often each kind of way was run.
+    """
+
+    name = "graphs"
+    batch = 25
+
+    def __init__(self, device: str, numbers: Sequence[int] = ()) -> None:
+        """`numbers`: of the graphs to begin with; what comes after them is drawn."""
+        super().__init__()
+        self._scratch = tempfile.TemporaryDirectory(prefix="fuzz-")
+        self._numbers = list(numbers)
+        self._workers = Workers(
+            "opencl",
+            {},
+            device,
+            None,
+            0,
+            _SECONDS,
+            command=command_of("tests.fuzz.graph_worker"),
+        )
+        self.nodes = 0
+        self.ways: Counter[str] = Counter()
+
+    def draw(self, rng: random.Random) -> tuple[int, list[Any]]:
+        """Return a graph's number; a child draws the graph, for TFLite may end who asks it."""
+        return (self._numbers.pop(0) if self._numbers else rng.getrandbits(40)), []
+
+    def content(self, sound: int, edits: Sequence[Any]) -> bytes:
+        return str(sound).encode()
+
+    def verdicts(self, contents: Sequence[bytes]) -> list[str | None]:
+        """Return what is wrong with the graphs of these numbers, or of these models."""
+        names = [
+            each.decode() if each.isdigit() else f"given {place}"
+            for place, each in enumerate(contents)
+        ]
+        for name, content in zip(names, contents, strict=True):
+            if not content.isdigit():
+                self._path(name).write_bytes(content)
+        texts: dict[str, str | None] = dict.fromkeys(names)
+
+        def tell(result: Result) -> None:
+            if result.result in _WRONG:
+                words = result.stderr.splitlines()[-1:]
+                how = f"graph {result.name}, {result.alternative.replace(':', '')}"
+                texts[result.name] = " ".join([f"{how}: {result.result} {result.detail}", *words])
+            elif result.result == PASS:
+                self.nodes += result.nodes
+                for ran in result.detail.split("; "):
+                    count, _, kind = ran.partition(" ")
+                    self.ways[kind] += int(count)
+
+        self._workers.run([Item(name, str(self._path(name))) for name in names], 1, tell)
+        return list(texts.values())
+
+    def _path(self, name: str) -> Path:
+        return Path(self._scratch.name, f"{name}.tflite")
+
+    def _shrunk(self, sound: int, edits: list[Any], fault: str) -> bytes:
+        """Return the model that the conformance suite makes of the graph, if that fails, too."""
+        whole = self._path(str(sound))
+        way = fault.partition(", ")[2]
+        workers = replace(self._workers, options={"alternative": way})
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                for _ in reduce(str(whole), workers, Path(folder)):
+                    pass
+                small = Path(folder, "reduced.tflite").read_bytes()
+            except (ReduceError, OSError):
+                return whole.read_bytes()
+        return small if self.verdicts([small]) != [None] else whole.read_bytes()
+
+    def summary(self) -> str:
+        """Return how many nodes there were, and how they were run."""
+        ways = ", ".join(f"{count} {kind}" for kind, count in self.ways.most_common())
+        return f"    {self.nodes} nodes, run in {sum(self.ways.values())} ways: {ways}"
+
+    def close(self) -> None:
+        self._scratch.cleanup()

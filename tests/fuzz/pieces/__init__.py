@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pieces that graphs are drawn of: a node each, or a few that a pass may join.
+
+An op that no function here draws comes with the conformance suite's cases, of which each op has
+some.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from functools import cache
+
+from delegate import Graph, Tensor
+from delegate_test.build import Case
+from delegate_test.cases import all_cases
+from tests.fuzz.drawing import Pen, Skip
+from tests.fuzz.pieces import functions, moves, sums
+
+_MOST_ELEMENTS = 100_000  # of a case's tensors
+
+
+@cache
+def _cases() -> dict[str, list[Case]]:
+    """Return the conformance suite's cases by the ops' names."""
+    found: dict[str, list[Case]] = {}
+    for case in all_cases():
+        if case.check == "values" and not case.is_heavy:
+            found.setdefault(case.op, []).append(case)
+    return found
+
+
+def of_the_suite(pen: Pen, op: str | None = None) -> None:
+    """What a case of the conformance suite has; what was drawn before may be read by it.
+
+    `op`: the row of the suite's matrix, any if none is given.
+    """
+    cases = _cases()
+    whole: Graph = pen.one_of(cases[op or pen.one_of(list(cases))]).make()
+    if sum(math.prod(each.shape) for each in whole.tensors) > _MOST_ELEMENTS:
+        raise Skip
+    changed: dict[Tensor, Tensor] = {}
+    for each in whole.inputs:
+        like = (each.shape, each.dtype, each.quantization)
+        found = [t for t in pen.pool if (t.shape, t.dtype, t.quantization) == like]
+        if found and each.ranges is None:
+            changed[each] = pen.one_of(found)
+    for made in whole.nodes:
+        inputs = tuple(None if t is None else changed.get(t, t) for t in made.inputs)
+        pen.join(dataclasses.replace(made, inputs=inputs))
+
+
+_OFTEN = (*functions.OFTEN, *moves.OFTEN, *sums.OFTEN, (3, of_the_suite))
+PIECES = tuple(function for count, function in _OFTEN for _ in range(count))

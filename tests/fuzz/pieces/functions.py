@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions of one tensor or of two, and reductions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from delegate_test.build import FUSED, numbers
+from tests.fuzz.drawing import QUANT, Pen, numbers_of, scale_of
+
+_SAME = (
+    "ABS", "CEIL", "ELU", "EXP", "FLOOR", "GELU", "HARD_SWISH", "L2_NORMALIZATION",
+    "LEAKY_RELU", "LOG", "LOGICAL_NOT", "LOGISTIC", "LOG_SOFTMAX", "NEG", "RELU", "RELU6",
+    "RELU_0_TO_1", "RELU_N1_TO_1", "ROUND", "RSQRT", "SOFTMAX", "SQRT", "SQUARE", "TANH",
+)  # fmt: skip
+_PAIRS = (
+    "ADD", "ADD", "SUB", "MUL", "MUL", "MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE", "DIV",
+    "FLOOR_DIV", "FLOOR_MOD", "POW", "LOGICAL_AND", "LOGICAL_OR",
+)  # fmt: skip
+_COMPARES = ("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL")
+_REDUCES = (
+    "MEAN", "MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "REDUCE_ANY", "REDUCE_ALL"
+)  # fmt: skip
+
+
+def same(pen: Pen) -> None:
+    """A function of each element, or of each row."""
+    op, x = pen.one_of(_SAME), pen.source()
+    options: dict[str, Any] = {
+        "SOFTMAX": {"beta": pen.one_of((1.0, 1.0, 0.5, 2.0, 0.1, 10.0))},
+        "LEAKY_RELU": {"alpha": pen.one_of((0.0, 0.1, 0.3, 1.0, 1.7, -0.5))},
+        "GELU": {"approximate": pen.may(0.5)},
+    }.get(op, {})
+    pen.add(op, [x], options)
+
+
+def prelu(pen: Pen) -> None:
+    x = pen.source(4)
+    alpha = pen.one_of((x.shape[1:], (1, 1, x.shape[3]), (1, 1, 1)))
+    pen.add("PRELU", [x, pen.constant(alpha, x.dtype)])
+
+
+def pair(pen: Pen) -> None:
+    op, x = pen.one_of(_PAIRS), pen.source()
+    shape = pen.narrowed(x.shape)
+    if op in ("DIV", "FLOOR_DIV", "FLOOR_MOD", "POW"):
+        least = 1 if op != "POW" else 2
+        data = pen.arrays.integers(least, 4 if op == "POW" else 100, shape)
+        y = pen.constant(shape, x.dtype, data=data)
+    else:
+        y = pen.operand(shape, x.dtype, numbers_of(x) if pen.may(0.5) else None)
+    options: dict[str, Any] = {}
+    if op in ("ADD", "SUB", "MUL", "DIV"):
+        options["fused_activation_function"] = pen.one_of(FUSED)
+    if op in ("ADD", "SUB"):
+        options["pot_scale_int16"] = False
+    about = None
+    if x.dtype in QUANT and op not in ("MAXIMUM", "MINIMUM"):
+        left, right = scale_of(x), scale_of(y)
+        values = 30.0 if x.dtype != "int16" else 8000.0
+        about = {"ADD": left + right, "SUB": left + right, "DIV": left / right}.get(
+            op, left * right * values
+        )
+    operands = [y, x] if pen.may(0.3) and y.data is None else [x, y]
+    pen.add(op, operands, options, about=about)
+
+
+def compare(pen: Pen) -> None:
+    x = pen.source()
+    given = numbers_of(x) if pen.may(0.5) else None
+    y = pen.operand(pen.narrowed(x.shape), x.dtype, given)
+    pen.add(pen.one_of(_COMPARES), [x, y], dtype="bool")
+
+
+def select(pen: Pen) -> None:
+    x = pen.source()
+    y = pen.operand(pen.narrowed(x.shape), x.dtype, numbers_of(x))
+    condition = pen.operand(pen.narrowed(x.shape), "bool")
+    pen.add(
+        pen.one_of(("SELECT", "SELECT_V2")), [condition, *pen.one_of(((x, y), (y, x)))],
+        dtype=x.dtype,
+    )  # fmt: skip
+
+
+def reduce(pen: Pen) -> None:
+    x = pen.source()
+    axes = pen.random.sample(range(len(x.shape)), pen.random.randint(1, len(x.shape)))
+    if len(x.shape) == 4 and pen.may(0.4):
+        axes = [1, 2]
+    op, about = pen.one_of(_REDUCES), None
+    if x.dtype in QUANT and op in ("MEAN", "SUM"):
+        count = math.prod(x.shape[axis] for axis in axes)
+        about = scale_of(x) * (1 if op == "MEAN" else math.sqrt(count))
+    places = [axis - len(x.shape) for axis in axes] if pen.may(0.3) else axes
+    pen.add(op, [x, numbers(places)], {"keep_dims": pen.may(0.5)}, about=about)
+
+
+def along_an_axis(pen: Pen) -> None:
+    op, x = pen.one_of(("ARG_MAX", "ARG_MIN", "CUMSUM", "REVERSE_V2")), pen.source()
+    axis = pen.random.randrange(len(x.shape)) - (len(x.shape) if pen.may(0.3) else 0)
+    kind = pen.one_of(("int32", "int64"))
+    if op.startswith("ARG"):
+        pen.add(op, [x, numbers(axis)], {"output_type": kind}, dtype=kind)
+    elif op == "CUMSUM":
+        pen.add(op, [x, numbers(axis)], {"exclusive": pen.may(0.5), "reverse": pen.may(0.5)})
+    else:
+        pen.add(op, [x, numbers([axis])])
+
+
+def requantize(pen: Pen) -> None:
+    """QUANTIZE or DEQUANTIZE."""
+    x = pen.source()
+    if pen.may(0.3):
+        pen.add("DEQUANTIZE", [x], dtype="float32")
+    else:
+        pen.add("QUANTIZE", [x], dtype=pen.one_of(QUANT), about=scale_of(x))
+
+
+# How often each is drawn.
+OFTEN = (
+    (6, pair), (8, same), (1, prelu), (3, reduce),
+    (3, requantize), (1, select), (1, compare), (2, along_an_axis),
+)  # fmt: skip

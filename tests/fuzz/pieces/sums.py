@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums of products, and what passes make one with them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+from delegate import Quantization, Tensor
+from delegate_test.build import FUSED, numbers
+from tests.fuzz.drawing import CHANNELS, QUANT, Pen, Skip, numbers_of, scale_of
+
+_MOST_STEPS = 10_000_000  # multiplications of a node: TFLite's reference kernels are slow
+
+
+def _weights(pen: Pen, x: Tensor, shape: tuple[int, ...], axis: int) -> tuple[list[Any], float]:
+    """Return weights with a bias, and what the scale of the sums is about."""
+    count = shape[axis]
+    terms = math.prod(shape) // count
+    if x.dtype not in QUANT:
+        bias = pen.constant((count,), x.dtype) if pen.may(0.8) else None
+        return [pen.constant(shape, x.dtype), bias], 1.0
+    scale = math.exp(pen.random.uniform(math.log(1e-4), math.log(0.1)))
+    if x.dtype == "uint8":
+        weights = pen.constant(shape, "uint8", (scale, pen.numbers("uint8")[1]))  # type: ignore[misc]
+        scales = np.array([scale])
+    else:
+        widest = pen.may(0.6)
+        spread = (-12, 3) if pen.is_hard else (-3, 1)
+        scales = scale * np.exp(pen.arrays.uniform(*spread, count if widest else 1))
+        data = pen.arrays.integers(-127, 127, shape, endpoint=True)
+        weights = dataclasses.replace(
+            pen.constant(shape, "int8", (scale, 0), data),
+            quantization=_numbers_of_channels(scales, axis),
+        )
+    largest = int(127 * (255 if x.dtype != "int16" else 30000) * math.sqrt(terms))
+    wide = "int64" if x.dtype == "int16" else "int32"
+    own = scale_of(x)
+    bias = dataclasses.replace(
+        pen.constant((count,), wide, (), pen.arrays.integers(-largest, largest, count)),
+        quantization=_numbers_of_channels(scales * own, 0),
+    )
+    about = own * scale * math.sqrt(terms) * 60
+    return [weights, bias if x.dtype == "int16" or pen.may(0.85) else None], about
+
+
+def _numbers_of_channels(scales: Any, axis: int) -> Quantization:
+    """Return the quantisation of these scales, a channel each along an axis."""
+    rounded = tuple(float(np.float32(each)) for each in scales)
+    return Quantization(rounded, (0,) * len(rounded), axis)
+
+
+def _places(pen: Pen) -> dict[str, Any]:
+    """Return the options of a window that slides."""
+    stride = pen.one_of((1, 1, 2, 3))
+    return {
+        "padding": pen.one_of(("SAME", "VALID")),
+        "stride_h": stride,
+        "stride_w": pen.one_of((1, 2, 3)) if pen.may(0.2) else stride,
+        "fused_activation_function": pen.one_of(("NONE", *FUSED)),
+    }
+
+
+def _window(pen: Pen) -> tuple[int, int]:
+    if pen.may(0.5):
+        return (pen.one_of((1, 3)),) * 2
+    return pen.one_of((1, 2, 3, 4, 5, 7)), pen.one_of((1, 2, 3, 4, 5, 7))
+
+
+def conv_2d(pen: Pen, x: Tensor | None = None, options: dict[str, Any] | None = None) -> Tensor:
+    """CONV_2D or DEPTHWISE_CONV_2D."""
+    x = x or pen.source(4)
+    channels, window = x.shape[3], _window(pen)
+    dilations = {f"dilation_{axis}_factor": pen.one_of((1, 1, 1, 2, 3)) for axis in "hw"}
+    options = _places(pen) | dilations | (options or {})
+    if pen.may(0.45):
+        options["depth_multiplier"] = pen.one_of((1, 1, 1, 1, 2, 3, 4, 8))
+        shape, axis = (1, *window, channels * options["depth_multiplier"]), 3
+    else:
+        groups = 2 if channels % 2 == 0 and pen.may(0.08) else 1
+        shape, axis = (pen.one_of(CHANNELS) * groups, *window, channels // groups), 0
+    if math.prod(x.shape[:3]) * math.prod(shape) > _MOST_STEPS:
+        raise Skip
+    weights, about = _weights(pen, x, shape, axis)
+    op = "DEPTHWISE_CONV_2D" if axis else "CONV_2D"
+    inputs = [x, *(each for each in weights if each is not None)]
+    return pen.add(op, inputs, options, about=about)[0]
+
+
+def transpose_conv(pen: Pen) -> None:
+    x = pen.source(4)
+    n, h, w, c = x.shape
+    window, stride, padding = _window(pen), pen.one_of((1, 2, 2, 3)), pen.one_of(("SAME", "VALID"))
+    reach = (
+        (0, 0) if padding == "SAME" else (max(0, window[0] - stride), max(0, window[1] - stride))
+    )
+    count = pen.one_of(CHANNELS)
+    if math.prod(x.shape) * math.prod(window) * count > _MOST_STEPS:
+        raise Skip
+    (weights, bias), about = _weights(pen, x, (count, *window, c), 0)
+    size = numbers((n, h * stride + reach[0], w * stride + reach[1], count))
+    options = {"padding": padding, "stride_h": stride, "stride_w": stride}
+    activation = {"fused_activation_function": pen.one_of(("NONE", "NONE", "RELU", "RELU6"))}
+    pen.add(
+        "TRANSPOSE_CONV", [size, weights, x, *([] if bias is None else [bias])],
+        options | activation, dtype=x.dtype, about=about,
+    )  # fmt: skip
+
+
+def fully_connected(pen: Pen) -> None:
+    x = pen.source()
+    is_flat = len(x.shape) > 2 and pen.may(0.3)
+    width = math.prod(x.shape[1:] if is_flat else x.shape[-1:])
+    count = pen.one_of((*CHANNELS, 100, 257))
+    if count * math.prod(x.shape) > _MOST_STEPS or count * width > 400_000:
+        raise Skip
+    weights, about = _weights(pen, x, (count, width), 0)
+    keeps = not is_flat and pen.may(0.4)
+    options = {"keep_num_dims": keeps, "fused_activation_function": pen.one_of(FUSED)}
+    pen.add("FULLY_CONNECTED", [x, *weights], options, about=about)
+
+
+def batch_matmul(pen: Pen) -> None:
+    x = pen.source(pen.one_of((2, 3, 4)))
+    *batch, rows, inner = x.shape
+    is_turned, other_turned = pen.may(0.25), pen.may(0.3)
+    rows, inner = (inner, rows) if is_turned else (rows, inner)
+    columns = pen.one_of(CHANNELS[:18])
+    if math.prod(batch) * rows * inner * columns > _MOST_STEPS:
+        raise Skip
+    shape = (*pen.narrowed(tuple(batch)), *((columns, inner) if other_turned else (inner, columns)))
+    y = pen.operand(shape, x.dtype)
+    about = None
+    if x.dtype in QUANT:
+        values = math.sqrt(inner) * (60 if x.dtype != "int16" else 9000)
+        about = scale_of(x) * scale_of(y) * values
+    pen.add("BATCH_MATMUL", [x, y], {"adj_x": is_turned, "adj_y": other_turned}, about=about)
+
+
+def pool(pen: Pen, x: Tensor | None = None) -> None:
+    x = x or pen.source(4)
+    h, w = (pen.one_of((1, 2, 3, 5, size)) for size in x.shape[1:3])
+    op = pen.one_of(("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D"))
+    pen.add(op, [x], _places(pen) | {"filter_height": h, "filter_width": w})
+
+
+def padded(pen: Pen) -> None:
+    """PAD, and the one that reads it."""
+    x = pen.source(4)
+    rows = [[0, 0], *([pen.random.randint(0, 3) for _ in "ab"] for _ in "hw"), [0, 0]]
+    (y,) = pen.add("PAD", [x, numbers(rows)], given=numbers_of(x))
+    pen.hide(y)
+    if pen.may(0.2):
+        pool(pen, y)
+    else:
+        conv_2d(pen, y, {"padding": "VALID"})
+
+
+def residual(pen: Pen) -> None:
+    """A convolution, and the sum of its result and another tensor."""
+    y = conv_2d(pen)
+    pen.hide(y)
+    other = pen.operand(y.shape, y.dtype)
+    about = scale_of(y) + scale_of(other)
+    operands = [y, other] if pen.may(0.5) else [other, y]
+    options = {"fused_activation_function": pen.one_of(FUSED), "pot_scale_int16": False}
+    pen.add("ADD", operands, options, about=about)
+
+
+# How often each is drawn.
+OFTEN = (
+    (6, conv_2d), (3, fully_connected), (2, transpose_conv), (3, pool),
+    (2, batch_matmul), (3, padded), (3, residual),
+)  # fmt: skip

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ways a drawn graph is run: each gives the outputs of TFLite's reference kernels.
+
+A way is a few words, such as "form persistent literal": what is told, kept and given to replay it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from delegate import Graph, Model, device_profile_names, write_model
+from delegate.forms import Forms, Make
+from delegate.isa import FEATURES
+from delegate.launch import Program
+from delegate.passes.on_partitions import PASSES
+from delegate.runtime.executor import FORMS, Executor
+from delegate_test.checks.job import Job, NotDelegated, invoke_of, open_job
+from delegate_test.checks.outputs import differences, expect, values
+from delegate_test.oracle import Bounds, Oracle, interpreter, invoke
+from delegate_test.outcome import FAIL, PASS, SKIP, Outcome
+from delegate_test.shrink import with_tensors
+from delegate_test.values import Arrays, compare
+
+PLAIN = "as it is"
+_LOADED, _LITERAL = "loaded", "literal"
+_SHAKEN = 4  # runs of the reference kernels on numbers that are a little others
+_PLACES = 2.0**-21  # how much others: a few units in a float32's last place
+
+
+def ways_of(graph: Graph, names: Sequence[str]) -> list[str]:
+    """Return every way to run a graph; `names`: of the alternatives that its nodes have."""
+    numbers = (_LOADED, _LITERAL)
+    several = [f"passes {name}" for name in (*PASSES, "none")] if len(graph.nodes) > 1 else []
+    if len(graph.nodes) > 2:
+        several += [f"exclude_ops {op}" for op in sorted({each.op for each in graph.nodes})]
+    return [
+        *(f"alternative {name}" for name in names),
+        *(f"form {form}, {number}" for form in FORMS for number in numbers),
+        *several,
+        *(f"exclude_isa {name}" for name in ("all", *(feature.name for feature in FEATURES))),
+        *(f"device_profile {name}" for name in device_profile_names()),
+        *(f"batch {count}" for count in (1, 2, 3, 5)),
+        "resize",
+        "profiling",
+    ]
+
+
+def some_of(ways: Sequence[str], count: int, seed: int) -> list[str]:
+    """Return some of the ways, of different kinds."""
+    rng = random.Random(seed)
+    kinds: dict[str, list[str]] = {}
+    for way in ways:
+        kinds.setdefault(way.split()[0], []).append(way)
+    return [rng.choice(kinds[kind]) for kind in rng.sample(list(kinds), min(count, len(kinds)))]
+
+
+def run_way(way: str, job: Job, known: Oracle) -> Outcome:
+    """Return what came of a graph that is run this way."""
+    kind, _, rest = way.partition(" ")
+    if kind == "batch":
+        return _batch(job, known, int(rest))
+    if kind == "resize":
+        return _resized(job, known)
+    if kind == "form":
+        form, number = rest.split(", ")
+        with _of_form(form, number == _LITERAL):
+            return values(job, known)
+    told: dict[str, Any] = {
+        "alternative": {"alternative": rest},
+        "passes": {"passes": () if rest == "none" else (rest,)},
+        "exclude_ops": {"exclude_ops": (rest,)},
+        "exclude_isa": {"exclude_isa": (rest,)},
+        "device_profile": {"device_profile": rest},
+        "profiling": {"profiling": True},
+    }.get(kind, {})
+    subject = dataclasses.replace(job.subject, options={**job.subject.options, **told})
+    try:
+        outcome = values(dataclasses.replace(job, subject=subject), known)
+    except NotDelegated as error:
+        return Outcome(FAIL if way == PLAIN else PASS, f"no node is taken: {error}")
+    count = len(job.graph.nodes)
+    if way == PLAIN and outcome.result == PASS and outcome.taken < count:
+        return dataclasses.replace(outcome, result=FAIL, detail=f"not all taken: {outcome.detail}")
+    return outcome
+
+
+@contextlib.contextmanager
+def _of_form(form: str, is_literal: bool) -> Iterator[None]:
+    """Let programs be run in a form, with numbers that are literals or loads; nothing is timed."""
+
+    def fastest(
+        self: Forms, programs: Sequence[Program], batch: int, make: Make, expected: object = None
+    ) -> Executor:
+        program = programs[0].literal() if is_literal else programs[0]
+        return make(program, form, batch)
+
+    with mock.patch.object(Forms, "fastest", fastest):
+        yield
+
+
+def _batch(job: Job, known: Oracle, count: int) -> Outcome:
+    """Run several input sets as one batch of a Model, then as one that is not full."""
+    model = job.model if isinstance(job.model, bytes) else open(job.model, "rb").read()  # noqa: SIM115
+    device = job.subject.device
+    with Model(model, device, count, tune="off", in_child_first=False) as made:
+        sets = [number % len(job.sets) for number in range(count)]
+        given = [
+            _stacked([job.sets[number][place] for number in sets], each.shape)
+            for place, each in enumerate(job.graph.inputs)
+        ]
+        for full in (count, max(1, count - 1)):
+            got = made.run([each[:full] for each in given])
+            for place, number in enumerate(sets[:full]):
+                outputs = [
+                    each[place : place + 1] if tensor.shape[:1] == (1,) else each[place]
+                    for each, tensor in zip(got, job.graph.outputs, strict=True)
+                ]
+                expect(job, known, number, outputs, f"picture {place} of {full}")
+    return Outcome(PASS, taken=len(job.graph.nodes))
+
+
+def _stacked(parts: Arrays, shape: Sequence[int]) -> Any:
+    return np.concatenate(parts) if tuple(shape[:1]) == (1,) else np.stack(parts)
+
+
+def _resized(job: Job, known: Oracle) -> Outcome:
+    """Give the inputs another batch, as TFLite's own interpreter gets it, and then their own."""
+    if any(each.shape[:1] != (1,) for each in job.graph.inputs):
+        return Outcome(SKIP, "an input has no batch of 1")
+    opened, taken = open_job(job, known)
+    for count in (3, 2, 1):
+        reference = interpreter(job.subject.runtime, job.model, known.cpu_kernels)
+        inputs = [np.concatenate([np.roll(each, i) for i in range(count)]) for each in job.sets[0]]
+        try:
+            _resize_to(reference, count)
+            expected = invoke(reference, inputs)
+        except (RuntimeError, ValueError):
+            continue  # no batch for TFLite, too
+        _resize_to(opened.interpreter, count)
+        got = invoke_of(opened, inputs)
+        for one, other, bound in zip(got, expected, known.bounds[0], strict=True):
+            most = None if bound is None else np.full(other.shape, 4 * bound.max(initial=0))
+            found = compare(one, other, most, 0, f"at batch {count}")
+            if found is not None and found.is_beyond:
+                return Outcome(FAIL, str(found), found.greatest, taken)
+    return Outcome(PASS, taken=taken)
+
+
+def _resize_to(made: Any, count: int) -> None:
+    for each in made.get_input_details():
+        made.resize_tensor_input(each["index"], [count, *each["shape"][1:]])
+    made.allocate_tensors()
+
+
+def again(earlier: Sequence[tuple[str, Callable[[], Arrays], Job, Oracle]]) -> None:
+    """Run what was opened before once more: one context serves them all.
+
+    Raises: RuntimeError: one of them gives something else now.
+    """
+    for name, run, job, known in earlier:
+        wrong = [each for each in differences(job, known, 0, run()) if each.is_beyond]
+        if wrong:
+            raise RuntimeError(f"{name}, run again: {wrong[0]}")
+
+
+def with_wider_bounds(job: Job, known: Oracle) -> Oracle:
+    """Return the oracle of a graph of floats with the bounds that its own arithmetic has.
+
+    A clamp or a function hides how large the terms before it were, which the suite's bounds follow
+    from. So the reference kernels run on inputs and constants that differ in their last places:
+    what these make of the outputs, a device's other roundings may make, too.
+    """
+    if len(job.graph.nodes) == 1 or all(bound is None for bound in known.bounds[0]):
+        return known
+    rng = np.random.default_rng(0)
+    moved: list[list[Any]] = [[0.0] * len(each) for each in known.outputs]
+    for _ in range(_SHAKEN):
+        tensors = {each: _shaken_tensor(each, rng) for each in job.graph.tensors}
+        model = write_model(with_tensors(job.graph, tensors))
+        made = interpreter(job.subject.runtime, model, known.cpu_kernels)
+        for number, inputs in enumerate(job.sets):
+            outputs = invoke(made, [_shaken(each, rng) for each in inputs])
+            for place, (one, other) in enumerate(zip(outputs, known.outputs[number], strict=True)):
+                if other.dtype == np.float32:
+                    with np.errstate(all="ignore"):
+                        distance = np.abs(one.astype(np.float64) - other)
+                    moved[number][place] = np.fmax(moved[number][place], np.nan_to_num(distance))
+    bounds: list[Bounds] = [
+        [
+            None if bound is None else bound + 8 * moves + 4 * float(np.mean(moves))
+            for bound, moves in zip(known.bounds[number], moved[number], strict=True)
+        ]
+        for number in range(len(known.bounds))
+    ]
+    return dataclasses.replace(known, bounds=bounds)
+
+
+def _shaken(values_: Any, rng: np.random.Generator) -> Any:
+    if values_.dtype != np.float32:
+        return values_
+    return (values_ * (1 + rng.uniform(-_PLACES, _PLACES, values_.shape))).astype(np.float32)
+
+
+def _shaken_tensor(tensor: Any, rng: np.random.Generator) -> Any:
+    if tensor.data is None:
+        return tensor
+    return dataclasses.replace(tensor, data=_shaken(tensor.data, rng))
