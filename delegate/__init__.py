@@ -60,12 +60,19 @@ from delegate.runtime.survey import (
     profile_of,
 )
 from delegate.slots import Pending
+from delegate.tflite.metadata import (
+    AssociatedFile,
+    ModelMetadata,
+    TensorMetadata,
+    read_metadata,
+)
 from delegate.tflite.reader import read_model
 from delegate.tflite.schema import builtin_op_numbers
 from delegate.tflite.writer import write_model
 
 __all__ = [
     "AbiMismatch",
+    "AssociatedFile",
     "Bundle",
     "CacheError",
     "DelegateError",
@@ -87,6 +94,7 @@ __all__ = [
     "LaunchTime",
     "Model",
     "ModelError",
+    "ModelMetadata",
     "NoDeviceError",
     "Node",
     "NodeAlternatives",
@@ -107,6 +115,7 @@ __all__ = [
     "StepRun",
     "Tensor",
     "TensorDetails",
+    "TensorMetadata",
     "TooLarge",
     "Unsupported",
     "Verdict",
@@ -130,6 +139,7 @@ __all__ = [
     "pass_bundles",
     "profile_of",
     "read_device_profile",
+    "read_metadata",
     "read_model",
     "rewrite",
     "rewrite_model",

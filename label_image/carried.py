@@ -1,10 +1,65 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a model's file carries beside its graph: labels, normalisation, thresholds, its task."""
+"""What a model's file carries beside its graph: labels, normalisation, calibration, its task.
+
+TFLite's metadata says what is in the zip archive behind the model. Ultralytics' models have such
+an archive alone, with a file of facts about them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import ast
+import io
+import json
+import logging
+import math
+import os
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate import ModelError, ModelMetadata, TensorMetadata, read_metadata
+from label_image.labels import labels_of
+
+log = logging.getLogger("label_image")
+
+_MOST_BYTES = 1 << 24  # of all files in the archive
+_MOST_CLASSES = 100_000
+_FACTS = ("metadata.json", "temp_meta.txt")  # Ultralytics', JSON or a Python literal
+_TASKS = {
+    "classify": "classification", "detect": "detection", "pose": "pose", "segment": "detection",
+}  # fmt: skip
+_LABELS = ("axis labels", "value labels")
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What makes scores of classes comparable: scale / (1 + exp(-(slope * g(score) + offset))).
+
+    Source: ScoreCalibrationOptions of tflite-support's metadata_schema.fbs
+    """
+
+    transform: str  # g: "identity", "log" or "inverse logistic"
+    default: float  # of a class without numbers, or whose score is not above its least
+    numbers: NDArray[np.float64]  # (classes, 4): scale, slope, offset, least score; NaN: none
+
+    def __call__(self, scores: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return calibrated scores. Shapes: (classes,) -> (classes,)."""
+        values = scores.astype(np.float64)
+        if self.transform != "identity":
+            inside = np.clip(values, 1e-12, 1 - 1e-12)
+            values = np.log(inside)
+            if self.transform == "inverse logistic":
+                values -= np.log(1 - inside)
+        scale, slope, offset, least = self.numbers.T
+        with np.errstate(over="ignore"):
+            made = scale / (1 + np.exp(-(slope * values + offset)))
+        is_made = np.isfinite(scale) & ~(scores <= least)
+        return np.where(is_made, made, self.default).astype(np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,4 +67,131 @@ class Carried:
     """What is known of a model by its own words; all empty where it says nothing."""
 
     outputs: Sequence[str] = ()  # what it calls each output
+    labels: Sequence[str] = ()
+    labels_from: str = ""  # the file of the archive that they are in
+    mean: Sequence[float] = ()  # of the pixels of its picture, one or one a channel
+    std: Sequence[float] = ()
+    calibration: Calibration | None = None
     threshold: float | None = None  # scores below are of no use
+    task: str | None = None  # what the model is for
+    points: Sequence[int] = ()  # of a pose: how many, and numbers a point
+
+
+def read_carried(source: str | bytes, input_number: int = 0) -> Carried:
+    """Return what a model carries; a warning says what of it is damaged.
+
+    `input_number`: the input that takes the picture.
+    """
+    files = _archive(source)
+    try:
+        metadata = read_metadata(source)
+    except ModelError as error:
+        log.warning("the model's metadata is not used: %s", error)
+        metadata = None
+    if metadata is None:
+        return _of_files(files)
+    carried = replace(_of_files(files), outputs=[each.name for each in metadata.outputs])
+    if input_number < len(metadata.inputs):
+        given = metadata.inputs[input_number]
+        if _are_usable(given):
+            carried = replace(carried, mean=given.mean, std=given.std)
+    return _with_outputs(carried, metadata, files)
+
+
+def _are_usable(given: TensorMetadata) -> bool:
+    numbers = (*given.mean, *given.std)
+    return bool(given.mean and given.std) and all(map(math.isfinite, numbers)) and all(given.std)
+
+
+def _with_outputs(carried: Carried, metadata: ModelMetadata, files: Mapping[str, bytes]) -> Carried:
+    """Add what is said of the outputs: the first that has labels, a calibration or a threshold."""
+    for each in metadata.outputs:
+        if each.threshold is not None and carried.threshold is None:
+            carried = replace(carried, threshold=each.threshold)
+        for file in sorted(each.files, key=lambda file: file.locale not in ("", "en")):
+            if file.name not in files:
+                continue
+            content = files[file.name]
+            if file.kind in _LABELS and not carried.labels_from:
+                carried = _with_labels(carried, file.name, content)
+            if file.kind == "score calibration" and each.score_transform:
+                try:
+                    numbers = _calibration_numbers(content)
+                except ValueError as error:
+                    log.warning("the model's %s is not used: %s", file.name, error)
+                    continue
+                calibration = Calibration(each.score_transform, each.default_score, numbers)
+                carried = replace(carried, calibration=calibration)
+    return carried
+
+
+def _with_labels(carried: Carried, name: str, content: bytes) -> Carried:
+    try:
+        return replace(carried, labels=labels_of(content), labels_from=name)
+    except ValueError as error:
+        log.warning("the model's %s %s", name, error)
+        return carried
+
+
+def _calibration_numbers(content: bytes) -> NDArray[np.float64]:
+    """Return a class a row; raises ValueError: a line is no row of numbers."""
+    rows = []
+    for line in labels_of(content):
+        numbers = [float(word) for word in line.split(",")] if line.strip() else [math.nan] * 4
+        if len(numbers) not in (3, 4):
+            raise ValueError(f"'{line}' has not 3 or 4 numbers")
+        rows.append([*numbers, math.nan][:4])
+    return np.array(rows, np.float64).reshape(-1, 4)
+
+
+def _of_files(files: Mapping[str, bytes]) -> Carried:
+    """Return what the archive alone says: Ultralytics' facts, or its only file of labels."""
+    for name in _FACTS:
+        if name in files:
+            try:
+                return _of_facts(name, _facts(name, files[name].decode()))
+            except (ValueError, TypeError, SyntaxError, AttributeError, MemoryError) as error:
+                log.warning("the model's %s is not used: %s", name, error)
+    texts = [name for name in files if name.endswith(".txt")]
+    if len(texts) == 1 and "label" in texts[0]:
+        return _with_labels(Carried(), texts[0], files[texts[0]])
+    return Carried()
+
+
+def _facts(name: str, text: str) -> Any:
+    return json.loads(text) if name.endswith(".json") else ast.literal_eval(text)
+
+
+def _of_facts(name: str, facts: Mapping[str, Any]) -> Carried:
+    names = facts.get("names") or {}
+    named = {int(n): str(label) for n, label in names.items()} if names else {}
+    count = max(named, default=-1) + 1
+    if count > _MOST_CLASSES:
+        raise ValueError(f"it has {count} classes")
+    labels = [named.get(number, "") for number in range(count)]
+    return Carried(
+        labels=labels,
+        labels_from=name if labels else "",
+        task=_TASKS.get(str(facts.get("task"))),
+        points=tuple(int(number) for number in facts.get("kpt_shape") or ()),
+    )
+
+
+def _archive(source: str | bytes) -> Mapping[str, bytes]:
+    """Return the files in the zip archive behind a model; none where it has no whole one."""
+    if isinstance(source, str) and not os.path.isfile(source):
+        return {}
+    file = io.BytesIO(source) if isinstance(source, bytes) else source
+    if not zipfile.is_zipfile(file):
+        return {}
+    try:
+        with zipfile.ZipFile(file) as archive:
+            files, left = {}, _MOST_BYTES
+            for entry in archive.infolist():
+                left -= entry.file_size
+                if left >= 0:
+                    files[entry.filename] = archive.read(entry)
+            return files
+    except (zipfile.BadZipFile, zlib.error, OSError, RuntimeError, EOFError) as error:
+        log.warning("the archive behind the model is not used: %s", error)
+        return {}

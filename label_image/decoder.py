@@ -33,8 +33,8 @@ class Format:
 
     shape: Sequence[int]  # (1, h, w, c)
     dtype: str
-    mean: float = 127.5  # for float32 and int16
-    std: float = 127.5
+    mean: Sequence[float] = (127.5,)  # for float32 and int16: one, or one a channel
+    std: Sequence[float] = (127.5,)
     scale: float = 0.0  # the tensor's own, for int16
     zero_point: int = 0
 

@@ -83,18 +83,18 @@ _XNNPACK_DEFAULTS = "XNNPACK runs with TFLite's defaults"
 FLAGS = (
     _label_image("tflite_model", "m", f"the model (default: {DEFAULT_MODEL}, or the embedded one)",
                  path, None, metavar="FILE"),
-    _label_image("labels", "l", f"one label a line (default: {DEFAULT_LABELS}, or the embedded "
-                 "model's own)", path, None, metavar="FILE"),
+    _label_image("labels", "l", f"one label a line (default: the model's own, or {DEFAULT_LABELS})",
+                 path, None, metavar="FILE"),
     _label_image("image", "i", "the picture: BMP, or whatever Pillow reads; - is stdin; or a "
                  "folder of them", path, DEFAULT_IMAGE, metavar="FILE"),
     _label_image("count", "c", "timed runs", positive, 1),
     _label_image("warmup_runs", "w", "runs before the timed ones", not_negative, 2),
     _label_image("threads", "t", "CPU threads; -1: TFLite's own choice", thread_count, 4),
     _label_image("num_results", "r", "results to show", positive, 5),
-    _label_image("input_mean", "b", "subtracted from pixels, for float inputs", real, 127.5,
-                 metavar="X"),
-    _label_image("input_std", "s", "then divided by this, for float inputs", divisor, 127.5,
-                 metavar="X"),
+    _label_image("input_mean", "b", "subtracted from pixels, for float inputs (default: the "
+                 "model's own, or 127.5)", real, None, metavar="X"),
+    _label_image("input_std", "s", "then divided by this, for float inputs (default: the model's "
+                 "own, or 127.5)", divisor, None, metavar="X"),
     _label_image("verbose", "v", "say more, show tracebacks", truth, False, metavar="0|1"),
     _label_image("profiling", "p", "times of the nodes that ran on OpenCL", truth, False,
                  metavar="0|1"),

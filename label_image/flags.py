@@ -50,8 +50,8 @@ class Settings:
     is_image_asked: bool  # --image was given
     task: str | None  # one of heads.registry.TASKS
     inputs: tuple[tuple[str, str], ...]  # an input's name or number, and the .npy file for it
-    input_mean: float  # for float inputs, and int16 ones
-    input_std: float
+    input_mean: float | None  # for float inputs, and int16 ones; None: the model's own, or 127.5
+    input_std: float | None
     count: int  # timed runs
     warmup_runs: int  # runs before them
     threads: int | None  # None: TFLite's own choice

@@ -49,19 +49,21 @@ def to_input(
     picture: NDArray[np.uint8],
     shape: Sequence[int],
     dtype: DTypeLike,
-    mean: float = 127.5,
-    std: float = 127.5,
+    mean: float | Sequence[float] = 127.5,
+    std: float | Sequence[float] = 127.5,
     scale: float = 0.0,
     zero_point: int = 0,
 ) -> NDArray[Any]:
     """Resize RGB pixels to a model's input tensor.
 
-    `mean` and `std` apply to float32 and int16. An int16 tensor, which label_image does not know,
-    gets what a float one would, in its own `scale` and `zero_point`; 8-bit ones ignore theirs.
+    `mean` and `std`, one or one a channel, apply to float32 and int16. An int16 tensor, which
+    label_image does not know, gets what a float one would, in its own `scale` and `zero_point`;
+    8-bit ones ignore theirs.
 
     Shapes: (h, w, 3) -> (1, H, W, C), or another one that `layout_of` knows; C is 3, or 1 for
         luminance (Rec. 601).
-    Raises: PictureError: the tensor is not a picture of that kind, or `std` is 0.
+    Raises: PictureError: the tensor is not a picture of that kind, `std` is 0, or there are as
+        many of them as the tensor has no channels.
     Source: tflite/examples/label_image/bitmap_helpers_impl.h
     """
     layout = layout_of(shape)
@@ -71,29 +73,38 @@ def to_input(
             "height x width is supported, with 1 or 3 channels before or after it or without any"
         )
     values = _resize(picture, layout.height, layout.width, is_gray=layout.channels == 1)
-    if layout.is_planar:
-        values = np.ascontiguousarray(values.transpose(2, 0, 1))
-    values = values.reshape(shape)
     # NOTE: label_image ignores the tensor's scale and zero point, and truncates toward zero.
     dtype = np.dtype(dtype)
-    if dtype == np.uint8:
-        return values.astype(np.uint8)
     if dtype == np.int8:
         values -= np.float32(128)
-        return values.astype(np.int8)
-    if dtype == np.float32 or (dtype == np.int16 and scale > 0):
-        if np.float32(std) == 0:
-            raise PictureError("the input's standard deviation is 0, and pixels are divided by it")
-        values -= np.float32(mean)
-        values /= np.float32(std)
-        if dtype == np.float32:
-            return values
-        np.rint(values / np.float32(scale), out=values)
-        values += np.float32(zero_point)
-        return values.clip(-(2**15), 2**15 - 1).astype(np.int16)
-    raise PictureError(
-        f"the model's input type {dtype}: only uint8, int8, quantised int16 and float32 work"
-    )
+    elif dtype == np.float32 or (dtype == np.int16 and scale > 0):
+        _normalise(values, np.asarray(mean, np.float32), np.asarray(std, np.float32))
+        if dtype == np.int16:
+            np.rint(values / np.float32(scale), out=values)
+            values += np.float32(zero_point)
+            values.clip(-(2**15), 2**15 - 1, out=values)
+    elif dtype != np.uint8:
+        raise PictureError(
+            f"the model's input type {dtype}: only uint8, int8, quantised int16 and float32 work"
+        )
+    if layout.is_planar:
+        values = values.transpose(2, 0, 1)
+    return np.ascontiguousarray(values.astype(dtype, copy=False)).reshape(shape)
+
+
+def _normalise(
+    values: NDArray[np.float32], mean: NDArray[np.float32], std: NDArray[np.float32]
+) -> None:
+    """Subtract and divide in place; raises PictureError: the numbers do not fit the channels."""
+    if (std == 0).any():
+        raise PictureError("the input's standard deviation is 0, and pixels are divided by it")
+    channels = values.shape[-1]
+    if mean.size not in (1, channels) or std.size not in (1, channels):
+        raise PictureError(
+            f"{mean.size} means and {std.size} standard deviations for {channels} channels"
+        )
+    values -= mean
+    values /= std
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,12 +161,14 @@ def read_picture(path: str) -> NDArray[np.uint8]:
         raise RunError(f"input file {path} not found", logging.CRITICAL) from error
 
 
-def find_labels(model: Model, asked: str | None) -> Sequence[str]:
+def find_labels(model: Model, asked: str | None, carried: Sequence[str]) -> Sequence[str]:
     """Return the labels; position = class. Without any, a model is shown without.
 
-    `asked`: the file of --labels.
+    `asked`: the file of --labels. `carried`: the model's own.
     Raises: RunError: as `labels_in`. DefaultModelError: the default's are not installed.
     """
+    if asked is None and carried:
+        return carried
     if asked is None and model.labels is None:
         return default_labels()
     path = asked or str(model.labels)

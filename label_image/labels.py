@@ -5,7 +5,7 @@ The output's own scale and zero point are ignored, as label_image ignores them.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 _MOST_BYTES = 1 << 24  # of a label file
+LEAST_SCORE = 0.001  # label_image's own, of a class that is shown
 
 
 @dataclass(frozen=True)
@@ -45,14 +46,16 @@ def top_results(
     output: NDArray[Any],
     input_dtype: DTypeLike,
     count: int,
-    threshold: float = 0.001,
+    threshold: float = LEAST_SCORE,
     scale: float = 0.0,
     zero_point: int = 0,
+    calibration: Callable[[NDArray[np.float32]], NDArray[np.float32]] | None = None,
 ) -> list[Row]:
     """Return the best `count` classes, best first; scores below `threshold` and NaN are dropped.
 
     Equal scores: the higher index comes first. Types that label_image does not decode, int16 of
     input or output for one, are decoded by the output's own `scale` and `zero_point`.
+    `calibration`: what the model's metadata says is to be made of the scores.
     Shapes: output (..., classes); the first row of classes counts.
     Raises: ValueError: such a type, and no scale.
     Source: tflite/examples/label_image/get_top_n_impl.h
@@ -74,6 +77,8 @@ def top_results(
         scores = (values + np.float32(128)) / np.float32(256)
     else:
         scores = values
+    if calibration is not None:
+        scores = calibration(scores)
     kept = np.flatnonzero(scores >= np.float32(threshold))
     best_first = kept[np.lexsort((kept, scores[kept]))][::-1]
     return [Row(int(index), float(scores[index])) for index in best_first[:count]]

@@ -25,6 +25,8 @@ from label_image.scene import Scene
 
 log = logging.getLogger("label_image")
 
+_MIDDLE = 127.5  # label_image's own mean and standard deviation
+
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
@@ -36,8 +38,8 @@ class Meaning:
     labels_from: str = ""  # where they come from, for people
     are_labels_given: bool = False  # by the user or by the model, not by a file that lay around
     task: str | None = None  # one of TASKS, which somebody asked for
-    mean: float = 127.5
-    std: float = 127.5
+    mean: float | None = None  # for float inputs; None: the model's own, or 127.5
+    std: float | None = None
     carried: Carried = field(default_factory=Carried)
 
     @property
@@ -49,7 +51,11 @@ class Meaning:
     def format(self) -> Format:
         """The tensor that a picture becomes."""
         tensor = self.main_input
-        return Format(tensor.shape, tensor.dtype, self.mean, self.std, *scale_of(tensor))
+        mean, std = (
+            own if asked is None and own else (_MIDDLE if asked is None else asked,)
+            for asked, own in ((self.mean, self.carried.mean), (self.std, self.carried.std))
+        )
+        return Format(tensor.shape, tensor.dtype, mean, std, *scale_of(tensor))
 
     def view(self, outputs: Sequence[Tensor] | None = None) -> View:
         """Return what heads see; `outputs`: in the shapes of a run; None: before any."""
@@ -71,11 +77,34 @@ class Meaning:
         view = self.view(tensors_of(self.graph, outputs))
         return read(view if size is None else replace(view, size=size), outputs, self.task)
 
+    @property
+    def _carried_text(self) -> str:
+        """Give what the model carries and this uses; "" for nothing."""
+        carried, parts = self.carried, []
+        if carried.labels and self.labels is carried.labels:
+            parts.append(f"{len(carried.labels)} labels ({carried.labels_from})")
+        if self.main_input.dtype in ("float32", "int16"):
+            for word, asked, own in (
+                ("mean", self.mean, carried.mean),
+                ("standard deviation", self.std, carried.std),
+            ):
+                if asked is None and own:
+                    parts.append(f"{word} {', '.join(f'{number:g}' for number in own)}")
+        if carried.calibration is not None:
+            parts.append("calibrated scores")
+        if carried.threshold is not None:
+            parts.append(f"scores from {carried.threshold:g}")
+        if carried.task is not None and self.task is None:
+            parts.append(f"its task ({carried.task})")
+        return "; ".join(parts)
+
     def check(self) -> None:
-        """Say before a run which labels there are and which are missing.
+        """Say before a run what the model carries, and which labels are missing.
 
         Raises: RunError: the model has no head of the task that was asked for.
         """
+        if text := self._carried_text:
+            log.info("the model carries %s", text)
         view = self.view()
         head = head_of(view, self.task)
         if head is None and self.task is not None:

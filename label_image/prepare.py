@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from delegate import Graph, Options, read_device_profile
 from label_image import inputs, streams
+from label_image.carried import read_carried
 from label_image.drawing import format_obstacle
 from label_image.errors import RunError
 from label_image.feeds import Feeds, feeds_of
@@ -146,15 +147,18 @@ def prepare(settings: Settings) -> Prepared:
     if settings.verbose:
         for line in model_lines(graph):
             log.info("%s", line)
+    feeds = feeds_of(graph, settings.inputs, settings.is_image_asked)
+    carried = read_carried(model.source, feeds.main)
     meaning = Meaning(
         graph,
-        feeds_of(graph, settings.inputs, settings.is_image_asked),
-        inputs.find_labels(model, settings.labels),
-        settings.labels or model.labels or "the default model",
-        settings.labels is not None,
+        feeds,
+        inputs.find_labels(model, settings.labels, carried.labels),
+        settings.labels or carried.labels_from or model.labels or "the default model",
+        settings.labels is not None or bool(carried.labels),
         settings.task,
         settings.input_mean,
         settings.input_std,
+        carried,
     )
     meaning.check()
     return Prepared(settings, runtime, model, meaning)

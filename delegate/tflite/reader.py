@@ -69,7 +69,7 @@ def read_subgraph(content: memoryview, number: int) -> Graph:
     subgraph = next(islice(model.tables("subgraphs", "SubGraph", "subgraph"), number, None))
 
     buffers = tuple(
-        _buffer_span(file, buffer) for buffer in model.tables("buffers", "Buffer", "buffer")
+        buffer_span(file, buffer) for buffer in model.tables("buffers", "Buffer", "buffer")
     )
     tensors = tuple(
         _read_tensor(file, table, index, buffers)
@@ -94,7 +94,7 @@ def read_subgraph(content: memoryview, number: int) -> Graph:
     )
 
 
-def _buffer_span(file: File, buffer: Table) -> tuple[int, int]:
+def buffer_span(file: File, buffer: Table) -> tuple[int, int]:
     """Return where a buffer's bytes start and how many there are."""
     start, size_bytes = buffer.span("data")
     if size_bytes == 0:

@@ -7,7 +7,7 @@ Knows the fields' names and places from schema.py, not what they mean.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -41,27 +41,34 @@ class File:
     A small file whose parts all point at the same bytes could otherwise grow without bound.
     """
 
-    def __init__(self, view: memoryview) -> None:
+    def __init__(
+        self,
+        view: memoryview,
+        identifier: bytes = schema.FILE_IDENTIFIER,
+        fields: Callable[[str], Mapping[str, schema.Field]] = schema.fields,
+        what: str = "the model",
+    ) -> None:
+        """`fields`: of each kind of table, by name; `what`: what messages call the bytes."""
         self.view = view
+        self.fields = fields
         self.size = len(view)
+        self._what = what
         if self.size == 0:
             raise ModelError("the model is empty")
         if self.size > MAX_FILE_BYTES:
             raise too_large(self.size)
         found = bytes(view[4:8])
-        if found != schema.FILE_IDENTIFIER:
-            raise ModelError(
-                f"this is not a .tflite model: bytes 4..8 are {found!r}, "
-                f"not {schema.FILE_IDENTIFIER!r}"
-            )
+        if found != identifier:
+            kind = "a .tflite model" if identifier == schema.FILE_IDENTIFIER else what
+            raise ModelError(f"this is not {kind}: bytes 4..8 are {found!r}, not {identifier!r}")
         self._bytes_left = 2 * self.size + 2**20  # writers may share equal vectors and strings
         self._tables_left = _MAX_TABLES
         self._tables: set[int] = set()  # where they are
         self._dense_bytes_left = _MAX_DENSE_BYTES
         self.end = 0  # of all that was read so far
 
-    def root(self) -> Table:
-        return Table(self, self.follow(0, "the model"), "Model", "the model")
+    def root(self, kind: str = "Model") -> Table:
+        return Table(self, self.follow(0, self._what), kind, self._what)
 
     def unpack(self, number: struct.Struct, position: int, where: str) -> Any:
         self.check(position, number.size, where)
@@ -108,7 +115,7 @@ class Table:
         self.where = where
         self._file = file
         self._position = position
-        self._fields = schema.fields(kind)
+        self._fields = file.fields(kind)
         self._vtable = position - int(file.unpack(_SIGNED_OFFSET, position, where))
         self._vtable_bytes = int(file.unpack(_SHORT, self._vtable, where))
         self._size = int(file.unpack(_SHORT, self._vtable + 2, where))

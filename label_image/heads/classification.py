@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from delegate import Tensor
 from label_image.feeds import scale_of
 from label_image.heads.view import Array, Head, View
-from label_image.labels import top_results
+from label_image.labels import LEAST_SCORE, top_results
 from label_image.scene import Scene
 
 
@@ -43,9 +43,13 @@ def _fits(view: View, is_asked: bool) -> bool:
 def _read(view: View, outputs: Sequence[Array]) -> Scene:
     first = view.outputs[0]
     scale, zero_point = scale_of(first)
+    calibration = view.carried.calibration
+    if calibration is not None and len(calibration.numbers) != first.shape[-1]:
+        calibration = None  # it is of other classes
     rows = top_results(
-        outputs[0], view.fed.dtype, first.shape[-1], scale=scale, zero_point=zero_point
-    )
+        outputs[0], view.fed.dtype, first.shape[-1], view.carried.threshold or LEAST_SCORE,
+        scale, zero_point, calibration,
+    )  # fmt: skip
     return Scene(rows=rows, outputs=frozenset({0}))
 
 

@@ -15,10 +15,10 @@ import numpy as np
 from delegate import Graph
 from label_image.heads.boxes import placed
 from label_image.heads.view import Array, Head, View
+from label_image.labels import LEAST_SCORE
 from label_image.scene import Scene
 
 _OP = "TFLite_Detection_PostProcess"
-_LEAST_SCORE = 0.001  # label_image's own, of a classifier's rows
 # What metadata calls the outputs, as TensorFlow's writer for object detectors does.
 _NAMES = ("location", "category", "score", "number of detections")
 
@@ -108,7 +108,7 @@ def _read(view: View, outputs: Sequence[Array]) -> Scene:
     count = min(len(sides), len(classes), len(scores))
     if places.count is not None and outputs[places.count].size:
         count = min(count, _count(view.real(places.count, outputs[places.count])))
-    certain = np.flatnonzero(scores[:count] >= (view.carried.threshold or _LEAST_SCORE))
+    certain = np.flatnonzero(scores[:count] >= (view.carried.threshold or LEAST_SCORE))
     numbers = {places.boxes, places.classes, places.scores, places.count} - {None}
     return Scene(
         boxes=placed(view, sides[certain], scores[certain], classes[certain]),

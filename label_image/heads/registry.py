@@ -26,7 +26,8 @@ def head_of(view: View, task: str | None = None) -> Head | None:
     if view.graph.outputs[0] in view.graph.inputs:
         return None  # what a model passes on is no result of it
     if task is None:
-        return next((head for head in HEADS if head.fits(view, False)), None)
+        told = None if view.carried.task is None else head_of(view, view.carried.task)
+        return told or next((head for head in HEADS if head.fits(view, False)), None)
     heads = [head for head in HEADS if task in (head.name, head.name.partition(":")[0])]
     fitting = (head for asked in (False, True) for head in heads if head.fits(view, asked))
     return next(fitting, None)

@@ -130,7 +130,7 @@ def test_defaults_are_those_of_label_image() -> None:
     settings = parse([])
     assert (settings.image, settings.count, settings.warmup_runs) == ("./grace_hopper.bmp", 1, 2)
     assert (settings.threads, settings.num_results) == (4, 5)
-    assert (settings.input_mean, settings.input_std) == (127.5, 127.5)
+    assert (settings.input_mean, settings.input_std) == (None, None)
     assert settings.max_profiling_buffer_entries == 1024
     assert [settings.use_gpu, settings.verbose, settings.profiling] == [False] * 3
     assert settings.compare

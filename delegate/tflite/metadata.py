@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TFLite's metadata: what a model's author says of its inputs and outputs, read from the file.
+
+The format is a flatbuffer of its own in one of the model's buffers. Source:
+tensorflow_lite_support/metadata/metadata_schema.fbs of tflite-support, version 1.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from flatbuffers import number_types
+
+from delegate.tflite.reader import buffer_span
+from delegate.tflite.schema import Field
+from delegate.tflite.source import Source, named, open_model
+from delegate.tflite.table import File, Table
+
+_NAME = "TFLITE_METADATA"  # of the entry in Model.metadata
+_IDENTIFIER = b"M001"
+
+_UBYTE, _BYTE = number_types.Uint8Flags, number_types.Int8Flags
+_FLOAT = number_types.Float32Flags
+_FILES = Field("associated_files", 6, "vector")
+_FIELDS = {
+    "ModelMetadata": [Field("name", 0, "string"), Field("subgraph_metadata", 3, "vector")],
+    "SubGraphMetadata": [
+        Field("input_tensor_metadata", 2, "vector"),
+        Field("output_tensor_metadata", 3, "vector"),
+    ],
+    "TensorMetadata": [
+        Field("name", 0, "string"),
+        Field("content", 3, "table"),
+        Field("process_units", 4, "vector"),
+        _FILES,
+    ],
+    "AssociatedFile": [
+        Field("name", 0, "string"),
+        Field("type", 2, "scalar", _BYTE, 0),
+        Field("locale", 3, "string"),
+    ],
+    "Content": [Field("content_properties_type", 0, "scalar", _UBYTE, 0)],
+    "ProcessUnit": [
+        Field("options_type", 0, "scalar", _UBYTE, 0),
+        Field("options", 1, "table"),
+    ],
+    "NormalizationOptions": [
+        Field("mean", 0, "vector", _FLOAT),
+        Field("std", 1, "vector", _FLOAT),
+    ],
+    "ScoreCalibrationOptions": [
+        Field("score_transformation", 0, "scalar", _BYTE, 0),
+        Field("default_score", 1, "scalar", _FLOAT, 0.0),
+    ],
+    "ScoreThresholdingOptions": [Field("global_score_threshold", 0, "scalar", _FLOAT, 0.0)],
+}
+_BY_NAME = {kind: {field.name: field for field in fields} for kind, fields in _FIELDS.items()}
+# The members of unions and enums, by their numbers.
+_CONTENTS = ("", "feature", "image", "bounding box", "audio")
+_UNITS = ("", "NormalizationOptions", "ScoreCalibrationOptions", "ScoreThresholdingOptions")
+_TRANSFORMS = ("identity", "log", "inverse logistic")
+_KINDS = ("", "descriptions", "axis labels", "value labels", "score calibration", "vocabulary")
+
+
+@dataclass(frozen=True, slots=True)
+class AssociatedFile:
+    """A file that belongs to a tensor; it lies in the zip archive behind the model."""
+
+    name: str
+    kind: str  # "axis labels", "value labels", "score calibration", ...; "": not told
+    locale: str = ""  # of labels: "en"; "": the usual one
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMetadata:
+    """What the author says of an input or an output."""
+
+    name: str = ""
+    content: str = ""  # "feature", "image", "bounding box" or "audio"; "": not told
+    mean: tuple[float, ...] = ()  # subtracted from pixels, one or one a channel; (): not told
+    std: tuple[float, ...] = ()  # then divided by this
+    files: tuple[AssociatedFile, ...] = ()
+    # Calibrated scores: g(score), before a file's numbers are applied; "": they are not calibrated.
+    score_transform: str = ""  # "identity", "log" or "inverse logistic"
+    default_score: float = 0.0  # of a class without numbers
+    threshold: float | None = None  # scores below are of no use; None: not told
+
+
+@dataclass(frozen=True, slots=True)
+class ModelMetadata:
+    """What the author says of a model: of its first subgraph, in the order of the file."""
+
+    name: str = ""
+    inputs: tuple[TensorMetadata, ...] = ()
+    outputs: tuple[TensorMetadata, ...] = ()
+
+
+def read_metadata(source: Source) -> ModelMetadata | None:
+    """Return a model's metadata; None: it has none.
+
+    Raises: ModelError: the model or its metadata is damaged. OSError: the path cannot be read.
+    """
+    with named(source):
+        content = _content(open_model(source))
+        if content is None:
+            return None
+        file = File(content, _IDENTIFIER, _BY_NAME.__getitem__, "the metadata")
+        root = file.root("ModelMetadata")
+        subgraph = next(_tables(root, "subgraph_metadata", "SubGraphMetadata"), None)
+        sides = [
+            () if subgraph is None else tuple(map(_tensor, _tables(subgraph, name)))
+            for name in ("input_tensor_metadata", "output_tensor_metadata")
+        ]
+        return ModelMetadata(root.string("name"), *sides)
+
+
+def _content(view: memoryview) -> memoryview | None:
+    """Return the bytes of the metadata in a model's bytes."""
+    file = File(view)
+    model = file.root()
+    for entry in model.tables("metadata", "Metadata", "metadata entry"):
+        if entry.string("name") == _NAME:
+            number = entry.scalar("buffer")
+            buffers = model.tables("buffers", "Buffer", "buffer")
+            buffer = next(islice(buffers, number, None), None)
+            start, size_bytes = (0, 0) if buffer is None else buffer_span(file, buffer)
+            return view[start : start + size_bytes] if size_bytes else None
+    return None
+
+
+def _tables(table: Table, name: str, kind: str = "TensorMetadata") -> Iterator[Table]:
+    return table.tables(name, kind, f"{table.where}: {name}")
+
+
+def _tensor(table: Table) -> TensorMetadata:
+    content = table.table("content", "Content")
+    units = dict(_units(table))
+    normalisation = units.get("NormalizationOptions")
+    calibration = units.get("ScoreCalibrationOptions")
+    threshold = units.get("ScoreThresholdingOptions")
+    transform = 0 if calibration is None else calibration.scalar("score_transformation")
+    return TensorMetadata(
+        name=table.string("name"),
+        content="" if content is None else _word(_CONTENTS, content, "content_properties_type"),
+        mean=() if normalisation is None else normalisation.numbers("mean"),
+        std=() if normalisation is None else normalisation.numbers("std"),
+        files=tuple(
+            AssociatedFile(each.string("name"), _word(_KINDS, each, "type"), each.string("locale"))
+            for each in _tables(table, "associated_files", "AssociatedFile")
+        ),
+        score_transform="" if calibration is None else _TRANSFORMS[transform % len(_TRANSFORMS)],
+        default_score=0.0 if calibration is None else calibration.scalar("default_score"),
+        threshold=None if threshold is None else threshold.scalar("global_score_threshold"),
+    )
+
+
+def _units(table: Table) -> Iterator[tuple[str, Table]]:
+    """Yield the kind and the options of each process unit that is known."""
+    for unit in _tables(table, "process_units", "ProcessUnit"):
+        kind = _word(_UNITS, unit, "options_type")
+        options = unit.table("options", kind) if kind else None
+        if options is not None:
+            yield kind, options
+
+
+def _word(words: tuple[str, ...], table: Table, field: str) -> str:
+    """Return the word of a number; "" for one that a newer schema has."""
+    number = int(table.scalar(field))
+    return words[number] if 0 <= number < len(words) else ""

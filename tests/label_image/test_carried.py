@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What models carry: metadata's labels, normalisation and calibration, and Ultralytics' facts."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from delegate import Node, Tensor
+from label_image.carried import Carried, read_carried
+from tests.support.command import Run, pooling_model, pooling_nodes
+from tests.support.metadata import with_files, with_metadata
+from tests.support.model import chain_model, op, t
+
+PICTURE = t((1, 4, 4, 3), "float32")
+MODEL = pooling_model(PICTURE)
+INPUT = {"name": "image", "mean": [0, 51, 102], "std": [255]}
+LABELS = {"files": [("de.txt", "axis labels", "de"), ("own.txt", "axis labels", "")]}
+FILES = {"own.txt": b"red\ngreen\nblue\n", "de.txt": b"rot\ngr\xc3\xbcn\nblau\n"}
+FACTS = {"task": "detect", "names": {"0": "cat", "2": "dog"}, "kpt_shape": [17, 3]}
+
+
+def test_metadata_says_which_file_has_the_labels() -> None:
+    model = with_metadata(MODEL, [INPUT], [{"name": "scores", "threshold": 0.5, **LABELS}], FILES)
+    assert read_carried(model) == Carried(
+        outputs=["scores"], labels=["red", "green", "blue"], labels_from="own.txt",
+        mean=(0, 51, 102), std=(255,), threshold=0.5,
+    )  # fmt: skip
+    assert read_carried(model, input_number=1).mean == ()
+
+
+def test_a_model_may_carry_nothing() -> None:
+    assert read_carried(MODEL) == Carried()
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"metadata.json": json.dumps(FACTS).encode()},
+        {"temp_meta.txt": repr(FACTS | {"names": {0: "cat", 2: "dog"}}).encode()},
+    ],
+)
+def test_facts_of_ultralytics(facts: dict[str, bytes]) -> None:
+    carried = read_carried(with_files(MODEL, facts))
+    assert (carried.labels, carried.labels_from) == (["cat", "", "dog"], next(iter(facts)))
+    assert (carried.task, carried.points) == ("detection", (17, 3))
+
+
+def test_the_only_file_of_labels_is_taken() -> None:
+    assert read_carried(with_files(MODEL, {"labelmap.txt": b"a\nb\n"})).labels == ["a", "b"]
+    assert read_carried(with_files(MODEL, {"notes.txt": b"a\nb\n"})) == Carried()
+
+
+DAMAGED: list[tuple[str, Any]] = [
+    ("metadata.json is not used", {"metadata.json": b"{"}),
+    ("temp_meta.txt is not used", {"temp_meta.txt": b"__import__('os')"}),
+    ("metadata.json is not used", {"metadata.json": b'{"names": {"999999999": "a"}}'}),
+    ("metadata.json is not used", {"metadata.json": b"[1]"}),
+    ("labels.txt is no text", {"labels.txt": b"a\0b"}),
+]
+
+
+@pytest.mark.parametrize(("said", "files"), DAMAGED)
+def test_what_is_damaged_is_said_and_not_used(
+    said: str,
+    files: dict[str, bytes],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(logging.getLogger("label_image"), "propagate", True)
+    assert read_carried(with_files(MODEL, files)) == Carried()
+    assert said in caplog.text
+
+
+def test_a_damaged_archive_is_said(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("label_image"), "propagate", True)
+    whole = with_files(MODEL, {"labels.txt": b"some text\n" * 50})
+    place = whole.index(b"some text")
+    assert read_carried(whole[:place] + b"X" + whole[place + 1 :]) == Carried()
+    assert "the archive behind the model is not used: Bad CRC-32" in caplog.text
+
+
+def test_scores_are_calibrated() -> None:
+    lines = b"1,2,0\n\n0.5,1,1,0.9\n"
+    said = {"calibration": (0, 0.125), "files": [("c.csv", "score calibration", "")]}
+    calibration = read_carried(with_metadata(MODEL, [], [said], {"c.csv": lines})).calibration
+    assert calibration is not None
+    found = calibration(np.array([0.5, 0.5, 0.5], np.float32))
+    assert np.allclose(found, [1 / (1 + np.exp(-1)), 0.125, 0.125])
+    assert np.isclose(calibration(np.array([0, 0, 1], np.float32))[2], 0.5 / (1 + np.exp(-2)))
+    for number, made in ((1, np.log(0.25)), (2, np.log(0.25 / 0.75))):
+        said["calibration"] = (number, 0.0)
+        carried = read_carried(with_metadata(MODEL, [], [said], {"c.csv": b"1,1,0\n"}))
+        assert carried.calibration is not None
+        scores = carried.calibration(np.array([0.25], np.float32))
+        assert np.isclose(scores[0], 1 / (1 + np.exp(-made)))
+
+
+def test_the_command_uses_what_the_model_carries(files: Path, run: Run) -> None:
+    (files / "labels.txt").write_text("of\nanother\nmodel\n")
+    model = with_metadata(MODEL, [INPUT], [LABELS], FILES)
+    (files / "model.tflite").write_bytes(model)
+    ran = run("-m", "model.tflite", "-i", "picture.bmp")
+    said = "INFO: the model carries 3 labels (own.txt); mean 0, 51, 102; standard deviation 255"
+    assert said in ran.lines
+    # The colour is (51, 204, 102).
+    assert ran.lines[-2:] == ["INFO: 0.6: 1 green", "INFO: 0.2: 0 red"]
+    several = run("-m", "model.tflite", "picture.bmp", "picture.bmp")
+    assert several.out == ["picture.bmp\t0.6: 1 green"] * 2
+    ran = run("-m", "model.tflite", "-i", "picture.bmp", "-l", "labels.txt", "-b", "0", "-s", "51")
+    assert ran.lines[-3:] == ["INFO: 4: 1 another", "INFO: 2: 2 model", "INFO: 1: 0 of"]
+    assert "the model carries" not in "".join(ran.lines)
+
+
+def test_pixels_of_8_bits_stay_as_they_are(files: Path, run: Run) -> None:
+    def quantised() -> list[Node]:
+        source: Tensor = t((1, 4, 4, 3), "uint8", 0.5, 0)
+        return pooling_nodes(source)
+
+    model = with_metadata(chain_model(quantised()), [INPUT], [LABELS], FILES)
+    (files / "model.tflite").write_bytes(model)
+    ran = run("-m", "model.tflite", "-i", "picture.bmp")
+    assert "INFO: the model carries 3 labels (own.txt)" in ran.lines
+    assert ran.lines[-3] == "INFO: 0.8: 1 green"
+
+
+def test_the_command_calibrates_scores(files: Path, run: Run) -> None:
+    said = {**LABELS, "calibration": (0, 0.0), "threshold": 0.51}
+    said["files"] = [*LABELS["files"], ("c.csv", "score calibration", "")]
+    own = FILES | {"c.csv": b"1,1,0\n1,0,0\n\n"}
+    (files / "model.tflite").write_bytes(with_metadata(MODEL, [], [said], own))
+    ran = run("-m", "model.tflite", "-i", "picture.bmp", "-b", "0", "-s", "255")
+    assert "INFO: the model carries 3 labels (own.txt); calibrated scores; scores from 0.51" in (
+        ran.lines
+    )
+    assert ran.lines[-1] == "INFO: 0.549834: 0 red"  # of green 0.5 is left, of blue nothing
+
+
+def test_a_picture_in_pytorchs_order_has_its_channels_numbers(files: Path, run: Run) -> None:
+    planar, sums = t((1, 3, 4, 4), "float32"), t((1, 3), "float32")
+    axes = t((2,), "int32", data=np.array([2, 3], np.int32))
+    nodes = [op("MEAN", [planar, axes], [sums], {"keep_dims": False})]
+    model = with_metadata(chain_model(nodes), [INPUT], [LABELS], FILES)
+    (files / "model.tflite").write_bytes(model)
+    ran = run("-m", "model.tflite", "-i", "picture.bmp")
+    assert ran.lines[-2:] == ["INFO: 0.6: 1 green", "INFO: 0.2: 0 red"]
