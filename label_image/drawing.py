@@ -15,6 +15,7 @@ from label_image.labels import format_score
 from label_image.scene import Scene, label_of, named
 from tflite_opencl.common.files import replaced_file
 
+DRAWN, MASK = "drawn.jpg", "mask.png"  # in a folder of outputs
 _NOTHING = ("background", "???", None)  # what a mask's class 0 is called where it is no thing
 _OPACITY = 0.55  # of a mask's colours
 _GOLDEN = 0.618033988749895  # steps of hue that never come near one another soon
@@ -43,6 +44,26 @@ def write_drawn(
     image = drawn(picture, scene, labels, most)
     with replaced_file(path, "wb") as file:
         image.save(file, format=kind)
+
+
+def write_found(
+    folder: str, picture: NDArray[np.uint8], scene: Scene, labels: Sequence[str], most: int
+) -> list[str]:
+    """Write the picture with what was found in it, and a mask's classes; return the files' names.
+
+    A pixel of the mask's file is its class, of at most 256; colours are what viewers show.
+    Shapes: picture (h, w, 3)
+    Raises: OSError: it cannot be written.
+    """
+    write_drawn(os.path.join(folder, DRAWN), picture, scene, labels, most)
+    if scene.mask is None or scene.mask.max() > 255:
+        return [DRAWN]
+    mask = Image.fromarray(scene.mask.clip(0).astype(np.uint8)).convert("P")
+    mask.putpalette([part for index in range(256) for part in color_of(index)])
+    with replaced_file(os.path.join(folder, MASK), "wb") as file:
+        size = picture.shape[1], picture.shape[0]
+        mask.resize(size, Image.Resampling.NEAREST).save(file, format="PNG")
+    return [DRAWN, MASK]
 
 
 def drawn(

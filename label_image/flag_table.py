@@ -17,6 +17,7 @@ from label_image.flag_values import (
     named_file,
     names,
     not_negative,
+    part,
     path,
     positive,
     profiling_order,
@@ -199,6 +200,10 @@ FLAGS = (
          metavar="I/N"),
     _own("expect", "count what is right: top-1 and top-5 by a CSV file with the columns file and "
          "index, mAP by COCO's JSON", path, None, metavar="FILE"),
+    _own("threshold", "show no result with a lower score (default: the model's own, or 0.001; 0.25 "
+         "where many boxes are left to choose from)", part, None, metavar="SCORE"),
+    _own("classes", "show these classes alone: their names or numbers", names, (),
+         metavar="A,B"),
     _own("output_image", "of one picture: write it with what was found in it: the boxes of a "
          "detector, the coloured classes of a segmenter (.png, .jpg, ...)", path, None,
          metavar="FILE"),
@@ -208,8 +213,8 @@ FLAGS = (
     _own("input", "an input's values, and of which input: its name or its number (0 is the first); "
          "may be repeated; inputs without a file or a picture get zeros", named_file, [],
          metavar="NAME=FILE.npy", is_repeatable=True),
-    _own("output_dir", "write every output as .npy into this folder; of several pictures each gets "
-         "a folder inside", path, None, metavar="DIR"),
+    _own("output_dir", "write every output as .npy into this folder, and the picture with what was "
+         "found in it; of several pictures each gets a folder inside", path, None, metavar="DIR"),
     _own("fetch", "download an official model and its labels into the cache and exit; "
          "--tflite_model NAME then means it", str, None, metavar="NAME"),
     _own("version", "show the versions of this, of TFLite and of the OpenCL drivers and exit",

@@ -80,6 +80,13 @@ def seconds(text: str) -> float:
     return number
 
 
+def part(text: str) -> float:
+    """Return a number from 0 to 1."""
+    if not 0 <= (number := real(text)) <= 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not from 0 to 1")
+    return number
+
+
 def shard(text: str) -> tuple[int, int]:
     """Return which part of how many."""
     number, _, count = text.partition("/")

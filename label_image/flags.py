@@ -85,6 +85,8 @@ class Settings:
     resume: bool  # go on with json_lines
     shard: tuple[int, int] | None  # every so manieth picture, from this number on
     expect: str | None  # a file
+    threshold: float | None  # the least score that is shown
+    classes: tuple[str, ...]  # what is shown: names or numbers; () = all
     output_image: str | None  # a file
     output_dir: str | None  # a folder
     fetch: str | None

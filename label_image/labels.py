@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from tflite_opencl.common.words import did_you_mean
+
 _MOST_BYTES = 1 << 24  # of a label file
 LEAST_SCORE = 0.001  # label_image's own, of a class that is shown
 
@@ -82,6 +84,26 @@ def top_results(
     kept = np.flatnonzero(scores >= np.float32(threshold))
     best_first = kept[np.lexsort((kept, scores[kept]))][::-1]
     return [Row(int(index), float(scores[index])) for index in best_first[:count]]
+
+
+def class_numbers(asked: Sequence[str], labels: Sequence[str]) -> frozenset[int]:
+    """Return the classes with these numbers or names: a label's, or what it has before a comma.
+
+    Raises: ValueError: there is no such class; the text is one line.
+    """
+    numbers: dict[str, set[int]] = {}
+    for number, label in enumerate(labels):
+        for name in {label, label.partition(",")[0]}:
+            numbers.setdefault(name.strip().casefold(), set()).add(number)
+    found: set[int] = set()
+    for word in asked:
+        if word.isascii() and word.isdigit():
+            found.add(int(word))
+        elif word.casefold() in numbers:
+            found |= numbers[word.casefold()]
+        else:
+            raise ValueError(f"there is no class {word}{did_you_mean(word.casefold(), numbers)}")
+    return frozenset(found)
 
 
 def format_score(score: float) -> str:

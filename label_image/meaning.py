@@ -41,6 +41,8 @@ class Meaning:
     mean: float | None = None  # for float inputs; None: the model's own, or 127.5
     std: float | None = None
     carried: Carried = field(default_factory=Carried)
+    threshold: float | None = None  # the least score that is shown; None: the model's own
+    classes: frozenset[int] = frozenset()  # what is shown; empty: all
 
     @property
     def main_input(self) -> Tensor:
@@ -62,6 +64,8 @@ class Meaning:
         if outputs is None:
             outputs = known(self.graph).outputs
         carried, labels = self.carried, self.labels
+        if self.threshold is not None:
+            carried = replace(carried, threshold=self.threshold)
         view = View(self.graph, outputs, self.main_input, labels, self.are_labels_given, carried)
         return replace(view, size=view.input_size)
 
@@ -75,7 +79,8 @@ class Meaning:
         if not outputs:
             return None
         view = self.view(tensors_of(self.graph, outputs))
-        return read(view if size is None else replace(view, size=size), outputs, self.task)
+        scene = read(view if size is None else replace(view, size=size), outputs, self.task)
+        return scene.of_classes(self.classes) if scene and self.classes else scene
 
     @property
     def _carried_text(self) -> str:
@@ -92,7 +97,7 @@ class Meaning:
                     parts.append(f"{word} {', '.join(f'{number:g}' for number in own)}")
         if carried.calibration is not None:
             parts.append("calibrated scores")
-        if carried.threshold is not None:
+        if carried.threshold is not None and self.threshold is None:
             parts.append(f"scores from {carried.threshold:g}")
         if carried.task is not None and self.task is None:
             parts.append(f"its task ({carried.task})")

@@ -18,7 +18,7 @@ from label_image import inputs, streams
 from label_image.classify import PathRun, run_path
 from label_image.compare import Comparison, compare, distance_entry, ended, wrong_text
 from label_image.document import Paths, document
-from label_image.drawing import write_drawn
+from label_image.drawing import write_drawn, write_found
 from label_image.errors import NO_DEVICE, SUCCESS, DelegateFailed, log_error, reason_of, writing
 from label_image.feeds import main_values, warn_of_zeros
 from label_image.image import to_input
@@ -173,15 +173,20 @@ def _show(prepared: Prepared, outcome: Outcome) -> None:
     scene, settings = _scene(prepared, outcome, outcome.run), prepared.settings
     for line in _result_lines(prepared, outcome, outcome.run, scene):
         log.info("%s", line)
+    drawn = None
+    if scene is not None and scene.is_drawable and outcome.picture is not None:
+        drawn = outcome.picture, scene, prepared.meaning.labels, settings.num_results
     folder = settings.output_dir
     if folder is not None:
         with writing(folder):
             names = write_outputs(folder, outcome.run.outputs, outcome.tensors)
+            if drawn is not None:
+                names += write_found(folder, *drawn)
         log.info("the outputs are in %s: %s", folder, ", ".join(names))
-    path, labels = settings.output_image, prepared.meaning.labels
-    if path is not None and scene is not None and outcome.picture is not None:
+    path = settings.output_image
+    if path is not None and drawn is not None:
         with writing(path):
-            write_drawn(path, outcome.picture, scene, labels, settings.num_results)
+            write_drawn(path, *drawn)
         log.info("the picture is in %s", path)
 
 

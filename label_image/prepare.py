@@ -19,6 +19,7 @@ from label_image.feeds import Feeds, feeds_of
 from label_image.flags import Settings
 from label_image.heads.registry import DRAWN, head_of
 from label_image.job import Job
+from label_image.labels import class_numbers
 from label_image.meaning import Meaning
 from label_image.page.html import NEEDS, can_make
 from label_image.verbose import model_lines
@@ -149,16 +150,23 @@ def prepare(settings: Settings) -> Prepared:
             log.info("%s", line)
     feeds = feeds_of(graph, settings.inputs, settings.is_image_asked)
     carried = read_carried(model.source, feeds.main)
+    labels = inputs.find_labels(model, settings.labels, carried.labels)
+    try:
+        classes = class_numbers(settings.classes, labels)
+    except ValueError as error:
+        raise RunError(f"--classes: {error}") from None
     meaning = Meaning(
         graph,
         feeds,
-        inputs.find_labels(model, settings.labels, carried.labels),
+        labels,
         settings.labels or carried.labels_from or model.labels or "the default model",
         settings.labels is not None or bool(carried.labels),
         settings.task,
         settings.input_mean,
         settings.input_std,
         carried,
+        settings.threshold,
+        classes,
     )
     meaning.check()
     return Prepared(settings, runtime, model, meaning)

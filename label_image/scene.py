@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -64,7 +64,7 @@ class Scene:
     rows: Sequence[Row] | None = None
     boxes: Sequence[Box] | None = None
     poses: Sequence[Pose] | None = None
-    mask: NDArray[np.int64] | None = field(default=None, repr=False)  # (h, w): classes
+    mask: NDArray[np.int64] | None = field(default=None, repr=False)  # (h, w): classes; -1: none
     embedding: NDArray[np.float32] | None = field(default=None, repr=False)  # (n,)
     outputs: frozenset[int] = frozenset()  # the numbers of the outputs that say so
 
@@ -80,7 +80,19 @@ class Scene:
             return []
         found, counts = np.unique(self.mask, return_counts=True)
         order = np.argsort(-counts, kind="stable")
-        return [Share(int(found[i]), float(counts[i] / self.mask.size)) for i in order]
+        parts = [Share(int(found[i]), float(counts[i] / self.mask.size)) for i in order]
+        return [share for share in parts if share.index >= 0]
+
+    def of_classes(self, classes: frozenset[int]) -> Scene:
+        """Return what is of these classes alone; poses and embeddings have none."""
+        rows, boxes, mask = self.rows, self.boxes, self.mask
+        if rows is not None:
+            rows = [row for row in rows if row.index in classes]
+        if boxes is not None:
+            boxes = [box for box in boxes if box.index in classes]
+        if mask is not None:
+            mask = np.where(np.isin(mask, list(classes)), mask, -1)
+        return replace(self, rows=rows, boxes=boxes, mask=mask)
 
     def lines(self, labels: Sequence[str], most: int) -> list[str]:
         """Return lines for people, of `most` classes, things or poses."""

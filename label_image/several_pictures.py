@@ -15,14 +15,15 @@ from typing import TextIO
 import numpy as np
 
 from label_image import inputs, streams
+from label_image.drawing import write_found
 from label_image.errors import ERROR, NO_DEVICE, SUCCESS, RunError, writing
 from label_image.feeds import warn_of_zeros
 from label_image.heads.registry import is_classifier
-from label_image.image import to_input
+from label_image.image import load_picture, to_input
 from label_image.job import Job
 from label_image.outcome import Outcome
 from label_image.outputs import Described, describe, picture_folder, tensors_of, write_outputs
-from label_image.picture_file import STDIN, is_file, kept_file
+from label_image.picture_file import STDIN, PictureError, is_file, kept_file
 from label_image.prepare import Prepared
 from label_image.scene import Scene
 from label_image.series import Series
@@ -150,9 +151,10 @@ def _classify(task: _Task, series: Series, written: Written, out: TextIO) -> Non
         outcomes = series.outcomes(task.paths(numbers), meaning.format)
         stack.enter_context(contextlib.closing(outcomes))
         is_read = True
-        for outcome in map(task.renamed, outcomes):
+        for kept in outcomes:
+            outcome = task.renamed(kept)
             scene = meaning.scene(outcome.outputs, outcome.size)
-            outputs = _results(task, outcome, numbers.popleft(), scene)
+            outputs = _results(task, outcome, kept.path, numbers.popleft(), scene)
             if not settings.is_on_stdout and not outcome.error:
                 is_read = streams.write(
                     out, row_text(outcome.path, scene, outputs, meaning.labels, most)
@@ -166,10 +168,12 @@ def _classify(task: _Task, series: Series, written: Written, out: TextIO) -> Non
                 break  # `| head` has seen enough
 
 
-def _results(task: _Task, outcome: Outcome, number: int, scene: Scene | None) -> list[Described]:
-    """Return a picture's other outputs; write its outputs if --output_dir asks for them.
+def _results(
+    task: _Task, outcome: Outcome, path: str, number: int, scene: Scene | None
+) -> list[Described]:
+    """Return a picture's other outputs; write what --output_dir asks for.
 
-    `number`: the picture's, from 1.
+    `path`: of the picture's file; `number`: the picture's, from 1.
     """
     if outcome.error:
         log.error("%s", outcome.error)
@@ -180,4 +184,16 @@ def _results(task: _Task, outcome: Outcome, number: int, scene: Scene | None) ->
         folder = picture_folder(settings.output_dir, number, outcome.path)
         with writing(folder):
             write_outputs(folder, outcome.outputs, tensors)
+            if scene is not None and scene.is_drawable:
+                _draw(folder, path, scene, prepared)
     return describe(outcome.outputs, tensors, scene)
+
+
+def _draw(folder: str, path: str, scene: Scene, prepared: Prepared) -> None:
+    """Write a picture with what was found in it; what decodes pictures keeps none of them."""
+    try:
+        picture = load_picture(path)
+    except (OSError, PictureError) as error:  # it is gone
+        log.warning("what was found in %s is not drawn: %s", path, error)
+        return
+    write_found(folder, picture, scene, prepared.meaning.labels, prepared.settings.num_results)

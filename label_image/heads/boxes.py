@@ -79,7 +79,7 @@ def suppressed(view: View, sides: Floats, scores: Floats) -> list[Box]:
     Shapes: sides (n, 4) as left, top, right, bottom, parts of the picture; scores (n, classes)
     """
     best, classes = best_classes(scores)
-    least = view.carried.threshold or LEAST_SCORE
+    least = view.least(LEAST_SCORE)
     stay = kept(sides, best, classes, least)
     return placed(view, sides[stay], best[stay], classes[stay])
 

@@ -47,7 +47,7 @@ def _read(view: View, outputs: Sequence[Array]) -> Scene:
     if calibration is not None and len(calibration.numbers) != first.shape[-1]:
         calibration = None  # it is of other classes
     rows = top_results(
-        outputs[0], view.fed.dtype, first.shape[-1], view.carried.threshold or LEAST_SCORE,
+        outputs[0], view.fed.dtype, first.shape[-1], view.least(LEAST_SCORE),
         scale, zero_point, calibration,
     )  # fmt: skip
     return Scene(rows=rows, outputs=frozenset({0}))

@@ -108,7 +108,7 @@ def _read(view: View, outputs: Sequence[Array]) -> Scene:
     count = min(len(sides), len(classes), len(scores))
     if places.count is not None and outputs[places.count].size:
         count = min(count, _count(view.real(places.count, outputs[places.count])))
-    certain = np.flatnonzero(scores[:count] >= (view.carried.threshold or LEAST_SCORE))
+    certain = np.flatnonzero(scores[:count] >= view.least(LEAST_SCORE))
     numbers = {places.boxes, places.classes, places.scores, places.count} - {None}
     return Scene(
         boxes=placed(view, sides[certain], scores[certain], classes[certain]),

@@ -51,6 +51,11 @@ class View:
         """Give the number of the label of a detector's class 0."""
         return int(bool(self.labels) and self.labels[0].strip() in BACKGROUND)
 
+    def least(self, default: float) -> float:
+        """Return the least score that is shown; `default`: where nobody and no model says so."""
+        own = self.carried.threshold
+        return default if own is None else own
+
     def real(self, number: int, output: Array) -> Floats:
         """Return the values of the output with this number as real numbers."""
         scale, zero_point = scale_of(self.outputs[number])

@@ -182,3 +182,39 @@ def test_boxes_as_coco_and_csv_and_what_was_expected(here: Path, run: Run) -> No
     assert [line.split(",")[2] for line in table[1:]] == ["green", "blue"]
     assert json.loads(Path("a.json").read_text())["expected"]["map"] == pytest.approx(1.0)
     assert "mAP@[.5:.95] 1.0000, mAP@.5 1.0000" in " ".join(ran.lines)
+
+
+@pytest.mark.parametrize(
+    ("words", "row"),
+    [
+        (["--classes", "BLUE"], "0.6: 1 blue, left 20, top 0, right 40, bottom 20"),
+        (["--classes", "0,x"], ""),
+        (["--threshold", "0.7", "-r", "9"], "0.8: 0 green, left 0, top 0, right 20, bottom 20"),
+        (["--threshold", "0.9"], "nothing is found"),
+    ],
+)
+def test_what_is_shown_can_be_chosen(here: Path, run: Run, words: list[str], row: str) -> None:
+    Path("model.tflite").write_bytes(detector())
+    ran = run(*WORDS, "half.png", *words)
+    if not row:
+        assert ran.code == 255
+        assert ran.lines[-1].startswith("ERROR: --classes: there is no class x")
+        return
+    assert (ran.code, ran.out) == (0, [f"half.png\t{row}"])
+    one = run(*WORDS, "-i", "half.png", *words)
+    assert f"INFO: {row}" in one.lines
+
+
+@pytest.mark.parametrize("words", [["-i", "half.png"], ["half.png"]])
+def test_the_folder_of_outputs_has_the_picture_with_what_was_found(
+    here: Path, run: Run, words: list[str]
+) -> None:
+    Path("model.tflite").write_bytes(segmenter())
+    folder = Path("out") if len(words) == 2 else Path("out", "000001_half.png")
+    assert run(*WORDS, *words, "--output_dir", "out").code == 0
+    assert {"drawn.jpg", "mask.png"} < {path.name for path in folder.iterdir()}
+    assert pixels_of(str(folder / "drawn.jpg")).shape == (20, 40, 3)
+    mask = pixels_of(str(folder / "mask.png"))
+    assert (mask == np.repeat([[1] * 20 + [2] * 20], 20, axis=0)).all()
+    assert run(*WORDS, *words, "--output_dir", "out", "--classes", "2").code == 0
+    assert {0, 2} == set(pixels_of(str(folder / "mask.png")).flat)
