@@ -27,8 +27,7 @@ _LEAVING_SECONDS = 0.01  # from the last line of `Inside` to the C code that cal
 # Of arch_prctl on x86-64, where it has no function in the C library; see
 # https://docs.kernel.org/arch/x86/xstate.html
 _ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _TILE_DATA = 158, 0x1023, 18
-_is_used = False  # this process, or the one it was forked from, called a driver
-_is_forked = False  # from one that had
+_user = 0  # the process that called drivers first: this one, or one that it was forked from
 _stays: dict[int, int] = {}  # thread -> how many `Inside` it is in
 _ending: int | None = None  # the thread that ends the process
 
@@ -39,9 +38,12 @@ def require_own() -> None:
     Raises:
         DeviceError: it was forked from a process that had done so.
     """
-    global _is_used
-    _is_used = True
-    if _is_forked:
+    global _user
+    # Asked each time: a fork by C code, in a program that embeds Python, calls no hook of Python's.
+    own = os.getpid()
+    if not _user:
+        _user = own
+    elif _user != own:
         raise DeviceError(
             "this process was forked from one that had used OpenCL, where drivers hang: start "
             "workers with spawn, as multiprocessing.get_context('spawn') does"
@@ -97,6 +99,8 @@ def keep_for_good(thing: object) -> None:
 @atexit.register
 def _end() -> None:
     global _ending
+    if _user not in (0, os.getpid()):
+        return  # the other threads are not in a forked process
     _ending = get_ident()
     last = time.monotonic() + LAST_WAIT_SECONDS
     if not set(_stays) - {_ending}:
@@ -104,12 +108,3 @@ def _end() -> None:
     while set(_stays) - {_ending} and time.monotonic() < last:
         time.sleep(0.001)
     time.sleep(_LEAVING_SECONDS)
-
-
-def _forked() -> None:
-    global _is_forked
-    _is_forked = _is_used
-    _stays.clear()  # the other threads are not in the child
-
-
-os.register_at_fork(after_in_child=_forked)

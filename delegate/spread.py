@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pieces of work on several devices: a free device takes the next one, so each has its own pace.
+"""Pieces of work on several devices: each piece goes to the device that is likely to end it first.
 
 Each device has a thread: Python's lock is free while a driver copies or is waited for. A device has
-two pieces or more: while it computes one, the input of another goes up. So the end, and whoever
-waits for results in order, would wait for the slowest device. Therefore a device without work takes
-over a piece that another one has not begun, or has had for much longer than this one needs. The
-first result counts. The same holds for a device that never answers.
+two pieces or more: while it computes one, the input of another goes up. The pieces of a device that
+fails, or never answers, go to the others.
+
+Ctrl-C may end the caller's thread at each line, so callers change one container at a time, and what
+they hold is a lock of C alone. Whoever waits looks again after a moment.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,16 +25,13 @@ from delegate import process
 from delegate.details import TensorDetails
 from delegate.errors import DelegateError, DeviceError
 from delegate.one_device import OneDevice
-from delegate.pieces import PendingPiece, Portion
+from delegate.pieces import LOOK_SECONDS, PendingPiece, Portion, Signal
 from delegate.runtime.device_list import DeviceInfo
 from delegate.slots import Pending
 
 Array = NDArray[Any]
-# A device that has a piece for so many times what another one needs is late, or hangs.
-_LATE, _HANGS = 2.0, 10.0
-_LEAST_SECONDS = 0.01  # until a device is late: threads wake up late, too
+_HANGS = 10.0  # a device that has a piece for so many times what another one needs
 HANG_SECONDS = 60.0  # at least; as long as a child process has for a kernel
-_LOOK_SECONDS = 0.5  # Ctrl-C that comes just before a wait does not end it
 _log = logging.getLogger("delegate")
 
 
@@ -42,9 +40,11 @@ class _Worker:
     """A device and what it has."""
 
     runner: OneDevice
-    pieces: list[PendingPiece] = field(default_factory=list)  # the first is computed
+    # In the order in which they came. Only this device's thread takes one away.
+    pieces: deque[PendingPiece] = field(default_factory=deque)
+    news: Signal = field(default_factory=Signal)  # for the thread
     since: float = 0.0  # when it was free for the first of them
-    pace: float | None = None  # seconds of its last piece
+    pace: float = 0.0  # seconds of its last piece; 0: it has ended none
     pictures: int = 0
     seconds: float = 0.0
     failure: str = ""
@@ -52,9 +52,14 @@ class _Worker:
     thread: threading.Thread | None = None
 
     @property
-    def patience(self) -> float:
-        """Seconds after which this device takes over what another one computes."""
-        return HANG_SECONDS if self.pace is None else max(_LEAST_SECONDS, _LATE * self.pace)
+    def has_room(self) -> bool:
+        """Whether it takes one more; before its pace is known it takes a single one."""
+        return len(self.pieces) < (self.runner.slots + 1 if self.pace else 1)
+
+    def take(self, piece: PendingPiece) -> None:
+        """Put a piece behind the others."""
+        self.pieces.append(piece)
+        self.news.give()
 
 
 class Spread:
@@ -62,10 +67,7 @@ class Spread:
 
     def __init__(self, runners: Sequence[OneDevice]) -> None:
         self._workers = [_Worker(runner) for runner in runners]
-        # Of all below. A finaliser may close this in any thread, so that one may take it again.
-        self._changed = threading.Condition(threading.RLock())
-        self._waiting: deque[PendingPiece] = deque()
-        self._unfinished = 0
+        self._room = Signal()
         self._is_closing = False
         self._error: Exception | None = None  # of the last device
         for worker in self._workers:
@@ -75,11 +77,10 @@ class Spread:
     @property
     def portions(self) -> tuple[Portion, ...]:
         """What each device did, those that failed included."""
-        with self._changed:
-            return tuple(
-                Portion(each.runner.device, each.pictures, each.seconds, each.failure)
-                for each in self._workers
-            )
+        return tuple(
+            Portion(each.runner.device, each.pictures, each.seconds, each.failure)
+            for each in self._workers
+        )
 
     @property
     def tuning_left(self) -> int:
@@ -87,24 +88,24 @@ class Spread:
         return sum(worker.runner.tuning_left for worker in self._workers)
 
     def start(self, arrays: Sequence[Array], count: int, is_given: bool = False) -> PendingPiece:
-        """Let a device run a piece; wait before that while each has all it takes, and one more.
+        """Let a device run a piece; wait before that while those that would end it soon are full.
 
         The arrays stay as they are until the end. `is_given`: they are of `empty_input`.
         Raises: DeviceError: the last device failed, or this was closed.
         """
         process.require_own()
-        piece = PendingPiece(self, arrays, count, is_given)
-        with self._changed:
-            while self._error is None and self._unfinished >= sum(
-                each.runner.slots + 1 for each in self._left()
-            ):
-                self._changed.wait(_LOOK_SECONDS)
-            if self._is_closing or self._error is not None:
-                raise self._reason()
-            self._waiting.append(piece)
-            self._unfinished += 1
-            self._changed.notify_all()
-        return piece
+        piece = PendingPiece(self.look, arrays, count, is_given)
+        while not self._is_closing and (left := self._left()):
+            best = self._soonest(left)
+            free = [best] if best.has_room else [each for each in left if not each.pieces]
+            if free:
+                free[0].take(piece)
+                self._room.give()  # to the next thread that waits
+                return piece
+            self._room.wait()
+            self.look(piece)
+        self._room.give()
+        raise self._reason()
 
     def on_each(self, arrays: Sequence[Array], count: int) -> list[tuple[DeviceInfo, list[Array]]]:
         """Run the same on each device, one after the other; raises as `start`."""
@@ -142,53 +143,34 @@ class Spread:
             process.require_own()
         except DeviceError:
             return  # a forked process has no such threads
-        with self._changed:
-            self._is_closing = True
-            self._changed.notify_all()
+        self._is_closing = True
+        self._wake_all()
         for worker in self._workers if wait else ():
             assert worker.thread is not None
             while worker.thread.is_alive() and not worker.hangs:
-                worker.thread.join(_LOOK_SECONDS)
-                self._lose_if_it_hangs(worker)
+                worker.thread.join(LOOK_SECONDS)
+                self._look_for_one_that_hangs()
 
-    # What follows is PendingPiece's.
+    def look(self, piece: PendingPiece) -> None:
+        """See to it that a piece which somebody waits for comes to an end.
 
-    def wait(self, piece: PendingPiece) -> None:
-        """Return when a piece has its outcome."""
+        Raises:
+            DeviceError: this process was forked from the one that has the devices.
+        """
         process.require_own()
-        with self._changed:
-            while piece.outcome is None:
-                self._changed.wait(_LOOK_SECONDS)
+        self._look_for_one_that_hangs()
+        if self._is_closing and not any(
+            each.thread and each.thread.is_alive() for each in self._workers
+        ):
+            piece.end(self._reason())
 
-    def cancel(self, piece: PendingPiece) -> None:
-        """Leave out a piece that waits."""
-        with self._changed:
-            if piece in self._waiting:
-                self._waiting.remove(piece)
-                self._end(piece, DeviceError("the run was cancelled"))
-
-    def listen(self, piece: PendingPiece, listen: Callable[[], object]) -> None:
-        """Call `listen` when a piece has its outcome."""
-        with self._changed:
-            if piece.outcome is None:
-                piece.listen = listen
-            else:
-                listen()
-
-    # What follows runs in the devices' threads.
+    # What follows runs in the devices' threads, too.
 
     def _work(self, worker: _Worker) -> None:
         """Run pieces until there will be none, or until the device fails."""
-        under_way: deque[tuple[PendingPiece, Pending]] = deque()
+        under_way: deque[Pending] = deque()
         try:
-            while (piece := self._next(worker)) is not None or under_way:
-                if piece is not None:
-                    start = worker.runner.start
-                    under_way.append((piece, start(piece.arrays, piece.count, piece.is_given)))
-                    if len(under_way) < worker.runner.slots:
-                        continue
-                piece, pending = under_way.popleft()
-                self._ended(worker, piece, pending.result())
+            self._run_pieces(worker, under_way)
         except Exception as error:  # whatever it is, the other devices may do better
             self._lose(worker, error)
         under_way.clear()
@@ -196,97 +178,105 @@ class Spread:
             worker.runner.close()
         except DelegateError as error:
             _log.debug("closing %s: %s", worker.runner.device.name, error)
+        while not self._is_over():  # a caller may have chosen this device just before
+            self._hand_on(worker)
+            worker.news.wait()
 
-    def _next(self, worker: _Worker) -> PendingPiece | None:
-        """Return a piece to begin; None: there is none now, and the device has one, or the end."""
-        with self._changed:
-            while not worker.failure:
-                for other in self._left():
-                    self._lose_if_it_hangs(other)
-                if worker.pieces and not all(other.pieces for other in self._left()):
-                    return None  # a device without work has the next one
-                if self._waiting:
-                    piece: PendingPiece | None = self._waiting.popleft()
-                else:
-                    piece = None if worker.pieces else self._to_take_over(worker)
-                if piece is not None:
-                    if not worker.pieces:
-                        worker.since = time.monotonic()
-                    worker.pieces.append(piece)
-                    return piece
-                if worker.pieces or (self._is_closing and not self._unfinished):
-                    return None
-                self._changed.wait(self._until_late(worker))
-        return None
-
-    def _until_late(self, worker: _Worker) -> float | None:
-        """Return the seconds until a piece may be late that another device has; None: none is."""
-        begun = [other.since for other in self._left() if other.pieces]
-        if not begun:
-            return None
-        seconds = min(begun) + worker.patience - time.monotonic()
-        return seconds if seconds > 0 else _LOOK_SECONDS
-
-    def _to_take_over(self, worker: _Worker) -> PendingPiece | None:
-        """Return a piece that this device is likely to end before those that have it."""
-        late, left = time.monotonic() - worker.patience, self._left()
-        in_time = {each.pieces[0] for each in left if each.pieces and each.since > late}
-        # Those that are computed first: others may wait for them.
-        most = max(each.runner.slots for each in left)
-        held = [each.pieces[place:][:1] for place in range(most) for each in left]
-        pieces = (piece for pieces in held for piece in pieces)
-        return next((p for p in pieces if p.outcome is None and p not in in_time), None)
-
-    def _ended(self, worker: _Worker, piece: PendingPiece, outputs: list[Array]) -> None:
-        """Take the outputs of a piece, if they are the first."""
-        with self._changed:
-            now = time.monotonic()
-            if worker.failure:
+    def _run_pieces(self, worker: _Worker, under_way: deque[Pending]) -> None:
+        while not worker.failure:
+            if len(under_way) < min(worker.runner.slots, len(worker.pieces)):
+                piece = worker.pieces[len(under_way)]
+                if not under_way:
+                    worker.since = time.monotonic()
+                if piece.is_done:  # it was cancelled
+                    del worker.pieces[len(under_way)]
+                    self._room.give()
+                    continue
+                piece.is_begun = True
+                start = worker.runner.start
+                under_way.append(start(piece.arrays, piece.count, piece.is_given))
+            elif under_way:
+                self._ended(worker, under_way.popleft().result())
+            elif self._is_over():
                 return
-            worker.pieces.remove(piece)
-            worker.pace = now - worker.since
-            worker.seconds += worker.pace
-            worker.since = now
-            if piece.outcome is None:
-                worker.pictures += piece.count
-                piece.device = worker.runner.device
-                self._end(piece, outputs)
+            else:
+                worker.news.wait()
 
-    def _end(self, piece: PendingPiece, outcome: list[Array] | Exception) -> None:
-        piece.outcome = outcome
-        self._unfinished -= 1
-        self._changed.notify_all()
-        if piece.listen is not None:
-            piece.listen()
+    def _ended(self, worker: _Worker, outputs: list[Array]) -> None:
+        """Take the outputs of a device's first piece."""
+        now = time.monotonic()
+        if worker.failure:
+            return
+        piece = worker.pieces[0]
+        worker.pace = now - worker.since
+        worker.seconds += worker.pace
+        worker.since = now
+        if not piece.is_done:
+            worker.pictures += piece.count
+            piece.device = worker.runner.device
+        worker.pieces.popleft()
+        piece.end(outputs)
+        self._room.give()
+        if self._is_closing:
+            self._wake_all()
+
+    def _wake_all(self) -> None:
+        for worker in self._workers:
+            worker.news.give()
+
+    def _is_over(self) -> bool:
+        """Whether this was closed and no device has anything to do."""
+        return self._is_closing and all(
+            piece.is_done for each in self._workers for piece in tuple(each.pieces)
+        )
+
+    def _soonest(self, left: Sequence[_Worker]) -> _Worker:
+        """Return the one of these devices that is likely to end one more piece first."""
+        fastest = min((each.pace for each in left if each.pace), default=0.0)
+
+        def when(worker: _Worker) -> tuple[bool, float, int]:
+            is_measured_now = not worker.pace and not worker.has_room
+            seconds = (len(worker.pieces) + 1) * (worker.pace or fastest)
+            return is_measured_now, seconds, len(worker.pieces)
+
+        return min(left, key=when)
 
     def _lose(self, worker: _Worker, error: Exception) -> None:
         """Give a device no more, and what it has to the others, or to nobody."""
-        with self._changed:
-            if worker.failure:
-                return
-            worker.failure = " ".join(str(error).split()) or type(error).__name__
-            pieces, worker.pieces = worker.pieces, []
-            others = [piece for each in self._left() for piece in each.pieces]
-            left = [piece for piece in pieces if piece.outcome is None and piece not in others]
-            self._waiting.extendleft(reversed(left))
-            if self._left():
-                device = worker.runner.device
-                _log.warning(
-                    "device %d (%s) is left out, and the others take its pictures: %s",
-                    device.index, device.name, worker.failure,
-                )  # fmt: skip
-            else:
-                self._error = error
-                while self._waiting:
-                    self._end(self._waiting.popleft(), error)
-            self._changed.notify_all()
+        if worker.failure:
+            return
+        worker.failure = " ".join(str(error).split()) or type(error).__name__
+        if self._left():
+            device = worker.runner.device
+            _log.warning(
+                "device %d (%s) is left out, and the others take its pictures: %s",
+                device.index, device.name, worker.failure,
+            )  # fmt: skip
+        else:
+            self._error = error
+        self._hand_on(worker)
+        self._room.give()
 
-    def _lose_if_it_hangs(self, worker: _Worker) -> None:
+    def _hand_on(self, worker: _Worker) -> None:
+        """Give the pieces of a device that failed to others; again and again it is the same."""
+        for piece in tuple(worker.pieces):
+            left = self._left()
+            if piece.is_done or any(piece in each.pieces for each in left):
+                continue
+            if left:
+                self._soonest(left).take(piece)
+            else:
+                piece.end(self._reason())
+
+    def _look_for_one_that_hangs(self) -> None:
         """Give a device up that has had a piece for long; the only one is waited for."""
-        with self._changed:
+        for worker in self._workers:
+            if worker.hangs:
+                self._hand_on(worker)
             paces = [each.pace for each in self._left() if each is not worker and each.pace]
-            if not worker.pieces or not paces:
-                return
+            is_at_work = any(piece.is_begun for piece in tuple(worker.pieces)[:1])
+            if worker.failure or not is_at_work or not paces:
+                continue
             seconds = time.monotonic() - worker.since
             if seconds > max(HANG_SECONDS, _HANGS * min(paces)):
                 worker.hangs = True

@@ -51,16 +51,24 @@ for name, use in tried.items():
     assert status == 0, (name, status)
 made.invoke()
 """
+FORKED = [
+    "invoke says start workers with spawn",
+    "run says start workers with spawn",
+    "open says start workers with spawn",
+    "close says nothing",
+]
 
 
 @slow
 def test_a_fork_after_use_says_what_to_do_at_once(device: DeviceInfo) -> None:
-    assert run_python(USE + FORK, device.index).splitlines() == [
-        "invoke says start workers with spawn",
-        "run says start workers with spawn",
-        "open says start workers with spawn",
-        "close says nothing",
-    ]
+    assert run_python(USE + FORK, device.index).splitlines() == FORKED
+
+
+@slow
+def test_a_fork_by_c_code_is_noticed_too(device: DeviceInfo) -> None:
+    # As a server that embeds Python forks: Python's hooks are not called.
+    code = "import ctypes, os\nos.fork = ctypes.PyDLL(None).fork\n"
+    assert run_python(f"{code}{USE}{FORK}", device.index).splitlines() == FORKED
 
 
 @slow
@@ -119,7 +127,7 @@ def test_a_delegate_may_be_closed_while_another_thread_invokes(device: DeviceInf
 
 def test_a_forked_process_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     process.require_own()
-    monkeypatch.setattr(process, "_is_forked", True)
+    monkeypatch.setattr(process, "_user", -1)
     with pytest.raises(DeviceError, match="start workers with spawn"):
         process.require_own()
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import gc
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -18,6 +18,8 @@ from delegate import DeviceError, DeviceInfo, process, spread
 from delegate.one_device import OneDevice
 from delegate.pieces import PendingPiece, pieces_of
 from delegate.spread import Spread
+from tests.support.deal import slow
+from tests.support.process import run_python
 
 Array = NDArray[Any]
 AHEAD = 3  # pieces a stand-in that have no result: two that it has, and one that waits
@@ -65,8 +67,11 @@ class StandIn:
 
 
 @contextmanager
-def spread_over(*devices: StandIn) -> Iterator[Spread]:
+def spread_over(*devices: StandIn, paces: Sequence[float] = ()) -> Iterator[Spread]:
+    """Give a Spread; `paces`: the seconds that each device is taken to need for a piece."""
     made = Spread([cast(OneDevice, device) for device in devices])
+    for worker, pace in zip(made._workers, paces, strict=False):
+        worker.pace = pace
     try:
         yield made
     finally:
@@ -101,25 +106,32 @@ def test_outputs_come_in_the_order_of_the_pieces(count: int) -> None:
         assert made.tuning_left == sum(range(count))
 
 
-def test_a_slow_device_holds_nothing_up_and_its_late_outputs_do_not_count() -> None:
-    fast, slow = StandIn(0), StandIn(1)
-    with spread_over(fast, slow) as made:
-        made.on_each(piece(0), 2)  # now each one's pace is known
-        fast.gate.clear()
-        slow.gate.clear()
-        pieces = [made.start(piece(number), 2) for number in range(5)]
-        assert slow.begun.acquire(timeout=WAIT_SECONDS)
-        fast.gate.set()
-        pieces += [made.start(piece(number), 2) for number in range(5, 20)]
+@pytest.mark.parametrize(("pace", "held"), [(1.0, [3, 3]), (1.9, [3, 2]), (3.5, [3, 1])])
+def test_a_piece_goes_to_the_device_that_will_end_it_first(pace: float, held: list[int]) -> None:
+    one, other = StandIn(0), StandIn(1)
+    one.gate.clear()
+    other.gate.clear()
+    with spread_over(one, other, paces=(1.0, pace)) as made:
+        pieces = [made.start(piece(number), 2) for number in range(sum(held))]
+        assert [len(worker.pieces) for worker in made._workers] == held
+        one.gate.set()
+        other.gate.set()
         assert_outputs(pieces)
-        assert {each.device for each in pieces} == {fast.device}
+
+
+def test_a_slow_device_has_one_piece_while_the_fast_one_is_full() -> None:
+    fast, slow = StandIn(0), StandIn(1)
+    fast.gate.clear()
+    slow.gate.clear()
+    with spread_over(fast, slow, paces=(1.0, 100.0)) as made:
+        pieces = [made.start(piece(number), 2) for number in range(AHEAD + 1)]
+        assert [len(worker.pieces) for worker in made._workers] == [AHEAD, 1]
+        fast.gate.set()
+        pieces += [made.start(piece(number), 2) for number in range(AHEAD + 1, 20)]
+        assert [each.result()[0][0, 0] for each in pieces[AHEAD + 1 :]] == [*range(5, 21)]
         slow.gate.set()
-        more = [made.start(piece(number), 2) for number in range(20)]
-        assert_outputs(more)
-    ours, theirs = made.portions
-    assert ours.pictures + theirs.pictures == 80
-    assert ours.pictures >= 40
-    assert (ours.failure, theirs.failure) == ("", "")
+        assert_outputs(pieces)
+    assert [portion.pictures for portion in made.portions] == [38, 2]
 
 
 def test_a_fast_device_runs_more_than_a_slow_one() -> None:
@@ -166,11 +178,15 @@ def test_a_device_that_fails_gives_its_pieces_to_the_others(
     good, bad = StandIn(0), StandIn(1)
     bad.fails_at = fails_at
     good.gate.clear()  # so that the other one takes enough
+    pieces: list[PendingPiece] = []
     with spread_over(good, bad) as made:
-        pieces = [made.start(piece(number), 2) for number in range(fails_at + 3)]
+        starts = (made.start(piece(number), 2) for number in range(fails_at + 3))
+        thread = threading.Thread(target=lambda: pieces.extend(starts))
+        thread.start()
         while made.portions[1].failure == "":
             assert bad.begun.acquire(timeout=WAIT_SECONDS)
         good.gate.set()
+        thread.join(WAIT_SECONDS)
         assert_outputs(pieces)
         assert made.portions[1].pictures <= 2 * fails_at
         assert sum(portion.pictures for portion in made.portions) == 2 * len(pieces)
@@ -186,7 +202,7 @@ def test_when_all_have_failed_the_error_is_the_last_one_s(caplog: pytest.LogCapt
     for device in devices:
         device.fails_at = 0
         device.gate.clear()
-    with spread_over(*devices) as made:
+    with spread_over(*devices, paces=(1.0, 1.0, 1.0)) as made:
         lost = [made.start(piece(number), 2) for number in range(5)]
         for device in devices:
             device.gate.set()
@@ -210,7 +226,7 @@ def test_what_is_no_error_of_ours_costs_the_device_too(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(bad, "start", start)
     good.gate.clear()
-    with spread_over(good, bad) as made:
+    with spread_over(good, bad, paces=(1.0, 1.0)) as made:
         pieces = [made.start(piece(number), 2) for number in range(3)]
         assert bad.begun.acquire(timeout=WAIT_SECONDS)
         good.gate.set()
@@ -225,7 +241,8 @@ def test_a_device_that_never_answers_is_left_alone(
     monkeypatch.setattr(spread, "_HANGS", 0.0)
     good, hanging = StandIn(0), StandIn(1)
     made = Spread([cast(OneDevice, each) for each in (good, hanging)])
-    made.on_each(piece(0), 2)
+    for worker in made._workers:
+        worker.pace = 1.0
     good.gate.clear()
     hanging.gate.clear()
     pieces = [made.start(piece(number), 2) for number in range(5)]
@@ -257,7 +274,7 @@ def test_a_device_that_is_left_out_gives_back_what_it_has() -> None:
     good, liar = StandIn(0), StandIn(1, adds=5)
     good.gate.clear()
     liar.gate.clear()
-    with spread_over(good, liar) as made:
+    with spread_over(good, liar, paces=(1.0, 1.0)) as made:
         pieces = [made.start(piece(number), 2) for number in range(6)]
         assert liar.begun.acquire(timeout=WAIT_SECONDS)
         made.leave_out(liar.device, "it computes wrongly")
@@ -272,7 +289,7 @@ def test_pieces_without_outputs_are_few() -> None:
     one, other = StandIn(0), StandIn(1)
     one.gate.clear()
     other.gate.clear()
-    with spread_over(one, other) as made:
+    with spread_over(one, other, paces=(1.0, 1.0)) as made:
         pieces = [made.start(piece(number), 2) for number in range(2 * AHEAD)]
         is_in = threading.Event()
 
@@ -294,7 +311,7 @@ def test_what_waits_can_be_cancelled_and_who_listens_is_told() -> None:
     only = StandIn(0)
     only.gate.clear()
     told = threading.Semaphore(0)
-    with spread_over(only) as made:
+    with spread_over(only, paces=(1.0,)) as made:
         pieces = [made.start(piece(number), 2) for number in range(AHEAD)]
         for each in pieces:
             each.when_done(told.release)
@@ -350,7 +367,7 @@ def test_a_forked_process_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     with spread_over(StandIn(0)) as made:
         done = made.start(piece(0), 2)
         done.result()
-        monkeypatch.setattr(process, "_is_forked", True)
+        monkeypatch.setattr(process, "_user", -1)
         uses: list[Callable[[], object]] = [done.result, lambda: made.start(piece(0), 2)]
         for use in uses:
             with pytest.raises(DeviceError, match="forked"):
@@ -366,3 +383,35 @@ def test_pictures_are_cut_into_pieces_of_a_batch(count: int, sizes: list[int]) -
     assert [size for _, size in pieces] == sizes
     for number, array in enumerate(arrays):
         assert np.array_equal(np.concatenate([parts[number] for parts, _ in pieces]), array)
+
+
+CTRL_C = """
+import faulthandler, random, signal
+import numpy as np
+from delegate.spread import Spread
+from tests.delegate.test_spread import StandIn, piece
+def interrupt(*_):
+    raise KeyboardInterrupt
+signal.signal(signal.SIGALRM, interrupt)
+faulthandler.dump_traceback_later(60, exit=True)
+draw, interrupts = random.Random(1), 0
+made = Spread([StandIn(0), StandIn(1)])
+for _ in range(1500):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 1e-5 + draw.random() * 2e-3)
+        for each in [made.start(piece(number), 2) for number in range(24)]:
+            each.result()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except KeyboardInterrupt:
+        interrupts += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+assert interrupts > 100, interrupts
+assert [made.start(piece(number), 2).result()[0][0, 0] for number in range(24)] == [*range(1, 25)]
+made.close()
+"""
+
+
+@slow
+def test_ctrl_c_at_any_moment_leaves_the_devices_working() -> None:
+    assert run_python(CTRL_C) == ""
