@@ -61,7 +61,7 @@ LAYERS = {
     "details": "graph slots",
     "one_device": "details errors graph options profiles progress rehearsal runtime slots target "
     "tflite",
-    "pieces": "runtime",
+    "pieces": "errors runtime",
     "spread": "details errors one_device pieces process runtime slots",
     "model": "details errors graph one_device options pieces progress runtime slots spread tflite",
     "__init__": "cache details errors graph kernel_uses launch model opencl_delegate options "
