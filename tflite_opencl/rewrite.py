@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,6 +78,8 @@ def run(options: argparse.Namespace) -> str:
     names = _names(options)
     if options.source is None or options.target is None:
         raise CommandError("IN_FILE and OUT_FILE are missing; --list shows the passes")
+    if _is_same_file(options.source, options.target):
+        raise CommandError(f"{options.target} is the model itself: name another OUT_FILE")
     require_writable(options.target)
     graph = read_graph(options.source)
     made = _rewritten(options.source, names, graph.subgraphs)
@@ -136,6 +139,14 @@ def _checked(options: argparse.Namespace, graph: Graph, made: RewrittenModel) ->
             sets = (picture_inputs(graph, each) for each in pictures)
         with steps("inputs", lambda: options.check or len(pictures)) as step:
             return agreement(options.source, made.content, sets, runtime, step)
+
+
+def _is_same_file(one: str, other: str) -> bool:
+    """Whether two paths lead to one file, also by links."""
+    try:
+        return os.path.samefile(one, other)
+    except OSError:  # one of them does not exist
+        return False
 
 
 def _bytes(path: str) -> int:

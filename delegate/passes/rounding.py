@@ -62,6 +62,16 @@ def sums_of(node: Node, weights: NDArray[np.int64]) -> tuple[int, int]:
     return int((low + own).min()), int((high + own).max())
 
 
+def stay_in_32_bits(multiplier: float, least: int, greatest: int) -> bool:
+    """Whether sums from `least` to `greatest` fit an int32, and so do they after scaling.
+
+    Where they do not, kernels of one type saturate and those of another wrap around. TFLite's
+    fixed point shifts before it multiplies, by which numbers are up to twice as large.
+    """
+    most = max(-least, greatest)
+    return most <= _MOST_SUM and 2 * most * multiplier <= _MOST_SUM
+
+
 def round_alike(one: float, other: float, least: int, greatest: int) -> bool:
     """Whether two multipliers give the same codes for all sums from `least` to `greatest`.
 

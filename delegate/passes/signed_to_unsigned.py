@@ -22,8 +22,14 @@ import numpy as np
 
 from delegate.graph.ir import Graph, Node, Tensor
 from delegate.passes.notes import Notes
-from delegate.passes.rounding import double_product, float_product, round_alike, sums_of
-from delegate.passes.signs import Signs, converted, one_scale, with_values
+from delegate.passes.rounding import (
+    double_product,
+    float_product,
+    round_alike,
+    stay_in_32_bits,
+    sums_of,
+)
+from delegate.passes.signs import BEYOND_32_BITS, Signs, converted, one_scale, with_values
 
 _BESIDE = 8  # scales that are tried on each side, one bit apart
 
@@ -45,11 +51,13 @@ def _weights(node: Node) -> Tensor | str:
         return "weights with several scales: per_channel_to_per_tensor gives them one"
     if weights.quantization is None or any(weights.quantization.zero_point):
         return "int8 weights with a zero point other than 0"
-    if node.op == "FULLY_CONNECTED":  # its kernels of both types share the multiplier
-        return with_values(weights, "uint8", scale, 128, 128)
     in_scale, out_scale = source.quantization.scale[0], result.quantization.scale[0]
     wanted = double_product(in_scale, scale, out_scale)
     least, greatest = sums_of(node, np.asarray(weights.data, np.int64))
+    if not stay_in_32_bits(wanted, least, greatest):
+        return BEYOND_32_BITS
+    if node.op == "FULLY_CONNECTED":  # its kernels of both types share the multiplier
+        return with_values(weights, "uint8", scale, 128, 128)
     for beside in _beside(scale):
         if round_alike(wanted, float_product(in_scale, beside, out_scale), least, greatest):
             return with_values(weights, "uint8", beside, 128, 128)

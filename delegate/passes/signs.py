@@ -29,6 +29,7 @@ VERSIONS = {
     **dict.fromkeys(("DEQUANTIZE", "RELU", "RELU6", "RESIZE_NEAREST_NEIGHBOR", "STRIDED_SLICE"), 2),
     **dict.fromkeys(("DEPTH_TO_SPACE", "EXPAND_DIMS", "SQUEEZE"), 1),
 }
+BEYOND_32_BITS = "sums that leave 32 bits: kernels of both types treat them otherwise"
 _MOVED_UNCHANGED = ("CONCATENATION",)  # its uint8 kernel scales inputs, its int8 kernel does not
 
 

@@ -20,8 +20,14 @@ import numpy as np
 
 from delegate.graph.ir import Graph, Node, Tensor
 from delegate.passes.notes import Notes
-from delegate.passes.rounding import double_product, float_product, round_alike, sums_of
-from delegate.passes.signs import Signs, converted, one_scale, with_values
+from delegate.passes.rounding import (
+    double_product,
+    float_product,
+    round_alike,
+    stay_in_32_bits,
+    sums_of,
+)
+from delegate.passes.signs import BEYOND_32_BITS, Signs, converted, one_scale, with_values
 
 
 def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
@@ -44,9 +50,12 @@ def _weights(node: Node) -> Tensor | str:
     if np.abs(values).max(initial=0) > 127:
         return "weights farther than 127 from their zero point"
     in_scale, out_scale = source.quantization.scale[0], result.quantization.scale[0]
+    least, greatest = sums_of(node, values)
+    new = double_product(in_scale, scale, out_scale)
+    if not stay_in_32_bits(new, least, greatest):
+        return BEYOND_32_BITS
     if node.op != "FULLY_CONNECTED":  # its kernels of both types share the multiplier
         old = float_product(in_scale, scale, out_scale)
-        new = double_product(in_scale, scale, out_scale)
-        if not round_alike(old, new, *sums_of(node, values)):
+        if not round_alike(old, new, least, greatest):
             return "the multiplier of int8 is a double's, and rounds some sums otherwise"
     return with_values(weights, "int8", scale, 0, -zero)

@@ -49,10 +49,10 @@ def _read(file: File, table: Table, kind: str) -> Tree:
             value = _value(file, table, kind, fields[slot])
             if value is not None:
                 tree[fields[slot].name] = value
-        elif slot > max(fields):
+        elif slot > max(fields, default=-1):
             raise ModelError(
-                f"{table.where} has field {slot} of the table {kind}, which the schema of the "
-                "installed package tflite lacks"
+                f"{table.where} has field {slot} of the table {kind}, which the schema known here "
+                "lacks"
             )
         # A gap between the fields is a field that TFLite gave up: nobody reads it.
     if kind in _PLACES:
@@ -93,8 +93,7 @@ def _child_kind(number: int, field: schema.Field, where: str) -> str:
     name = schema.enum_names(field.child).get(number)
     if name is None:
         raise ModelError(
-            f"{where} has {field.name} of class {number}, which the schema of the installed "
-            "package tflite lacks"
+            f"{where} has {field.name} of class {number}, which the schema known here lacks"
         )
     return "" if name == "NONE" else name
 

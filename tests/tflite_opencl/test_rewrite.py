@@ -53,7 +53,8 @@ def test_the_rewritten_file_and_the_table(run: Any, model: Path, tmp_path: Path)
     assert f"{len(before.nodes)} -> {len(before.nodes) - 1}" in out
     assert all(name in out for name in ("remove_dead", "depthwise_", "unstride_"))
     assert "on 2 inputs: all outputs are bit-equal" in out
-    assert f"{target}: {target.stat().st_size:,} bytes" in out
+    sizes = target.stat().st_size, model.stat().st_size
+    assert "{}: {:,} bytes, {:,} before".format(target, *sizes) in out
     interpreter(target.read_bytes()).invoke()
     assert os.listdir(tmp_path) == ["new.tflite"]
 
@@ -180,6 +181,25 @@ def test_bad_input_is_one_line(
     assert err.count("\n") == 1
     assert error.format(**values) in err
     assert os.listdir(tmp_path) == ["text"]
+
+
+@pytest.mark.parametrize("how", ["same", "other_path", "link", "hard_link"])
+def test_the_model_itself_is_not_overwritten(
+    run: Any, model: Path, tmp_path: Path, how: str
+) -> None:
+    own = tmp_path / "m.tflite"
+    own.write_bytes(content := model.read_bytes())
+    target = own if how == "same" else tmp_path / "." / "other"
+    if how == "link":
+        target.symlink_to(own)
+    elif how == "hard_link":
+        target.hardlink_to(own)
+    elif how == "other_path":
+        target = tmp_path / ".." / tmp_path.name / own.name
+    code, out, err = run(own, target, "--pass", "remove_dead")
+    said = f"ERROR: {target} is the model itself: name another OUT_FILE\n"
+    assert (code, out, err) == (1, "", said)
+    assert own.read_bytes() == content
 
 
 def test_a_full_disk_leaves_the_old_file(

@@ -153,6 +153,21 @@ def test_drawn_layers(dtype: str, fused: str, depth: int, units: int, seed: int)
     assert after.nodes[1].outputs[0].dtype == OTHER[dtype]
 
 
+@pytest.mark.parametrize("dtype", REWRITES)
+@pytest.mark.parametrize(
+    ("bias", "scale"), [(2**31 - 1, 0.2), (2**20, 2e-8), (2**20, 0.2)], ids=["sum", "scaled", "no"]
+)
+def test_layers_whose_sums_leave_32_bits_stay(bias: int, scale: float, dtype: str) -> None:
+    zero = 128 if dtype == "uint8" else 0
+    weights = const((np.full((2, 3), 99) + zero).astype(dtype), 0.004, zero)
+    biases = const(np.int32([bias, -bias]), 0.05 * 0.004)
+    x, y = quantised((4, 3), dtype), quantised((4, 2), dtype, scale)
+    graph = whole(graph_of([op("FULLY_CONNECTED", [x, weights, biases], [y])]))
+    _, notes = assert_exact_rewrite(graph, REWRITES[dtype])
+    left = ["sums that leave 32 bits: kernels of both types treat them otherwise"]
+    assert reasons(notes) == ([] if (bias, scale) == (2**20, 0.2) else left)
+
+
 def conv(dtype: str = "int8", **more: Any) -> Graph:
     return whole(graph_of([Convolution(size=(6, 6, 4), dtype=dtype, **more).node()]))
 

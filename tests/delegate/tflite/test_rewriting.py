@@ -16,6 +16,7 @@ import pytest
 from delegate.errors import ModelError
 from delegate.graph.ir import Graph
 from delegate.passes.editing import new_tensor, rebuilt
+from delegate.tflite import schema
 from delegate.tflite.reader import read_model, read_subgraph
 from delegate.tflite.rewriting import rewritten
 from delegate.tflite.tree import OUTSIDE, Tree, read_tree, write_tree
@@ -305,6 +306,22 @@ def test_a_field_that_the_schema_lacks_is_refused_not_lost() -> None:
     struct.pack_into("<i", model, root, root - place)
     with pytest.raises(ModelError, match="field 12 of the table Model, which the schema"):
         rewritten(bytes(model + fields), {})
+
+
+def test_a_field_of_a_class_without_fields_is_refused() -> None:
+    x = t((2, 3))
+    options = {"fused_activation_function": "RELU"}
+    model = write_model(graph_of([op("ADD", [x, x], [t((2, 3))], options)]))
+    numbers = schema.enum_values("BuiltinOptions")
+    said = []
+    for place, byte in enumerate(model):
+        if byte == numbers["AddOptions"]:  # one of these says whose options they are
+            odd = model[:place] + bytes([numbers["RankOptions"]]) + model[place + 1 :]
+            try:
+                rewritten(odd, {})
+            except ModelError as error:
+                said.append(str(error))
+    assert any("field 0 of the table RankOptions, which the schema" in each for each in said)
 
 
 def test_a_graph_of_another_file_is_refused() -> None:
