@@ -108,20 +108,9 @@ def pytest_report_header() -> list[str]:
     return [f"OpenCL devices: {names}", *failing]
 
 
-def _one_a_platform(devices: list[DeviceInfo]) -> list[DeviceInfo]:
-    """Leave out each device that is there a second time, by another version of its driver."""
-    first: dict[tuple[str, str], DeviceInfo] = {}
-    for info in devices:
-        first.setdefault((info.platform, info.type), info)
-    return list(first.values())
-
-
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "device" in metafunc.fixturenames:
         working, failing = _devices()
-        # PoCL may be there twice, by Debian and by a wheel. The second one runs the marked tests.
-        if metafunc.definition.get_closest_marker("every_driver") is None:
-            working = _one_a_platform(working)
         why = "; ".join(failing)
         parameters = [pytest.param(info, id=device_id(info)) for info in working] or [
             pytest.param(None, id="none", marks=pytest.mark.skip(reason=f"no device: {why}"))

@@ -165,7 +165,8 @@ def _rows_of_drivers(info: Info) -> list[tuple[str, str]]:
         rows.append((icd.path, "\n".join(said)))
     for path in info.icds.keys() - {icd.path for icd in board.icds}:
         loaded = info.icds[path]
-        said = [*map(_platform_text, loaded.platforms), loaded.failure or ""]
+        left_out = f"left out: {loaded.left_out}" if loaded.left_out else ""
+        said = [*map(_platform_text, loaded.platforms), loaded.failure or left_out]
         rows.append((path, "\n".join(said).strip()))
     if not board.icds:
         rows.append((f"/{icd_folder()}", "no .icd file: no driver is installed"))

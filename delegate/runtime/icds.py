@@ -11,10 +11,11 @@ import hashlib
 import json
 import logging
 import os
+import re
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,9 @@ _FOLDER = "/etc/OpenCL/vendors"
 _VARIABLES = ("OCL_ICD_", "OPENCL_", "RUSTICL_", "POCL_", "LD_")
 _PLACES = ("/sys/devices/system/cpu", "/dev/dri/renderD128", "/dev/nvidiactl", "/dev/galcore")
 _HOME = "PYOPENCL_HOME"  # pyopencl's wheels have a folder of their own below it
+_POCL = re.compile(r"libpocl\b")
+_POCL_VERSION = re.compile(r"libpocl\.so\.(\d+)\.(\d+)")
+_POCL_3_1 = (2, 10)  # as its library counts; PyPI's is 3.0
 _log = logging.getLogger("delegate")
 
 
@@ -40,6 +44,7 @@ class Icd:
 
     path: str  # of the .icd file, or of the library where a variable names that
     library: str  # what the loader opens
+    left_out: str = ""  # why it is not opened
 
 
 _is_prepared = False
@@ -49,6 +54,7 @@ def trust() -> None:
     """Open here what there is: this process may die of it."""
     global _is_prepared
     driver_caches.prepare()
+    _leave_out(list_icds(), {})
     _is_prepared = True
 
 
@@ -60,17 +66,28 @@ def prepare() -> None:
     _is_prepared = True
     driver_caches.prepare()
     found = list_icds()
-    if not found:
-        return
-    failures = _failures(found)
-    if failures:
-        for icd in found:
-            if icd.path in failures:
-                _log.warning(
-                    "the OpenCL library %s is left out: %s; to be rid of it, remove %s",
-                    icd.library, failures[icd.path], icd.path,
-                )  # fmt: skip
-        os.environ.update(_listing([icd for icd in found if icd.path not in failures]))
+    for icd in found:
+        if icd.left_out:
+            _log.debug("the OpenCL library %s is left out: %s", icd.path, icd.left_out)
+    wanted = [icd for icd in found if not icd.left_out]
+    failures = _failures(wanted) if wanted else {}
+    for icd in wanted:
+        if icd.path in failures:
+            _log.warning(
+                "the OpenCL library %s is left out: %s; to be rid of it, remove %s",
+                icd.library, failures[icd.path], icd.path,
+            )  # fmt: skip
+    _leave_out(found, failures)
+
+
+def _leave_out(found: Sequence[Icd], failures: Mapping[str, str]) -> None:
+    """Hide from the loader of this process what fails, and what is not to be opened."""
+    kept = [icd for icd in found if not icd.left_out and icd.path not in failures]
+    if len(kept) < len(found):
+        listing = _listing(kept)
+        # The system's own loader finds what it found before, if only pyopencl's wheel is concerned.
+        is_own = all(_is_own(icd) != (icd in kept) for icd in found)
+        os.environ.update({_HOME: listing[_HOME]} if is_own else listing)
 
 
 def list_icds() -> list[Icd]:
@@ -94,7 +111,24 @@ def list_icds() -> list[Icd]:
         # Not Path.is_file, which raises where a part of the name is too long.
         beside = os.path.join(file.parent, library)
         found.append(Icd(str(file), beside if library and os.path.isfile(beside) else library))
-    return found
+    newer = next((icd.library for icd in found if _is_newer_pocl(icd.library)), None)
+    if newer is None:
+        return found
+    why = f"the system's PoCL ({newer}) is newer"
+    return [
+        replace(icd, left_out=why) if _is_own(icd) and _POCL.search(icd.library) else icd
+        for icd in found
+    ]
+
+
+def _is_own(icd: Icd) -> bool:
+    """Whether pyopencl's wheel brings it."""
+    return Path(icd.path).parent in _own_folder()
+
+
+def _is_newer_pocl(library: str) -> bool:
+    version = _POCL_VERSION.search(library)
+    return version is not None and (int(version[1]), int(version[2])) >= _POCL_3_1
 
 
 def ask_platforms(icds: Sequence[Icd] | None = None) -> tuple[list[dict[str, Any]], str | None]:
@@ -102,6 +136,8 @@ def ask_platforms(icds: Sequence[Icd] | None = None) -> tuple[list[dict[str, Any
 
     A platform is the fields of survey.PlatformInfo. The second value says how the child failed.
     """
+    if icds is None and any(icd.left_out for icd in list_icds()):
+        icds = [icd for icd in list_icds() if not icd.left_out]
     environment = {} if icds is None else _listing(icds)
     # As an argument, too: importing pyopencl sets the variable.
     home = [environment[_HOME]] if _HOME in environment else []
@@ -167,7 +203,8 @@ def _own_folder() -> list[Path]:
 def _listing(icds: Sequence[Icd]) -> dict[str, str]:
     """Return variables that make a loader find these libraries alone; they name a folder."""
     names = [str(file) for folder in _own_folder() for file in folder.glob("*.icd")]
-    keeps_own = {*names} <= {icd.path for icd in icds}
+    # Where a variable hides them already, a child that imports pyopencl would find them again.
+    keeps_own = bool(names) and {*names} <= {icd.path for icd in icds}
     named = [icd.library for icd in icds if not (keeps_own and icd.path in names)]
     digest = hashlib.sha256(os.fsencode("\0".join(named))).hexdigest()[:40]
     try:

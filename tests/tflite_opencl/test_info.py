@@ -84,7 +84,8 @@ def test_a_variable_that_hides_all_drivers_is_the_first_step(
 def platforms_and_devices() -> tuple[Any, ...]:
     """Return what the children answer for this machine, whatever device is meant."""
     board = read_board()
-    entries = {icd.path: Icd(icd.path, icd.library) for icd in (*board.icds, *list_icds())}
+    entries = {icd.path: Icd(icd.path, icd.library) for icd in board.icds}
+    entries |= {icd.path: icd for icd in list_icds()}
     icds = {path: drivers.ask_icd(icd) for path, icd in entries.items()}
     return icds, drivers.ask_all(), drivers.ask_devices()
 

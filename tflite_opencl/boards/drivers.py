@@ -39,6 +39,7 @@ class LoadedIcd:
 
     platforms: tuple[PlatformInfo, ...]
     failure: str | None  # how the process that asked ended, where it gave no answer
+    left_out: str = ""  # why it was not asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,8 @@ class SurveyedDevice:
 
 def ask_icd(icd: Icd) -> LoadedIcd:
     """Return what one ICD file's driver says."""
+    if icd.left_out:
+        return LoadedIcd((), None, icd.left_out)
     return _loaded(*ask_platforms([icd]))
 
 

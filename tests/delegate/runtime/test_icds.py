@@ -156,6 +156,42 @@ def test_what_the_loader_opens_is_found_by_its_variables(
 
 
 @pytest.mark.parametrize(
+    ("system_s", "is_left_out"),
+    [
+        ("libpocl.so.2.10.0", True),
+        ("/usr/lib/libpocl.so.3.1", True),
+        ("libpocl.so.2.8.0", False),  # 1.8, as Ubuntu 22.04 has it
+        ("libpocl.so.2", False),
+        ("libother.so.9.9", False),
+    ],
+)
+def test_pypi_s_pocl_is_left_out_where_the_system_has_a_newer_one(
+    system_s: str, is_left_out: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "home" / ".libs"
+    own.mkdir(parents=True)
+    (own / "pocl.icd").write_text("libpocl-21062cec.so")
+    (own / "other.icd").write_text("libother.so")
+    (tmp_path / "pocl.icd").write_text(system_s)
+    for name in ("OPENCL_VENDOR_PATH", "OCL_ICD_FILENAMES"):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path))
+    monkeypatch.setenv("PYOPENCL_HOME", str(tmp_path / "home"))
+    why = f"the system's PoCL ({system_s}) is newer" if is_left_out else ""
+    assert [(icd.library, icd.left_out) for icd in list_icds()] == [
+        (system_s, ""),
+        ("libother.so", ""),
+        ("libpocl-21062cec.so", why),
+    ]
+    # A child hides it from its own loader, and a second look there finds no trace of it.
+    monkeypatch.setattr(icds, "_is_prepared", False)
+    icds.trust()
+    kept = [icd.library for icd in list_icds()]
+    assert ("libpocl-21062cec.so" in kept) != is_left_out
+    assert {system_s, "libother.so"} <= {*kept}
+
+
+@pytest.mark.parametrize(
     "content",
     [b"\0abc", b"x" * 300, b"/" + b"x" * 5000, b"\xff.so"],
     ids=["a zero byte", "a long name", "a long path", "no UTF-8"],
