@@ -4,7 +4,8 @@
 Names and constants are not copied: each lies inside the flatbuffer, wherever that is (a mapped
 file, the heap, a bytes object). So the format's identifier is searched for below the lowest of
 them. A find is believed only if every name and every constant lies where the flatbuffer says. That
-also tells the subgraph.
+also tells the subgraph. TFLite takes a file's first root; a second one inside may share all names
+and constants with it, and have other operators. So the search goes on to the start of the memory.
 Source: tflite/core/interpreter_builder.cc ParseTensors
 """
 
@@ -47,22 +48,34 @@ def locate(context: int) -> Located | None:
     """Return the flatbuffer behind a TfLiteContext; None: no tensor has a name or a constant.
 
     Raises:
-        ModelError: it is not there, or this process may not look.
+        ModelError: it is not there, there are two, or this process may not look.
     """
     addresses = _addresses(context)
     if not addresses.anchors:
         return None
     try:
         for start, anchor, end in _lowest(addresses.anchors):
-            for base in _candidates(start, anchor):
-                size = min(end - base, MAX_FILE_BYTES)
-                content = memoryview((C.c_ubyte * size).from_address(base)).cast("B").toreadonly()
-                subgraph = _subgraph_at(content, base, addresses)
-                if subgraph is not None:
-                    return Located(content, subgraph)
+            found = [*_located(start, anchor, end, addresses)]
+            if len(found) > 1:
+                raise ModelError(
+                    "the model has two roots, of which TFLite takes the first: give OpenCLDelegate "
+                    "its path, if you trust it"
+                )
+            if found:
+                return found[0]
     except OSError as error:
         raise ModelError(f"the model cannot be looked for in memory: {error}") from None
     raise ModelError("the model is not found in memory")
+
+
+def _located(start: int, anchor: int, end: int, addresses: _Addresses) -> Iterator[Located]:
+    """Yield each flatbuffer of a piece of memory that TFLite's tensors may be of."""
+    for base in _candidates(start, anchor):
+        size = min(end - base, MAX_FILE_BYTES)
+        content = memoryview((C.c_ubyte * size).from_address(base)).cast("B").toreadonly()
+        subgraph = _subgraph_at(content, base, addresses)
+        if subgraph is not None:
+            yield Located(content, subgraph)
 
 
 def _addresses(context: int) -> _Addresses:

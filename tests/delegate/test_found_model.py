@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -160,6 +161,16 @@ def test_a_model_that_is_not_there_is_an_error(
     monkeypatch.setattr(locate, "_candidates", lambda start, anchor: iter(()))
     with pytest.raises(RuntimeError, match="the model is not found in memory"):
         interpreter(write_model(CHAIN), delegate_on(device))
+
+
+def test_a_file_with_two_roots_is_refused_and_may_be_given(device: DeviceInfo) -> None:
+    """TFLite takes the first root; the second could have other operators on the same tensors."""
+    model = write_model(conv_pool())
+    (root,) = struct.unpack_from("<I", model)
+    twice = struct.pack("<I4s8x", 16 + root, IDENTIFIER.encode()) + model
+    with pytest.raises(RuntimeError, match=r"two roots, .*: give OpenCLDelegate its path"):
+        interpreter(twice, delegate_on(device))
+    assert_all_taken(twice, conv_pool(), delegate_on(device, twice))
 
 
 def test_inputs_may_be_resized(device: DeviceInfo) -> None:
