@@ -43,6 +43,7 @@ from delegate.profiles import (
     read_device_profile,
 )
 from delegate.progress import Progress, Watch, watched
+from delegate.records import Ban, lift_bans, list_bans
 from delegate.rehearsal import start_early
 from delegate.rewrites import RewrittenModel, rewrite_model
 from delegate.runtime.device_list import DeviceInfo, list_devices, several_devices
@@ -73,6 +74,7 @@ from delegate.tflite.writer import write_model
 __all__ = [
     "AbiMismatch",
     "AssociatedFile",
+    "Ban",
     "Bundle",
     "CacheError",
     "DelegateError",
@@ -133,6 +135,8 @@ __all__ = [
     "graph_table",
     "kernel_uses",
     "known",
+    "lift_bans",
+    "list_bans",
     "list_devices",
     "list_icds",
     "list_platforms",

@@ -53,6 +53,18 @@ class Answers:
         return f"it ended with code {self.code}{self.told}"
 
 
+# What a process does to itself; every other signal comes from outside, or from a limit.
+_OWN_SIGNALS = {
+    *(signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE),
+    *(signal.SIGSEGV, signal.SIGSYS, signal.SIGPROF),
+}
+
+
+def is_own_end(code: int) -> bool:
+    """Whether a process that ended with this code did so itself: nobody killed it."""
+    return code >= 0 or -code in _OWN_SIGNALS
+
+
 class Child:
     """A child process that reads requests on its stdin and writes answers to its stdout.
 
@@ -122,6 +134,15 @@ class Child:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             return None
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether somebody has stopped it, as Ctrl-Z does."""
+        try:
+            text = Path(f"/proc/{self._process.pid}/stat").read_text()
+        except OSError:
+            return False
+        return text.rpartition(")")[2].split()[0] in "tT"
 
     def kill(self) -> None:
         """End the child, and all that it started if it has a session of its own."""

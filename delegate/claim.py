@@ -19,7 +19,7 @@ from delegate.errors import DelegateError, DeviceError, KilledChild, TooLarge, U
 from delegate.graph.ir import Graph, Tensor
 from delegate.graph.known import known
 from delegate.graph.partition import Partition, partition_of, partitions, too_small_or_too_many
-from delegate.graph.verdict import Verdict
+from delegate.graph.verdict import Loss, Verdict
 from delegate.launch import NodeAlternatives, size_bytes
 from delegate.options import Options
 from delegate.runtime.executor import Executor
@@ -130,7 +130,8 @@ class Claim:
                 if self._lost_nodes(group):
                     return True
                 _log.warning("%d nodes go to the CPU: %s", len(group.nodes), error)
-                self._refuse(group.indices, str(error))
+                lost = isinstance(error, KilledChild)
+                self._refuse(group.indices, Loss(error) if lost else str(error))
                 return True
         for nodes in set(self._executors) - {group.indices for group in groups}:
             self._executors.pop(nodes).close()
@@ -141,7 +142,7 @@ class Claim:
         reasons = {each.node: each.reason for each in self._judged() if each.reason is not None}
         lost = reasons.keys() & {*group.indices}
         for node in lost:
-            self._refuse((node,), str(reasons[node]))
+            self._refuse((node,), reasons[node])
         return bool(lost)
 
 

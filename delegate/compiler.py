@@ -35,7 +35,7 @@ def verdicts(
             try:
                 first_choice(node, target, check)
             except Unsupported as refusal:
-                reason = str(refusal)
+                reason = refusal.args[0]
         result.append(Verdict(node.index, node.op, reason))
     return _without_dynamic(graph, result)
 

@@ -27,9 +27,9 @@ from delegate.runtime.executor import ONE_BY_ONE, Executor
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.registers import registers
 from delegate.runtime.transfers import COPIED, CROSSING, TRANSFERS
-from delegate.runtime.trials import DONE, Free, name_of
 from delegate.target import Rules, Target
 from delegate.tflite.reference import reference_outputs
+from delegate.trials import DONE, WHOLE, Free, Trial
 from delegate.tune import Tuner
 
 # Progress: 70 % when the kernels of nodes are chosen; 80 % of that before passes.
@@ -138,7 +138,7 @@ class Engine:
                     executor = self._forms.fastest(programs, batch, self._made, expected)
             finally:
                 self.tuner.save()
-            trials, whole = self._kernels.trials, name_of("whole", executor.trial)
+            trials, whole = self._kernels.trials, Trial.of(WHOLE, executor.trial)
             if trials.is_due(whole):
                 outputs_of(executor, random_inputs(executor))
                 trials.note(whole, DONE)

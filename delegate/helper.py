@@ -13,18 +13,23 @@ import json
 import logging
 import os
 import pickle
+import re
 import struct
 import threading
 from dataclasses import dataclass, field
 from typing import Any
 
-from delegate import progress
-from delegate.child import Child, Lines, command_of, signal_name
+from delegate import progress, surroundings
+from delegate.child import Child, Lines, command_of, is_own_end, signal_name
+from delegate.errors import NoDeviceError
+from delegate.trials import Trial
 
 STEP_SECONDS = 60  # for a kernel; a slow board's compiler takes some seconds
 BETWEEN_SECONDS = 120  # from one step to the next: imports, packing constants, releasing memory
 _LAST_SECONDS = 2.0  # for its own end
-_SLACK_SECONDS = 10  # the child ends itself first, unless it cannot even do that
+_SLACK_SECONDS = 10  # then the child ends itself: this process may be gone
+_SLICE_SECONDS = 0.5
+_BY_CHANCE = re.compile(r"\S*[\d/]\S*")  # words that differ from process to process
 _log = logging.getLogger("delegate")
 
 
@@ -32,39 +37,54 @@ _log = logging.getLogger("delegate")
 class Heard:
     """What a child said of one request."""
 
-    found: dict[str, str] = field(default_factory=dict)  # how steps ended, by name
-    trying: list[str] = field(default_factory=list)  # those under way, the innermost last
+    found: dict[Trial, str] = field(default_factory=dict)  # how trials ended
+    trying: list[Trial] = field(default_factory=list)  # those under way, the innermost last
     is_answered: bool = False  # it did all that was asked
     answer: Any = None
     end: str = ""  # else: how it ended
     words: str = ""  # what drivers had written to stderr then
     is_late: bool = False  # it hung
+    is_own: bool = True  # it ended itself, or hung: nobody killed it, and no limit of this process
 
     def hear(self, line: bytes) -> None:
         """Take a line of the child; other lines are a driver's."""
         try:
             told = json.loads(line)
-        except ValueError:
+            match told:
+                case {"trying": trial}:
+                    self.trying.append(Trial.unpacked(trial))
+                case {"tried": packed, "how": how}:
+                    trial = Trial.unpacked(packed)
+                    if self.trying and self.trying[-1] == trial:
+                        self.trying.pop()
+                    self.found[trial] = how
+                case {"log": text, "level": level}:
+                    _log.log(level, "%s", text)
+                case {"progress": [str(word), *arguments]}:
+                    progress.relayed(word, *arguments)
+                case {"answer": answer}:
+                    self.is_answered, self.answer = True, answer
+        except (ValueError, TypeError):
             return
-        match told:
-            case {"trying": name}:
-                self.trying.append(name)
-            case {"tried": name, "how": how}:
-                if self.trying and self.trying[-1] == name:
-                    self.trying.pop()
-                self.found[name] = how
-            case {"log": text, "level": level}:
-                _log.log(level, "%s", text)
-            case {"progress": [str(word), *arguments]}:
-                progress.relayed(word, *arguments)
-            case {"answer": answer}:
-                self.is_answered, self.answer = True, answer
+
+    @property
+    def remedy(self) -> str:
+        """What to do about its end, for the end of a sentence; "": not known."""
+        if self.is_own:
+            return ""
+        killed = "; if nobody ended it, the machine is short of memory: free some, and start again"
+        return surroundings.remedy() or killed
+
+    def is_like(self, other: Heard) -> bool:
+        """Whether both ends are the same, but for numbers and names of files in their words."""
+        return _BY_CHANCE.sub("", self.end) == _BY_CHANCE.sub("", other.end)
 
 
 def ask(*request: object, step_seconds: int | None = None) -> Heard:
     """Return what the child says to a request; it goes on living if it answers.
 
     `step_seconds`: for each step; STEP_SECONDS if not given.
+    Raises: NoDeviceError: it cannot be started.
     """
     global _helper
     step_seconds = STEP_SECONDS if step_seconds is None else step_seconds
@@ -72,7 +92,7 @@ def ask(*request: object, step_seconds: int | None = None) -> Heard:
         while True:
             if _helper is None or _helper.environment != os.environ:
                 _close()
-                _helper = _Helper()
+                _helper = _started()
             try:
                 with progress.relay_ends():
                     heard = _helper.heard(request, step_seconds)
@@ -84,6 +104,14 @@ def ask(*request: object, step_seconds: int | None = None) -> Heard:
             if heard is not None:
                 return heard
             _close()
+
+
+def _started() -> _Helper:
+    try:
+        return _Helper()
+    except OSError as error:
+        why = f"{error.strerror or error}{surroundings.remedy()}"
+        raise NoDeviceError(f"no child process starts: {why}") from error
 
 
 def begin() -> None:
@@ -146,7 +174,9 @@ class _Helper:
 
     def send(self, request: object, step_seconds: int, is_last: bool = False) -> None:
         """Send a request; `is_last`: the child ends after it."""
-        sent = (request, step_seconds, BETWEEN_SECONDS, _log.getEffectiveLevel())
+        limits = step_seconds + _SLACK_SECONDS, BETWEEN_SECONDS + _SLACK_SECONDS
+        room = surroundings.room_before() if surroundings.shortages() else None
+        sent = (request, *limits, room, _log.getEffectiveLevel())
         content = pickle.dumps(sent, protocol=5)
         self._child.send(struct.pack("<Q", len(content)) + content, is_last)
         self.is_new = False
@@ -159,7 +189,7 @@ class _Helper:
         self.send(request, step_seconds)
         while not heard.is_answered:
             limit = step_seconds if heard.trying else BETWEEN_SECONDS
-            line = self._lines.next(limit + _SLACK_SECONDS)
+            line = self._line(limit)
             if not line:
                 if not has_said and line is not None:
                     return None
@@ -169,10 +199,21 @@ class _Helper:
             heard.hear(line)
         return heard
 
+    def _line(self, seconds: float) -> bytes | None:
+        """Return a line as Lines.next does. No time counts in which either process is stopped."""
+        waited = 0.0
+        while waited < seconds:
+            line = self._lines.next(_SLICE_SECONDS)
+            if line is not None:
+                return line
+            waited += 0.0 if self._child.is_stopped else _SLICE_SECONDS
+        return None
+
     def _end(self, heard: Heard, mark: int, is_late: bool, limit: int) -> None:
         code = None if is_late else self._child.wait()
         name = None if code is None else signal_name(code)
-        heard.is_late = code is None or name == "SIGALRM"
+        heard.is_late = code is None
+        heard.is_own = (code is None or is_own_end(code)) and not surroundings.shortages()
         self._errors.seek(mark)
         heard.words = self._errors.read().decode(errors="replace")
         lines = [line.strip() for line in heard.words.splitlines() if line.strip()]

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from delegate import compiler, progress, self_tests
+from delegate import compiler, progress, self_tests, surroundings
 from delegate.child import stdout_kept_apart
 from delegate.engine import Engine, granted, target_of
 from delegate.errors import DelegateError, DeviceError
@@ -33,23 +33,23 @@ from delegate.runtime.bench import DeviceBench
 from delegate.runtime.device import Device
 from delegate.runtime.device_list import DeviceInfo, matching
 from delegate.runtime.kernels import Kernels
-from delegate.runtime.trials import Told, Unkept
 from delegate.tflite.library import installed_rules
+from delegate.trials import PLATFORMS, Told, Trial, Unkept
 
 IDLE_SECONDS = 10  # without a request
 _log = logging.getLogger("delegate")
 
 
 class _Teller(logging.Handler):
-    """Tells the parent, and ends this process where a step takes too long.
+    """Tells the parent, and ends this process if a step takes so long that the parent must be gone.
 
-    The kernel of the operating system ends it, inside a driver, too, and if the parent is gone.
+    The kernel of the operating system ends it, inside a driver, too.
     """
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
         self._stream = stream
-        self._trying: list[str] = []
+        self._trying: list[Trial] = []
         self.step_seconds = self.between_seconds = 0
 
     def tell(self, **told: Any) -> None:
@@ -74,6 +74,7 @@ def main() -> int:
         _log.addHandler(teller)
         _log.propagate = False
         icds.trust()  # what this process dies of is the parent's to find
+        surroundings.trust()
         performer = _Performer(teller)
         answers: dict[str, Callable[..., Any]] = {
             "platforms": performer.platforms,
@@ -82,8 +83,10 @@ def main() -> int:
             "ahead": performer.ahead,
         }
         while (sent := _next()) is not None:
-            request, teller.step_seconds, teller.between_seconds, level = pickle.loads(sent)
+            request, teller.step_seconds, teller.between_seconds, room, level = pickle.loads(sent)
             _log.setLevel(level)
+            if room is not None:
+                surroundings.take_as_much(room)
             word, *arguments = request
             with progress.told_to(progress.Relay(teller.tell)):
                 answer = answers[word](*arguments)
@@ -115,20 +118,20 @@ class _Performer:
         self._tell = teller.tell
         self._same: object = None
         self._engine: Engine | None = None
-        self._told = Told({}, teller.tell)
+        self._told = Told({}, {}, teller.tell)
 
     def platforms(self) -> None:
         """Ask every library for all that is asked when devices are listed."""
-        self._tell(trying="platforms")
+        self._tell(trying=Trial(PLATFORMS))
         listing.ask_all()
-        self._tell(tried="platforms", how="")
+        self._tell(tried=Trial(PLATFORMS), how="")
 
     def self_tests(
-        self, info: DeviceInfo, profile: DeviceProfile | None, names: Sequence[str]
+        self, info: DeviceInfo, profile: DeviceProfile | None, tests: Sequence[Trial]
     ) -> None:
         """Run self-tests, each a step."""
         _log.setLevel(logging.CRITICAL)  # what does not build is only not proven
-        self_tests.run(self._found(info.index, info.identity), profile, names, self._tell)
+        self_tests.run(self._found(info.index, info.identity), profile, tests, self._tell)
 
     def ahead(
         self,
@@ -153,14 +156,15 @@ class _Performer:
         self,
         same: Sequence[Any],
         request: Sequence[Any],
-        records: dict[str, str],
+        done: dict[Trial, str],
+        left_out: dict[Trial, str],
         state: tuple[dict[str, str], float],
     ) -> tuple[dict[str, str], float]:
         """Do what the parent's engine is about to do; return the tuner's state."""
-        if self._engine is None or same != self._same or not self._told.knows(records):
+        if self._engine is None or same != self._same or not self._told.knows(done, left_out):
             if self._engine is not None:
                 self._engine.close()
-            self._told = Told(records, self._tell)
+            self._told = Told(done, left_out, self._tell)
             self._engine, self._same = self._opened(*same), same
         engine, (call, *arguments) = self._engine, request
         engine.tuner.go_on(*state)

@@ -14,13 +14,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from delegate import cache, helper
+from delegate import cache, helper, surroundings
+from delegate.advice import advice
+from delegate.deaths import Deaths
+from delegate.errors import DeviceError
+from delegate.helper import Heard
 from delegate.isa import BY_NAME, tried_on
 from delegate.profiles import DeviceProfile
+from delegate.records import Records
 from delegate.runtime.device import allowed, identity_with
 from delegate.runtime.device_list import DeviceInfo
 from delegate.runtime.sources import defines_of, source_of
-from delegate.self_tests import DEVICE, PASSED, advice, device_launch, program_of
+from delegate.self_tests import DEVICE, FRESH, PASSED, device_launch, program_of
+from delegate.trials import SELF_TEST, Trial
 
 TIMEOUT_SECONDS = 120  # a cold start takes a second or two; a slow board's compiler far longer
 ISA_TIMEOUT_SECONDS = 30  # for what a device can do without
@@ -36,29 +42,41 @@ class Proof:
 
 
 def examine(info: DeviceInfo, profile: DeviceProfile | None = None) -> Proof:
-    """Return a device's proof; one that passed with this driver version is not asked again.
+    """Return a device's proof; what this driver version passed or failed is not asked again.
 
-    `profile`: the tests keep its limits, and what it does not allow is not tested.
+    Under low limits the first test is: the driver may not get by with them. `profile`: the tests
+    keep its limits, and what it does not allow is not tested.
     """
     isas = allowed(tried_on(info.type), profile)
     name = _entry(info, isas, profile)
     known = _known(name, isas)
-    if known is not None:
-        return Proof(None, known)
-    waiting, proven = [DEVICE, *isas], set()
-    while waiting:
-        # A child that dies was at the first that has no answer; the others get a new one.
-        failure, answers = _in_child(info, waiting, profile)
-        passed = {name for name, answer in answers.items() if answer == PASSED}
-        if waiting[0] == DEVICE and DEVICE not in passed:
-            return Proof(answers.get(DEVICE, failure))
-        proven |= passed - {DEVICE}
-        without = [each for each in waiting if each not in answers]
-        for each, answer in (answers | dict.fromkeys(without[:1], failure)).items():
-            _log.debug("device %d, %s: %s", info.index, each, answer)
-        waiting = without[1:]
-    cache.store(name, " ".join(sorted(proven)).encode())
-    return Proof(None, frozenset(proven))
+    records = Records(identity_with(info, profile))
+    waiting = (
+        [] if known is not None and not surroundings.shortages() else [Trial(SELF_TEST, DEVICE)]
+    )
+    waiting += [
+        test
+        for test in map(_test_of, isas)
+        if test.build not in (known or {}) and test not in records.left_out
+    ]
+    try:
+        found = _passed(info, profile, waiting, Deaths(records, lambda: broken(info, profile)))
+    except DeviceError as error:
+        return Proof(str(error))
+    del found[DEVICE]
+    answers = (known or {}) | found
+    if answers != known:
+        kept = (isa if is_proven else f"-{isa}" for isa, is_proven in answers.items())
+        cache.store(name, " ".join(sorted(kept)).encode())
+    return Proof(None, frozenset(isa for isa, is_proven in answers.items() if is_proven))
+
+
+def broken(info: DeviceInfo, profile: DeviceProfile | None = None) -> str:
+    """Return how a plain kernel that no cache has fails now in a child; "" if it works."""
+    test = Trial(SELF_TEST, FRESH)
+    heard = helper.ask("self-tests", info, profile, (test,), step_seconds=TIMEOUT_SECONDS)
+    answer = heard.found.get(test) or _end(info, heard)
+    return "" if answer == PASSED else answer
 
 
 def was_used_before() -> bool:
@@ -69,11 +87,60 @@ def was_used_before() -> bool:
         return False
 
 
-def _known(name: str, isas: Sequence[str]) -> frozenset[str] | None:
-    """Return what was proven of these before; None: nothing is kept, or what is kept is foreign."""
+def _passed(
+    info: DeviceInfo, profile: DeviceProfile | None, waiting: list[Trial], deaths: Deaths
+) -> dict[str, bool]:
+    """Return which of these tests were passed, by name; those that no child survives are not there.
+
+    Raises:
+        DeviceError: the device cannot be used.
+    """
+    found = {DEVICE: True}
+    died = False  # of the test without which the device is not used
+    while waiting:
+        is_first = waiting[0].build == DEVICE
+        seconds = TIMEOUT_SECONDS if is_first else ISA_TIMEOUT_SECONDS
+        heard = helper.ask("self-tests", info, profile, waiting, step_seconds=seconds)
+        for test, answer in heard.found.items():
+            _log.debug("device %d, %s: %s", info.index, test.build, answer)
+            found[test.build] = answer == PASSED
+            if test.build == DEVICE and answer != PASSED:
+                raise DeviceError(answer)
+        waiting = [test for test in waiting if test not in heard.found]
+        if heard.is_answered:
+            break
+        if waiting and waiting[0].build == DEVICE:
+            if died:
+                raise DeviceError(_end(info, heard))
+            died = True
+            continue
+        left_out = deaths.take(heard)
+        waiting = [test for test in waiting if test != left_out]
+    return found
+
+
+def _end(info: DeviceInfo, heard: Heard) -> str:
+    died = heard.is_own and heard.end.startswith("died")
+    why = advice(info, heard.words) if died else heard.remedy
+    return f"its self-test {heard.end}{why}"
+
+
+def _known(name: str, isas: Sequence[str]) -> dict[str, bool] | None:
+    """Return which of these were proven before, and which not; None: nothing was kept, or what is
+    kept is foreign.
+    """
     content = cache.load(name)
-    proven = None if content is None else frozenset(content.decode(errors="replace").split())
-    return proven if proven is not None and proven <= {*isas} else None
+    words = None if content is None else content.decode(errors="replace").split()
+    if words is None or not {word.removeprefix("-") for word in words} <= {*isas}:
+        return None
+    return {word.removeprefix("-"): not word.startswith("-") for word in words}
+
+
+def _test_of(isa: str) -> Trial:
+    """Return the self-test of a feature; its source is in the name."""
+    launch = program_of(BY_NAME[isa]).launches[0]
+    source = source_of(launch.file, defines_of(launch))
+    return Trial(SELF_TEST, isa, hashlib.sha256(source.encode()).hexdigest()[:16])
 
 
 def _entry(info: DeviceInfo, isas: Sequence[str], profile: DeviceProfile | None) -> str:
@@ -87,13 +154,3 @@ def _sources(isas: tuple[str, ...]) -> str:
     """Return all that the self-tests compile; each delegate asks for it when it opens."""
     launches = [device_launch()[0], *(program_of(BY_NAME[isa]).launches[0] for isa in isas)]
     return "\0".join(source_of(launch.file, defines_of(launch)) for launch in launches)
-
-
-def _in_child(
-    info: DeviceInfo, names: Sequence[str], profile: DeviceProfile | None
-) -> tuple[str, dict[str, str]]:
-    """Return how the child that runs these tests ended, for people, and the answers it gave."""
-    seconds = TIMEOUT_SECONDS if names[0] == DEVICE else ISA_TIMEOUT_SECONDS
-    heard = helper.ask("self-tests", info, profile, tuple(names), step_seconds=seconds)
-    why = advice(info, heard.words) if heard.end.startswith("died") else ""
-    return f"its self-test {heard.end}{why}", heard.found

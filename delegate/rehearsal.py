@@ -3,9 +3,10 @@
 
 The engine does what it does until it meets what no child has tried on this device (`Untried`). Then
 a child does the whole request, with the same code, and tells each step before it begins. If the
-child dies or hangs, the step it was in is marked on disk, by device, driver and source, and another
-child goes on with what is left: a kernel costs an alternative, then a node. In the end this process
-repeats what the child did. A later start finds everything on disk and needs no child.
+child dies or hangs, another one tries again. What ends that one, too, is left out
+(`delegate.deaths`), and a child goes on with what is left: a kernel costs an alternative, then a
+node. In the end this process repeats what the child did. A later start finds everything on disk and
+needs no child.
 """
 
 from __future__ import annotations
@@ -17,21 +18,20 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, TypeVar
 
 from delegate import helper, progress
+from delegate.deaths import Deaths
 from delegate.engine import Engine
 from delegate.errors import DeviceError, Untried
 from delegate.graph.ir import Graph
 from delegate.graph.partition import Partition
 from delegate.graph.verdict import Verdict
 from delegate.passes.on_partitions import PASSES
-from delegate.probe import was_used_before
+from delegate.probe import broken, was_used_before
 from delegate.profiles import DeviceProfile
+from delegate.records import Records
 from delegate.runtime.executor import Executor
-from delegate.runtime.trials import FAILED, Guarded, Records, file_of, program_of
 from delegate.target import Rules, Target
+from delegate.trials import Guarded
 
-# Then the device is given up: a driver that hangs costs a minute each time.
-_MOST_DEATHS, _MOST_HANGS, _MOST_STRAYS = 30, 3, 3
-_MOST_OF_A_FILE = 3  # deaths; its other programs use the same instructions
 # Whether engines are rehearsed at all. Tests whose processes may die switch it off.
 is_on = True
 # Of the child that works ahead: its threads would be put on the cores of the first child's.
@@ -76,10 +76,13 @@ class RehearsedEngine(Engine):
         info = self.device.info
         ours = (tune, excluded, profiling, profile, alternative, passes)
         self._same = (info.index, info.identity, *ours)
+        self._deaths = Deaths(self._records, lambda: broken(info, profile))
 
     def _guarded(self, identity: str) -> Guarded:
         self._records = Records(identity)
-        return Guarded(self._records)
+        self._unsaid = {*self._records.left_out.values()}  # what earlier starts banned
+        self._trials = Guarded(self._records.done, self._records.left_out)
+        return self._trials
 
     def target(self, rules: Rules) -> Target:
         """Return what lowering may know; raises as Engine's."""
@@ -110,51 +113,45 @@ class RehearsedEngine(Engine):
         asked: set[str] = set()
         while True:
             try:
-                return do()
+                result = do()
             except Untried as untried:
                 if str(untried) in asked:
                     raise DeviceError(f"no child process tries {untried}") from None
                 asked.add(str(untried))
+            else:
+                self._say_bans()
+                return result
             with progress.phase("build"):
                 self._rehearse(request)
 
-    def _give_file_up(self, name: str, is_late: bool) -> None:
-        """Try no more programs of a file if one of them hangs, or several end their child."""
-        file = file_of(name)
-        stem = file.removeprefix("file ")
-        if not stem or not name.startswith(("program ", "binary ")):
-            return
-        ended = [how for each, how in self._records.known.items() if file_of(each) == file]
-        if is_late or sum(how.startswith(FAILED) for how in ended) >= _MOST_OF_A_FILE:
-            _log.warning("nothing else of %s.cl is tried on this device", stem)
-            self._records.add({file: f"{FAILED}children ended that tried others of its file"})
+    def _say_bans(self) -> None:
+        """Say once what of earlier starts' bans this one met."""
+        met = self._unsaid & self._trials.met
+        self._unsaid -= met
+        if met:
+            _log.warning(
+                "%d %s left out on this device, as child processes died of them before: "
+                "`tflite-opencl info --bans` says more",
+                len(met),
+                "kernel is" if len(met) == 1 else "kernels are",
+            )
 
     def _rehearse(self, request: tuple[object, ...]) -> None:
         if request[0] == "executor" and self.tuner.state()[1] > 0:
             helper.stop_ahead()  # what is measured has the processor for itself
-        deaths = hangs = strays = 0
         begun = time.perf_counter()
         while True:
             state = self.tuner.state()
-            heard = helper.ask("engine", self._same, request, self._records.known, state)
+            known = self._records.done, self._records.left_out
+            heard = helper.ask("engine", self._same, request, *known, state)
             self._records.add(heard.found)
             if heard.is_answered:
-                known, seconds_left = heard.answer
+                choices, seconds_left = heard.answer
                 if request[0] == "verdicts":  # the next start need not build them, and measures
                     seconds_left -= time.perf_counter() - begun
-                self.tuner.go_on(known, seconds_left)
+                self.tuner.go_on(choices, seconds_left)
                 return
-            deaths, hangs = deaths + 1, hangs + heard.is_late
-            strays += not heard.trying
-            if deaths >= _MOST_DEATHS or hangs >= _MOST_HANGS or strays >= _MOST_STRAYS:
-                raise DeviceError(f"a child process that tried the device {heard.end}")
-            if not heard.trying:
-                continue  # by chance, as it seems
-            name = _blamed(heard.trying[-1])
-            what = _words(heard.trying[-1])
-            _log.warning("a child process %s, as it tried %s: that is left out", heard.end, what)
-            self._records.add({name: f"{FAILED}a child process that tried it {heard.end}"})
-            self._give_file_up(name, heard.is_late)
+            self._deaths.take(heard)
 
 
 def open_engine(in_child_first: bool, graph: Graph | None, *arguments: Any) -> Engine:
@@ -195,22 +192,3 @@ def start_early() -> None:
 
 def _has_a_core_to_spare() -> bool:
     return len(os.sched_getaffinity(0)) > 1
-
-
-def _blamed(name: str) -> str:
-    """Return the trial that is to be marked where a child died in one."""
-    return program_of(name) if name.startswith(("kernel ", "run ")) else name
-
-
-def _words(name: str) -> str:
-    """Return a trial for people."""
-    kind, digest, *more = name.split()
-    if kind in ("kernel", "run"):
-        return f"to {'run' if kind == 'run' else 'make'} kernel {more[0]}"
-    words = {
-        "program": f"to build {digest}",
-        "binary": f"to get the binary of {digest}",
-        "recorded": "to record launches in a command buffer",
-        "reference": "to run a node on TFLite's reference kernels",
-    }
-    return words.get(kind, "to allocate and run a group of nodes")

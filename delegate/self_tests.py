@@ -7,9 +7,10 @@ driver may end the process at the next one.
 
 from __future__ import annotations
 
-import resource
+import signal
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate import process, progress
+from delegate.advice import advice
 from delegate.errors import DelegateError
 from delegate.graph.ir import Tensor
 from delegate.isa import (
@@ -36,22 +38,12 @@ from delegate.runtime.device_list import DeviceInfo
 from delegate.runtime.dot_products import is_accelerated
 from delegate.runtime.executor import PERSISTENT, RECORDED, Executor
 from delegate.runtime.kernels import Kernels
+from delegate.trials import Trial, Unkept
 
 DEVICE = "device"  # the name of the test without which a device is not used
+FRESH = "a plain kernel"  # the same with a source that no driver has in a cache
 PASSED = "passed"
 _LANES16_SECONDS = 10  # of CPU time
-
-
-def advice(info: DeviceInfo, text: str) -> str:
-    """Return what to install where a driver fails with this text; "" if that is not known."""
-    if "Portable Computing Language" not in info.platform:
-        return ""
-    if "unknown target CPU" in text:
-        return (
-            "; this PoCL's LLVM is older than the CPU: install a newer PoCL, on Debian "
-            "pocl-opencl-icd"
-        )
-    return "; PoCL from PyPI links kernels with gcc: install gcc and libc6-dev"
 
 
 # x, multiplier, shift, divisor
@@ -94,11 +86,15 @@ def _expected() -> NDArray[np.int32]:
     return fixed_point.wrap_int32(np.array(rows, np.int64))
 
 
-def self_test(device: Device) -> str | None:
-    """Build and run the self-test kernel on an opened device; return what is wrong, or None."""
+def self_test(device: Device, is_fresh: bool = False) -> str | None:
+    """Build and run the self-test kernel; return what is wrong, or None. `is_fresh`: as FRESH."""
     launch, answers = device_launch()
+    kernels = Kernels(device)
+    if is_fresh:
+        launch = replace(launch, defines={"FRESH": str(time.time_ns())})
+        kernels = Kernels(device, Unkept())
     program = Program((Step(0, "", Alternative("self-test", (launch,))),), (), (answers,))
-    executor = Executor(device, Kernels(device), program)
+    executor = Executor(device, kernels, program)
     got = np.zeros(_CASES.shape, np.int32)
     executor.run([], [got.reshape(-1).view(np.uint8)])
     executor.close()
@@ -261,19 +257,23 @@ def _order_runs() -> tuple[NDArray[np.int32], NDArray[np.int32]]:
 
 
 def run(
-    info: DeviceInfo, profile: DeviceProfile | None, names: Sequence[str], tell: Callable[..., None]
+    info: DeviceInfo,
+    profile: DeviceProfile | None,
+    tests: Sequence[Trial],
+    tell: Callable[..., None],
 ) -> None:
-    """Run the tests of these names; `tell`: called before and after each, as Told's."""
+    """Run these tests; `tell`: called before and after each, as Told's."""
     passed: set[str] = set()
-    for name in progress.each(names, "self-test {}".format):
-        tell(trying=name)
-        if name != DEVICE and BY_NAME[name].proven_by & passed:
+    for test in progress.each(tests, lambda test: f"self-test {test.build}"):
+        name = test.build
+        tell(trying=test)
+        if name in BY_NAME and BY_NAME[name].proven_by & passed:
             answer = "not needed"
         else:
             answer = _tested(info, [name, *(passed & {OWN_BUILTINS})], profile)
         if answer == PASSED:
             passed.add(name)
-        tell(tried=name, how=answer)
+        tell(tried=test, how=answer)
 
 
 # PoCL forgets its library of built-ins with the last context: half a second for each test.
@@ -283,18 +283,16 @@ _kept: list[Device] = []
 def _tested(info: DeviceInfo, proven: Sequence[str], profile: DeviceProfile | None) -> str:
     """Return the answer of the first test; `proven`: it, and what its kernels may use beside it."""
     name = proven[0]
-    limits = resource.getrlimit(resource.RLIMIT_CPU)
     try:
-        if name == DEVICE:
+        if name in (DEVICE, FRESH):
             _kept.append(Device(info, profile=profile))
-            return self_test(_kept[-1]) or PASSED
+            return self_test(_kept[-1], name == FRESH) or PASSED
         if name == LANES16:
             # NOTE: PoCL 3.0 may compile it for ever and take all memory before it crashes.
-            most = int(time.process_time()) + _LANES16_SECONDS
-            resource.setrlimit(resource.RLIMIT_CPU, (most, limits[1]))
+            signal.setitimer(signal.ITIMER_PROF, _LANES16_SECONDS)
         _kept.append(Device(info, proven=proven, profile=profile))
         return feature_test(_kept[-1], BY_NAME[name])
     except DelegateError as error:
         return f"{' '.join(str(error).split())}{advice(info, str(error))}"
     finally:
-        resource.setrlimit(resource.RLIMIT_CPU, limits)
+        signal.setitimer(signal.ITIMER_PROF, 0)

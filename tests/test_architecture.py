@@ -28,6 +28,10 @@ LAYERS = {
     "child": "",
     "errors": "",
     "process": "errors",
+    "surroundings": "",
+    "trials": "errors",
+    "records": "cache surroundings trials",
+    "deaths": "errors helper records trials",
     "cache": "errors",
     "profiles": "errors",
     "graph": "errors",
@@ -40,17 +44,21 @@ LAYERS = {
     "rewrites": "graph passes tflite",
     "compiler": "errors graph launch ops passes progress target",
     "tflite": "errors graph launch process target",
-    "runtime": "cache child errors helper graph isa launch process profiles progress",
-    "self_tests": "errors graph isa launch ops process profiles progress runtime",
-    "probe": "cache helper isa profiles runtime self_tests",
+    "runtime": "cache child errors helper graph isa launch process profiles progress surroundings "
+    "trials",
+    "advice": "runtime",
+    "self_tests": "advice errors graph isa launch ops process profiles progress runtime trials",
+    "probe": "advice cache deaths errors helper isa profiles records runtime self_tests "
+    "surroundings trials",
     "tune": "cache errors graph launch progress",
     "forms": "errors launch progress runtime tune",
     "engine": "compiler errors forms graph isa launch passes probe process profiles progress "
-    "runtime target tflite tune",
-    "rehearsal": "engine errors graph helper passes probe profiles progress runtime target",
-    "helper": "child progress",
+    "runtime target tflite trials tune",
+    "rehearsal": "deaths engine errors graph helper passes probe profiles progress records runtime "
+    "target trials",
+    "helper": "child errors progress surroundings trials",
     "helper_child": "child compiler engine errors graph isa profiles progress runtime self_tests "
-    "tflite",
+    "surroundings tflite trials",
     "options": "passes tune",
     "kernel_uses": "compiler graph isa launch runtime target tflite",
     "claim": "engine errors graph launch options progress runtime target tflite",
@@ -65,7 +73,7 @@ LAYERS = {
     "spread": "details errors one_device pieces process runtime slots",
     "model": "details errors graph one_device options pieces progress runtime slots spread tflite",
     "__init__": "cache details errors graph kernel_uses launch model opencl_delegate options "
-    "passes pieces probe profiles progress rehearsal rewrites runtime slots tflite",
+    "passes pieces probe profiles progress records rehearsal rewrites runtime slots tflite",
 }
 # Module -> the folders that may import it.
 CONFINED = {

@@ -6,6 +6,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
+class Loss(str):
+    """A reason why a node stays on the CPU: child processes died of its kernels."""
+
+    __slots__ = ()
+
+
 class Verdict(NamedTuple):
     """One node's verdict. A tuple, so that users may write `for node, op, reason in verdicts`."""
 
@@ -17,6 +23,11 @@ class Verdict(NamedTuple):
     def is_taken(self) -> bool:
         """Whether the node runs on the device."""
         return self.reason is None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it stays on the CPU because child processes died of its kernels."""
+        return isinstance(self.reason, Loss)
 
     def refused(self, reason: str) -> Verdict:
         """Return the verdict of a node that stays on the CPU; an earlier reason stays."""

@@ -29,7 +29,7 @@ from delegate.runtime.device import Device
 from delegate.runtime.executor import ONE_BY_ONE, PERSISTENT, Executor
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.transfers import DIRECT, TRANSFERS
-from delegate.runtime.trials import FAILED, name_of
+from delegate.trials import REFERENCE, WRONG, Trial
 
 _LEAST_SECONDS = 2e-4  # of a timed series: the time of one launch is lost in the wait for it
 _MOST_LAUNCHES = 50
@@ -58,9 +58,9 @@ class DeviceBench:
         Raises:
             DeviceError: it does not fit, or an OpenCL call fails.
         """
-        programs = {self._kernels.run_names([e], 1)[0].split()[1] for e in alternative.launches}
-        if programs - self._warm:
-            self._warm |= programs
+        builds = {run.build for run in self._kernels.runs(alternative.launches, 1)}
+        if builds - self._warm:
+            self._warm |= builds
             executor = self._executor(alternative)
             executor.repeat(1)
             executor.close()
@@ -75,16 +75,15 @@ class DeviceBench:
         """
         end = time.perf_counter() + seconds
         trials = self._kernels.trials
-        names = self._kernels.run_names(launches, 1)
-        pairs = [*zip(names, launches, strict=True)]
-        for name, launch in progress.each(pairs, lambda pair: f"kernel {pair[1].kernel}"):
-            if trials.known(name) is None:
+        pairs = [*zip(self._kernels.runs(launches, 1), launches, strict=True)]
+        for run, launch in progress.each(pairs, lambda pair: f"kernel {pair[1].kernel}"):
+            if trials.known(run) is None:
                 if time.perf_counter() >= end:
                     return False
                 loaded = replace(launch, is_literal=False)
                 found = [self._outputs(Alternative("", (each,))) for each in (launch, loaded)]
                 if not are_same(*found):
-                    trials.note(name, f"{FAILED}it computes wrongly")
+                    trials.note(run, WRONG)
                     _log.warning("%s computes wrongly with its numbers as literals", launch.kernel)
                     raise DeviceError(f"{launch.kernel} computes wrongly")
         return True
@@ -107,9 +106,9 @@ class DeviceBench:
                 executor.close()
 
         def expected() -> Outputs | None:
-            name = name_of("reference", node.op, [(t.shape, t.dtype) for t in read])
+            trial = Trial.of(REFERENCE, node.op, [(t.shape, t.dtype) for t in read])
             try:
-                with self._kernels.trials.of(name):
+                with self._kernels.trials.of(trial):
                     known = reference(node, inputs)
             except KilledChild:
                 return None

@@ -21,7 +21,7 @@ from delegate.runtime.layout import Bytes, as_bytes, layout_of
 from delegate.runtime.persistent import Persistent, persistent_kernel
 from delegate.runtime.steps import LaunchTime, Steps
 from delegate.runtime.transfers import COPIED, transfer_for
-from delegate.runtime.trials import name_of
+from delegate.trials import EXECUTOR, Trial
 
 # How a program's launches reach the device: each by a call, recorded in a command buffer, or as the
 # tiles of one launch.
@@ -35,7 +35,7 @@ class Executor:
     Attributes:
         program, batch; form: one of FORMS.
         launches, work_items, up_bytes, down_bytes: what a run enqueues and copies.
-        trial: the name of the trial to make it; see delegate.runtime.trials.
+        trial: to make it; see delegate.trials.
     Raises:
         DeviceError: it does not fit, or the driver refuses memory or does not keep it.
         KernelBuildError: a kernel does not build.
@@ -72,8 +72,9 @@ class Executor:
         launches, whole = program.launches, None
         if form == PERSISTENT and len(launches) > 1:
             whole = persistent_kernel(device, kernels, launches, layout.firsts, batch, proven)
-        runs = kernels.run_names(launches, batch) if whole is None else [whole.trial]
-        self.trial = name_of("executor", runs, form, transfer, layout.arena_bytes, layout.inputs)
+        runs = kernels.runs(launches, batch) if whole is None else [whole.trial]
+        facts = runs, form, transfer, layout.arena_bytes, layout.inputs
+        self.trial = Trial.of(EXECUTOR, *facts)
         self._buffers: list[cl.Buffer] = []
         self._constants: cl.Buffer | None = None if sibling is None else sibling._constants
         self._transfer: Copied | None = None

@@ -19,17 +19,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from delegate import cache, helper
+from delegate import cache, helper, surroundings
 from delegate.child import ask
-from delegate.errors import CacheError
+from delegate.errors import CacheError, NoDeviceError
 from delegate.runtime import driver_caches
 
 TIMEOUT_SECONDS = 20  # listing takes a second, and some where storage is slow
 # A library that failed is tried again: what it stumbled over may be none of its files.
 _FAILURE_HOLDS_SECONDS = 3600
 _FOLDER = "/etc/OpenCL/vendors"
-# What the loader and the drivers look at before they name their platforms.
-_VARIABLES = ("OCL_ICD_", "OPENCL_", "RUSTICL_", "POCL_", "LD_")
+# What drivers look at before they name their platforms, beside variables.
 _PLACES = ("/sys/devices/system/cpu", "/dev/dri/renderD128", "/dev/nvidiactl", "/dev/galcore")
 _HOME = "PYOPENCL_HOME"  # pyopencl's wheels have a folder of their own below it
 _POCL = re.compile(r"libpocl\b")
@@ -59,11 +58,14 @@ def trust() -> None:
 
 
 def prepare() -> None:
-    """Take from the loader's list what ends a child; before this process asks for platforms."""
+    """Take from the loader's list what ends a child; before this process asks for platforms.
+
+    Raises:
+        NoDeviceError: children were killed, or the limits of this process are too low to tell.
+    """
     global _is_prepared
     if _is_prepared:
         return
-    _is_prepared = True
     driver_caches.prepare()
     found = list_icds()
     for icd in found:
@@ -71,6 +73,7 @@ def prepare() -> None:
             _log.debug("the OpenCL library %s is left out: %s", icd.path, icd.left_out)
     wanted = [icd for icd in found if not icd.left_out]
     failures = _failures(wanted) if wanted else {}
+    _is_prepared = True
     for icd in wanted:
         if icd.path in failures:
             _log.warning(
@@ -150,12 +153,18 @@ def ask_platforms(icds: Sequence[Icd] | None = None) -> tuple[list[dict[str, Any
 def _failures(found: Sequence[Icd]) -> dict[str, str]:
     """Return why libraries cannot be opened, by their Icd.path; remembered."""
     name = f"icds/{_state_of(found)}"
-    known = _known(cache.load(name))
+    # Under low limits another start's finding counts for nothing: it had another room.
+    known = None if surroundings.shortages() else _known(cache.load(name))
     if known is not None:
         return known
     begun = time.perf_counter()
     failures = {}
-    if not helper.ask("platforms", step_seconds=TIMEOUT_SECONDS).is_answered:
+    heard = helper.ask("platforms", step_seconds=TIMEOUT_SECONDS)
+    if not heard.is_answered and not heard.is_own:  # which may be over
+        heard = helper.ask("platforms", step_seconds=TIMEOUT_SECONDS)
+    if not heard.is_answered:
+        if not heard.is_own:
+            raise NoDeviceError(f"a child process that listed platforms {heard.end}{heard.remedy}")
         # One more at a time, as two libraries may only fail together.
         good: list[Icd] = []
         for icd in found:
@@ -182,8 +191,7 @@ def _known(content: bytes | None) -> dict[str, str] | None:
 
 def _state_of(found: Sequence[Icd]) -> str:
     """Return a name for all that a listing may depend on."""
-    facts: list[object] = [sys.executable, os.uname().release]
-    facts += [item for item in sorted(os.environ.items()) if item[0].startswith(_VARIABLES)]
+    facts: list[object] = [sys.executable, surroundings.digest()]
     facts += [os.path.exists(place) for place in _PLACES]
     for place in ("/etc/ld.so.cache", *(each for icd in found for each in (icd.path, icd.library))):
         try:

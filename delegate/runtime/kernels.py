@@ -14,13 +14,25 @@ import pyopencl as cl
 from delegate import cache as disk_cache
 from delegate import process
 from delegate.errors import DeviceError, KernelBuildError, KilledChild, Untried
+from delegate.graph.verdict import Loss
 from delegate.isa import OWN_BUILTINS
 from delegate.launch import Launch
 from delegate.runtime import forbidden
 from delegate.runtime.context import is_lost, opencl
 from delegate.runtime.device import Device
 from delegate.runtime.sources import chosen_of, defines_of, may_be_argument, source_of
-from delegate.runtime.trials import BINARY, DONE, SOURCE, Free
+from delegate.trials import (
+    BINARY,
+    BINARY_OF,
+    BUILD,
+    CHECK,
+    DONE,
+    KERNEL,
+    RUN,
+    SOURCE,
+    Free,
+    Trial,
+)
 
 OPTIONS = ["-cl-std=CL1.2"]
 # kernels/builtins.clh in place of clang's header, whose guard is defined. NOTE: PoCL 3.1 reads its
@@ -60,7 +72,7 @@ class Kernels:
 
         Raises:
             KernelBuildError: the driver refuses it, now or on an earlier call.
-            DeviceError: the device is lost.
+            KilledChild: children died of it. DeviceError: the device is lost.
         """
         return self.program(launch.file, self._defines_of(launch))
 
@@ -87,10 +99,9 @@ class Kernels:
                 try:
                     context.programs[source] = self._load_or_build(file, source)
                 except DeviceError as error:
-                    if is_lost(error):
+                    if is_lost(error) or isinstance(error, KilledChild):
                         raise
-                    killed = "error: " if isinstance(error, KilledChild) else ""
-                    log = self._explained(f"{killed}{error}")
+                    log = self._explained(str(error))
                     context.failures[source] = KernelBuildError(f"{file}.cl", chosen, log)
             failed = context.failures.get(source)
             if failed is None:
@@ -110,17 +121,20 @@ class Kernels:
         digest = self.digest(file, source)
         source = self._limited(source)
         name = f"programs/{digest}.bin"
-        with self.trials.of(f"program {digest}") as trial:
-            if trial.how == SOURCE:  # so it was in a child, which may not have asked for a binary
+        trial = Trial(BUILD, digest)
+        with self.trials.of(trial) as under_way:
+            if (
+                under_way.how == SOURCE
+            ):  # so it was in a child, which may not have asked for a binary
                 return self._compile(cl.Program(self._cl_context, source), file)
             binary = disk_cache.load(name)
             if (program := self._from_binary(file, binary)) is not None:
-                trial.how = BINARY
+                under_way.how = BINARY
                 return program
-            if trial.how == BINARY:  # it is gone
-                self.trials.forget(f"program {digest}")
-                raise Untried(f"program {digest}")
-            trial.how = SOURCE
+            if under_way.how == BINARY:  # it is gone
+                self.trials.forget(trial)
+                raise Untried(trial)
+            under_way.how = SOURCE
             program = self._compile(cl.Program(self._cl_context, source), file)
         if self._driver_keeps and (binary is None or self._seconds_left <= 0):
             disk_cache.store(name, b"")  # a later start asks: it has less to do
@@ -142,7 +156,7 @@ class Kernels:
         """Store a program's binary; return the program to use."""
         name = f"programs/{digest}.bin"
         try:
-            with self.trials.of(f"binary {digest}"):
+            with self.trials.of(Trial(BINARY_OF, digest)):
                 binary = self._binary_of(program, file, source)
                 if not (binary and disk_cache.store(name, binary) and self.trials.tells):
                     return program
@@ -151,7 +165,7 @@ class Kernels:
         except DeviceError:
             return program  # a driver without binaries: it builds at each start
         if loaded is not None:
-            self.trials.note(f"program {digest}", BINARY)
+            self.trials.note(Trial(BUILD, digest), BINARY)
         return loaded or program
 
     def _binary_of(self, program: cl.Program, file: str, source: str) -> bytes | None:
@@ -189,14 +203,14 @@ class Kernels:
             self._digests[source] = f"{file}-{digest}"
         return self._digests[source]
 
-    def trial_name(self, kind: str, launch: Launch, batch: int = 1) -> str:
-        """Return the name of a trial of a launch's kernel; see delegate.runtime.trials."""
+    def trial(self, kind: str, launch: Launch, batch: int = 1) -> Trial:
+        """Return a trial of a launch's kernel."""
         digest = self.digest(launch.file, self.source_of(launch))
-        return f"{kind} {digest} {launch.kernel} {launch.tiles * batch} {launch.group_items}"
+        return Trial(kind, digest, launch.kernel, (launch.tiles * batch, launch.group_items))
 
-    def run_names(self, launches: Iterable[Launch], batch: int) -> list[str]:
-        """Return the names of the trials to run launches once."""
-        return [self.trial_name("run", launch, batch) for launch in launches]
+    def runs(self, launches: Iterable[Launch], batch: int) -> list[Trial]:
+        """Return the trials to run launches once."""
+        return [self.trial(RUN, launch, batch) for launch in launches]
 
     def _own_options(self, file: str) -> list[str]:
         if self._device.profile is not None:
@@ -250,7 +264,7 @@ class Kernels:
                 cannot run within the device's or its profile's limits.
         """
         program = self.build(launch)
-        with self.trials.of(self.trial_name("kernel", launch)):
+        with self.trials.of(self.trial(KERNEL, launch)):
             with opencl(f"clCreateKernel {launch.kernel}"):
                 kernel = cl.Kernel(program, launch.kernel)
             return kernel, max(1, min(launch.group_items, self._device.group_limit(kernel)))
@@ -258,11 +272,13 @@ class Kernels:
     def check(self, launches: Iterable[Launch]) -> str | None:
         """Return why these launches cannot run on this device, or None.
 
+        A Loss where that is because children died of them.
+
         Raises:
             DeviceError: the device is lost.
         """
         for launch in launches:
-            checked = self.trial_name("check", launch)
+            checked = self.trial(CHECK, launch)
             if self.trials.known(checked) is not None:
                 continue
             try:
@@ -271,7 +287,7 @@ class Kernels:
             except (DeviceError, KernelBuildError) as error:
                 if isinstance(error, DeviceError) and is_lost(error):
                     raise
-                return str(error)
+                return Loss(error) if isinstance(error, KilledChild) else str(error)
         return None
 
 

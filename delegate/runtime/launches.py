@@ -11,7 +11,7 @@ import pyopencl as cl
 from delegate.errors import DeviceError
 from delegate.runtime.command_buffer import CommandBuffer
 from delegate.runtime.device import Device
-from delegate.runtime.trials import Free, name_of
+from delegate.trials import RECORDED, Free, Trial
 
 _log = logging.getLogger("delegate")
 
@@ -24,20 +24,20 @@ class Launches:
         self.kernels: list[tuple[cl.Kernel, tuple[int], tuple[int]]] = []
         self._recorded: CommandBuffer | None = None
 
-    def try_each(self, device: Device, trials: Free, names: Sequence[str]) -> None:
-        """Run each kernel once by itself, if a trial asks for that; names are the trials'."""
-        for name, kernel in zip(names, self.kernels, strict=True):
-            if trials.is_due(name):
-                with trials.of(name), device.calling(f"running {kernel[0].function_name}"):
+    def try_each(self, device: Device, trials: Free, runs: Sequence[Trial]) -> None:
+        """Run each kernel once by itself, if its trial is due."""
+        for run, kernel in zip(runs, self.kernels, strict=True):
+            if trials.is_due(run):
+                with trials.of(run), device.calling(f"running {kernel[0].function_name}"):
                     cl.enqueue_nd_range_kernel(self.queue, *kernel)
                     self.queue.finish()
 
     def record(
-        self, device: Device, proven: Collection[str], trials: Free, names: Sequence[str]
+        self, device: Device, proven: Collection[str], trials: Free, runs: Sequence[Trial]
     ) -> bool:
-        """Record them in a command buffer; whether that works here. `names`: as of `try_each`."""
+        """Record them in a command buffer; whether that works here. `runs`: as of `try_each`."""
         try:
-            with trials.of(name_of("recorded", *names)):
+            with trials.of(Trial.of(RECORDED, *runs)):
                 self._recorded = CommandBuffer(device, self.queue, self.kernels, proven)
                 if trials.tells:
                     self._recorded.enqueue()

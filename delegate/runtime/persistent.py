@@ -17,6 +17,7 @@ from delegate.runtime.context import opencl
 from delegate.runtime.device import Device
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.sources import defines_of, source_of
+from delegate.trials import KERNEL, RUN, Trial
 
 _LINE_INTS = 32  # of a count, in cache lines of its own
 _FILE, _KERNEL = "runtime_persistent", "runtime_persistent"
@@ -33,7 +34,7 @@ class Persistent:
     group_items: int
     table: Sequence[int]  # a row a launch: body, first, end; see runtime_persistent.cl
     control_ints: int  # of its counts, zero before the first run; see there, too
-    trial: str  # the name of the trial to run it
+    trial: Trial  # to run it
 
 
 def persistent_kernel(
@@ -75,7 +76,7 @@ def persistent_kernel(
         source += source_of(_FILE, defines)
         digest = kernels.digest(_file_of(launches), source)
         program = kernels.source(_file_of(launches), source, defines)
-        with kernels.trials.of(f"kernel {digest} {_KERNEL}"):
+        with kernels.trials.of(Trial(KERNEL, digest, _KERNEL)):
             with opencl("clCreateKernel of the persistent kernel"):
                 kernel = cl.Kernel(program, _KERNEL)
             limit = device.group_limit(kernel)
@@ -83,7 +84,7 @@ def persistent_kernel(
         _log.info("launches run one by one: %s", error)
         return None
     groups, group_items = device.compute_units, min(group_items, limit)
-    trial = f"run {digest} {_KERNEL} {groups} {group_items} {tiles}"
+    trial = Trial(RUN, digest, _KERNEL, (groups, group_items, tiles))
     control_ints = (2 + groups) * _LINE_INTS + groups if one_item else 3 * _LINE_INTS
     return Persistent(kernel, groups, group_items, table, control_ints, trial)
 

@@ -17,8 +17,10 @@ import pytest
 
 from delegate import helper
 from delegate.helper import Heard, ask
+from delegate.trials import BUILD, CHECK, PLATFORMS, Trial
 
 ROOT = Path(__file__).parents[2]
+PLATFORMS_ASKED, BUILT, CHECKED = Trial(PLATFORMS), Trial(BUILD, "a"), Trial(CHECK, "b")
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +39,7 @@ def test_one_child_serves_until_it_is_gone_or_would_know_less(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     first = ask("platforms")
-    assert (first.is_answered, first.found, first.trying) == (True, {"platforms": ""}, [])
+    assert (first.is_answered, first.found, first.trying) == (True, {PLATFORMS_ASKED: ""}, [])
     served = process()
     assert ask("platforms").is_answered
     assert process() == served
@@ -104,13 +106,14 @@ def test_a_thread_that_ends_the_child_ahead_waits_for_one_that_asks_it(
 
 def test_what_is_no_line_of_the_child_s_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
     heard = Heard()
-    for line in (b"driver 1.0", b"[1]", b'{"a": 1}', b"", b"\xff", b'{"trying": "program a"}'):
+    others = (b"driver 1.0", b"[1]", b'{"a": 1}', b"", b"\xff", b'{"trying": "a"}')
+    for line in (*others, b'{"trying": ["build", "a", "", []]}'):
         heard.hear(line)
-    assert (heard.trying, heard.found, heard.is_answered) == (["program a"], {}, False)
-    heard.hear(b'{"tried": "check b", "how": "done"}')  # noted on the way
-    assert heard.trying == ["program a"]
-    heard.hear(b'{"tried": "program a", "how": "source"}')
-    assert (heard.trying, heard.found) == ([], {"check b": "done", "program a": "source"})
+    assert (heard.trying, heard.found, heard.is_answered) == ([BUILT], {}, False)
+    heard.hear(b'{"tried": ["check", "b", "", []], "how": "done"}')  # noted on the way
+    assert heard.trying == [BUILT]
+    heard.hear(b'{"tried": ["build", "a", "", []], "how": "source"}')
+    assert (heard.trying, heard.found) == ([], {CHECKED: "done", BUILT: "source"})
     with caplog.at_level(logging.WARNING, "delegate"):
         heard.hear(b'{"log": "100% wrong", "level": 30}')
     assert caplog.messages == ["100% wrong"]

@@ -7,17 +7,29 @@ import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from delegate import DeviceInfo, NoDeviceError, cache, engine, helper, probe, self_tests
+from delegate import (
+    DeviceInfo,
+    NoDeviceError,
+    cache,
+    engine,
+    helper,
+    lift_bans,
+    list_bans,
+    probe,
+    self_tests,
+)
 from delegate.engine import open_device
 from delegate.isa import BY_NAME, ORDERS, Feature
 from delegate.probe import Proof, examine
 from delegate.runtime.device import Device
 from delegate.runtime.executor import Executor
-from delegate.self_tests import PASSED, feature_test, self_test
+from delegate.self_tests import FRESH, PASSED, feature_test, self_test
+from delegate.trials import SELF_TEST, Trial
 from tests.support.deal import slow
 
 pytestmark = pytest.mark.every_driver
@@ -38,8 +50,12 @@ def info(index: int = 0, name: str = "Dev", platform: str = "Plat") -> DeviceInf
 CHILD = """
 import json, os, pickle, signal, struct, sys, time
 (count,) = struct.unpack("<Q", sys.stdin.buffer.read(8))
-(word, _, _, names), seconds, *_ = pickle.loads(sys.stdin.buffer.read(count))
-def tell(**told): print(json.dumps(told), flush=True)
+(word, _, _, tests), seconds, *_ = pickle.loads(sys.stdin.buffer.read(count))
+names = [test[1] for test in tests]
+def tell(**told):
+    for word in ('trying', 'tried'):
+        if word in told: told[word] = tests[names.index(told[word])]
+    print(json.dumps(told), flush=True)
 """
 
 
@@ -183,7 +199,7 @@ open({str(asked)!r}, 'a').write(' '.join(names) + '\\n')
 for isa in names:
     tell(trying=isa)
     if isa == 'b': os.kill(os.getpid(), signal.SIGILL)
-    if isa == 'd': sys.exit(1)
+    if isa == 'd': os.abort()
     tell(tried=isa, how='other numbers' if isa == 'c' else 'passed')
 tell(answer=None)
 """,
@@ -192,31 +208,39 @@ tell(answer=None)
     monkeypatch.setattr(probe, "BY_NAME", dict.fromkeys("abcde", BY_NAME["nearest"]))
     proof = examine(info())
     assert proof == Proof(None, frozenset({"a", "e"}))
-    assert asked.read_text().split("\n") == ["device a b c d e", "c d e", "e", ""]
+    # Another child repeats what one died of, and a plain kernel is tried before the blame is kept.
+    assert asked.read_text().split("\n") == [
+        "device a b c d e", "b c d e", FRESH, "c d e", "d e", FRESH, "e", ""
+    ]  # fmt: skip
+    assert sorted(ban.trial.build for ban in list_bans()) == ["b", "d"]
     assert examine(info()) == proof
-    assert len(asked.read_text().split("\n")) == 4
+    assert len(asked.read_text().split("\n")) == 8
+    # What is banned no more is tried again, and what was found stays.
+    lift_bans()
+    assert examine(info()) == proof
+    assert asked.read_text().split("\n")[7:] == ["b d", "b d", FRESH, "d", "d", FRESH, ""]
 
 
 def test_what_a_stronger_proof_covers_is_not_tested(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    told: dict[str, str] = {}
+    told: dict[Trial, str] = {}
 
     def passes(opened: Device, feature: Feature) -> str:
         asked.append(feature.name)
         return PASSED
 
     monkeypatch.setattr(self_tests, "feature_test", passes)
-    names = ["order_x86", "nearest", "command_buffer"]
+    tests = [Trial(SELF_TEST, name) for name in ("order_x86", "nearest", "command_buffer")]
 
-    def tell(**said: str) -> None:
+    def tell(**said: Any) -> None:
         if "tried" in said:
             told[said["tried"]] = said["how"]
 
-    self_tests.run(device, None, names, tell)
+    self_tests.run(device, None, tests, tell)
     assert asked == ["order_x86", "nearest"]
-    assert told == {"order_x86": PASSED, "nearest": PASSED, "command_buffer": "not needed"}
+    assert told == dict(zip(tests, (PASSED, PASSED, "not needed"), strict=True))
 
 
 @pytest.mark.parametrize(

@@ -31,11 +31,12 @@ from delegate.graph.partition import partition_of
 from delegate.helper import Heard
 from delegate.launch import Alternative
 from delegate.probe import examine
+from delegate.records import Records
 from delegate.rehearsal import RehearsedEngine, open_engine, start_early
 from delegate.runtime.bench import DeviceBench
 from delegate.runtime.kernels import Kernels
-from delegate.runtime.trials import FAILED, Records
 from delegate.target import Rules
+from delegate.trials import RUN
 from tests.support.deal import any_driver
 from tests.support.nets import conv_pool, net
 
@@ -134,7 +135,7 @@ def test_a_binary_that_is_gone_is_made_again(device: DeviceInfo, requests: list[
     for path in cache.cache_folder().glob("programs/*"):
         path.unlink()
     assert run_of(RehearsedEngine(device.index, tune="off", own_context=True)) == [134]
-    kept = Records(RehearsedEngine(device.index).device.identity).known.values()
+    kept = Records(RehearsedEngine(device.index).device.identity).done.values()
     assert ("executor" in requests) == ("binary" in kept)
 
 
@@ -160,81 +161,6 @@ def scripted(monkeypatch: pytest.MonkeyPatch, *heard: Callable[[], Heard]) -> li
     return asked
 
 
-DIED = "died with SIGABRT: LLVM ERROR: Cannot select"
-
-
-def test_a_death_is_marked_and_another_child_goes_on(
-    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    engine = RehearsedEngine(device.index)
-    heard = [
-        Heard(trying=["executor e", "run a1 add 1 1"], end=DIED, found={"program a1": "source"}),
-        Heard(trying=["executor e"], end="gave no answer within 60 s", is_late=True),
-        Heard(end=DIED),  # between two trials
-        Heard(is_answered=True, answer=({"s": "plain"}, 0.5), found={"program b2": "source"}),
-    ]
-    asked = scripted(monkeypatch, *[lambda each=each: each for each in heard])  # type: ignore[misc]
-    with caplog.at_level(logging.WARNING, "delegate"):
-        engine._rehearse(("executor",))
-    assert len(asked) == 4
-    assert caplog.messages == [
-        f"a child process {DIED}, as it tried to run kernel add: that is left out",
-        "a child process gave no answer within 60 s, as it tried to allocate and run a group of "
-        "nodes: that is left out",
-    ]
-    known = Records(engine.device.identity).known
-    assert known["program a1"] == f"{FAILED}a child process that tried it {DIED}"
-    assert known["executor e"].startswith(FAILED)
-    assert known["program b2"] == "source"
-    assert engine.tuner.state()[1] == 0.5
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("program add-1f", "to build add-1f"),
-        ("binary add-1f", "to get the binary of add-1f"),
-        ("kernel add-1f add_quant8 8 1", "to make kernel add_quant8"),
-        ("run add-1f add_quant8 8 1", "to run kernel add_quant8"),
-        ("recorded 1f", "to record launches in a command buffer"),
-        ("executor 1f", "to allocate and run a group of nodes"),
-    ],
-)
-def test_a_trial_is_told_in_words(name: str, words: str) -> None:
-    assert rehearsal._words(name) == words
-
-
-@pytest.mark.parametrize(
-    ("heard", "count"),
-    [
-        (lambda: Heard(end=DIED), 3),
-        (lambda: Heard(trying=["program a1"], end="hung", is_late=True), 3),
-        (lambda: Heard(trying=["program a1"], end=DIED), 30),
-    ],
-)
-def test_a_device_that_kills_each_child_is_given_up(
-    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, heard: Callable[[], Heard], count: int
-) -> None:
-    engine = RehearsedEngine(device.index)
-    asked = scripted(monkeypatch, *[heard] * 40)
-    with pytest.raises(DeviceError, match=r"^a child process that tried the device "):
-        engine.verdicts(CHAIN, engine.target(Rules()))
-    assert len(asked) == count
-
-
-@pytest.mark.parametrize(("is_late", "count"), [(True, 1), (False, 3)], ids=["hangs", "deaths"])
-def test_a_file_whose_programs_end_their_children_is_given_up(
-    device: DeviceInfo, is_late: bool, count: int
-) -> None:
-    engine = RehearsedEngine(device.index)
-    for number in range(count):
-        assert "file add_vector" not in engine._records.known
-        name = f"{'binary' if number else 'program'} add_vector-{number}"
-        engine._records.add({name: f"{FAILED}it ended"})
-        engine._give_file_up(name, is_late)
-    assert engine._records.known["file add_vector"].startswith(FAILED)
-
-
 def test_a_child_that_tries_nothing_is_no_endless_loop(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,9 +180,9 @@ def test_what_killed_a_child_costs_an_alternative_then_a_node(
     first = engine.executor(partition, target)
     step = first.program.steps[0]
     names = [step.alternative.name]
-    engine._records.add(
+    engine._records.left_out.update(
         {
-            f"program {engine._kernels.trial_name('run', launch).split()[1]}": f"{FAILED}it died"
+            engine._kernels.trial(RUN, launch).blamed: "it died"
             for launch in step.alternative.launches
         }
     )
@@ -276,7 +202,7 @@ def test_an_executor_that_killed_a_child_is_not_made(device: DeviceInfo) -> None
     engine = RehearsedEngine(device.index, tune="off")
     target, partition = engine.target(Rules()), partition_of(CHAIN, range(2))
     trial = engine.executor(partition, target).trial
-    engine._records.add({trial: f"{FAILED}it died"})
+    engine._records.left_out[trial] = "it died"
     with pytest.raises(KilledChild, match="it died"):
         engine.executor(partition, target)
 

@@ -19,7 +19,6 @@ from delegate.runtime.executor import ONE_BY_ONE, PERSISTENT, Executor
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.layout import layout_of
 from delegate.runtime.persistent import persistent_kernel
-from delegate.runtime.trials import file_of
 from tests.support.cases import LANES_4, LANES_16, SIMT, Way, require_isa
 from tests.support.nets import conv_pool, net
 from tests.support.shared import model_path
@@ -80,7 +79,8 @@ def test_literal_numbers_are_a_file_of_their_own(device: DeviceInfo) -> None:
             opened, Kernels(opened), program.launches, firsts, 1, opened.proven
         )
         assert made is not None
-        assert file_of(made.trial) == f"file runtime_{file}"
+        assert made.trial.file == f"runtime_{file}"
+        assert made.trial.is_of_a_model
     assert_same(opened, loaded.literal(), runs=2)
 
 
