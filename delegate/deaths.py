@@ -67,7 +67,7 @@ class Deaths:
         self._count += 1
         self._late += heard.is_late
         self._killed += not heard.is_own
-        self._strays += not heard.trying
+        self._strays += heard.is_own and not heard.trying
         if (
             self._count >= _MOST
             or self._late >= _MOST_LATE

@@ -31,9 +31,14 @@ class Ban:
     where: str  # surroundings.digest of the process that banned it
 
     @property
+    def until(self) -> float:
+        """When it lapses, in seconds since the epoch."""
+        return self.since + BAN_SECONDS
+
+    @property
     def holds(self) -> bool:
         """Whether it holds for this process."""
-        is_young = 0 <= time.time() - self.since < BAN_SECONDS
+        is_young = self.since <= time.time() < self.until
         return is_young and self.where == surroundings.digest()
 
     @property
@@ -112,7 +117,7 @@ def _ban(device: Any, trial: Any, end: Any, since: Any, where: Any) -> Ban:
 
 
 def _keep(entry: str, identity: str, done: Mapping[Trial, str], bans: list[Ban]) -> None:
-    is_young = time.time() - BAN_SECONDS
-    kept = [(ban.trial, ban.end, ban.since, ban.where) for ban in bans if ban.since > is_young]
+    now = time.time()
+    kept = [(ban.trial, ban.end, ban.since, ban.where) for ban in bans if ban.until > now]
     content = {"device": identity, "done": [*done.items()], "bans": kept}
     cache.store(entry, json.dumps(content).encode())

@@ -13,10 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 _VARIABLES = ("HOME", "PATH", "TMPDIR", "XDG_CACHE_HOME")
-_PREFIXES = (
-    *("CUDA_", "GALLIUM_", "LD_", "LIBGL_", "LP_", "MESA_", "OCL_ICD_", "OPENCL_", "POCL_"),
-    "RUSTICL_",
-)
+_PREFIXES = ("CUDA_", "GALLIUM_", "LD_", "LIBGL_", "LP_", "MESA_", "POCL_", "RUSTICL_")
 # Limits of `ulimit`: its letter, its words, and the least that is no shortage; None: any is one.
 _LIMITS: dict[int, tuple[str, str, int | None]] = {
     resource.RLIMIT_AS: ("v", "of address space", None),

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from delegate import DelegateError, NoDeviceError
 from tflite_opencl.common.errors import OneLineError
 
-SUCCESS, NO_DEVICE, ERROR = 0, 2, 255
+SUCCESS, NO_DEVICE, LOST, ERROR = 0, 2, 3, 255
 
 log = logging.getLogger("label_image")
 

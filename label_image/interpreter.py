@@ -183,6 +183,7 @@ def _delegation_of(delegate: OpenCLDelegate) -> Delegation:
         verdicts=tuple(delegate.verdicts),
         partitions=tuple(tuple(nodes) for nodes in delegate.partitions),
         tuning_left=delegate.tuning_left,
+        lost=sum(verdict.is_lost for verdict in delegate.verdicts),
     )
 
 

@@ -49,6 +49,7 @@ class Delegation:
     reference_outputs: tuple[NDArray[Any], ...] | None = None
     reference_failure: str = ""  # why it was not possible
     tuning_left: int = 0  # choices that later starts measure
+    lost: int = 0  # nodes that the CPU ran because child processes died of their kernels
 
     @property
     def delegated(self) -> int:

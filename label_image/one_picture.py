@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from delegate import NoDeviceError, Tensor
 from label_image import inputs, streams
-from label_image.classify import PathRun, run_path
+from label_image.classify import PathRun, exit_code, run_path
 from label_image.compare import Comparison, compare, distance_entry, ended, wrong_text
 from label_image.document import Paths, document
 from label_image.drawing import write_drawn, write_found
-from label_image.errors import NO_DEVICE, SUCCESS, DelegateFailed, log_error, reason_of, writing
+from label_image.errors import DelegateFailed, log_error, reason_of, writing
 from label_image.feeds import main_values, warn_of_zeros
 from label_image.image import to_input
 from label_image.job import Job
@@ -84,7 +84,7 @@ def classify_one(prepared: Prepared, out: TextIO, width: Callable[[TextIO], int]
         }
         ran = Ran(outcome.run, outcome.gpu, outcome.comparison, outcome.failure, results, picture)
         write_page(prepared.settings.report, prepared, job, ran)
-    return NO_DEVICE if outcome.failure else SUCCESS
+    return exit_code(outcome.failure, outcome.gpu.delegation if outcome.gpu else None)
 
 
 def _main_input(prepared: Prepared) -> tuple[NDArray[Any], NDArray[Any] | None]:

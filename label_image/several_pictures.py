@@ -15,8 +15,9 @@ from typing import TextIO
 import numpy as np
 
 from label_image import inputs, streams
+from label_image.classify import exit_code
 from label_image.drawing import write_found
-from label_image.errors import ERROR, NO_DEVICE, SUCCESS, RunError, writing
+from label_image.errors import ERROR, RunError, writing
 from label_image.feeds import warn_of_zeros
 from label_image.heads.registry import is_classifier
 from label_image.image import load_picture, to_input
@@ -107,7 +108,7 @@ def classify_several(prepared: Prepared, out: TextIO, width: Callable[[TextIO], 
     is_right = written.is_expectation_met()
     if series.totals.unreadable or written.unreadable_before or not is_right:
         return ERROR
-    return NO_DEVICE if series.failure else SUCCESS
+    return exit_code(series.failure, series.gpu.delegation if series.gpu else None)
 
 
 def _task(stack: contextlib.ExitStack, prepared: Prepared) -> _Task:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tests.support.faults import NO_COMPILER, Fault, build_library
 from tests.support.process import ROOT
-from tests.support.sweep import ALLOWED, ATTACKS, CPU, LEFT, RIGHT, Attack, Bed
+from tests.support.sweep import ALLOWED, ATTACKS, CPU, LEFT, LOST, RIGHT, Attack, Bed
 
 DOCUMENT = ROOT / "docs/reliability.md"
 _BEGIN, _END = "<!-- swept: begin -->", "<!-- swept: end -->"
@@ -114,7 +114,7 @@ def _cell(ended: Counter[str]) -> str:
     """Give how many ended with the right rows, with nodes left to the CPU, and with exit code 2."""
     if not ended:
         return "-"
-    return f"{ended[RIGHT]} / {ended[LEFT]} / {ended[CPU]}"
+    return f"{ended[RIGHT]} / {ended[LEFT] + ended[LOST]} / {ended[CPU]}"
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from delegate import DeviceLimits, PlatformInfo
+from delegate import DeviceLimits, PlatformInfo, lift_bans, list_bans
 from tflite_opencl.boards.advice import expectation, next_steps
+from tflite_opencl.boards.bans import ban_entry, bans_text
 from tflite_opencl.boards.board import Board, delegate_text, icd_folder, read_board
 from tflite_opencl.boards.drivers import LoadedIcd, SurveyedDevice, meant
 from tflite_opencl.boards.facts import Info, facts_here
@@ -30,6 +31,7 @@ EXAMPLES = (
     ("tflite-opencl info", "for people"),
     ("tflite-opencl info --device 0 --write_profile board.toml",
      "keep the limits of device 0, for --device_profile on another machine"),
+    ("tflite-opencl info --bans", "which kernels are left out, as child processes died of them"),
 )  # fmt: skip
 
 
@@ -50,6 +52,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="ask only this device: its index, or words of its name; asking takes some seconds",
     )
     parser.add_argument(
+        "--bans",
+        action="store_true",
+        help="list the kernels that child processes died of, which starts leave out for a week",
+    )
+    parser.add_argument(
+        "--lift_bans", action="store_true", help="let the next starts try those kernels again"
+    )
+    parser.add_argument(
         "--write_profile",
         metavar="FILE.toml",
         help="write the limits of the first device that works, else of the first that tells its "
@@ -64,6 +74,14 @@ def run(options: argparse.Namespace) -> str:
         CommandError: the root is no folder, no device is the one meant, or the profile cannot be
             written.
     """
+    width = shutil.get_terminal_size((100, 24)).columns
+    if options.lift_bans:
+        return f"{lift_bans()} bans are lifted: the next starts try these kernels again"
+    if options.bans:
+        bans = list_bans()
+        if options.json:
+            return json.dumps(stamped({"bans": [*map(ban_entry, bans)]}), indent=2)
+        return bans_text(bans, width)
     if not Path(options.root).is_dir():
         raise CommandError(f"--root {options.root}: there is no such folder")
     asks_profile = options.write_profile is not None
@@ -80,7 +98,7 @@ def run(options: argparse.Namespace) -> str:
         info = replace(info, next_steps=(written, *info.next_steps))
     if options.json:
         return json.dumps(stamped(asdict(info)), indent=2)
-    return text_of(info, shutil.get_terminal_size((100, 24)).columns)
+    return text_of(info, width)
 
 
 def _of_files(board: Board) -> Info:

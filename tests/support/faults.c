@@ -3,7 +3,8 @@
 // passes every other call on. tests/support/faults.py builds it, sets its variables and reads what it counted:
 //   FAULT_CALL   the function       FAULT_NTH   its call in a process, from 1       FAULT_LASTS=1   and all later calls
 //   FAULT_KIND   error (FAULT_STATUS: the status), skip (says it is done, does nothing), flip (one bit of what
-//                crosses), abort, crash, hang
+//                crosses), abort, crash, hang, kill (SIGKILL), stop (of the whole group, as by Ctrl-Z)
+//   FAULT_KERNEL only calls of clCreateKernel for kernels with this in their names count
 //   FAULT_IN     command: only in the first process; children: only in those it starts; nothing: in all
 //   FAULT_ONCE   a file that is made where it goes wrong: in no other process does it go wrong then
 //   FAULT_COUNTS a file to which each process adds lines "depth pid function calls" when it ends
@@ -12,6 +13,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <link.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +27,7 @@ typedef uint64_t F;
 
 enum { MOST = 64 };
 static struct { const char *name; long calls; } counted[MOST];
-static const char *call, *kind, *counts_file, *once;
+static const char *call, *kind, *counts_file, *once, *kernel;
 static long nth;
 static int status, lasts, depth, is_here;
 
@@ -40,6 +42,7 @@ __attribute__((constructor)) static void begin(void) {
     kind = getenv("FAULT_KIND");
     counts_file = getenv("FAULT_COUNTS");
     once = getenv("FAULT_ONCE");
+    kernel = getenv("FAULT_KERNEL");
     nth = (text = getenv("FAULT_NTH")) ? atol(text) : 0;
     status = (text = getenv("FAULT_STATUS")) ? atoi(text) : -5;
     lasts = getenv("FAULT_LASTS") != NULL;
@@ -86,6 +89,8 @@ static int is_hit(const char *name) {
     if (once && open(once, O_WRONLY | O_CREAT | O_EXCL, 0644) < 0) return 0;
     if (strcmp(kind, "abort") == 0) abort();
     if (strcmp(kind, "crash") == 0) *(volatile int *)8 = 1;
+    if (strcmp(kind, "kill") == 0) raise(SIGKILL);
+    if (strcmp(kind, "stop") == 0) kill(0, SIGSTOP);
     while (strcmp(kind, "hang") == 0) pause();
     return 1;
 }
@@ -133,7 +138,9 @@ OBJECT(clCreateBuffer, (H c, F f, S s, H h, int *error), (c, f, s, h, error))
 OBJECT(clCreateSubBuffer, (H b, F f, N t, H i, int *error), (b, f, t, i, error))
 OBJECT(clCreateProgramWithSource, (H c, N n, H t, H l, int *error), (c, n, t, l, error))
 OBJECT(clCreateProgramWithBinary, (H c, N n, H d, H l, H b, H t, int *error), (c, n, d, l, b, t, error))
+#define is_hit(name) ((!kernel || strstr(n, kernel)) && is_hit(name))
 OBJECT(clCreateKernel, (H p, const char *n, int *error), (p, n, error))
+#undef is_hit
 STATUS(clBuildProgram, (H p, N n, H d, const char *o, H f, H u), (p, n, d, o, f, u))
 STATUS(clCreateKernelsInProgram, (H p, N n, H k, N *c), (p, n, k, c))
 STATUS(clSetKernelArg, (H k, N i, S s, const void *v), (k, i, s, v))

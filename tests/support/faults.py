@@ -22,9 +22,10 @@ class Fault:
 
     Attributes:
         call: an OpenCL function; nth: its call in a process, from 1; kind: "error" (with `status`),
-            "skip", "flip", "abort", "crash" or "hang", which faults.c explains; lasts: whether
-            later calls fail, too; place: COMMAND, CHILDREN or "" for every process; once: a file
-            that is made when it goes wrong, so that it does so in one process only.
+            "skip", "flip", "abort", "crash", "hang", "kill" or "stop", which faults.c explains;
+            lasts: whether later calls fail, too; place: COMMAND, CHILDREN or "" for every process;
+            once: a file that is made when it goes wrong, so that it does so in one process only;
+            kernel: of clCreateKernel, only calls for kernels with this in their names count.
     """
 
     call: str
@@ -34,6 +35,7 @@ class Fault:
     place: str = COMMAND
     status: int = STATUSES[0]
     once: str = ""
+    kernel: str = ""
 
     def __str__(self) -> str:
         kind = f"{self.kind} {self.status}" if self.kind == "error" else self.kind
@@ -51,6 +53,7 @@ class Fault:
             "FAULT_IN": self.place,
             **({"FAULT_LASTS": "1"} if self.lasts else {}),
             **({"FAULT_ONCE": self.once} if self.once else {}),
+            **({"FAULT_KERNEL": self.kernel} if self.kernel else {}),
         }
 
 

@@ -30,7 +30,8 @@ from tests.support.process import ROOT
 RIGHT = "right rows, exit 0"
 LEFT = "right rows, exit 0, a WARN that the CPU has nodes"
 CPU = "an ERROR, the CPU's rows, exit 2"
-ALLOWED = (RIGHT, LEFT, CPU)
+LOST = "right rows, exit 3, an ERROR that the CPU has most nodes"
+ALLOWED = (RIGHT, LEFT, CPU, LOST)
 
 LIMIT_SECONDS = 240  # for a run
 # label_image gives a child that hangs a minute or two, for slow boards; here a part of that.
@@ -113,12 +114,16 @@ class Ran:
             return f"died with {signal.Signals(-self.code).name}"
         if any(line.startswith("Traceback") for line in self.lines):
             return "a traceback"
-        if self.code not in (0, 2):
+        if self.code not in (0, 2, 3):
             return f"exit {self.code}: {told[-1] if told else ''}"
         if rows != ROWS:
             return f"wrong rows, exit {self.code}: {rows}"
         if self.code == 2:
             return CPU if any(line.startswith("ERROR: ") for line in told) else "exit 2, no ERROR"
+        if self.code == 3:
+            return (
+                LOST if told and told[-1].startswith("ERROR: the CPU ran ") else "exit 3, no ERROR"
+            )
         if any("3 of 3 on OpenCL" in line for line in self.lines):
             return RIGHT
         return LEFT if told else "the CPU has nodes, and no line says so"

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ends child processes by chance costs no later start anything; what a kernel does, is kept.
+
+Each of these once banned kernels for good, or ended the command with a signal.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from delegate import DeviceInfo
+from tests.support.deal import any_driver, slow
+from tests.support.faults import CHILDREN, NO_COMPILER, Fault, build_library
+from tests.support.process import ROOT
+from tests.support.sweep import COMMAND_LINE, CPU, LOST, RIGHT, Ran, run_label_image, write_files
+
+pytestmark = [any_driver, slow]
+
+STOP_SECONDS = 17  # more than COMMAND_LINE gives a step
+
+
+class Place:
+    """A folder with a model, and a cache that knows the device and has not seen the model."""
+
+    def __init__(self, folder: Path, library: Path, device: str) -> None:
+        self.folder, self._device = folder, device
+        self.cache = folder / "cache"
+        self._variables = {
+            "LD_PRELOAD": str(library),
+            "TFLITE_OPENCL_CACHE": str(self.cache),
+            "POCL_CACHE_DIR": str(folder / "pocl"),
+        }
+        write_files(folder)
+        (folder / "pocl").mkdir()
+        assert self.run().outcome == RIGHT
+        self.proof = self._proof()
+        for name in ("trials", "tune", "programs"):
+            shutil.rmtree(self.cache / name, ignore_errors=True)
+        shutil.rmtree(folder / "pocl")
+        (folder / "pocl").mkdir()
+
+    def _proof(self) -> list[bytes]:
+        files = sorted(self.cache.glob("devices/*"))
+        return [each.read_bytes() for each in files if "-" not in each.name]
+
+    def run(self, fault: Fault | None = None, **variables: str) -> Ran:
+        """Run label_image, with a fault in its children."""
+        planted = {} if fault is None else fault.environment
+        return run_label_image(self.folder, self._device, **self._variables, **planted, **variables)
+
+    def command(self, *arguments: str) -> str:
+        """Return what tflite-opencl says."""
+        done = subprocess.run(
+            [sys.executable, "-m", "tflite_opencl", *arguments],
+            cwd=ROOT, env=os.environ | self._variables, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        return done.stdout
+
+    def limited(self, limit: int, most: int) -> subprocess.CompletedProcess[str]:
+        """Run label_image with a low limit."""
+        return subprocess.run(
+            [*COMMAND_LINE, "--device", self._device], cwd=self.folder, check=False,
+            env=os.environ | {"PYTHONPATH": str(ROOT)} | self._variables | {"LD_PRELOAD": ""},
+            capture_output=True, text=True, timeout=240,
+            preexec_fn=lambda: resource.setrlimit(limit, (most, most)),
+        )  # fmt: skip
+
+    def stopped(self, fault: Fault) -> Ran:
+        """Run label_image; go on some seconds after the fault has stopped it."""
+        environment = os.environ | {"PYTHONPATH": str(ROOT)} | self._variables | fault.environment
+        with subprocess.Popen(
+            [*COMMAND_LINE, "--device", self._device], cwd=self.folder, env=environment,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        ) as ran:  # fmt: skip
+            while not Path(fault.once).exists():
+                assert ran.poll() is None
+                time.sleep(0.1)
+            time.sleep(STOP_SECONDS)
+            os.killpg(ran.pid, signal.SIGCONT)
+            _, errors = ran.communicate(timeout=240)
+        return Ran(ran.returncode, tuple(errors.splitlines()))
+
+    @property
+    def has_no_ban(self) -> bool:
+        """Whether nothing is left out."""
+        return "nothing is left out" in self.command("info", "--bans")
+
+
+PlaceOf = Callable[[DeviceInfo], Place]
+
+
+@pytest.fixture
+def place_of(tmp_path: Path) -> PlaceOf:
+    """Return a function that makes the place of a device."""
+    library = build_library(tmp_path)
+    if library is None:
+        pytest.skip(NO_COMPILER)
+    return lambda info: Place(tmp_path, library, str(info.index))
+
+
+def test_a_start_without_a_linker_bans_nothing(device: DeviceInfo, place_of: PlaceOf) -> None:
+    place = place_of(device)
+    ran = place.run(PATH=str(place.folder / "nothing"))
+    assert ran.outcome in (RIGHT, CPU)  # not every driver needs one
+    if ran.outcome == CPU:
+        assert "does not work in this environment: its self-test died" in "".join(ran.lines)
+    assert place.has_no_ban
+    assert place.run().outcome == RIGHT
+
+
+def test_a_child_that_is_killed_once_costs_nothing(device: DeviceInfo, place_of: PlaceOf) -> None:
+    place = place_of(device)
+    died = str(place.folder / "died")
+    ran = place.run(Fault("clCreateKernel", 1, "kill", place=CHILDREN, once=died))
+    assert ran.outcome == RIGHT
+    assert any("died with SIGKILL, as it tried to" in line for line in ran.lines)
+    assert place.has_no_ban
+
+
+def test_children_that_are_always_killed_ban_nothing(device: DeviceInfo, place_of: PlaceOf) -> None:
+    place = place_of(device)
+    ran = place.run(Fault("clCreateKernel", 1, "kill", place=CHILDREN))
+    assert ran.outcome in (CPU, LOST)
+    assert any("the machine is short of memory" in line for line in ran.lines)
+    assert place.has_no_ban
+    assert place.run().outcome == RIGHT
+
+
+def test_a_child_that_is_killed_in_the_self_tests_loses_nothing(
+    device: DeviceInfo, place_of: PlaceOf
+) -> None:
+    place = place_of(device)
+    for nth in (1, 2, 4):
+        shutil.rmtree(place.cache / "devices")
+        died = str(place.folder / f"died{nth}")
+        ran = place.run(Fault("clCreateKernel", nth, "kill", place=CHILDREN, once=died))
+        assert ran.outcome == RIGHT
+        assert place._proof() == place.proof
+
+
+def test_a_stop_is_no_hang(device: DeviceInfo, place_of: PlaceOf) -> None:
+    place = place_of(device)
+    once = str(place.folder / "stopped")
+    fault = Fault("clCreateKernel", 1, "stop", place=CHILDREN, once=once, kernel="_2d")
+    assert place.stopped(fault).outcome == RIGHT
+    assert place.has_no_ban
+
+
+@pytest.mark.parametrize(
+    ("limit", "most", "words"),
+    [
+        (resource.RLIMIT_NOFILE, 8, "no more than 8 open files (ulimit -n): raise that"),
+        (resource.RLIMIT_AS, 600 << 20, "no more than 600 MiB of address space (ulimit -v)"),
+    ],
+    ids=["files", "memory"],
+)
+def test_low_limits_end_no_command_with_a_signal(
+    device: DeviceInfo, place_of: PlaceOf, limit: int, most: int, words: str
+) -> None:
+    place = place_of(device)
+    ran = place.limited(limit, most)
+    assert Ran(ran.returncode, tuple(ran.stderr.splitlines())).outcome == CPU
+    assert words in ran.stderr
+    assert place.has_no_ban
+
+
+def test_a_kernel_that_ends_each_child_is_banned_until_that_is_lifted(
+    device: DeviceInfo, place_of: PlaceOf
+) -> None:
+    place = place_of(device)
+    deadly = Fault("clCreateKernel", 1, "abort", place=CHILDREN, lasts=True, kernel="_2d")
+    ran = place.run(deadly)
+    assert ran.outcome == LOST
+    assert "the CPU ran 2 of 3 nodes, because child processes died" in ran.lines[-1]
+    # Later starts leave them out, without a child that dies.
+    ran = place.run()
+    assert ran.outcome == LOST
+    assert not any("a child process died" in line for line in ran.lines)
+    assert any("left out on this device, as child processes died" in line for line in ran.lines)
+    listed = place.command("info", "--bans")
+    assert "pool_2d.cl" in listed
+    assert "died with SIGABRT" in listed
+    # In another environment they are tried again, and after the bans are lifted.
+    assert place.run(POCL_DEBUG="").outcome == RIGHT
+    assert "bans are lifted" in place.command("info", "--lift_bans")
+    assert place.has_no_ban
+    assert place.run().outcome == RIGHT
