@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The picture with what was found in it: boxes with names, or coloured classes and a legend."""
+"""The picture with what was found in it: boxes with names, bodies, or coloured classes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,24 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from label_image.labels import format_score
-from label_image.scene import Scene, label_of, named
+from label_image.scene import Pose, Scene, label_of, named
 from tflite_opencl.common.files import replaced_file
 
 DRAWN, MASK = "drawn.jpg", "mask.png"  # in a folder of outputs
 _NOTHING = ("background", "???", None)  # what a mask's class 0 is called where it is no thing
+_LEAST_SEEN = 0.2  # score of a point that is drawn
+_LIMBS = (
+    ("nose", "left eye"), ("nose", "right eye"), ("left eye", "left ear"),
+    ("right eye", "right ear"), ("left shoulder", "right shoulder"), ("left hip", "right hip"),
+    *(
+        (f"{side} {one}", f"{side} {other}")
+        for side in ("left", "right")
+        for one, other in (
+            ("shoulder", "elbow"), ("elbow", "wrist"), ("shoulder", "hip"), ("hip", "knee"),
+            ("knee", "ankle"),
+        )
+    ),
+)  # fmt: skip
 _OPACITY = 0.55  # of a mask's colours
 _GOLDEN = 0.618033988749895  # steps of hue that never come near one another soon
 
@@ -77,6 +90,8 @@ def drawn(
     for box in reversed((scene.boxes or ())[:most]):  # the most certain one on top
         text = f"{label_of(box.index, labels) or box.index} {format_score(round(box.score, 2))}"
         pen.box((box.left, box.top, box.right, box.bottom), text, color_of(box.index))
+    for number, pose in enumerate((scene.poses or ())[:most]):
+        pen.pose(pose, color_of(number))
     return image
 
 
@@ -126,6 +141,17 @@ class _Pen:
             return
         self._draw.rectangle((left, top, right, bottom), outline=color, width=self._line)
         self.label((left, top - self.row_height if top >= self.row_height else top), text, color)
+
+    def pose(self, pose: Pose, color: Color) -> None:
+        """Draw the points that are seen, and the limbs between two of them."""
+        seen = {p.name: (p.x, p.y) for p in pose.points if p.score >= _LEAST_SEEN}
+        for one, other in _LIMBS:
+            if one in seen and other in seen:
+                self._draw.line((*seen[one], *seen[other]), fill=color, width=self._line)
+        radius = 2 * self._line
+        for x, y in seen.values():
+            circle = (x - radius, y - radius, x + radius, y + radius)
+            self._draw.ellipse(circle, fill=color, outline="white")
 
     def label(self, corner: tuple[int, int], text: str, color: Color) -> None:
         """Write on a bar of the colour, all of it inside the picture where it has place."""

@@ -5,13 +5,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from label_image.heads import classification, embedding, post_process, segmentation
+import numpy as np
+
+from label_image.heads import (
+    anchors,
+    centernet,
+    classification,
+    efficientdet,
+    embedding,
+    poses,
+    post_process,
+    segmentation,
+    yolo,
+)
 from label_image.heads.view import Array, Head, View
 from label_image.scene import Scene
 
 # In the order in which they are asked: the first that fits is a model's.
-HEADS: Sequence[Head] = tuple(
-    module.HEAD for module in (post_process, segmentation, embedding, classification)
+HEADS: Sequence[Head] = (
+    post_process.HEAD,
+    *yolo.HEADS,
+    efficientdet.HEAD,
+    *anchors.HEADS,
+    *poses.HEADS,
+    centernet.HEAD,
+    segmentation.HEAD,
+    embedding.HEAD,
+    classification.HEAD,
 )
 TASKS = tuple(dict.fromkeys(name for h in HEADS for name in (h.name.partition(":")[0], h.name)))
 
@@ -38,7 +58,8 @@ def read(view: View, outputs: Sequence[Array], task: str | None = None) -> Scene
     head = head_of(view, task)
     if head is classification.HEAD and task is None and embedding.has_its_norm(view, outputs):
         head = embedding.HEAD
-    return None if head is None else head.read(view, outputs)
+    with np.errstate(all="ignore"):  # what is no number is left out in the end
+        return None if head is None else head.read(view, outputs)
 
 
 def is_classifier(view: View, task: str | None = None) -> bool:

@@ -16,7 +16,7 @@ from label_image import interpreter
 from tests.support.command import Run
 from tests.support.deal import any_driver
 from tests.support.model import chain_model, op, t
-from tests.support.scenes import detector, segmenter
+from tests.support.scenes import constant_model, detector, segmenter
 from tflite_opencl import __version__
 
 pytestmark = any_driver
@@ -218,3 +218,45 @@ def test_the_folder_of_outputs_has_the_picture_with_what_was_found(
     assert (mask == np.repeat([[1] * 20 + [2] * 20], 20, axis=0)).all()
     assert run(*WORDS, *words, "--output_dir", "out", "--classes", "2").code == 0
     assert {0, 2} == set(pixels_of(str(folder / "mask.png")).flat)
+
+
+def yolo_rows() -> NDArray[np.float32]:
+    """Return a v8's outputs for 64 x 64 pixels: a thing in the middle, of the second class."""
+    rows = np.zeros((1, 6, 84), np.float32)
+    rows[0, :, 40] = (0.5, 0.5, 0.5, 1.5, 0.125, 0.75)
+    return rows
+
+
+def test_a_yolo_is_read_whatever_runs_it(here: Path, run: Run, device: DeviceInfo) -> None:
+    Path("model.tflite").write_bytes(constant_model(yolo_rows()))
+    ran = run(
+        *WORDS, "-i", "half.png", "--use_gpu", "--device", str(device.index), "--json", "a.json",
+        "--output_image", "drawn.png", "--tune", "off",
+    )  # fmt: skip
+    assert ran.code == 0
+    assert infos(ran.lines) == ["INFO: 0.75: 1 blue, left 10, top 0, right 30, bottom 20"]
+    document = json.loads(Path("a.json").read_text())
+    assert document["gpu"]["delegated"] == 3
+    assert document["gpu"]["detections"] == document["cpu"]["detections"]
+    assert (pixels_of("half.png") != pixels_of("drawn.png")).any()
+    several = run(*WORDS, "half.png", "half.png", "--task", "detection:yolo8")
+    assert several.out == ["half.png\t0.75: 1 blue, left 10, top 0, right 30, bottom 20"] * 2
+    refused = run(*WORDS, "-i", "half.png", "--task", "pose")
+    assert refused.code == 255
+    assert refused.lines[-1] == (
+        "ERROR: --task pose: the outputs are 1x6x84 float32, which may be "
+        "detection:yolox, detection:yolo8"
+    )
+
+
+def test_a_pose_is_read_and_drawn(here: Path, run: Run) -> None:
+    points = np.zeros((1, 1, 17, 3), np.float32)
+    points[0, 0, :2] = (0.5, 0.25, 0.75), (0.25, 0.75, 0.5)
+    Path("model.tflite").write_bytes(constant_model(points))
+    ran = run("-m", "model.tflite", "-i", "half.png", "--output_image", "drawn.png")
+    assert ran.code == 0
+    assert "INFO: 0.75: nose, x 10, y 10" in ran.lines
+    assert "INFO: 0.5: left eye, x 30, y 5" in ran.lines
+    before, after = map(pixels_of, ("half.png", "drawn.png"))
+    assert (before[10, 12:20] != after[10, 12:20]).any()
+    assert (before[15:] == after[15:]).all()

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A detector and a segmenter of a few pixels, whose results follow from the picture's colours."""
+"""A detector and a segmenter of a few pixels, whose results follow from the picture's colours.
+
+And models whose outputs are the same for each picture.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 from flatbuffers import flexbuffers
+from numpy.typing import NDArray
 
 from tests.support.model import chain_model, const, op, t
 
@@ -52,3 +56,17 @@ def segmenter() -> bytes:
     classes = t((1, 4, 4), "int32")
     axis = const(np.array(3, np.int32))
     return chain_model([op("ARG_MAX", [picture, axis], [classes], {"output_type": "int32"})])
+
+
+def constant_model(*outputs: NDArray[np.float32], side: int = 64) -> bytes:
+    """Return a model of a square picture that gives these outputs, by nodes that compute them."""
+    picture, mean = t((1, side, side, 3), "float32"), t((1,))
+    nothing, axes = t((1,)), const(np.array([1, 2, 3], np.int32))
+    nodes = [
+        op("MEAN", [picture, axes], [mean], {"keep_dims": False}),
+        op("MUL", [mean, const(np.zeros(1, np.float32))], [nothing]),
+    ]
+    results = [t(output.shape, "float32") for output in outputs]
+    for output, result in zip(outputs, results, strict=True):
+        nodes.append(op("ADD", [const(output), nothing], [result]))
+    return chain_model(nodes, outputs=results)

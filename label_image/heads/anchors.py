@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Detectors whose outputs are a box and the scores of each anchor, before anything is chosen.
+
+A box is counted from its anchor, which nothing in the file tells: how many there are does, for the
+anchors that SSD and EfficientDet models are trained with.
+Sources: TensorFlow's object_detection/anchor_generators (multiple_grid, multiscale_grid) and
+box_coders/faster_rcnn_box_coder.py; google/automl efficientdet/tf2/anchors.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from label_image.heads.boxes import as_scores, suppressed
+from label_image.heads.view import Array, Floats, Head, View
+from label_image.scene import Scene
+
+Size = tuple[int, int]
+_SSD_LAYERS, _SSD_SCALES = 6, (0.2, 0.95)
+_SSD_RATIOS = (1.0, 2.0, 1 / 2, 3.0, 1 / 3)
+_PYRAMID_LEVELS = range(3, 8)
+_PYRAMID_RATIOS = (1.0, 2.0, 0.5)
+_PYRAMID_SCALE = 4.0  # of an anchor, in strides
+_LITE_SCALE, _LITE_SIZES = 3.0, (320, 384, 448)  # EfficientDet-Lite 0 to 2
+_LARGEST = 20.0  # of a size's logarithm
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A way to lay out anchors, and what a box's numbers are multiplied by."""
+
+    anchors: Callable[[Size], Floats]  # (n, 4): centre's y, x, height, width, parts of the picture
+    scales: tuple[float, float]  # of the centre's numbers and of the size's
+    has_background: bool  # whether class 0 is none
+
+
+def ssd_anchors(size: Size) -> Floats:
+    """Return SSD's: six layers, of which the first has three anchors a cell and the others six."""
+    low, high = _SSD_SCALES
+    scales = [*np.linspace(low, high, _SSD_LAYERS), 1.0]
+    layers = []
+    height, width = (-(-length // 16) for length in size)
+    for number in range(_SSD_LAYERS):
+        scale = scales[number]
+        if number == 0:
+            sizes = [(0.1, 1.0), (scale, 2.0), (scale, 0.5)]
+        else:
+            sizes = [(scale, ratio) for ratio in _SSD_RATIOS]
+            sizes.append((float(np.sqrt(scale * scales[number + 1])), 1.0))
+        shapes = [(s / np.sqrt(ratio), s * np.sqrt(ratio)) for s, ratio in sizes]
+        rows, columns = np.mgrid[:height, :width]
+        centres = (np.stack([rows, columns], -1) + 0.5) / (height, width)
+        layers.append(_each(centres.reshape(-1, 2), shapes))
+        height, width = -(-height // 2), -(-width // 2)
+    return np.concatenate(layers)
+
+
+def pyramid_anchors(size: Size) -> Floats:
+    """Return those of SSD on a pyramid of features: six a cell, ratios outside, scales inside."""
+    layers = []
+    for level in _PYRAMID_LEVELS:
+        stride = 2**level
+        # The object detection API moves anchors into cells' middles where the stride divides.
+        offsets = [stride / 2 if length % stride == 0 else 0.0 for length in size]
+        height, width = (-(-length // stride) for length in size)
+        rows, columns = np.mgrid[:height, :width]
+        centres = (np.stack([rows, columns], -1) * stride + offsets) / size
+        shapes = [
+            _shape(_PYRAMID_SCALE * stride * 2 ** (octave / 2), ratio, size)
+            for ratio in _PYRAMID_RATIOS
+            for octave in range(2)
+        ]
+        layers.append(_each(centres.reshape(-1, 2), shapes))
+    return np.concatenate(layers)
+
+
+def efficientdet_anchors(size: Size) -> Floats:
+    """Return EfficientDet's: nine a cell, scales outside, ratios inside."""
+    anchor_scale = _LITE_SCALE if size[0] in _LITE_SIZES else _PYRAMID_SCALE
+    layers = []
+    for level in _PYRAMID_LEVELS:
+        height, width = (-(-length // 2**level) for length in size)
+        rows, columns = np.mgrid[:height, :width]
+        centres = (np.stack([rows, columns], -1) + 0.5) / (height, width)
+        stride = size[0] / height
+        shapes = [
+            _shape(anchor_scale * stride * 2 ** (octave / 3), ratio, size)
+            for octave in range(3)
+            for ratio in _PYRAMID_RATIOS
+        ]
+        layers.append(_each(centres.reshape(-1, 2), shapes))
+    return np.concatenate(layers)
+
+
+def _shape(length: float, ratio: float, size: Size) -> tuple[float, float]:
+    """Return the height and width of an anchor, as parts of the input. `ratio`: width / height."""
+    root = float(np.sqrt(ratio))
+    return length / root / size[0], length * root / size[1]
+
+
+def _each(centres: Array, shapes: Sequence[tuple[float, float]]) -> Floats:
+    """Return each shape at each centre. Shapes: (n, 2), (m, 2) -> (n * m, 4)."""
+    places = np.repeat(centres, len(shapes), axis=0)
+    sizes = np.tile(np.array(shapes), (len(centres), 1))
+    return np.concatenate([places, sizes], axis=1).astype(np.float32)
+
+
+KINDS = {
+    "ssd_anchors": Kind(ssd_anchors, (10.0, 5.0), True),
+    "fpn_anchors": Kind(pyramid_anchors, (10.0, 5.0), True),
+    "efficientdet_anchors": Kind(efficientdet_anchors, (1.0, 1.0), False),
+}
+
+
+@cache
+def _anchors(name: str, size: Size) -> Floats:
+    return KINDS[name].anchors(size)
+
+
+def _places(view: View) -> tuple[int, int] | None:
+    """Return the numbers of the outputs with boxes and with scores; None: there are none."""
+    shapes = [s[:1] + s[1:2] + s[3:] if len(s) == 4 and s[2] == 1 else s for s in view.shapes]
+    if len(shapes) != 2 or any(len(s) != 3 or s[0] != 1 for s in shapes):
+        return None
+    if shapes[0][1] != shapes[1][1] or not min(view.input_size):
+        return None
+    fours = [number for number, shape in enumerate(shapes) if shape[2] == 4]
+    if not fours:
+        return None
+    boxes = fours[0]  # the op's order, where there are four classes
+    return boxes, 1 - boxes
+
+
+def decoded(numbers: Floats, anchors: Floats, scales: tuple[float, float]) -> Floats:
+    """Return left, top, right, bottom of boxes counted from anchors. Shapes: (n, 4) -> (n, 4)."""
+    centre, length = (1 / scale for scale in scales)
+    middle = numbers[:, :2] * centre * anchors[:, 2:] + anchors[:, :2]
+    half = np.exp(np.minimum(numbers[:, 2:] * length, _LARGEST)) * anchors[:, 2:] / 2
+    sides = np.concatenate([middle - half, middle + half], axis=1)
+    result: Floats = sides[:, [1, 0, 3, 2]].astype(np.float32)
+    return result
+
+
+def _head(name: str) -> Head:
+    kind = KINDS[name]
+
+    def fits(view: View, is_asked: bool) -> bool:
+        places = _places(view)
+        if places is None:
+            return False
+        return len(_anchors(name, view.input_size)) == view.shapes[places[0]][1]
+
+    def read(view: View, outputs: Sequence[Array]) -> Scene:
+        places = _places(view)
+        assert places is not None
+        boxes, scores = (view.real(n, outputs[n]) for n in places)
+        sides = decoded(boxes.reshape(-1, 4), _anchors(name, view.input_size), kind.scales)
+        things = as_scores(scores.reshape(len(sides), -1))
+        things = things[:, 1:] if kind.has_background else things
+        return Scene(boxes=suppressed(view, sides, things), outputs=frozenset(places))
+
+    def classes(view: View) -> int | None:
+        return None  # labels may count a background, and leave classes out
+
+    return Head(f"detection:{name}", fits, read, classes)
+
+
+HEADS = tuple(map(_head, KINDS))

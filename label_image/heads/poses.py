@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Points of bodies: MoveNet's, of one and of several people, PoseNet's and YOLOs'.
+
+Sources: tfhub.dev/google/movenet (its pages on outputs); tensorflow/tfjs-models posenet
+(decode_single_pose); ultralytics nn/modules/head.py (Pose).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from label_image.heads.boxes import LEAST_SCORE, as_scores, corners, kept
+from label_image.heads.view import Array, Floats, Head, View
+from label_image.heads.yolo import has_cells, parts, rows_of
+from label_image.scene import Point, Pose, Scene
+
+# COCO's, in the order that all of these models have.
+NAMES = (
+    "nose", "left eye", "right eye", "left ear", "right ear", "left shoulder", "right shoulder",
+    "left elbow", "right elbow", "left wrist", "right wrist", "left hip", "right hip", "left knee",
+    "right knee", "left ankle", "right ankle",
+)  # fmt: skip
+_COUNT = len(NAMES)
+_SEVERAL = 3 * _COUNT + 5  # numbers of a pose beside others: its points, its box and its score
+
+
+def pose(view: View, points: Floats, score: float | None = None) -> Pose:
+    """Return a pose in the picture's pixels, cut to it; without a score the mean of its points'.
+
+    Shapes: points (n, 3): x and y as parts of the picture, score
+    """
+    height, width = view.size
+    names = NAMES if len(points) == _COUNT else [str(number) for number in range(len(points))]
+    usable = np.nan_to_num(points.astype(np.float64), posinf=0, neginf=0)
+    places = np.clip(usable[:, :2] * (width, height), 0, (width, height))
+    made = tuple(
+        Point(name, float(certainty), float(x), float(y))
+        for name, (x, y), certainty in zip(names, places, usable[:, 2], strict=True)
+    )
+    return Pose(float(usable[:, 2].mean()) if score is None else score, made)
+
+
+def _fits_movenet(view: View, is_asked: bool) -> bool:
+    return len(view.outputs) == 1 and (
+        view.shapes[0] == (1, 1, _COUNT, 3)
+        or (len(view.shapes[0]) == 3 and (view.shapes[0][0], view.shapes[0][2]) == (1, _SEVERAL))
+    )
+
+
+def _read_movenet(view: View, outputs: Sequence[Array]) -> Scene:
+    values = view.real(0, outputs[0])
+    if values.ndim == 4:
+        poses = [pose(view, values[0, 0][:, [1, 0, 2]])]
+    else:
+        rows = values[0][np.argsort(-values[0, :, -1], kind="stable")]
+        poses = [
+            pose(view, row[: 3 * _COUNT].reshape(-1, 3)[:, [1, 0, 2]], float(row[-1]))
+            for row in rows[rows[:, -1] >= (view.carried.threshold or LEAST_SCORE)]
+        ]
+    return Scene(poses=poses, outputs=frozenset({0}))
+
+
+def _posenet_places(view: View) -> tuple[int, int] | None:
+    """Return the numbers of the outputs with a heat map a point, and with offsets."""
+    shapes = view.shapes
+    for scores, shape in enumerate(shapes):
+        if len(shape) == 4 and (shape[0], shape[3]) == (1, _COUNT):
+            wanted = (*shape[:3], 2 * _COUNT)
+            if wanted in shapes:
+                return scores, shapes.index(wanted)
+    return None
+
+
+def _fits_posenet(view: View, is_asked: bool) -> bool:
+    return _posenet_places(view) is not None
+
+
+def _read_posenet(view: View, outputs: Sequence[Array]) -> Scene:
+    places = _posenet_places(view)
+    assert places is not None
+    scores, offsets = (view.real(number, outputs[number])[0] for number in places)
+    scores = as_scores(scores)
+    height, width, count = scores.shape
+    best = scores.reshape(-1, count).argmax(axis=0)
+    rows, columns = np.unravel_index(best, (height, width))
+    points = np.arange(count)
+    high, wide = view.input_size
+    # The first and the last cell lie on the edges of the input.
+    down, right = (high - 1) / max(1, height - 1), (wide - 1) / max(1, width - 1)
+    y = (rows * down + offsets[rows, columns, points]) / high
+    x = (columns * right + offsets[rows, columns, count + points]) / wide
+    found = np.stack([x, y, scores[rows, columns, points]], axis=1).astype(np.float32)
+    # Displacements, which further outputs have, tell several people apart.
+    return Scene(poses=[pose(view, found)], outputs=frozenset(range(len(outputs))))
+
+
+def _point_sizes(view: View) -> tuple[int, int]:
+    """Return how many points a YOLO has, and how many numbers a point."""
+    if len(view.carried.points) == 2:
+        return view.carried.points[0], view.carried.points[1]
+    return _COUNT, 3
+
+
+def _fits_yolo(view: View, is_asked: bool) -> bool:
+    count, numbers = _point_sizes(view)
+    is_such = numbers in (2, 3) and has_cells(view, 1, 5 + count * numbers)
+    return is_such and is_asked and len(view.outputs) == 1
+
+
+def _read_yolo(view: View, outputs: Sequence[Array]) -> Scene:
+    rows = rows_of(view, outputs)
+    count, numbers = _point_sizes(view)
+    first = rows.shape[1] - count * numbers
+    scores = as_scores(rows[:, 4:first]).max(axis=1)
+    points = rows[:, first:].reshape(len(rows), count, numbers)
+    places = np.concatenate([rows[:, :4], points[:, :, :2].reshape(len(rows), -1)], axis=1)
+    places = parts(view, places)
+    certainty = np.ones((len(rows), count), np.float32) if numbers == 2 else points[:, :, 2]
+    certainty = as_scores(certainty)
+    least = view.carried.threshold or LEAST_SCORE
+    stay = kept(corners(places[:, :4]), scores, np.zeros(len(rows), np.int64), least)
+    poses = []
+    for number in stay:
+        found = np.column_stack([places[number, 4:].reshape(-1, 2), certainty[number]])
+        poses.append(pose(view, found, float(scores[number])))
+    return Scene(poses=poses, outputs=frozenset({0}))
+
+
+HEADS = (
+    Head("pose:movenet", _fits_movenet, _read_movenet),
+    Head("pose:posenet", _fits_posenet, _read_posenet),
+    Head("pose:yolo8", _fits_yolo, _read_yolo),
+)
