@@ -8,32 +8,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from numpy.typing import NDArray
 
-from delegate import DelegateError, Graph
-from label_image.errors import (
-    LOST,
-    NO_DEVICE,
-    SUCCESS,
-    DelegateFailed,
-    RunError,
-    delegate_failures,
-    reason_of,
-)
+from delegate import Graph
+from label_image.errors import LOST, NO_DEVICE, SUCCESS, delegate_failures
 from label_image.heads.post_process import found_only
 from label_image.interpreter import delegate_names, open_interpreter
 from label_image.job import Delegation, Job
 from label_image.verbose import interpreter_state, profile_lines
-from tflite_opencl.common import bars, interrupts
+from tflite_opencl.common import interrupts
 from tflite_opencl.common.profile import Profile
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.common.timing import Times
 from tflite_opencl.common.trace import Trace
-
-ENDED = "Ctrl-C ended the run before"
 
 log = logging.getLogger("label_image")
 stdout = logging.getLogger("label_image.stdout")
@@ -56,6 +46,10 @@ class PathRun:
     def compared(self) -> Times:
         """Give the times that are compared with other paths'."""
         return self.longer or self.times
+
+    def run(self, pixels: NDArray[Any]) -> list[tuple[NDArray[Any], ...]]:
+        """Return the outputs for the job's input, which is all that was run."""
+        return [self.outputs]
 
 
 def run_path(job: Job, runtime: Runtime, graph: Graph) -> PathRun:
@@ -83,23 +77,10 @@ def run_path(job: Job, runtime: Runtime, graph: Graph) -> PathRun:
         outputs = found_only(graph, opened.outputs())
         profile = opened.node_profile(graph) if job.profile_rows else None
         trace = opened.trace(f"label_image, {taken.device}") if taken and job.traces else None
-        if taken and job.reference:
-            taken = _with_reference(job, runtime, graph, taken, outputs)
         longer = opened.measure_longer(job.longer_s) if job.longer_s else None
         return PathRun(
             times, opened.load_ms, outputs, taken, profile, trace, opened.load_parts, longer
         )
-
-
-def run_once(job: Job, runtime: Runtime, graph: Graph) -> tuple[NDArray[Any], ...]:
-    """Return the outputs of a single run, and log nothing.
-
-    Raises: as open_interpreter.
-    """
-    kernels = "reference" if job.cpu_kernels == "reference" else "CPU's"
-    with bars.waiting(f"running the {kernels} kernels"), open_interpreter(job, runtime) as opened:
-        opened.measure(count=1, warmup_runs=0)
-        return found_only(graph, opened.outputs())
 
 
 def warn_of_nothing_taken(taken: Delegation, graph: Graph) -> None:
@@ -136,18 +117,3 @@ def _log_opened(job: Job, graph: Graph, taken: Delegation | None) -> None:
     if job.verbose:
         reasons = {each.node: each.reason for each in taken.verdicts} if taken else None
         stdout.info("%s", interpreter_state(graph, reasons))
-
-
-def _with_reference(
-    job: Job, runtime: Runtime, graph: Graph, taken: Delegation, outputs: tuple[NDArray[Any], ...]
-) -> Delegation:
-    """Add the outputs with the CPU's part on the reference kernels."""
-    if taken.delegated == len(taken.verdicts) or job.cpu_kernels == "reference":
-        return replace(taken, reference_outputs=outputs)
-    try:
-        again = run_once(replace(job, cpu_kernels="reference"), runtime, graph)
-    except KeyboardInterrupt:
-        return replace(taken, reference_failure=ENDED)
-    except (RunError, DelegateFailed, DelegateError) as error:
-        return replace(taken, reference_failure=reason_of(error))
-    return replace(taken, reference_outputs=again)

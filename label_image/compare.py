@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The OpenCL path beside the CPU's and TFLite's reference kernels. It formats nothing."""
+"""How far OpenCL's outputs are from the CPU's and TFLite's reference kernels'. It runs nothing."""
 
 from __future__ import annotations
 
@@ -12,11 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate import Graph, Tensor
-from label_image.classify import ENDED, PathRun, run_once, run_path
-from label_image.errors import DelegateFailed, RunError, reason_of
-from label_image.job import Job
-from tflite_opencl.common import interrupts
-from tflite_opencl.common.runtime import Runtime
 
 Outputs = Sequence[NDArray[Any]]
 # The paths beside OpenCL's: TFLite's own on the CPU, its reference kernels, and OpenCL with what it
@@ -78,68 +73,6 @@ class Distances:
             self.cpu_to_reference.larger(other.cpu_to_reference),
             self.gpu_to_cpu.larger(other.gpu_to_cpu),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """The CPU's run of the same job, and the distances between the paths."""
-
-    cpu: PathRun | None  # None: it failed
-    cpu_failure: str
-    distances: Distances
-
-
-def compare(
-    job: Job, gpu: PathRun, runtime: Runtime, graph: Graph, floats: bool = False
-) -> Comparison:
-    """Run the job that gave `gpu` on the CPU and on the reference kernels, and compare.
-
-    After Ctrl-C nothing is compared, and the CPU's times are those so far.
-    `floats`: run the reference kernels for float outputs alone, too.
-    """
-    cpu_job = replace(job, opencl=None, reference=False, profile_rows=0, traces=False, quiet=True)
-    assert gpu.delegation is not None
-    cpu, reasons = None, {GPU_ON_REFERENCE: gpu.delegation.reference_failure}
-    try:
-        try:
-            cpu = run_path(cpu_job, runtime, graph)
-            interrupts.check()
-        except (RunError, DelegateFailed) as error:
-            reasons[CPU] = reason_of(error)
-        reference, reasons[REFERENCE] = _reference(cpu_job, cpu, gpu, runtime, graph, floats)
-    except KeyboardInterrupt:
-        return ended(cpu)
-    others = {
-        CPU: cpu.outputs if cpu else None,
-        REFERENCE: reference,
-        GPU_ON_REFERENCE: gpu.delegation.reference_outputs,
-    }
-    distances = distances_between(gpu.outputs, others, reasons, graph)
-    return Comparison(cpu, reasons.get(CPU, ""), distances)
-
-
-def ended(cpu: PathRun | None = None) -> Comparison:
-    """Return what there is of a comparison that Ctrl-C ended; `cpu`: the CPU's times so far."""
-    nothing = Difference(None, ENDED)
-    return Comparison(cpu, "" if cpu else ENDED, Distances(nothing, nothing, nothing))
-
-
-def _reference(
-    cpu_job: Job,
-    cpu: PathRun | None,
-    gpu: PathRun,
-    runtime: Runtime,
-    graph: Graph,
-    floats: bool,
-) -> tuple[Outputs | None, str]:
-    if not floats and not any(is_quantised(output) for output in gpu.outputs):
-        return None, NOT_QUANTISED
-    if cpu_job.cpu_kernels == "reference" and cpu is not None:
-        return cpu.outputs, ""
-    try:
-        return run_once(replace(cpu_job, cpu_kernels="reference"), runtime, graph), ""
-    except RunError as error:
-        return None, f"{NO_REFERENCE}: {reason_of(error)}"
 
 
 def distances_between(

@@ -8,42 +8,47 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from label_image.classify import PathRun
-from label_image.compare import Comparison, Difference, Distances
+from label_image.compare import Difference, Distances, distance_entry
 from label_image.job import Delegation
+from label_image.outputs import Described
+from label_image.ran import Comparison
 from label_image.report import speedup
-from label_image.scene import Scene
 from tflite_opencl.common.timing import Times
 from tflite_opencl.common.words import stamped
-
-# "cpu", "external" or "gpu" -> its run and what that says of the picture
-Paths = dict[str, tuple[PathRun, Scene | None]]
 
 
 def document(
     about: Mapping[str, Any],
-    paths: Paths,
-    labels: Sequence[str],
-    most: int,
+    paths: Mapping[str, PathRun],
+    results: Mapping[str, Mapping[str, Any]],
     threads: int | None,
     comparison: Comparison | None,
-    described: Mapping[str, Sequence[dict[str, Any]]] | None = None,
 ) -> str:
     """Return the run as JSON text; what is not known is null, with the reason beside it.
 
-    `most`: classes of a result. `described`: the other outputs of each path.
+    `paths`, `results`: a path's name, as "gpu", -> its run, and what that says of the picture.
     """
     entries: dict[str, Any] = dict(about)
-    for name, (run, scene) in paths.items():
+    for name, run in paths.items():
         device = device_entry(run.delegation) if run.delegation else {}
         own = {"threads": threads} if run.delegation is None else {}
         verdicts = verdict_entry(run.delegation) if run.delegation else {}
-        results = {} if scene is None else scene.entry(labels, most)
-        if described and described.get(name):
-            results["outputs"] = list(described[name])
-        entries[name] = device | _times_entry(run) | own | results | verdicts
+        entries[name] = device | _times_entry(run) | own | dict(results[name]) | verdicts
     if "gpu" in paths:
-        entries |= _comparison_entry(paths["gpu"][0], comparison)
+        entries |= _comparison_entry(paths["gpu"], comparison)
     return json.dumps(stamped(entries), indent=2)
+
+
+def results_entry(
+    scene: Mapping[str, Any], outputs: Sequence[Described], distances: Distances | None
+) -> dict[str, Any]:
+    """Return for JSON what outputs say: `scene`, and the other ones with their distances."""
+    entry = dict(scene)
+    if outputs:
+        entry["outputs"] = [
+            output.entry | distance_entry(distances, output.number) for output in outputs
+        ]
+    return entry
 
 
 def device_entry(taken: Delegation) -> dict[str, Any]:

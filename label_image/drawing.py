@@ -72,7 +72,8 @@ def write_found(
     if scene.mask is None or scene.mask.max() > 255:
         return [DRAWN]
     mask = Image.fromarray(scene.mask.clip(0).astype(np.uint8)).convert("P")
-    mask.putpalette([part for index in range(256) for part in color_of(index)])
+    colours = [(0, 0, 0), *map(color_of, range(1, 256))]
+    mask.putpalette([part for colour in colours for part in colour])
     with replaced_file(os.path.join(folder, MASK), "wb") as file:
         size = picture.shape[1], picture.shape[0]
         mask.resize(size, Image.Resampling.NEAREST).save(file, format="PNG")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import traceback
 from collections.abc import Iterator
 
 from delegate import DelegateError, NoDeviceError
@@ -33,6 +34,15 @@ def log_error(error: Exception, verbose: bool) -> None:
     for each_level, line in lines:
         log.log(each_level, "%s", line)
     log.log(level, "%s", last, exc_info=error if verbose else None)
+
+
+def gave_up(error: Exception, verbose: bool) -> str:
+    """Log why OpenCL failed and that the CPU goes on; return the reason as one line."""
+    log_error(error, verbose)
+    log.warning("the CPU runs the model instead")
+    # The memory that the failed run holds must not slow down the next one.
+    traceback.clear_frames(error.__traceback__)
+    return reason_of(error)
 
 
 def _lines(error: Exception) -> list[tuple[int, str]]:

@@ -25,7 +25,7 @@ class Job:
     opencl: Options | None = None  # None: no OpenCL
     external: tuple[str, Mapping[str, str]] | None = None  # a delegate library and its options
     announce_xnnpack: bool = False  # say that XNNPACK runs
-    reference: bool = False  # also run once with the CPU's part on the reference kernels
+    reference: bool = False  # compare the paths
     profile_rows: int = 0  # most rows to log of the nodes' times; 0: no profiling
     traces: bool = False  # whether to time some more runs for a trace
     longer_s: float = 0.0  # run for at least so long for the comparison; 0: `count` is enough
@@ -45,9 +45,6 @@ class Delegation:
     driver: str
     verdicts: Sequence[Verdict]
     partitions: Sequence[Sequence[int]]  # node indices
-    # With what is left to the CPU on the reference kernels; None: not run, or not possible.
-    reference_outputs: tuple[NDArray[Any], ...] | None = None
-    reference_failure: str = ""  # why it was not possible
     tuning_left: int = 0  # choices that later starts measure
     lost: int = 0  # nodes that the CPU ran because child processes died of their kernels
 

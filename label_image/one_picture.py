@@ -3,31 +3,31 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import sys
-import traceback
-from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Callable
+from dataclasses import astuple, dataclass
 from typing import Any, TextIO
 
 from numpy.typing import NDArray
 
-from delegate import NoDeviceError, Tensor
 from label_image import inputs, streams
 from label_image.classify import PathRun, exit_code, run_path
-from label_image.compare import Comparison, compare, distance_entry, ended, wrong_text
-from label_image.document import Paths, document
+from label_image.document import document, results_entry
 from label_image.drawing import write_drawn, write_found
-from label_image.errors import DelegateFailed, log_error, reason_of, writing
+from label_image.errors import writing
 from label_image.feeds import main_values, warn_of_zeros
 from label_image.image import to_input
 from label_image.job import Job
-from label_image.outputs import describe, lines_of, tensors_of, write_outputs
-from label_image.page.write import Ran, write_page
+from label_image.outputs import Described, describe, lines_of, tensors_of, write_outputs
+from label_image.page.write import write_page
 from label_image.prepare import Prepared
+from label_image.ran import Ran, compare_job, run_job
 from label_image.report import comparison_text
 from label_image.scene import Scene
+from label_image.sinks import lines_to
 from label_image.worker import run_in_child
 from tflite_opencl.common import interrupts
 from tflite_opencl.common.files import write_file
@@ -40,17 +40,37 @@ _FILE_COLUMNS = 160  # of a profile that no terminal folds
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of the run."""
+class _Seen:
+    """What came of the run, and the picture."""
 
-    is_external: bool  # an external delegate ran in the place of the CPU
-    gpu: PathRun | None  # None: OpenCL was not asked for, or failed
-    comparison: Comparison | None
-    run: PathRun  # the run whose results are shown
-    failure: str  # why OpenCL did not do it, or did it wrongly; "" = nothing to complain of
-    tensors: Sequence[Tensor]  # the outputs', in the shapes they had
-    is_interrupted: bool  # Ctrl-C ended it: the times are those so far
-    picture: NDArray[Any] | None = None  # (h, w, 3); None: no input takes one
+    prepared: Prepared
+    ran: Ran
+    picture: NDArray[Any] | None  # (h, w, 3); None: no input takes one
+
+    def scene(self, run: PathRun) -> Scene | None:
+        """Return what a run says of the picture; None: nothing that is known."""
+        size = None if self.picture is None else self.picture.shape[:2]
+        return self.prepared.meaning.scene(run.outputs, size)
+
+    def described(self, run: PathRun) -> list[Described]:
+        """Describe a run's outputs that are no classes of the picture."""
+        tensors = tensors_of(self.prepared.graph, run.outputs) if run.outputs else ()
+        return describe(run.outputs, tensors, self.scene(run))
+
+    def lines(self, run: PathRun) -> list[str]:
+        """Return label_image's lines for the outputs of a run; none where it has none."""
+        most = self.prepared.settings.num_results
+        labels = self.prepared.meaning.labels
+        return lines_of(self.scene(run), self.described(run), labels, most) if run.outputs else []
+
+    @property
+    def paths(self) -> dict[str, PathRun]:
+        """Give each path's run by its name in the document."""
+        if self.ran.gpu is None:
+            is_external = self.prepared.settings.external_delegate_path
+            return {"external" if is_external else "cpu": self.ran.run}
+        cpu = self.ran.comparison.cpu if self.ran.comparison else None
+        return ({"cpu": cpu} if cpu else {}) | {"gpu": self.ran.gpu}
 
 
 def classify_one(prepared: Prepared, out: TextIO, width: Callable[[TextIO], int]) -> int:
@@ -59,32 +79,43 @@ def classify_one(prepared: Prepared, out: TextIO, width: Callable[[TextIO], int]
     Raises: RunError, and what reading a picture raises.
     """
     prepared.check_drawing()
+    settings = prepared.settings
     pixels, picture = _main_input(prepared)
-    job = prepared.job(pixels, prepared.settings.profiling)
-    outcome = replace(_run(prepared, job), picture=picture)
-    if outcome.run.outputs:
-        _show(prepared, outcome)
-    paths = _paths(prepared, outcome)
-    if outcome.gpu is not None:
-        text = comparison_text(outcome.gpu, outcome.comparison, prepared.kernels, width(sys.stderr))
+    job = prepared.job(pixels, settings.profiling)
+    run = functools.partial(_run, prepared)
+    ran = run_job(job, run)
+    scene = _Seen(prepared, ran, picture).scene(ran.run)
+    ran = compare_job(job, ran, run, prepared.graph, scene is None or scene.rows is None)
+    seen = _Seen(prepared, ran, picture)
+    if ran.run.outputs:
+        _show(seen)
+    if ran.gpu is not None:
+        text = comparison_text(ran.gpu, ran.comparison, prepared.kernels, width(sys.stderr))
         streams.write(sys.stderr, text)
-        if outcome.gpu.profile is not None:
-            by_time = prepared.settings.profiling_order == "time"
+        if ran.gpu.profile is not None:
+            by_time = settings.profiling_order == "time"
             columns = width(sys.stderr) if sys.stderr.isatty() else _FILE_COLUMNS
-            table = profile_text(outcome.gpu.profile, columns, by_time)
+            table = profile_text(ran.gpu.profile, columns, by_time)
             streams.write(sys.stderr, table)
-    if prepared.settings.trace is not None:
-        _write_trace(prepared.settings.trace, outcome.gpu)
-    if prepared.settings.json is not None:
-        _write(prepared.settings.json, _document(prepared, outcome, paths), out)
-    if prepared.settings.report is not None:
-        results = {
-            _path_name(prepared, name, run): _result_lines(prepared, outcome, run, scene)
-            for name, (run, scene) in sorted(paths.items(), reverse=True)  # OpenCL's first
-        }
-        ran = Ran(outcome.run, outcome.gpu, outcome.comparison, outcome.failure, results, picture)
-        write_page(prepared.settings.report, prepared, job, ran)
-    return exit_code(outcome.failure, outcome.gpu.delegation if outcome.gpu else None)
+    if settings.trace is not None:
+        _write_trace(settings.trace, ran.gpu)
+    if settings.json is not None:
+        with lines_to(settings.json, out) as write:
+            write(_document(seen))
+    if settings.report is not None:
+        # OpenCL's first.
+        paths = sorted(seen.paths.items(), reverse=True)
+        results = {_path_name(prepared, name, run): seen.lines(run) for name, run in paths}
+        write_page(settings.report, prepared, job, ran, results, picture)
+    return exit_code(ran.failure, ran.gpu.delegation if ran.gpu else None)
+
+
+def _run(prepared: Prepared, job: Job) -> PathRun:
+    """Return a path's run; what uses OpenCL may have a limit, and runs in a child process then."""
+    limit_s = prepared.settings.device_timeout
+    if job.opencl is not None and limit_s:
+        return run_in_child(job, limit_s)
+    return run_path(job, prepared.runtime, prepared.graph)
 
 
 def _main_input(prepared: Prepared) -> tuple[NDArray[Any], NDArray[Any] | None]:
@@ -112,74 +143,18 @@ def _main_input(prepared: Prepared) -> tuple[NDArray[Any], NDArray[Any] | None]:
     return pixels, picture
 
 
-def _run(prepared: Prepared, job: Job) -> Outcome:
-    """Run the job on OpenCL where it asks for that, else or where that fails on the CPU."""
-    gpu, failure = None, ""
-    if job.opencl is not None:
-        gpu, failure = _run_on_opencl(prepared, job)
-    run = gpu or run_path(replace(job, opencl=None), prepared.runtime, prepared.graph)
-    is_external = job.external is not None
-    if not run.outputs:
-        comparison = ended() if gpu is not None and prepared.settings.compare else None
-        return Outcome(is_external, gpu, comparison, run, failure, (), True)
-    tensors = tensors_of(prepared.graph, run.outputs)
-    scene = prepared.meaning.scene(run.outputs)
-    comparison = None
-    if gpu is not None and prepared.settings.compare:
-        floats = scene is None or scene.rows is None
-        comparison = compare(job, gpu, prepared.runtime, prepared.graph, floats=floats)
-        wrong_by = comparison.distances.wrong_by
-        if wrong_by:
-            name = gpu.delegation.device if gpu.delegation else "the device"
-            failure = wrong_text(name, wrong_by)
-            log.error("%s", failure)
-            if comparison.cpu:
-                log.warning("the results are the CPU's")
-                run = comparison.cpu
-    return Outcome(
-        is_external,
-        gpu,
-        comparison,
-        run,
-        failure,
-        tensors,
-        interrupts.was_pressed(),
-    )
-
-
-def _run_on_opencl(prepared: Prepared, job: Job) -> tuple[PathRun | None, str]:
-    """Return the run, or None and the reason why it failed."""
-    settings = prepared.settings
-    try:
-        if settings.device_timeout:
-            return run_in_child(job, settings.device_timeout), ""
-        return run_path(job, prepared.runtime, prepared.graph), ""
-    except (DelegateFailed, NoDeviceError) as error:
-        log_error(error, settings.verbose)
-        log.warning("the CPU runs the model instead")
-        # The memory that the failed run holds must not slow down the next one.
-        traceback.clear_frames(error.__traceback__)
-        return None, reason_of(error)
-
-
-def _scene(prepared: Prepared, outcome: Outcome, run: PathRun) -> Scene | None:
-    """Return what a run says of the picture; None: nothing that is known."""
-    size = None if outcome.picture is None else outcome.picture.shape[:2]
-    return prepared.meaning.scene(run.outputs, size)
-
-
-def _show(prepared: Prepared, outcome: Outcome) -> None:
+def _show(seen: _Seen) -> None:
     """Log the results, and write the outputs and the picture that were asked for."""
-    scene, settings = _scene(prepared, outcome, outcome.run), prepared.settings
-    for line in _result_lines(prepared, outcome, outcome.run, scene):
+    prepared, run, settings = seen.prepared, seen.ran.run, seen.prepared.settings
+    for line in seen.lines(run):
         log.info("%s", line)
-    drawn = None
-    if scene is not None and scene.is_drawable and outcome.picture is not None:
-        drawn = outcome.picture, scene, prepared.meaning.labels, settings.num_results
+    drawn, scene = None, seen.scene(run)
+    if scene is not None and scene.is_drawable and seen.picture is not None:
+        drawn = seen.picture, scene, prepared.meaning.labels, settings.num_results
     folder = settings.output_dir
     if folder is not None:
         with writing(folder):
-            names = write_outputs(folder, outcome.run.outputs, outcome.tensors)
+            names = write_outputs(folder, run.outputs, tensors_of(prepared.graph, run.outputs))
             if drawn is not None:
                 names += write_found(folder, *drawn)
         log.info("the outputs are in %s: %s", folder, ", ".join(names))
@@ -190,16 +165,6 @@ def _show(prepared: Prepared, outcome: Outcome) -> None:
         log.info("the picture is in %s", path)
 
 
-def _result_lines(
-    prepared: Prepared, outcome: Outcome, run: PathRun, scene: Scene | None
-) -> list[str]:
-    """Return label_image's lines for the outputs of a run; none where it has none."""
-    if not run.outputs:
-        return []
-    described = describe(run.outputs, outcome.tensors, scene)
-    return lines_of(scene, described, prepared.meaning.labels, prepared.settings.num_results)
-
-
 def _path_name(prepared: Prepared, name: str, run: PathRun) -> str:
     """Return what people call a path of the document."""
     cpu = f"CPU, {prepared.kernels}"
@@ -208,18 +173,9 @@ def _path_name(prepared: Prepared, name: str, run: PathRun) -> str:
     return {"gpu": "OpenCL", "cpu": cpu, "external": "external delegate"}[name]
 
 
-def _paths(prepared: Prepared, outcome: Outcome) -> Paths:
-    """Return each path's run and its results, by the path's name in the document."""
-    if outcome.gpu is None:
-        runs = {"external" if outcome.is_external else "cpu": outcome.run}
-    else:
-        cpu = outcome.comparison.cpu if outcome.comparison else None
-        runs = ({"cpu": cpu} if cpu else {}) | {"gpu": outcome.gpu}
-    return {name: (run, _scene(prepared, outcome, run)) for name, run in runs.items()}
-
-
-def _document(prepared: Prepared, outcome: Outcome, paths: Paths) -> str:
+def _document(seen: _Seen) -> str:
     """Return the run as JSON."""
+    prepared, ran = seen.prepared, seen.ran
     settings, runtime = prepared.settings, prepared.runtime
     about: dict[str, Any] = {"model": prepared.model.name}
     if prepared.feeds.picture is not None:
@@ -227,22 +183,21 @@ def _document(prepared: Prepared, outcome: Outcome, paths: Paths) -> str:
     if settings.inputs:
         about["inputs"] = dict(settings.inputs)
     about["runtime"] = f"{runtime.name} {runtime.version}"
-    if outcome.is_interrupted:
+    if interrupts.was_pressed():
         about["interrupted"] = True
-    if outcome.failure:
-        about["failure"] = outcome.failure
-    comparison = outcome.comparison
-    described = {
-        name: describe(run.outputs, outcome.tensors, scene)
-        for name, (run, scene) in paths.items()
-        if run.outputs
+    if ran.failure:
+        about["failure"] = ran.failure
+    distances = ran.comparison.distances if ran.comparison else None
+    results = {
+        name: results_entry(
+            scene.entry(prepared.meaning.labels, settings.num_results) if scene else {},
+            seen.described(run),
+            distances if name == "gpu" else None,
+        )
+        for name, run in seen.paths.items()
+        for scene in [seen.scene(run)]
     }
-    entries = {name: [each.entry for each in outputs] for name, outputs in described.items()}
-    if comparison is not None and "gpu" in entries:
-        for entry, output in zip(entries["gpu"], described["gpu"], strict=True):
-            entry |= distance_entry(comparison.distances, output.number)
-    labels, most = prepared.meaning.labels, settings.num_results
-    return document(about, paths, labels, most, settings.threads, comparison, entries)
+    return document(about, seen.paths, results, settings.threads, ran.comparison)
 
 
 def _write_trace(path: str, gpu: PathRun | None) -> None:
@@ -256,11 +211,3 @@ def _write_trace(path: str, gpu: PathRun | None) -> None:
     if not trace.has_timers:
         log.warning("the device's timers do not count the work: its kernels are one slice")
     log.info("the trace is in %s: open it at https://ui.perfetto.dev", path)
-
-
-def _write(path: str, text: str, out: TextIO) -> None:
-    if path == "-":
-        streams.write(out, text)
-    else:
-        with writing(path):
-            write_file(path, f"{text}\n")

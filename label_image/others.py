@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from numpy.typing import NDArray
 
@@ -21,8 +21,8 @@ from label_image.compare import (
     distances_between,
 )
 from label_image.errors import DelegateFailed, RunError, reason_of
-from label_image.job import Job
-from label_image.path import OpenPath, Outputs
+from label_image.job import Delegation, Job
+from label_image.path import Outputs
 
 _FIRST = 8  # pictures at the start
 _EACH = 101  # then about one in a hundred: a prime, so that each place in a batch has its turn
@@ -62,22 +62,37 @@ class Sample:
         self.seconds += seconds
 
 
-class Others:
-    """The open paths, by their names of compare.py."""
+class Path(Protocol):
+    """A path that can run pictures, or has run one."""
+
+    @property
+    def delegation(self) -> Delegation | None:
+        """What the OpenCL delegate took."""
+
+    def run(self, pixels: NDArray[Any]) -> list[Outputs]:
+        """Return each picture's outputs."""
+
+
+P = TypeVar("P", bound=Path)
+
+
+class Others(Generic[P]):
+    """The paths, by their names of compare.py."""
 
     def __init__(
-        self, job: Job, gpu: OpenPath, graph: Graph, floats: bool, opened: Callable[[Job], OpenPath]
+        self, job: Job, gpu: P, graph: Graph, floats: bool, opened: Callable[[Job], P]
     ) -> None:
-        """`opened`: opens the path of a job. The rest is as in Series."""
+        """`opened`: gives the path of a job. `floats`: run the reference kernels for them, too."""
         assert gpu.delegation is not None
         self._graph = graph
-        self._paths: dict[str, OpenPath] = {}
+        self._paths: dict[str, P] = {}
         # For each path that is missing, why it is.
         self._reasons: dict[str, str] = {}
         on_reference = job.cpu_kernels == "reference"
-        own = replace(job, quiet=True)
+        own = replace(job, quiet=True, profile_rows=0, traces=False)
         cpu = replace(own, opencl=None)
-        once: dict[str, Any] = {"cpu_kernels": "reference", "warmup_runs": 0}
+        once: dict[str, Any] = {"cpu_kernels": "reference", "warmup_runs": 0, "count": 1}
+        once["longer_s"] = 0.0
         jobs = {CPU: cpu}
         if not floats and not any(
             each.dtype.startswith(("bool", "int", "uint")) for each in graph.outputs
@@ -100,7 +115,7 @@ class Others:
             self._paths[REFERENCE] = self.cpu
 
     @property
-    def cpu(self) -> OpenPath | None:
+    def cpu(self) -> P | None:
         """The CPU's path; None: it failed."""
         return self._paths.get(CPU)
 
@@ -110,16 +125,16 @@ class Others:
         return self._reasons.get(CPU, "")
 
     def compare(
-        self, pixels: NDArray[Any], gpu: OpenPath, outputs: Sequence[Outputs]
+        self, pixels: NDArray[Any], gpu: P, outputs: Sequence[Outputs]
     ) -> list[tuple[Distances, Outputs | None]]:
         """Return how far OpenCL's outputs for each picture are from the others'; and the CPU's."""
-        done = {gpu: list(outputs)}
+        done = {id(gpu): list(outputs)}
         found: dict[str, list[Outputs]] = {}
         for name, path in list(self._paths.items()):
             try:
-                if path not in done:
-                    done[path] = path.run(pixels)
-                found[name] = done[path]
+                if id(path) not in done:
+                    done[id(path)] = path.run(pixels)
+                found[name] = done[id(path)]
             except (RunError, DelegateFailed) as error:
                 del self._paths[name]
                 self._lose(name, error)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-import traceback
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -24,7 +23,7 @@ from label_image.classify import warn_of_nothing_taken
 from label_image.compare import wrong_text
 from label_image.decoder import Format
 from label_image.decoders import Decoders
-from label_image.errors import DelegateFailed, log_error, reason_of
+from label_image.errors import DelegateFailed, gave_up
 from label_image.interpreter import delegate_names, log_applied
 from label_image.job import Job
 from label_image.open_path import open_path
@@ -66,7 +65,7 @@ class Series:
         self._stack = contextlib.ExitStack()
         self._gpu_stack = contextlib.ExitStack()
         self._cpu: OpenPath | None = None  # runs in OpenCL's place
-        self._others: Others | None = None
+        self._others: Others[OpenPath] | None = None
         self._gave_up = ""
         self._left_out = ""  # one of several devices that gave pictures which nobody compared
         self.gpu: OpenPath | None = None
@@ -272,9 +271,5 @@ class Series:
 
     def _give_up(self, error: DelegateFailed | NoDeviceError) -> None:
         """Go on without OpenCL."""
-        log_error(error, self._job.verbose)
-        log.warning("the CPU runs the model instead")
-        self._gave_up, self.gpu = reason_of(error), None
-        # The memory that the failed run holds must not slow down the next one.
-        traceback.clear_frames(error.__traceback__)
+        self._gave_up, self.gpu = gave_up(error, self._job.verbose), None
         self._gpu_stack.close()

@@ -14,11 +14,11 @@ from rich import box
 from rich.table import Table
 
 from delegate import Portion
-from label_image.compare import distance_entry
 from label_image.document import (
     comparison_entry,
     device_entry,
     difference_entry,
+    results_entry,
     verdict_entry,
 )
 from label_image.expect import Entry
@@ -152,11 +152,7 @@ def picture_entry(
     entry: dict[str, Any] = {"image": outcome.path}
     if outcome.error:
         return entry | {"error": outcome.error}
-    entry |= scene
-    if outputs:
-        entry["outputs"] = [
-            output.entry | distance_entry(outcome.distances, output.number) for output in outputs
-        ]
+    entry |= results_entry(scene, outputs, outcome.distances)
     return entry | (difference_entry(outcome.distances) if outcome.distances else {})
 
 

@@ -120,13 +120,11 @@ def _job_from(packed: dict[str, Any]) -> Job:
 
 def _run_from(packed: dict[str, Any]) -> PathRun:
     taken = packed["delegation"]
-    reference = taken["reference_outputs"]
     delegation = Delegation(
         **taken
         | {
             "verdicts": tuple(Verdict(*each) for each in taken["verdicts"]),
             "partitions": tuple(tuple(nodes) for nodes in taken["partitions"]),
-            "reference_outputs": None if reference is None else tuple(map(_array, reference)),
         }
     )
     return PathRun(

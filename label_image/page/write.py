@@ -8,14 +8,12 @@ import logging
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
 from label_image.classify import PathRun
-from label_image.compare import Comparison
 from label_image.errors import writing
 from label_image.job import Delegation, Job
 from label_image.page.facts import (
@@ -27,55 +25,56 @@ from label_image.page.facts import (
 )
 from label_image.page.html import Page, Rows, html, picture_uri
 from label_image.prepare import Prepared
+from label_image.ran import Ran
 from label_image.report import comparison_facts, refusals, speedup, time_rows
 from tflite_opencl.common import interrupts
 from tflite_opencl.common.files import write_file
 
 log = logging.getLogger("label_image")
 
-
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """What came of the run on one picture."""
-
-    run: PathRun  # whose results were shown
-    gpu: PathRun | None  # None: OpenCL was not asked for, or failed
-    comparison: Comparison | None
-    failure: str  # "": nothing to complain of
-    results: Mapping[str, Sequence[str]]  # a path's name -> its lines
-    picture: NDArray[Any] | None  # None: the model got other values
+Results = Mapping[str, Sequence[str]]  # a path's name -> its lines
 
 
-def write_page(path: str, prepared: Prepared, job: Job, ran: Ran) -> None:
+def write_page(
+    path: str,
+    prepared: Prepared,
+    job: Job,
+    ran: Ran,
+    results: Results,
+    picture: NDArray[Any] | None,
+) -> None:
     """Measure and ask what the run did not tell, and write the page; after Ctrl-C there is none.
 
+    `picture`: None: the model got other values.
     Raises: RunError: it cannot be written. KeyboardInterrupt: Ctrl-C was pressed here.
     """
     if interrupts.was_pressed():
         log.warning("%s is not written: Ctrl-C ended the run", path)
         return
     log.info("Times of nodes and facts of the machine are collected for %s", path)
-    text = html(_page(prepared, job, ran))
+    text = html(_page(prepared, job, ran, results, picture))
     interrupts.check()
     with writing(path):
         write_file(path, f"{text}\n")
     log.info("the report is in %s", path)
 
 
-def _page(prepared: Prepared, job: Job, ran: Ran) -> Page:
+def _page(
+    prepared: Prepared, job: Job, ran: Ran, results: Results, picture: NDArray[Any] | None
+) -> Page:
     settings, gpu = prepared.settings, ran.gpu
     taken = gpu.delegation if gpu else None
     in_child = settings.device_timeout > 0
     nodes = node_times(job, prepared.graph, prepared.runtime, gpu, in_child)
-    headings, runs = _columns(prepared, ran)
+    headings, runs = _columns(ran, results)
     device = f" on {taken.device}" if taken else ""
     return Page(
         title=f"label_image: {os.path.basename(prepared.model.name)}{device}",
         command=shlex.join(["label_image", *settings.command]),
         failure=_failure(ran) or _nothing_taken(taken),
-        picture=picture_uri(ran.picture),
-        summary=_summary(prepared, ran),
-        results=ran.results,
+        picture=picture_uri(picture),
+        summary=_summary(prepared, ran, picture),
+        results=results,
         headings=headings,
         times=time_rows(runs),
         nodes=nodes,
@@ -100,20 +99,20 @@ def _nothing_taken(taken: Delegation | None) -> str:
     return f"The OpenCL delegate took none of the model's {count} nodes: the CPU ran them all."
 
 
-def _columns(prepared: Prepared, ran: Ran) -> tuple[Sequence[str], Sequence[PathRun]]:
+def _columns(ran: Ran, results: Results) -> tuple[Sequence[str], Sequence[PathRun]]:
     """Return the heading and the run of each path that was timed."""
-    names = [*ran.results]
+    names = [*results]
     if ran.gpu is None:
         return names, [ran.run]
     cpu = ran.comparison.cpu if ran.comparison else None
     return names, [ran.gpu, *([cpu] if cpu else [])]
 
 
-def _summary(prepared: Prepared, ran: Ran) -> Rows:
+def _summary(prepared: Prepared, ran: Ran, picture: NDArray[Any] | None) -> Rows:
     settings, gpu = prepared.settings, ran.gpu
     rows = [("model", _model_text(prepared))]
-    if ran.picture is not None:
-        height, width = ran.picture.shape[:2]
+    if picture is not None:
+        height, width = picture.shape[:2]
         rows.append(("picture", f"{settings.image}, {width} x {height} pixels"))
     threads = "as many threads as TFLite takes"
     if settings.threads is not None:

@@ -13,11 +13,14 @@ import pytest
 from delegate import DeviceInfo, Verdict
 from label_image import report
 from label_image.classify import PathRun
-from label_image.compare import Comparison, Difference, Distances
-from label_image.document import Paths, document
+from label_image.compare import Difference, Distances
+from label_image.document import document, results_entry
 from label_image.job import Delegation
 from label_image.labels import Row
+from label_image.outputs import describe
+from label_image.ran import Comparison
 from label_image.scene import Scene
+from tests.support.model import t
 from tflite_opencl.common.timing import Times
 from tflite_opencl.common.words import stamped
 
@@ -46,6 +49,7 @@ ALL = replace(
     partitions=((0, 1),),
 )
 NONE = replace(PARTLY, verdicts=(Verdict(0, "CONV_2D", WHY),), partitions=())
+NONE_FOUND: dict[str, dict[str, object]] = {"gpu": {}}
 EQUAL = Comparison(CPU, "", Distances(Difference(0), Difference(5), Difference(5)))
 
 
@@ -79,7 +83,7 @@ def test_what_a_comparison_ran_longer_is_what_its_table_shows() -> None:
     assert rows["runs"] == ["99", "1"]
     assert (rows["build"], rows["tune"]) == (["300.0"], ["50.2"])
     assert rows["speedup"][0] == "6.38"
-    entry = json.loads(document({}, {"gpu": (run, None)}, [], 5, 4, EQUAL))["gpu"]
+    entry = json.loads(document({}, {"gpu": run}, NONE_FOUND, 4, EQUAL))["gpu"]
     assert entry["average_ms"] == 20.5  # label_image's own, of --count runs
     assert entry["compared"]["average_ms"] == 7.0
     assert entry["compared"]["runs"] == 99
@@ -90,7 +94,7 @@ def test_tuning_that_is_not_finished_is_said() -> None:
     assert "not finished" not in text_of(ALL)
     left = replace(ALL, tuning_left=1)
     assert "tuning not finished: 1 choice left for later starts; --tune complete" in text_of(left)
-    entry = json.loads(document({}, {"gpu": (gpu(left), None)}, [], 5, 4, EQUAL))
+    entry = json.loads(document({}, {"gpu": gpu(left)}, NONE_FOUND, 4, EQUAL))
     assert entry["gpu"]["tuning_left"] == 1
 
 
@@ -207,8 +211,8 @@ def test_the_devices_table_begins_with_what_device_takes() -> None:
 def test_the_document_has_the_written_schema() -> None:
     about = {"model": "m", "image": "i", "runtime": "r"}
     first, second = Scene(rows=[Row(1, 0.5), Row(0, 0.4)]), Scene(rows=[Row(0, 0.25)])
-    paths: Paths = {"cpu": (CPU, first), "gpu": (gpu(PARTLY), second)}
-    entry = json.loads(document(about, paths, ["cat"], 1, 4, EQUAL))
+    results = {"cpu": first.entry(["cat"], 1), "gpu": second.entry(["cat"], 1)}
+    entry = json.loads(document(about, {"cpu": CPU, "gpu": gpu(PARTLY)}, results, 4, EQUAL))
     assert entry.items() >= stamped({}).items()
     assert list(entry) == [
         "schema", "tflite_opencl", "model", "image", "runtime", "cpu", "gpu",
@@ -249,34 +253,33 @@ def test_the_document_has_the_written_schema() -> None:
 
 
 def test_without_opencl_the_document_has_no_gpu_part() -> None:
-    entry = json.loads(document({"model": "m"}, {"cpu": (CPU, None)}, [], 5, None, None))
+    entry = json.loads(document({"model": "m"}, {"cpu": CPU}, {"cpu": {}}, None, None))
     assert list(entry) == [*stamped({}), "model", "cpu"]
     assert entry["cpu"]["threads"] is None
 
 
-def test_the_document_holds_outputs_instead_of_rows() -> None:
+def test_floats_say_themselves_how_far_they_are_apart() -> None:
     alone = Difference(None, "the outputs are not quantised", (0.5,))
-    entry = json.loads(
-        document(
-            {}, {"gpu": (gpu(), None)}, [], 5, 4,
-            Comparison(CPU, "", Distances(alone, alone, alone)), {"gpu": [{"name": "a"}]},
-        )
-    )  # fmt: skip
-    assert "results" not in entry["gpu"]
-    assert entry["gpu"]["outputs"] == [{"name": "a"}]
+    comparison = Comparison(CPU, "", Distances(alone, alone, alone))
+    entry = json.loads(document({}, {"gpu": gpu()}, NONE_FOUND, 4, comparison))
     assert entry["max_difference_quanta_reference"] is None
     assert "not_compared" not in entry
 
 
-def test_the_document_holds_further_outputs_beside_rows() -> None:
-    paths: Paths = {"cpu": (CPU, Scene(rows=[Row(0, 0.5)]))}
-    entry = json.loads(document({}, paths, [], 5, 4, None, {"cpu": [{"name": "a"}]}))
-    assert entry["cpu"]["outputs"] == [{"name": "a"}]
-    assert len(entry["cpu"]["results"]) == 1
+def test_outputs_stand_beside_what_was_found_with_their_distances() -> None:
+    outputs = [np.array([0.25, 0.5], np.float32)]
+    described = describe(outputs, [t((2,))], None)
+    alone = Difference(None, "the outputs are not quantised", (0.5,))
+    entry = results_entry({"results": []}, described, Distances(alone, alone, alone))
+    assert entry["results"] == []
+    (output,) = entry["outputs"]
+    assert output["shape"] == [2]
+    assert (output["max_difference_reference"], output["max_difference_cpu"]) == (0.5, 0.5)
+    assert results_entry({"results": []}, [], None) == {"results": []}
 
 
 def test_what_the_document_does_not_know_is_null_with_a_reason() -> None:
-    entry = json.loads(document({}, {"gpu": (gpu(), None)}, [], 5, 4, None))
+    entry = json.loads(document({}, {"gpu": gpu()}, NONE_FOUND, 4, None))
     assert entry["max_difference_quanta_reference"] is None
     assert entry["max_difference_quanta_cpu"] is None
     assert entry["speedup"] is None

@@ -172,11 +172,7 @@ def test_a_child_gives_what_a_run_here_gives(device: DeviceInfo, model: bytes) -
     assert here.delegation is not None
     assert [output.tolist() for output in there.outputs] == [[[23, 24, 25]]]
     assert [output.tolist() for output in here.outputs] == [[[23, 24, 25]]]
-    references = [run.delegation.reference_outputs for run in (here, there) if run.delegation]
-    assert [[o.tolist() for o in outputs or ()] for outputs in references] == [[[[23, 24, 25]]]] * 2
-    assert replace(there.delegation, reference_outputs=None) == replace(
-        here.delegation, reference_outputs=None
-    )
+    assert there.delegation == here.delegation
     assert there.delegation.delegated == 1
     assert there.delegation.device == device.name
     assert there.times.average_ms > 0
