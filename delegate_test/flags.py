@@ -261,8 +261,8 @@ def _regex(text: str) -> str:
 
 
 def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number above 0")
+    if not text.isdecimal() or not 0 < int(text[:11]) < 2**31:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number above 0, of 32 bits")
     return int(text)
 
 
@@ -279,6 +279,6 @@ def _seconds(text: str) -> float:
 def _tolerance(text: str) -> int | None:
     if text == "teflon":
         return None
-    if not text.isdecimal():
+    if not text.isdecimal() or len(text) > 9:
         raise argparse.ArgumentTypeError(f"'{text}' is neither a number of quanta nor teflon")
     return int(text)

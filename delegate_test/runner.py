@@ -66,7 +66,7 @@ class Workers:
                     problems.append(error)
                     stopped.set()
 
-        threads = [threading.Thread(target=work, daemon=True) for _ in range(jobs)]
+        threads = [threading.Thread(target=work, daemon=True) for _ in range(min(jobs, len(items)))]
         for thread in threads:
             thread.start()
         try:

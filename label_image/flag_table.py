@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from label_image.flag_values import (
+    MOST_PICTURES,
+    at_most,
     backend,
     compared,
     cpu_kernels,
@@ -167,7 +169,8 @@ FLAGS = (
          "here: etnaviv-gc7000, panfrost-g52, v3d, ..., or a file", str, None,
          metavar="NAME|FILE.toml"),
     _own("list_devices", "show the OpenCL devices and exit", None),
-    _own("batch", "several pictures, N at once where OpenCL runs the whole model", positive,
+    _own("batch", "several pictures, N at once where OpenCL runs the whole model",
+         at_most(MOST_PICTURES, positive),
          None, metavar="N"),
     _own("compare", "with --use_gpu: run the CPU and the reference kernels too; of many pictures a "
          "sample, or all (default: true)", compared, True, metavar="BOOL|all"),

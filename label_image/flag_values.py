@@ -5,9 +5,14 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Callable
+from typing import TypeVar
 
 from label_image.heads.registry import TASKS
 
+N = TypeVar("N", int, float)
+MOST_SECONDS = 1_000_000
+MOST_PICTURES = 65_536  # at once
 TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -25,11 +30,25 @@ def compared(text: str) -> bool | str:
 
 
 def integer(text: str) -> int:
-    """Return a whole number."""
+    """Return a whole number of 32 bits, as TFLite takes them."""
     try:
-        return int(text)
+        number = int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"'{text}' is not a whole number") from None
+    if not -(2**31) <= number < 2**31:
+        raise argparse.ArgumentTypeError(f"'{text}' does not fit into 32 bits")
+    return number
+
+
+def at_most(most: int, convert: Callable[[str], N]) -> Callable[[str], N]:
+    """Return the same conversion for numbers up to a limit."""
+
+    def limited(text: str) -> N:
+        if (number := convert(text)) > most:
+            raise argparse.ArgumentTypeError(f"'{text}' is more than {most}")
+        return number
+
+    return limited
 
 
 def positive(text: str) -> int:
@@ -46,13 +65,18 @@ def not_negative(text: str) -> int:
     return number
 
 
+threads = at_most(1024, positive)  # where it cannot start them all, TFLite ends the process
+
+
 def thread_count(text: str) -> int:
-    """Return a positive whole number, or -1."""
-    if (number := integer(text)) != -1 and number < 1:
+    """Return a number of threads, or -1."""
+    if text.strip() == "-1":
+        return -1
+    if integer(text) < 1:
         raise argparse.ArgumentTypeError(
             f"'{text}' is neither a positive number nor -1 (TFLite's own choice)"
         )
-    return number
+    return threads(text)
 
 
 def real(text: str) -> float:
@@ -74,10 +98,10 @@ def divisor(text: str) -> float:
 
 
 def seconds(text: str) -> float:
-    """Return a finite number, 0 or more."""
-    if (number := real(text)) < 0:
+    """Return a number from 0 on, which timers of 32 bits take as milliseconds."""
+    if real(text) < 0:
         raise argparse.ArgumentTypeError(f"'{text}' is less than 0 seconds")
-    return number
+    return at_most(MOST_SECONDS, real)(text)
 
 
 def part(text: str) -> float:

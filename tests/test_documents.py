@@ -166,6 +166,56 @@ def test_the_python_of_passes_works(folder: Path) -> None:
     assert done.stdout == "3 b'TFL3'\n"
 
 
+_C_API = """
+#include <stddef.h>
+typedef struct D TfLiteDelegate; typedef struct M TfLiteModel; typedef struct I TfLiteInterpreter;
+typedef struct O TfLiteInterpreterOptions;
+static TfLiteInterpreterOptions* TfLiteInterpreterOptionsCreate(void) { return NULL; }
+static void TfLiteInterpreterOptionsAddDelegate(TfLiteInterpreterOptions* o, TfLiteDelegate* d) {}
+static TfLiteModel* TfLiteModelCreateFromFile(const char* path) { return (TfLiteModel*)path; }
+static TfLiteInterpreter* TfLiteInterpreterCreate(TfLiteModel* m, TfLiteInterpreterOptions* o) {
+  return NULL;
+}
+static int TfLiteInterpreterAllocateTensors(TfLiteInterpreter* i) { return *(int*)i; }
+static int TfLiteInterpreterInvoke(TfLiteInterpreter* i) { return *(int*)i; }
+"""
+_REFUSES = """
+#include <stddef.h>
+void* tflite_plugin_create_delegate(char** k, char** v, size_t n, void (*say)(const char*)) {
+  say("no device"); return NULL;
+}
+"""
+_MAKES = "void* tflite_plugin_create_delegate(void) { static int made; return &made; }"
+
+
+@slow
+@pytest.mark.parametrize(
+    ("library", "said"),
+    [
+        (None, "./libtflite_opencl_delegate.so: cannot open shared object file"),
+        ("int nothing;", "undefined symbol: tflite_plugin_create_delegate"),
+        (_REFUSES, "no device"),
+        (_MAKES, "failed"),
+    ],
+    ids=["no library", "another library", "no delegate", "no interpreter"],
+)
+def test_the_c_program_says_what_is_missing(library: str | None, said: str, tmp_path: Path) -> None:
+    """TFLite's C interface is a stand-in here, which gives no interpreter."""
+    (block,) = blocks("c", ROOT / "docs/programs.md")
+    header = tmp_path / "tensorflow/lite/c/c_api.h"
+    header.parent.mkdir(parents=True)
+    header.write_text(_C_API)
+    (tmp_path / "program.c").write_text(block)
+    assert run(["cc", "-I.", "-o", "program", "program.c", "-ldl"], tmp_path).returncode == 0
+    if library is not None:
+        (tmp_path / "library.c").write_text(library)
+        made = ["-o", "libtflite_opencl_delegate.so", "library.c"]
+        assert run(["cc", "-shared", "-fPIC", *made], tmp_path).returncode == 0
+    ended = run(["./program"], tmp_path)
+    assert ended.returncode == 1
+    assert said in ended.stdout + ended.stderr
+
+
 def test_every_flag_of_label_image_is_in_its_document() -> None:
     rows = re.findall(r"^\| (`-.*?) \|", (ROOT / "docs/label_image.md").read_text(), re.MULTILINE)
     described = [flag for row in rows for flag in re.findall(r"`(--?\w+)", row)]

@@ -18,7 +18,7 @@ from rich import box
 from rich.table import Table
 
 from delegate import Options
-from label_image.flag_values import delegate_options, not_negative, positive, seconds
+from label_image.flag_values import delegate_options, not_negative, positive, seconds, threads
 from tflite_opencl.benchmark_run import Benchmarked, Limits, benchmarked
 from tflite_opencl.common import bars
 from tflite_opencl.common.profile import NodeTime
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--warmup_runs", type=not_negative, default=1, metavar="N", help="at least (default: 1)")
     add("--warmup_min_secs", type=seconds, default=0.5, metavar="S",
         help="at least (default: 0.5)")  # fmt: skip
-    add("--num_threads", type=positive, metavar="N",
+    add("--num_threads", type=threads, metavar="N",
         help="of the CPU's kernels (default: as many as cores)")  # fmt: skip
     add("--tune", choices=("off", "quick", "complete", "full"), default="quick",
         help="how our kernels are chosen (default: quick)")  # fmt: skip

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from delegate import Options
-from label_image.flag_values import not_negative, positive
+from label_image.flag_values import MOST_SECONDS, at_most, not_negative, positive, threads
 from label_image.inputs import labels_in
 from tflite_opencl import __version__
 from tflite_opencl.common import bars
@@ -62,11 +62,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="timed runs a path (default: 50)")  # fmt: skip
     add("--warmup_runs", type=not_negative, default=5, metavar="N",
         help="runs before them (default: 5)")  # fmt: skip
-    add("--threads", "-t", type=positive, metavar="N",
+    add("--threads", "-t", type=threads, metavar="N",
         help="of the CPU's kernels (default: as many as cores)")  # fmt: skip
     add("--tune", choices=("off", "quick", "complete", "full"), default="quick",
         help="how our kernels are chosen (default: quick)")  # fmt: skip
-    add("--timeout", type=positive, default=600, metavar="S",
+    add("--timeout", type=at_most(MOST_SECONDS, positive), default=600, metavar="S",
         help="the longest that a path may take to open, or for its runs of a round")  # fmt: skip
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print all that is known as JSON")

@@ -236,6 +236,8 @@ def test_the_alternative_that_fails_is_reduced_alone(
         (["--filter", "("], "argument --filter: '(': "),
         (["--filter", "^nothing$"], "no case matches ^nothing$"),
         (["--sample", "0"], "'0' is not a number above 0"),
+        (["--jobs", "9" * 5000], "is not a number above 0, of 32 bits"),
+        (["--tolerance", "9" * 5000], "is neither a number of quanta nor teflon"),
         (["--quick", "--sample", "3"], "--quick and --sample exclude each other"),
         (["--tolerance", "some"], "'some' is neither a number of quanta nor teflon"),
         (["--delegate_options", "a"], "'a' is not KEY:VALUE"),
