@@ -76,7 +76,9 @@ def run(options: argparse.Namespace) -> str:
     """
     width = shutil.get_terminal_size((100, 24)).columns
     if options.lift_bans:
-        return f"{lift_bans()} bans are lifted: the next starts try these kernels again"
+        count = lift_bans()
+        lifted = "1 ban is lifted" if count == 1 else f"{count} bans are lifted"
+        return f"{lifted}: the next starts try again"
     if options.bans:
         bans = list_bans()
         if options.json:

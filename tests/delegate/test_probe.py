@@ -221,6 +221,42 @@ tell(answer=None)
     assert asked.read_text().split("\n")[7:] == ["b d", "b d", FRESH, "d", "d", FRESH, ""]
 
 
+@pytest.mark.usefixtures("_empty_cache")
+@pytest.mark.parametrize(("kills", "proven"), [(1, {"a", "b", "c"}), (2, {"a", "c"})])
+def test_who_is_killed_in_a_self_test_loses_no_instruction_for_good(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    kills: int,
+    proven: set[str],
+) -> None:
+    child_that(
+        monkeypatch,
+        tmp_path,
+        f"""
+for isa in names:
+    tell(trying=isa)
+    killed = [f'{tmp_path}/killed{{number}}' for number in range({kills})]
+    left = [path for path in killed if not os.path.exists(path)]
+    if isa == 'b' and left:
+        open(left[0], 'w').close()
+        os.kill(os.getpid(), signal.SIGKILL)
+    tell(tried=isa, how='passed')
+tell(answer=None)
+""",
+    )
+    monkeypatch.setattr(probe, "tried_on", lambda device_type: ["a", "b", "c"])
+    monkeypatch.setattr(probe, "BY_NAME", dict.fromkeys("abc", BY_NAME["nearest"]))
+    with caplog.at_level(logging.WARNING, "delegate"):
+        assert examine(info()) == Proof(None, frozenset(proven))
+    death = "a child process died with SIGKILL, as it tried to pass the self-test of b"
+    assert caplog.messages[0] == f"{death}: another one tries it again"
+    assert (f"{death} again: this start does without" in caplog.text) == (kills == 2)
+    # The next start asks for what is missing.
+    assert examine(info()) == Proof(None, frozenset("abc"))
+    assert list_bans() == []
+
+
 def test_what_a_stronger_proof_covers_is_not_tested(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
