@@ -41,8 +41,7 @@ class Engine:
     """A device, its programs and its tuner.
 
     Attributes:
-        device: the opened device.
-        proven: the features of delegate.isa that are used: what the device has, less exclusions.
+        device: the opened device; its `proven` lacks what is excluded.
         tuner: what chooses alternatives.
     Raises:
         NoDeviceError: no device, none that matches, or none that passes its self-test.
@@ -73,15 +72,12 @@ class Engine:
             raise TypeError(f"exclude_isa is a list of names: ['{exclude_isa}']")
         begun = time.perf_counter()
         with progress.phase("device"), progress.share(0, progress.AT_VERDICTS):
-            self.device: Device = open_device(selector, profiling, profile, own_context)
+            self.device: Device = open_device(
+                selector, profiling, profile, own_context, frozenset(exclude_isa)
+            )
         seconds = time.perf_counter() - begun
-        excluded = frozenset(exclude_isa)
-        proven = self.device.proven
-        self.proven = frozenset() if "all" in excluded else granted(proven - excluded)
         self._kernels = Kernels(
-            self.device,
-            None if trials is None else trials(self.device.identity),
-            self.proven,
+            self.device, None if trials is None else trials(self.device.identity)
         )
         self._registers: int | None = None  # not asked yet
         self._bench = DeviceBench(self.device, self._kernels)
@@ -111,7 +107,7 @@ class Engine:
         if self._registers is None:
             with progress.phase("build"):
                 self._registers = registers(self.device, self._kernels)
-        return target_of(self.device, self.proven, rules, self._registers)
+        return target_of(self.device, rules, self._registers)
 
     def verdicts(
         self, graph: Graph, target: Target, exclude_ops: Collection[str] = ()
@@ -175,7 +171,7 @@ class Engine:
         return programs
 
     def _may_be_one_launch(self, batch: int) -> bool:
-        return self._is_free and batch == 1 and bool(self.proven & ORDERS)
+        return self._is_free and batch == 1 and bool(self.device.proven & ORDERS)
 
     def _of_first_choices(self, partition: Partition, target: Target) -> Program:
         def expected(_: Node, alternatives: Sequence[Alternative]) -> Alternative:
@@ -205,7 +201,6 @@ class Engine:
             form,
             sibling,
             transfer or COPIED,
-            self.proven,
         )
 
 
@@ -217,14 +212,14 @@ def granted(proven: frozenset[str]) -> frozenset[str]:
     return proven
 
 
-def target_of(device: Device, isa: frozenset[str], rules: Rules, registers: int = 0) -> Target:
-    """Return what lowering may know of a device; `isa`: the features that are used."""
+def target_of(device: Device, rules: Rules, registers: int = 0) -> Target:
+    """Return what lowering may know of a device."""
     return Target(
         device_type=device.type,
         vector_width=min(device.vector_width, most_lanes(device.proven)),
         compute_units=device.compute_units,
         registers=registers,
-        isa=isa,
+        isa=device.proven,
         rules=rules,
     )
 
@@ -234,8 +229,11 @@ def open_device(
     profiling: bool = False,
     profile: DeviceProfile | None = None,
     own_context: bool = False,
+    excluded: frozenset[str] = frozenset(),
 ) -> Device:
     """Open the first device meant that passes its self-test.
+
+    `excluded`: features of delegate.isa not to use; "all" for every one.
 
     Raises:
         NoDeviceError: none matches, or each that does fails; the text has each reason.
@@ -247,7 +245,8 @@ def open_device(
         failure = proof.failure
         if failure is None:
             try:
-                device = Device(info, profiling, proof.isa, profile, not own_context)
+                isa = frozenset() if "all" in excluded else granted(proof.isa - excluded)
+                device = Device(info, profiling, isa, profile, not own_context)
             except DeviceError as error:
                 failure = str(error)
             else:

@@ -145,9 +145,9 @@ class _Performer:
         if info.type != "cpu":
             return  # it may be for one process at a time
         isa = [name for name in _likely(info.type) if not {name, "all"} & {*exclude_isa}]
-        device = Device(info, proven=isa, profile=profile)
+        device = Device(info, proven=granted(frozenset(isa)), profile=profile)
         bench = DeviceBench(device, Kernels(device, Unkept()))
-        target = target_of(device, granted(device.proven), installed_rules())
+        target = target_of(device, installed_rules())
         for node in reversed(known(graph).nodes):
             with contextlib.suppress(DelegateError):
                 bench.warm_up(compiler.first_choice(node, target, bench.check))

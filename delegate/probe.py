@@ -82,7 +82,8 @@ def broken(info: DeviceInfo, profile: DeviceProfile | None = None) -> str:
 def was_used_before() -> bool:
     """Whether a device was ever examined by this user."""
     try:
-        return any(os.scandir(cache.cache_folder() / "devices"))
+        with os.scandir(cache.cache_folder() / "devices") as entries:
+            return any(entries)
     except OSError:
         return False
 

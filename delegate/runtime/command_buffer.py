@@ -7,7 +7,7 @@ Source: Khronos OpenCL Extension Specification, cl_khr_command_buffer 0.9
 from __future__ import annotations
 
 import ctypes as C
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pyopencl as cl
@@ -33,10 +33,9 @@ class CommandBuffer:
         device: Device,
         queue: cl.CommandQueue,
         launches: Sequence[tuple[cl.Kernel, tuple[int], tuple[int]]],
-        proven: Collection[str],
     ) -> None:
         """Record; each launch is a kernel whose arguments are set, global size and local size."""
-        if COMMAND_BUFFER not in proven:
+        if COMMAND_BUFFER not in device.proven:
             raise DeviceError("command buffers were not proven to work here")
         self._context = device.context
         self._queues = (_HANDLE * 1)(queue.int_ptr)

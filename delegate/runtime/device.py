@@ -34,7 +34,8 @@ class Device:
         shares_memory: a CPU that says that its buffers may be memory which the host sees at any
         time.
         is_far: no CPU, and it says that its memory is another than the host's.
-        proven: the names in delegate.isa that self-tests found to work here.
+        proven: the names in delegate.isa that may be used: what self-tests found to work here, less
+        what is excluded or what the profile lacks.
         profile: another device's limits, enforced beside its own; type: the profile's, else its
         own; identity: what kernels and times are kept by, profile included.
     Raises:

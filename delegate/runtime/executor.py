@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 import numpy as np
@@ -50,14 +50,12 @@ class Executor:
         form: str = ONE_BY_ONE,
         sibling: Executor | None = None,
         transfer: str = COPIED,
-        proven: Collection[str] | None = None,
     ) -> None:
         """Take memory for `batch` pictures at once and upload what does not change.
 
         `form`: one of FORMS; where the device cannot do it, launches go one by one. `sibling`: an
         executor of the same program and batch, whose constants this one shares; each has a queue
-        of its own. `transfer`: how bytes cross, one of TRANSFERS. `proven`: the features of
-        delegate.isa that may be used; None: all that the device has.
+        of its own. `transfer`: how bytes cross, one of TRANSFERS.
         """
         self.program = program
         self.batch = batch
@@ -68,10 +66,9 @@ class Executor:
             device.check_buffer(what, size, _LARGEST_BYTES)
         self.up_bytes = batch * sum(size for _, size in layout.inputs)
         self.down_bytes = batch * sum(size for _, size in layout.outputs)
-        proven = device.proven if proven is None else proven
         launches, whole = program.launches, None
         if form == PERSISTENT and len(launches) > 1:
-            whole = persistent_kernel(device, kernels, launches, layout.firsts, batch, proven)
+            whole = persistent_kernel(device, kernels, launches, layout.firsts, batch)
         runs = kernels.runs(launches, batch) if whole is None else [whole.trial]
         facts = runs, form, transfer, layout.arena_bytes, layout.inputs
         self.trial = Trial.of(EXECUTOR, *facts)
@@ -89,7 +86,7 @@ class Executor:
                 self._set_arguments(kernels, whole, arguments)
                 self.form = PERSISTENT if whole is not None else ONE_BY_ONE
                 self._launches.try_each(device, kernels.trials, runs)
-                if form == RECORDED and self._launches.record(device, proven, kernels.trials, runs):
+                if form == RECORDED and self._launches.record(device, kernels.trials, runs):
                     self.form = RECORDED
                 kind = transfer_for(transfer, batch, device.shares_memory)
                 self._transfer = kind(device, queue, arguments[0], layout, self._launches.enqueue)

@@ -7,7 +7,7 @@ import hashlib
 import logging
 import time
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyopencl as cl
 
@@ -47,13 +47,10 @@ _log = logging.getLogger("delegate")
 class Kernels:
     """The kernels of one opened device; their programs belong to its context."""
 
-    def __init__(
-        self, device: Device, trials: Free | None = None, proven: Collection[str] | None = None
-    ) -> None:
-        """`trials`: what may be built here, and run. `proven`: see Executor."""
+    def __init__(self, device: Device, trials: Free | None = None) -> None:
+        """`trials`: what may be built here, and run."""
         self.trials = trials or Free()
         self._device = device
-        self._proven = device.proven if proven is None else proven
         self._digests: dict[str, str] = {}  # by source
         self._told: set[str] = set()  # sources of the failures that were logged
         identity = hashlib.sha256(device.identity.encode()).hexdigest()[:40]
@@ -78,7 +75,7 @@ class Kernels:
 
     def is_argument(self, launch: Launch) -> bool:
         """Whether the launch's block of params is an argument of its kernel."""
-        return may_be_argument(launch, self._proven, self._device.max_argument_bytes)
+        return may_be_argument(launch, self._device.proven, self._device.max_argument_bytes)
 
     def _defines_of(self, launch: Launch) -> dict[str, str]:
         return defines_of(launch, self.is_argument(launch))
@@ -93,19 +90,19 @@ class Kernels:
 
     def source(self, file: str, source: str, chosen: dict[str, str]) -> cl.Program:
         """Return a built program by its text; `chosen` tells people which; raises as `build`."""
-        context = self._device.context
+        context, name = self._device.context, self.digest(file, source)
         with context.lock:
-            if source not in context.programs and source not in context.failures:
+            if name not in context.programs and name not in context.failures:
                 try:
-                    context.programs[source] = self._load_or_build(file, source)
+                    context.programs[name] = self._load_or_build(file, source)
                 except DeviceError as error:
                     if is_lost(error) or isinstance(error, KilledChild):
                         raise
                     log = self._explained(str(error))
-                    context.failures[source] = KernelBuildError(f"{file}.cl", chosen, log)
-            failed = context.failures.get(source)
+                    context.failures[name] = KernelBuildError(f"{file}.cl", chosen, log)
+            failed = context.failures.get(name)
             if failed is None:
-                return context.programs[source]
+                return context.programs[name]
         if source not in self._told and not self.trials.tells:
             self._told.add(source)
             _log.warning("%s; the driver's log:\n%s", failed, failed.log)

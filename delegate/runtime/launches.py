@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import pyopencl as cl
 
@@ -32,13 +32,11 @@ class Launches:
                     cl.enqueue_nd_range_kernel(self.queue, *kernel)
                     self.queue.finish()
 
-    def record(
-        self, device: Device, proven: Collection[str], trials: Free, runs: Sequence[Trial]
-    ) -> bool:
+    def record(self, device: Device, trials: Free, runs: Sequence[Trial]) -> bool:
         """Record them in a command buffer; whether that works here. `runs`: as of `try_each`."""
         try:
             with trials.of(Trial.of(RECORDED, *runs)):
-                self._recorded = CommandBuffer(device, self.queue, self.kernels, proven)
+                self._recorded = CommandBuffer(device, self.queue, self.kernels)
                 if trials.tells:
                     self._recorded.enqueue()
                     self.queue.finish()

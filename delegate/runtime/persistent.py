@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyopencl as cl
@@ -43,14 +43,14 @@ def persistent_kernel(
     launches: Sequence[Launch],
     firsts: Sequence[int],
     batch: int,
-    proven: Collection[str],
 ) -> Persistent | None:
     """Return the one kernel that runs all launches; None where the device was not proven to order
     memory between groups as it needs, or does not build it.
 
-    `firsts`: where each launch's block of params begins. `proven`: the features that may be used.
+    `firsts`: where each launch's block of params begins.
     """
-    if not ORDERS & {*proven}:
+    proven = device.proven
+    if not ORDERS & proven:
         return None
     # Kernels for groups of one item do not look at their item; the others run at any group size.
     one_item = any(launch.group_items == 1 for launch in launches)

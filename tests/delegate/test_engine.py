@@ -41,8 +41,8 @@ def executor_of(engine: Engine, graph: Graph = CHAIN, batch: int = 1) -> Executo
 
 def offers(engine: Engine, form: str) -> bool:
     if form == PERSISTENT:
-        return bool(engine.proven & ORDERS)
-    return form == ONE_BY_ONE or COMMAND_BUFFER in engine.proven
+        return bool(engine.device.proven & ORDERS)
+    return form == ONE_BY_ONE or COMMAND_BUFFER in engine.device.proven
 
 
 @pytest.mark.parametrize("fastest", FORMS)
@@ -51,7 +51,7 @@ def test_the_fastest_form_is_taken(
 ) -> None:
     engine = Engine(device.index, tune="full")
     if records(device):
-        engine.proven |= {COMMAND_BUFFER}
+        engine.device.proven |= {COMMAND_BUFFER}
     repeat = Executor.repeat
 
     def told(self: Executor, count: int, wait: bool = False) -> float:
@@ -120,6 +120,17 @@ def test_excluded_instructions_are_not_seen_by_lowering(device: DeviceInfo) -> N
     assert Engine(device.index, exclude_isa=["all"]).target(Rules()).isa == frozenset()
     for isa in proven:
         assert Engine(device.index, exclude_isa=[isa]).target(Rules()).isa == proven - {isa}
+
+
+def test_all_means_what_kernels_are_built_with_and_their_widest_vectors_too(
+    device: DeviceInfo,
+) -> None:
+    engine = Engine(device.index, exclude_isa=["all"])
+    assert engine.target(Rules()).vector_width <= 8
+    assert "-DOWN_BUILTINS" not in engine._kernels.options("add")
+
+
+def test_excluded_instructions_are_a_list(device: DeviceInfo) -> None:
     with pytest.raises(TypeError, match=r"exclude_isa is a list of names: \['vnni'\]"):
         Engine(device.index, exclude_isa="vnni")
 

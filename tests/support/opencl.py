@@ -62,17 +62,18 @@ def open_kept(
     profiling: bool = False,
     profile: DeviceProfile | None = None,
     own_context: bool = False,
+    excluded: frozenset[str] = frozenset(),
 ) -> Device:
     """Open a device as `open_device` does, or return a copy of what was opened so before.
 
     Opening one takes milliseconds: rusticl's queue, all devices' names, what is proven.
     """
-    asked = selector, profiling, profile
+    asked = selector, profiling, profile, excluded
     kept = _kept.get(asked)
     if own_context:
-        return open_device(*asked, own_context)
+        return open_device(*asked[:3], own_context, excluded)
     if kept is None or kept.context is not shared_context(kept.cl_device, kept.identity):
-        kept = _kept[asked] = open_device(*asked)
+        kept = _kept[asked] = open_device(*asked[:3], excluded=excluded)
     return copy(kept)  # a delegate closes its own
 
 

@@ -37,7 +37,7 @@ def test_the_same_outputs_at_each_run(device: DeviceInfo) -> None:
 def test_without_a_proof_nothing_is_recorded(device: DeviceInfo) -> None:
     opened = Device(device)
     with pytest.raises(DeviceError, match="command buffers were not proven to work here"):
-        CommandBuffer(opened, opened.queue, [], opened.proven)
+        CommandBuffer(opened, opened.queue, [])
     executor = Executor(opened, Kernels(opened), program_of(SUMS), form=RECORDED)
     assert executor.form == ONE_BY_ONE
 

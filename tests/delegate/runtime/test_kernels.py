@@ -12,7 +12,7 @@ import pyopencl as cl
 import pytest
 
 from delegate import DeviceError, DeviceInfo, KernelBuildError, cache
-from delegate.isa import PARAMS_ARGUMENT
+from delegate.isa import OWN_BUILTINS, PARAMS_ARGUMENT
 from delegate.launch import Launch
 from delegate.ops import lower
 from delegate.runtime import kernels as kernels_module
@@ -274,11 +274,19 @@ def test_a_block_is_an_argument_where_that_is_proven_and_where_it_fits(device: D
     assert not may_be_argument(launch, {PARAMS_ARGUMENT}, needed - 1)
     assert not may_be_argument(launch, {"nearest"}, needed)
     assert not may_be_argument(dataclasses.replace(ADD, params={}), {PARAMS_ARGUMENT}, needed)
-    opened = Device(device, proven=[PARAMS_ARGUMENT])
-    assert Kernels(opened).is_argument(ADD)
-    assert not Kernels(opened, proven=()).is_argument(ADD)  # it is excluded
     for proven, arguments in (((PARAMS_ARGUMENT,), 3), ((), 4)):
-        assert Kernels(opened, proven=proven).kernel(ADD)[0].num_args == arguments
+        kernels = Kernels(Device(device, proven=proven))
+        assert kernels.is_argument(ADD) == bool(proven)
+        assert kernels.kernel(ADD)[0].num_args == arguments
+
+
+def test_devices_of_one_context_have_programs_of_their_own_options(device: DeviceInfo) -> None:
+    built = []
+    for proven in ((), (OWN_BUILTINS,), ()):
+        kernels = Kernels(Device(device, proven=proven, shares_context=True))
+        assert ("-DOWN_BUILTINS" in kernels.options("add")) == bool(proven)
+        built.append(kernels.program("add", defines_of(ADD)))
+    assert built[0] is built[2] is not built[1]
 
 
 def test_what_is_told_of_a_program_has_no_places() -> None:

@@ -75,9 +75,7 @@ def test_literal_numbers_are_a_file_of_their_own(device: DeviceInfo) -> None:
     opened, loaded = ordered(device, LANES_16), program_of(CHAIN, LANES_16)
     for program, file in ((loaded, "persistent"), (loaded.literal(), "persistent_literal")):
         firsts = layout_of(program).firsts
-        made = persistent_kernel(
-            opened, Kernels(opened), program.launches, firsts, 1, opened.proven
-        )
+        made = persistent_kernel(opened, Kernels(opened), program.launches, firsts, 1)
         assert made is not None
         assert made.trial.file == f"runtime_{file}"
         assert made.trial.is_of_a_model
@@ -103,7 +101,7 @@ def test_kernels_of_one_item_and_of_many_run_in_groups_of_one(device: DeviceInfo
     many = tuple(replace(launch, group_items=64) for launch in one)
     kernels = Kernels(opened)
     for launches, items in ((one, 1), (many, 64), ((*one, *many), 1)):
-        made = persistent_kernel(opened, kernels, launches, [2] * len(launches), 1, opened.proven)
+        made = persistent_kernel(opened, kernels, launches, [2] * len(launches), 1)
         assert made is not None
         assert made.group_items == items
 
