@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from label_image.classify import PathRun
-from label_image.compare import Difference, Distances, distance_entry
+from label_image.compare import Difference, Distances
 from label_image.job import Delegation
-from label_image.outputs import Described
 from label_image.ran import Comparison
 from label_image.report import speedup
 from tflite_opencl.common.timing import Times
@@ -37,18 +36,6 @@ def document(
     if "gpu" in paths:
         entries |= _comparison_entry(paths["gpu"], comparison)
     return json.dumps(stamped(entries), indent=2)
-
-
-def results_entry(
-    scene: Mapping[str, Any], outputs: Sequence[Described], distances: Distances | None
-) -> dict[str, Any]:
-    """Return for JSON what outputs say: `scene`, and the other ones with their distances."""
-    entry = dict(scene)
-    if outputs:
-        entry["outputs"] = [
-            output.entry | distance_entry(distances, output.number) for output in outputs
-        ]
-    return entry
 
 
 def device_entry(taken: Delegation) -> dict[str, Any]:

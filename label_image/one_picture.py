@@ -7,26 +7,24 @@ import functools
 import logging
 import os
 import sys
-from collections.abc import Callable
-from dataclasses import astuple, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import astuple
 from typing import Any, TextIO
 
 from numpy.typing import NDArray
 
 from label_image import inputs, streams
 from label_image.classify import PathRun, exit_code, run_path
-from label_image.document import document, results_entry
-from label_image.drawing import write_drawn, write_found
+from label_image.document import document
 from label_image.errors import writing
 from label_image.feeds import main_values, warn_of_zeros
 from label_image.image import to_input
 from label_image.job import Job
-from label_image.outputs import Described, describe, lines_of, tensors_of, write_outputs
 from label_image.page.write import write_page
 from label_image.prepare import Prepared
 from label_image.ran import Ran, compare_job, run_job
 from label_image.report import comparison_text
-from label_image.scene import Scene
+from label_image.result import Result
 from label_image.sinks import lines_to
 from label_image.worker import run_in_child
 from tflite_opencl.common import interrupts
@@ -37,40 +35,6 @@ from tflite_opencl.common.trace_perfetto import perfetto_trace
 
 log = logging.getLogger("label_image")
 _FILE_COLUMNS = 160  # of a profile that no terminal folds
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """What came of the run, and the picture."""
-
-    prepared: Prepared
-    ran: Ran
-    picture: NDArray[Any] | None  # (h, w, 3); None: no input takes one
-
-    def scene(self, run: PathRun) -> Scene | None:
-        """Return what a run says of the picture; None: nothing that is known."""
-        size = None if self.picture is None else self.picture.shape[:2]
-        return self.prepared.meaning.scene(run.outputs, size)
-
-    def described(self, run: PathRun) -> list[Described]:
-        """Describe a run's outputs that are no classes of the picture."""
-        tensors = tensors_of(self.prepared.graph, run.outputs) if run.outputs else ()
-        return describe(run.outputs, tensors, self.scene(run))
-
-    def lines(self, run: PathRun) -> list[str]:
-        """Return label_image's lines for the outputs of a run; none where it has none."""
-        most = self.prepared.settings.num_results
-        labels = self.prepared.meaning.labels
-        return lines_of(self.scene(run), self.described(run), labels, most) if run.outputs else []
-
-    @property
-    def paths(self) -> dict[str, PathRun]:
-        """Give each path's run by its name in the document."""
-        if self.ran.gpu is None:
-            is_external = self.prepared.settings.external_delegate_path
-            return {"external" if is_external else "cpu": self.ran.run}
-        cpu = self.ran.comparison.cpu if self.ran.comparison else None
-        return ({"cpu": cpu} if cpu else {}) | {"gpu": self.ran.gpu}
 
 
 def classify_one(prepared: Prepared, out: TextIO, width: Callable[[TextIO], int]) -> int:
@@ -84,11 +48,11 @@ def classify_one(prepared: Prepared, out: TextIO, width: Callable[[TextIO], int]
     job = prepared.job(pixels, settings.profiling)
     run = functools.partial(_run, prepared)
     ran = run_job(job, run)
-    scene = _Seen(prepared, ran, picture).scene(ran.run)
+    scene = _result(prepared, ran.run, picture).scene
     ran = compare_job(job, ran, run, prepared.graph, scene is None or scene.rows is None)
-    seen = _Seen(prepared, ran, picture)
+    results = {name: _result(prepared, run, picture) for name, run in _paths(prepared, ran).items()}
     if ran.run.outputs:
-        _show(seen)
+        _show(prepared, _result(prepared, ran.run, picture), picture)
     if ran.gpu is not None:
         text = comparison_text(ran.gpu, ran.comparison, prepared.kernels, width(sys.stderr))
         streams.write(sys.stderr, text)
@@ -101,12 +65,14 @@ def classify_one(prepared: Prepared, out: TextIO, width: Callable[[TextIO], int]
         _write_trace(settings.trace, ran.gpu)
     if settings.json is not None:
         with lines_to(settings.json, out) as write:
-            write(_document(seen))
+            write(_document(prepared, ran, results))
     if settings.report is not None:
         # OpenCL's first.
-        paths = sorted(seen.paths.items(), reverse=True)
-        results = {_path_name(prepared, name, run): seen.lines(run) for name, run in paths}
-        write_page(settings.report, prepared, job, ran, results, picture)
+        lines = {
+            _path_name(prepared, name, ran): result.lines
+            for name, result in sorted(results.items(), reverse=True)
+        }
+        write_page(settings.report, prepared, job, ran, lines, picture)
     return exit_code(ran.failure, ran.gpu.delegation if ran.gpu else None)
 
 
@@ -143,39 +109,42 @@ def _main_input(prepared: Prepared) -> tuple[NDArray[Any], NDArray[Any] | None]:
     return pixels, picture
 
 
-def _show(seen: _Seen) -> None:
+def _result(prepared: Prepared, run: PathRun, picture: NDArray[Any] | None) -> Result:
+    size = None if picture is None else picture.shape[:2]
+    return Result(prepared.meaning, run.outputs, size, prepared.settings.num_results)
+
+
+def _show(prepared: Prepared, result: Result, picture: NDArray[Any] | None) -> None:
     """Log the results, and write the outputs and the picture that were asked for."""
-    prepared, run, settings = seen.prepared, seen.ran.run, seen.prepared.settings
-    for line in seen.lines(run):
+    settings = prepared.settings
+    for line in result.lines:
         log.info("%s", line)
-    drawn, scene = None, seen.scene(run)
-    if scene is not None and scene.is_drawable and seen.picture is not None:
-        drawn = seen.picture, scene, prepared.meaning.labels, settings.num_results
-    folder = settings.output_dir
-    if folder is not None:
-        with writing(folder):
-            names = write_outputs(folder, run.outputs, tensors_of(prepared.graph, run.outputs))
-            if drawn is not None:
-                names += write_found(folder, *drawn)
-        log.info("the outputs are in %s: %s", folder, ", ".join(names))
-    path = settings.output_image
-    if path is not None and drawn is not None:
-        with writing(path):
-            write_drawn(path, *drawn)
-        log.info("the picture is in %s", path)
+    if settings.output_dir is not None:
+        names = result.write(settings.output_dir, picture, settings.num_results)
+        log.info("the outputs are in %s: %s", settings.output_dir, ", ".join(names))
+    if settings.output_image is not None and picture is not None and result.is_drawable:
+        result.draw(settings.output_image, picture)
+        log.info("the picture is in %s", settings.output_image)
 
 
-def _path_name(prepared: Prepared, name: str, run: PathRun) -> str:
+def _paths(prepared: Prepared, ran: Ran) -> dict[str, PathRun]:
+    """Return each path's run by its name in the document."""
+    if ran.gpu is None:
+        return {"external" if prepared.settings.external_delegate_path else "cpu": ran.run}
+    cpu = ran.comparison.cpu if ran.comparison else None
+    return ({"cpu": cpu} if cpu else {}) | {"gpu": ran.gpu}
+
+
+def _path_name(prepared: Prepared, name: str, ran: Ran) -> str:
     """Return what people call a path of the document."""
-    cpu = f"CPU, {prepared.kernels}"
-    if name == "gpu" and run.delegation is not None and not run.delegation.delegated:
+    cpu, taken = f"CPU, {prepared.kernels}", ran.gpu.delegation if ran.gpu else None
+    if name == "gpu" and taken is not None and not taken.delegated:
         return f"{cpu}, beside an idle OpenCL delegate"
     return {"gpu": "OpenCL", "cpu": cpu, "external": "external delegate"}[name]
 
 
-def _document(seen: _Seen) -> str:
+def _document(prepared: Prepared, ran: Ran, results: Mapping[str, Result]) -> str:
     """Return the run as JSON."""
-    prepared, ran = seen.prepared, seen.ran
     settings, runtime = prepared.settings, prepared.runtime
     about: dict[str, Any] = {"model": prepared.model.name}
     if prepared.feeds.picture is not None:
@@ -188,16 +157,10 @@ def _document(seen: _Seen) -> str:
     if ran.failure:
         about["failure"] = ran.failure
     distances = ran.comparison.distances if ran.comparison else None
-    results = {
-        name: results_entry(
-            scene.entry(prepared.meaning.labels, settings.num_results) if scene else {},
-            seen.described(run),
-            distances if name == "gpu" else None,
-        )
-        for name, run in seen.paths.items()
-        for scene in [seen.scene(run)]
+    entries = {
+        name: result.entry(distances if name == "gpu" else None) for name, result in results.items()
     }
-    return document(about, seen.paths, results, settings.threads, ran.comparison)
+    return document(about, _paths(prepared, ran), entries, settings.threads, ran.comparison)
 
 
 def _write_trace(path: str, gpu: PathRun | None) -> None:

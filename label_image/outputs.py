@@ -103,15 +103,6 @@ def describe(
     ]
 
 
-def lines_of(
-    scene: Scene | None, described: Sequence[Described], labels: Sequence[str], most: int
-) -> list[str]:
-    """Return label_image's lines: what was found, then the outputs that do not say it."""
-    lines = [] if scene is None else scene.lines(labels, most)
-    told = frozenset[int]() if scene is None else scene.outputs
-    return lines + [line for each in described if each.number not in told for line in each.lines]
-
-
 def _described(number: int, output: NDArray[Any], tensor: Tensor) -> Described:
     kind = output.dtype.kind
     scale, zero_point = scale_of(tensor) if kind in "iu" else (0.0, 0)

@@ -13,22 +13,22 @@ from os.path import isdir
 from typing import TextIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from label_image import inputs, streams
 from label_image.classify import exit_code
-from label_image.drawing import write_found
-from label_image.errors import ERROR, RunError, writing
+from label_image.errors import ERROR, RunError
 from label_image.feeds import warn_of_zeros
 from label_image.heads.registry import is_classifier
 from label_image.image import load_picture, to_input
 from label_image.job import Job
 from label_image.outcome import Outcome
-from label_image.outputs import Described, describe, picture_folder, tensors_of, write_outputs
+from label_image.outputs import picture_folder
 from label_image.picture_file import STDIN, PictureError, is_file, kept_file
 from label_image.prepare import Prepared
-from label_image.scene import Scene
+from label_image.result import Result
 from label_image.series import Series
-from label_image.several_report import picture_entry, row_text, summary_text
+from label_image.several_report import picture_entry, summary_text
 from label_image.written import Written
 from tflite_opencl.common import bars, interrupts
 
@@ -143,7 +143,6 @@ def _task(stack: contextlib.ExitStack, prepared: Prepared) -> _Task:
 def _classify(task: _Task, series: Series, written: Written, out: TextIO) -> None:
     """Classify all pictures; end early where nobody reads the results any more."""
     settings, meaning = task.prepared.settings, task.prepared.meaning
-    most = settings.num_results_of_several
     with contextlib.ExitStack() as stack:
         step = stack.enter_context(
             bars.steps("classifying", lambda: sum(1 for _ in task.pictures(Counter())))
@@ -153,48 +152,28 @@ def _classify(task: _Task, series: Series, written: Written, out: TextIO) -> Non
         stack.enter_context(contextlib.closing(outcomes))
         is_read = True
         for kept in outcomes:
-            outcome = task.renamed(kept)
-            scene = meaning.scene(outcome.outputs, outcome.size)
-            outputs = _results(task, outcome, kept.path, numbers.popleft(), scene)
-            if not settings.is_on_stdout and not outcome.error:
-                is_read = streams.write(
-                    out, row_text(outcome.path, scene, outputs, meaning.labels, most)
-                )
-            found = {} if scene is None else scene.entry(meaning.labels, most)
+            outcome, number = task.renamed(kept), numbers.popleft()
+            result = Result(meaning, outcome.outputs, outcome.size, settings.num_results_of_several)
+            if outcome.error:
+                log.error("%s", outcome.error)
+            else:
+                if settings.output_dir is not None:
+                    folder = picture_folder(settings.output_dir, number, outcome.path)
+                    result.write(folder, _picture(kept.path, result), settings.num_results)
+                if not settings.is_on_stdout:
+                    is_read = streams.write(out, result.row(outcome.path))
             with interrupts.held():  # no half of an entry
-                written.add(picture_entry(outcome, outputs, found))
+                written.add(picture_entry(outcome, result))
             interrupts.check()
             step()
             if not is_read and not written.sinks:
                 break  # `| head` has seen enough
 
 
-def _results(
-    task: _Task, outcome: Outcome, path: str, number: int, scene: Scene | None
-) -> list[Described]:
-    """Return a picture's other outputs; write what --output_dir asks for.
-
-    `path`: of the picture's file; `number`: the picture's, from 1.
-    """
-    if outcome.error:
-        log.error("%s", outcome.error)
-        return []
-    prepared, settings = task.prepared, task.prepared.settings
-    tensors = tensors_of(prepared.graph, outcome.outputs)
-    if settings.output_dir is not None:
-        folder = picture_folder(settings.output_dir, number, outcome.path)
-        with writing(folder):
-            write_outputs(folder, outcome.outputs, tensors)
-            if scene is not None and scene.is_drawable:
-                _draw(folder, path, scene, prepared)
-    return describe(outcome.outputs, tensors, scene)
-
-
-def _draw(folder: str, path: str, scene: Scene, prepared: Prepared) -> None:
-    """Write a picture with what was found in it; what decodes pictures keeps none of them."""
+def _picture(path: str, result: Result) -> NDArray[np.uint8] | None:
+    """Return the picture if there is something to draw: what decodes pictures keeps none."""
     try:
-        picture = load_picture(path)
+        return load_picture(path) if result.is_drawable else None
     except (OSError, PictureError) as error:  # it is gone
         log.warning("what was found in %s is not drawn: %s", path, error)
-        return
-    write_found(folder, picture, scene, prepared.meaning.labels, prepared.settings.num_results)
+        return None

@@ -18,33 +18,16 @@ from label_image.document import (
     comparison_entry,
     device_entry,
     difference_entry,
-    results_entry,
     verdict_entry,
 )
 from label_image.expect import Entry
 from label_image.outcome import Outcome, Totals
-from label_image.outputs import Described
 from label_image.path import OpenPath
 from label_image.report import delegation_facts, left_to_cpu, load_rows, output_facts
-from label_image.scene import Scene
+from label_image.result import Result
 from label_image.series import Series
 from tflite_opencl.common.tables import render
-from tflite_opencl.common.text import printable
 from tflite_opencl.common.words import stamped
-
-
-def row_text(
-    path: str,
-    scene: Scene | None,
-    outputs: Sequence[Described],
-    labels: Sequence[str],
-    most: int,
-) -> str:
-    """Return a picture's row: its file, `most` results and other outputs, a tab between any two."""
-    results = [] if scene is None else scene.lines(labels, most)
-    told = frozenset[int]() if scene is None else scene.outputs
-    others = [output.text for output in outputs if output.number not in told]
-    return "\t".join(map(printable, [path, *results, *others]))
 
 
 def summary_text(
@@ -145,14 +128,12 @@ class Document:
         self._write(text.removeprefix("{\n"))
 
 
-def picture_entry(
-    outcome: Outcome, outputs: Sequence[Described], scene: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return a picture's object for JSON; `scene`: what was found in it."""
+def picture_entry(outcome: Outcome, result: Result) -> dict[str, Any]:
+    """Return a picture's object for JSON."""
     entry: dict[str, Any] = {"image": outcome.path}
     if outcome.error:
         return entry | {"error": outcome.error}
-    entry |= results_entry(scene, outputs, outcome.distances)
+    entry |= result.entry(outcome.distances)
     return entry | (difference_entry(outcome.distances) if outcome.distances else {})
 
 

@@ -14,13 +14,11 @@ from delegate import DeviceInfo, Verdict
 from label_image import report
 from label_image.classify import PathRun
 from label_image.compare import Difference, Distances
-from label_image.document import document, results_entry
+from label_image.document import document
 from label_image.job import Delegation
 from label_image.labels import Row
-from label_image.outputs import describe
 from label_image.ran import Comparison
 from label_image.scene import Scene
-from tests.support.model import t
 from tflite_opencl.common.timing import Times
 from tflite_opencl.common.words import stamped
 
@@ -264,18 +262,6 @@ def test_floats_say_themselves_how_far_they_are_apart() -> None:
     entry = json.loads(document({}, {"gpu": gpu()}, NONE_FOUND, 4, comparison))
     assert entry["max_difference_quanta_reference"] is None
     assert "not_compared" not in entry
-
-
-def test_outputs_stand_beside_what_was_found_with_their_distances() -> None:
-    outputs = [np.array([0.25, 0.5], np.float32)]
-    described = describe(outputs, [t((2,))], None)
-    alone = Difference(None, "the outputs are not quantised", (0.5,))
-    entry = results_entry({"results": []}, described, Distances(alone, alone, alone))
-    assert entry["results"] == []
-    (output,) = entry["outputs"]
-    assert output["shape"] == [2]
-    assert (output["max_difference_reference"], output["max_difference_cpu"]) == (0.5, 0.5)
-    assert results_entry({"results": []}, [], None) == {"results": []}
 
 
 def test_what_the_document_does_not_know_is_null_with_a_reason() -> None:

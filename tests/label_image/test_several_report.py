@@ -12,10 +12,13 @@ import pytest
 from delegate import DeviceInfo, Portion, Verdict
 from label_image import several_report
 from label_image.compare import Difference, Distances
+from label_image.feeds import feeds_of
 from label_image.job import Delegation, Job
 from label_image.labels import Row
+from label_image.meaning import Meaning
 from label_image.outcome import Outcome, Totals
 from label_image.path import OpenPath
+from label_image.result import Result
 from label_image.scene import Scene
 from label_image.series import Series
 from tests.support.compare import RUNTIME
@@ -188,12 +191,6 @@ def test_nothing_read_at_all_is_still_a_table(series: Series) -> None:
     assert "speedup" not in text
 
 
-def test_a_row_is_one_line_whatever_the_file_is_called() -> None:
-    row = several_report.row_text("a\tb\nc\rd é.jpg", SCENE, [], ["cat", "dog"], 2)
-    assert row == "a\\tb\\nc\\rd é.jpg\t0.5: 1 dog\t0.25: 0 cat"
-    assert several_report.row_text("a.jpg", None, [], [], 1) == "a.jpg"
-
-
 OUTCOMES = [
     (Outcome("a.jpg", "", (), Distances(Difference(0), Difference(0), Difference(2))), 2),
     (Outcome("b.jpg", "input file b.jpg not found"), 0),
@@ -201,11 +198,17 @@ OUTCOMES = [
 ]
 
 
+def result(labels: list[str], most: int) -> Result:
+    made = Result(Meaning(GRAPH, feeds_of(GRAPH, ()), labels), (), None, most)
+    made.scene = SCENE
+    return made
+
+
 def document(series: Series, count: int) -> tuple[dict, list[str]]:
     written: list[str] = []
     made = several_report.Document(written.append, {"model": "m", "runtime": "r"})
     for outcome, most in OUTCOMES[:count]:
-        made.add(several_report.picture_entry(outcome, [], SCENE.entry(["cat"], most)))
+        made.add(several_report.picture_entry(outcome, result(["cat"], most)))
     made.end(series, 4)
     return json.loads("\n".join(written)), written
 
@@ -280,5 +283,5 @@ def test_a_picture_is_written_before_the_next_but_one(series: Series) -> None:
     written: list[str] = []
     made = several_report.Document(written.append, {"model": "m"})
     for number, (outcome, most) in enumerate(OUTCOMES * 5):
-        made.add(several_report.picture_entry(outcome, [], SCENE.entry([], most)))
+        made.add(several_report.picture_entry(outcome, result([], most)))
         assert sum("image" in line for line in written) == number
