@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TextIO
 
+from delegate import surroundings
+
 LAST_WAIT_SECONDS = 5.0  # a process inside a hung driver may not even end by SIGKILL
 _ANSWER = "answer: "  # begins each answer's line: drivers write lines of their own to stdout
 _ROOT = str(Path(__file__).resolve().parents[1])
@@ -34,6 +36,11 @@ class Answers:
     stdout: str = ""  # what it wrote there beside its answers
 
     @property
+    def is_own(self) -> bool:
+        """Whether it ended itself, or hung: nobody killed it, and no limit of this process."""
+        return (self.code is None or is_own_end(self.code)) and not surroundings.shortages()
+
+    @property
     def signal(self) -> str | None:
         """The name of the signal that ended the child."""
         return None if self.code is None else signal_name(self.code)
@@ -46,11 +53,12 @@ class Answers:
 
     def end(self, seconds: float) -> str:
         """Return how the child ended, for people; `seconds`: the limit that it had."""
+        remedy = "" if self.is_own else surroundings.remedy(was_killed=True)
         if self.code is None:
-            return f"it gave no answer within {seconds} s"
+            return f"it gave no answer within {seconds} s{remedy}"
         if self.signal is not None:
-            return f"it died with {self.signal}{self.told}"
-        return f"it ended with code {self.code}{self.told}"
+            return f"it died with {self.signal}{self.told}{remedy}"
+        return f"it ended with code {self.code}{self.told}{remedy}"
 
 
 # What a process does to itself; every other signal comes from outside, or from a limit.

@@ -70,10 +70,7 @@ class Heard:
     @property
     def remedy(self) -> str:
         """What to do about its end, for the end of a sentence; "": not known."""
-        if self.is_own:
-            return ""
-        killed = "; if nobody ended it, the machine is short of memory: free some, and start again"
-        return surroundings.remedy() or killed
+        return "" if self.is_own else surroundings.remedy(was_killed=True)
 
     def is_like(self, other: Heard) -> bool:
         """Whether both ends are the same, but for numbers and names of files in their words."""

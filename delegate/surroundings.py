@@ -21,7 +21,7 @@ _LIMITS: dict[int, tuple[str, str, int | None]] = {
     resource.RLIMIT_CPU: ("t", "seconds of processor time", None),
     resource.RLIMIT_FSIZE: ("f", "of a file", None),
     resource.RLIMIT_NOFILE: ("n", "open files", 256),
-    resource.RLIMIT_NPROC: ("u", "processes and threads", 1024),
+    resource.RLIMIT_NPROC: ("u", "processes and threads", 256),
     resource.RLIMIT_STACK: ("s", "of stack", 1 << 20),
 }
 _PAGE_BYTES = resource.getpagesize()
@@ -74,10 +74,16 @@ def shortages() -> str:
     return ", ".join(found)
 
 
-def remedy() -> str:
-    """Return what to do about low limits, for the end of a sentence; "": there are none."""
-    short = shortages()
-    return f"; this process may have no more than {short}: raise that" if short else ""
+def remedy(was_killed: bool = False) -> str:
+    """Return what to do, for the end of a sentence, where a process failed; "": nothing is known.
+
+    `was_killed`: it did not end itself.
+    """
+    if short := shortages():
+        return f"; this process may have no more than {short}: raise that"
+    if was_killed:
+        return "; if nobody ended it, the machine is short of memory: free some, and start again"
+    return ""
 
 
 def room() -> Room:

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 COMMANDS = ("label_image", "benchmarks", "tflite_opencl", "delegate_test")
 # Layer of `delegate` -> the layers it may import; a layer is a file or a folder, with its own.
 LAYERS = {
-    "child": "",
+    "child": "surroundings",
     "errors": "",
     "process": "errors",
     "surroundings": "",

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from delegate import cache, helper, surroundings
-from delegate.child import ask
+from delegate.child import Answers, ask
 from delegate.errors import CacheError, NoDeviceError
 from delegate.runtime import driver_caches
 
@@ -141,13 +141,16 @@ def ask_platforms(icds: Sequence[Icd] | None = None) -> tuple[list[dict[str, Any
     """
     if icds is None and any(icd.left_out for icd in list_icds()):
         icds = [icd for icd in list_icds() if not icd.left_out]
-    environment = {} if icds is None else _listing(icds)
-    # As an argument, too: importing pyopencl sets the variable.
-    home = [environment[_HOME]] if _HOME in environment else []
-    answers = ask("delegate.runtime.listing", *home, seconds=TIMEOUT_SECONDS, **environment)
+    answers = _asked({} if icds is None else _listing(icds))
     if not answers.texts:
         return [], answers.end(TIMEOUT_SECONDS)
     return json.loads(answers.texts[0]), None
+
+
+def _asked(environment: Mapping[str, str]) -> Answers:
+    # As an argument, too: importing pyopencl sets the variable.
+    home = [environment[_HOME]] if _HOME in environment else []
+    return ask("delegate.runtime.listing", *home, seconds=TIMEOUT_SECONDS, **environment)
 
 
 def _failures(found: Sequence[Icd]) -> dict[str, str]:
@@ -158,7 +161,7 @@ def _failures(found: Sequence[Icd]) -> dict[str, str]:
     if known is not None:
         return known
     begun = time.perf_counter()
-    failures = {}
+    failures, is_kept = {}, True
     heard = helper.ask("platforms", step_seconds=TIMEOUT_SECONDS)
     if not heard.is_answered and not heard.is_own:  # which may be over
         heard = helper.ask("platforms", step_seconds=TIMEOUT_SECONDS)
@@ -168,12 +171,14 @@ def _failures(found: Sequence[Icd]) -> dict[str, str]:
         # One more at a time, as two libraries may only fail together.
         good: list[Icd] = []
         for icd in found:
-            failure = ask_platforms([*good, icd])[1]
-            if failure is None:
+            answers = _asked(_listing([*good, icd]))
+            if answers.texts:
                 good.append(icd)
             else:
-                failures[icd.path] = failure
-    cache.store(name, json.dumps({"time": time.time(), "failures": failures}).encode())
+                failures[icd.path] = answers.end(TIMEOUT_SECONDS)
+                is_kept &= answers.is_own
+    if is_kept:
+        cache.store(name, json.dumps({"time": time.time(), "failures": failures}).encode())
     _log.debug("drivers were tried in %.2f s", time.perf_counter() - begun)
     return failures
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // An OpenCL library that is broken as soon as the ICD loader opens it, or asks it for its platforms: FATAL says how.
-//   abort, crash, hang   in its constructor
+//   abort, crash, hang   in its constructor; kill: SIGKILL, as from outside
 //   late                 it aborts when it is asked for its platforms
 //   error                it has no platforms and says so, as a library should
 // Every kind writes to FATAL_TOLD the id of the process that opened it, a line each. tests/support/fatal.py builds it.
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,7 @@ __attribute__((constructor)) static void begin(void) {
         fprintf(stderr, "fatal.c: no chip\n");
         abort();
     }
+    if (is("kill")) raise(SIGKILL);
     if (is("crash")) *(volatile int *)8 = 1;
     while (is("hang")) pause();
 }

@@ -77,6 +77,15 @@ def test_a_fatal_library_is_left_out_and_named(fatal: Fatal, kind: str, why: str
 
 
 @slow
+def test_a_child_that_is_killed_costs_no_library(fatal: Fatal) -> None:
+    warnings, devices, process = listed(fatal, "kill")
+    assert (warnings, devices) == ([], 0)
+    assert len(fatal.openings) == 2
+    assert process not in fatal.openings
+    assert listed(fatal, "error")[1] > 0
+
+
+@slow
 @pytest.mark.parametrize("arguments", [["--version"], ["--list_devices"], ["--use_gpu"]])
 def test_no_command_opens_it(fatal: Fatal, tmp_path: Path, arguments: list[str]) -> None:
     write_files(tmp_path)
