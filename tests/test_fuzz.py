@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from delegate import DeviceInfo, Node, Unsupported, ops, read_model, write_model
+from delegate.engine import Engine
+from delegate.forms import NUMBERS
 from delegate.graph.partition import partition_of
 from delegate.passes.on_partitions import PASSES, run_passes
-from delegate.runtime.executor import FORMS
+from delegate.runtime.executor import FORMS, ONE_BY_ONE
 from delegate.target import Target
 from delegate.tflite.library import installed_rules
 from tests.fuzz import targets, worker
@@ -25,8 +27,9 @@ from tests.fuzz.drawing import Pen, Skip, drawn
 from tests.fuzz.graphs import OfGraphs
 from tests.fuzz.pieces import PIECES, moves, of_the_suite, sums
 from tests.fuzz.targets import KINDS, Kind
-from tests.fuzz.ways import some_of, ways_of
+from tests.fuzz.ways import measured_fastest, some_of, ways_of
 from tests.support.deal import any_driver, slow
+from tests.support.nets import net
 
 pytestmark = any_driver
 
@@ -133,6 +136,16 @@ def test_ways_are_of_different_kinds() -> None:
     chosen = some_of(ways, 4, 1)
     assert len({way.split()[0] for way in chosen}) == 4
     assert {f"form {form}, literal" for form in FORMS} < set(ways)
+
+
+@pytest.mark.parametrize("numbers", NUMBERS)
+def test_a_form_is_taken_as_if_it_was_measured(numbers: str, device: DeviceInfo) -> None:
+    graph = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2)])
+    with measured_fastest(ONE_BY_ONE, numbers):
+        engine = Engine(device.index, tune="off")
+        made = engine.executor(partition_of(graph, range(2)), engine.target(installed_rules()))
+    assert made.form == ONE_BY_ONE
+    assert {launch.is_literal for launch in made.program.launches} == {numbers == "literal"}
 
 
 @slow

@@ -3,21 +3,29 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
 
-from delegate import DeviceInfo, ops
+from delegate import DeviceError, DeviceInfo, Node, ops
 from delegate.engine import Engine
 from delegate.graph.partition import partition_of
 from delegate.launch import Alternative, Launch
+from delegate.runtime.agreement import are_same
 from delegate.runtime.bench import DeviceBench
 from delegate.runtime.executor import ONE_BY_ONE, Executor
 from delegate.runtime.sources import defines_of
 from delegate.target import Rules
 from delegate.tune import Tuner
+from tests.support.cases import integers
+from tests.support.model import const, op, t
 from tests.support.nets import net
 from tests.support.nodes import valid_nodes
+from tests.support.process import ROOT
 
 CHAIN = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2)])
 NODES = valid_nodes("uint8")
@@ -68,6 +76,41 @@ def is_literal(executor: Executor) -> bool:
     (answer,) = {launch.is_literal for launch in executor.program.launches}
     assert executor.form == ONE_BY_ONE
     return answer
+
+
+@pytest.mark.parametrize("alpha", [(1, 1, 1), (1, 1, 8), (5, 3, 8)], ids=str)
+def test_a_literal_kernel_that_the_driver_compiles_wrongly_is_noticed(
+    device: DeviceInfo, alpha: tuple[int, ...]
+) -> None:
+    # In a child: llvmpipe of Mesa 22.3 miscompiles each of these, and may write anywhere then.
+    shape = (1, 5, 3, 8)
+    alphas = const(integers(alpha, "int8"), 0.2447, 0)
+    leak = op("PRELU", [t(shape, "int8", 0.016, 49), alphas], [t(shape, "int8", 0.0174, 0)])
+    code = (
+        "import pickle, sys; from tests.delegate.test_literals import is_noticed\n"
+        "sys.exit(not is_noticed(*pickle.load(sys.stdin.buffer)))"
+    )
+    # As users have it: without optimisation, which the tests leave out, the child only dies.
+    optimised = {name: value for name, value in os.environ.items() if name != "GALLIVM_PERF"}
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        input=pickle.dumps((device.index, leak)),
+        env={**optimised, "PYTHONPATH": str(ROOT)},
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode <= 0  # or it died, which is noticed, too
+
+
+def is_noticed(device: int, node: Node) -> bool:
+    """Whether a start takes a node's literal kernel for right or wrong as its outputs are."""
+    engine = Engine(device, tune="off")
+    loaded = ops.lower(node, engine.target(Rules()))[-1]
+    outputs = [engine._bench._outputs(each) for each in (loaded, loaded.literal())]
+    try:
+        return engine._bench.warm_up_some(loaded.literal().launches, 60.0) == are_same(*outputs)
+    except DeviceError:
+        return not are_same(*outputs)
 
 
 @pytest.mark.parametrize("is_faster", [False, True])

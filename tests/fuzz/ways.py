@@ -69,7 +69,7 @@ def run_way(way: str, job: Job, known: Oracle) -> Outcome:
         return _resized(job, known)
     if kind == "form":
         form, number = rest.split(", ")
-        with _fastest(form, number):
+        with measured_fastest(form, number):
             return values(job, known)
     told: dict[str, Any] = {
         "alternative": {"alternative": rest},
@@ -108,7 +108,7 @@ class _Decided:
 
 
 @contextlib.contextmanager
-def _fastest(form: str, numbers: str) -> Iterator[None]:
+def measured_fastest(form: str, numbers: str) -> Iterator[None]:
     """Let programs run in a form, with such numbers, unless a start would find that wrong."""
     made, choices = Forms.__init__, Forms._choices
 
