@@ -1,2 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The label_image command: a picture, a .tflite model, the CPU or OpenCL, and the best classes."""
+"""A picture, a .tflite model, the CPU or OpenCL, and what is found: the command, and its classes.
+
+The public names are imported when they are asked for: the command's start, and the processes that
+decode pictures, must not wait for them.
+"""
+
+import importlib
+import typing
+
+if typing.TYPE_CHECKING:
+    from label_image.errors import RunError
+    from label_image.picture_file import PictureError
+    from label_image.predictors import Classifier, Detector, Poses, Segmenter
+
+__all__ = ["Classifier", "Detector", "PictureError", "Poses", "RunError", "Segmenter"]
+
+_MODULES = {"PictureError": "picture_file", "RunError": "errors"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module 'label_image' has no attribute {name!r}")
+    module = importlib.import_module(f"label_image.{_MODULES.get(name, 'predictors')}")
+    return getattr(module, name)

@@ -115,9 +115,13 @@ def _decode_with_pillow(file: BinaryIO, notes: list[str]) -> Pixels:
         file.seek(0)
         image: Image.Image = Image.open(file)
         _fit(image, notes)
-        image.load()
-        pixels = _in_bands(*image.size, _rgb_of(image))
-        return _upright(pixels, image, notes)
+        return decode_image(image, notes)
+
+
+def decode_image(image: Image.Image, notes: list[str]) -> Pixels:
+    """Return an opened picture's pixels as `decode` does."""
+    image.load()
+    return _upright(_in_bands(*image.size, _rgb_of(image)), image, notes)
 
 
 def _fit(image: Image.Image, notes: list[str]) -> None:

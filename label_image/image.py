@@ -4,9 +4,10 @@
 Deliberately not here: cropping, aspect ratio, anti-aliasing. label_image has none of them.
 """
 
+import io
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +15,13 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from PIL import Image, UnidentifiedImageError
 
-from label_image.decode import decode
+from label_image.decode import decode, decode_image
 from label_image.picture_file import PictureError, library_lines, open_picture
 
 log = logging.getLogger("label_image")
+
+Picture = str | os.PathLike[str] | bytes | Image.Image | NDArray[np.uint8]
+_CHANNELS = ((), (1,), (3,), (4,))
 
 
 def load_picture(path: str | os.PathLike[str], may_wait: bool = False) -> NDArray[np.uint8]:
@@ -30,16 +34,52 @@ def load_picture(path: str | os.PathLike[str], may_wait: bool = False) -> NDArra
         FileNotFoundError: there is no such file.
         PictureError: not a picture, truncated, damaged, unreadable, too large, or a pipe.
     """
+
+    def read(notes: list[str]) -> NDArray[np.uint8]:
+        with open_picture(path, may_wait) as file:
+            return decode(file, notes)
+
+    return _read(read, f"picture {os.fspath(path)}")
+
+
+def pixels_of(picture: Picture) -> NDArray[np.uint8]:
+    """Return the pixels of a picture as `load_picture` does: of its path, its file's bytes, ...
+
+    Shapes: arrays (h, w), (h, w, 1), (h, w, 3) and (h, w, 4), of uint8 -> (h, w, 3)
+    Raises: as `load_picture`.
+    """
+    if isinstance(picture, (str, os.PathLike)):
+        return load_picture(picture)
+    if isinstance(picture, bytes):
+        content = io.BytesIO(picture)
+        return _read(lambda notes: decode(content, notes), f"the picture of {len(picture)} bytes")
+    if isinstance(picture, Image.Image):
+        image = picture
+        return _read(lambda notes: decode_image(image, notes), "the picture")
+    if not isinstance(picture, np.ndarray):
+        raise PictureError(f"a {type(picture).__name__} is no picture")
+    shape = picture.shape
+    if picture.dtype != np.uint8 or len(shape) not in (2, 3) or shape[2:] not in _CHANNELS:
+        raise PictureError(f"an array {shape} of {picture.dtype} is no picture: (h, w, 3) of uint8")
+    if not picture.size:
+        raise PictureError(f"an array {shape} has no pixels")
+    if shape[2:] == (3,):
+        return picture
+    return pixels_of(Image.fromarray(picture[..., 0] if shape[2:] == (1,) else picture))
+
+
+def _read(read: Callable[[list[str]], NDArray[np.uint8]], name: str) -> NDArray[np.uint8]:
+    """Return what is read, after a warning for each note, of which `read` is given the list."""
     notes: list[str] = []
     lines: list[str] = []
     try:
-        with open_picture(path, may_wait) as file, library_lines() as lines:
-            pixels = decode(file, notes)
+        with library_lines() as lines:
+            pixels = read(notes)
     except FileNotFoundError:
         raise
     except Exception as error:  # Pillow's decoders raise many kinds on damaged files
         reason = "; ".join([_reason(error), *lines])
-        raise PictureError(f"cannot read picture {os.fspath(path)}: {reason}") from error
+        raise PictureError(f"cannot read {name}: {reason}") from error
     for text in [*notes, *lines]:
         log.warning("%s", text)
     return pixels

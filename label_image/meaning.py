@@ -115,7 +115,7 @@ class Meaning:
         if head is None and self.task is not None:
             shapes = ", ".join(f"{shape_text(t.shape)} {t.dtype}" for t in view.outputs)
             could = ", ".join(possible(view)) or "none of " + ", ".join(TASKS)
-            raise RunError(f"--task {self.task}: the outputs are {shapes}, which may be {could}")
+            raise RunError(f"no {self.task} is in the outputs, {shapes}: they may be {could}")
         classes = None if head is None else head.classes(view)
         if head is None or classes is None:
             return

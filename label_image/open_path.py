@@ -98,6 +98,8 @@ def _whole_model(
             )
     except Unsupported as refusal:
         where = ", on one device" if several_devices(options.device) else ""
+        if job.quiet:
+            return None
         log.warning(
             "--batch: OpenCL runs the pictures one by one through TFLite%s: %s", where, refusal
         )

@@ -83,6 +83,16 @@ class Scene:
         parts = [Share(int(found[i]), float(counts[i] / self.mask.size)) for i in order]
         return [share for share in parts if share.index >= 0]
 
+    def mask_in(self, size: Sequence[int]) -> NDArray[np.int64]:
+        """Return the mask in another height and width: each pixel is that of the nearest."""
+        assert self.mask is not None
+        rows, columns = (
+            (np.arange(count) * 2 + 1) * own // (2 * count)
+            for count, own in zip(size, self.mask.shape, strict=True)
+        )
+        found: NDArray[np.int64] = self.mask[rows[:, np.newaxis], columns]
+        return found
+
     def of_classes(self, classes: frozenset[int]) -> Scene:
         """Return what is of these classes alone; poses and embeddings have none."""
         rows, boxes, mask = self.rows, self.boxes, self.mask

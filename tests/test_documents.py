@@ -17,6 +17,7 @@ from delegate import NoDeviceError, list_devices
 from label_image.flags import usage
 from tests.support.deal import slow
 from tests.support.model import chain_model, op, t
+from tests.support.scenes import detector
 
 ROOT = Path(__file__).resolve().parents[1]
 # What a user reads and pastes, and what a developer reads.
@@ -132,8 +133,20 @@ def test_ci_runs_what_a_developer_is_told_to_run() -> None:
 
 
 @pytest.mark.device
-def test_the_python_works(folder: Path) -> None:
+def test_the_python_with_a_picture_works(folder: Path) -> None:
     code, *_ = blocks("python", *MANUALS)
+    (folder / "ssd.tflite").write_bytes(detector())
+    done = run([sys.executable, "-c", code], folder)
+    assert done.returncode == 0, done.stderr
+    # The picture is green as a whole: so are both halves.
+    assert re.fullmatch(r"1\.00 green\n0\.01 blue\n0\.80 0 0 0\n0\.80 0 20 0\n", done.stdout), (
+        done.stdout
+    )
+
+
+@pytest.mark.device
+def test_the_python_works(folder: Path) -> None:
+    _, code, *_ = blocks("python", *MANUALS)
     pytest.importorskip("ai_edge_litert", reason="this Python is for ai-edge-litert")
     done = run([sys.executable, "-c", code], folder)
     assert done.returncode == 0, done.stderr
@@ -144,7 +157,7 @@ def test_the_python_works(folder: Path) -> None:
 
 @pytest.mark.device
 def test_the_python_without_tflite_works(folder: Path) -> None:
-    _, code, *_ = blocks("python", *MANUALS)
+    _, _, code, *_ = blocks("python", *MANUALS)
     done = run([sys.executable, "-c", code], folder)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "(32, 3) True\n"
@@ -152,7 +165,7 @@ def test_the_python_without_tflite_works(folder: Path) -> None:
 
 @pytest.mark.device
 def test_the_python_of_several_devices_works(folder: Path) -> None:
-    _, _, code, _ = blocks("python", *MANUALS)
+    _, _, _, code, _ = blocks("python", *MANUALS)
     done = run([sys.executable, "-c", code], folder)
     assert done.returncode == 0, done.stderr
     done_by = re.findall(r"^.+ (\d+) works$", done.stdout, re.MULTILINE)

@@ -75,7 +75,7 @@ def _read(view: View, outputs: Sequence[Array]) -> Scene:
     height, width, _ = found.shape
     best = np.argsort(-found, axis=None, kind="stable")[:_MOST_PEAKS]
     y, x, classes = np.unravel_index(best, found.shape)
-    certain = found[y, x, classes] >= (view.carried.threshold or LEAST_SCORE)
+    certain = found[y, x, classes] >= view.least(LEAST_SCORE)
     y, x, classes = y[certain], x[certain], classes[certain]
     middles = offsets[y, x] + np.stack([x, y], axis=1)
     centres = np.concatenate([middles, sizes[y, x]], axis=1)

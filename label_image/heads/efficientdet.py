@@ -26,7 +26,7 @@ def _fits(view: View, is_asked: bool) -> bool:
 
 def _read(view: View, outputs: Sequence[Array]) -> Scene:
     rows = view.real(0, outputs[0])[0]
-    rows = rows[rows[:, 5] >= (view.carried.threshold or LEAST_SCORE)]
+    rows = rows[rows[:, 5] >= view.least(LEAST_SCORE)]
     height, width = view.input_size
     sides = rows[:, [2, 1, 4, 3]] / np.array([width, height, width, height], np.float32)
     classes = np.round(rows[:, 6]) - 1

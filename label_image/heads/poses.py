@@ -57,7 +57,7 @@ def _read_movenet(view: View, outputs: Sequence[Array]) -> Scene:
         rows = values[0][np.argsort(-values[0, :, -1], kind="stable")]
         poses = [
             pose(view, row[: 3 * _COUNT].reshape(-1, 3)[:, [1, 0, 2]], float(row[-1]))
-            for row in rows[rows[:, -1] >= (view.carried.threshold or LEAST_SCORE)]
+            for row in rows[rows[:, -1] >= view.least(LEAST_SCORE)]
         ]
     return Scene(poses=poses, outputs=frozenset({0}))
 
@@ -119,7 +119,7 @@ def _read_yolo(view: View, outputs: Sequence[Array]) -> Scene:
     places = parts(view, places)
     certainty = np.ones((len(rows), count), np.float32) if numbers == 2 else points[:, :, 2]
     certainty = as_scores(certainty)
-    least = view.carried.threshold or LEAST_SCORE
+    least = view.least(LEAST_SCORE)
     stay = kept(corners(places[:, :4]), scores, np.zeros(len(rows), np.int64), least)
     poses = []
     for number in stay:

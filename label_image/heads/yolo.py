@@ -132,7 +132,7 @@ def _has_chosen(view: View, is_asked: bool) -> bool:
 def _read_chosen(view: View, outputs: Sequence[Array]) -> Scene:
     rows = view.real(0, outputs[0])[0]
     sides = parts(view, rows[:, :4])
-    certain = rows[:, 4] >= (view.carried.threshold or LEAST_SCORE)
+    certain = rows[:, 4] >= view.least(LEAST_SCORE)
     boxes = placed(view, sides[certain], rows[certain, 4], np.round(rows[certain, 5]))
     return Scene(boxes=boxes, outputs=frozenset({0}))
 

@@ -244,7 +244,7 @@ def test_a_yolo_is_read_whatever_runs_it(here: Path, run: Run, device: DeviceInf
     refused = run(*WORDS, "-i", "half.png", "--task", "pose")
     assert refused.code == 255
     assert refused.lines[-1] == (
-        "ERROR: --task pose: the outputs are 1x6x84 float32, which may be "
+        "ERROR: no pose is in the outputs, 1x6x84 float32: they may be "
         "detection:yolox, detection:yolo8"
     )
 

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""label_image in Python: a model that is called with pictures and returns what it found.
+
+Models are read, run and understood by the command's own code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple
+from types import TracebackType
+from typing import Any, Generic, TypeVar, overload
+
+import numpy as np
+
+from delegate import DelegateError, Options, Unsupported, Verdict
+from label_image import inputs
+from label_image.carried import read_carried
+from label_image.errors import DelegateFailed, RunError, reason_of
+from label_image.feeds import feeds_of
+from label_image.image import Picture, pixels_of, to_input
+from label_image.job import Job
+from label_image.meaning import Meaning
+from label_image.open_path import open_path
+from label_image.path import OpenPath, Outputs
+from label_image.results import Area, Class, Found, Mask, Sides
+from label_image.scene import Pose, Scene, label_of
+from tflite_opencl.common.runtime import find_runtime
+
+log = logging.getLogger("label_image")
+
+Result = TypeVar("Result")
+Own = TypeVar("Own", bound="Predictor[Any]")
+
+
+class Predictor(Generic[Result]):
+    """A model for pictures, as a context.
+
+    A picture is a path, the bytes of a file, a PIL image or an array (h, w), (h, w, 3) or (h, w, 4)
+    of uint8, in the order red, green, blue.
+
+    Attributes:
+        labels: names of classes, by their numbers. device: what runs the model, "CPU" for TFLite.
+        verdicts: which nodes OpenCL runs, and why not the others; () without a device.
+    """
+
+    _task = ""
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | bytes,
+        device: str | int | None = None,
+        labels: str | os.PathLike[str] | Sequence[str] | None = None,
+        task: str | None = None,
+        *,
+        batch: int = 1,
+        threshold: float | None = None,
+        mean: float | None = None,
+        std: float | None = None,
+        threads: int | None = None,
+        tune: str = "quick",
+    ) -> None:
+        """Read the model, and make it ready to run.
+
+        `device`: None is the CPU, through TFLite. Else what `delegate.Model` takes: a number, words
+        of a name, "all" for every device. A model that OpenCL cannot run as a whole runs on one
+        device through TFLite, node by node where it can be; a warning counts the others.
+        `labels`: a file with a label a line, or the labels; None: the model's own. `task`: what the
+        command's --task takes. `batch`: pictures at once on a device. `threshold`: the least score.
+        `mean`, `std`: of a float input; None: the model's own, or 127.5. `threads`: of TFLite.
+        Raises:
+            RunError: the model is none of this kind, or cannot be read or run; the labels cannot be
+                read. delegate.DelegateError: the model is damaged (ModelError), there is no such
+                device (NoDeviceError), or it runs no node of the model (Unsupported).
+        """
+        source = model if isinstance(model, bytes) else os.fspath(model)
+        name = "the model" if isinstance(source, bytes) else source
+        graph = inputs.read_graph(inputs.Model(name, source, None))
+        feeds = feeds_of(graph, (), is_image_asked=True)
+        if feeds.picture is None or graph.inputs[feeds.picture].shape[:1] != (1,):
+            raise RunError(f"no input of {name} takes one picture")
+        carried = read_carried(source, feeds.main)
+        names, origin = _labels(labels, carried.labels)
+        task = task or self._task
+        if task.partition(":")[0] != self._task:
+            raise ValueError(f"{task!r} is no task of {type(self).__name__}: {self._task}[:KIND]")
+        self.labels = names
+        self._meaning = Meaning(
+            graph, feeds, names, origin or carried.labels_from, bool(names), task, mean, std,
+            carried, threshold,
+        )  # fmt: skip
+        self._meaning.check()
+        job = Job(
+            model=source,
+            input=np.zeros(self._meaning.main_input.shape, self._meaning.main_input.dtype),
+            threads=threads,
+            opencl=None
+            if device is None
+            else Options(device, tune=tune, min_nodes_per_partition=1),
+            quiet=True,
+            input_number=feeds.main,
+        )
+        self._stack = contextlib.ExitStack()
+        self._path = self._opened(job, batch)
+        taken = self._path.delegation
+        self.device = "CPU" if taken is None else taken.device
+        self.verdicts: Sequence[Verdict] = () if taken is None else taken.verdicts
+
+    @overload
+    def __call__(self, pictures: Picture) -> Result: ...
+    @overload
+    def __call__(self, pictures: list[Any]) -> list[Result]: ...
+    def __call__(self, pictures: Picture | list[Any]) -> Result | list[Result]:
+        """Return what is found in a picture, or in each of a list of them.
+
+        Raises:
+            PictureError: a picture cannot be used. FileNotFoundError: there is no such file.
+            RunError, delegate.DelegateError: the run failed.
+        """
+        with _plain_errors():
+            if isinstance(pictures, list):
+                return list(self._results(pictures))
+            (result,) = self._results([pictures])
+            return result
+
+    def close(self) -> None:
+        """Give the device's memory back; a second call does nothing."""
+        self._stack.close()
+
+    def __enter__(self: Own) -> Own:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _opened(self, job: Job, batch: int) -> OpenPath:
+        opened = open_path(job, find_runtime(), self._meaning.graph, batch)
+        with _plain_errors():
+            path = self._stack.enter_context(opened)
+        taken = path.delegation
+        left = [] if taken is None else [each for each in taken.verdicts if not each.is_taken]
+        if taken is not None and not taken.delegated:
+            self._stack.close()
+            first = left[0]
+            raise Unsupported(
+                f"{taken.device} runs none of the model's {len(left)} nodes; "
+                f"node {first.node} ({first.op}): {first.reason}"
+            )
+        if taken is not None and left:
+            total = len(taken.verdicts)
+            log.warning("TFLite's CPU kernels run %d of the model's %d nodes", len(left), total)
+        return path
+
+    def _results(self, pictures: Sequence[Picture]) -> Iterator[Result]:
+        """Yield a result a picture; as many batches as the devices take are under way."""
+        waiting: deque[Any] = deque()
+        sizes: deque[Sequence[int]] = deque()
+        for begin in range(0, len(pictures), self._path.batch):
+            tensors = []
+            for picture in pictures[begin : begin + self._path.batch]:
+                pixels = pixels_of(picture)
+                sizes.append(pixels.shape[:2])
+                tensors.append(to_input(pixels, *astuple(self._meaning.format)))
+            waiting.append(self._path.start(np.concatenate(tensors), lambda: None))
+            if len(waiting) > self._path.ahead:
+                yield from self._read(waiting.popleft().outputs(), sizes)
+        while waiting:
+            yield from self._read(waiting.popleft().outputs(), sizes)
+
+    def _read(self, outputs: Sequence[Outputs], sizes: deque[Sequence[int]]) -> Iterator[Result]:
+        for each in outputs:
+            size = sizes.popleft()
+            scene = self._meaning.scene(each, size)
+            if scene is None:
+                raise RunError(f"the outputs of the run are no {self._task}")
+            yield self._result(scene, size)
+
+    def _result(self, scene: Scene, size: Sequence[int]) -> Result:
+        raise NotImplementedError
+
+    def _label(self, index: int) -> str:
+        label = label_of(index, self.labels)
+        return str(index) if label is None else label
+
+
+class Classifier(Predictor["list[Class]"]):
+    """A model that gives classes of pictures, the best first; see Predictor."""
+
+    _task = "classification"
+
+    def _result(self, scene: Scene, size: Sequence[int]) -> list[Class]:
+        return [Class(self._label(row.index), row.score, row.index) for row in scene.rows or ()]
+
+
+class Detector(Predictor["list[Found]"]):
+    """A model that finds things in pictures, the most certain first; see Predictor."""
+
+    _task = "detection"
+
+    def _result(self, scene: Scene, size: Sequence[int]) -> list[Found]:
+        return [
+            Found(self._label(box.index), box.score, Sides(*box.sides.values()), box.index)
+            for box in scene.boxes or ()
+        ]
+
+
+class Segmenter(Predictor[Mask]):
+    """A model that gives a class for each pixel of a picture; see Predictor."""
+
+    _task = "segmentation"
+
+    def _result(self, scene: Scene, size: Sequence[int]) -> Mask:
+        areas = [Area(self._label(each.index), each.part, each.index) for each in scene.shares]
+        return Mask(scene.mask_in(size), areas)
+
+
+class Poses(Predictor["Sequence[Pose]"]):
+    """A model that finds the points of bodies in pictures; see Predictor."""
+
+    _task = "pose"
+
+    def _result(self, scene: Scene, size: Sequence[int]) -> Sequence[Pose]:
+        return scene.poses or ()
+
+
+@contextlib.contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Turn the command's errors into those that say everything themselves."""
+    try:
+        yield
+    except DelegateFailed as error:
+        if isinstance(error.__cause__, DelegateError):
+            raise error.__cause__ from None
+        raise RunError(reason_of(error)) from error
+    except RunError as error:
+        raise RunError(reason_of(error)) from error
+
+
+def _labels(
+    given: str | os.PathLike[str] | Sequence[str] | None, carried: Sequence[str]
+) -> tuple[Sequence[str], str]:
+    """Return the labels, and where they come from; raises RunError: they cannot be read."""
+    if given is None:
+        return carried, ""
+    if isinstance(given, (str, os.PathLike)):
+        return inputs.labels_in(os.fspath(given)), os.fspath(given)
+    return list(given), "labels"
