@@ -22,7 +22,7 @@ def with_shapes(graph: Graph, shapes: Mapping[int, tuple[int, ...]]) -> Graph:
 def with_tensors(graph: Graph, changed: Mapping[Tensor, Tensor]) -> Graph:
     """Return the graph with other tensors in the place of these; the same graph if there are none.
 
-    Every node, input and output that had the old one has the new one.
+    Every node, input and output that had the old one has the new one, also inside of a node.
     """
     if not changed:
         return graph
@@ -35,6 +35,7 @@ def with_tensors(graph: Graph, changed: Mapping[Tensor, Tensor]) -> Graph:
             node,
             inputs=tuple(None if t is None else changed.get(t, t) for t in node.inputs),
             outputs=new(node.outputs),
+            inner=new(node.inner),
         )
         for node in graph.nodes
     )

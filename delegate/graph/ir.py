@@ -57,9 +57,10 @@ class Node:
     inputs: tuple[Tensor | None, ...]
     outputs: tuple[Tensor, ...]
     # By the schema's names ("stride_w"); enum values by name ("SAME").
-    # A pass's node holds what it stands for here, too: the tensor between the two ("between").
     options: Mapping[str, Any] = field(default_factory=dict)
     is_custom: bool = False  # `op` is not one of TFLite's builtin names
+    # Of a node that a pass made of several: the tensors between those, which nobody else reads.
+    inner: tuple[Tensor, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from delegate.errors import Unsupported
-from delegate.graph.ir import Node, Tensor
+from delegate.graph.ir import Node
 from delegate.launch import Alternative
 from delegate.ops._checks import quantized
 from delegate.ops._checks.activations import float_bounds
@@ -31,7 +31,7 @@ def lower_conv_2d_add(node: Node, target: Target) -> tuple[Alternative, ...]:
 
     Shapes:
         input (n, h, w, i), weights (o, kh, kw, i), bias (o,) or None, other (n, oh, ow, o) ->
-        output (n, oh, ow, o); the option `between` is the convolution's own result
+        output (n, oh, ow, o); `inner` is the convolution's own result
     Raises:
         Unsupported: a node that CONV_2D or ADD does not take, int16, a sum of integers that no
             floats equal.
@@ -47,8 +47,7 @@ def decode(node: Node, rules: Rules) -> Quant8Convolution | FloatConvolution:
     """
     *own, other = node.inputs
     result = output_of(node.outputs)
-    between = node.options["between"]
-    assert isinstance(between, Tensor)
+    (between,) = node.inner
     if other is None or not other.shape == between.shape == result.shape:
         raise Unsupported("the sum of tensors of several shapes")
     if not other.dtype == between.dtype == result.dtype:
@@ -56,7 +55,7 @@ def decode(node: Node, rules: Rules) -> Quant8Convolution | FloatConvolution:
     (source, weights), _ = inputs_of(own, 2, 1)
     if source.dtype != "float32":
         convolutions.require_quant8(source, weights, between)
-    conv = convolutions.conv_2d(replace(node, inputs=tuple(own), outputs=(between,)), rules)
+    conv = convolutions.conv_2d(replace(node, inputs=tuple(own), outputs=node.inner), rules)
     assert isinstance(conv, Quant8Convolution | FloatConvolution)
     if conv.groups > 1:
         raise Unsupported(

@@ -89,6 +89,7 @@ def graph_values(graph: Graph) -> dict[str, Any]:
                 "version": node.version,
                 "inputs": indices(node.inputs),
                 "outputs": indices(node.outputs),
+                "inner": indices(node.inner),
                 "options": dict(node.options),
                 "is_custom": node.is_custom,
             }

@@ -53,9 +53,9 @@ def _joined(convolution: Node, add: Node) -> Node:
         add,
         op="conv_2d_add",
         inputs=(*own, other),
+        inner=(between,),
         options={
             **convolution.options,
-            "between": between,
             "sum_activation_function": add.options.get("fused_activation_function", "NONE"),
         },
     )

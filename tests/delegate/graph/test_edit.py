@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from delegate.graph.edit import with_shapes
+from delegate.graph.edit import with_shapes, with_tensors
+from delegate.graph.ir import Graph
 from tests.support.model import const, graph_of, graph_values, op, t
 from tests.support.nets import conv_pool
 
@@ -22,6 +25,15 @@ def test_a_new_shape_is_the_same_tensor_wherever_it_is_used() -> None:
     assert new.nodes[0].outputs[0].shape == (3, 7, 6, 5)
     assert new.outputs[0] is result  # whose shape was not named
     assert graph.inputs[0].shape == (1, 7, 6, 2)
+
+
+def test_a_tensor_inside_of_a_fused_node_is_replaced_too() -> None:
+    x, between, z, s = (t((1, 4), "int8", 0.1, name=name) for name in "xbzs")
+    node = replace(op("conv_2d_add", [x, z], [s]), inner=(between,))
+    wide = replace(between, shape=(2, 4))
+    new = with_tensors(Graph((x, z, s), (node,), (x, z), (s,)), {between: wide})
+    assert new.nodes[0].inner == (wide,)
+    assert new.nodes[0].inputs == node.inputs
 
 
 def test_nothing_but_the_shape_changes() -> None:

@@ -43,9 +43,9 @@ def test_rewrite() -> None:
         assert (node.op, node.index, node.outputs) == ("conv_2d_add", 1, add.outputs)
         (other,) = (tensor for tensor in add.inputs if tensor is not conv.outputs[0])
         assert node.inputs == (*conv.inputs, other)
+        assert node.inner == conv.outputs
         assert node.options == {
             **conv.options,
-            "between": conv.outputs[0],
             "sum_activation_function": "RELU",
         }
 
