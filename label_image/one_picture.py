@@ -72,7 +72,8 @@ def classify_one(prepared: Prepared, out: TextIO, width: Callable[[TextIO], int]
             _path_name(prepared, name, ran): result.lines
             for name, result in sorted(results.items(), reverse=True)
         }
-        write_page(settings.report, prepared, job, ran, lines, picture)
+        shown = None if picture is None else _result(prepared, ran.run, picture).drawn(picture)
+        write_page(settings.report, prepared, job, ran, lines, shown)
     return exit_code(ran.failure, ran.gpu.delegation if ran.gpu else None)
 
 

@@ -22,12 +22,12 @@ from label_image import inputs
 from label_image.carried import read_carried
 from label_image.errors import DelegateFailed, RunError, reason_of
 from label_image.feeds import feeds_of
+from label_image.found import Area, Class, Found, Mask, Sides
 from label_image.image import Picture, pixels_of, to_input
 from label_image.job import Job
 from label_image.meaning import Meaning
 from label_image.open_path import open_path
 from label_image.path import OpenPath, Outputs
-from label_image.results import Area, Class, Found, Mask, Sides
 from label_image.scene import Pose, Scene, label_of
 from tflite_opencl.common.runtime import find_runtime
 

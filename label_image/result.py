@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from label_image.compare import Distances, distance_entry
-from label_image.drawing import write_drawn, write_found
+from label_image.drawing import drawn, write_drawn, write_found
 from label_image.errors import writing
 from label_image.meaning import Meaning
 from label_image.outputs import describe, tensors_of, write_outputs
@@ -75,6 +75,12 @@ class Result:
             if picture is not None and self.scene is not None and self.is_drawable:
                 names += write_found(folder, picture, self.scene, self._labels, most)
         return names
+
+    def drawn(self, picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Return the picture with what was found in it, or as it is. Shapes: (h, w, 3) -> same."""
+        if self.scene is None or not self.is_drawable:
+            return picture
+        return np.asarray(drawn(picture, self.scene, self._labels, self._most))
 
     def draw(self, path: str, picture: NDArray[np.uint8]) -> None:
         """Write the picture with what was found in it. Raises: RunError: it cannot be written."""

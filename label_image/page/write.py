@@ -45,7 +45,7 @@ def write_page(
 ) -> None:
     """Measure and ask what the run did not tell, and write the page; after Ctrl-C there is none.
 
-    `picture`: None: the model got other values.
+    `picture`: with what was found in it; None: the model got other values.
     Raises: RunError: it cannot be written. KeyboardInterrupt: Ctrl-C was pressed here.
     """
     if interrupts.was_pressed():

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import html
+import io
 import re
 import shutil
 import subprocess
@@ -26,6 +28,7 @@ from label_image.page.facts import NodeRow, NodeTimes
 from label_image.page.html import picture_uri
 from tests.support.command import FILES, ROWS, Run, absolute, interrupt, run_process
 from tests.support.deal import any_driver, slow
+from tests.support.scenes import detector, segmenter
 from tests.support.small_v2 import small_v2
 from tflite_opencl.boards.facts import Info
 from tflite_opencl.common.runtime import find_runtime
@@ -103,6 +106,21 @@ def test_both_paths_are_on_the_page(files: Path, run: Run, device: DeviceInfo) -
     assert pairs(text, "Nodes that run on OpenCL together") == {"1": "2 nodes: 0-1"}
     assert pairs(text, "Board") == {"model": "a board"}
     assert "numpy" in pairs(text, "What was installed")
+
+
+@pytest.mark.parametrize("model", [detector(), segmenter()], ids=["boxes", "mask"])
+def test_the_picture_has_what_was_found_in_it(files: Path, run: Run, model: bytes) -> None:
+    (files / "model.tflite").write_bytes(model)
+    Image.new("RGB", (400, 200), (102, 204, 102)).save("green.png")
+    ran = run("-m", "model.tflite", "-i", "green.png", "--report", "r.html")
+    assert ran.code == 0
+    text = page_of(files / "r.html")
+    (encoded,) = re.findall(r'src="data:image/jpeg;base64,([^"]+)"', text)
+    with Image.open(io.BytesIO(base64.b64decode(encoded))) as shown:
+        assert shown.size == (400, 200)
+        far = np.abs(np.asarray(shown).astype(int) - (102, 204, 102)).max(axis=2) > 60
+    assert far.mean() > 0.02
+    assert pairs(text, "What came of it")["picture"] == "green.png, 400 x 200 pixels"
 
 
 def test_each_node_has_its_times(files: Path, run: Run, device: DeviceInfo) -> None:
