@@ -52,7 +52,8 @@ def _script(result: Result, workers: Workers, runtime: Runtime, inputs: int) -> 
     )  # fmt: skip
     return (
         f"# {result.result}: {' '.join(result.detail.split())}\n"
-        f"import numpy, {module}.interpreter as tflite\n"
+        f"import numpy, os, {module}.interpreter as tflite\n"
+        "os.chdir(os.path.dirname(os.path.abspath(__file__)))\n"
         f"for words in ({ways}, {other}):\n"
         f"    made = tflite.Interpreter({model}, **words); made.allocate_tensors()\n"
         f"    [made.set_tensor(d['index'], numpy.load(f'reduced_{{i}}.npy')) "

@@ -39,7 +39,7 @@ def junit(report: Report) -> str:
             case = ElementTree.SubElement(
                 suite,
                 "testcase",
-                name=row.case.name,
+                name=_xml(row.case.name),
                 classname=f"{family}.{row.case.kind}",
                 time=f"{row.result.seconds:.3f}",
             )
@@ -60,7 +60,7 @@ def ktap(report: Report) -> str:
     """Return the kernel's TAP, version 1."""
     lines = ["KTAP version 1", f"1..{len(report.rows)}"]
     for number, row in enumerate(report.rows, 1):
-        name = row.case.name.replace("#", "")
+        name = row.case.name
         if not row.is_expected:
             lines.append(f"not ok {number} {name}")
             lines.append(f"# {row.status}: {' '.join(row.result.detail.split())}")

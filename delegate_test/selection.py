@@ -14,9 +14,11 @@ from delegate_test.cases import all_cases
 from delegate_test.checks import NOT_REPEATED
 from delegate_test.flags import Settings
 from delegate_test.process import Item
+from tflite_opencl.common.text import printable
 
 QUICK = 250
 _MODEL = "model/"
+_SPECIAL = re.compile("[,#]")  # of CSV and KTAP
 # A behaviour case runs a model many times, a whole model has many nodes.
 _PATIENCE = 5.0
 
@@ -72,19 +74,37 @@ def model_cases(folder: str | None) -> list[Case]:
     if folder is None:
         return []
     try:
-        files = sorted(path for path in Path(folder).iterdir() if path.suffix == ".tflite")
+        files = _models(folder)
     except OSError as error:
         raise NoCases(f"cannot read {folder}: {error.strerror}") from None
     if not files:
         raise NoCases(f"{folder} has no .tflite file")
-    return [Case(f"{_MODEL}whole/{path.stem}", "model", "whole", _no_graph) for path in files]
+    return [Case(name, "model", "whole", _no_graph) for name in files]
+
+
+def _models(folder: str) -> dict[str, Path]:
+    """Return the .tflite files of a folder by the names of their cases.
+
+    What a terminal, CSV, KTAP or UTF-8 would trip over is written as Python's escapes.
+    """
+    files = sorted(path for path in Path(folder).iterdir() if path.suffix == ".tflite")
+    return {
+        f"{_MODEL}whole/{printable(_SPECIAL.sub(_escape, path.stem))}".encode(
+            "utf-8", "backslashreplace"
+        ).decode(): path
+        for path in files
+    }
+
+
+def _escape(found: re.Match[str]) -> str:
+    return f"\\x{ord(found[0]):02x}"
 
 
 def item_of(case: Case, folder: str | None) -> Item:
     """Return what a worker is told of a case."""
     model = None
     if case.name.startswith(_MODEL) and folder is not None:
-        model = str((Path(folder) / f"{case.name.split('/', 2)[2]}.tflite").resolve())
+        model = str(_models(folder)[case.name].resolve())
     is_long = model is not None or case.check != "values" or case.is_heavy
     return Item(
         case.name,

@@ -7,6 +7,7 @@ ordered dictionaries and refuses everything else. It does not read the newer zip
 
 from __future__ import annotations
 
+import math
 import pickle
 import struct
 from collections import OrderedDict
@@ -123,7 +124,8 @@ def _read(file: BinaryIO) -> dict[str, NDArray[Any]]:
 def _strided(data: NDArray[Any], tensor: _StoredTensor) -> NDArray[Any]:
     steps = zip(tensor.shape, tensor.stride, strict=True)
     last = tensor.offset + sum((size - 1) * stride for size, stride in steps)
-    if 0 in tensor.shape or last >= data.size:
+    # The second: strides of 0 make any number of elements of one.
+    if 0 in tensor.shape or last >= data.size or math.prod(tensor.shape) > data.size:
         raise TorchFileError("a tensor of the checkpoint reaches outside its storage")
     stride_bytes = [stride * data.itemsize for stride in tensor.stride]
     view = np.lib.stride_tricks.as_strided(data[tensor.offset :], tensor.shape, stride_bytes)

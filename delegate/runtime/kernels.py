@@ -120,9 +120,7 @@ class Kernels:
         name = f"programs/{digest}.bin"
         trial = Trial(BUILD, digest)
         with self.trials.of(trial) as under_way:
-            if (
-                under_way.how == SOURCE
-            ):  # so it was in a child, which may not have asked for a binary
+            if under_way.how == SOURCE:  # in a child, which may not have asked for a binary
                 return self._compile(cl.Program(self._cl_context, source), file)
             binary = disk_cache.load(name)
             if (program := self._from_binary(file, binary)) is not None:
@@ -225,7 +223,10 @@ class Kernels:
             # pyopencl warns of every remark of the compiler; tests/kernels reads the log itself.
             warnings.simplefilter("ignore")
             try:
-                # Our cache is keyed by driver version and checksummed; pyopencl's is not.
+                # Asked before the build, pyopencl leaves out its cache, which knows no versions of
+                # drivers, and its copy of a source that fails, in the temporary folder.
+                with opencl("clGetProgramInfo"):
+                    program.get_info(cl.program_info.REFERENCE_COUNT)
                 with process.Inside():
                     options = [*self.options(file), *more_options]
                     return program.build(options=options, cache_dir=False)

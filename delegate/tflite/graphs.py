@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from delegate.errors import ModelError
 from delegate.graph.ir import Graph
 from delegate.tflite.locate import locate
@@ -10,6 +12,8 @@ from delegate.tflite.node_options import options_of
 from delegate.tflite.reader import read_code, read_subgraph
 from delegate.tflite.source import Source, named, open_model
 from delegate.tflite.table import File
+
+_log = logging.getLogger("delegate")
 
 
 class Graphs:
@@ -34,7 +38,9 @@ class Graphs:
         return self._given.get(0)
 
     def graph(self, context: int) -> Graph | None:
-        """Return the graph that a TfLiteContext is of; None: it is a body of control flow.
+        """Return the graph that a TfLiteContext is of; None: TFLite keeps it.
+
+        That is a body of control flow, and one that is damaged and not the model's first.
 
         A graph found in memory has views of TFLite's constants, which live as long as the
         interpreter.
@@ -66,9 +72,18 @@ _NOT_TOLD = (
 
 
 def _main_graph(content: memoryview, number: int) -> Graph | None:
-    if number > 0 and number in _called(content):
+    """Return a subgraph that is run for itself; None: it is called, or damaged and not the first.
+
+    Raises:
+        ModelError: the first cannot be read.
+    """
+    if number == 0:
+        return read_subgraph(content, 0)
+    try:
+        return None if number in _called(content) else read_subgraph(content, number)
+    except ModelError as error:  # TFLite may never run it
+        _log.warning("subgraph %d is left to the CPU: %s", number, error)
         return None
-    return read_subgraph(content, number)
 
 
 def _called(content: memoryview) -> set[int]:

@@ -257,6 +257,22 @@ def test_a_body_of_control_flow_is_left_to_the_cpu(device: DeviceInfo) -> None:
         )
 
 
+@pytest.mark.parametrize("is_given", [False, True], ids=["found", "given"])
+def test_a_damaged_second_graph_is_left_to_the_cpu(
+    device: DeviceInfo, is_given: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    x, y = image(), image()
+    damaged = graph_of([op("ADD", [x, x], [y]), op("ADD", [x, x], [y])], [x], [y])
+    model = write_subgraphs(CHAIN, damaged)
+    delegate = delegate_on(device, model if is_given else None)
+    assert_all_taken(model, CHAIN, delegate)
+    assert list(delegate.subgraph_verdicts) == [0]
+    assert {each.message for each in caplog.records if each.levelname == "WARNING"} == {
+        "subgraph 1 is left to the CPU: operator 1 (ADD): output 0 is tensor 1 't1', which "
+        "operator 0 already produces"
+    }
+
+
 def test_several_nameless_graphs_cannot_be_told_apart(device: DeviceInfo) -> None:
     graph = named(CHAIN, lambda index: "")
     model = write_subgraphs(graph, graph, signatures=[0, 1])

@@ -198,6 +198,24 @@ def test_models_of_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert csv() == {"model/whole/broken": "Skip", "model/whole/small": "Pass"}
 
 
+def test_any_name_of_a_model_leaves_the_files_well_formed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models").mkdir()
+    stem = os.fsdecode(b"a\n,b#\x1b[31m\xef\xbf\xbf")
+    model = write_model(chain_graph("diamond", "int8", (1, 5, 5, 3)))
+    (tmp_path / "models" / f"{stem}.tflite").write_bytes(model)
+    outputs = ["--junit", "junit.xml", "--ktap", "ktap.txt"]
+    command = ["--delegate", f"{LIARS}pass_through", "--models", "models", "--filter", "^model/"]
+    assert main([*command, *outputs]) == 0
+    name = "model/whole/a\\n\\x2cb\\x23\\x1b[31m\uffff"
+    assert csv() == {name: "Pass"}
+    root = ElementTree.parse("junit.xml").getroot()
+    assert [each.get("name") for each in root.iter("testcase")] == [name.replace("\uffff", "?")]
+    assert Path("ktap.txt").read_text().splitlines()[2:] == [f"ok 1 {name}"]
+
+
 @slow
 def test_a_case_is_reduced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name = "chain/int8/strided_residual-in1x8x8x8"
@@ -208,9 +226,9 @@ def test_a_case_is_reduced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert (tmp_path / "small" / "reduced.tflite").stat().st_size < 1500
     assert np.load(tmp_path / "small" / "reduced_0.npy").size == 1
     script = tmp_path / "small" / "reduced.py"
-    assert len([line for line in script.read_text().splitlines() if line[0] != "#"]) == 5
+    assert len([line for line in script.read_text().splitlines() if line[0] != "#"]) == 6
     shown = subprocess.run(
-        [sys.executable, script.name], cwd=script.parent, capture_output=True, text=True,
+        [sys.executable, "small/reduced.py"], cwd=tmp_path, capture_output=True, text=True,
         env=os.environ | {"PYTHONPATH": str(ROOT)}, timeout=120, check=False,
     )  # fmt: skip
     assert shown.returncode == 0, shown.stderr

@@ -104,6 +104,7 @@ def test_refused_call_did_not_run(tmp_path: Any) -> None:
         stored_tensor((2,), (1, 1)),
         stored_tensor((2.0,), (1,)),
         stored_tensor((2**62, 4), (2**62, 1)),
+        stored_tensor((2**14, 2**14), (0, 0)),
     ],
     ids=[
         "too-long",
@@ -116,6 +117,7 @@ def test_refused_call_did_not_run(tmp_path: Any) -> None:
         "stride-per-no-dimension",
         "size-no-whole-number",
         "huge",
+        "strides-of-0",
     ],
 )
 def test_tensor_outside_its_storage_is_refused(tensor: Call) -> None:

@@ -117,9 +117,10 @@ def interpolated_floats(
     limits = np.array([-(1 << 15), (1 << 15) - 1])
 
     def answers(values: NDArray[np.int64]) -> NDArray[Any]:
-        first, last = np.float32(in_scale) * (limits - in_zero).astype(np.float32)
-        lowest, highest = np.float32(out_scale) * (limits - out_zero).astype(np.float32)
-        steps = np.float32(1 << 16) / (highest - lowest)
+        with np.errstate(over="ignore"):
+            first, last = np.float32(in_scale) * (limits - in_zero).astype(np.float32)
+            lowest, highest = np.float32(out_scale) * (limits - out_zero).astype(np.float32)
+            steps = np.float32(1 << 16) / (highest - lowest)
         return on_lines(ends_of_lines(first, last, steps, function), values)
 
     return answers
@@ -141,8 +142,8 @@ def ends_of_lines(first: Any, last: Any, steps: Any, function: Callable[[Any], A
         # Half of what a line misses in the middle is shared with its ends.
         entries = round_away(curve[:-1]) - round_away((line - middle) / two)
         end = round_away(function(np.array([last])) * steps)
-    whole = np.clip(np.concatenate([entries, end]), -(1 << 15), (1 << 15) - 1)
-    ends: Entries = whole.astype(np.int16)
+        whole = np.clip(np.concatenate([entries, end]), -(1 << 15), (1 << 15) - 1)
+        ends: Entries = whole.astype(np.int16)
     return ends
 
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Node, ops
+from delegate.ops.unary import _answers
 from delegate.target import Rules
 from delegate.tflite.library import installed_rules
 from tests.support.activations import (
@@ -209,6 +210,15 @@ def test_drawn_roots(
 @pytest.mark.parametrize("name", TABLES_16)
 def test_every_16_bit_value(name: str, scales: tuple[float, float], device: DeviceInfo) -> None:
     assert_every_value(Activation(op=name, dtype="int16", scales=scales), device, LANES_8)
+
+
+@pytest.mark.parametrize("scale", [1e-38, 0.001, 3e38])
+@pytest.mark.parametrize("name", ["EXP", "LOG"])
+def test_a_16_bit_table_of_what_is_no_number_says_nothing(name: str, scale: float) -> None:
+    # Warnings are errors here. In a start they would stand among a command's lines.
+    tensor = t((1, 8), "int16", scale)
+    answers = _answers(name, tensor, tensor, Rules())
+    assert answers(np.arange(-(2**15), 2**15)).dtype == np.int16
 
 
 @any_driver

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -214,8 +215,16 @@ def slip(text: str) -> Launch:
 
 
 def test_a_kernel_that_does_not_build_says_file_defines_and_log_once(
-    device: DeviceInfo, folder: Path, builds: list[str], caplog: pytest.LogCaptureFixture
+    device: DeviceInfo,
+    folder: Path,
+    builds: list[str],
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     kernels = Kernels(Device(device))
     with caplog.at_level(logging.WARNING, "delegate"):
         for _ in range(2):
@@ -230,6 +239,7 @@ def test_a_kernel_that_does_not_build_says_file_defines_and_log_once(
     assert kernels.check([ADD, slip("no_such_type")]) == str(raised.value)
     assert kernels.check([ADD]) is None
     assert len(list((folder / "programs").iterdir())) == 1  # the good one
+    assert [path.name for path in temporary.glob("*.cl")] == []
 
 
 def test_a_kernel_that_is_not_in_its_file_is_refused(device: DeviceInfo) -> None:
