@@ -16,7 +16,7 @@ import select
 import signal
 import struct
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -127,11 +127,17 @@ class _Performer:
         self._tell(tried=Trial(PLATFORMS), how="")
 
     def self_tests(
-        self, info: DeviceInfo, profile: DeviceProfile | None, tests: Sequence[Trial]
+        self,
+        info: DeviceInfo,
+        profile: DeviceProfile | None,
+        tests: Sequence[Trial],
+        passed: Collection[str],
     ) -> None:
         """Run self-tests, each a step."""
         _log.setLevel(logging.CRITICAL)  # what does not build is only not proven
-        self_tests.run(self._found(info.index, info.identity), profile, tests, self._tell)
+        self_tests.run(
+            self._found(info.index, info.identity), profile, tests, {*passed}, self._tell
+        )
 
     def ahead(
         self,

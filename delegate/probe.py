@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -60,11 +60,10 @@ def examine(info: DeviceInfo, profile: DeviceProfile | None = None) -> Proof:
         if test.build not in (known or {}) and test not in records.left_out
     ]
     try:
-        found = _passed(info, profile, waiting, Deaths(records, lambda: broken(info, profile)))
+        deaths = Deaths(records, lambda: broken(info, profile))
+        answers = _answers(info, profile, waiting, known or {}, deaths)
     except DeviceError as error:
         return Proof(str(error))
-    del found[DEVICE]
-    answers = (known or {}) | found
     if answers != known:
         kept = (isa if is_proven else f"-{isa}" for isa, is_proven in answers.items())
         cache.store(name, " ".join(sorted(kept)).encode())
@@ -74,7 +73,7 @@ def examine(info: DeviceInfo, profile: DeviceProfile | None = None) -> Proof:
 def broken(info: DeviceInfo, profile: DeviceProfile | None = None) -> str:
     """Return how a plain kernel that no cache has fails now in a child; "" if it works."""
     test = Trial(SELF_TEST, FRESH)
-    heard = helper.ask("self-tests", info, profile, (test,), step_seconds=TIMEOUT_SECONDS)
+    heard = helper.ask("self-tests", info, profile, (test,), (), step_seconds=TIMEOUT_SECONDS)
     answer = heard.found.get(test) or _end(info, heard)
     return "" if answer == PASSED else answer
 
@@ -88,24 +87,30 @@ def was_used_before() -> bool:
         return False
 
 
-def _passed(
-    info: DeviceInfo, profile: DeviceProfile | None, waiting: list[Trial], deaths: Deaths
+def _answers(
+    info: DeviceInfo,
+    profile: DeviceProfile | None,
+    waiting: list[Trial],
+    known: Mapping[str, bool],
+    deaths: Deaths,
 ) -> dict[str, bool]:
-    """Return which of these tests were passed, by name; those that no child survives are not there.
+    """Return `known` and which of these tests were passed; those no child survives are not there.
 
     Raises:
         DeviceError: the device cannot be used.
     """
-    found = {DEVICE: True}
+    found = dict(known)
     died = False  # of the test without which the device is not used
     while waiting:
         is_first = waiting[0].build == DEVICE
         seconds = TIMEOUT_SECONDS if is_first else ISA_TIMEOUT_SECONDS
-        heard = helper.ask("self-tests", info, profile, waiting, step_seconds=seconds)
+        passed = [name for name, is_passed in found.items() if is_passed]
+        heard = helper.ask("self-tests", info, profile, waiting, passed, step_seconds=seconds)
         for test, answer in heard.found.items():
             _log.debug("device %d, %s: %s", info.index, test.build, answer)
-            found[test.build] = answer == PASSED
-            if test.build == DEVICE and answer != PASSED:
+            if test.build != DEVICE:
+                found[test.build] = answer == PASSED
+            elif answer != PASSED:
                 raise DeviceError(answer)
         waiting = [test for test in waiting if test not in heard.found]
         if heard.is_answered:

@@ -260,10 +260,10 @@ def run(
     info: DeviceInfo,
     profile: DeviceProfile | None,
     tests: Sequence[Trial],
+    passed: set[str],
     tell: Callable[..., None],
 ) -> None:
-    """Run these tests; `tell`: called before and after each, as Told's."""
-    passed: set[str] = set()
+    """Run these tests; `passed`: those before; `tell`: called before and after each, as Told's."""
     for test in progress.each(tests, lambda test: f"self-test {test.build}"):
         name = test.build
         tell(trying=test)
