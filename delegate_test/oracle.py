@@ -140,7 +140,7 @@ def float_bounds(
             inner = _before_functions(runtime, graph, kernels, inputs)
             sizes = np.full(expected.shape, max(sizes.max(initial=0), inner))
         else:
-            sizes = sizes + _inner(graph.nodes[0], inputs, sizes)
+            sizes = sizes + _inner(graph, inputs, sizes)
         places = np.spacing(np.minimum(sizes, 3e38).astype(np.float32)).astype(np.float64)
         bound = 2 * np.sqrt(terms) * places + terms * tiny
         if any(node.op == "LOGISTIC" for node in graph.nodes):
@@ -170,8 +170,9 @@ def _before_functions(runtime: Runtime, graph: Graph, kernels: str, inputs: Arra
     return max(float(_finite(np.abs(each).astype(np.float64)).max(initial=0)) for each in values)
 
 
-def _inner(node: Node, inputs: Arrays, sizes: NDArray[np.float64]) -> NDArray[np.float64] | float:
+def _inner(graph: Graph, inputs: Arrays, sizes: NDArray[np.float64]) -> NDArray[np.float64] | float:
     """Return the size of what is added and taken away again on the way to one function's result."""
+    (node,) = graph.nodes
     op = node.op
     if op == "LOG_SOFTMAX":
         return np.asarray(_finite(np.abs(inputs[0]).astype(np.float64)).max(-1, keepdims=True) * 2)
@@ -180,12 +181,8 @@ def _inner(node: Node, inputs: Arrays, sizes: NDArray[np.float64]) -> NDArray[np
     if op in ("GELU", "ELU", "HARD_SWISH"):
         return np.abs(inputs[0].astype(np.float64)).clip(max=1e30) + _INNER_SIZE.get(op, 0)
     if op == "SQUARED_DIFFERENCE":
-        given = iter(inputs)
-        both = (
-            next(given) if tensor.data is None else tensor.data
-            for tensor in node.inputs
-            if tensor is not None
-        )
+        given = dict(zip(graph.inputs, inputs, strict=True))
+        both = (given[t] if t.data is None else t.data for t in node.inputs if t is not None)
         left, right = (_finite(np.abs(values.astype(np.float64))) for values in both)
         return np.asarray((left + right) ** 2)
     if op == "FLOOR_MOD":

@@ -82,6 +82,15 @@ def test_the_bound_of_a_convolution_is_that_of_its_terms() -> None:
     assert np.median(bound / wanted) == pytest.approx(1, rel=1e-6)
 
 
+def test_one_tensor_may_be_both_inputs() -> None:
+    both = tensor((5,))
+    made = graph([node("SQUARED_DIFFERENCE", [both, both], [tensor((5,))])])
+    sets = input_sets(made)
+    known = oracle(find_runtime(), made, write_model(made), sets)
+    assert known.bounds[0][0] is not None
+    assert (known.bounds[0][0] > 0).all()
+
+
 def test_moved_floats_have_no_bound() -> None:
     made = graph([node("RELU", [tensor((5,))], [tensor((5,))])])
     known = oracle(find_runtime(), made, write_model(made), input_sets(made))
