@@ -23,7 +23,9 @@ from delegate.tune import Tuner
 
 # What the numbers of a program's launches are to the compiler.
 LOADED, LITERAL = NUMBERS = ("loaded", "literal")
-_OF_FORMS = 0.5  # what is done when the form is chosen
+_OF_FORMS = 0.4  # what is done when the form is chosen
+# To compile all launches as one kernel, beside what it takes to make an executor of known kernels.
+_COST_OF_ONE = 10
 _log = logging.getLogger("delegate")
 
 
@@ -173,7 +175,17 @@ def _make_all(
     choices: Mapping[str, tuple[Program, str]], batch: int, make: Make, made: dict[str, Executor]
 ) -> None:
     """Put into `made` every executor that fits, is of the form asked for, and computes right."""
-    for name in progress.each([*choices], _words):
+
+    def words(name: str) -> str:
+        program, form = choices[name]
+        how = "all launches as one" if form == PERSISTENT else f"launches {form}"
+        return f"{how}, numbers as literals" if _is_literal(program) else how
+
+    def cost(name: str) -> float:
+        program, form = choices[name]
+        return (_COST_OF_ONE if form == PERSISTENT else 1) * (2 if _is_literal(program) else 1)
+
+    for name in progress.each([*choices], words, cost):
         program, form = choices[name]
         sibling = next((e for e in made.values() if _share_constants(e.program, program)), None)
         try:
@@ -204,8 +216,8 @@ def _drop_wrong(made: dict[str, Executor]) -> None:
             )  # fmt: skip
 
 
-def _words(choice: str) -> str:
-    return f"numbers {choice}" if choice in NUMBERS else f"launches {choice.split(', ')[-1]}"
+def _is_literal(program: Program) -> bool:
+    return any(launch.is_literal for launch in program.launches)
 
 
 def _share_constants(one: Program, other: Program) -> bool:

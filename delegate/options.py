@@ -24,8 +24,8 @@ class Options:
         max_delegated_partitions: 0 = no limit.
         profiling: keep launches apart and take their times.
         tune: "off" takes the first alternative of each node, "quick" measures for a few seconds
-            a start, "complete" to the end, and "full" to the end with more runs and more ways to
-            launch; what was found is kept on disk.
+            a start, and "full" to the end, with more runs and more ways to launch; what was found
+            is kept on disk.
         exclude_isa: instructions not to use, of Target.isa; "all" for every one.
         device_profile: a name of device_profile_names() or a FILE.toml: limits of another device
             to keep here; a node that would not run there stays on the CPU, with the limit named.

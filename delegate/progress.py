@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 PHASES = ("device", "build", "tune", "upload")
 # What is done of a start when the nodes are judged, and when they are in groups.
 AT_VERDICTS, AT_GROUPS = 0.05, 0.3
+_CONTAINING = ("device", "tune")  # self-tests upload, and what is measured is built, too
 _RELAYED = ("begin", "end", "share", "end_share", "at")
 _T = TypeVar("_T")
 
@@ -50,9 +51,10 @@ class Watch:
         self._what = ""
 
     def begin(self, phase: str) -> None:
-        """Begin a phase; inside "tune" all is a part of it."""
+        """Begin a phase; inside of those that contain others all is a part of it."""
         self._count()
-        self._phases.append("tune" if "tune" in self._phases else phase)
+        outer = (each for each in _CONTAINING if each in self._phases)
+        self._phases.append(next(outer, phase))
         self._tell()
 
     def end(self) -> None:
@@ -177,12 +179,18 @@ def share(begin: float, end: float) -> Iterator[None]:
         watch.end_share()
 
 
-def each(items: Sequence[_T], words: Callable[[_T], str]) -> Iterator[_T]:
-    """Yield the items, and tell of each that it comes now; `words` says what it is."""
+def each(
+    items: Sequence[_T], words: Callable[[_T], str], cost: Callable[[_T], float] = lambda _: 1
+) -> Iterator[_T]:
+    """Yield the items, and tell of each that it comes now; `words` says what it is.
+
+    `cost`: about how long it takes, beside the others.
+    """
     watch = _watch.get()
+    costs = [cost(item) for item in items]
     for number, item in enumerate(items):
         if watch is not None:
-            watch.at(number / len(items), words(item))
+            watch.at(sum(costs[:number]) / sum(costs), words(item))
         yield item
     if watch is not None:
         watch.at(1.0)

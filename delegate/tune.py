@@ -19,13 +19,12 @@ from delegate.errors import DeviceError, KernelBuildError, Unsupported, Untried
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch, first_that_runs
 
-# "complete" measures what "quick" does, and "full" for longer and more: to the end, both of them.
-MODES = ("off", "quick", "complete", "full")
+MODES = ("off", "quick", "full")
 # A delegate or model, self-tests included; the next start measures what is left over.
 QUICK_SECONDS = 2.0
-_ROUNDS = {"quick": 3, "complete": 3, "full": 12}
+_ROUNDS = {"quick": 3, "full": 12}
 # For all forms of a partition; each runs once at least.
-_FORM_SECONDS = {"quick": 0.5, "complete": 0.5, "full": 5.0}
+_FORM_SECONDS = {"quick": 0.5, "full": 5.0}
 _UNSAVED_SECONDS = 1.0  # of measuring; Ctrl-C costs no more
 _NONE = ""  # what is kept of a node whose alternatives all compute wrongly
 # A node and values of what it reads -> what it gives; None: nobody knows.
@@ -208,11 +207,11 @@ class Tuner:
             return None
         times = {name: run(1) for name, run in repeat.items()}
         end = time.perf_counter() + _FORM_SECONDS[self._mode]
-        for _ in range(2 * _ROUNDS[self._mode]):
+        for _ in range(6 * _ROUNDS[self._mode]):
             if time.perf_counter() > end:
                 break
-            for name, run in repeat.items():
-                times[name] = min(times[name], run(3))
+            for name, run in repeat.items():  # one by one: others' work in between costs one run
+                times[name] = min(times[name], run(1))
         _log.debug("whole: %s", ", ".join(f"{n} {t * 1e6:.0f} us" for n, t in times.items()))
         return min(times, key=times.__getitem__)
 

@@ -27,10 +27,27 @@
 #define ORDER() mem_fence(CLK_GLOBAL_MEM_FENCE)
 #define PAUSE()
 #endif
-#define WAIT_FOR(count, from)          \
-  do {                                 \
-    while (*(from) < (count)) PAUSE(); \
-    ORDER();                           \
+// Linux's sched_yield. The thread that others wait for may have lost its core to another process;
+// those that wait on would keep it from coming back.
+#if ORDER_X86 && defined(__linux__) && defined(__x86_64__)
+#define YIELD()                                                       \
+  do {                                                                \
+    int call = 24;                                                    \
+    __asm__ volatile("syscall" : "+a"(call)::"rcx", "r11", "memory"); \
+  } while (0)
+#elif ORDER_ARM && defined(__linux__) && defined(__aarch64__)
+#define YIELD() __asm__ volatile("mov x8, #124\n\tsvc #0" ::: "x0", "x8", "memory")
+#else
+#define YIELD()
+#endif
+#define PATIENCE 1024 /* pauses: some tens of microseconds */
+#define WAIT_FOR(count, from)                       \
+  do {                                              \
+    for (int turn = 1; *(from) < (count); turn++) { \
+      PAUSE();                                      \
+      if (turn % PATIENCE == 0) YIELD();            \
+    }                                               \
+    ORDER();                                        \
   } while (0)
 #define COUNT(tiles, to)   \
   do {                     \

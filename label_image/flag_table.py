@@ -176,9 +176,9 @@ FLAGS = (
          "sample, or all (default: true)", compared, True, metavar="BOOL|all"),
     _own("exclude_ops", "leave these ops to the CPU", names, (), metavar="A,B"),
     _own("tune", "measure which kernels are fastest on this device: off, quick (2 seconds a start, "
-         "until all is known), complete (all of that in this start), full (more runs, more ways to "
-         "launch) or auto (complete on a terminal, else quick); what was found is kept", tune,
-         "auto", metavar="off|quick|complete|full|auto"),
+         "until all is known), full (to the end, with more runs and more ways to launch) or auto "
+         "(quick, and on a terminal full once the results are shown); what was found is kept", tune,
+         "auto", metavar="off|quick|full|auto"),
     _own("profiling_order", "the rows of --profiling's table: node, as they run, or time, the "
          "longest first", profiling_order, "node", metavar="node|time"),
     _own("trace", "write what happens in some runs, by time: for ui.perfetto.dev, or as Chrome's "

@@ -141,8 +141,8 @@ def profiling_order(text: str) -> str:
 
 def tune(text: str) -> str:
     """Return one of the ways to tune."""
-    if text not in ("auto", "off", "quick", "complete", "full"):
-        raise argparse.ArgumentTypeError(f"'{text}' is not auto, off, quick, complete or full")
+    if text not in ("auto", "off", "quick", "full"):
+        raise argparse.ArgumentTypeError(f"'{text}' is not auto, off, quick or full")
     return text
 
 

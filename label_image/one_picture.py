@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import os
@@ -22,18 +23,19 @@ from label_image.image import to_input
 from label_image.job import Job
 from label_image.page.write import write_page
 from label_image.prepare import Prepared
-from label_image.ran import Ran, compare_job, run_job
+from label_image.ran import Ran, compare_job, run_job, tune_job
 from label_image.report import comparison_text
 from label_image.result import Result
 from label_image.sinks import lines_to
 from label_image.worker import run_in_child
-from tflite_opencl.common import interrupts
+from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.files import write_file
 from tflite_opencl.common.profile_text import profile_text
 from tflite_opencl.common.trace import chrome_json
 from tflite_opencl.common.trace_perfetto import perfetto_trace
 
 log = logging.getLogger("label_image")
+_MEASURING = "\n\nmeasuring what is left; Ctrl-C ends that, and what was measured is kept"
 _FILE_COLUMNS = 160  # of a profile that no terminal folds
 
 
@@ -46,16 +48,10 @@ def classify_one(prepared: Prepared, out: TextIO, width: Callable[[TextIO], int]
     settings = prepared.settings
     pixels, picture = _main_input(prepared)
     job = prepared.job(pixels, settings.profiling)
-    run = functools.partial(_run, prepared)
-    ran = run_job(job, run)
-    scene = _result(prepared, ran.run, picture).scene
-    ran = compare_job(job, ran, run, prepared.graph, scene is None or scene.rows is None)
+    ran = _answered(prepared, job, picture, width(sys.stderr))
     results = {name: _result(prepared, run, picture) for name, run in _paths(prepared, ran).items()}
-    if ran.run.outputs:
-        _show(prepared, _result(prepared, ran.run, picture), picture)
     if ran.gpu is not None:
-        text = comparison_text(ran.gpu, ran.comparison, prepared.kernels, width(sys.stderr))
-        streams.write(sys.stderr, text)
+        streams.write(sys.stderr, _table(prepared, ran, width(sys.stderr)))
         if ran.gpu.profile is not None:
             by_time = settings.profiling_order == "time"
             columns = width(sys.stderr) if sys.stderr.isatty() else _FILE_COLUMNS
@@ -75,6 +71,44 @@ def classify_one(prepared: Prepared, out: TextIO, width: Callable[[TextIO], int]
         shown = None if picture is None else _result(prepared, ran.run, picture).drawn(picture)
         write_page(settings.report, prepared, job, ran, lines, shown)
     return exit_code(ran.failure, ran.gpu.delegation if ran.gpu else None)
+
+
+def _answered(prepared: Prepared, job: Job, picture: NDArray[Any] | None, width: int) -> Ran:
+    """Run the job on all its paths, and show its results: at once where somebody watches.
+
+    Results that turn out to be wrong are followed by the CPU's.
+    """
+    run, graph = functools.partial(_run, prepared), prepared.graph
+    ran = run_job(job, run)
+    result = _result(prepared, ran.run, picture)
+    shown = ran.run if prepared.is_watched and ran.run.outputs else None
+    if shown is not None:
+        _show(prepared, result, picture)
+    floats = result.scene is None or result.scene.rows is None
+    with _table_above(prepared, ran, width):
+        ran = compare_job(job, ran, run, graph, floats)
+    if prepared.tunes_after:
+        with _table_above(prepared, ran, width, _MEASURING):
+            ran = tune_job(job, ran, run, graph, floats)
+    is_other = bool(ran.failure) and ran.run is not shown
+    if ran.run.outputs and (shown is None or is_other):
+        _show(prepared, _result(prepared, ran.run, picture), picture)
+    return ran
+
+
+def _table(prepared: Prepared, ran: Ran, width: int) -> str:
+    """Return the table of the paths, of which OpenCL is one."""
+    assert ran.gpu is not None
+    return comparison_text(ran.gpu, ran.comparison, prepared.kernels, width, ran.untuned)
+
+
+def _table_above(
+    prepared: Prepared, ran: Ran, width: int, note: str = ""
+) -> contextlib.AbstractContextManager[object]:
+    """Show what is known so far above the bars that come."""
+    if ran.gpu is None or not prepared.is_watched:
+        return contextlib.nullcontext()
+    return bars.below(_table(prepared, ran, width) + note)
 
 
 def _run(prepared: Prepared, job: Job) -> PathRun:

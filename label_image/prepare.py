@@ -82,7 +82,7 @@ class Prepared:
             reference=settings.compare,
             profile_rows=settings.max_profiling_buffer_entries if profiling else 0,
             traces=settings.trace is not None,
-            longer_s=_COMPARED_S if settings.compare and self._is_watched else 0.0,
+            longer_s=_COMPARED_S if settings.compare and self.is_watched else 0.0,
             verbose=settings.verbose,
             input_number=self.feeds.main,
             other_inputs=self.feeds.others,
@@ -100,14 +100,23 @@ class Prepared:
         )
 
     def _tune(self) -> str:
-        """Return how to tune: on a terminal somebody sees what a long start does."""
+        """Return how to tune before the first run: a profile is of tuned kernels."""
         settings = self.settings
         if settings.tune != "auto":
             return settings.tune
-        return "complete" if self._is_watched else "quick"
+        return "full" if self.is_watched and self._is_examined else "quick"
 
     @property
-    def _is_watched(self) -> bool:
+    def tunes_after(self) -> bool:
+        """Whether to tune once the results are shown."""
+        return self.settings.tune == "auto" and self.is_watched and not self._is_examined
+
+    @property
+    def _is_examined(self) -> bool:
+        return self.settings.profiling or self.settings.trace is not None
+
+    @property
+    def is_watched(self) -> bool:
         """Whether somebody sees what takes long, and set no limit to it."""
         return sys.stderr.isatty() and not self.settings.device_timeout
 

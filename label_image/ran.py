@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One job on all its paths: on OpenCL or in its place, and beside it for a comparison."""
+"""One job on all its paths: on OpenCL or in its place, beside it for a comparison, and tuned."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from delegate import Graph, NoDeviceError
 from label_image.classify import PathRun
 from label_image.compare import Difference, Distances, wrong_text
-from label_image.errors import DelegateFailed, gave_up
+from label_image.errors import DelegateFailed, gave_up, log_error
 from label_image.job import Job
 from label_image.others import Others
 from tflite_opencl.common import bars, interrupts
@@ -37,6 +39,7 @@ class Ran:
     gpu: PathRun | None  # None: OpenCL was not asked for, or failed
     comparison: Comparison | None  # None: not asked for
     failure: str  # why OpenCL did not do it, or did it wrongly; "" = nothing to complain of
+    untuned: PathRun | None = None  # OpenCL's run before, where `gpu` was tuned after it
 
 
 def run_job(job: Job, run: Callable[[Job], PathRun]) -> Ran:
@@ -93,3 +96,27 @@ def compare_job(
     if cpu is not None:
         log.warning("the results are the CPU's")
     return replace(ran, failure=failure, run=cpu or ran.run)
+
+
+def tune_job(job: Job, ran: Ran, run: Callable[[Job], PathRun], graph: Graph, floats: bool) -> Ran:
+    """Measure which kernels are the fastest where that is left, and run the job once more.
+
+    Ctrl-C ends only that. Other outputs than before are compared, as by compare_job.
+    """
+    gpu = ran.gpu
+    if gpu is None or gpu.delegation is None or job.opencl is None:
+        return ran
+    if ran.failure or interrupts.was_pressed() or not gpu.delegation.tuning_left:
+        return ran
+    tuned: PathRun | None = None
+    with interrupts.ending_here():
+        try:
+            tuned = run(replace(job, opencl=replace(job.opencl, tune="full"), quiet=True))
+        except (DelegateFailed, NoDeviceError) as error:
+            log_error(error, job.verbose)
+    if tuned is None or not tuned.outputs:
+        return ran
+    ran = replace(ran, run=tuned, gpu=tuned, untuned=gpu)
+    if all(map(np.array_equal, tuned.outputs, gpu.outputs)):
+        return ran
+    return compare_job(job, ran, run, graph, floats)

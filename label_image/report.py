@@ -22,20 +22,26 @@ _PHASES = ("device", "build", "tune", "upload")
 
 
 def comparison_text(
-    gpu: PathRun, comparison: Comparison | None, kernels: str, width: int = 80
+    gpu: PathRun,
+    comparison: Comparison | None,
+    kernels: str,
+    width: int = 80,
+    untuned: PathRun | None = None,
 ) -> str:
     """Return the table of both paths, then what was delegated, and what was not and why.
 
-    `kernels`: what the CPU ran, as Runtime.kernels names it.
+    `kernels`: what the CPU ran, as Runtime.kernels names it. `untuned`: OpenCL's run before.
     """
     assert gpu.delegation is not None
     cpu = comparison.cpu if comparison else None
+    runs = {"OpenCL, tuned" if untuned else "OpenCL": gpu}
+    runs |= {"OpenCL, first": untuned} if untuned else {}
+    runs |= {f"CPU, {kernels}": cpu} if cpu else {}
     times = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     times.add_column("")
-    times.add_column("OpenCL", justify="right")
-    if cpu:
-        times.add_column(f"CPU, {kernels}", justify="right")
-    for name, texts in time_rows([gpu, cpu] if cpu else [gpu]):
+    for name in runs:
+        times.add_column(name, justify="right")
+    for name, texts in time_rows([*runs.values()]):
         times.add_row(name, *texts)
 
     facts = Table.grid(padding=(0, 2))
@@ -101,7 +107,7 @@ def comparison_facts(
 def delegation_facts(taken: Delegation) -> list[tuple[str, str]]:
     """Return the device's name and how much it took, as (word, text)."""
     left = _count(taken.tuning_left, "choice")
-    unfinished = f"not finished: {left} left for later starts; --tune complete measures all at once"
+    unfinished = f"not finished: {left} left for later starts; --tune full measures all at once"
     return [
         ("device", f"{taken.device} ({taken.platform}, driver {taken.driver})"),
         (

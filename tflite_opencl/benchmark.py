@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="at least (default: 0.5)")  # fmt: skip
     add("--num_threads", type=threads, metavar="N",
         help="of the CPU's kernels (default: as many as cores)")  # fmt: skip
-    add("--tune", choices=("off", "quick", "complete", "full"), default="quick",
+    add("--tune", choices=("off", "quick", "full"), default="quick",
         help="how our kernels are chosen (default: quick)")  # fmt: skip
     add("--profiling_output_csv_file", metavar="FILE.csv",
         help="write the time of each node on OpenCL")  # fmt: skip

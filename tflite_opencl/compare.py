@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="runs before them (default: 5)")  # fmt: skip
     add("--threads", "-t", type=threads, metavar="N",
         help="of the CPU's kernels (default: as many as cores)")  # fmt: skip
-    add("--tune", choices=("off", "quick", "complete", "full"), default="quick",
+    add("--tune", choices=("off", "quick", "full"), default="quick",
         help="how our kernels are chosen (default: quick)")  # fmt: skip
     add("--timeout", type=at_most(MOST_SECONDS, positive), default=600, metavar="S",
         help="the longest that a path may take to open, or for its runs of a round")  # fmt: skip

@@ -30,7 +30,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_device_arguments(
-    parser: argparse.ArgumentParser, modes: Sequence[str] = ("quick", "off", "complete", "full")
+    parser: argparse.ArgumentParser, modes: Sequence[str] = ("quick", "off", "full")
 ) -> None:
     """Add the arguments that say where a model runs; `modes`: of --tune, the default first."""
     add = parser.add_argument

@@ -45,7 +45,7 @@ class Tuned:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this subcommand's arguments."""
     parser.add_argument("model", nargs="+", metavar="MODEL", help="a .tflite file")
-    add_device_arguments(parser, ("complete", "full"))
+    add_device_arguments(parser, ("full", "quick"))
     parser.add_argument("--json", action="store_true", help="print all facts as JSON")
 
 

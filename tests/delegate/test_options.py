@@ -30,7 +30,7 @@ MODEL = write_model(net([("ADD", [0, 0], 1)]))
             ValueError,
             "passes='fuse': one of fuse_pad, fuse_add, fuse_shuffle",
         ),
-        ({"tune": "slow"}, ValueError, "tune='slow': one of off, quick, complete, full"),
+        ({"tune": "slow"}, ValueError, "tune='slow': one of off, quick, full"),
         (
             {"min_nodes_per_partition": -1},
             ValueError,

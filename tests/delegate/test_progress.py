@@ -114,7 +114,7 @@ def test_a_first_start_tells_of_all_phases_and_a_later_one_measures_nothing(
         begun = time.perf_counter()
         with (
             watched(heard.append) as watch,
-            Model(content, device.index, tune="complete", in_child_first=True) as model,
+            Model(content, device.index, tune="full", in_child_first=True) as model,
         ):
             assert model.tuning_left == 0
         taken = time.perf_counter() - begun
@@ -125,3 +125,16 @@ def test_a_first_start_tells_of_all_phases_and_a_later_one_measures_nothing(
         assert "CONV_2D" in " ".join(each.what for each in heard)
         phases.append({name for name, seconds in watch.seconds.items() if seconds})
     assert phases == [set(progress.PHASES), {*progress.PHASES} - {"tune"}]
+
+
+def test_what_self_tests_upload_belongs_to_the_device() -> None:
+    heard: list[Progress] = []
+    with watched(heard.append) as watch:
+        with progress.phase("device"), progress.phase("upload"):
+            time.sleep(0.001)
+        for _ in progress.each(["a", "b", "c"], str, {"a": 1, "b": 8, "c": 1}.__getitem__):
+            with progress.phase("build"):
+                pass
+    assert (watch.seconds["device"] > 0, watch.seconds["upload"]) == (True, 0)
+    assert {each.phase for each in heard} == {"device", "build"}
+    assert [each.part for each in heard if each.phase == "build"] == pytest.approx([0, 0.1, 0.9])

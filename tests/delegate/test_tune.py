@@ -166,7 +166,7 @@ def test_a_device_that_fails_meanwhile_gets_the_first(caplog: pytest.LogCaptureF
 
 
 def test_quick_ends_when_its_seconds_are_used_up_and_full_does_not() -> None:
-    for mode, expected in (("quick", MIDDLE), ("complete", FAST), ("full", FAST)):
+    for mode, expected in (("quick", MIDDLE), ("full", FAST)):
         chosen = tuner(bench(), mode)
         if mode == "quick":
             chosen._seconds_left = 0
@@ -185,7 +185,7 @@ def test_what_another_process_found_is_no_more_left() -> None:
 
 
 def test_what_waits_for_a_later_start_is_left() -> None:
-    first, later = tuner(bench()), tuner(bench(), "complete")
+    first, later = tuner(bench()), tuner(bench(), "full")
     for each, left in ((first, 1), (later, 0)):
         each.choose(NODE, ALL)
         assert each.remembered("whole", lambda: "a", ["a"], can_wait=True) == [None, "a"][not left]
@@ -279,5 +279,5 @@ def test_two_processes_keep_each_other_s_findings() -> None:
 
 
 def test_a_wrong_mode_is_refused() -> None:
-    with pytest.raises(ValueError, match="tune='fast': one of off, quick, complete, full"):
+    with pytest.raises(ValueError, match="tune='fast': one of off, quick, full"):
         tuner(bench(), "fast")

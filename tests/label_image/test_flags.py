@@ -84,7 +84,7 @@ WRONG_VALUES = [
     ("-b nan", "'nan' is not a number"),
     ("--verbose=2", "'2' is not true, false, 1 or 0"),
     ("--use_gpu=yes", "'yes' is not true, false, 1 or 0"),
-    ("--tune fast", "'fast' is not auto, off, quick, complete or full"),
+    ("--tune fast", "'fast' is not auto, off, quick or full"),
     ("--cpu_kernels fast", "'fast' is not auto, builtin or reference"),
     ("--gpu_backend=vulkan", "'vulkan' is neither cl nor gl"),
     ("--device_timeout -1", "'-1' is less than 0 seconds"),

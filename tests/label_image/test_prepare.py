@@ -29,9 +29,10 @@ def job(folder: Path, *words: str) -> Job:
     ("is_terminal", "words", "tune", "is_longer"),
     [
         (False, [], "quick", False),
-        (True, [], "complete", True),
+        (True, [], "quick", True),
+        (True, ["--profiling", "1"], "full", True),
         (True, ["--tune", "quick"], "quick", True),
-        (True, ["--compare=false"], "complete", False),
+        (True, ["--compare=false"], "quick", False),
         (True, ["--device_timeout", "9"], "quick", False),
         (False, ["--tune", "full"], "full", False),
     ],

@@ -91,7 +91,7 @@ def test_what_a_comparison_ran_longer_is_what_its_table_shows() -> None:
 def test_tuning_that_is_not_finished_is_said() -> None:
     assert "not finished" not in text_of(ALL)
     left = replace(ALL, tuning_left=1)
-    assert "tuning not finished: 1 choice left for later starts; --tune complete" in text_of(left)
+    assert "tuning not finished: 1 choice left for later starts; --tune full" in text_of(left)
     entry = json.loads(document({}, {"gpu": gpu(left)}, NONE_FOUND, 4, EQUAL))
     assert entry["gpu"]["tuning_left"] == 1
 

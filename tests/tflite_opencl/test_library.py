@@ -102,7 +102,7 @@ def test_the_library_survives_its_closing(ask: Ask) -> None:
 
 OPTION_ERRORS = {
     "unknown": ("speed=1", "there is no option speed; there are alternative, device, "),
-    "word": ("tune=never", "tune='never': one of off, quick, complete, full"),
+    "word": ("tune=never", "tune='never': one of off, quick, full"),
     "number": ("max_delegated_partitions=x", "option max_delegated_partitions=x: invalid literal"),
     "negative": ("min_nodes_per_partition=-1", "min_nodes_per_partition=-1 is less than 0"),
     "truth": ("profiling=maybe", "option profiling=maybe: 1, 0, true or false is wanted"),

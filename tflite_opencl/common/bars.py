@@ -6,9 +6,9 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -35,6 +35,7 @@ _PHASES = {
     "upload": "filling the device's memory",
 }
 _WORDS = TextColumn("{task.description}", markup=False)  # a file's name may have brackets
+_above: list[str] = []  # text that stands above the bars
 _open: list[Progress] = []  # bars that are there, shown or not yet
 _shown: list[Progress] = []  # bars that are on the terminal now
 
@@ -83,7 +84,7 @@ def parts() -> Iterator[Callable[[float, str], None]]:
         outer.update(task, description=words)
         return
     columns = (
-        BarColumn(20), TaskProgressColumn(), TimeRemainingColumn(),
+        BarColumn(20), TaskProgressColumn(), TimeElapsedColumn(),
         TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
     )  # fmt: skip
     with _bar(*columns, expand=True) as bar, _after_a_moment(bar):
@@ -131,7 +132,7 @@ def start(name: str = "") -> Iterator[delegate.Watch]:
 @contextlib.contextmanager
 def _bar(*columns: ProgressColumn, expand: bool = False) -> Iterator[Progress]:
     """Give a bar that `_show` shows; it is gone in the end."""
-    bar = Progress(
+    bar = _Bar(
         *columns,
         console=Console(stderr=True),
         transient=True,
@@ -169,6 +170,22 @@ def _can_move() -> bool:
 def _show(bar: Progress) -> None:
     bar.start()
     _shown.append(bar)
+
+
+@contextlib.contextmanager
+def below(text: str) -> Iterator[None]:
+    """Let the bars inside stand below a text, which goes with them."""
+    _above.append(text)
+    try:
+        yield
+    finally:
+        _above.pop()
+
+
+class _Bar(Progress):
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield from map(Text.from_ansi, _above)
+        yield from super().get_renderables()
 
 
 class _Rate(ProgressColumn):

@@ -63,6 +63,20 @@ def check() -> None:
 
 
 @contextlib.contextmanager
+def ending_here() -> Iterator[None]:
+    """Let Ctrl-C end what is inside and nothing else; it was not pressed before."""
+    global _was_pressed
+    try:
+        yield
+    except KeyboardInterrupt:
+        pass
+    except Exception:
+        if not _was_pressed:  # else it is what Ctrl-C broke off
+            raise
+    _was_pressed = False
+
+
+@contextlib.contextmanager
 def held() -> Iterator[None]:
     """Do what is inside as a whole: the first Ctrl-C is only remembered, a second one is raised."""
     global _is_held

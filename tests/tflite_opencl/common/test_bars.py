@@ -107,3 +107,10 @@ def test_helps_have_no_colours_where_none_are_wanted(name: str) -> None:
     assert "examples:" in shown
     assert "\x1b" not in shown
     assert "\x1b" not in run_python(code)
+
+
+def test_a_text_stands_above_the_bar_and_goes_with_it() -> None:
+    code = START.format(patience=0.0, outer="bars.below('a table'), ")
+    shown = on_terminal(code)
+    assert "a table" in shown
+    assert shown.rstrip().endswith("over True")

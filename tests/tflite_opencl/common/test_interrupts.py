@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -59,3 +61,23 @@ def test_what_is_held_is_done_as_a_whole_unless_ctrl_c_is_pressed_twice() -> Non
         with interrupts.held(), pytest.raises(KeyboardInterrupt):
             press()
     assert steps == ["first"]
+
+
+def test_it_ends_what_may_end_and_what_follows_goes_on() -> None:
+    with interrupts.remembered():
+        with interrupts.ending_here():
+            press()
+        with interrupts.ending_here(), suppressed():
+            press()
+        interrupts.check()
+        with pytest.raises(ValueError, match="its own"), interrupts.ending_here():
+            raise ValueError("its own")
+
+
+@contextlib.contextmanager
+def suppressed() -> Iterator[None]:
+    """Fail in another way where Ctrl-C is pressed, as TFLite does."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise RuntimeError from None

@@ -94,7 +94,7 @@ LINES: Mapping[str, Sequence[str]] = {
     "label_image --image pict": ["picture.jpg"],
     "label_image pict": ["picture.jpg"],
     "tflite-opencl gra": ["graph"],
-    "tflite-opencl graph --tune c": ["complete"],
+    "tflite-opencl graph --tune f": ["full"],
     "tflite-opencl graph pict": ["picture.jpg"],
     "tflite-opencl completion z": ["zsh"],
     "tflite-opencl completion bash --command label": ["label_image"],
