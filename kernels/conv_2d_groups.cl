@@ -68,7 +68,7 @@ TILE(conv_2d_groups_float) {
   int in_c = GROUP_IN_C;
   for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
     int element = tile * TILE_ITEMS + i;
-    if (element >= ELEMENTS) break;
+    if (element >= ELEMENTS) continue;
     float sum = 0.0f;
     EACH_TAP(float, {
       for (int c = 0; c < in_c; c++) sum = MULTIPLY_ADD(source[c], weight[c], sum);

@@ -20,7 +20,7 @@ TILE(depthwise_conv_2d_float) {
   float high = as_float(OUTPUT_MAX);
   for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
     int element = tile * TILE_ITEMS + i;
-    if (element >= ELEMENTS) break;
+    if (element >= ELEMENTS) continue;
     LOCATE_OUTPUT(element);
     float sum = bias[o];
     for (int ky = 0; ky < KERNEL_H; ky++) {
@@ -54,7 +54,7 @@ TILE(depthwise_conv_2d_vector_float) {
   FLOATS high = as_float(OUTPUT_MAX);
   for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
     int item = tile * TILE_ITEMS + i;
-    if (item >= ITEMS) break;
+    if (item >= ITEMS) continue;
     int c = min(item % CHANNEL_BLOCKS * LANES, out_c - LANES);
     int rest = item / CHANNEL_BLOCKS;
     int x = min(rest % ROW_BLOCKS * TILE_W, OUT_W - TILE_W);
@@ -106,7 +106,7 @@ TILE(depthwise_conv_2d_3x3_float) {
   FLOATS high = as_float(OUTPUT_MAX);
   for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
     int item = tile * TILE_ITEMS + i;
-    if (item >= ITEMS) break;
+    if (item >= ITEMS) continue;
     int c = min(item % CHANNEL_BLOCKS * LANES, out_c - LANES);
     int rest = item / CHANNEL_BLOCKS;
     int x = min(rest % ROW_BLOCKS * TILE_W, OUT_W - TILE_W);

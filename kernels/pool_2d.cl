@@ -164,7 +164,7 @@ TILE(pool_2d_float) {
   float high = as_float(OUTPUT_MAX);
   for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
     int element = tile * TILE_ITEMS + i;
-    if (element >= ELEMENTS) break;
+    if (element >= ELEMENTS) continue;
     int c = element % DEPTH;
     int pixel = element / DEPTH;
     WINDOW(pixel);
@@ -208,7 +208,7 @@ TILE(pool_2d_vector_float) {
   int depth = DEPTH;
   for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
     int item = tile * TILE_ITEMS + i;
-    if (item >= ITEMS) break;
+    if (item >= ITEMS) continue;
     int c = min(item % CHANNEL_BLOCKS * LANES, depth - LANES);
     int pixel = item / CHANNEL_BLOCKS;
     WINDOW(pixel);

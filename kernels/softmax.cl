@@ -217,7 +217,7 @@ TILE(softmax_float) {
   float beta = as_float(BETA);
   for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
     int row = tile * TILE_ITEMS + i;
-    if (row >= ROWS) break;
+    if (row >= ROWS) continue;
     global const float* input = (global const float*)(arena + INPUT) + row * DEPTH;
     global float* output = (global float*)(arena + OUTPUT) + row * DEPTH;
     float highest = input[0];

@@ -119,7 +119,7 @@ TILE(transpose_conv_float) {
   int in_c = IN_C;
   for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
     int element = tile * TILE_ITEMS + i;
-    if (element >= ELEMENTS) break;
+    if (element >= ELEMENTS) continue;
     float sum = 0.0f;
     EACH_TAP(float, float, {
       for (int c = 0; c < in_c; c++) sum = MULTIPLY_ADD(source[c], weight[c], sum);
@@ -237,7 +237,7 @@ TILE(transpose_conv_vector_float) {
   FLOATS bias = LOAD_FLOATS(0, (global const float*)(constants + BIAS) + first_channel);
   for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
     int item = tile % BLOCK_TILES * TILE_ITEMS + i;
-    if (item >= PIXEL_BLOCKS) break;
+    if (item >= PIXEL_BLOCKS) continue;
     PIXELS_OF(item);
     FLOATS sum[TILE_W];
 #pragma unroll
