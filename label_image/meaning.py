@@ -18,6 +18,7 @@ from label_image.carried import Carried
 from label_image.decoder import Format
 from label_image.errors import RunError
 from label_image.feeds import Feeds, scale_of, shape_text
+from label_image.heads.embedding import gives_scores
 from label_image.heads.registry import TASKS, head_of, possible, read
 from label_image.heads.view import View
 from label_image.outputs import tensors_of
@@ -116,14 +117,15 @@ class Meaning:
             shapes = ", ".join(f"{shape_text(t.shape)} {t.dtype}" for t in view.outputs)
             could = ", ".join(possible(view)) or "none of " + ", ".join(TASKS)
             raise RunError(f"no {self.task} is in the outputs, {shapes}: they may be {could}")
-        classes = None if head is None else head.classes(view)
-        if head is None or classes is None:
+        if head is None or head.name.startswith(("pose", "embedding")):
             return
+        classes = head.classes(view)
         count = max((number for number, label in enumerate(self.labels, 1) if label), default=0)
         if not count:
-            other = "; --task embedding if it has none" * (head.name == "classification")
+            is_sure = head.name != "classification" or gives_scores(view)
+            other = "" if is_sure else "; --task embedding if it has none"
             log.info("no labels: classes are shown by number (--labels FILE names them%s)", other)
-        elif count != classes:
+        elif classes not in (None, count):
             log.warning(
                 "%s has %d labels and the model has %d classes: the names may be wrong",
                 self.labels_from, count, classes,

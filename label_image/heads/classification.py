@@ -43,11 +43,15 @@ def _fits(view: View, is_asked: bool) -> bool:
 def _read(view: View, outputs: Sequence[Array]) -> Scene:
     first = view.outputs[0]
     scale, zero_point = scale_of(first)
+    # NOTE: TFLite's label_image decodes all outputs by the input's type, also where the two differ:
+    # scores above 1, or a 255th of them. Those are decoded as they are.
+    is_own = first.dtype != view.fed.dtype and (first.dtype == "float32" or scale > 0)
+    dtype = "int16" if is_own else view.fed.dtype
     calibration = view.carried.calibration
     if calibration is not None and len(calibration.numbers) != first.shape[-1]:
         calibration = None  # it is of other classes
     rows = top_results(
-        outputs[0], view.fed.dtype, first.shape[-1], view.least(LEAST_SCORE),
+        outputs[0], dtype, first.shape[-1], view.least(LEAST_SCORE),
         scale, zero_point, calibration,
     )  # fmt: skip
     return Scene(rows=rows, outputs=frozenset({0}))

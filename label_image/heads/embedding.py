@@ -57,13 +57,18 @@ def _has_labels(view: View) -> bool:
     return view.are_labels_given or view.outputs[0].shape[-1] == len(view.labels)
 
 
+def gives_scores(view: View) -> bool:
+    """Whether the last op says that the output is scores."""
+    last = _last_op(view)
+    return last is not None and last.op in _SCORES
+
+
 def has_its_norm(view: View, outputs: Sequence[Array]) -> bool:
     """Whether values of both signs have an L2 norm of 1, and nothing speaks for scores.
 
     A distribution has no negative values, and logits have that norm by chance only.
     """
-    last = _last_op(view)
-    if _has_labels(view) or (last is not None and last.op in _SCORES):
+    if _has_labels(view) or gives_scores(view):
         return False
     values = view.real(0, outputs[0]).reshape(-1)
     return bool(values.min() < 0) and abs(float(np.linalg.norm(values)) - 1) < _UNIT

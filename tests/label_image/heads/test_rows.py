@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from delegate import Tensor, read_model
 from label_image.carried import Carried
@@ -56,9 +59,26 @@ def test_scores_are_a_row_of_numbers(
 
 
 def test_rows_are_the_best_first() -> None:
-    fed = t((1, 64, 64, 3))
-    scene = scene_of_arrays(np.array([[0.25, 0.75, 0]], np.float32), fed=fed)
+    scene = scene_of_arrays(np.array([[0.25, 0.75, 0]], np.float32))
     assert scene.rows == [Row(1, 0.75), Row(0, 0.25)]
+
+
+DECODED = [
+    (t((1, 2), "uint8", 0.25, 1), np.array([[3, 1]], np.uint8), "float32", [0.5]),
+    (t((1, 2), "int8", 0.25, -1), np.array([[1, -1]], np.int8), "uint8", [0.5]),
+    (t((1, 2), "uint8", 0.25, 1), np.array([[51, 0]], np.uint8), "uint8", [0.2]),  # label_image's
+    (t((1, 2), "uint8"), np.array([[51, 0]], np.uint8), "int8", [0.69921875, 0.5]),
+    (t((1, 2)), np.array([[0.5, 0]], np.float32), "uint8", [0.5]),
+]
+
+
+@pytest.mark.parametrize(("output", "values", "fed", "scores"), DECODED)
+def test_an_output_of_another_type_than_the_input_is_decoded_by_its_own_numbers(
+    output: Tensor, values: NDArray[Any], fed: str, scores: list[float]
+) -> None:
+    view = view_of([output], t((1, 8, 8, 3), fed), last="SOFTMAX")
+    found = scene_of(view, values).rows or ()
+    assert [row.score for row in found] == pytest.approx(scores)
 
 
 FEATURES = np.array([[0.6, -0.8]], np.float32)
@@ -99,6 +119,6 @@ def test_the_values_say_it_where_nothing_speaks_for_scores() -> None:
     assert scene_of_arrays(FEATURES, labels=["a", "b"]).embedding is None
     assert scene_of_arrays(FEATURES, task="classification").embedding is None
     assert scene_of_arrays(FEATURES, last="LOGISTIC").embedding is None
-    assert scene_of_arrays(LOGITS, fed=t((1, 64, 64, 3))).rows == [Row(0, 3)]
+    assert scene_of_arrays(LOGITS).rows == [Row(0, 3)]
     assert scene_of_arrays(np.abs(FEATURES)).embedding is None  # no distribution is below 0
     assert scene_of_arrays(LOGITS, task="embedding").embedding is not None
