@@ -191,6 +191,15 @@ REFUSALS: dict[str, tuple[Node, str]] = {
         replace(NODE, options={}),
         "kernel 0x0, stride 0x0, dilation 1x1: each must be at least 1",
     ),
+    # TFLite clamps by numbers that it never set.
+    "bound": (
+        replace(
+            changed(NODE, options={"fused_activation_function": "RELU6"}),
+            inputs=(replace(NODE.inputs[0], quantization=quantization(2.0**-33, 3)),),
+            outputs=(replace(NODE.outputs[0], quantization=quantization(2.0**-33, 3)),),
+        ),
+        f"activation bound 6.0 at scale {2.0**-33}: beyond 32 bits",
+    ),
     "padding": (changed(NODE, options={"padding": 2}), "padding 2: only SAME and VALID exist"),
     "channels": (changed(NODE, -1, shape=(1, 7, 5, 4)), "3 channels in, 4 out: they must be equal"),
     "batch": (changed(NODE, -1, shape=(2, 7, 5, 3)), "batch 1 in, 2 out: they must be equal"),
