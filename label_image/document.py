@@ -10,6 +10,7 @@ from typing import Any
 from label_image.classify import PathRun
 from label_image.compare import Difference, Distances
 from label_image.job import Delegation
+from label_image.path import OpenPath
 from label_image.ran import Comparison
 from label_image.report import speedup
 from tflite_opencl.common.timing import Times
@@ -29,21 +30,40 @@ def document(
     """
     entries: dict[str, Any] = dict(about)
     for name, run in paths.items():
-        device = device_entry(run.delegation) if run.delegation else {}
-        own = {"threads": threads} if run.delegation is None else {}
-        verdicts = verdict_entry(run.delegation) if run.delegation else {}
-        entries[name] = device | _times_entry(run) | own | dict(results[name]) | verdicts
+        entries[name] = path_entry(run, _times_entry(run), threads, results[name])
     if "gpu" in paths:
-        entries |= _comparison_entry(paths["gpu"], comparison)
+        cpu = comparison.cpu if comparison else None
+        ratio = {"speedup": speedup(paths["gpu"], cpu) if cpu else None}
+        entries |= comparison_entry(comparison.distances if comparison else None, ratio)
     return json.dumps(stamped(entries), indent=2)
 
 
-def device_entry(taken: Delegation) -> dict[str, Any]:
+def path_entry(
+    path: PathRun | OpenPath,
+    times: Mapping[str, Any],
+    threads: int | None,
+    results: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return a path for JSON: where it ran, how fast, `results`, and what OpenCL took of it."""
+    taken = path.delegation
+    load = {f"{phase}_ms": spent for phase, spent in path.load_parts.items()}
+    return {
+        **(_device_entry(taken) if taken else {}),
+        **times,
+        "load_ms": path.load_ms,
+        **({"load": load} if load else {}),
+        **({} if taken else {"threads": threads}),
+        **(results or {}),
+        **(_verdict_entry(taken) if taken else {}),
+    }
+
+
+def _device_entry(taken: Delegation) -> dict[str, Any]:
     """Return the device for JSON."""
     return {"device": taken.device, "platform": taken.platform, "driver": taken.driver}
 
 
-def verdict_entry(taken: Delegation) -> dict[str, Any]:
+def _verdict_entry(taken: Delegation) -> dict[str, Any]:
     """Return for JSON what was delegated, and what was not and why."""
     return {
         "nodes": len(taken.verdicts),
@@ -56,12 +76,6 @@ def verdict_entry(taken: Delegation) -> dict[str, Any]:
             if reason is not None
         ],
     }
-
-
-def _comparison_entry(gpu: PathRun, comparison: Comparison | None) -> dict[str, Any]:
-    cpu = comparison.cpu if comparison else None
-    ratio = {"speedup": speedup(gpu, cpu) if cpu else None}
-    return comparison_entry(comparison.distances if comparison else None, ratio)
 
 
 def comparison_entry(
@@ -92,13 +106,7 @@ def difference_entry(found: Distances) -> dict[str, Any]:
 def _times_entry(run: PathRun) -> dict[str, Any]:
     longer = run.longer
     compared = {} if longer is None else {"compared": _timing_entry(longer) | {"runs": longer.runs}}
-    load = {f"{phase}_ms": taken for phase, taken in run.load_parts.items()}
-    return {
-        **_timing_entry(run.times),
-        "load_ms": run.load_ms,
-        **({"load": load} if load else {}),
-        **compared,
-    }
+    return _timing_entry(run.times) | compared
 
 
 def _timing_entry(times: Times) -> dict[str, Any]:

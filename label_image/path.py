@@ -86,6 +86,21 @@ class OpenPath:
         """What each of several devices did; () of one."""
         return ()
 
+    @property
+    def per_second(self) -> float:
+        """Pictures a second, from tensors to outputs."""
+        return self.pictures / self.seconds if self.seconds else 0.0
+
+    @property
+    def picture_ms(self) -> float:
+        """Milliseconds a picture."""
+        return 1e3 * self.seconds / self.pictures if self.pictures else 0.0
+
+    @property
+    def cpu_load(self) -> float:
+        """CPU time of all threads over the time by the clock."""
+        return self.cpu_seconds / self.seconds if self.seconds else 0.0
+
     def warm_up(self, pixels: Array, runs: int) -> None:
         """Run so many times, and count none of them. Raises as `run`."""
         for _ in range(runs):

@@ -37,19 +37,34 @@ def comparison_text(
     runs = {"OpenCL, tuned" if untuned else "OpenCL": gpu}
     runs |= {"OpenCL, first": untuned} if untuned else {}
     runs |= {f"CPU, {kernels}": cpu} if cpu else {}
-    times = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    times.add_column("")
-    for name in runs:
-        times.add_column(name, justify="right")
-    for name, texts in time_rows([*runs.values()]):
-        times.add_row(name, *texts)
-
-    facts = Table.grid(padding=(0, 2))
+    facts = comparison_facts(gpu.delegation, comparison, kernels)
     if cpu:
-        facts.add_row("speedup", f"{speedup(gpu, cpu):.2f} (median of the CPU over OpenCL's)")
-    for name, text in comparison_facts(gpu.delegation, comparison, kernels):
-        facts.add_row(name, text)
-    return render(width, times, facts, *left_to_cpu(gpu.delegation))
+        text = f"{speedup(gpu, cpu):.2f} (median of the CPU over OpenCL's)"
+        facts.insert(0, ("speedup", text))
+    return paths_text([*runs], time_rows([*runs.values()]), facts, gpu.delegation, width)
+
+
+def paths_text(
+    headings: Sequence[str],
+    rows: Sequence[tuple[str, Sequence[str]]],
+    facts: Sequence[tuple[str, str]],
+    taken: Delegation | None,
+    width: int,
+) -> str:
+    """Return a table with a column a path, then facts, then what was left to the CPU and why.
+
+    `rows`: a word and a text a path; `facts`: a word and a text.
+    """
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("")
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    for word, texts in rows:
+        table.add_row(word, *texts)
+    grid = Table.grid(padding=(0, 2))
+    for fact in facts:
+        grid.add_row(*fact)
+    return render(width, table, grid, *(left_to_cpu(taken) if taken else []))
 
 
 def devices_text(devices: Sequence[DeviceInfo], width: int = 80) -> str:

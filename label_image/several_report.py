@@ -10,23 +10,14 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rich import box
-from rich.table import Table
-
 from delegate import Portion
-from label_image.document import (
-    comparison_entry,
-    device_entry,
-    difference_entry,
-    verdict_entry,
-)
+from label_image.document import comparison_entry, difference_entry, path_entry
 from label_image.expect import Entry
 from label_image.outcome import Outcome, Totals
 from label_image.path import OpenPath
-from label_image.report import delegation_facts, left_to_cpu, load_rows, output_facts
+from label_image.report import delegation_facts, load_rows, output_facts, paths_text
 from label_image.result import Result
 from label_image.series import Series
-from tflite_opencl.common.tables import render
 from tflite_opencl.common.words import stamped
 
 
@@ -45,19 +36,16 @@ def summary_text(
     gpu, cpu, totals = series.gpu, series.cpu, series.totals
     paths = {"OpenCL": gpu, f"{other}, {kernels}" if other == "CPU" else other: cpu}
     shown = {name: path for name, path in paths.items() if path is not None}
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("")
-    for name, path in shown.items():
-        how = f"{path.batch} at once" if path.batch > 1 else "one by one"
-        table.add_column(f"{name}, {how}", justify="right")
-    for word, texts in _rows(list(shown.values())):
-        table.add_row(word, *texts)
-
+    headings = [
+        f"{name}, {f'{path.batch} at once' if path.batch > 1 else 'one by one'}"
+        for name, path in shown.items()
+    ]
+    rows = _rows(list(shown.values()))
     facts = [*_count_facts(totals), *more]
     if gpu and cpu and cpu.pictures and gpu.pictures:
         facts.append(("speedup", f"{_speedup(gpu, cpu):.2f} (OpenCL's pictures/s over the CPU's)"))
     if gpu is None or gpu.delegation is None:
-        return render(width, table, _grid(facts))
+        return paths_text(headings, rows, facts, None, width)
     facts += _device_facts(gpu.portions) or delegation_facts(gpu.delegation)[:1]
     facts += delegation_facts(gpu.delegation)[1:]
     if series.cpu_failure:
@@ -68,7 +56,7 @@ def summary_text(
         facts.append(("compared", f"{of}, in {totals.comparing_seconds:.1f} s{how}"))
         where = series.where if totals.wrong else ""
         facts += output_facts(gpu.delegation, totals.distances, kernels, where)
-    return render(width, table, _grid(facts), *left_to_cpu(gpu.delegation))
+    return paths_text(headings, rows, facts, gpu.delegation, width)
 
 
 def _count_facts(totals: Totals) -> list[tuple[str, str]]:
@@ -139,9 +127,9 @@ def picture_entry(outcome: Outcome, result: Result) -> dict[str, Any]:
 
 def _rows(paths: Sequence[OpenPath]) -> list[tuple[str, list[str]]]:
     return [
-        ("model alone, pictures/s", [f"{_per_second(path):.1f}" for path in paths]),
-        ("model alone, ms a picture", [f"{_picture_ms(path):.3f}" for path in paths]),
-        ("CPU load", [f"{_cpu_load(path):.2f} cores" for path in paths]),
+        ("model alone, pictures/s", [f"{path.per_second:.1f}" for path in paths]),
+        ("model alone, ms a picture", [f"{path.picture_ms:.3f}" for path in paths]),
+        ("CPU load", [f"{path.cpu_load:.2f} cores" for path in paths]),
         *load_rows(paths),
     ]
 
@@ -158,11 +146,10 @@ def _summary_entry(series: Series, threads: int | None, other: str) -> dict[str,
     if series.failure:
         entries["failure"] = series.failure
     if cpu is not None:
-        entries[other] = _path_entry(cpu) | {"threads": threads}
+        entries[other] = path_entry(cpu, _rates_entry(cpu), threads)
     if gpu is None or gpu.delegation is None:
         return entries
-    entries["gpu"] = device_entry(gpu.delegation) | _path_entry(gpu)
-    entries["gpu"] |= verdict_entry(gpu.delegation)
+    entries["gpu"] = path_entry(gpu, _rates_entry(gpu), threads)
     if gpu.portions:
         entries["gpu"]["devices"] = [_portion_entry(portion) for portion in gpu.portions]
     if totals.compared:
@@ -171,14 +158,11 @@ def _summary_entry(series: Series, threads: int | None, other: str) -> dict[str,
     return entries | comparison_entry(totals.distances, {"speedup": ratio})
 
 
-def _path_entry(path: OpenPath) -> dict[str, Any]:
-    load = {f"{phase}_ms": taken for phase, taken in path.load_parts.items()}
+def _rates_entry(path: OpenPath) -> dict[str, Any]:
     return {
-        "pictures_per_second": _per_second(path),
-        "average_ms": _picture_ms(path),
-        "load_ms": path.load_ms,
-        **({"load": load} if load else {}),
-        "cpu_load": _cpu_load(path),
+        "pictures_per_second": path.per_second,
+        "average_ms": path.picture_ms,
+        "cpu_load": path.cpu_load,
         "batch": path.batch,
     }
 
@@ -197,39 +181,16 @@ def _device_facts(portions: Sequence[Portion]) -> list[tuple[str, str]]:
 
 def _portion_entry(portion: Portion) -> dict[str, Any]:
     info = portion.device
-    entry = {
-        "index": info.index,
-        "device": info.name,
-        "platform": info.platform,
-        "driver": info.driver,
-        "pictures": portion.pictures,
-        "pictures_per_second": _rate(portion),
-    }
-    return entry | ({"failure": portion.failure} if portion.failure else {})
+    whose = {"device": info.name, "platform": info.platform, "driver": info.driver}
+    did = {"pictures": portion.pictures, "pictures_per_second": _rate(portion)}
+    return {"index": info.index, **whose, **did} | (
+        {"failure": portion.failure} if portion.failure else {}
+    )
 
 
 def _rate(portion: Portion) -> float:
     return portion.pictures / portion.seconds if portion.seconds else 0.0
 
 
-def _per_second(path: OpenPath) -> float:
-    return path.pictures / path.seconds if path.seconds else 0.0
-
-
-def _picture_ms(path: OpenPath) -> float:
-    return 1e3 * path.seconds / path.pictures if path.pictures else 0.0
-
-
-def _cpu_load(path: OpenPath) -> float:
-    return path.cpu_seconds / path.seconds if path.seconds else 0.0
-
-
 def _speedup(gpu: OpenPath, cpu: OpenPath) -> float:
-    return _picture_ms(cpu) / max(_picture_ms(gpu), 1e-9)
-
-
-def _grid(facts: Sequence[tuple[str, str]]) -> Table:
-    grid = Table.grid(padding=(0, 2))
-    for word, text in facts:
-        grid.add_row(word, text)
-    return grid
+    return cpu.picture_ms / max(gpu.picture_ms, 1e-9)
