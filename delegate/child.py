@@ -197,7 +197,10 @@ class Lines:
 
 def ask(module: str, *arguments: str, seconds: float, **environment: str) -> Answers:
     """Run `python -m module arguments`, wait for its end and return what it gave to `answer`."""
-    child = Child(command_of(module, *arguments), subprocess.PIPE, environment)
+    try:
+        child = Child(command_of(module, *arguments), subprocess.PIPE, environment)
+    except OSError as error:
+        return Answers((), 1, f"it cannot be started: {error.strerror or error}")
     try:
         output, errors, is_in_time = child.communicate(b"", seconds)
     finally:

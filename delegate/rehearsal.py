@@ -38,6 +38,7 @@ is_on = True
 _AHEAD = {"POCL_AFFINITY": "0"}
 _Result = TypeVar("_Result")
 _log = logging.getLogger("delegate")
+_said: set[str] = set()  # why trials are left out
 
 
 class RehearsedEngine(Engine):
@@ -80,7 +81,7 @@ class RehearsedEngine(Engine):
 
     def _guarded(self, identity: str) -> Guarded:
         self._records = Records(identity)
-        self._unsaid = {*self._records.left_out.values()}  # what earlier starts banned
+        self._banned_before = {*self._records.left_out.values()}
         self._trials = Guarded(self._records.done, self._records.left_out)
         return self._trials
 
@@ -126,14 +127,12 @@ class RehearsedEngine(Engine):
 
     def _say_bans(self) -> None:
         """Say once what of earlier starts' bans this one met."""
-        met = self._unsaid & self._trials.met
-        self._unsaid -= met
+        met = self._trials.met & self._banned_before - _said
+        _said.update(self._records.left_out.values())  # a WARN told what this start left out
         if met:
             _log.warning(
-                "%d %s left out on this device, as child processes died of them before: "
-                "`tflite-opencl info --bans` says more",
-                len(met),
-                "kernel is" if len(met) == 1 else "kernels are",
+                "kernels are left out on this device, because child processes died of them before: "
+                "`tflite-opencl info --bans` says which"
             )
 
     def _rehearse(self, request: tuple[object, ...]) -> None:

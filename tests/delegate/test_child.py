@@ -7,13 +7,13 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
-from delegate import child
+from delegate import child, surroundings
 from delegate.child import Answers, Child, ask, command_of
 
 SECONDS = 60.0
@@ -62,6 +62,29 @@ def test_the_end_of_a_child_without_an_answer(
     answers = run(asked, code)
     assert (answers.texts, answers.code) == ((), expected)
     assert (answers.signal, answers.told) == (signal, told)
+
+
+def test_whose_end_it_was(asked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    short = "the machine is short of memory"
+    for number, is_own in (("SIGSEGV", True), ("SIGKILL", False), ("SIGXCPU", False)):
+        answers = run(asked, f"os.kill(os.getpid(), signal.{number})")
+        assert answers.is_own == is_own
+        assert (short in answers.end(1)) != is_own
+    answers = run(asked, "time.sleep(60)", seconds=0.5)
+    assert (answers.is_own, answers.end(0.5)) == (True, "it gave no answer within 0.5 s")
+    monkeypatch.setattr(child.subprocess, "Popen", raising(OSError(24, "Too many open files")))
+    monkeypatch.setattr(surroundings, "shortages", lambda: "8 open files (ulimit -n)")
+    assert run(asked, "").end(1) == (
+        "it ended with code 1: it cannot be started: Too many open files; this process may have no "
+        "more than 8 open files (ulimit -n): raise that"
+    )
+
+
+def raising(error: Exception) -> Callable[..., object]:
+    def refuse(*_: object, **__: object) -> object:
+        raise error
+
+    return refuse
 
 
 def test_what_was_answered_before_the_end_counts(asked: Path) -> None:
