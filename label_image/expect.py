@@ -51,12 +51,16 @@ def _parts(path: str) -> tuple[str, ...]:
 
 
 class Expected:
-    """What is in the pictures, and what was found of it so far."""
+    """What is in the pictures, and what was found of it so far.
+
+    Attributes:
+        pictures: those that the file has, too.
+    """
 
     def __init__(self, path: str, key: str, what: str) -> None:
         """`key`: of the results in a picture's object; `what`: what the file gives, for people."""
         self._path, self._key, self._what = path, key, what
-        self._missing = 0
+        self._missing = self.pictures = 0
 
     def add(self, entry: Entry) -> None:
         """Count a picture; one that could not be read does not count.
@@ -67,15 +71,12 @@ class Expected:
             return
         if self._key not in entry:
             raise RunError(f"--expect: {self._path} gives {self._what}, and the model gives none")
-        self._missing += not self._count(entry)
+        is_there = self._count(entry)
+        self.pictures += is_there
+        self._missing += not is_there
 
     def _count(self, entry: Entry) -> bool:
         """Count a picture, and return whether the file has it."""
-        raise NotImplementedError
-
-    @property
-    def pictures(self) -> int:
-        """Count the pictures that the file has, too."""
         raise NotImplementedError
 
     @property
@@ -114,13 +115,11 @@ class ExpectedClasses(Expected):
         self._classes, self._first = ByFile(classes), first
         self._right = np.zeros(TOP, np.int64)  # with so many results
         self._tops = [1, TOP] if most >= TOP else [1]
-        self._count_of_all = 0
 
     def _count(self, entry: Entry) -> bool:
         expected = self._classes.find(entry["image"])
         if expected is None:
             return False
-        self._count_of_all += 1
         for place, row in enumerate(entry["results"][:TOP]):
             if self._is_right(row, expected):
                 self._right[place:] += 1
@@ -132,10 +131,6 @@ class ExpectedClasses(Expected):
             return row["index"] - self._first in expected.indices
         names = [name.strip().casefold() for name in (row["label"] or "").split(",")]
         return expected.name in (*names, ", ".join(names))
-
-    @property
-    def pictures(self) -> int:
-        return self._count_of_all
 
     @property
     def text(self) -> str:
@@ -175,7 +170,6 @@ class ExpectedBoxes(Expected):
             str(each["name"]).strip().casefold(): int(each["id"]) for each in content["categories"]
         }
         self._precision = MeanPrecision()
-        self._count_of_all = 0
 
     def image_id(self, path: str) -> int | None:
         """Return the number of a picture in the file; None: it is not there."""
@@ -192,7 +186,6 @@ class ExpectedBoxes(Expected):
         picture = self._pictures.find(entry["image"])
         if picture is None:
             return False
-        self._count_of_all += 1
         found = [
             Found(category, box_of(row), row["score"])
             for row in entry["detections"]
@@ -200,10 +193,6 @@ class ExpectedBoxes(Expected):
         ]
         self._precision.add(found, picture.truths)
         return True
-
-    @property
-    def pictures(self) -> int:
-        return self._count_of_all
 
     @property
     def text(self) -> str:
