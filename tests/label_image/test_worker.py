@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import json
 import os
+import pickle
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,8 +31,23 @@ def child(code: str) -> list[str]:
     return [sys.executable, "-c", code]
 
 
-def answer(**reply: Any) -> list[str]:
-    return child(f"import sys; sys.stdin.read(); print({json.dumps(reply)!r})")
+def answer(result: object) -> list[str]:
+    return child(writing(([], result)))
+
+
+def writing(reply: object) -> str:
+    """Return the code of a child with this answer."""
+    return (
+        "import sys; sys.stdin.buffer.read(); "
+        f"sys.stdout.buffer.write({pickle.dumps(reply, protocol=5)!r})"
+    )
+
+
+# A child that answers with a failure whose text follows.
+ECHO = (
+    "import os, pickle, sys; from label_image.errors import DelegateFailed; "
+    "job = pickle.load(sys.stdin.buffer); pickle.dump(([], DelegateFailed("
+)
 
 
 @pytest.fixture
@@ -60,14 +74,15 @@ def test_a_child_that_dies_by_a_signal_is_named() -> None:
     [
         "",
         "print('garbage')",
-        "print('[1]')",
-        "print('{}')",
+        writing([1]),
+        writing({}),
         "raise SystemExit(3)",
         "import sys; sys.stdout.buffer.write(bytes(range(256)))",
-        """print('{"stdout": [], "kind": "run", "content": {"times": 3}}')""",
-        """print('{"stdout": [], "kind": "run", "content": null}')""",
+        writing(([], {"times": 3})),
+        writing(([], None)),
+        writing((3, DelegateFailed("why"))),
     ],
-    ids=["nothing", "garbage", "a-list", "empty", "exit-3", "bytes", "half-a-run", "no-run"],
+    ids=["nothing", "garbage", "a-list", "empty", "exit-3", "bytes", "half-a-run", "no-run", "3"],
 )
 def test_a_child_that_makes_no_sense_is_one_line(code: str) -> None:
     with pytest.raises(DelegateFailed, match=r"ended with code \d+ and without a result") as caught:
@@ -104,31 +119,25 @@ def is_running(pid: int) -> bool:
 
 def test_a_child_without_a_device_says_what_to_install() -> None:
     with pytest.raises(NoDeviceError, match="no OpenCL platform"):
-        run_in_child(JOB, 60, answer(stdout=[], kind="no_device", content="no OpenCL platform"))
+        run_in_child(JOB, 60, answer(NoDeviceError("no OpenCL platform")))
 
 
 def test_a_failure_in_the_child_is_told() -> None:
     with pytest.raises(DelegateFailed, match="CL_OUT_OF_RESOURCES"):
-        run_in_child(JOB, 60, answer(stdout=[], kind="failed", content="CL_OUT_OF_RESOURCES"))
+        run_in_child(JOB, 60, answer(DelegateFailed("CL_OUT_OF_RESOURCES")))
 
 
 def test_a_model_that_cannot_run_is_told_apart_from_a_failure() -> None:
     with pytest.raises(RunError, match="Failed to allocate tensors: no such op"):
-        run_in_child(
-            JOB,
-            60,
-            answer(stdout=[], kind="cannot_run", content="Failed to allocate tensors: no such op"),
-        )
+        run_in_child(JOB, 60, answer(RunError("Failed to allocate tensors: no such op")))
 
 
 def test_every_input_s_values_cross_to_the_child() -> None:
     other = np.array([[True, False]])
     job = replace(JOB, input_number=1, other_inputs=((0, other), (2, np.zeros(0, np.int64))))
-    code = (
-        "import json, sys; from label_image.worker import _job_from; "
-        "job = _job_from(json.load(sys.stdin)); print(json.dumps({'stdout': [], 'kind': 'failed', "
-        "'content': repr([job.input_number, [(n, a.tolist(), str(a.dtype)) "
-        "for n, a in job.other_inputs]])}))"
+    code = ECHO + (
+        "repr([job.input_number, [(n, a.tolist(), str(a.dtype)) for n, a in job.other_inputs]])"
+        ")), sys.stdout.buffer)"
     )
     with pytest.raises(DelegateFailed) as caught:
         run_in_child(job, 60, child(code))
@@ -139,10 +148,7 @@ def test_a_child_works_in_the_current_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    code = (
-        "import json, os, sys; job = json.load(sys.stdin); print(json.dumps("
-        "{'stdout': [], 'kind': 'failed', 'content': job['model'] + ' in ' + os.getcwd()}))"
-    )
+    code = ECHO + "job.model + ' in ' + os.getcwd())), sys.stdout.buffer)"
     with pytest.raises(DelegateFailed) as caught:
         run_in_child(replace(JOB, model="a.tflite"), 60, child(code))
     assert str(caught.value) == f"a.tflite in {tmp_path}"
