@@ -182,7 +182,8 @@ def test_a_form_that_computes_wrongly_is_not_taken(
     with caplog.at_level(logging.WARNING, "delegate"):
         assert executor_of(engine).form == ONE_BY_ONE
     expected = [*(form for form in FORMS[1:] if offers(engine, form)), "literal"]
-    assert caplog.messages == [
+    # rusticl 25.0 brings wrong bytes by "direct", which is said the first time.
+    assert [line for line in caplog.messages if "brings wrong bytes" not in line] == [
         f"2 nodes: '{form}' computes wrongly on this device and is not used"
         for form in [*reversed(expected[:-1]), expected[-1]]
     ]
