@@ -109,7 +109,7 @@ class Scene:
         if self.rows is not None:
             return [format_row(row, labels) for row in self.rows[:most]]
         if self.embedding is not None:
-            norm = format_score(float(np.linalg.norm(self.embedding)))
+            norm = format_score(float(np.linalg.norm(self.embedding.astype(np.float64))))
             return [f"an embedding: {self.embedding.size} numbers, L2 norm {norm}"]
         if self.mask is not None:
             return [

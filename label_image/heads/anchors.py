@@ -150,7 +150,9 @@ def _head(name: str) -> Head:
 
     def fits(view: View, is_asked: bool) -> bool:
         places = _places(view)
-        if places is None:
+        # No kind has fewer than three anchors for 16 x 16 pixels: no more memory than the output's.
+        height, width = view.input_size
+        if places is None or view.shapes[places[0]][1] < 3 * (height // 16) * (width // 16):
             return False
         return len(_anchors(name, view.input_size)) == view.shapes[places[0]][1]
 
