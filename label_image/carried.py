@@ -172,6 +172,8 @@ def _of_facts(name: str, facts: Mapping[str, Any]) -> Carried:
     return Carried(
         labels=labels,
         labels_from=name if labels else "",
+        mean=(0.0,),  # which they leave unsaid: all of their models take pixels as 0 to 1
+        std=(255.0,),
         task=_TASKS.get(str(facts.get("task"))),
         points=tuple(int(number) for number in facts.get("kpt_shape") or ()),
     )

@@ -20,13 +20,14 @@ from label_image.errors import RunError
 from label_image.feeds import Feeds, scale_of, shape_text
 from label_image.heads.embedding import gives_scores
 from label_image.heads.registry import TASKS, head_of, possible, read
-from label_image.heads.view import View
+from label_image.heads.view import Head, View
 from label_image.outputs import tensors_of
 from label_image.scene import Scene
 
 log = logging.getLogger("label_image")
 
 _MIDDLE = 127.5  # label_image's own mean and standard deviation
+_REAL = ("float32", "int16")  # inputs that they apply to
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +54,14 @@ class Meaning:
     @property
     def format(self) -> Format:
         """The tensor that a picture becomes."""
-        tensor = self.main_input
+        tensor, carried = self.main_input, self.carried
+        head = head_of(self.view(), self.task)
+        usual = (None, None) if head is None else (head.mean, head.std)
         mean, std = (
-            own if asked is None and own else (_MIDDLE if asked is None else asked,)
-            for asked, own in ((self.mean, self.carried.mean), (self.std, self.carried.std))
+            (asked,) if asked is not None else own or (_MIDDLE if trained is None else trained,)
+            for asked, own, trained in zip(
+                (self.mean, self.std), (carried.mean, carried.std), usual, strict=True
+            )
         )
         return Format(tensor.shape, tensor.dtype, mean, std, *scale_of(tensor))
 
@@ -89,7 +94,7 @@ class Meaning:
         carried, parts = self.carried, []
         if carried.labels and self.labels is carried.labels:
             parts.append(f"{len(carried.labels)} labels ({carried.labels_from})")
-        if self.main_input.dtype in ("float32", "int16"):
+        if self.main_input.dtype in _REAL:
             for word, asked, own in (
                 ("mean", self.mean, carried.mean),
                 ("standard deviation", self.std, carried.std),
@@ -104,6 +109,16 @@ class Meaning:
             parts.append(f"its task ({carried.task})")
         return "; ".join(parts)
 
+    def _say_what_is_usual(self, head: Head) -> None:
+        """Log which mean and standard deviation are taken because such models have them."""
+        if self.main_input.dtype not in _REAL or (self.mean, self.std) != (None, None):
+            return
+        if head.mean is not None and not self.carried.mean:
+            log.info(
+                "pixels for %s: mean %g, standard deviation %g (--input_mean, --input_std)",
+                head.name, head.mean, head.std,
+            )  # fmt: skip
+
     def check(self) -> None:
         """Say before a run what the model carries, and which labels are missing.
 
@@ -117,7 +132,10 @@ class Meaning:
             shapes = ", ".join(f"{shape_text(t.shape)} {t.dtype}" for t in view.outputs)
             could = ", ".join(possible(view)) or "none of " + ", ".join(TASKS)
             raise RunError(f"no {self.task} is in the outputs, {shapes}: they may be {could}")
-        if head is None or head.name.startswith(("pose", "embedding")):
+        if head is None:
+            return
+        self._say_what_is_usual(head)
+        if head.name.startswith(("pose", "embedding")):
             return
         classes = head.classes(view)
         count = max((number for number, label in enumerate(self.labels, 1) if label), default=0)

@@ -71,7 +71,8 @@ class Predictor(Generic[Result]):
         device through TFLite, node by node where it can be; a warning counts the others.
         `labels`: a file with a label a line, or the labels; None: the model's own. `task`: what the
         command's --task takes. `batch`: pictures at once on a device. `threshold`: the least score.
-        `mean`, `std`: of a float input; None: the model's own, or 127.5. `threads`: of TFLite.
+        `mean`, `std`: of a float input; None: the model's own, or what such models have.
+        `threads`: of TFLite.
         Raises:
             RunError: the model is none of this kind, or cannot be read or run; the labels cannot be
                 read. delegate.DelegateError: the model is damaged (ModelError), there is no such
@@ -94,6 +95,7 @@ class Predictor(Generic[Result]):
             carried, threshold,
         )  # fmt: skip
         self._meaning.check()
+        self._format = astuple(self._meaning.format)
         job = Job(
             model=source,
             input=np.zeros(self._meaning.main_input.shape, self._meaning.main_input.dtype),
@@ -169,7 +171,7 @@ class Predictor(Generic[Result]):
             for picture in pictures[begin : begin + self._path.batch]:
                 pixels = pixels_of(picture)
                 sizes.append(pixels.shape[:2])
-                tensors.append(to_input(pixels, *astuple(self._meaning.format)))
+                tensors.append(to_input(pixels, *self._format))
             waiting.append(self._path.start(np.concatenate(tensors), lambda: None))
             if len(waiting) > self._path.ahead:
                 yield from self._read(waiting.popleft().outputs(), sizes)

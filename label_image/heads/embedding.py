@@ -70,10 +70,8 @@ def has_its_norm(view: View, outputs: Sequence[Array]) -> bool:
     """
     if _has_labels(view) or gives_scores(view):
         return False
-    values = view.real(0, outputs[0]).reshape(-1)
-    return (
-        bool(values.min(initial=0) < 0) and abs(float(np.linalg.norm(values.astype(np.float64))) - 1) < _UNIT
-    )
+    values = view.real(0, outputs[0]).reshape(-1).astype(np.float64)
+    return bool(values.min(initial=0) < 0) and abs(float(np.linalg.norm(values)) - 1) < _UNIT
 
 
 def _read(view: View, outputs: Sequence[Array]) -> Scene:

@@ -129,7 +129,7 @@ def _read_yolo(view: View, outputs: Sequence[Array]) -> Scene:
 
 
 HEADS = (
-    Head("pose:movenet", _fits_movenet, _read_movenet),
+    Head("pose:movenet", _fits_movenet, _read_movenet, mean=0.0, std=1.0),
     Head("pose:posenet", _fits_posenet, _read_posenet),
-    Head("pose:yolo8", _fits_yolo, _read_yolo),
+    Head("pose:yolo8", _fits_yolo, _read_yolo, mean=0.0, std=255.0),
 )

@@ -73,9 +73,13 @@ class Head:
         name: what --task calls it. fits: whether a model has this head; its second argument says
             that somebody asked for it, so that a shape that others may have, too, is enough.
         read: a run's outputs -> what they say. classes: how many there are, where shapes tell.
+        mean, std: what such models are trained with, as far as all of them are: of pixels for
+            float inputs; None: not known.
     """
 
     name: str
     fits: Callable[[View, bool], bool]
     read: Callable[[View, Sequence[Array]], Scene]
     classes: Callable[[View], int | None] = lambda view: None
+    mean: float | None = None
+    std: float | None = None

@@ -120,7 +120,7 @@ def _head(kind: str) -> Head:
     def classes(view: View) -> int | None:
         return _classes(kind, view)
 
-    return Head(f"detection:{kind}", fits, read, classes)
+    return Head(f"detection:{kind}", fits, read, classes, 0.0, 1.0 if kind == "yolox" else 255.0)
 
 
 def _has_chosen(view: View, is_asked: bool) -> bool:
@@ -141,5 +141,5 @@ HEADS = (
     _head("yolo5"),
     _head("yolox"),
     _head("yolo8"),
-    Head("detection:yolo10", _has_chosen, _read_chosen),
+    Head("detection:yolo10", _has_chosen, _read_chosen, mean=0.0, std=255.0),
 )

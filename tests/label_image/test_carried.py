@@ -49,6 +49,7 @@ def test_facts_of_ultralytics(facts: dict[str, bytes]) -> None:
     carried = read_carried(with_files(MODEL, facts))
     assert (carried.labels, carried.labels_from) == (["cat", "", "dog"], next(iter(facts)))
     assert (carried.task, carried.points) == ("detection", (17, 3))
+    assert (carried.mean, carried.std) == ((0,), (255,))
 
 
 def test_the_only_file_of_labels_is_taken() -> None:

@@ -239,7 +239,10 @@ def test_a_yolo_is_read_whatever_runs_it(here: Path, run: Run, device: DeviceInf
     assert document["gpu"]["delegated"] == 3
     assert document["gpu"]["detections"] == document["cpu"]["detections"]
     assert (pixels_of("half.png") != pixels_of("drawn.png")).any()
-    several = run(*WORDS, "half.png", "half.png", "--task", "detection:yolo8")
+    said = "INFO: pixels for detection:yolo8: mean 0, standard deviation 255"
+    assert any(line.startswith(said) for line in ran.lines)
+    several = run(*WORDS, "half.png", "half.png", "--task", "detection:yolo8", "-b", "0")
+    assert not any(line.startswith(said) for line in several.lines)
     assert several.out == ["half.png\t0.75: 1 blue, left 10, top 0, right 30, bottom 20"] * 2
     refused = run(*WORDS, "-i", "half.png", "--task", "pose")
     assert refused.code == 255

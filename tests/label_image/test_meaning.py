@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which mean and deviation count: those asked for, carried, usual for the head, or 127.5."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from delegate import read_model
+from label_image.carried import Carried
+from label_image.feeds import feeds_of
+from label_image.image import to_input
+from label_image.meaning import Meaning
+from tests.support.scenes import constant_model
+
+YOLO, POINTS, ROW = (1, 6, 84), (1, 1, 17, 3), (1, 10)
+OWN = Carried(mean=(1, 2, 3), std=(4,))
+CASES: list[tuple[Any, ...]] = [
+    (YOLO, {}, (0,), (255,)),
+    (POINTS, {}, (0,), (1,)),
+    (ROW, {}, (127.5,), (127.5,)),
+    (YOLO, {"carried": OWN}, (1, 2, 3), (4,)),
+    (YOLO, {"mean": 5}, (5,), (255,)),
+    (ROW, {"mean": 5, "std": 6, "carried": OWN}, (5,), (6,)),
+    (YOLO, {"mean": 0.0, "carried": OWN}, (0,), (4,)),
+]
+
+
+@pytest.mark.parametrize(("shape", "facts", "mean", "std"), CASES)
+def test_the_first_that_says_it_counts(
+    shape: tuple[int, ...], facts: dict[str, Any], mean: tuple[float, ...], std: tuple[float, ...]
+) -> None:
+    graph = read_model(constant_model(np.zeros(shape, np.float32)))
+    meaning = Meaning(graph, feeds_of(graph, ()), [], **facts)
+    found = meaning.format
+    assert (tuple(found.mean), tuple(found.std)) == (mean, std)
+    pixels = np.full((2, 2, 3), 9, np.uint8)
+    made = to_input(pixels, found.shape, found.dtype, found.mean, found.std)
+    assert np.allclose(made[0, 0, 0], (9 - np.array(mean)) / np.array(std))
