@@ -96,13 +96,12 @@ class Predictor(Generic[Result]):
         )  # fmt: skip
         self._meaning.check()
         self._format = astuple(self._meaning.format)
+        on_device = Options(device, tune=tune, min_nodes_per_partition=1)
         job = Job(
             model=source,
             input=np.zeros(self._meaning.main_input.shape, self._meaning.main_input.dtype),
             threads=threads,
-            opencl=None
-            if device is None
-            else Options(device, tune=tune, min_nodes_per_partition=1),
+            opencl=None if device is None else on_device,
             quiet=True,
             input_number=feeds.main,
         )
