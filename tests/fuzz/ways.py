@@ -232,7 +232,9 @@ def _wider(bound: Any, expected: Any, moves: Any) -> Any:
 def _shaken(values_: Any, rng: np.random.Generator) -> Any:
     if values_.dtype != np.float32:
         return values_
-    return (values_ * (1 + rng.uniform(-_PLACES, _PLACES, values_.shape))).astype(np.float32)
+    moved = (values_ * (1 + rng.uniform(-_PLACES, _PLACES, values_.shape))).astype(np.float32)
+    # A whole number may be an exponent: of a negative base another one makes NaN.
+    return np.where(values_ == np.rint(values_), values_, moved)
 
 
 def _shaken_tensor(tensor: Any, rng: np.random.Generator) -> Any:
