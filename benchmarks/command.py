@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import chart, documents, layers, report, rows, series
+from benchmarks import chart, documents, first_starts, layers, report, rows, series
 from benchmarks.measure import BLOCK_RUNS
 from benchmarks.missing import Skipped
 from benchmarks.results import Layers, Report, load, save
@@ -49,6 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in THREAD_VARIABLES:
             os.environ.setdefault(name, str(options.threads))
     try:
+        if options.first_starts:
+            with _setup(options) as setup:
+                print(first_starts.first_starts(options.models or first_starts.MODELS, setup))
+            return 0
         reports = [load(path) for path in options.read] if options.read else [_measured(options)]
         _write(reports, options)
     except OutputError:
@@ -79,6 +83,8 @@ def _parser() -> argparse.ArgumentParser:
         help="where the table's models are (default ../shared/models)")  # fmt: skip
     add("--series", action="store_true", help="also cost against width, batch and threads")
     add("--layers", action="store_true", help="also every launch: time, work, roofline")
+    add("--first_starts", action="store_true",
+        help="how far a first start is from a tuned one, and exit")  # fmt: skip
     add("--json", metavar="FILE", help="also write everything measured there")
     add("--chart", metavar="FILE", help="also draw it: .svg, .png or .pdf")
     add("--check", action="store_true", help="exit 1 where a figure of the table is missed")
@@ -99,10 +105,10 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _measured(options: argparse.Namespace) -> Report:
-    load_before = os.getloadavg()[0]
+@contextlib.contextmanager
+def _setup(options: argparse.Namespace) -> Iterator[Setup]:
     with tempfile.TemporaryDirectory(prefix="benchmarks-") as folder:
-        setup = Setup(
+        yield Setup(
             find_runtime(),
             Path(folder),
             options.device,
@@ -111,6 +117,11 @@ def _measured(options: argparse.Namespace) -> Report:
             options.tune,
             options.folder,
         )
+
+
+def _measured(options: argparse.Namespace) -> Report:
+    load_before = os.getloadavg()[0]
+    with _setup(options) as setup:
         if options.models:
             chosen = [rows.model_row(str(fetched(name) or name)) for name in options.models]
         else:

@@ -47,13 +47,16 @@ class Forms:
         self._bench = bench
         self._profiling = profiling
 
-    def is_one_launch_faster(self, program: Program, make: Make) -> bool:
-        """Whether a program was measured to be faster as one launch than in any other form."""
+    def is_one_launch_faster(self, program: Program, make: Make, is_likely: bool) -> bool:
+        """Whether a program was measured to be faster as one launch than in any other form.
+
+        `is_likely`: the answer where nothing was measured.
+        """
         made: dict[str, Executor] = {}
         choices = self._choices([program], 1)
         name = self._known([program], choices, 1, make, made)
         _close(made)
-        return name is not None and choices[name][1] == PERSISTENT
+        return is_likely if name is None else choices[name][1] == PERSISTENT
 
     def fastest(
         self, programs: Sequence[Program], batch: int, make: Make, expected: Program | None = None

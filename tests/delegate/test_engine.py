@@ -12,7 +12,7 @@ import pytest
 from delegate import DeviceInfo, Graph
 from delegate.engine import Engine
 from delegate.graph.partition import partition_of
-from delegate.isa import COMMAND_BUFFER, ORDERS
+from delegate.isa import COMMAND_BUFFER, ORDER_ARM, ORDER_X86, ORDERS
 from delegate.runtime import bench
 from delegate.runtime.executor import FORMS, ONE_BY_ONE, PERSISTENT, Executor
 from delegate.target import Rules
@@ -205,3 +205,14 @@ def test_findings_are_saved_once_a_partition(
     executor_of(engine)
     executor_of(engine)
     assert saved == [True, False]
+
+
+def test_a_start_that_may_not_measure_runs_what_is_likely_to_be_the_fastest(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delegate.tune.QUICK_SECONDS", 0.0)
+    for tune, is_one in (("quick", True), ("off", False)):
+        engine = Engine(device.index, tune=tune)
+        are_threads = bool(engine.device.proven & {ORDER_X86, ORDER_ARM})
+        expected = PERSISTENT if is_one and are_threads else ONE_BY_ONE
+        assert executor_of(engine).form == expected

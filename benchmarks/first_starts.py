@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far what a first start runs is from what is tuned, and which choices make the difference.
+
+A first start takes lower()'s first alternative of each node, and the form that the engine expects.
+So this says what the order of alternatives, or that expectation, should be on a device.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+
+from benchmarks.measure import Contender, compared, in_turns
+from benchmarks.setup import SHUFFLENET, SQUEEZENET, V1, V2_FLOAT, Setup
+from delegate import Model
+
+MODELS = (V1, SHUFFLENET, SQUEEZENET, V2_FLOAT)
+_CACHE = "TFLITE_OPENCL_CACHE"
+_FIRST, _TUNED = "first start", "tuned"
+_WORTH = 1.05  # times as long: choices that are nearer than this are noise
+# What the logger `delegate` tells of what it measured: "node 3 (CONV_2D): tiled 610 us, plain 718
+# us" in lower()'s order, and "whole: 0, one by one 1579 us".
+_NODE = re.compile(r"node \d+ \((\w+)\): (.* us)$")
+_CHOICE = re.compile(r"(?:, |^)(.+?) (\d+) us")
+
+
+def first_starts(models: Sequence[str], setup: Setup) -> str:
+    """Return a table of both for each model, then what was chosen otherwise.
+
+    Raises: Skipped: a model is not there.
+    """
+    lines = []
+    for name in models:
+        with _told() as told:
+            times = _times(setup.model(name)[0], setup)
+        ratio = times[_FIRST] / times[_TUNED]
+        lines += [
+            f"{Path(name).name}: first start {times[_FIRST]:.3f} ms, tuned {times[_TUNED]:.3f} ms, "
+            f"{ratio:.2f} times as long",
+            *(f"  {line}" for line in told if line.startswith("whole: ")),
+            *_other_choices(told),
+        ]
+    return "\n".join(lines)
+
+
+def _times(model: str, setup: Setup) -> dict[str, float]:
+    """Return the least milliseconds of a run, of both, taken in turns."""
+    device, kept = setup.device, os.environ.get(_CACHE)
+    with tempfile.TemporaryDirectory() as empty, tempfile.TemporaryDirectory() as other:
+        try:
+            os.environ[_CACHE] = empty
+            first = Model(model, device, tune="quick")
+            os.environ[_CACHE] = other
+            tuned = Model(model, device, tune="full")
+        finally:
+            if kept is None:
+                del os.environ[_CACHE]
+            else:
+                os.environ[_CACHE] = kept
+    inputs = [np.zeros(each.shape, each.dtype) for each in first.input_details]
+    both = {_FIRST: first, _TUNED: tuned}
+    made = [Contender(name, partial(one.run, inputs)) for name, one in both.items()]
+    found = compared(in_turns(made, setup.runs), _TUNED)
+    first.close()
+    tuned.close()
+    return {name: times.min_ms for name, times in found.items()}
+
+
+@contextmanager
+def _told() -> Iterator[list[str]]:
+    """Give the lines that the delegate logs inside."""
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("delegate")
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    try:
+        yield lines
+    finally:
+        logger.setLevel(level)
+        logger.removeHandler(handler)
+
+
+def _other_choices(told: Sequence[str]) -> list[str]:
+    """Return how often, and by how much, the first alternative was not the fastest."""
+    ratios: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for op, choices in (match.groups() for line in told if (match := _NODE.match(line))):
+        times = [(name, int(us)) for name, us in _CHOICE.findall(choices)]
+        (first, taken), (best, least) = times[0], min(times, key=lambda each: each[1])
+        if taken > _WORTH * least:
+            ratios[op, first, best].append(taken / max(least, 1))
+    return [
+        f"  {op}: '{best}' before '{first}', {fmean(each):.2f} times as fast in {len(each)} sizes"
+        for (op, first, best), each in sorted(ratios.items())
+    ]
