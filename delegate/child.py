@@ -26,19 +26,25 @@ _ANSWER = "answer: "  # begins each answer's line: drivers write lines of their 
 _ROOT = str(Path(__file__).resolve().parents[1])
 
 
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """What a child answered, and how it ended."""
+# What a process does to itself; every other signal comes from outside, or from a limit.
+_OWN_SIGNALS = {
+    *(signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE),
+    *(signal.SIGSEGV, signal.SIGSYS, signal.SIGPROF),
+}
 
-    texts: tuple[str, ...]  # a child that died may have answered in part
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a child ended."""
+
     code: int | None  # its exit code, minus a signal's number; None: it was ended at the time limit
     stderr: str
-    stdout: str = ""  # what it wrote there beside its answers
 
     @property
     def is_own(self) -> bool:
         """Whether it ended itself, or hung: nobody killed it, and no limit of this process."""
-        return (self.code is None or is_own_end(self.code)) and not surroundings.shortages()
+        is_killed = self.code is not None and self.code < 0 and -self.code not in _OWN_SIGNALS
+        return not is_killed and not surroundings.shortages()
 
     @property
     def signal(self) -> str | None:
@@ -51,26 +57,26 @@ class Answers:
         lines = [line.strip() for line in self.stderr.splitlines() if line.strip()]
         return f": {lines[-1]}" if lines else ""
 
-    def end(self, seconds: float) -> str:
-        """Return how the child ended, for people; `seconds`: the limit that it had."""
-        remedy = "" if self.is_own else surroundings.remedy(was_killed=True)
+    def words(self, seconds: float) -> str:
+        """Return what it did, for people; `seconds`: the limit that it had."""
         if self.code is None:
-            return f"it gave no answer within {seconds} s{remedy}"
+            return f"gave no answer within {seconds} s"
         if self.signal is not None:
-            return f"it died with {self.signal}{self.told}{remedy}"
-        return f"it ended with code {self.code}{self.told}{remedy}"
+            return f"died with {self.signal}{self.told}"
+        return f"ended with code {self.code}{self.told}"
 
 
-# What a process does to itself; every other signal comes from outside, or from a limit.
-_OWN_SIGNALS = {
-    *(signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE),
-    *(signal.SIGSEGV, signal.SIGSYS, signal.SIGPROF),
-}
+@dataclass(frozen=True, slots=True)
+class Answers(Ended):
+    """What a child answered, and how it ended."""
 
+    texts: tuple[str, ...] = ()  # a child that died may have answered in part
+    stdout: str = ""  # what it wrote there beside its answers
 
-def is_own_end(code: int) -> bool:
-    """Whether a process that ended with this code did so itself: nobody killed it."""
-    return code >= 0 or -code in _OWN_SIGNALS
+    def end(self, seconds: float) -> str:
+        """Return how it ended and what to do, for people; `seconds`: the limit that it had."""
+        remedy = "" if self.is_own else surroundings.remedy(was_killed=True)
+        return f"it {self.words(seconds)}{remedy}"
 
 
 class Child:
@@ -200,7 +206,7 @@ def ask(module: str, *arguments: str, seconds: float, **environment: str) -> Ans
     try:
         child = Child(command_of(module, *arguments), subprocess.PIPE, environment)
     except OSError as error:
-        return Answers((), 1, f"it cannot be started: {error.strerror or error}")
+        return Answers(1, f"it cannot be started: {error.strerror or error}")
     try:
         output, errors, is_in_time = child.communicate(b"", seconds)
     finally:
@@ -208,7 +214,7 @@ def ask(module: str, *arguments: str, seconds: float, **environment: str) -> Ans
     lines = output.decode(errors="replace").splitlines()
     texts = tuple(line.removeprefix(_ANSWER) for line in lines if line.startswith(_ANSWER))
     others = "\n".join(line for line in lines if not line.startswith(_ANSWER))
-    return Answers(texts, code if is_in_time else None, errors.decode(errors="replace"), others)
+    return Answers(code if is_in_time else None, errors.decode(errors="replace"), texts, others)
 
 
 def answer(text: str) -> None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from delegate import progress, surroundings
-from delegate.child import Child, Lines, command_of, is_own_end, signal_name
+from delegate.child import Child, Ended, Lines, command_of
 from delegate.errors import NoDeviceError
 from delegate.trials import Trial
 
@@ -207,18 +207,14 @@ class _Helper:
         return None
 
     def _end(self, heard: Heard, mark: int, is_late: bool, limit: int) -> None:
-        code = None if is_late else self._child.wait()
-        name = None if code is None else signal_name(code)
-        heard.is_late = code is None
-        heard.is_own = (code is None or is_own_end(code)) and not surroundings.shortages()
         self._errors.seek(mark)
         heard.words = self._errors.read().decode(errors="replace")
-        lines = [line.strip() for line in heard.words.splitlines() if line.strip()]
-        told = f": {lines[-1]}" if lines else ""
-        if heard.is_late:
-            heard.end = f"gave no answer within {limit} s"
-        else:
-            heard.end = f"died with {name}{told}" if name else f"ended with code {code}{told}"
+        ended = Ended(None if is_late else self._child.wait(), heard.words)
+        heard.end, heard.is_own, heard.is_late = (
+            ended.words(limit),
+            ended.is_own,
+            ended.code is None,
+        )
 
     def kill(self) -> None:
         """End the child, without waiting for that."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from delegate import DeviceError, cache, list_bans
-from delegate.child import is_own_end
+from delegate.child import Ended
 from delegate.deaths import Deaths
 from delegate.helper import Heard
 from delegate.records import Records
@@ -142,7 +142,6 @@ def test_an_instruction_that_is_not_there_is_no_warning(
 def test_who_was_killed_did_not_end_itself() -> None:
     own = {signal.SIGILL, signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE}
     outside = {signal.SIGKILL, signal.SIGTERM, signal.SIGALRM, signal.SIGXCPU, signal.SIGHUP}
-    assert all(is_own_end(-each) for each in own)
-    assert not any(is_own_end(-each) for each in outside)
-    assert is_own_end(0)
-    assert is_own_end(1)
+    assert all(Ended(-each, "").is_own for each in own)
+    assert not any(Ended(-each, "").is_own for each in outside)
+    assert all(Ended(code, "").is_own for code in (0, 1, None))

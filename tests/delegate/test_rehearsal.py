@@ -196,6 +196,7 @@ def test_what_killed_a_child_costs_an_alternative_then_a_node(
     else:
         assert verdicts[0].reason is not None
         assert "it died" in verdicts[0].reason
+        assert [each.is_lost for each in verdicts] == [True] + [False] * (len(verdicts) - 1)
 
 
 def test_an_executor_that_killed_a_child_is_not_made(device: DeviceInfo) -> None:

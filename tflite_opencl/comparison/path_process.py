@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from delegate import Options
-from delegate.child import Child, Lines, command_of, signal_name
+from delegate.child import Child, Ended, Lines, command_of
 from tflite_opencl.common import interrupts
 from tflite_opencl.common.environment import device_asked
 from tflite_opencl.comparison.paths import RunPath
@@ -118,9 +118,7 @@ class PathProcess:
         return answer
 
     def _end(self) -> str:
-        code = self._child.wait()
-        name = None if code is None else signal_name(code)
         self._stderr.seek(0)
-        told = self._stderr.read().decode(errors="replace").strip().splitlines()
-        last = f": {told[-1]}" if told else ""
-        return f"its process died with {name}{last}" if name else f"its process ended{last}"
+        ended = Ended(self._child.wait(), self._stderr.read().decode(errors="replace"))
+        did = f"died with {ended.signal}" if ended.signal else "ended"
+        return f"its process {did}{ended.told}"
