@@ -79,15 +79,15 @@ def _verdict_entry(taken: Delegation) -> dict[str, Any]:
 
 
 def comparison_entry(
-    distances: Distances | None, more: Mapping[str, Any] | None = None
+    distances: Distances | None, more: Mapping[str, Any], why: str = "--compare=false"
 ) -> dict[str, Any]:
     """Return for JSON how far OpenCL is from the others, then `more`, then what is not known.
 
-    `distances`: None: the outputs were not compared.
+    `distances`: None: the outputs were not compared, and `why`.
     """
-    none = Difference(None, "--compare=false")
+    none = Difference(None, why)
     found = distances or Distances(none, none, none)
-    entry = difference_entry(found) | dict(more or {})
+    entry = difference_entry(found) | dict(more)
     to_reference, to_cpu = found.gpu_to_reference, found.gpu_to_cpu
     if to_reference.are_floats and to_cpu.are_floats:  # these say it themselves
         return entry

@@ -82,6 +82,11 @@ class Series:
         return self._others.cpu_failure if self._others else ""
 
     @property
+    def compares(self) -> bool:
+        """Whether pictures are compared, if there are any."""
+        return self._others is not None
+
+    @property
     def is_sample(self) -> bool:
         """Whether some pictures were classified by OpenCL and not compared, but others were."""
         return 0 < self.totals.compared < self.totals.classified

@@ -155,7 +155,8 @@ def _summary_entry(series: Series, threads: int | None, other: str) -> dict[str,
     if totals.compared:
         entries["compared"] = {"pictures": totals.compared, "seconds": totals.comparing_seconds}
     ratio = _speedup(gpu, cpu) if cpu and cpu.pictures and gpu.pictures else None
-    return entries | comparison_entry(totals.distances, {"speedup": ratio})
+    why = "no picture was classified" if series.compares else "--compare=false"
+    return entries | comparison_entry(totals.distances, {"speedup": ratio}, why)
 
 
 def _rates_entry(path: OpenPath) -> dict[str, Any]:

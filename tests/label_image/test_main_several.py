@@ -403,6 +403,16 @@ def test_a_picture_that_could_not_be_read_stays_an_error(pictures: Path, run: Ru
     assert (ran.code, ran.out) == (255, [])
 
 
+def test_where_no_picture_is_readable_none_is_compared(
+    device: DeviceInfo, pictures: Path, run: Run
+) -> None:
+    words = ("--use_gpu", "--device", str(device.index), "--json", "out.json")
+    assert run(*SEVERAL, "none.png", "labels.txt", *words).code == 255
+    document = json.loads((pictures / "out.json").read_text())
+    assert document["not_compared"] == "no picture was classified"
+    assert "compared" not in document
+
+
 def test_resume_needs_the_lines_of_a_file(pictures: Path, run: Run) -> None:
     for words in ([], ["--json_lines", "-"]):
         ran = run(*SEVERAL, *FOLDER, "--resume", *words)
