@@ -41,6 +41,7 @@ DEFINE_VECTOR(results, RESULT)
 #if USES_BINARY_FLOAT
 
 #if OP == DIVIDE || OP == FLOOR_DIVIDE
+DEFINE_PRODUCT_REST(N)
 DEFINE_DIVIDE(N)
 #endif
 
@@ -70,7 +71,12 @@ static VALUES LOCAL(combine)(VALUES a, VALUES b, PARAMS params) {
   const VALUES none = 0.0f;
   VALUES quotient = LOCAL(JOIN(divide, N))(a, b);
   VALUES whole = floor(quotient);
-  VALUES rest = fma(-quotient, b, a);
+  // Only its sign counts: sizes far from the ends of the exponents have the same.
+  VALUES size = fabs(b);
+  VALUES scale = size > 0x1p60f ? none + 0x1p-60f : size < 0x1p-40f ? none + 0x1p60f : none + 1.0f;
+  VALUES product = quotient * (b * scale);
+  VALUES rest = (a * scale - product) - LOCAL(JOIN(product_rest, N))(quotient, b * scale, product);
+  rest = quotient == none ? a : rest; /* which might be lost by scaling */
   return whole - ((whole == quotient && fabs(quotient) < 0x1p24f &&
                    ((rest < none && b > none) || (rest > none && b < none)))
                       ? none + 1.0f

@@ -5,6 +5,7 @@
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "float.clh"
+#include "math.clh"
 #include "store.clh"
 
 // The part of an output pixel's window that is in bounds.
@@ -145,13 +146,8 @@ KERNEL(pool_2d_vector_quant8)
 
 #if USES_POOL_2D_FLOAT
 #if IS_L2
-// The root, to the last place but one: a device's own may be off by three. What its square leaves
-// of x says by how much; of 0 and infinity there is nothing to say.
-static float LOCAL(root)(float x) {
-  float near = sqrt(x);
-  float better = fma(fma(-near, near, x), 0.5f / near, near);
-  return near > 0.0f && near < INFINITY ? better : near;
-}
+DEFINE_PRODUCT_REST()
+DEFINE_ROOT()
 #endif
 
 // The same as the first for floats, without rounding.
@@ -190,12 +186,8 @@ KERNEL(pool_2d_float)
 #define FLOATS JOIN(float, LANES)
 
 #if IS_L2
-// As for one channel.
-static FLOATS LOCAL(roots)(FLOATS x) {
-  FLOATS near = sqrt(x);
-  FLOATS better = fma(fma(-near, near, x), 0.5f / near, near);
-  return near > 0.0f && near < INFINITY ? better : near;
-}
+DEFINE_PRODUCT_REST(LANES)
+DEFINE_ROOT(LANES)
 #endif
 
 // The same for LANES channels at a time. The last block of channels overlaps the one before it and
@@ -224,7 +216,7 @@ TILE(pool_2d_vector_float) {
     }
     if (!TAKES_MAX) value /= (float)((y_end - y_begin) * (x_end - x_begin));
 #if IS_L2
-    value = LOCAL(roots)(value);
+    value = LOCAL(JOIN(root, LANES))(value);
 #endif
     global float* output = (global float*)(arena + OUTPUT) + pixel * depth + c;
     STORE_FLOATS(ACTIVATE(value, low, high), 0, output);

@@ -18,17 +18,12 @@
 #include "math.clh"
 
 #if USES_UNARY_FLOAT
+#if OP == SQUARE_ROOT || OP == RECIPROCAL_ROOT
+DEFINE_PRODUCT_REST()
+DEFINE_ROOT()
+#endif
 #if OP == RECIPROCAL_ROOT
 DEFINE_DIVIDE()
-#endif
-
-#if OP == SQUARE_ROOT || OP == RECIPROCAL_ROOT
-// A device's root may be a few units off: what it leaves of x, exact by fma(), corrects it.
-static float LOCAL(root)(float x) {
-  float near = sqrt(x);
-  float better = near + fma(-near, near, x) * (0.5f / near);
-  return x > 0x1p-80f && x < INFINITY ? better : near;
-}
 #endif
 
 static float LOCAL(answer)(float x) {

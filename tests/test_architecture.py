@@ -388,6 +388,14 @@ def test_items_that_are_none_leave_no_loop_of_floats() -> None:
     assert [name for name, body in found.items() if leave.search(body)] == []
 
 
+def test_fma_is_called_only_where_a_device_has_it() -> None:
+    # float.clh asks the device; the others are built where instructions or built-ins are proven.
+    callers = {path.name for path in KERNEL_FILES if re.search(r"\bfma\(", path.read_text())}
+    said = {path.name for path in KERNEL_FILES if "no fma()" in path.read_text()}
+    own = {"float.clh", "requantize_word.clh", "runtime_isa.cl", "builtins.clh"}
+    assert callers - said == own
+
+
 # What quantize.clh defines for several lane counts, by macros.
 _ROUNDING = ("requantize", "requantize_once", "rounding_doubling_high_mul")
 
