@@ -159,14 +159,14 @@ KERNEL(depthwise_conv_2d_3x3_float)
       sum[j - kx] = MULTIPLY_ADD(input, factor[(ky) * 3 + kx], sum[j - kx]); \
   }
 // Does so for a row's inputs, if the row is inside, and goes on to the next row.
-#define EACH_INPUT(...)                                      \
+#define EACH_INPUT(additions)                                \
   if (in_y >= 0 && in_y < in_h) {                            \
     _Pragma("unroll") for (int j = 0; j < TILE_W + 2; j++) { \
       global const float* source = row + j * out_c;          \
       if (j == 0) source = first;                            \
       if (j == TILE_W + 1) source = last;                    \
       FLOATS input = LOAD_FLOATS(0, source);                 \
-      __VA_ARGS__                                            \
+      additions                                              \
     }                                                        \
   }                                                          \
   in_y++;                                                    \

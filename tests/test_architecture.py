@@ -464,6 +464,13 @@ def test_files_are_short(path: Path) -> None:
 
 
 @each(KERNEL_FILES)
+def test_macros_count_their_arguments(path: Path) -> None:
+    """OpenCL C has no variadic macros, and NVIDIA's compiler refuses them; AVX-512's is clang."""
+    if "avx512" not in path.stem:
+        assert not re.search(r"#define \w+\([^)]*\.\.\.\)", path.read_text())
+
+
+@each(KERNEL_FILES)
 def test_kernels_are_not_wide(path: Path) -> None:
     assert max(map(len, path.read_text().splitlines())) <= MOST_COLUMNS
 

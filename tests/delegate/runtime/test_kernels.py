@@ -291,6 +291,8 @@ def test_a_block_is_an_argument_where_that_is_proven_and_where_it_fits(device: D
 
 
 def test_devices_of_one_context_have_programs_of_their_own_options(device: DeviceInfo) -> None:
+    if device.type != "cpu":
+        pytest.skip("no GPU's compiler takes our declarations of built-in functions")
     built = []
     for proven in ((), (OWN_BUILTINS,), ()):
         kernels = Kernels(Device(device, proven=proven, shares_context=True))
