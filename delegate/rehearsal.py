@@ -30,7 +30,7 @@ from delegate.profiles import DeviceProfile
 from delegate.records import Records
 from delegate.runtime.executor import Executor
 from delegate.target import Rules, Target
-from delegate.trials import Guarded
+from delegate.trials import Guarded, Trial
 
 # Whether engines are rehearsed at all. Tests whose processes may die switch it off.
 is_on = True
@@ -117,7 +117,9 @@ class RehearsedEngine(Engine):
                 result = do()
             except Untried as untried:
                 if str(untried) in asked:
-                    raise DeviceError(f"no child process tries {untried}") from None
+                    what = untried.args[0]
+                    words = what.words if isinstance(what, Trial) else f"make the {what}"
+                    raise DeviceError(f"no child process tries to {words}") from None
                 asked.add(str(untried))
             else:
                 self._say_bans()
