@@ -14,7 +14,7 @@ from typing import TextIO
 from delegate import NoDeviceError, ProfileError, list_devices, start_early
 from delegate.child import stdout_kept_apart
 from label_image import flags, inputs, report, streams
-from label_image.errors import ERROR, NO_DEVICE, SUCCESS, log_error
+from label_image.errors import NO_DEVICE, SUCCESS, USAGE, log_error
 from label_image.flags import Settings, UsageError
 from label_image.one_picture import classify_one
 from label_image.prepare import prepare
@@ -26,6 +26,7 @@ from tflite_opencl.common.standard_streams import OutputError
 from tflite_opencl.common.text import printable
 from tflite_opencl.common.words import version_lines
 
+_WIDEST = 140  # columns, which all facts of a profile need
 log = logging.getLogger("label_image")
 
 
@@ -35,13 +36,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = flags.parse(sys.argv[1:] if arguments is None else arguments)
     except UsageError as error:
-        if error.show_usage:
-            streams.write(sys.stderr, flags.usage())
-        hint = "label_image --help shows all flags"
+        hint = "label_image --help shows the flags"
         streams.write(sys.stderr, f"ERROR: {printable(str(error))} ({hint})")
-        return ERROR
-    if settings.help:
-        streams.write(sys.stdout, flags.usage())
+        return USAGE
+    if settings.help or settings.help_all:
+        streams.write(sys.stdout, flags.usage(settings.help_all))
         return SUCCESS
 
     with contextlib.ExitStack() as stack:
@@ -58,8 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return NO_DEVICE
         except Exception as error:
             interrupts.check()  # what Ctrl-C broke off may fail in its own way
-            log_error(error, settings.verbose)
-            return ERROR
+            return log_error(error, settings.verbose)
 
 
 def _command(settings: Settings, out: TextIO) -> int:
@@ -102,4 +100,4 @@ def _show_versions(out: TextIO) -> None:
 
 
 def _width(stream: TextIO) -> int:
-    return min(shutil.get_terminal_size().columns, 100) if stream.isatty() else 80
+    return min(shutil.get_terminal_size().columns, _WIDEST) if stream.isatty() else 80

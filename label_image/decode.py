@@ -6,7 +6,7 @@ from __future__ import annotations
 import struct
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -121,7 +121,11 @@ def _decode_with_pillow(file: BinaryIO, notes: list[str]) -> Pixels:
 def decode_image(image: Image.Image, notes: list[str]) -> Pixels:
     """Return an opened picture's pixels as `decode` does."""
     image.load()
-    return _upright(_in_bands(*image.size, _rgb_of(image)), image, notes)
+    pixels = _upright(_in_bands(*image.size, _rgb_of(image)), image, notes)
+    with suppress(Exception):  # what follows a good first frame may be damaged
+        if getattr(image, "is_animated", False):
+            notes.append("the picture has several frames: the first one is taken")
+    return pixels
 
 
 def _fit(image: Image.Image, notes: list[str]) -> None:

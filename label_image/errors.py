@@ -11,7 +11,16 @@ from collections.abc import Iterator
 from delegate import DelegateError, NoDeviceError
 from tflite_opencl.common.errors import OneLineError
 
-SUCCESS, NO_DEVICE, LOST, ERROR = 0, 2, 3, 255
+SUCCESS, NO_DEVICE, LOST, USAGE, BUG, ERROR = 0, 2, 3, 64, 70, 255
+EXIT_CODES = {  # 64 and 70 as in sysexits.h; docs/label_image.md says more
+    SUCCESS: "success",
+    NO_DEVICE: "no OpenCL device could run the model, and the CPU did",
+    LOST: "the CPU ran most nodes, because kernels had failed",
+    USAGE: "the command line is wrong",
+    BUG: "an error that nobody expected",
+    130: "Ctrl-C",
+    ERROR: "the model, a picture or another file cannot be used",
+}
 
 log = logging.getLogger("label_image")
 
@@ -28,12 +37,16 @@ class DelegateFailed(OneLineError):
     """The delegate's path failed and the CPU can take over; the text is one line that says why."""
 
 
-def log_error(error: Exception, verbose: bool) -> None:
-    """Log the lines of an error; the last one with a traceback where `verbose` asks for it."""
+def log_error(error: Exception, verbose: bool) -> int:
+    """Log the lines of an error and return its exit code.
+
+    The last line has a traceback where `verbose` asks for it.
+    """
     *lines, (level, last) = _lines(error)
     for each_level, line in lines:
         log.log(each_level, "%s", line)
     log.log(level, "%s", last, exc_info=error if verbose else None)
+    return ERROR if isinstance(error, (OneLineError, DelegateError)) else BUG
 
 
 def gave_up(error: Exception, verbose: bool) -> str:

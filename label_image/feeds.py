@@ -6,7 +6,6 @@ It reads no picture and runs nothing.
 
 from __future__ import annotations
 
-import difflib
 import logging
 import math
 import os
@@ -21,6 +20,7 @@ from delegate import Graph, Tensor
 from label_image.errors import RunError
 from label_image.image import is_picture
 from tflite_opencl.common.runtime import TYPE_NUMBERS
+from tflite_opencl.common.words import did_you_mean
 
 log = logging.getLogger("label_image")
 
@@ -151,8 +151,9 @@ def _number(name: str, graph: Graph) -> int:
         return names.index(name)
     if name.isdecimal() and int(name) < len(names):
         return int(name)
-    close = difflib.get_close_matches(name, names) or names
-    raise RunError(f"--input: there is no input {name}; there are {', '.join(close)}")
+    known = "one input: " if len(names) == 1 else "the inputs "
+    meant = did_you_mean(name, names) or f"; the model has {known}{', '.join(names)}"
+    raise RunError(f"--input: there is no input {name}{meant}")
 
 
 def _read(name: str, path: str, tensor: Tensor) -> NDArray[Any]:

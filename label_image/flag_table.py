@@ -109,7 +109,7 @@ FLAGS = (
     _label_image("gl_backend", "g", "OpenGL", truth, False, metavar="0|1", not_done=_NO_GL),
     _label_image("hexagon_delegate", "j", "Hexagon", truth, False, metavar="0|1",
                  not_done=_NO_HEXAGON),
-    _label_image("help", "h", "show this and exit", None),
+    _label_image("help", "h", "show the most used flags and exit", None),
     Flag("use_gpu", "run the model through OpenCL", truth, False, metavar="BOOL"),
     Flag("gpu_backend", "cl is what runs here", backend, "", metavar="cl|gl"),
     Flag("gpu_precision_loss_allowed", "never needed: floats have full precision", truth, True,
@@ -218,8 +218,19 @@ FLAGS = (
          metavar="NAME=FILE.npy", is_repeatable=True),
     _own("output_dir", "write every output as .npy into this folder, and the picture with what was "
          "found in it; of several pictures each gets a folder inside", path, None, metavar="DIR"),
+    _own("help_all", "show all flags, those that do nothing included, and exit", None),
     _own("fetch", "download an official model and its labels into the cache and exit; "
          "--tflite_model NAME then means it", str, None, metavar="NAME"),
     _own("version", "show the versions of this, of TFLite and of the OpenCL drivers and exit",
          None),
 )  # fmt: skip
+
+# Those that --help shows; --help_all shows all.
+COMMON = frozenset(
+    (
+        *("tflite_model", "labels", "image", "count", "threads", "num_results", "verbose"),
+        *("profiling", "help", "use_gpu", "external_delegate_path", "device", "list_devices"),
+        *("batch", "compare", "exclude_ops", "tune", "report", "json", "threshold"),
+        *("output_image", "fetch", "help_all", "version"),
+    )
+)

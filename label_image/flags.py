@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn
 
-from label_image.flag_table import FLAGS, Flag
+from label_image.errors import EXIT_CODES
+from label_image.flag_table import COMMON, FLAGS, Flag
 from label_image.flag_values import TRUTH, compared, truth
 from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.common.help import HelpFormatter, examples_text
@@ -27,15 +28,7 @@ EXAMPLES = (
 
 
 class UsageError(OneLineError):
-    """The command line is wrong; the text is one line that says what.
-
-    Attributes:
-        show_usage: label_image answers this mistake with its whole usage text.
-    """
-
-    def __init__(self, text: str, show_usage: bool = False) -> None:
-        super().__init__(text)
-        self.show_usage = show_usage
+    """The command line is wrong; the text is one line that says what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +84,7 @@ class Settings:
     output_dir: str | None  # a folder
     fetch: str | None
     help: bool
+    help_all: bool
     version: bool
     warnings: tuple[str, ...] = field(default=())  # what was accepted and does nothing
     command: tuple[str, ...] = field(default=())  # the arguments, as they were given
@@ -125,6 +119,9 @@ def parse(arguments: Sequence[str]) -> Settings:
     asked = {word.partition("=")[0] for word in words}
     if pictures and "--image" in asked:
         pictures.insert(0, given["image"])
+    elif len(pictures) == 1:  # it is what --image takes
+        asked.add("--image")
+        given["image"] = pictures.pop()
     given["pictures"] = tuple(pictures)
     given["is_image_asked"] = "--image" in asked or bool(pictures)
     given["inputs"] = tuple(given["input"])
@@ -143,9 +140,9 @@ def parse(arguments: Sequence[str]) -> Settings:
     return Settings(**{entry.name: given[entry.name] for entry in fields(Settings)})
 
 
-def usage() -> str:
-    """Return the whole help text."""
-    return parser().format_help()
+def usage(has_all: bool = False) -> str:
+    """Return the help text; `has_all`: with every flag, those that do nothing included."""
+    return parser(has_all).format_help()
 
 
 def _warnings(given: dict[str, Any]) -> list[str]:
@@ -184,15 +181,19 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(message.removeprefix("argument "))
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return a new parser of all flags; pictures are not among them."""
+def parser(has_all: bool = True) -> argparse.ArgumentParser:
+    """Return a new parser of all flags; pictures are not among them.
+
+    `has_all`: its help tells of all of them, not only of those that are mostly needed.
+    """
+    codes = "; ".join(f"{code}: {meaning}" for code, meaning in EXIT_CODES.items())
     made = _Parser(
         prog="label_image",
         usage="label_image [flags] [pictures]      --name value, --name=value, -x value",
         description="Classify a picture with a .tflite model; with --use_gpu through OpenCL. "
         "Of several pictures (as further arguments, of a folder, with --batch) each gets a row on "
         "stdout: the file and its best result, or as many as --num_results says.",
-        epilog=examples_text(EXAMPLES),
+        epilog=f"Exit codes: {codes}.\n\n{examples_text(EXAMPLES)}",
         add_help=False,
         allow_abbrev=False,
         formatter_class=lambda prog: HelpFormatter(prog, max_help_position=32, width=80),
@@ -207,11 +208,13 @@ def parser() -> argparse.ArgumentParser:
     for flag in FLAGS:
         names = [f"-{flag.short}"] * bool(flag.short) + [f"--{flag.name}"]
         add = (no_effect if flag.not_done else groups[flag.group]).add_argument
+        is_shown = has_all or flag.name in COMMON
         if flag.convert is None:
-            add(*names, action="store_true", help=flag.help)
+            add(*names, action="store_true", help=flag.help if is_shown else argparse.SUPPRESS)
             continue
         show_default = type(flag.default) in (int, float) and not flag.not_done
         help_text = f"{flag.help} (default: {flag.default:g})" if show_default else flag.help
+        help_text = help_text if is_shown else argparse.SUPPRESS
         add(
             *names, type=flag.convert, default=flag.default, metavar=flag.metavar, help=help_text,
             action="append" if flag.is_repeatable else "store",
@@ -235,7 +238,7 @@ def _normalise(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         flag, value = _split(word)
         if flag.convert is None:
             if value is not None:
-                raise UsageError(f"--{flag.name} takes no value", show_usage=True)
+                raise UsageError(f"--{flag.name} takes no value")
             words.append(f"--{flag.name}")
             continue
         if value is None and flag.convert in _WITHOUT_VALUE:
@@ -244,7 +247,7 @@ def _normalise(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
             value = waiting.pop(0) if waiting and waiting[0].lower() in values else "true"
         elif value is None:
             if not waiting:
-                raise UsageError(f"{word} needs a value", show_usage=True)
+                raise UsageError(f"{word} needs a value")
             value = waiting.pop(0)
         words.append(f"--{flag.name}={value}")
     return words, pictures
@@ -256,11 +259,11 @@ def _split(word: str) -> tuple[Flag, str | None]:
         return _resolve(name.replace("-", "_")), value if equals else None
     if word.startswith("-") and len(word) > 1:
         if word[1] not in _BY_SHORT:
-            raise UsageError(f"unknown option {word[:2]}", show_usage=True)
+            raise UsageError(f"unknown option {word[:2]}")
         return _BY_SHORT[word[1]], word[2:] or None
     if word == "-":
         raise UsageError("'-' is a picture on stdin, and only --image takes it")
-    raise UsageError(f"unexpected argument '{word}'", show_usage=True)
+    raise UsageError(f"unexpected argument '{word}'")
 
 
 def _resolve(name: str) -> Flag:
@@ -272,6 +275,6 @@ def _resolve(name: str) -> Flag:
         return matches[0]
     if matches:
         choices = ", ".join(f"--{flag.name}" for flag in matches)
-        raise UsageError(f"--{name} is ambiguous: {choices}", show_usage=True)
+        raise UsageError(f"--{name} is ambiguous: {choices}")
     meant = did_you_mean(f"--{name}", (f"--{flag.name}" for flag in FLAGS))
-    raise UsageError(f"unknown option --{name}{meant}", show_usage=True)
+    raise UsageError(f"unknown option --{name}{meant}")

@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from delegate import NoDeviceError, list_devices
+from label_image.errors import EXIT_CODES
 from label_image.flags import usage
 from tests.support.deal import slow
 from tests.support.model import chain_model, op, t
@@ -229,11 +230,16 @@ def test_the_c_program_says_what_is_missing(library: str | None, said: str, tmp_
     assert said in ended.stdout + ended.stderr
 
 
+def test_the_exit_codes_of_label_image_are_in_its_document() -> None:
+    rows = re.findall(r"^\| (\d+) \|", (ROOT / "docs/label_image.md").read_text(), re.MULTILINE)
+    assert [int(row) for row in rows] == list(EXIT_CODES)
+
+
 def test_every_flag_of_label_image_is_in_its_document() -> None:
     rows = re.findall(r"^\| (`-.*?) \|", (ROOT / "docs/label_image.md").read_text(), re.MULTILINE)
     described = [flag for row in rows for flag in re.findall(r"`(--?\w+)", row)]
     # A line of the help that names flags begins with them.
-    names = re.findall(r"^  (-.*?)(?:  |$)", usage(), re.MULTILINE)
+    names = re.findall(r"^  (-.*?)(?:  |$)", usage(has_all=True), re.MULTILINE)
     assert set(described) == {flag for line in names for flag in re.findall(r"(--?\w+)", line)}
     assert len(described) == len(set(described))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from delegate import graph_table
 from tflite_opencl.errors import require_writable, write
 from tflite_opencl.graph_view.facts import GraphFacts, graph_facts
-from tflite_opencl.graph_view.page import html
+from tflite_opencl.graph_view.page import html, require_jinja
 from tflite_opencl.opening import add_device_arguments, read_graph
 
 HELP = "show where each node of a model runs and why, as a table or as a page of HTML"
@@ -36,6 +36,8 @@ def run(options: argparse.Namespace) -> str:
             name does not exist.
     """
     require_writable(options.html)
+    if options.html is not None:
+        require_jinja()
     file = read_graph(options.model)
     facts = graph_facts(options.model, file, options, with_times=options.html is not None)
     if options.html is None:

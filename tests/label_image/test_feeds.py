@@ -222,10 +222,18 @@ def test_a_file_that_does_not_fit_is_one_line(
 
 
 BAD_NAMES = [
-    ("unknown", ["nosuch"], "--input: there is no input nosuch; there are picture, sound"),
-    ("misspelt", ["suond"], "--input: there is no input suond; there are sound"),
-    ("number-too-large", ["2"], "--input: there is no input 2; there are picture, sound"),
-    ("negative", ["-1"], "--input: there is no input -1; there are picture, sound"),
+    (
+        "unknown",
+        ["nosuch"],
+        "--input: there is no input nosuch; the model has the inputs picture, sound",
+    ),
+    ("misspelt", ["suond"], "--input: there is no input suond; did you mean sound?"),
+    (
+        "number-too-large",
+        ["2"],
+        "--input: there is no input 2; the model has the inputs picture, sound",
+    ),
+    ("negative", ["-1"], "--input: there is no input -1; the model has the inputs picture, sound"),
     ("twice", ["sound", "sound"], "--input sound: this input is given twice"),
     ("name-and-number", ["sound", "1"], "--input 1: this input is given twice"),
 ]

@@ -114,10 +114,20 @@ def test_cmyk_becomes_rgb(load: Loader) -> None:
     assert blue < 25
 
 
-def test_first_frame_of_an_animation(load: Loader) -> None:
+@pytest.mark.parametrize("kind", ["GIF", "WEBP", "MPO", "TIFF", "PNG"])
+def test_the_first_of_several_frames_is_taken_and_that_is_said(
+    load: Loader, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
     frames = [Image.new("RGB", (4, 4), colour) for colour in ("red", "lime", "blue")]
-    data = encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])
-    assert load(data)[0, 0].tolist() == [255, 0, 0]
+    lossless = {"lossless": True} if kind == "WEBP" else {}
+    data = encoded(frames[0], kind, save_all=True, append_images=frames[1:], **lossless)
+    red, green, blue = load(data)[0, 0].tolist()
+    assert red > 250
+    assert max(green, blue) < 5
+    assert caplog.messages == ["the picture has several frames: the first one is taken"]
+    caplog.clear()
+    load(encoded(frames[0], kind))
+    assert caplog.messages == []
 
 
 # EXIF orientation -> how the stored rows and columns turn upright

@@ -29,19 +29,18 @@ from tflite_opencl.common import fetch
 from tflite_opencl.common.runtime import Runtime, find_runtime
 
 
-def test_an_unknown_option_shows_the_usage_on_stderr(run: Run) -> None:
+def test_an_unknown_option_is_one_line(run: Run) -> None:
     ran = run("--nosuch")
-    assert ran.code == 255
+    assert ran.code == 64
     assert ran.out == []
-    assert ran.err[0].startswith("usage: label_image")
-    assert ran.err[-1] == "ERROR: unknown option --nosuch (label_image --help shows all flags)"
+    assert ran.err == ["ERROR: unknown option --nosuch (label_image --help shows the flags)"]
 
 
 def test_a_wrong_value_is_one_line(run: Run) -> None:
     ran = run("-c", "0")
-    assert ran.code == 255
+    assert ran.code == 64
     assert ran.err == [
-        "ERROR: -c/--count: '0' is not a positive number (label_image --help shows all flags)"
+        "ERROR: -c/--count: '0' is not a positive number (label_image --help shows the flags)"
     ]
 
 
@@ -239,7 +238,7 @@ def test_what_nobody_expected_is_one_line_too(
 
     monkeypatch.setattr("label_image.one_picture.to_input", broken)
     ran = run(*FILES)
-    assert ran.code == 255
+    assert ran.code == 70
     assert ran.err[-1] == "ERROR: KeyError: 'a bug' (not expected: --verbose 1 shows where)"
 
 

@@ -62,10 +62,10 @@ def test_a_single_image_may_be_stdin(files: Path) -> None:
 
 def test_stdin_is_no_further_picture(files: Path, run: Run) -> None:
     ran = run(*FILES, "-")
-    assert ran.code == 255
+    assert ran.code == 64
     assert ran.err == [
         "ERROR: '-' is a picture on stdin, and only --image takes it (label_image --help shows "
-        "all flags)"
+        "the flags)"
     ]
 
 

@@ -63,6 +63,16 @@ def test_without_a_device_the_graph_is_shown(
     assert said.err == ""
 
 
+def test_a_page_without_its_package_is_refused_before_any_work(
+    model: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.delattr("tflite_opencl.graph.graph_facts")
+    assert main(["graph", model, "--html", "page.html"]) == 1
+    said = "ERROR: --html needs jinja2 (pip install tflite-opencl[suite])\n"
+    assert capsys.readouterr().err == said
+
+
 @pytest.mark.parametrize(
     ("flag", "value", "words"),
     [

@@ -30,8 +30,13 @@ def with_underscores(arguments: Sequence[str]) -> list[str]:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return "; did you mean ...?" for a word that is like a known one, else nothing."""
-    close = difflib.get_close_matches(word, sorted(known), 1)
+    """Return "; did you mean ...?" for a word that begins or is like a known one, else nothing.
+
+    Of several that it begins it is the shortest: CONV is CONV_2D rather than CONV_3D_TRANSPOSE.
+    """
+    names = sorted(known, key=lambda name: (len(name), name))
+    begun = [name for name in names if len(word.strip("-")) > 1 and name.startswith(word)]
+    close = begun or difflib.get_close_matches(word, names, 1)
     return f"; did you mean {close[0]}?" if close else ""
 
 
@@ -47,7 +52,8 @@ def known_ops(names: Sequence[str], graphs: Iterable[Graph]) -> list[str]:
     ops = [name if name in known else name.upper() for name in names]
     for op in ops:
         if op not in known:
-            meant = did_you_mean(op, known) or f"; the model has {', '.join(sorted(own))}"
+            meant = did_you_mean(op, own) or did_you_mean(op, known)
+            meant = meant or f"; the model has {', '.join(sorted(own))}"
             raise OneLineError(f"--exclude_ops: there is no op {op}{meant}")
     return ops
 

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from delegate import NoDeviceError
+from delegate import NoDeviceError, builtin_op_numbers
 from delegate_test.command import main as suite
 from label_image.flags import UsageError, parse
+from tests.support.model import graph_of, op, t
 from tflite_opencl import __version__, command
 from tflite_opencl.command import main
 from tflite_opencl.common import words
+from tflite_opencl.common.errors import OneLineError
 
 
 def test_dashes_are_underscores_in_flags_alone() -> None:
@@ -27,6 +29,25 @@ def test_label_image_takes_dashes_and_knows_what_was_meant() -> None:
     assert parse(["--use-gpu", "--num-results=3"]).use_gpu
     with pytest.raises(UsageError, match=r"unknown option --imge; did you mean --image\?"):
         parse(["--imge", "x"])
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("CONV", "; did you mean CONV_2D?"),
+        ("CONV2D", "; did you mean CONV_2D?"),
+        ("SOFTMAXX", "; did you mean SOFTMAX?"),
+        ("C", ""),
+        ("QQQ", ""),
+    ],
+)
+def test_of_several_words_the_shortest_that_begins_so_is_meant(word: str, said: str) -> None:
+    assert words.did_you_mean(word, builtin_op_numbers()) == said
+
+
+def test_an_op_of_the_model_is_meant_first() -> None:
+    with pytest.raises(OneLineError, match=r"no op CONV; did you mean CONV_3D\?"):
+        words.known_ops(["conv"], [graph_of([op("CONV_3D", [t((1,))], [t((1,))])], [], [])])
 
 
 @pytest.mark.parametrize(
