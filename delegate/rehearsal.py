@@ -130,7 +130,8 @@ class RehearsedEngine(Engine):
     def _say_bans(self) -> None:
         """Say once what of earlier starts' bans this one met."""
         met = self._trials.met & self._banned_before - _said
-        _said.update(self._records.left_out.values())  # a WARN told what this start left out
+        # Of what this start left out a WARN told.
+        _said.update(met, {*self._records.left_out.values()} - self._banned_before)
         if met:
             _log.warning(
                 "kernels are left out on this device, because child processes died of them before: "
