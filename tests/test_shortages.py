@@ -92,8 +92,8 @@ class Place:
 
     @property
     def has_no_ban(self) -> bool:
-        """Whether nothing is left out."""
-        return "nothing is left out" in self.command("info", "--bans")
+        """Whether no kernel is left out; some drivers die of an instruction that is not there."""
+        return "to build" not in self.command("info", "--bans")
 
 
 PlaceOf = Callable[[DeviceInfo], Place]
@@ -121,7 +121,7 @@ def test_a_start_without_a_linker_bans_nothing(device: DeviceInfo, place_of: Pla
 def test_a_child_that_is_killed_once_costs_nothing(device: DeviceInfo, place_of: PlaceOf) -> None:
     place = place_of(device)
     died = str(place.folder / "died")
-    ran = place.run(Fault("clCreateKernel", 1, "kill", place=CHILDREN, once=died))
+    ran = place.run(Fault("clCreateKernel", 1, "kill", place=CHILDREN, once=died, kernel="_2d"))
     assert ran.outcome == RIGHT
     assert any("died with SIGKILL, as it tried to" in line for line in ran.lines)
     assert place.has_no_ban
@@ -129,7 +129,7 @@ def test_a_child_that_is_killed_once_costs_nothing(device: DeviceInfo, place_of:
 
 def test_children_that_are_always_killed_ban_nothing(device: DeviceInfo, place_of: PlaceOf) -> None:
     place = place_of(device)
-    ran = place.run(Fault("clCreateKernel", 1, "kill", place=CHILDREN))
+    ran = place.run(Fault("clCreateKernel", 1, "kill", place=CHILDREN, kernel="_2d"))
     assert ran.outcome in (CPU, LOST)
     assert any("the machine is short of memory" in line for line in ran.lines)
     assert place.has_no_ban
