@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -79,8 +78,7 @@ def _command(settings: Settings, out: TextIO) -> int:
     if settings.use_gpu and not settings.device_timeout:
         start_early()
     prepared = prepare(settings)
-    are_several = settings.is_for_several or os.path.isdir(settings.image)
-    classify = classify_several if are_several else classify_one
+    classify = classify_several if settings.is_for_several else classify_one
     return classify(prepared, out, _width)
 
 

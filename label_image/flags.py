@@ -7,6 +7,7 @@ flag_table.py says what exists; argparse converts and explains it. No file or de
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn
@@ -91,9 +92,9 @@ class Settings:
 
     @property
     def is_for_several(self) -> bool:
-        """Whether what is asked for makes sense of several pictures alone."""
+        """Whether a folder is given, or what makes sense of several pictures alone."""
         asked = (self.pictures, self.batch, *self.documents.values(), self.expect, self.shard)
-        return any(asked)
+        return any(asked) or os.path.isdir(self.image)
 
     @property
     def documents(self) -> dict[str, str]:
@@ -137,7 +138,11 @@ def parse(arguments: Sequence[str]) -> Settings:
     given["announce_xnnpack"] = given["xnnpack_delegate"] or given["use_xnnpack"]
     given["warnings"] = tuple(_warnings(given))
     given["command"] = tuple(arguments)
-    return Settings(**{entry.name: given[entry.name] for entry in fields(Settings)})
+    settings = Settings(**{entry.name: given[entry.name] for entry in fields(Settings)})
+    for name in ("trace", "report", "output_image"):  # a file that would not be written
+        if given[name] is not None and settings.is_for_several:
+            raise UsageError(f"--{name} is for one picture, and this command line is for several")
+    return settings
 
 
 def usage(has_all: bool = False) -> str:

@@ -186,4 +186,4 @@ def labels_in(path: str) -> Sequence[str]:
     except OSError as error:
         raise RunError(f"Labels file {path} cannot be read: {error.strerror or error}") from error
     except ValueError as error:
-        raise RunError(f"Labels file {path} {error}") from error
+        raise RunError(f"Labels file {path} {error}") from None

@@ -116,9 +116,6 @@ def _task(stack: contextlib.ExitStack, prepared: Prepared) -> _Task:
     for name, asked in (
         ("count", settings.count > 1),
         ("profiling", settings.profiling),
-        ("trace", settings.trace is not None),
-        ("report", settings.report is not None),
-        ("output_image", settings.output_image is not None),
         ("device_timeout", settings.device_timeout),
     ):
         if asked:

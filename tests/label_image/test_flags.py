@@ -361,3 +361,11 @@ def test_the_usage_shows_every_flag_once_in_its_group() -> None:
     for line, _ in NOT_DONE[:4]:
         assert line.split("=")[0] in no_effect
     assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("flag", ["trace", "report", "output_image"])
+@pytest.mark.parametrize("words", [["-i", "."], ["a.bmp", "b.bmp"], ["--batch", "2"]])
+def test_a_file_of_one_picture_is_refused_of_several(flag: str, words: list[str]) -> None:
+    with pytest.raises(UsageError, match=f"^--{flag} is for one picture"):
+        parse([*words, f"--{flag}", "a.json"])
+    assert getattr(parse(["a.bmp", f"--{flag}", "a.json"]), flag) == "a.json"

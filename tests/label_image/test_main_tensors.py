@@ -240,7 +240,8 @@ def test_what_is_no_label_file_is_said_before_the_run(
     ran = run(*SEEN, "-l", "l.txt")
     assert ran.code == 255
     why = "cannot be read: Is a directory" if content is None else "is no text with a label a line"
-    assert ran.lines[-1] == f"ERROR: Labels file l.txt {why}"
+    errors = [line for line in ran.lines if line.startswith("ERROR")]
+    assert errors == [f"ERROR: Labels file l.txt {why}"]
     assert "invoked" not in "".join(ran.lines)
 
 

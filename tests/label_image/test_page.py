@@ -285,7 +285,8 @@ def test_without_jinja2_the_line_says_what_to_install(
 def test_several_pictures_have_no_page(files: Path, run: Run) -> None:
     ran = run("-m", "model.tflite", "-l", "labels.txt", "picture.bmp", "picture.bmp",
               "--report", "r.html")  # fmt: skip
-    assert "WARN: --report does nothing with several pictures" in ran.err
+    assert ran.code == 64
+    assert "--report is for one picture" in ran.err[-1]
     assert not (files / "r.html").exists()
 
 
