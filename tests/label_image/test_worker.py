@@ -206,4 +206,5 @@ def test_a_child_logs_on_stderr_and_hands_stdout_over(
     assert out == ""
     assert "INFO: Applied GPU delegate.\n" in err
     assert "INFO: invoked\n" in err
-    assert os.getcwd() not in err
+    # No warning of Python's names a source; PyPI's PoCL lies below the folder where it is left out.
+    assert not [line for line in err.splitlines() if os.getcwd() in line and "left out" not in line]
