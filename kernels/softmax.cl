@@ -148,7 +148,8 @@ TILE(softmax_row_quant8) {
   for (int i = 0; i < min(items, SHARERS); i++) highest = max(highest, found[i]);
   MEET();
 
-  int sums[4] = {0, 0, 0, 0};
+  int sums[4];  // without an initializer, which Mesa would read from a buffer of its own
+  sums[0] = sums[1] = sums[2] = sums[3] = 0;
   SCALAR_LOOP for (int i = FIRST; i < whole; i += items) {
 #pragma unroll
     for (int l = 0; l < LANES; l++)
