@@ -58,8 +58,8 @@ def _quantize(op: str, shape: tuple[int, ...], dtype: str) -> Graph:
 
 
 def _cast(source: str, result: str, limits: tuple[float, float] = (0.0, 100.0)) -> Graph:
-    # Beyond a type's range C says nothing of what a float becomes.
-    allowed = limits if source == "float32" else None
+    # Beyond a type's range C says nothing of what a float becomes. A bool has none: any number is.
+    allowed = limits if source == "float32" and result != "bool" else None
     options = {"in_data_type": source, "out_data_type": result}
     version = 1 if {source, result} <= {"float32", "int32", "int64", "uint8", "bool"} else 4
     return one(

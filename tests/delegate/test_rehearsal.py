@@ -103,13 +103,14 @@ def test_a_child_does_it_first_and_later_starts_need_none(
 def test_this_process_builds_nothing_that_no_child_built(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    engine = RehearsedEngine(device.index, own_context=True)  # whose self-tests are no concern here
+
     def dies(*request: object, step_seconds: float = 0) -> Heard:
         raise InterruptedError
 
     monkeypatch.setattr(helper, "ask", dies)
     compiled: list[str] = []
     monkeypatch.setattr(Kernels, "_compile", lambda self, program, file: compiled.append(file))
-    engine = RehearsedEngine(device.index, own_context=True)
     with pytest.raises(InterruptedError):
         engine.verdicts(CHAIN, engine.target(Rules()))
     partition = partition_of(CHAIN, range(2))
