@@ -3,20 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.missing import imported
-from benchmarks.results import Report, RowResult, Series
+from benchmarks.results import Report, RowResult
 
 _INK = "#808080"  # of equal contrast on white and on near-black
 _COLOURS = ("#3b82c4", "#d9772b", "#3a9d62", "#b15fb8", "#c4a000", "#8a8a8a", "#c94f4f", "#4fb0b0")
 _VERDICTS = {
     "aim reached": "#3a9d62", "reached": "#3b82c4", "missed": "#c94f4f", "not judged": "#8a8a8a",
 }  # fmt: skip
-_LINES = ("-", "--", "-.", ":")
-_MARKERS = "osD^vPX*"
 _WIDEST = 2.0  # of a figure over its limit; beyond, the bar is cut
 _STYLE = {
     "text.color": _INK,
@@ -107,43 +105,6 @@ def write_times(rows: Sequence[RowResult], path: str | Path) -> None:
             axes,
             [_patch(_COLOURS[number % len(_COLOURS)], name) for number, name in enumerate(names)],
         )
-
-
-def write_series(series: Series, path: str | Path) -> None:
-    """Draw every line of a series. Raises: as write_report."""
-    groups: Mapping[str, list[str]] = _groups(series)
-    with _page(path, 3.6) as axes:
-        for number, (name, line) in enumerate(series.lines.items()):
-            group, _, variant = name.partition(", ")
-            colour = list(groups).index(group)
-            dash = groups[group].index(variant)
-            axes.plot(
-                [x for x, _ in line],
-                [y for _, y in line],
-                color=_COLOURS[colour % len(_COLOURS)],
-                linestyle=_LINES[dash % len(_LINES)],
-                marker=_MARKERS[number % len(_MARKERS)],
-                markersize=4,
-                label=name,
-            )
-        places = sorted({x for line in series.lines.values() for x, _ in line})
-        if series.name != "width":
-            axes.set_xscale("log", base=2)
-        axes.set_xticks(places, [f"{place:g}" for place in places])
-        axes.minorticks_off()
-        axes.set_ylim(bottom=0)
-        axes.set_xlabel(series.x_label)
-        axes.set_ylabel(series.y_label)
-        axes.grid(True)
-        axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
-
-
-def _groups(series: Series) -> dict[str, list[str]]:
-    groups: dict[str, list[str]] = {}
-    for name in series.lines:
-        group, _, variant = name.partition(", ")
-        groups.setdefault(group, []).append(variant)
-    return groups
 
 
 def _legend(axes: Any, handles: Sequence[Any]) -> None:

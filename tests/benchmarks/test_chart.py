@@ -43,11 +43,6 @@ def test_times_where_no_row_has_a_figure(tmp_path: Path) -> None:
     assert (tmp_path / "times.png").read_bytes() == (tmp_path / "same.png").read_bytes()
 
 
-def test_a_series(tmp_path: Path) -> None:
-    chart.write_series(report().series[0], tmp_path / "series.png")
-    drawn(tmp_path / "series.png")
-
-
 def test_equal_figures_give_equal_files(tmp_path: Path) -> None:
     first, second = tmp_path / "first.svg", tmp_path / "second.svg"
     chart.write_report(report(), first)
