@@ -181,8 +181,8 @@ FLAGS = (
          "auto", metavar="off|quick|full|auto"),
     _own("profiling_order", "the rows of --profiling's table: node, as they run, or time, the "
          "longest first", profiling_order, "node", metavar="node|time"),
-    _own("trace", "write what happens in some runs, by time: for ui.perfetto.dev, or as Chrome's "
-         "JSON if it ends in .json", path, None, metavar="FILE"),
+    _own("trace", "of one picture: write what happens in some runs, by time: for ui.perfetto.dev, "
+         "or as Chrome's JSON if it ends in .json", path, None, metavar="FILE"),
     _own("report", "of one picture: write a page of HTML for a bug report: results, times of nodes "
          "on both paths, what was refused, the device, versions and the command", path, None,
          metavar="FILE.html"),

@@ -186,7 +186,9 @@ def _matching(selector: str | int | None) -> tuple[DeviceInfo, ...]:
         return devices
     chosen = tuple(info for info in devices if info.matches(str(selector)))
     if not chosen:
-        raise NoDeviceError(f"no OpenCL device matches '{selector}'; there are {_table(devices)}")
+        raise NoDeviceError(
+            f"no OpenCL device matches '{selector}'; the devices are {_table(devices)}"
+        )
     return chosen
 
 

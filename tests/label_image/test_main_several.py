@@ -347,7 +347,7 @@ def test_a_device_that_is_not_there_is_one_line(
     ran = run(*SEVERAL, *FOLDER, "--use_gpu", "--device", f"{device.index},nonesuch")
     assert (ran.code, ran.out) == (2, FOLDER_ROWS)
     (error,) = [line for line in ran.lines if line.startswith("ERROR: ")]
-    assert error.startswith("ERROR: no OpenCL device matches 'nonesuch'; there are 0: ")
+    assert error.startswith("ERROR: no OpenCL device matches 'nonesuch'; the devices are 0: ")
 
 
 def test_one_picture_needs_one_device(device: DeviceInfo, pictures: Path, run: Run) -> None:

@@ -104,7 +104,7 @@ def test_a_selector_that_means_none_is_told_what_there_is(selector: str | int) -
     with pytest.raises(NoDeviceError) as raised:
         matching(selector)
     assert str(raised.value) == (
-        f"no OpenCL device matches '{selector}'; there are 0: Alpha GC7000 (Fast, 1.0); "
+        f"no OpenCL device matches '{selector}'; the devices are 0: Alpha GC7000 (Fast, 1.0); "
         "1: Beta GC7000 (Fast, 1.0); 2: Npu (Fast, 1.0); 3: Core (Slow, 1.0); 4: Odd (Slow, 1.0)"
     )
 
@@ -134,7 +134,9 @@ def test_a_selector_may_mean_several(selector: str | int | None, expected: list[
 @pytest.mark.usefixtures("four_devices")
 @pytest.mark.parametrize("selector", ["all nonesuch", "0,nonesuch", "nonesuch,0"])
 def test_a_part_that_means_none_is_an_error(selector: str) -> None:
-    with pytest.raises(NoDeviceError, match="no OpenCL device matches 'nonesuch'; there are 0: "):
+    with pytest.raises(
+        NoDeviceError, match="no OpenCL device matches 'nonesuch'; the devices are 0: "
+    ):
         several_devices(selector)
 
 
