@@ -14,7 +14,7 @@ from delegate.forms import Forms
 from delegate.graph.ir import Graph, Node
 from delegate.graph.partition import Partition
 from delegate.graph.verdict import Verdict
-from delegate.isa import AMX, ORDER_ARM, ORDER_X86, ORDERS, most_lanes
+from delegate.isa import AMX, ORDER_ARM, ORDER_PTX, ORDER_X86, ORDERS, most_lanes
 from delegate.launch import Alternative, Program, Step, first_that_runs
 from delegate.passes.on_partitions import PASSES
 from delegate.probe import examine
@@ -144,13 +144,15 @@ class Engine:
         """Return what runs until all nodes are measured: lower()'s first choices, if they are
         faster as one launch. That gains more than the nodes' choices, so it is asked first.
 
-        CPUs whose threads can wait for each other are taken to be faster so until it is measured:
-        see benchmarks/first_starts.py.
+        CPUs whose threads can wait for each other are taken to be faster so until it is measured,
+        and NVIDIA's GPUs where numbers are of 8 bits: see benchmarks/first_starts.py.
         """
         if not (self.tuner.is_quick and self._may_be_one_launch(batch)):
             return None
         program = self._of_first_choices(fused, target)
-        is_likely = bool(self.device.proven & {ORDER_X86, ORDER_ARM})
+        is_float = any(tensor.dtype == "float32" for tensor in fused.inputs)
+        likely = {ORDER_X86, ORDER_ARM} | (set() if is_float else {ORDER_PTX})
+        is_likely = not likely.isdisjoint(self.device.proven)
         return program if self._forms.is_one_launch_faster(program, self._made, is_likely) else None
 
     def _programs(
