@@ -58,9 +58,12 @@ class Watch:
         self._tell()
 
     def end(self) -> None:
-        """End the innermost phase."""
+        """End the innermost phase, and tell of the one that goes on."""
         self._count()
-        self._phases.pop()
+        ended = self._phases.pop()
+        if self._phases and self._phases[-1] != ended:
+            self._what = ""
+            self._tell()
 
     def share(self, begin: float, end: float) -> None:
         """Let what is told until `end_share` be this part of what is told outside."""

@@ -58,6 +58,15 @@ def test_shares_are_parts_of_parts_and_no_part_falls() -> None:
     assert {e.phase for e in heard} == {"build"}
 
 
+def test_after_a_phase_the_one_around_it_is_told() -> None:
+    heard: list[Progress] = []
+    with watched(heard.append), progress.phase("build"):
+        at(0.5, "node 3")
+        with progress.phase("upload"):
+            pass
+    assert [(e.phase, e.what) for e in heard[-2:]] == [("upload", "node 3"), ("build", "")]
+
+
 def test_no_second_is_in_two_phases_and_all_inside_of_tuning_is_tuning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -90,6 +99,7 @@ def test_a_child_that_ends_in_a_phase_has_left_it() -> None:
     assert [(e.phase, e.part, e.what) for e in heard[1:]] == [
         ("tune", 0.0, ""),
         ("tune", 0.75, "node 1"),
+        ("build", 0.75, ""),
         ("build", 0.8, "node 2"),
     ]
 
