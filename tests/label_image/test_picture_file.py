@@ -144,7 +144,7 @@ def test_a_library_s_own_lines_become_warnings_of_the_picture(
     said = [line for line in alone.lines if "Fax4Decode" in line]
     assert said
     assert all(line.startswith("WARN: Fax4Decode: Bad code word at line ") for line in said)
-    ran = run(*FILES[:2], *FILES[4:], "picture.bmp")
+    ran = run(*FILES[:2], *FILES[4:], "--batch", "1", "picture.bmp")
     assert [line for line in ran.lines if "Fax4Decode" in line] == [
         line.replace("WARN: ", "WARN: picture.bmp: ") for line in said
     ]

@@ -49,4 +49,4 @@ def test_subcommands_look_for_its_device(
     monkeypatch.setattr(drivers, "ask_devices", lambda: ((device,), None))
     assert main([*words.split(), model]) == 1
     said = capsys.readouterr()
-    assert "device matches 'no such'; there are" in said.out + said.err
+    assert "device matches 'no such'; " in said.out + said.err
