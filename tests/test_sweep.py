@@ -129,7 +129,9 @@ def test_what_a_first_start_s_child_dies_of_is_not_used(
     device: DeviceInfo, bed_of: BedOf, attack: str, call: str, kind: str, part: float
 ) -> None:
     ended = ran(bed_of(device), attack, call, kind, part, place=CHILDREN)
-    assert ended in (RIGHT, LEFT)
+    # Where the first launch of each child crashes, a plain kernel's does, too: nothing works there.
+    is_all = (call, part) == ("clEnqueueNDRangeKernel", 0.0)
+    assert ended in ((RIGHT, LEFT, CPU) if is_all else (RIGHT, LEFT))
 
 
 @slow
