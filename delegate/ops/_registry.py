@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative
@@ -40,6 +42,11 @@ def lower(node: Node, target: Target) -> tuple[Alternative, ...]:
     if node.is_custom or node.op not in _LOWER:
         kind = "custom op" if node.is_custom else "op"
         raise Unsupported(f"{kind} {node.op} is not implemented")
+    for tensor in node.inputs:
+        # In C a bool of another byte is undefined: TFLite's own result is not fixed.
+        data = tensor.data if tensor is not None and tensor.dtype == "bool" else None
+        if data is not None and data.view(np.uint8).max(initial=0) > 1:
+            raise Unsupported("a constant of bool has bytes besides 0 and 1")
     return _LOWER[node.op](node, target)
 
 
