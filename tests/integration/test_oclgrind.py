@@ -38,7 +38,7 @@ os.environ["PYOPENCL_HOME"] = os.environ["OCL_ICD_VENDORS"]
 from delegate import device_profile_text, list_devices, probe, read_device_profile, rehearsal
 from delegate.isa import COMMAND_BUFFER, ORDERS, tried_on
 rehearsal.is_on = False  # the guard bytes are only in this process
-# It runs groups one after the other, so self-tests whose groups wait for each other hang, each twice.
+# It runs groups one after the other: self-tests whose groups wait for each other hang, each twice.
 waits = {*ORDERS, COMMAND_BUFFER}
 probe.tried_on = lambda kind: tuple(name for name in tried_on(kind) if name not in waits)
 (device,) = list_devices()
