@@ -12,7 +12,6 @@ import os
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple
-from types import TracebackType
 from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
@@ -135,12 +134,7 @@ class Predictor(Generic[Result]):
     def __enter__(self: Own) -> Own:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def _opened(self, job: Job, batch: int) -> OpenPath:
