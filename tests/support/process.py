@@ -29,7 +29,7 @@ def run_python(code: str, *arguments: object, is_root: bool = True, **environmen
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=900,
+        timeout=300,
         env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
         check=False,
     )
