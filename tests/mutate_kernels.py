@@ -34,16 +34,15 @@ from delegate.engine import Engine
 from delegate.graph.fold import fold
 from delegate.tflite.library import installed_rules
 from delegate.tflite.reader import read_model
-from delegate_test.cases import all_cases
 from tests.support.kernel_use import FOLDER_VARIABLE
 from tests.support.mutations import Mutation, drawn, includers, planted
+from tflite_opencl.conformance.cases import all_cases
 
 ROOT = Path(__file__).resolve().parents[1]
 COPIED = (
     ".ci",
     "assets",
     "delegate",
-    "delegate_test",
     "kernels",
     "label_image",
     "tests",
@@ -197,8 +196,16 @@ def _suite(given: argparse.Namespace) -> Judge:
 
 def _suite_command(device: str, names: Sequence[str]) -> list[str]:
     pattern = "^(" + "|".join(map(re.escape, names)) + ")$"
-    command = [sys.executable, "-m", "delegate_test", "--device", device, "--alternatives"]
-    command += ["--jobs", "1", "--output", "results", "--baseline", ".ci/opencl-fails.txt"]
+    command = [sys.executable, "-m", "tflite_opencl.conformance", "--device", device]
+    command += [
+        "--alternatives",
+        "--jobs",
+        "1",
+        "--output",
+        "results",
+        "--baseline",
+        ".ci/opencl-fails.txt",
+    ]
     return [*command, "--filter", pattern]
 
 

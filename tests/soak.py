@@ -24,9 +24,9 @@ import numpy as np
 
 from delegate import DeviceInfo, Model, OpenCLDelegate, list_devices, write_model
 from delegate.tflite.reader import read_model
-from delegate_test.cases.chains import chain_graph
 from tests.support.compare import inputs_for, interpreter, invoke
 from tests.support.process import ROOT
+from tflite_opencl.conformance.cases.chains import chain_graph
 
 INVOKES, OPENINGS, THREADS = 10_000, 1_000, 4
 # Pages that the C library and drivers keep, of all the second half together and of each round.

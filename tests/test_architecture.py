@@ -22,7 +22,7 @@ from delegate.runtime.sources import folder
 
 ROOT = Path(__file__).resolve().parents[1]
 # Packages that use `delegate` as anybody would.
-COMMANDS = ("label_image", "benchmarks", "tflite_opencl", "delegate_test")
+COMMANDS = ("label_image", "benchmarks", "tflite_opencl")
 # Layer of `delegate` -> the layers it may import; a layer is a file or a folder, with its own.
 LAYERS = {
     "child": "surroundings",

@@ -45,7 +45,7 @@ def commands(*paths: Path) -> list[str]:
 COMMANDS = commands(*MANUALS)
 MODULES = {
     "label_image": "label_image",
-    "tflite-delegate-test": "delegate_test",
+    "tflite-delegate-test": "tflite_opencl.conformance",
     "tflite-opencl": "tflite_opencl",
 }
 SETTING_UP = [line for line in COMMANDS if "apt-get" in line]
@@ -271,7 +271,7 @@ def test_files_that_developers_are_told_of_exist(path: Path) -> None:
 
 def test_the_tree_of_the_architecture_is_the_tree() -> None:
     tree = blocks("", ROOT / "ARCHITECTURE.md")[0]
-    packages = ("delegate", "delegate_test", "label_image", "tflite_opencl")
+    packages = ("delegate", "label_image", "tflite_opencl")
     there = [path for name in packages for path in (ROOT / name).rglob("*.py")]
     named = set(re.findall(r"\b(\w+\.py)\b", tree))
     assert sorted(named - {path.name for path in there}) == []
@@ -288,7 +288,7 @@ FORBIDDEN = {
 }
 WRITTEN = [
     path
-    for name in ("delegate", "delegate_test", "kernels", "label_image", "tflite_opencl")
+    for name in ("delegate", "kernels", "label_image", "tflite_opencl")
     for path in sorted((ROOT / name).rglob("*"))
     if path.suffix in (".py", ".cl", ".clh", ".md", ".toml")
 ]

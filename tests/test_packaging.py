@@ -12,7 +12,6 @@ import pytest
 from packaging.requirements import Requirement
 
 import delegate
-import delegate_test
 import label_image
 import tflite_opencl
 from delegate.runtime.sources import folder
@@ -21,8 +20,7 @@ NAME = "tflite-opencl"
 BACKPORTS = {"tomli"}  # imported only where Python is older than what they were taken from
 EXTRAS = ("demo", "shell", "suite", "trace")  # each is named by whoever misses what it brings
 PACKAGES = [
-    Path(str(package.__file__)).parent
-    for package in (delegate, delegate_test, label_image, tflite_opencl)
+    Path(str(package.__file__)).parent for package in (delegate, label_image, tflite_opencl)
 ]
 
 
@@ -94,7 +92,7 @@ def test_the_commands_are_the_packages_mains() -> None:
     assert {(script.name, script.value) for script in scripts} >= {
         ("label_image", "label_image.__main__:main"),
         ("tflite-opencl", "tflite_opencl.__main__:main"),
-        ("tflite-delegate-test", "delegate_test.__main__:main"),
+        ("tflite-delegate-test", "tflite_opencl.conformance.__main__:main"),
     }
     assert metadata.version(NAME) == tflite_opencl.__version__
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from delegate import Graph
-from delegate_test.values import input_sets
 from label_image.feeds import feeds_of, scale_of
 from label_image.image import to_input
 from label_image.inputs import find_picture, read_picture
+from tflite_opencl.conformance.values import input_sets
 from tflite_opencl.errors import CommandError
 from tflite_opencl.verification.errors import Array
 

@@ -18,13 +18,13 @@ from delegate import (
     pass_bundles,
     rewrite_model,
 )
-from delegate_test.values import input_sets
 from label_image.feeds import feeds_of
 from label_image.flag_values import positive
 from label_image.inputs import find_pictures, picture_paths
 from tflite_opencl.common.bars import steps
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.words import did_you_mean, stamped
+from tflite_opencl.conformance.values import input_sets
 from tflite_opencl.errors import CommandError, require_writable, write
 from tflite_opencl.given import picture_inputs
 from tflite_opencl.opening import one_line, read_graph

@@ -8,10 +8,10 @@ import io
 import json
 import shutil
 
-from delegate_test.values import input_sets
 from label_image.flag_values import not_negative, positive
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.words import stamped
+from tflite_opencl.conformance.values import input_sets
 from tflite_opencl.errors import CommandError, require_writable, write
 from tflite_opencl.given import picture_inputs
 from tflite_opencl.opening import add_model_arguments, one_line, options_of, read_graph

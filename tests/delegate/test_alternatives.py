@@ -6,12 +6,12 @@ from __future__ import annotations
 import pytest
 
 from delegate import DeviceInfo, NodeAlternatives, OpenCLDelegate, write_model
-from delegate_test.cases._convolution import Convolution
-from delegate_test.oracle import interpreter, oracle
-from delegate_test.oracle import invoke as run
-from delegate_test.values import input_sets
 from tests.support.deal import any_driver
 from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.conformance.cases._convolution import Convolution
+from tflite_opencl.conformance.oracle import interpreter, oracle
+from tflite_opencl.conformance.oracle import invoke as run
+from tflite_opencl.conformance.values import input_sets
 
 pytestmark = any_driver
 

@@ -20,13 +20,13 @@ from typing import Any
 
 from delegate import DelegateError, read_model
 from delegate.child import Child, signal_name
-from delegate_test.outcome import CRASH, FAIL, TIMEOUT, Result
-from delegate_test.process import Item
-from delegate_test.runner import Workers
 from tests.fuzz.edits import drawn, edited, smaller
 from tests.fuzz.targets import KINDS, small_models
 from tests.fuzz.worker import SECONDS
 from tests.support.process import ROOT
+from tflite_opencl.conformance.outcome import CRASH, FAIL, TIMEOUT, Result
+from tflite_opencl.conformance.process import Item
+from tflite_opencl.conformance.runner import Workers
 
 # The types of inputs that the suite draws values of; strings and resources are none.
 _DRAWN = ("bool", "int8", "uint8", "int16", "int32", "int64", "float16", "float32")

@@ -20,9 +20,9 @@ from delegate import Graph, Node, Tensor, Unsupported, ops, write_model
 from delegate.graph.shapes import output_shapes
 from delegate.target import Target
 from delegate.tflite.library import installed_rules
-from delegate_test.build import graph, node, tensor
-from delegate_test.oracle import interpreter, reference_is_wrong, terms_of
 from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.conformance.build import graph, node, tensor
+from tflite_opencl.conformance.oracle import interpreter, reference_is_wrong, terms_of
 
 T = TypeVar("T")
 Shape = tuple[int, ...]

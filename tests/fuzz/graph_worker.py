@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The child that draws graphs and runs them: delegate_test/worker.py with a check of its own.
+"""The child that draws graphs and runs them: the suite's worker with a check of its own.
 
 A graph that is drawn is run in some ways, one that is given in all. The option `alternative` names
 one way, and then that is the only one.
@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from delegate import Graph, read_model, write_model
-from delegate_test import worker
-from delegate_test.build import Case
-from delegate_test.checks.job import Job, invoke_of
-from delegate_test.oracle import NoOracle, Oracle, oracle
-from delegate_test.outcome import FAIL, PASS, SKIP, Outcome
-from delegate_test.subject import Opened
-from delegate_test.values import Arrays
 from tests.fuzz.drawing import drawn
 from tests.fuzz.pieces import PIECES
 from tests.fuzz.ways import PLAIN, again, run_way, some_of, ways_of, with_wider_bounds
+from tflite_opencl.conformance import worker
+from tflite_opencl.conformance.build import Case
+from tflite_opencl.conformance.checks.job import Job, invoke_of
+from tflite_opencl.conformance.oracle import NoOracle, Oracle, oracle
+from tflite_opencl.conformance.outcome import FAIL, PASS, SKIP, Outcome
+from tflite_opencl.conformance.subject import Opened
+from tflite_opencl.conformance.values import Arrays
 
 _WAYS = 3  # of a drawn graph, beside the plain one
 _KEPT = 3  # graphs that stay open, and are run again after each way of later ones

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from delegate.child import command_of
-from delegate_test.outcome import CRASH, FAIL, FLAKE, PASS, TIMEOUT, Result
-from delegate_test.process import Item
-from delegate_test.reduce import ReduceError, reduce
-from delegate_test.runner import Workers
 from tests.fuzz.attacks import Attack
+from tflite_opencl.conformance.outcome import CRASH, FAIL, FLAKE, PASS, TIMEOUT, Result
+from tflite_opencl.conformance.process import Item
+from tflite_opencl.conformance.reduce import ReduceError, reduce
+from tflite_opencl.conformance.runner import Workers
 
 _WRONG = (FAIL, CRASH, TIMEOUT, FLAKE)
 _SECONDS = 120.0  # of a way: a driver may compile thirty kernels

@@ -22,12 +22,12 @@ from delegate.isa import FEATURES
 from delegate.passes.on_partitions import PASSES
 from delegate.runtime.executor import FORMS, ONE_BY_ONE
 from delegate.tune import Tuner
-from delegate_test.checks.job import Job, NotDelegated, invoke_of, open_job
-from delegate_test.checks.outputs import differences, expect, values
-from delegate_test.oracle import Bounds, Oracle, interpreter, invoke
-from delegate_test.outcome import FAIL, PASS, SKIP, Outcome
-from delegate_test.shrink import with_tensors
-from delegate_test.values import Arrays, compare
+from tflite_opencl.conformance.checks.job import Job, NotDelegated, invoke_of, open_job
+from tflite_opencl.conformance.checks.outputs import differences, expect, values
+from tflite_opencl.conformance.oracle import Bounds, Oracle, interpreter, invoke
+from tflite_opencl.conformance.outcome import FAIL, PASS, SKIP, Outcome
+from tflite_opencl.conformance.shrink import with_tensors
+from tflite_opencl.conformance.values import Arrays, compare
 
 PLAIN = "as it is"
 _SHAKEN = 4  # runs of the reference kernels on numbers that are a little others

@@ -20,7 +20,6 @@ from PIL import Image
 
 from delegate import DeviceInfo, read_model, write_model
 from delegate.runtime.executor import Executor
-from delegate_test.values import input_sets
 from label_image import prepare
 from label_image.job import Delegation, Job
 from label_image.page import chart, cpu_times, facts, write
@@ -32,6 +31,7 @@ from tests.support.scenes import detector, segmenter
 from tests.support.small_v2 import small_v2
 from tflite_opencl.boards.facts import Info
 from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.conformance.values import input_sets
 from tflite_opencl.info import Rows
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")

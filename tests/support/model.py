@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small models for TFLite and lower(): delegate_test's builder under the tests' short names.
+"""Small models for TFLite and lower(): the suite's builder under the tests' short names.
 
 model = one_op_model(
     "CONV_2D",
@@ -17,10 +17,10 @@ from typing import Any
 from delegate.graph.ir import Graph, Node, Tensor
 from delegate.tflite.reader import read_model
 from delegate.tflite.writer import write_model
-from delegate_test.build import constant as const
-from delegate_test.build import graph as graph_of
-from delegate_test.build import node as op
-from delegate_test.build import tensor as t
+from tflite_opencl.conformance.build import constant as const
+from tflite_opencl.conformance.build import graph as graph_of
+from tflite_opencl.conformance.build import node as op
+from tflite_opencl.conformance.build import tensor as t
 
 __all__ = [
     "chain_model",

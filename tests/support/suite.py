@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
-from delegate_test.build import Case
-from delegate_test.cases import all_cases
-from delegate_test.outcome import Result
-from delegate_test.runner import Workers
-from delegate_test.selection import item_of
+from tflite_opencl.conformance.build import Case
+from tflite_opencl.conformance.cases import all_cases
+from tflite_opencl.conformance.outcome import Result
+from tflite_opencl.conformance.runner import Workers
+from tflite_opencl.conformance.selection import item_of
 
 SECONDS = 60.0  # a case
 

@@ -20,7 +20,6 @@ import numpy as np
 
 from delegate import DelegateError, Graph, Options, read_model
 from delegate.child import stdout_kept_apart
-from delegate_test.subject import Opened
 from label_image.errors import one_line, reason_of
 from label_image.interpreter import OpenInterpreter, open_interpreter
 from label_image.job import Job
@@ -29,6 +28,7 @@ from tflite_opencl.common.machine import peak_bytes
 from tflite_opencl.common.runtime import Runtime, find_runtime
 from tflite_opencl.common.timing import Stopwatch
 from tflite_opencl.comparison.paths import KERNELS, OPENCL, RunPath
+from tflite_opencl.conformance.subject import Opened
 
 
 def main() -> int:

@@ -18,11 +18,11 @@ from delegate import (
     Verdict,
     known,
 )
-from delegate_test.values import input_sets
 from tflite_opencl.common import bars
 from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.common.launch_times import run_times
 from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.conformance.values import input_sets
 from tflite_opencl.errors import CommandError
 from tflite_opencl.opening import delegated, invoke, options_of
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from delegate import Node, Tensor
-from delegate_test.build import sizes
 from tflite_opencl.common.launch_times import joined_nodes
+from tflite_opencl.conformance.build import sizes
 from tflite_opencl.errors import CommandError
 from tflite_opencl.graph_view.facts import CONSTANT, CPU, DEVICE, UNKNOWN, GraphFacts
 from tflite_opencl.graph_view.layout import HEIGHT, WIDTH, layout_of

@@ -6,8 +6,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping
 
-import delegate_test.flags
 import label_image.flags
+import tflite_opencl.conformance.flags
 
 LABEL_IMAGE, OPENCL, DELEGATE_TEST = "label_image", "tflite-opencl", "tflite-delegate-test"
 # One line each, as `man -k` shows it.
@@ -26,7 +26,7 @@ def parser_of(command: str) -> argparse.ArgumentParser:
     made = {
         LABEL_IMAGE: label_image.flags.parser,
         OPENCL: lambda: opencl.parsers()[0],
-        DELEGATE_TEST: delegate_test.flags.parser,
+        DELEGATE_TEST: tflite_opencl.conformance.flags.parser,
     }
     return made[command]()
 

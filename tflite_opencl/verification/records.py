@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate import Node, StepRun, Tensor, Verdict
-from delegate_test.values import compare
+from tflite_opencl.conformance.values import compare
 from tflite_opencl.errors import CommandError
 from tflite_opencl.verification.errors import errors
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from delegate import Graph, Node, OpenCLDelegate, Options, StepRun
-from delegate_test.build import graph as graph_of
-from delegate_test.oracle import Bounds, float_bounds, reference_is_wrong
 from tflite_opencl.common import bars
 from tflite_opencl.common.launch_times import joined_nodes
 from tflite_opencl.common.runtime import Runtime
+from tflite_opencl.conformance.build import graph as graph_of
+from tflite_opencl.conformance.oracle import Bounds, float_bounds, reference_is_wrong
 from tflite_opencl.errors import CommandError
 from tflite_opencl.opening import delegated, failed, invoke
 from tflite_opencl.verification.records import (

@@ -12,8 +12,8 @@ from rich import box
 from rich.table import Table
 
 from delegate import LaunchSize, Tensor
-from delegate_test.build import sizes
 from tflite_opencl.common.tables import render
+from tflite_opencl.conformance.build import sizes
 from tflite_opencl.verification.errors import Array, Errors, errors, map_text
 from tflite_opencl.verification.records import Apart, Check, Fault, Verification
 

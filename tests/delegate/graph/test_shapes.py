@@ -18,13 +18,13 @@ from delegate.graph.edit import with_tensors
 from delegate.graph.known import known
 from delegate.graph.shapes import RULES, output_shapes
 from delegate.ops._registry import ops
-from delegate_test.build import Case
-from delegate_test.cases import all_cases
 from tests.support.compare import RUNTIME, inputs_for, interpreter, invoke, refusals
 from tests.support.deal import any_driver
 from tests.support.model import const, graph_of, op, t
 from tests.support.nets import assert_equal_outputs, conv_pool
 from tests.support.shared import SHARED
+from tflite_opencl.conformance.build import Case
+from tflite_opencl.conformance.cases import all_cases
 
 pytestmark = any_driver
 

@@ -12,10 +12,10 @@ import math
 from functools import cache
 
 from delegate import Graph, Tensor
-from delegate_test.build import Case
-from delegate_test.cases import all_cases
 from tests.fuzz.drawing import Pen, Skip
 from tests.fuzz.pieces import functions, moves, sums
+from tflite_opencl.conformance.build import Case
+from tflite_opencl.conformance.cases import all_cases
 
 _MOST_ELEMENTS = 100_000  # of a case's tensors
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from delegate_test.build import FUSED, numbers
 from tests.fuzz.drawing import QUANT, Pen, numbers_of, scale_of
+from tflite_opencl.conformance.build import FUSED, numbers
 
 _SAME = (
     "ABS", "CEIL", "ELU", "EXP", "FLOOR", "GELU", "HARD_SWISH", "L2_NORMALIZATION",

@@ -7,8 +7,8 @@ import math
 
 import numpy as np
 
-from delegate_test.build import numbers
 from tests.fuzz.drawing import Pen, numbers_of
+from tflite_opencl.conformance.build import numbers
 
 
 def resize(pen: Pen) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from delegate import Quantization, Tensor
-from delegate_test.build import FUSED, numbers
 from tests.fuzz.drawing import CHANNELS, QUANT, Pen, Skip, numbers_of, scale_of
+from tflite_opencl.conformance.build import FUSED, numbers
 
 _MOST_STEPS = 10_000_000  # multiplications of a node: TFLite's reference kernels are slow
 

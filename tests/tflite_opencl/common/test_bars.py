@@ -97,7 +97,7 @@ def test_a_pipe_gets_no_bar_whatever_is_forced() -> None:
     assert run_python(code, **forced) == "over\n"
 
 
-COMMANDS = ("label_image", "tflite_opencl", "delegate_test")
+COMMANDS = ("label_image", "tflite_opencl", "tflite_opencl.conformance")
 
 
 @pytest.mark.parametrize("name", COMMANDS)

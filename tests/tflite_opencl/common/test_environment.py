@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from delegate import DeviceInfo, write_model
-from delegate_test.flags import parse
 from tests.support.deal import any_driver
 from tests.support.nets import conv_pool
 from tflite_opencl.boards import drivers
 from tflite_opencl.command import main
 from tflite_opencl.common.environment import device_asked
+from tflite_opencl.conformance.flags import parse
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from tests.support.process import ROOT
 
 HELP = [
     "label_image --help",
-    "delegate_test --help",
+    "tflite_opencl.conformance --help",
     "tflite_opencl --help",
     "tflite_opencl info --help",
     "tflite_opencl obstacle --help",
@@ -24,11 +24,11 @@ HELP = [
 ]
 TEXTS = [
     "label_image --version",
-    "delegate_test --list --filter ^add/int8/",
+    "tflite_opencl.conformance --list --filter ^add/int8/",
     "tflite_opencl info --root /proc",
     "benchmarks --list",
 ]
-WRONG = {"label_image": 64, "delegate_test": 2, "tflite_opencl": 2, "benchmarks": 2}
+WRONG = {"label_image": 64, "tflite_opencl.conformance": 2, "tflite_opencl": 2, "benchmarks": 2}
 LINE = "ERROR: cannot write stdout: No space left on device\n"
 
 
@@ -79,8 +79,8 @@ def test_a_closed_stderr_keeps_the_code_and_a_full_one_is_255(module: str, code:
 
 def test_a_closed_stream_does_not_become_the_next_file(tmp_path: Path) -> None:
     path = tmp_path / "add.txt"
-    words = f"delegate_test --delegate xnnpack --filter ^add/int8/1x7x5x3$ --output {tmp_path}/out"
-    code, out, err = shell(f"{words} --ktap {path}", ">&- 2>&-")
+    words = "tflite_opencl.conformance --delegate xnnpack --filter ^add/int8/1x7x5x3$"
+    code, out, err = shell(f"{words} --output {tmp_path}/out --ktap {path}", ">&- 2>&-")
     assert (code, out, err) == (0, "", "")
     assert path.read_text().startswith("KTAP version 1\n")
 
@@ -113,8 +113,8 @@ def pressed(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
 
 
 @slow
-@pytest.mark.parametrize("words", ["label_image -h", "delegate_test -h", "tflite_opencl -h",
-                                   "benchmarks -h"])  # fmt: skip
+@pytest.mark.parametrize("words", ["label_image -h", "tflite_opencl -h", "benchmarks -h",
+                                   "tflite_opencl.conformance -h"])  # fmt: skip
 def test_ctrl_c_while_a_command_imports_is_quiet(words: str, pressed: dict[str, str]) -> None:
     code, _, err = shell(words, "", **pressed)
     assert (code, err) == (130, "")

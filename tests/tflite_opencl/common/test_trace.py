@@ -12,7 +12,6 @@ from itertools import pairwise
 import pytest
 
 from delegate import DeviceInfo, LaunchTime, OpenCLDelegate, PartitionRun, Verdict, write_model
-from delegate_test.values import input_sets
 from tests.support.compare import interpreter, invoke
 from tests.support.small_v2 import small_v2
 from tflite_opencl.common.profile import TimedRun, timed_runs
@@ -30,6 +29,7 @@ from tflite_opencl.common.trace import (
     trace_of,
 )
 from tflite_opencl.common.trace_perfetto import perfetto_trace
+from tflite_opencl.conformance.values import input_sets
 
 GRAPH = small_v2()
 MODEL = write_model(GRAPH)

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from delegate import NoDeviceError, builtin_op_numbers
-from delegate_test.command import main as suite
 from label_image.flags import UsageError, parse
 from tests.support.model import graph_of, op, t
 from tflite_opencl import __version__, command
 from tflite_opencl.command import main
 from tflite_opencl.common import words
 from tflite_opencl.common.errors import OneLineError
+from tflite_opencl.conformance.command import main as suite
 
 
 def test_dashes_are_underscores_in_flags_alone() -> None:

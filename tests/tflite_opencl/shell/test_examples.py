@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-import delegate_test.flags
 import label_image.flags
+import tflite_opencl.conformance.flags
 from tflite_opencl import command
 from tflite_opencl.common.help import parts_of
 from tflite_opencl.shell.parsers import COMMANDS, all_parsers, parser_of
@@ -36,7 +36,7 @@ def test_an_example_is_taken(program: str, line: str, capsys: pytest.CaptureFixt
     if words[0] == "label_image":
         assert label_image.flags.parse(words[1:]).warnings == ()
     elif words[0] == "tflite-delegate-test":
-        delegate_test.flags.parse(words[1:])
+        tflite_opencl.conformance.flags.parse(words[1:])
     elif "--help" in words:
         assert command.main(words[1:]) == 0
         assert "examples:\n  tflite-opencl verify " in capsys.readouterr().out

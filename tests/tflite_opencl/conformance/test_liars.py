@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Is the suite right? Delegates that lie in Python: each fault is named, and nothing else."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from delegate import DeviceInfo
+from tests.support.deal import any_driver, slow
+from tests.support.suite import run_cases
+from tflite_opencl.conformance.outcome import Result
+
+pytestmark = any_driver
+
+ADD = "add/int8/1x7x5x3"
+CONV = "conv_2d/int8/in7x5x3-k3x3-out8-same"
+BATCH_2 = "chain/int8/inverted_residual-in2x7x9x5"
+SEVERAL = "behaviour/uint8/reallocate-several_outputs"
+
+
+def behaviour(check: str, model: str = "conv", kind: str = "int8") -> str:
+    return f"behaviour/{kind}/{check}-{model}"
+
+
+def run(
+    liar: str,
+    names: list[str],
+    alternatives: bool = False,
+    repeat: bool = False,
+    limits: dict[str, float] | None = None,
+    **options: str,
+) -> dict[str, Result]:
+    """Return the results of these cases by name, as `run_cases` does."""
+    spec = f"python:tests.support.liars:{liar}"
+    return run_cases(spec, names, options, None, alternatives, repeat, limits)
+
+
+def test_the_honest_one_passes() -> None:
+    checks = (
+        "twice", "inputs_unchanged", "guard_bytes", "reallocate", "resize", "two_interpreters",
+        "reopen",
+    )  # fmt: skip
+    names = [ADD, CONV, BATCH_2, SEVERAL, *map(behaviour, checks)]
+    names += [behaviour("guard_bytes", "several_outputs", "uint8"), behaviour("reopen_100")]
+    results = run("pass_through", names)
+    assert {name: result.result for name, result in results.items()} == dict.fromkeys(names, "Pass")
+    assert results[BATCH_2].taken == results[BATCH_2].nodes == 4
+    assert "guard bytes" in results[behaviour("guard_bytes")].detail
+
+
+@slow
+@pytest.mark.parametrize(
+    ("liar", "wrong", "words", "right"),
+    [
+        ("off_by_one", ADD, "1 of 105 elements differ, by up to 1 quanta", [CONV]),
+        ("batch_2", BATCH_2, "in 1 of 2 rows of the first dimension", [ADD, CONV]),
+        ("batch_2", behaviour("resize"), "at batch 3", [behaviour("twice")]),
+        ("past_the_output", behaviour("guard_bytes"), "wrote outside the outputs", [ADD]),
+        ("leaks_memory", behaviour("reopen_100"), "bytes of memory", [ADD, behaviour("reopen")]),
+        ("leaks_handles", behaviour("reopen_100"), "leaks 1 of file handles", [ADD]),
+        ("stale_pointers", behaviour("reallocate"), "never written", [ADD, behaviour("twice")]),
+        ("nothing", CONV, "the output was never written", []),
+        ("differs", behaviour("twice"), "run 3 differs from run 1 in 1 elements", []),
+        ("changes_inputs", behaviour("inputs_unchanged"), "was changed by the run", [ADD]),
+        ("shared", behaviour("two_interpreters"), "side by side", [ADD, behaviour("reopen")]),
+        ("refuses", ADD, "the firmware is missing", []),
+    ],
+)
+def test_a_fault_is_named(liar: str, wrong: str, words: str, right: list[str]) -> None:
+    results = run(liar, [wrong, *right])
+    assert results[wrong].result == "Fail"
+    assert words in results[wrong].detail
+    assert {name: results[name].result for name in right} == dict.fromkeys(right, "Pass")
+
+
+def test_a_wrong_zero_point_is_off_everywhere() -> None:
+    # The case is run again, and fails again.
+    result = run("zero_point", [CONV], repeat=True)[CONV]
+    assert result.result == "Fail"
+    # Where adding wraps around, elements are off by less 256.
+    assert result.quanta in (3, 253)
+    assert "280 of 280 elements differ" in result.detail
+
+
+@slow
+def test_a_crash_costs_one_case_and_its_last_words_are_kept() -> None:
+    names = [CONV, ADD, behaviour("twice"), "pad/int8/in6x5-by12_03"]
+    results = run("crash", names, repeat=True)
+    assert "the driver's last words" in results[ADD].stderr
+    assert results.pop(ADD).detail == "the process died (SIGSEGV)"
+    assert {result.result for result in results.values()} == {"Pass"}
+    assert len(results) == 3
+
+
+@slow
+def test_last_words_are_a_case_s_where_its_worker_is_heard_late() -> None:
+    results = run_cases(
+        "python:tests.support.liars:crash",
+        [CONV, ADD],
+        {},
+        on_ready=lambda device, runtime: time.sleep(2),  # by then the worker has died
+    )
+    assert results[CONV].stderr == ""
+    assert "the driver's last words" in results[ADD].stderr
+
+
+@slow
+def test_a_hang_costs_one_case() -> None:
+    results = run("hang", [CONV, ADD, behaviour("twice")], limits={ADD: 2})
+    assert results[ADD].result == "Timeout"
+    assert results[CONV].result == results[behaviour("twice")].result == "Pass"
+
+
+def test_what_passes_when_repeated_is_a_flake(tmp_path: Path) -> None:
+    result = run("flaky", [CONV], repeat=True, mark=str(tmp_path / "mark"))[CONV]
+    assert result.result == "Flake"
+    assert result.detail.startswith("Fail at first, then Pass: ")
+
+
+def test_taking_nothing_is_no_pass() -> None:
+    result = run("takes_nothing", [CONV])[CONV]
+    assert (result.result, result.detail) == ("NotDelegated", "left CONV_2D")
+
+
+@slow
+@pytest.mark.device
+def test_a_fault_in_one_alternative_is_found_where_each_is_run(device: DeviceInfo) -> None:
+    options = {"device": str(device.index)}
+    assert run("plain_is_wrong", [CONV], **options)[CONV].result == "Pass"
+    found = run("plain_is_wrong", [CONV], alternatives=True, **options)[CONV]
+    assert (found.result, found.alternative) == ("Fail", "plain")
+    assert found.detail.startswith("plain: random inputs: ")
+    right = run("plain_is_wrong", [CONV], alternative="plain", **options)[CONV]
+    assert right.result == "Fail"
+
+
+@pytest.mark.device
+def test_a_result_tells_the_alternatives_that_ran(device: DeviceInfo) -> None:
+    names = [CONV, behaviour("twice")]
+    results = run_cases("opencl", names, {}, str(device.index), alternatives=True)
+    assert {name: result.result for name, result in results.items()} == dict.fromkeys(names, "Pass")
+    for result in results.values():
+        assert re.match("alternatives: .+; plain$", result.detail)
+
+
+@slow
+def test_a_crash_tells_its_alternative() -> None:
+    result = run("dies_in_the_second", [ADD], alternatives=True)[ADD]
+    assert run("dies_in_the_second", [ADD])[ADD].result == "Pass"
+    assert (result.result, result.alternative) == ("Crash", "second")
+    assert result.detail == "second: the process died (SIGSEGV)"

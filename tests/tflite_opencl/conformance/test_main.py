@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command: what it runs, writes and answers, with delegates whose results are known."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from delegate import DeviceInfo, write_model
+from tests.support.deal import any_driver, slow
+from tests.support.process import ROOT
+from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.common.words import stamped
+from tflite_opencl.conformance import command, subject
+from tflite_opencl.conformance.cases.chains import chain_graph
+from tflite_opencl.conformance.command import main
+from tflite_opencl.conformance.coverage import BEGIN, END
+from tflite_opencl.conformance.results import Writer
+from tflite_opencl.conformance.subject import Subject, SubjectError
+
+pytestmark = any_driver
+
+Run = Callable[..., int]
+LIARS = "python:tests.support.liars:"
+TWO = r"^(add|conv_2d)/int8/(1x7x5x3|in7x5x3-k3x3-out8-same)$"
+ADD, CONV = "add/int8/1x7x5x3", "conv_2d/int8/in7x5x3-k3x3-out8-same"
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Return a function that runs the command on two cases in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(liar: str, *flags: str) -> int:
+        return main(["--delegate", f"{LIARS}{liar}", "--filter", TWO, *flags])
+
+    return call
+
+
+def csv(folder: str = "delegate-test-results", name: str = "results.csv") -> dict[str, str]:
+    lines = (Path(folder) / name).read_text().splitlines()
+    return {line.split(",")[0]: line.split(",")[1] for line in lines}
+
+
+def test_everything_right(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("pass_through") == 0
+    assert csv() == {ADD: "Pass", CONV: "Pass"}
+    assert csv(name="failures.csv") == {}
+    first = Path("delegate-test-results/results.csv").read_text().splitlines()[0]
+    name, status, seconds = first.split(",")
+    assert (name, status) == (ADD, "Pass")
+    assert float(seconds) > 0
+    assert "2 cases in" in capsys.readouterr().out
+
+
+def test_every_output(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("jinja2")
+    outputs = {
+        name: f"{name}.txt" for name in ("junit", "ktap", "lava", "json", "html", "coverage")
+    }
+    flags = [word for name, path in outputs.items() for word in (f"--{name}", path)]
+    assert run("off_by_one", *flags) == 1
+    texts = {name: Path(path).read_text() for name, path in outputs.items()}
+    root = ElementTree.fromstring(texts["junit"].encode())
+    (failure,) = root.iter("failure")
+    assert failure.get("type") == "Fail"
+    assert {case.get("name") for case in root.iter("testcase")} == {ADD, CONV}
+    assert texts["ktap"].splitlines()[:3] == ["KTAP version 1", "1..2", f"not ok 1 {ADD}"]
+    assert f"ok 2 {CONV}" in texts["ktap"].splitlines()
+    assert "TEST_CASE_ID=add_int8_1x7x5x3 RESULT=fail" in texts["lava"]
+    found = json.loads(texts["json"])
+    assert found.items() >= stamped({}).items()
+    assert found["counts"] == {"Fail": 1, "Pass": 1}
+    assert found["cases"][0]["quanta"] == 1
+    assert "| ADD | 1 of 1 differ, up to 1 |" in texts["coverage"]
+    assert "1 of 105 elements differ" in texts["html"]
+    assert "<td>CONV_2D</td>" in texts["html"]
+    assert list(Path().glob("*.part")) == []
+    capsys.readouterr()
+
+
+def test_a_page_keeps_what_is_around_its_table(run: Run) -> None:
+    page = Path("page.md")
+    page.write_text(f"before\n\n{BEGIN}\nold\n{END}\n\nafter\n")
+    for _ in range(2):
+        assert run("pass_through", "--coverage", str(page)) == 0
+        text = page.read_text()
+        assert text.startswith(f"before\n\n{BEGIN}\n")
+        assert text.endswith(f"\n{END}\n\nafter\n")
+        assert "\n| ADD, CONV_2D | exact |\n" in text
+        assert "old" not in text
+
+
+def test_a_pipe_is_written_and_stays_a_pipe(run: Run) -> None:
+    os.mkfifo("pipe")
+    read: list[str] = []
+    reader = threading.Thread(target=lambda: read.append(Path("pipe").read_text()), daemon=True)
+    reader.start()
+    assert run("pass_through", "--json", "pipe") == 0
+    reader.join(timeout=60)
+    assert json.loads(read[0])["cases"][0]["name"] == ADD
+    assert Path("pipe").is_fifo()
+
+
+@slow
+def test_a_baseline_is_written_and_kept_to(run: Run) -> None:
+    baseline = ["--baseline", "liar-fails.txt"]
+    assert run("off_by_one", *baseline, "--update_baseline") == 0
+    assert Path("liar-fails.txt").read_text().splitlines()[1:] == [f"{ADD},Fail"]
+    assert run("off_by_one", *baseline) == 0
+    assert csv()[ADD] == "ExpectedFail"
+    assert run("pass_through", *baseline) == 1
+    assert csv()[ADD] == "UnexpectedImprovement(Pass)"
+
+
+def test_skips_are_not_run(run: Run) -> None:
+    Path("skips.txt").write_text("^add/\n")
+    assert run("crash", "--skips", "skips.txt") == 0
+    assert csv() == {ADD: "Skip", CONV: "Pass"}
+
+
+def test_a_tolerance(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("off_by_one", "--tolerance", "teflon", "--json", "-") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["cases"][0]["detail"].startswith("within tolerance: ")
+    assert found["cases"][0]["quanta"] == 1
+
+
+def test_nothing_delegated_is_unexpected(run: Run) -> None:
+    assert run("takes_nothing") == 1
+    assert run("takes_nothing", "--allow_not_delegated") == 0
+
+
+def test_the_wrong_device_is_refused(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("pass_through", "--expect_device", "Vivante") == 77
+    assert "the device is python:tests.support.liars:pass_through, not" in capsys.readouterr().err
+
+
+@slow
+def test_a_killed_run_goes_on(tmp_path: Path) -> None:
+    command = [
+        sys.executable, "-m", "--delegate", f"{LIARS}hang", "--filter", TWO,
+        "--timeout", "300", "--output", str(tmp_path / "out"),
+    ]  # fmt: skip
+    child = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+    details = tmp_path / "out" / "details.jsonl"
+    until = time.monotonic() + 300
+    # The first case hangs until it is interrupted.
+    while not details.exists() and time.monotonic() < until:
+        time.sleep(0.1)
+    assert details.exists()  # Ctrl-C before that ends Python while it imports
+    child.send_signal(signal.SIGINT)
+    assert child.wait(60) == 130
+    done = json.dumps(
+        {"name": ADD, "result": "Pass", "detail": "", "seconds": 1.0, "quanta": 0, "taken": 1,
+         "nodes": 1, "stderr": ""}
+    )  # fmt: skip
+    # As a power cut leaves it: one case done, and half a line.
+    details.write_text(f'{done}\n{{"name": "conv')
+    again = subprocess.run(
+        [*command, "--resume"], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert again.returncode == 0, again.stderr
+    assert csv(str(tmp_path / "out")) == {ADD: "Pass", CONV: "Pass"}
+
+
+@slow
+def test_another_runs_folder_is_not_gone_on_with(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("pass_through", "--resume") == 2
+    assert "has no run to go on with" in capsys.readouterr().err
+    assert run("pass_through") == 0
+    assert run("off_by_one", "--resume") == 2
+    assert "is of another run: delegate was" in capsys.readouterr().err
+
+
+def test_models_of_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models").mkdir()
+    model = write_model(chain_graph("diamond", "int8", (1, 5, 5, 3)))
+    (tmp_path / "models" / "small.tflite").write_bytes(model)
+    (tmp_path / "models" / "broken.tflite").write_bytes(b"no model")
+    command = ["--delegate", f"{LIARS}pass_through", "--models", "models", "--filter", "^model/"]
+    assert main(command) == 0
+    assert csv() == {"model/whole/broken": "Skip", "model/whole/small": "Pass"}
+
+
+def test_any_name_of_a_model_leaves_the_files_well_formed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models").mkdir()
+    stem = os.fsdecode(b"a\n,b#\x1b[31m\xef\xbf\xbf")
+    model = write_model(chain_graph("diamond", "int8", (1, 5, 5, 3)))
+    (tmp_path / "models" / f"{stem}.tflite").write_bytes(model)
+    outputs = ["--junit", "junit.xml", "--ktap", "ktap.txt"]
+    command = ["--delegate", f"{LIARS}pass_through", "--models", "models", "--filter", "^model/"]
+    assert main([*command, *outputs]) == 0
+    name = "model/whole/a\\n\\x2cb\\x23\\x1b[31m\uffff"
+    assert csv() == {name: "Pass"}
+    root = ElementTree.parse("junit.xml").getroot()
+    assert [each.get("name") for each in root.iter("testcase")] == [name.replace("\uffff", "?")]
+    assert Path("ktap.txt").read_text().splitlines()[2:] == [f"ok 1 {name}"]
+
+
+@slow
+def test_a_case_is_reduced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = "chain/int8/strided_residual-in1x8x8x8"
+    folder = str(tmp_path / "small")
+    assert main(["--delegate", f"{LIARS}off_by_one", "--reduce", name, "--output", folder]) == 0
+    said = capsys.readouterr().out
+    assert "the first node whose output is wrong: 3, ADD" in said
+    assert (tmp_path / "small" / "reduced.tflite").stat().st_size < 1500
+    assert np.load(tmp_path / "small" / "reduced_0.npy").size == 1
+    script = tmp_path / "small" / "reduced.py"
+    assert len([line for line in script.read_text().splitlines() if line[0] != "#"]) == 6
+    shown = subprocess.run(
+        [sys.executable, "small/reduced.py"], cwd=tmp_path, capture_output=True, text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)}, timeout=120, check=False,
+    )  # fmt: skip
+    assert shown.returncode == 0, shown.stderr
+    right, wrong = shown.stdout.splitlines()
+    assert right != wrong
+
+
+@slow
+@pytest.mark.device
+def test_the_alternative_that_fails_is_reduced_alone(
+    tmp_path: Path, device: DeviceInfo, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--delegate", f"{LIARS}plain_is_wrong", "--alternatives", "--reduce", CONV]
+    options = ["--delegate_options", f"device:{device.index}", "--output", str(tmp_path)]
+    assert main([*flags, *options]) == 0
+    assert capsys.readouterr().out.startswith(f"{CONV}: Fail: plain: ")
+    assert "'alternative': 'plain'" in (tmp_path / "reduced.py").read_text()
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--filter", "("], "argument --filter: '(': "),
+        (["--filter", "^nothing$"], "no case matches ^nothing$"),
+        (["--sample", "0"], "'0' is not a number above 0"),
+        (["--jobs", "9" * 5000], "is not a number above 0, of 32 bits"),
+        (["--tolerance", "9" * 5000], "is neither a number of quanta nor teflon"),
+        (["--quick", "--sample", "3"], "--quick and --sample exclude each other"),
+        (["--tolerance", "some"], "'some' is neither a number of quanta nor teflon"),
+        (["--delegate_options", "a"], "'a' is not KEY:VALUE"),
+        (["--delegate_options", "a:1"], "a: opencl has alternative, device_profile, tune"),
+        (["--delegate_options", "device_profile:none"], "no device profile 'none': one of "),
+        (["--timeout", "nan"], "'nan' is not a number of seconds"),
+        (["--update_baseline"], "--update_baseline needs --baseline FILE"),
+        (["--baseline", "none.txt"], "cannot read none.txt"),
+        (["--update_baseline", "--baseline", "none/x"], "cannot write --baseline none/x: there is"),
+        (["--models", "none"], "cannot read none"),
+        (["--json", "none/x.json"], "cannot write --json none/x.json: there is no folder "),
+        (["--reduce", "no/such/case"], "there is no case no/such/case"),
+        (["--delegate", "xnnpack", "--device_profile", "v3d"], "is for --delegate opencl"),
+        (["--delegate", "xnnpack", "--alternatives"], "is for --delegate opencl"),
+        (["--delegate", "libfoo.so", "--alternatives"], "is for --delegate opencl"),
+        (["--unknown"], "unrecognized arguments: --unknown"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    flags: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(flags) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert words in said.err
+    assert len(said.err.splitlines()) == 1
+
+
+def test_a_disk_that_fills_up_is_one_line(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Writer, "add", full)
+    assert run("pass_through") == 2
+    told = capsys.readouterr().err.splitlines()
+    assert told[-1] == "ERROR: cannot write delegate-test-results: No space left on device"
+    assert not any("Traceback" in line for line in told)
+
+
+def test_an_index_names_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Versions have digits, too, and those are no indices.
+    found = [DeviceInfo(n, "P", "3.1", name, "V", "3.0", "1", "cpu") for n, name in enumerate("ab")]
+    monkeypatch.setattr(subject, "list_devices", lambda: tuple(found))
+    told = [Subject("opencl", {}, text, find_runtime()).describe() for text in ("0", "1")]
+    assert told == ["a (P, 1)", "b (P, 1)"]
+    with pytest.raises(SubjectError, match="no OpenCL device matches '3'"):
+        Subject("opencl", {}, "3", find_runtime()).describe()
+
+
+def test_no_device_is_77(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    output = ["--output", str(tmp_path / "out"), "--filter", TWO]
+    assert main(["--device", "no such device", *output]) == 77
+    assert capsys.readouterr().err.startswith("SKIP: ")
+    assert main(["--delegate", str(tmp_path / "none.so"), *output]) == 77
+    assert "cannot load" in capsys.readouterr().err
+
+
+@slow
+def test_a_device_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--output", str(tmp_path / "out"), "--filter", "^relu/float32/in3$"]
+    assert main(["--device_profile", "no such board", *flags]) == 2
+    assert capsys.readouterr().err.startswith("ERROR: no device profile 'no such board': one of ")
+    if main(["--device_profile", "v3d", *flags]) == 77:
+        pytest.skip(capsys.readouterr().err)
+    assert csv(str(tmp_path / "out")) == {"relu/float32/in3": "Pass"}
+
+
+def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list", "--filter", TWO]) == 0
+    assert capsys.readouterr().out.splitlines() == [ADD, CONV]
+
+
+def test_without_a_terminal_a_line_says_now_and_then_how_far_it_is(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "_LINE_SECONDS", 0.01)
+    assert run("off_by_one", "--tolerance", "teflon") == 0
+    told = [line for line in capsys.readouterr().err.splitlines() if " cases in " in line]
+    assert re.match(r"0 of \d+ cases in 0 s: the first one is not done yet", told[0])

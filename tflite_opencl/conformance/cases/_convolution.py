@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ops with weights from their parameters, named so that a case reads aloud."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from delegate import Graph, Node, Tensor
+from tflite_opencl.conformance.build import (
+    constant,
+    dtype_of,
+    graph,
+    integers,
+    node,
+    numbers,
+    seeded,
+    sizes,
+    tensor,
+)
+
+KINDS = ("uint8", "int8", "int8-per-channel", "16x8", "float32")
+_VERSIONS = {"CONV_2D": 3, "DEPTHWISE_CONV_2D": 3, "TRANSPOSE_CONV": 3, "FULLY_CONNECTED": 4}
+# Standard deviation of a product of two random 8-bit values; an output shall use half its range.
+_SPREAD, _WANTED = 5400.0, 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Convolution:
+    """One convolution of either kind or transposed; what is as usual is not in its name."""
+
+    op: str = "CONV_2D"
+    size: tuple[int, int, int] = (7, 5, 3)  # h, w, c
+    kernel: tuple[int, int] = (3, 3)
+    out_c: int = 8  # of a depthwise one: what the depth multiplier gives
+    depth_multiplier: int = 1
+    groups: int = 1
+    batch: int = 1
+    stride: tuple[int, int] = (1, 1)  # h, w
+    dilation: tuple[int, int] = (1, 1)
+    padding: str = "SAME"
+    fused: str = "NONE"
+    zeros: tuple[int, int, int] | None = None  # of input, weights, output
+    multiplier: float | None = None  # real: input scale * weight scale / output scale
+    has_bias: bool = True
+    # Scale and zero point of the output, so that layers can follow each other; the weights' scale
+    # is made to fit. None: the other way round.
+    out: tuple[float, int] | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        is_depthwise = self.op == "DEPTHWISE_CONV_2D"
+        parts = {
+            f"in{sizes(self.size)}": True,
+            f"k{sizes(self.kernel)}": True,
+            f"out{self.out_c}": not is_depthwise,
+            f"depth{self.depth_multiplier}": self.depth_multiplier > 1,
+            f"groups{self.groups}": self.groups > 1,
+            f"batch{self.batch}": self.batch > 1,
+            f"stride{_pair(self.stride)}": self.stride != (1, 1),
+            f"dilation{_pair(self.dilation)}": self.dilation != (1, 1),
+            self.padding.lower(): True,
+            self.fused.lower(): self.fused != "NONE",
+            "no_bias": not self.has_bias,
+            "zeros{}_{}_{}".format(*self.zeros or "---"): self.zeros is not None,
+            f"multiplier{self.multiplier or 0:.4g}": self.multiplier is not None,
+        }
+        return "-".join(part for part, is_said in parts.items() if is_said)
+
+    @property
+    def fits(self) -> bool:
+        """Whether there is an output."""
+        return min(self.out_size()) > 0
+
+    @property
+    def multiplications(self) -> int:
+        """How many the op needs."""
+        height, width = self.out_size()
+        inner = 1 if self.op == "DEPTHWISE_CONV_2D" else self.size[2] // self.groups
+        return (
+            self.batch
+            * height
+            * width
+            * self.out_channels
+            * self.kernel[0]
+            * (self.kernel[1] * inner)
+        )
+
+    @property
+    def out_channels(self) -> int:
+        """Channels of the output."""
+        if self.op == "DEPTHWISE_CONV_2D":
+            return self.size[2] * self.depth_multiplier
+        return self.out_c
+
+    def out_size(self) -> tuple[int, int]:
+        """Return the output's height and width."""
+        both = []
+        for side, kernel, stride, dilation in zip(
+            self.size, self.kernel, self.stride, self.dilation, strict=False
+        ):
+            extent = (kernel - 1) * dilation + 1
+            if self.op == "TRANSPOSE_CONV":
+                valid = (side - 1) * stride + kernel
+                both.append(side * stride if self.padding == "SAME" else valid)
+            else:
+                both.append(-(-(side if self.padding == "SAME" else side - extent + 1) // stride))
+        return both[0], both[1]
+
+    def graph(self, kind: str) -> Graph:
+        """Return the graph of this node alone."""
+        return graph([self.node(kind, None)])
+
+    def node(self, kind: str, source: Tensor | None) -> Node:
+        """Return the node on this tensor, or on an input of its own."""
+        is_depthwise, dtype = self.op == "DEPTHWISE_CONV_2D", dtype_of(kind)
+        rng = seeded(self, kind)
+        in_c, out_c = self.size[2], self.out_channels
+        shape = (out_c, *self.kernel, in_c // self.groups)
+        if is_depthwise:
+            shape = (1, *self.kernel, out_c)
+        terms = self.kernel[0] * self.kernel[1] * (1 if is_depthwise else shape[3])
+        source = source or weighted_input((self.batch, *self.size), kind, self.zeros)
+        weights, bias, out_scale = weights_and_bias(
+            rng, shape, kind, source, terms, self.zeros, self.multiplier, 3 if is_depthwise else 0,
+            None if self.out is None else self.out[0],
+        )  # fmt: skip
+        out_shape = (self.batch, *self.out_size(), out_c)
+        inputs: list[Tensor | None] = [source, weights, bias]
+        options: dict[str, Any] = {
+            "padding": self.padding,
+            "stride_h": self.stride[0],
+            "stride_w": self.stride[1],
+            "fused_activation_function": self.fused,
+        }
+        if self.op == "TRANSPOSE_CONV":
+            inputs = [numbers(out_shape), weights, source, bias]
+        else:
+            options["dilation_h_factor"], options["dilation_w_factor"] = self.dilation
+        if is_depthwise:
+            options["depth_multiplier"] = self.depth_multiplier
+        if not self.has_bias:
+            inputs.pop()
+        version = {"16x8": 5 if is_depthwise else 4}.get(kind, _VERSIONS[self.op])
+        if self.op == "TRANSPOSE_CONV":
+            version = 3
+        zero = out_zero(kind, self.zeros) if self.out is None else self.out[1]
+        out = tensor(out_shape, dtype, out_scale, zero)
+        return node(self.op, inputs, [out], options, version)
+
+
+def fully_connected(
+    kind: str,
+    batch: tuple[int, ...],
+    in_c: int,
+    out_c: int,
+    fused: str = "NONE",
+    keep_num_dims: bool = False,
+    has_bias: bool = True,
+    zeros: tuple[int, int, int] | None = None,
+    multiplier: float | None = None,
+) -> Graph:
+    """Return the graph of one FULLY_CONNECTED."""
+    rng = seeded(kind, batch, in_c, out_c)
+    source = weighted_input((*batch, in_c), kind, zeros)
+    weights, bias, out_scale = weights_and_bias(
+        rng, (out_c, in_c), kind, source, in_c, zeros, multiplier, 0
+    )
+    rows = batch if keep_num_dims else (int(np.prod(batch)),)
+    out = tensor((*rows, out_c), dtype_of(kind), out_scale, out_zero(kind, zeros))
+    options = {"fused_activation_function": fused, "keep_num_dims": keep_num_dims}
+    version = {"float32": 5, "16x8": 7}.get(kind, 5)
+    inputs = [source, weights, bias] if has_bias else [source, weights, None]
+    return graph([node("FULLY_CONNECTED", inputs, [out], options, version)])
+
+
+def weighted_input(
+    shape: tuple[int, ...], kind: str, zeros: tuple[int, int, int] | None = None
+) -> Tensor:
+    """Return the input of an op with weights."""
+    if kind == "float32":
+        return tensor(shape)
+    zero = 0 if kind == "16x8" else 131 if kind == "uint8" else 3
+    scale = 0.0625 if kind != "16x8" else 2.0**-12
+    return tensor(shape, dtype_of(kind), scale, zeros[0] if zeros else zero)
+
+
+def out_zero(kind: str, zeros: tuple[int, int, int] | None) -> int:
+    """Return the output's zero point."""
+    if kind in ("16x8", "float32"):
+        return 0
+    return zeros[2] if zeros else 123 if kind == "uint8" else -5
+
+
+def weights_and_bias(
+    rng: np.random.Generator,
+    shape: tuple[int, ...],
+    kind: str,
+    source: Tensor,
+    terms: int,
+    zeros: tuple[int, int, int] | None,
+    multiplier: float | None,
+    axis: int,
+    out_scale: float | None = None,
+) -> tuple[Tensor, Tensor, float | None]:
+    """Return random weights and bias, and the scale of an output that uses its range.
+
+    `out_scale`: the weights' scale is made to fit it.
+    """
+    count = shape[axis]
+    if kind == "float32":
+        bias = constant(rng.standard_normal(count).astype(np.float32))
+        return constant(rng.standard_normal(shape).astype(np.float32)), bias, None
+    is_wide = kind == "16x8"
+    assert source.quantization is not None
+    in_scale = source.quantization.scale[0]
+    # A 16-bit sum is 256 times as large, and so is its range.
+    multiplier = multiplier or _WANTED / (_SPREAD * float(np.sqrt(terms)))
+    weight_scale = 0.03 if out_scale is None else out_scale * multiplier / in_scale
+    scales: Any = weight_scale
+    if kind in ("int8-per-channel", "16x8"):
+        scales = (weight_scale * rng.uniform(0.05, 1, count)).astype(np.float32)
+    weights = integers(rng, shape, "uint8" if kind == "uint8" else "int8")
+    most = int(min(2.0**29, (2.0**14 if is_wide else 2.0**6) / multiplier)) + 1
+    sums = rng.integers(-most, most, count).astype(np.int64 if is_wide else np.int32)
+    weight_zero = 0 if kind != "uint8" else zeros[1] if zeros else 135
+    return (
+        constant(weights, scales, weight_zero, axis=axis),
+        constant(sums, np.float32(in_scale) * np.float32(scales)),
+        in_scale * weight_scale / multiplier,
+    )
+
+
+def edges(base: Convolution) -> list[Convolution]:
+    """Return the base changed in one thing a case: everything but shape, kernel and stride."""
+    changes: list[dict[str, Any]] = [
+        *({"fused": fused, "padding": padding} for fused in ("RELU", "RELU6", "RELU_N1_TO_1")
+          for padding in ("SAME", "VALID")),
+        *({"batch": batch} for batch in (2, 3, 5)),
+        *({"multiplier": m} for m in (2.0**-20, 2.0**-14, 1e-4, 1 / 3, 0.75, 0.999, 1.0, 1.25, 4)),
+        *([{"has_bias": False}] if base.op != "CONV_2D" else []),  # which must have one
+        {"batch": 2, "stride": (2, 2), "fused": "RELU6"},
+    ]  # fmt: skip
+    return [replace(base, **change) for change in changes]
+
+
+def zero_points(base: Convolution, kind: str) -> list[Convolution]:
+    """Return the base with zero points at the ends of the range."""
+    if kind not in ("uint8", "int8", "int8-per-channel"):
+        return []
+    low, high = (0, 255) if kind == "uint8" else (-128, 127)
+    weights = (low, high) if kind == "uint8" else (0,)
+    return [
+        replace(base, zeros=(a, b, c)) for a in (low, high) for b in weights for c in (low, high)
+    ]
+
+
+def _pair(values: tuple[int, int]) -> str:
+    return str(values[0]) if values[0] == values[1] else f"{values[0]}x{values[1]}"

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ops on two tensors, element by element: shapes that are broadcast, constants, scales."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from delegate import Graph, Tensor
+from tflite_opencl.conformance.build import (
+    FUSED,
+    USUAL,
+    Case,
+    case,
+    dtype_of,
+    integers,
+    one,
+    seeded,
+    sizes,
+    tensor,
+)
+
+Shape = tuple[int, ...]
+_SHAPES: tuple[tuple[Shape, Shape], ...] = (
+    ((1, 7, 5, 3), (1, 7, 5, 3)),
+    ((1,), (1,)),
+    ((2, 5, 4, 33), (1, 1, 1, 33)),
+    ((1, 1, 1, 17), (1, 5, 4, 17)),
+    ((1, 5, 4, 7), (1, 5, 4, 1)),
+    ((31, 1), (1, 37)),
+    ((6,), (2, 3, 6)),
+    ((2, 3, 64), (2, 3, 64)),
+    ((1, 5, 4, 33), ()),
+)
+_ARITHMETIC = ("ADD", "SUB", "MUL", "DIV")
+_COMPARISONS = ("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL")
+_KINDS = {
+    "ADD": ("uint8", "int8", "16x8", "float32", "int32", "int64"),
+    "SUB": ("uint8", "int8", "16x8", "float32", "int32"),
+    "MUL": ("uint8", "int8", "16x8", "float32", "int32"),
+    "DIV": ("uint8", "int8", "16x8", "float32", "int32"),
+    "MAXIMUM": ("uint8", "int8", "16x8", "float32", "int32"),
+    "MINIMUM": ("uint8", "int8", "16x8", "float32", "int32"),
+    "SQUARED_DIFFERENCE": ("int8", "float32", "int32"),
+    "FLOOR_DIV": ("float32", "int32"),
+    "FLOOR_MOD": ("int32", "float32"),
+    "POW": ("float32", "int32"),
+    **dict.fromkeys(_COMPARISONS, ("uint8", "int8", "float32", "int32")),
+    "LOGICAL_AND": ("bool",),
+    "LOGICAL_OR": ("bool",),
+}
+_EQUALITY = ("EQUAL", "NOT_EQUAL")
+# Scales and zero points of left, right and output, beside the usual ones.
+# NOTE: with a scale of 1 or more TFLite aborts in a comparison.
+_SCALES = ((0.5, 0.5, 0.5), (0.001, 0.9, 0.3), (0.9, 0.001, 2.0), (0.02, 0.03, 0.0004))
+
+
+def cases() -> Iterator[Case]:
+    """Yield this family's cases."""
+    for op, kinds in _KINDS.items():
+        for kind in kinds:
+            for shapes in _SHAPES:
+                if kind == "bool" and () in shapes:
+                    continue  # one value would decide all
+                yield _case(op, kind, shapes)
+            for constant in ("left", "right"):
+                yield _case(op, kind, _SHAPES[0], constant=constant)
+                yield _case(op, kind, _SHAPES[2], constant=constant)
+            # Integers divided by what only a run tells may be divided by 0: not for a delegate.
+            side: dict[str, Any] = {"constant": "right"} if op == "DIV" else {}
+            if op in _ARITHMETIC and kind != "int64":
+                for fused in FUSED[1:]:
+                    yield _case(op, kind, _SHAPES[0], fused=fused, **side)
+            if op in ("POW", "DIV"):
+                yield _case(op, kind, _SHAPES[-1], constant="right")
+            is_free = op in (*_ARITHMETIC, "SQUARED_DIFFERENCE", *_COMPARISONS)
+            if is_free and kind in ("uint8", "int8"):
+                for scales in _SCALES:
+                    yield _case(op, kind, _SHAPES[0], scales=scales, **side)
+                low, high = (0, 255) if kind == "uint8" else (-128, 127)
+                for zeros in itertools.product((low, high), repeat=3):
+                    if op == "DIV" and zeros[1] == high:
+                        continue  # no divisor is above 0
+                    yield _case(op, kind, _SHAPES[0], zeros=zeros, **side)
+
+
+def _case(op: str, kind: str, shapes: tuple[Shape, Shape], **options: Any) -> Case:
+    left, right = map(sizes, shapes)
+    words = [left if left == right else f"{left}_{right}"]
+    for name, value in options.items():
+        if name == "constant":
+            words.append(f"{value}_constant")
+        elif name == "fused":
+            words.append(value.lower())
+        else:
+            words.append(name + "_".join(f"{number:g}" for number in value))
+    return case(op.lower(), kind, "-".join(words), _graph, op, kind, shapes, **options)
+
+
+def _graph(
+    op: str,
+    kind: str,
+    shapes: tuple[Shape, Shape],
+    constant: str = "",
+    fused: str = "NONE",
+    scales: tuple[float, float, float] | None = None,
+    zeros: tuple[int, int, int] | None = None,
+) -> Graph:
+    dtype = dtype_of(kind)
+    moves = op in ("MAXIMUM", "MINIMUM")
+
+    def made(which: int, shape: Shape, is_constant: bool) -> Tensor:
+        numbers: tuple[Any, ...] = ()
+        if dtype in USUAL:
+            usual_zeros = {"uint8": (131, 120, 125), "int8": (3, -8, -3), "int16": (0, 0, 0)}
+            usual_scales = (0.1, 0.07, 0.13)
+            if dtype == "int16":
+                usual_scales = (0.0004, 0.0003, 0.0005)
+            which_numbers = 0 if moves or (op in _EQUALITY and not (scales or zeros)) else which
+            numbers = (
+                (scales or usual_scales)[which_numbers],
+                (zeros or usual_zeros[dtype])[which_numbers],
+            )
+        limits = _limits(op, dtype, which, numbers[1] if numbers else 0)
+        if not is_constant:
+            return tensor(shape, dtype, *numbers, limits=limits)
+        rng = seeded(op, kind, shape)
+        low, high = limits or (-3, 3)
+        if dtype == "float32":
+            data: Any = rng.uniform(low, high, shape).astype(dtype)
+        elif dtype == "bool":
+            data = rng.integers(0, 2, shape).astype(dtype)
+        elif limits:
+            data = rng.integers(int(low), int(high), shape, endpoint=True).astype(dtype)
+            if op == "POW" and not shape:
+                data = np.array(3, dtype)
+        else:
+            data = integers(rng, shape, dtype)
+        return tensor(shape, dtype, *numbers, data=data)
+
+    left, right = (
+        made(i, shape, constant == ("left", "right")[i]) for i, shape in enumerate(shapes)
+    )
+    out_shape = np.broadcast_shapes(*shapes)
+    out = tensor(out_shape, "bool") if op in _COMPARISONS else made(2, out_shape, False)
+    options: dict[str, Any] = {"fused_activation_function": fused} if op in _ARITHMETIC else {}
+    if op in ("ADD", "SUB") and dtype == "int16":
+        options["pot_scale_int16"] = False
+    version = 2 if dtype in USUAL else 1
+    if op in ("ADD", "MUL") and dtype == "int64":
+        version = 4 if op == "ADD" else 6
+    if dtype == "int16":
+        version = {"ADD": 3, "SUB": 5, "MUL": 4}.get(op, 2)
+    return one(op, [left, right], [out], options, version)
+
+
+def _limits(op: str, dtype: str, which: int, zero: int) -> tuple[float, float] | None:
+    """Return values that neither overflow, nor divide by 0, nor have no result."""
+    if op == "POW":
+        if dtype == "int32":
+            return ((-5, 5), (0, 6), (0, 0))[which]
+        return ((0.05, 8.0), (-4.0, 4.0), (0, 0))[which]
+    if op in ("DIV", "FLOOR_DIV", "FLOOR_MOD"):
+        if dtype in USUAL:
+            return (zero + 1, np.iinfo(dtype).max) if which == 1 else None
+        if which == 1:
+            return (1, 40) if dtype == "int32" else (0.3, 20.0)
+        return (-1000, 1000) if dtype == "int32" else (-30.0, 30.0)
+    if op in _EQUALITY and dtype in ("int32", "uint8", "int8"):
+        return (0, 12)  # so that some are equal
+    if dtype in ("int32", "int64") and op in ("ADD", "SUB", "MUL", "SQUARED_DIFFERENCE"):
+        return (-20000, 20000)
+    return None

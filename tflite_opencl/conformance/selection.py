@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which cases a run has: by name, by a fair sample, and the models of a folder."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from delegate import Graph
+from tflite_opencl.common.text import printable
+from tflite_opencl.conformance.build import Case
+from tflite_opencl.conformance.cases import all_cases
+from tflite_opencl.conformance.checks import NOT_REPEATED
+from tflite_opencl.conformance.flags import Settings
+from tflite_opencl.conformance.process import Item
+
+QUICK = 250
+_MODEL = "model/"
+_SPECIAL = re.compile("[,#]")  # of CSV and KTAP
+# A behaviour case runs a model many times, a whole model has many nodes.
+_PATIENCE = 5.0
+
+
+class NoCases(Exception):
+    """Nothing is left to run; the text says why."""
+
+
+def select(settings: Settings) -> list[Case]:
+    """Return the cases that are asked for.
+
+    Raises: NoCases.
+    """
+    cases = [case for case in all_cases() if settings.heavy or not case.is_heavy]
+    cases += model_cases(settings.models)
+    if settings.filter is not None:
+        pattern = re.compile(settings.filter)
+        cases = [case for case in cases if pattern.search(case.name)]
+        if not cases:
+            raise NoCases(f"no case matches {settings.filter}")
+    if settings.quick:
+        behaviour = [case for case in cases if case.check not in ("values", "reopen_100")]
+        values = [case for case in cases if case.check == "values"]
+        chosen = {*sample(values, QUICK, settings.seed), *sample(behaviour, 40, settings.seed)}
+        cases = [case for case in cases if case in chosen]
+    elif settings.sample is not None:
+        chosen = set(sample(cases, settings.sample, settings.seed))
+        cases = [case for case in cases if case in chosen]
+    return cases
+
+
+def sample(cases: Sequence[Case], count: int, seed: int) -> list[Case]:
+    """Return a fair sample: ops take turns, and in an op its types."""
+    rng = random.Random(seed)
+    by_op: dict[str, dict[str, list[Case]]] = {}
+    for case in cases:
+        by_op.setdefault(case.op, {}).setdefault(case.kind, []).append(case)
+    turns = []
+    for kinds in by_op.values():
+        for found in kinds.values():
+            rng.shuffle(found)
+        columns = list(kinds.values())
+        rng.shuffle(columns)
+        turns.append([case for column in _in_turns(columns) for case in [column]])
+    return _in_turns(turns)[:count]
+
+
+def model_cases(folder: str | None) -> list[Case]:
+    """Return a case for each .tflite file of a folder.
+
+    Raises: NoCases: there is none.
+    """
+    if folder is None:
+        return []
+    try:
+        files = _models(folder)
+    except OSError as error:
+        raise NoCases(f"cannot read {folder}: {error.strerror}") from None
+    if not files:
+        raise NoCases(f"{folder} has no .tflite file")
+    return [Case(name, "model", "whole", _no_graph) for name in files]
+
+
+def _models(folder: str) -> dict[str, Path]:
+    """Return the .tflite files of a folder by the names of their cases.
+
+    What a terminal, CSV, KTAP or UTF-8 would trip over is written as Python's escapes.
+    """
+    files = sorted(path for path in Path(folder).iterdir() if path.suffix == ".tflite")
+    return {
+        f"{_MODEL}whole/{printable(_SPECIAL.sub(_escape, path.stem))}".encode(
+            "utf-8", "backslashreplace"
+        ).decode(): path
+        for path in files
+    }
+
+
+def _escape(found: re.Match[str]) -> str:
+    return f"\\x{ord(found[0]):02x}"
+
+
+def item_of(case: Case, folder: str | None) -> Item:
+    """Return what a worker is told of a case."""
+    model = None
+    if case.name.startswith(_MODEL) and folder is not None:
+        model = str(_models(folder)[case.name].resolve())
+    is_long = model is not None or case.check != "values" or case.is_heavy
+    return Item(
+        case.name,
+        model,
+        is_repeated=case.check not in NOT_REPEATED,
+        patience=_PATIENCE if is_long else 1.0,
+    )
+
+
+def _no_graph() -> Graph:
+    raise ValueError("a model of a file is read by the worker")
+
+
+def _in_turns(lists: Sequence[Sequence[Case]]) -> list[Case]:
+    longest = max(map(len, lists), default=0)
+    return [row[i] for i in range(longest) for row in lists if i < len(row)]

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The delegate under test: ours, the runtime's XNNPACK, a shared library, or a Python object."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from delegate import (
+    DelegateError,
+    Graph,
+    NodeAlternatives,
+    OpenCLDelegate,
+    Options,
+    Verdict,
+    list_devices,
+    write_model,
+)
+from tflite_opencl.common.runtime import Runtime
+from tflite_opencl.conformance.build import one, tensor
+from tflite_opencl.conformance.oracle import interpreter
+
+OPENCL, XNNPACK, PYTHON = "opencl", "xnnpack", "python:"
+# The options that are texts, as the command line gives them.
+OPENCL_OPTIONS = sorted(each.name for each in fields(Options) if each.type in ("str", "str | None"))
+
+
+class SubjectError(Exception):
+    """The delegate cannot be used here at all; the text is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An allocated interpreter with the delegate applied."""
+
+    interpreter: Any
+    delegate: Any  # kept as long as the interpreter; None for XNNPACK
+
+    def taken(self, graph: Graph) -> set[int]:
+        """Return the nodes of the file that the delegate runs.
+
+        TFLite lists a delegate's nodes after the file's own; what one stands for is found by
+        walking from its outputs to its inputs.
+        """
+        count = len(graph.nodes)
+        producers = {output.index: step for step in graph.nodes for output in step.outputs}
+        found: set[int] = set()
+        for detail in self.interpreter._get_ops_details()[count:]:
+            stop = {int(index) for index in detail["inputs"]}
+            ahead = [int(index) for index in detail["outputs"]]
+            while ahead:
+                step = producers.get(ahead.pop())
+                if step is None or step.index in found:
+                    continue
+                found.add(step.index)
+                ahead += [t.index for t in step.inputs if t is not None and t.index not in stop]
+        return found
+
+    def reasons(self) -> list[str]:
+        """Return why nodes stayed on the CPU, where the delegate says."""
+        verdicts = map(Verdict._make, getattr(self.delegate, "verdicts", ()))
+        return [f"{each.op}: {each.reason}" for each in verdicts if not each.is_taken]
+
+    def alternatives(self) -> list[NodeAlternatives]:
+        """Return the alternatives of the nodes that the delegate runs, where it tells them."""
+        return list(getattr(self.delegate, "alternatives", ()))
+
+    def failure(self) -> str:
+        """Return what the delegate says of its last failure, "" if nothing."""
+        return str(getattr(self.delegate, "failure", "") or "")
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """How to make the delegate under test."""
+
+    spec: str  # "opencl", "xnnpack", a library's path, or "python:MODULE:CALLABLE"
+    options: Mapping[str, Any]  # texts, as the command line gives them; opencl takes any
+    device: str | None
+    runtime: Runtime
+    alternative: str | None = None  # what nodes take that have it; None: each its first
+    own_context: bool = False  # opencl's: share no context with the others of this process
+
+    def open(self, graph: Graph, model: bytes | str, cpu_kernels: str) -> Opened:
+        """Return an interpreter with the delegate; what it leaves runs on `cpu_kernels`.
+
+        Raises: RuntimeError, ValueError: TFLite or the delegate refuses.
+        """
+        delegate = self._delegate(model)
+        if self.spec == XNNPACK:
+            return Opened(interpreter(self.runtime, model, "auto"), None)
+        try:
+            return Opened(interpreter(self.runtime, model, cpu_kernels, [delegate]), delegate)
+        except (RuntimeError, ValueError) as error:
+            said = str(getattr(delegate, "failure", "") or "")
+            words = " ".join(str(error).split()) or "TFLite refuses the delegate"
+            raise RuntimeError(f"{said}; {words}" if said else words) from error
+
+    def hold(self) -> Any:
+        """Return what keeps opencl's device open: the context goes with the last that uses it."""
+        if self.spec != OPENCL:
+            return None
+        model = write_model(one("RELU", [tensor((1,))], [tensor((1,))]))
+        try:
+            return self._delegate(model)
+        except (DelegateError, ValueError, OSError):
+            return None  # each case will tell
+
+    def describe(self) -> str:
+        """Return the name of the device or library, after trying whether it can be used.
+
+        Raises: SubjectError: it cannot.
+        """
+        if self.spec == XNNPACK:
+            return f"XNNPACK of {self.runtime.name} {self.runtime.version}"
+        if self.spec == OPENCL:
+            devices = list_devices()  # raises NoDeviceError, which the worker reports
+            wanted = self.device
+            for info in devices:
+                if wanted is None or info.matches(wanted):
+                    return f"{info.name} ({info.platform}, {info.driver})"
+            raise SubjectError(f"no OpenCL device matches '{wanted}'")
+        try:
+            self._delegate(b"")
+        except (OSError, ValueError, AttributeError, RuntimeError, ImportError) as error:
+            raise SubjectError(f"cannot load {self.spec}: {' '.join(str(error).split())}") from None
+        return self.spec if self.spec.startswith(PYTHON) else str(Path(self.spec).resolve())
+
+    def _delegate(self, model: bytes | str) -> Any:
+        if self.spec == XNNPACK:
+            return None
+        if self.spec == OPENCL:
+            # Without measuring a run is the same each time; partitions are taken however small.
+            options: dict[str, Any] = {
+                "device": self.device,
+                "tune": "off",
+                "min_nodes_per_partition": 1,
+                "own_context": self.own_context,
+                "in_child_first": False,  # a worker may die
+                **self._texts(),
+            }
+            return OpenCLDelegate(model, options=Options(**options))
+        if self.spec.startswith(PYTHON):
+            module, _, name = self.spec.removeprefix(PYTHON).partition(":")
+            make = getattr(importlib.import_module(module), name)
+            return make(model, self._texts())
+        return self.runtime.load_delegate(self.spec, self.options)
+
+    def _texts(self) -> dict[str, Any]:
+        wanted = {} if self.alternative is None else {"alternative": self.alternative}
+        return {**self.options, **wanted}
+
+
+def unsupported_ops(graph: Graph, taken: Sequence[int] | set[int]) -> list[str]:
+    """Return the ops that a delegate left, each once."""
+    return list(dict.fromkeys(step.op for step in graph.nodes if step.index not in taken))

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A child process that runs a batch of cases: a job as JSON on stdin, a line of JSON an event.
+
+Events: ready, start, delegate (from here on it is the delegate's fault), alternative (its name;
+what follows is of it), result, fatal.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import json
+import os
+import sys
+import time
+from functools import partial
+from typing import Any, TextIO
+
+import numpy as np
+
+from delegate import DelegateError, Graph, read_model, write_model
+from delegate.child import stdout_kept_apart
+from tflite_opencl.common.runtime import ENVIRONMENT_VARIABLE, RuntimeMissing, find_runtime
+from tflite_opencl.conformance.build import Case
+from tflite_opencl.conformance.cases import all_cases
+from tflite_opencl.conformance.checks import run_check
+from tflite_opencl.conformance.checks.job import Job
+from tflite_opencl.conformance.outcome import FAIL, SKIP, Outcome
+from tflite_opencl.conformance.subject import Subject, SubjectError
+from tflite_opencl.conformance.values import Arrays
+
+
+def main(worker: type[Worker] | None = None) -> int:
+    """Run the batch on stdin and answer on stdout; `worker`: what runs a case, if another."""
+    request = json.loads(sys.stdin.read())
+    if request["runtime"]:
+        os.environ[ENVIRONMENT_VARIABLE] = request["runtime"]
+    with stdout_kept_apart() as answer:
+        try:
+            subject = Subject(
+                request["delegate"], request["options"], request["device"], find_runtime()
+            )
+            device = subject.describe()
+        except (DelegateError, SubjectError, RuntimeMissing) as error:
+            _say(answer, event="fatal", text=" ".join(str(error).split()))
+            return 0
+        runtime = f"{subject.runtime.name} {subject.runtime.version}"
+        _say(answer, event="ready", device=device, runtime=runtime)
+        known = _known({item["name"] for item in request["items"] if item["model"] is None})
+        gc.freeze()  # what is there now stays: collecting after each case then takes no time
+        made = (worker or Worker)(answer, subject, request["tolerance"], request["alternatives"])
+        for item in request["items"]:
+            made.run(item, known.get(item["name"]))
+    return 0
+
+
+class Worker:
+    """Runs cases and tells their events."""
+
+    def __init__(
+        self, answer: TextIO, subject: Subject, tolerance: int | None, alternatives: bool
+    ) -> None:
+        self._say, self._subject = partial(_say, answer), subject
+        self._tolerance, self._alternatives = tolerance, alternatives
+        self._held: Any = None
+
+    def run(self, item: dict[str, Any], case: Case | None) -> None:
+        """Run a case, or the model of a file."""
+        name = item["name"]
+        self._say(event="start", name=name)
+        begun = time.monotonic()
+        try:
+            graph, model = self.model(item, case)
+        except (DelegateError, ValueError, OSError) as error:
+            # A file may be no model; a case of this suite always is one.
+            result = FAIL if case else SKIP
+            outcome = Outcome(result, f"no model: {' '.join(str(error).split())}")
+        else:
+            outcome = self._checked(case.check if case else "values", graph, model, _inputs(item))
+            gc.collect()
+        took = round(time.monotonic() - begun, 4)
+        self._say(event="result", name=name, seconds=took, **dataclasses.asdict(outcome))
+
+    def model(self, item: dict[str, Any], case: Case | None) -> tuple[Graph, bytes | str]:
+        """Return what to run; raises DelegateError, ValueError or OSError: there is none."""
+        if case is None:
+            path = item.get("model")
+            if path is None:
+                raise ValueError("there is no case of this name")
+            return read_model(path), path
+        graph = case.make()
+        return graph, write_model(graph)
+
+    def check(self, name: str, job: Job) -> Outcome:
+        """Return what came of a case; only what ends the process escapes."""
+        return run_check(name, job)
+
+    def _checked(
+        self, check: str, graph: Graph, model: bytes | str, inputs: list[Arrays] | None
+    ) -> Outcome:
+        def alternative(name: str) -> None:
+            self._say(event="alternative", name=name)
+
+        told = alternative if self._alternatives else None
+        job = Job(self._subject, graph, model, self._tolerance, inputs, self._begin, told)
+        try:
+            return self.check(check, job)
+        except Exception as error:  # a fault of this suite or of the delegate's Python
+            return Outcome(FAIL, f"{type(error).__name__}: {' '.join(str(error).split())}")
+
+    def _begin(self) -> None:
+        """Say that the delegate runs from here on, and open its device for this process's life."""
+        self._say(event="delegate")
+        if self._held is None:
+            self._held = self._subject.hold()
+
+
+def _known(names: set[str]) -> dict[str, Case]:
+    """Return the cases of these names that there are; nothing is listed after the last of them."""
+    known: dict[str, Case] = {}
+    cases = all_cases()
+    while len(known) < len(names) and (case := next(cases, None)) is not None:
+        if case.name in names:
+            known[case.name] = case
+    return known
+
+
+def _inputs(item: dict[str, Any]) -> list[Arrays] | None:
+    if not item.get("inputs"):
+        return None
+    with np.load(item["inputs"]) as saved:
+        return [[saved[key] for key in sorted(saved.files)]]
+
+
+def _say(answer: TextIO, **event: Any) -> None:
+    # Who reads this may be late: what is on stderr until now belongs to what was before.
+    event["stderr_bytes"] = os.fstat(sys.stderr.fileno()).st_size
+    answer.write(json.dumps(event) + "\n")
+    answer.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
