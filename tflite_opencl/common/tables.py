@@ -6,11 +6,11 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 
-_NARROW = 60  # columns below which a value stands under its name
+_LONGEST, _NARROW = 26, 60  # characters of a name with its value beside it; columns for that
 
 
 def render(width: int, *parts: RenderableType) -> str:
@@ -25,26 +25,18 @@ def render(width: int, *parts: RenderableType) -> str:
     return "\n".join(line.rstrip() for line in captured.get().strip("\n").splitlines())
 
 
-def pairs(rows: Sequence[tuple[str, str]], width: int) -> Table:
-    """Return names with their values beside them, or below them where there is no place."""
-    return _narrow(rows) if width < _NARROW else _wide(rows)
-
-
-def _wide(rows: Sequence[tuple[str, str]]) -> Table:
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
+def pairs(rows: Sequence[tuple[str, str]], width: int) -> Group:
+    """Return names with their values beside them, or below a name that leaves no place for that."""
+    most = _LONGEST if width >= _NARROW else 0
+    column = max((len(name) for name, _ in rows if len(name) <= most), default=0)
+    parts: list[RenderableType] = []
     for name, value in rows:
-        table.add_row(name, value)
-    return table
-
-
-def _narrow(rows: Sequence[tuple[str, str]]) -> Table:
-    """Return the rows with each value below its name: beside it there is no place."""
-    table = Table(box=None, show_header=False, padding=(0, 0, 0, 2))
-    table.add_column(overflow="fold")
-    for name, value in rows:
-        if name:
-            table.add_row(name)
-        table.add_row(Padding(value, (0, 0, 0, 2)))
-    return table
+        if len(name) <= column:
+            table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
+            table.add_column(no_wrap=True, min_width=column)
+            table.add_column(overflow="fold")
+            table.add_row(name, value)
+            parts.append(table)
+        else:
+            parts += [Padding(name, (0, 0, 0, 2)), Padding(value, (0, 0, 0, 4))]
+    return Group(*parts)
