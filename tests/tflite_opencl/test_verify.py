@@ -15,7 +15,7 @@ from delegate import DeviceInfo, write_model
 from delegate.launch import Program
 from delegate.runtime import executor, layout, memory
 from delegate.runtime.layout import Layout
-from tests.support import planted
+from tests.attacks import planted
 from tests.support.deal import any_driver, slow
 from tests.support.model import chain_model, op, t
 from tests.support.nets import LEFT, conv_pool, net

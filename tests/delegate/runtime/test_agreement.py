@@ -20,9 +20,9 @@ from delegate.runtime.agreement import _random, are_same, right_of
 from delegate.target import Rules, Target
 from delegate.tflite.library import installed_rules
 from delegate.tflite.reference import reference_outputs
+from tests.attacks.planted import plant
 from tests.support.deal import any_driver
 from tests.support.model import graph_of, op, t
-from tests.support.planted import plant
 from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.conformance.cases._convolution import Convolution
 

@@ -14,12 +14,12 @@ import pytest
 from delegate import cache
 from delegate.runtime import icds
 from delegate.runtime.icds import Icd, ask_platforms, list_icds
+from tests.attacks.bed import write_files
+from tests.attacks.fatal import Fatal, build_fatal
+from tests.attacks.faults import NO_COMPILER
 from tests.support.command import FILES
 from tests.support.deal import slow
-from tests.support.fatal import Fatal, build_fatal
-from tests.support.faults import NO_COMPILER
 from tests.support.process import ROOT, run_python
-from tests.support.sweep import write_files
 
 LIST = """
 import logging, os, sys

@@ -35,7 +35,7 @@ def run(
     **options: str,
 ) -> dict[str, Result]:
     """Return the results of these cases by name, as `run_cases` does."""
-    spec = f"python:tests.support.liars:{liar}"
+    spec = f"python:tests.attacks.liars:{liar}"
     return run_cases(spec, names, options, None, alternatives, repeat, limits)
 
 
@@ -99,7 +99,7 @@ def test_a_crash_costs_one_case_and_its_last_words_are_kept() -> None:
 @slow
 def test_last_words_are_a_case_s_where_its_worker_is_heard_late() -> None:
     results = run_cases(
-        "python:tests.support.liars:crash",
+        "python:tests.attacks.liars:crash",
         [CONV, ADD],
         {},
         on_ready=lambda device, runtime: time.sleep(2),  # by then the worker has died

@@ -33,7 +33,7 @@ from tflite_opencl.conformance.subject import Subject, SubjectError
 pytestmark = any_driver
 
 Run = Callable[..., int]
-LIARS = "python:tests.support.liars:"
+LIARS = "python:tests.attacks.liars:"
 TWO = r"^(add|conv_2d)/int8/(1x7x5x3|in7x5x3-k3x3-out8-same)$"
 ADD, CONV = "add/int8/1x7x5x3", "conv_2d/int8/in7x5x3-k3x3-out8-same"
 
@@ -145,7 +145,7 @@ def test_nothing_delegated_is_unexpected(run: Run) -> None:
 
 def test_the_wrong_device_is_refused(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("pass_through", "--expect_device", "Vivante") == 77
-    assert "the device is python:tests.support.liars:pass_through, not" in capsys.readouterr().err
+    assert "the device is python:tests.attacks.liars:pass_through, not" in capsys.readouterr().err
 
 
 @slow

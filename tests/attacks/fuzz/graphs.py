@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from delegate.child import command_of
-from tests.fuzz.attacks import Attack
+from tests.attacks.fuzz.attacks import Attack
 from tflite_opencl.conformance.outcome import CRASH, FAIL, FLAKE, PASS, TIMEOUT, Result
 from tflite_opencl.conformance.process import Item
 from tflite_opencl.conformance.reduce import ReduceError, reduce
@@ -44,7 +44,7 @@ class OfGraphs(Attack):
             None,
             0,
             _SECONDS,
-            command=command_of("tests.fuzz.graph_worker"),
+            command=command_of("tests.attacks.fuzz.graph_worker"),
         )
         self.nodes = 0
         self.ways: Counter[str] = Counter()

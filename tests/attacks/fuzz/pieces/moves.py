@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from tests.fuzz.drawing import Pen, numbers_of
+from tests.attacks.fuzz.drawing import Pen, numbers_of
 from tflite_opencl.conformance.build import numbers
 
 

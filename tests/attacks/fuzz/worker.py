@@ -12,11 +12,11 @@ from pathlib import Path
 from types import FrameType
 
 from delegate.child import stdout_kept_apart
-from tests.fuzz.targets import KINDS
+from tests.attacks.fuzz.targets import KINDS
+from tests.support.process import ROOT
 
 SECONDS = 10  # for one small file
 _MEMORY_BYTES = 1 << 30  # beside what the process has when it begins
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def finding(kind: str, path: Path) -> str | None:

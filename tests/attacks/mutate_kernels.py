@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plants small faults in kernels, and counts those that the tests or the suite notice.
 
-    python -m tests.mutate_kernels --count 20 --seed 1            the op's own tests
-    python -m tests.mutate_kernels --count 20 --seed 1 --suite    the conformance suite
+    python -m tests.attacks.mutate_kernels --count 20 --seed 1            the op's own tests
+    python -m tests.attacks.mutate_kernels --count 20 --seed 1 --suite    the conformance suite
 
 A fault is planted in a copy of the checkout, never in the checkout itself. Exit code: 0 when every
 fault was noticed, 1 when some were not. Each of those is equal by meaning, or a case is missing.
@@ -34,11 +34,11 @@ from delegate.engine import Engine
 from delegate.graph.fold import fold
 from delegate.tflite.library import installed_rules
 from delegate.tflite.reader import read_model
+from tests.attacks.mutations import Mutation, drawn, includers, planted
 from tests.support.kernel_use import FOLDER_VARIABLE
-from tests.support.mutations import Mutation, drawn, includers, planted
+from tests.support.process import ROOT
 from tflite_opencl.conformance.cases import all_cases
 
-ROOT = Path(__file__).resolve().parents[1]
 COPIED = (
     ".ci",
     "assets",
@@ -142,7 +142,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tests.mutate_kernels", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.attacks.mutate_kernels", description=__doc__
+    )
     add = parser.add_argument
     add("--count", type=int, default=10, metavar="N", help="faults to plant")
     add("--seed", type=int, default=0, metavar="S", help="which faults")

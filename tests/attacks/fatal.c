@@ -3,7 +3,7 @@
 //   abort, crash, hang   in its constructor; kill: SIGKILL, as from outside
 //   late                 it aborts when it is asked for its platforms
 //   error                it has no platforms and says so, as a library should
-// Every kind writes to FATAL_TOLD the id of the process that opened it, a line each. tests/support/fatal.py builds it.
+// Every kind writes to FATAL_TOLD the id of the process that opened it, a line each. tests/attacks/fatal.py builds it.
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>

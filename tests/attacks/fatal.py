@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.faults import compiler
+from tests.attacks.faults import compiler
 
 SOURCE = Path(__file__).with_suffix(".c")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `python -m tests.soak` looks for, it notices."""
+"""What the soak looks for, it notices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.soak import _soak
+from tests.attacks.soak import _soak
 from tests.support.deal import slow
 
 kept: list[Any] = []

@@ -12,8 +12,8 @@ import math
 from functools import cache
 
 from delegate import Graph, Tensor
-from tests.fuzz.drawing import Pen, Skip
-from tests.fuzz.pieces import functions, moves, sums
+from tests.attacks.fuzz.drawing import Pen, Skip
+from tests.attacks.fuzz.pieces import functions, moves, sums
 from tflite_opencl.conformance.build import Case
 from tflite_opencl.conformance.cases import all_cases
 

@@ -15,8 +15,8 @@ from typing import Any
 from unittest import mock
 
 from delegate import cache
-from tests.fuzz.attacks import Attack
-from tests.support.sweep import ALLOWED, RIGHT, Ran, run_label_image, write_files
+from tests.attacks.bed import ALLOWED, RIGHT, Ran, run_label_image, write_files
+from tests.attacks.fuzz.attacks import Attack
 
 _WARM_UPS = 3
 _SECONDS = 60  # a run without a cache takes a few

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Opens and invokes so often that what is kept of it shows in memory, file handles or threads.
 
-    python -m tests.soak                  10,000 invokes, 1,000 openings, 4 threads; both drivers
-    python -m tests.soak --share 0.1      a tenth of them
+    python -m tests.attacks.soak                10,000 invokes, 1,000 openings, 4 threads
+    python -m tests.attacks.soak --share 0.1    a tenth of them
 
 Each part runs in a process of its own, which looks at itself after a half and at the end. All
 outputs are compared with TFLite's. Exit code: 0 when nothing grew, 1 when something did.
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for word in given.device:
         for info in [info for info in list_devices() if info.matches(word)][:1]:
             for part in PARTS:
-                command = [sys.executable, "-m", "tests.soak", "--part", part]
+                command = [sys.executable, "-m", "tests.attacks.soak", "--part", part]
                 command += ["--device", str(info.index), "--share", str(given.share)]
                 print(f"{word}, {part}: ", end="", flush=True)
                 code = max(code, abs(subprocess.run(command, cwd=ROOT, check=False).returncode))
@@ -167,7 +167,7 @@ def _held() -> tuple[int, int, int]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.soak",
+        prog="python -m tests.attacks.soak",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutate_kernels import NOTICED, UNCOMPILED, UNNOTICED, Judge
-from tests.support.mutations import Mutation, drawn, includers, mutations, planted
+from tests.attacks.mutate_kernels import NOTICED, UNCOMPILED, UNNOTICED, Judge
+from tests.attacks.mutations import Mutation, drawn, includers, mutations, planted
 
 TEXT = """// a + b, 1
 #include "kernel.clh"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from delegate import Quantization, Tensor
-from tests.fuzz.drawing import CHANNELS, QUANT, Pen, Skip, numbers_of, scale_of
+from tests.attacks.fuzz.drawing import CHANNELS, QUANT, Pen, Skip, numbers_of, scale_of
 from tflite_opencl.conformance.build import FUSED, numbers
 
 _MOST_STEPS = 10_000_000  # multiplications of a node: TFLite's reference kernels are slow

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Feeds changed files to all that reads files, and says what goes wrong.
 
-    python -m tests.fuzz --minutes 2 --seed 7
-    python -m tests.fuzz --minutes 60 --attack models caches
-    python -m tests.fuzz --attack graphs --count 1000 --minutes 600 --device rusticl
-    python -m tests.fuzz --attack graphs --graph 771203486215
+    python -m tests.attacks.fuzz --minutes 2 --seed 7
+    python -m tests.attacks.fuzz --minutes 60 --attack models caches
+    python -m tests.attacks.fuzz --attack graphs --count 1000 --minutes 600 --device rusticl
+    python -m tests.attacks.fuzz --attack graphs --graph 771203486215
 
 Models go through the reader and all that happens before a device, and beside TFLite through the
 delegate; pictures, PyTorch checkpoints and the cache folder through label_image's own code. Graphs
 are drawn from numbers, and run in many ways beside TFLite. A finding is shrunk and saved as a case
-under tests/data/fuzz, where tests/test_fuzz.py runs it from then on. Exit code: 0 without findings,
-1 with some.
+under tests/data/fuzz, where test_fuzz.py runs it from then on. Exit code: 0 without findings, 1
+with some.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.fuzz.attacks import Attack, BesideTFLite, InOneChild
-from tests.fuzz.caches import OfCaches
-from tests.fuzz.graphs import OfGraphs
-from tests.fuzz.targets import KINDS
+from tests.attacks.fuzz.attacks import Attack, BesideTFLite, InOneChild
+from tests.attacks.fuzz.caches import OfCaches
+from tests.attacks.fuzz.graphs import OfGraphs
+from tests.attacks.fuzz.targets import KINDS
 from tests.support.process import ROOT
 
 CASES = ROOT / "tests/data/fuzz"
@@ -75,7 +75,7 @@ def attack_of(name: str, device: str, scratch: Path, graphs: Sequence[int] = ())
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.fuzz",
+        prog="python -m tests.attacks.fuzz",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -20,9 +20,9 @@ from typing import Any
 
 from delegate import DelegateError, read_model
 from delegate.child import Child, signal_name
-from tests.fuzz.edits import drawn, edited, smaller
-from tests.fuzz.targets import KINDS, small_models
-from tests.fuzz.worker import SECONDS
+from tests.attacks.fuzz.edits import drawn, edited, smaller
+from tests.attacks.fuzz.targets import KINDS, small_models
+from tests.attacks.fuzz.worker import SECONDS
 from tests.support.process import ROOT
 from tflite_opencl.conformance.outcome import CRASH, FAIL, TIMEOUT, Result
 from tflite_opencl.conformance.process import Item
@@ -156,7 +156,7 @@ class OfFiles(Attack):
 
 
 class InOneChild(OfFiles):
-    """A file of KINDS, taken by tests/fuzz/worker.py."""
+    """A file of KINDS, taken by tests/attacks/fuzz/worker.py."""
 
     batch = 20
 
@@ -173,7 +173,7 @@ class InOneChild(OfFiles):
     def _verdict(self, content: bytes) -> str | None:
         self._path.write_bytes(content)
         if self._child is None:
-            command = [sys.executable, "-m", "tests.fuzz.worker", self.name]
+            command = [sys.executable, "-m", "tests.attacks.fuzz.worker", self.name]
             self._child = Child(command, self._errors, {"PYTHONPATH": str(ROOT)})
             self._child.send(b"\n")
             self._child.answers.readline()  # its imports take a while, and are no case's

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lets every OpenCL call of a run fail, in turn, and says how the runs end.
 
-    python -m tests.sweep --device pocl --most 2      some calls of each function
-    python -m tests.sweep --docs                      all, for docs/reliability.md: half an hour
+    python -m tests.attacks.sweep --device pocl --most 2    some calls of each function
+    python -m tests.attacks.sweep --docs                    all: half an hour
 
-label_image runs a small model while tests/support/faults.c fails, lies, dies or hangs at one call.
+label_image runs a small model while faults.c fails, lies, dies or hangs at one call.
 A run must give the right rows (exit code 0, or 3 if the CPU has most nodes), or an error, the CPU's
-rows and exit code 2. Exit code: 0 when all did, 1 when some did not.
+rows and exit code 2. `--docs` writes the tables into docs/reliability.md. Exit code: 0 when all
+did, 1 when some did not.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.support.faults import NO_COMPILER, Fault, build_library
+from tests.attacks.bed import ALLOWED, ATTACKS, CPU, LEFT, LOST, RIGHT, Attack, Bed
+from tests.attacks.faults import NO_COMPILER, Fault, build_library
 from tests.support.process import ROOT
-from tests.support.sweep import ALLOWED, ATTACKS, CPU, LEFT, LOST, RIGHT, Attack, Bed
 
 DOCUMENT = ROOT / "docs/reliability.md"
 _BEGIN, _END = "<!-- swept: begin -->", "<!-- swept: end -->"
@@ -119,7 +120,7 @@ def _cell(ended: Counter[str]) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.sweep",
+        prog="python -m tests.attacks.sweep",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

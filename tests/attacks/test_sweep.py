@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Some of what `python -m tests.sweep` tries: OpenCL calls that fail, lie, or end the process."""
+"""Some of what the sweep tries: OpenCL calls that fail, lie, or end the process."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 from delegate import DeviceInfo
 from delegate.runtime.transfers import COPIED, DIRECT, MAPPED, PINNED, TRANSFERS
+from tests.attacks.bed import ATTACKS, CPU, LEFT, RIGHT, Bed
+from tests.attacks.faults import CHILDREN, NO_COMPILER, Fault, build_library
 from tests.support.deal import any_driver, slow
-from tests.support.faults import CHILDREN, NO_COMPILER, Fault, build_library
-from tests.support.sweep import ATTACKS, CPU, LEFT, RIGHT, Bed
 
 BY_NAME = {attack.name: attack for attack in ATTACKS}
 BedOf = Callable[..., Bed]

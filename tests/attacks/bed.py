@@ -21,8 +21,8 @@ from PIL import Image
 
 from delegate import cache
 from delegate.runtime.transfers import CROSSING
+from tests.attacks.faults import CHILDREN, COMMAND, STATUSES, Fault, calls_of
 from tests.support.command import FILES, ROWS, pooling_nodes
-from tests.support.faults import CHILDREN, COMMAND, STATUSES, Fault, calls_of
 from tests.support.model import chain_model, const, op, t
 from tests.support.process import ROOT
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `python -m tests.fuzz` found once stays mended, and the command finds and shrinks faults."""
+"""What the fuzzer found once stays mended, and the fuzzer finds and shrinks faults."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from delegate.passes.on_partitions import PASSES, run_passes
 from delegate.runtime.executor import FORMS, ONE_BY_ONE
 from delegate.target import Target
 from delegate.tflite.library import installed_rules
-from tests.fuzz import targets, worker
-from tests.fuzz.__main__ import CASES, attack_of
-from tests.fuzz.attacks import OfFiles
-from tests.fuzz.drawing import Pen, Skip, drawn
-from tests.fuzz.graphs import OfGraphs
-from tests.fuzz.pieces import PIECES, moves, of_the_suite, sums
-from tests.fuzz.targets import KINDS, Kind
-from tests.fuzz.ways import measured_fastest, some_of, ways_of
+from tests.attacks.fuzz import targets, worker
+from tests.attacks.fuzz.__main__ import CASES, attack_of
+from tests.attacks.fuzz.attacks import OfFiles
+from tests.attacks.fuzz.drawing import Pen, Skip, drawn
+from tests.attacks.fuzz.graphs import OfGraphs
+from tests.attacks.fuzz.pieces import PIECES, moves, of_the_suite, sums
+from tests.attacks.fuzz.targets import KINDS, Kind
+from tests.attacks.fuzz.ways import measured_fastest, some_of, ways_of
 from tests.support.deal import any_driver, slow
 from tests.support.nets import net
 
@@ -152,7 +152,7 @@ def test_a_form_is_taken_as_if_it_was_measured(numbers: str, device: DeviceInfo)
 @pytest.mark.parametrize("liar", ["pass_through", "nothing"])
 def test_a_wrong_graph_is_found_and_shrunk(liar: str) -> None:
     with closing(OfGraphs("", [1])) as attack:
-        attack._workers = replace(attack._workers, delegate=f"python:tests.support.liars:{liar}")
+        attack._workers = replace(attack._workers, delegate=f"python:tests.attacks.liars:{liar}")
         found = list(attack.findings(random.Random(0), 60, 1))
     assert attack.tried == 1
     if liar == "pass_through":

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from delegate import Graph, read_model, write_model
-from tests.fuzz.drawing import drawn
-from tests.fuzz.pieces import PIECES
-from tests.fuzz.ways import PLAIN, again, run_way, some_of, ways_of, with_wider_bounds
+from tests.attacks.fuzz.drawing import drawn
+from tests.attacks.fuzz.pieces import PIECES
+from tests.attacks.fuzz.ways import PLAIN, again, run_way, some_of, ways_of, with_wider_bounds
 from tflite_opencl.conformance import worker
 from tflite_opencl.conformance.build import Case
 from tflite_opencl.conformance.checks.job import Job, invoke_of

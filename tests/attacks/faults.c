@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // An OpenCL that fails, lies, crashes or hangs at a chosen call. It stands before the ICD loader by LD_PRELOAD and
-// passes every other call on. tests/support/faults.py builds it, sets its variables and reads what it counted:
+// passes every other call on. tests/attacks/faults.py builds it, sets its variables and reads what it counted:
 //   FAULT_CALL   the function       FAULT_NTH   its call in a process, from 1       FAULT_LASTS=1   and all later calls
 //   FAULT_KIND   error (FAULT_STATUS: the status), skip (says it is done, does nothing), flip (one bit of what
 //                crosses), abort, crash, hang, kill (SIGKILL), stop (of the whole group, as by Ctrl-Z)

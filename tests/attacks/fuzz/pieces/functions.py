@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tests.fuzz.drawing import QUANT, Pen, numbers_of, scale_of
+from tests.attacks.fuzz.drawing import QUANT, Pen, numbers_of, scale_of
 from tflite_opencl.conformance.build import FUSED, numbers
 
 _SAME = (

@@ -19,10 +19,10 @@ from pathlib import Path
 import pytest
 
 from delegate import DeviceInfo
+from tests.attacks.bed import COMMAND_LINE, CPU, LOST, RIGHT, Ran, run_label_image, write_files
+from tests.attacks.faults import CHILDREN, NO_COMPILER, Fault, build_library
 from tests.support.deal import any_driver, slow
-from tests.support.faults import CHILDREN, NO_COMPILER, Fault, build_library
 from tests.support.process import ROOT
-from tests.support.sweep import COMMAND_LINE, CPU, LOST, RIGHT, Ran, run_label_image, write_files
 
 pytestmark = [any_driver, slow]
 
