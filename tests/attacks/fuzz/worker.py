@@ -27,12 +27,9 @@ def finding(kind: str, path: Path) -> str | None:
         KINDS[kind].verdict(path.read_bytes(), path.with_suffix(".copy"))
     except Exception as error:
         signal.alarm(0)
-        place = [
-            f"{Path(frame.filename).relative_to(ROOT)}:{frame.lineno}"
-            for frame in traceback.extract_tb(error.__traceback__)
-            if Path(frame.filename).is_relative_to(ROOT) and "/tests/" not in frame.filename
-            and "/site-packages/" not in frame.filename
-        ]  # fmt: skip
+        files = [(Path(f.filename), f.lineno) for f in traceback.extract_tb(error.__traceback__)]
+        inside = [(f.relative_to(ROOT), line) for f, line in files if f.is_relative_to(ROOT)]
+        place = [f"{f}:{line}" for f, line in inside if f.parts[0] not in ("tests", ".venv")]
         return f"{type(error).__name__} in {place[-1] if place else 'a test'}: {error}"
     finally:
         signal.alarm(0)
