@@ -28,14 +28,14 @@ class Feature:
 
     name: str
     device_types: tuple[str, ...]  # of the devices that try it; none: only tests use it
-    kernel: str  # its self-test, in kernels/runtime_isa.cl
+    kernel: str  # its self-test, in runtime_isa.cl
     group_items: int = 32  # of the self-test
     # What the compiler must offer: ASSEMBLY, INTEGER_DOT_PRODUCT, or "": OpenCL C 1.2.
     needs: str = ""
     # The self-test is not needed where one of these passed.
     proven_by: frozenset[str] = frozenset()
     is_order: bool = False  # a memory order between work-groups, for the persistent launch
-    # Of a dot product: the macro of kernels/dot.clh, and whether both sides are signed bytes.
+    # Of a dot product: the macro of dot.clh, and whether both sides are signed bytes.
     macro: str = ""
     takes_int8: bool = False
     # Whether the device must say, too, that it is accelerated: compilers write it out elsewhere.

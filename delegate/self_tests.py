@@ -204,7 +204,7 @@ def _answers(feature: Feature) -> NDArray[np.int32]:
 
 
 def _builtin_answers() -> NDArray[np.int32]:
-    """Return a row a built-in function, on 8 pairs of numbers; as kernels/runtime_isa.cl."""
+    """Return a row a built-in function, on 8 pairs of numbers; as runtime_isa.cl."""
     x = _A.reshape(-1)[:32].view(np.int32).astype(np.int64)
     y = _B.reshape(-1)[:32].view(np.int32).astype(np.int64)
     short, other = x >> 20, y >> 20

@@ -18,7 +18,7 @@ import pytest
 
 import delegate
 from delegate.isa import FEATURES
-from delegate.runtime.sources import folder
+from delegate.runtime.sources import files, folder
 
 ROOT = Path(__file__).resolve().parents[1]
 # Packages that use `delegate` as anybody would.
@@ -108,8 +108,8 @@ SOURCES = _sources()
 OPS = sorted(p for p in (ROOT / "delegate/ops").glob("*.py") if not p.name.startswith("_"))
 # What several op files share may have kernels of its own: _launches/copy.py has copy.cl.
 SHARED = sorted(path.stem for path in (ROOT / "delegate/ops/_launches").glob("[a-z]*.py"))
-KERNELS = sorted(folder().glob("*.cl"))
-KERNEL_FILES = sorted(folder().glob("*.cl*"))
+KERNEL_FILES = sorted(folder().rglob("*.cl*"))
+KERNELS = [path for path in KERNEL_FILES if path.suffix == ".cl"]
 
 
 def each(paths: Sequence[Path]) -> Callable[[Callable[[Path], None]], Callable[[], None]]:
@@ -179,9 +179,10 @@ def test_layers(path: Path) -> None:
 OP_FOLDERS = ("_numbers", "_checks", "_launches", "_convolution")
 
 
-@each([p for folder in OP_FOLDERS for p in sorted((ROOT / "delegate/ops" / folder).glob("*.py"))])
+@each([p for folder in OP_FOLDERS for p in sorted((ROOT / "delegate/ops" / folder).rglob("*.py"))])
 def test_order_of_op_folders(path: Path) -> None:
-    allowed = OP_FOLDERS[: OP_FOLDERS.index(path.parent.name) + 1]
+    own = path.relative_to(ROOT / "delegate/ops").parts[0]
+    allowed = OP_FOLDERS[: OP_FOLDERS.index(own) + 1]
     for module, names in _imports(path):
         if module == "delegate.ops":
             assert set(names) <= set(allowed)
@@ -366,6 +367,16 @@ def test_every_kernel_file_has_an_op() -> None:
     assert [p.name for p in KERNELS if not _op_of(p.stem) and p.stem[:8] != "runtime_"] == []
 
 
+def test_a_kernel_file_is_known_by_its_name() -> None:
+    assert sorted(files().values()) == KERNEL_FILES
+
+
+def test_kinds_of_devices_have_a_folder_of_kernels_and_one_of_launches() -> None:
+    launches, kernels = ROOT / "delegate/ops/_convolution", ROOT / "kernels/convolution"
+    kinds = {path.name for path in kernels.iterdir() if path.is_dir()}
+    assert kinds == {path.parent.name for path in launches.glob("*/__init__.py")}
+
+
 @every_kernel
 def test_kernel_names(path: Path) -> None:
     text = path.read_text()
@@ -424,7 +435,7 @@ OF_CPUS = r"_(x86|arm|run|panel|bytes|avx512|avx2|vnni|amx|dotprod|i8mm)$"
 def test_functions_for_certain_cpus_call_none_of_opencl(path: Path) -> None:
     # requantize_x86.clh says what PoCL 7.1 makes of them.
     text = re.sub(r"//.*", "", path.read_text())
-    declared = re.findall(r" BUILTIN_\w+ ([a-z]\w*)\(", (folder() / "builtins.clh").read_text())
+    declared = re.findall(r" BUILTIN_\w+ ([a-z]\w*)\(", files()["builtins.clh"].read_text())
     assert {"min", "max", "rint", "mul_hi", "get_group_id"} <= set(declared)
     moves = ("vload", "vstore", "convert_")
     calls = set(re.findall(r"(?<!\w)([a-z]\w*)\(", text))
@@ -446,13 +457,13 @@ def test_every_kernel_says_what_a_tile_is(path: Path) -> None:
 
 
 def test_included_files_begin() -> None:
-    for path in folder().glob("*.clh"):
+    for path in set(KERNEL_FILES) - set(KERNELS):
         assert path.read_text().startswith("// SPDX-License-Identifier: Apache-2.0\n")
 
 
 # A file that is longer, and why it is one piece.
 LONGER_FILES = {
-    "kernels/binary.cl": "one body, and beside it every expression it may be built with"
+    "kernels/ops/binary.cl": "one body, and beside it every expression it may be built with"
 }
 MOST_FILE_LINES, MOST_FUNCTION_LINES, MOST_COLUMNS = 300, 60, 100
 

@@ -84,7 +84,7 @@ def test_wheels_are_asked_for_only_where_they_exist(
 
 
 def test_kernels_are_found() -> None:
-    assert (folder() / "conv_2d.cl").is_file()
+    assert (folder() / "convolution/conv_2d.cl").is_file()
 
 
 def test_the_commands_are_the_packages_mains() -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ADD: of two 8-bit tensors of one shape plain, over vectors, and by floats where proven.
 
-Other types and shapes are sums like any other, of kernels/binary.cl.
+Other types and shapes are sums like any other, of binary.cl.
 """
 
 from __future__ import annotations

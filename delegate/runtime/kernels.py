@@ -35,7 +35,7 @@ from delegate.trials import (
 )
 
 OPTIONS = ["-cl-std=CL1.2"]
-# kernels/builtins.clh in place of clang's header, whose guard is defined. NOTE: PoCL 3.1 reads its
+# builtins.clh in place of clang's header, whose guard is defined. NOTE: PoCL 3.1 reads its
 # 18,000 lines for each program: 0.08 s of 0.1.
 _OWN_BUILTINS = ["-D_OPENCL_H_", "-DOWN_BUILTINS"]
 _LONG_SECONDS = 0.02  # if getting a binary takes longer, the driver is compiling

@@ -25,9 +25,15 @@ def folder() -> Path:
 
 
 @cache
+def files() -> dict[str, Path]:
+    """Return where each .cl and .clh file is, by its name, which no two folders share."""
+    return {path.name: path for path in sorted(folder().rglob("*.cl*"))}
+
+
+@cache
 def _text(file: str) -> str:
     # Includes are put in here: not every driver can open files, and the cache key sees them.
-    text = (folder() / file).read_text()
+    text = files()[file].read_text()
     return _INCLUDE.sub(lambda match: _text(match[1]), text)
 
 

@@ -80,7 +80,7 @@ class Judge:
 
     def verdict(self, fault: Mutation, copy: Path, files: frozenset[str]) -> str:
         """Plant a fault in a copy of the checkout, run its users, and put the copy right again."""
-        path = copy / "kernels" / fault.file
+        path = next(copy.glob(f"kernels/**/{fault.file}"))
         sound = path.read_text()
         command = self.command(self._chosen(files))
         if not self.is_sound and _fails(command, copy):
@@ -107,7 +107,7 @@ class Judge:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Plant the faults, print a line each and the count; return the exit code."""
     given = _parser().parse_args(arguments)
-    texts = {path.name: path.read_text() for path in sorted((ROOT / "kernels").glob("*.cl*"))}
+    texts = {path.name: path.read_text() for path in sorted((ROOT / "kernels").rglob("*.cl*"))}
     with tempfile.TemporaryDirectory(prefix="mutate-kernels-") as scratch:
         judge = _suite(given) if given.suite else _tests(given, Path(scratch))
         run = {

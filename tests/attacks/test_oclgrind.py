@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from delegate.runtime.sources import folder
+from delegate.runtime.sources import files
 from tests.support.deal import slow
 from tests.support.process import run_python
 from tests.support.variants import LEFT_OUT
@@ -172,7 +172,7 @@ def test_no_kernel_of_a_gpu_is_reported(tmp_path: Path) -> None:
 
 
 def _sources() -> str:
-    return "\n".join(path.read_text() for path in sorted(folder().glob("*.cl")))
+    return "\n".join(path.read_text() for path in files().values())
 
 
 def test_a_sound_kernel_is_not_reported(tmp_path: Path) -> None:

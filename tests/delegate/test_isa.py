@@ -9,7 +9,7 @@ import pytest
 
 from delegate import device_profile_names, read_device_profile
 from delegate.isa import ASSEMBLY, BY_NAME, DOTS, FEATURES, LANES16, ORDERS, that_need, tried_on
-from delegate.runtime.sources import folder
+from delegate.runtime.sources import files
 
 
 def test_each_name_is_there_once() -> None:
@@ -19,8 +19,8 @@ def test_each_name_is_there_once() -> None:
 @pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.name)
 def test_a_row_names_a_self_test_and_rows_that_prove_it(feature: object) -> None:
     row = next(each for each in FEATURES if each is feature)
-    assert f"\nKERNEL({row.kernel})\n" in (folder() / "runtime_isa.cl").read_text()
-    assert not row.macro or row.macro in (folder() / "dot.clh").read_text()
+    assert f"\nKERNEL({row.kernel})\n" in files()["runtime_isa.cl"].read_text()
+    assert not row.macro or row.macro in files()["dot.clh"].read_text()
     for other in row.proven_by:
         # It is asked for before, else its answer is not there yet.
         assert FEATURES.index(BY_NAME[other]) < FEATURES.index(row)

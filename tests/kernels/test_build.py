@@ -23,7 +23,7 @@ from delegate.runtime import sources
 from delegate.runtime.device import Device
 from delegate.runtime.kernels import OPTIONS, Kernels
 from delegate.runtime.registers import registers_launch
-from delegate.runtime.sources import defines_of, folder, source_of
+from delegate.runtime.sources import defines_of, files, source_of
 from delegate.runtime.survey import rate_launch
 from delegate.self_tests import device_launch, program_of
 from delegate.target import Rules, Target
@@ -174,11 +174,11 @@ def _opened(device: DeviceInfo) -> Device:
 
 def test_every_kernel_is_built() -> None:
     stems = {launch.kernel for launch, _ in _launches().values()}
-    written = {name for path in folder().glob("*.cl") for name in KERNEL.findall(path.read_text())}
+    written = {name for path in files().values() for name in KERNEL.findall(path.read_text())}
     assert stems == written
 
 
-FILES = sorted(path.stem for path in folder().glob("*.cl") if KERNEL.search(path.read_text()))
+FILES = sorted(path.stem for path in files().values() if KERNEL.search(path.read_text()))
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -263,7 +263,7 @@ def test_language_is_opencl_c_1_2() -> None:
     assert "-cl-std=CL1.2" in OPTIONS
 
 
-@pytest.mark.parametrize("path", sorted(folder().glob("*.cl*")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", files().values(), ids=lambda path: path.name)
 def test_float_literals_are_float(path: Path) -> None:
     # Without the f they are doubles, which the macros above cannot see.
     code = re.sub(r"//.*|/\*.*?\*/", "", path.read_text())

@@ -21,7 +21,7 @@ from delegate.ops._numbers import fixed_point
 from delegate.ops._numbers.float_requantize import FloatRescale, float_rescale
 from delegate.ops._numbers.integers import ceil_div
 
-# The number of the fixed-point form, FIXED in kernels/conv_2d_x86.clh; a lower number is a float
+# The number of the fixed-point form, FIXED in conv_2d_x86.clh; a lower number is a float
 # form with so many exceptions.
 FIXED = 3
 
@@ -48,7 +48,7 @@ def alike_rows(
 ) -> Constant:
     """Rows as `fixed_rows`, or bias, float factor and offset if all channels' are proven.
 
-    The kernel's half is kernels/requantize4.clh. Each block of channels has its rows side by side,
+    The kernel's half is requantize4.clh. Each block of channels has its rows side by side,
     at a multiple of their size.
 
     Shapes:
@@ -73,7 +73,7 @@ def alike_rows(
 def alike_by_eight_rows(conv: Quant8Convolution, padded_c: int) -> Constant:
     """The same, decided for each 8 neighbouring channels; rows of `padded_c`, filled with zeros.
 
-    The kernel's half is kernels/requantize_word.clh.
+    The kernel's half is requantize_word.clh.
 
     Shapes:
         three rows of padded_c int32
@@ -99,7 +99,7 @@ def vector_rows(conv: Quant8Convolution, input_zero: int, blocked: Blocked) -> N
     """Each block's biases, both numbers of its scaling, and which vectors are scaled by floats.
 
     `input_zero`: of the inputs as the kernel takes them. The kernel's half is
-    kernels/depthwise_conv_2d_x86.clh.
+    depthwise_conv_2d_x86.clh.
 
     Shapes:
         -> (blocks, 3 * vectors + 1, lanes)
@@ -130,7 +130,7 @@ def exception_rows(
     """`vector_rows` with up to two sums a channel whose results are corrected.
 
     `least`: of the inputs' type as the kernel takes them; `centre`: see `float_rescale`. The
-    kernel's half is kernels/conv_2d_x86.clh.
+    kernel's half is conv_2d_x86.clh.
 
     Shapes:
         -> (blocks, 7 * vectors + 1, lanes)

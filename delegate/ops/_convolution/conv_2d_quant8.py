@@ -18,7 +18,7 @@ TILE_W = 4  # pixels a work-item; with 2 vectors of 16 lanes it fills 8 of AVX-5
 def alternatives(conv: Quant8Convolution, target: Target) -> tuple[Alternative, ...]:
     """Return the portable launches: in blocks where one fits, then plain."""
     plain = Alternative("plain", (_plain(conv),))
-    # Devices with groups of several work-items have blocks of their own: conv_2d_simt.
+    # Devices with groups of several work-items have blocks of their own: simt/conv_2d.py.
     block = None if target.group_items > 1 else block_of(conv.out_c, target)
     if block is None:
         return (plain,)

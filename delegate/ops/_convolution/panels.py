@@ -2,7 +2,7 @@
 """Blocks of pixels x channels on CPUs, and windows as their kernels read them.
 
 A window is rows of values, each row filled with zeros up to whole steps of 4 bytes. A block is a
-few vectors of channels. The kernels' half is kernels/conv_2d_panel.clh.
+few vectors of channels. The kernels' half is conv_2d_panel.clh.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def least_wasteful(
 def windows_of(
     conv: Quant8Convolution, target: Target, tile_w: int, layout: Layout
 ) -> tuple[int, Params]:
-    """Return how many tiles there are, and the fields of kernels/conv_2d_panel.clh.
+    """Return how many tiles there are, and the fields of conv_2d_panel.clh.
 
     `tile_w`: pixels of a block.
     """

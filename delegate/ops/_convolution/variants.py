@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ways to run a convolution: by its arithmetic, its groups and the kind of device.
 
-A kernel variant for another kind of device is one module here, with `alternatives(record, target)`,
-and its entry in one of the two tuples.
+A kernel variant for another kind of device is one module in a folder here, with
+`alternatives(record, target)`, and its entry in one of the two tuples.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ from typing import Protocol
 
 from delegate.launch import Alternative
 from delegate.ops._convolution import (
-    conv_2d_amx,
-    conv_2d_arm,
     conv_2d_float,
     conv_2d_groups,
-    conv_2d_nvidia,
     conv_2d_quant8,
     conv_2d_quant16,
-    conv_2d_simt,
-    conv_2d_x86,
     depthwise_conv_2d_float,
-    depthwise_conv_2d_nvidia,
     depthwise_conv_2d_quant8,
     depthwise_conv_2d_quant16,
-    depthwise_conv_2d_simt,
-    depthwise_conv_2d_x86,
 )
+from delegate.ops._convolution.arm import conv_2d as arm_conv_2d
+from delegate.ops._convolution.nvidia import conv_2d as nvidia_conv_2d
+from delegate.ops._convolution.nvidia import depthwise_conv_2d as nvidia_depthwise_conv_2d
 from delegate.ops._convolution.records import (
     AnyConvolution,
     FloatConvolution,
     Quant8Convolution,
     Quant16Convolution,
 )
+from delegate.ops._convolution.simt import conv_2d as simt_conv_2d
+from delegate.ops._convolution.simt import depthwise_conv_2d as simt_depthwise_conv_2d
+from delegate.ops._convolution.x86 import conv_2d as x86_conv_2d
+from delegate.ops._convolution.x86 import conv_2d_amx
+from delegate.ops._convolution.x86 import depthwise_conv_2d as x86_depthwise_conv_2d
 from delegate.target import Target
 
 
@@ -47,16 +47,16 @@ class Variant(Protocol):
 # the plain launch.
 CONV_2D_VARIANTS: tuple[Variant, ...] = (
     conv_2d_amx,
-    conv_2d_x86,
-    conv_2d_arm,
-    conv_2d_nvidia,
-    conv_2d_simt,
+    x86_conv_2d,
+    arm_conv_2d,
+    nvidia_conv_2d,
+    simt_conv_2d,
     conv_2d_quant8,
 )
 DEPTHWISE_CONV_2D_VARIANTS: tuple[Variant, ...] = (
-    depthwise_conv_2d_x86,
-    depthwise_conv_2d_nvidia,
-    depthwise_conv_2d_simt,
+    x86_depthwise_conv_2d,
+    nvidia_depthwise_conv_2d,
+    simt_depthwise_conv_2d,
     depthwise_conv_2d_quant8,
 )
 

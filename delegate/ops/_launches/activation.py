@@ -49,7 +49,7 @@ def float_launch(
     target: Target,
     params: Mapping[str, int] | None = None,
 ) -> tuple[Alternative, ...]:
-    """Compute a function of each float; `function` is its name in kernels/activation.cl."""
+    """Compute a function of each float; `function` is its name in activation.cl."""
     tiling = by_elements(elements_of(source), target)
     fields: Params = {
         "input": source,

@@ -54,7 +54,7 @@ class Operands:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Expression:
-    """A checked node as kernels/binary.cl computes it."""
+    """A checked node as binary.cl computes it."""
 
     operands: Operands
     op: str  # the macro's name there
@@ -122,7 +122,7 @@ def identity(which: str) -> dict[str, int]:
 
 
 def rows_of(result: Tensor, sources: Mapping[str, Tensor], joined: int = 1) -> dict[str, int]:
-    """Return the fields by which kernels/broadcast.clh's items find the elements of the sources.
+    """Return the fields by which broadcast.clh's items find the elements of the sources.
 
     A row is the innermost dimension. Along it each source has neighbouring elements, or one element
     for all of the row.

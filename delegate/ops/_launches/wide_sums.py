@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sums beyond 32 bits and how they are requantised: what the ops on int16 share.
 
-The device's half is kernels/quantize_wide.clh.
+The device's half is quantize_wide.clh.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from delegate.ops._checks import quantized
 from delegate.ops._numbers import fixed_point
 from delegate.target import Rules
 
-# How a sum becomes a result: names of kernels/wide.clh, which has their numbers.
+# How a sum becomes a result: names of wide.clh, which has their numbers.
 TWICE = "ROUNDING_TWICE"  # 32-bit sums, TFLite's two roundings
 WIDE = "ROUNDING_WIDE"  # 64-bit sums and a 16-bit multiplier
 DOUBLE = "ROUNDING_DOUBLE"  # round() of a product of doubles
@@ -39,7 +39,7 @@ class WideSums:
 
     @property
     def defines(self) -> dict[str, int | str]:
-        """The macros of kernels/wide.clh; LANES aside, where sums are vectors."""
+        """The macros of wide.clh; LANES aside, where sums are vectors."""
         return {"ROUNDING": self.rounding}
 
     def rows(self) -> Constant:

@@ -11,7 +11,8 @@ from hypothesis import given
 
 from delegate import DeviceInfo, ops
 from delegate.launch import Constant
-from delegate.ops._convolution import channel_rows, conv_2d_amx
+from delegate.ops._convolution import channel_rows
+from delegate.ops._convolution.x86 import conv_2d_amx
 from delegate.ops._numbers.float_requantize import FloatRescale, float_rescale
 from tests.delegate.ops.test_conv_2d_add import ResidualEnd, assert_fused_exact, fused
 from tests.support.cases import (

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from delegate import DeviceInfo, ops
 from delegate.launch import Alternative, Constant, Launch
-from delegate.ops._convolution import conv_2d_nvidia
-from delegate.ops._convolution.conv_2d_nvidia import _Shape
+from delegate.ops._convolution.nvidia import conv_2d
+from delegate.ops._convolution.nvidia.conv_2d import _Shape
 from tests.support.cases import (
     FUSED,
     NATIVE,
@@ -87,7 +87,7 @@ def test_without_proof_there_is_none() -> None:
 
 
 def _launch(case: Convolution, shape: _Shape, monkeypatch: pytest.MonkeyPatch) -> Launch:
-    monkeypatch.setattr(conv_2d_nvidia, "_for_one_picture", lambda conv, target: shape)
+    monkeypatch.setattr(conv_2d, "_for_one_picture", lambda conv, target: shape)
     return only_launch(launches(case)[0])
 
 
@@ -120,7 +120,7 @@ def test_window_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     assert chunks.pack().view(np.int8)[:, 16:].sum(1).tolist() == [9, 9, 9, 0]
 
 
-@pytest.mark.parametrize("shape", [*FOR_ONE, *FOR_MANY], ids=conv_2d_nvidia._name)
+@pytest.mark.parametrize("shape", [*FOR_ONE, *FOR_MANY], ids=conv_2d._name)
 def test_constants_are_as_long_as_they_say(shape: _Shape, monkeypatch: pytest.MonkeyPatch) -> None:
     for case in (pointwise((3, 3), 48, 33), Convolution(size=(4, 4, 5)), Convolution(dtype="int8")):
         launch = _launch(case, shape, monkeypatch)
@@ -194,8 +194,8 @@ def _assert_exact(
 ) -> None:
     _skip_long_builds(way, device)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conv_2d_nvidia, "_for_one_picture", lambda conv, target: shape)
-        name = conv_2d_nvidia._name(shape)
+        patch.setattr(conv_2d, "_for_one_picture", lambda conv, target: shape)
+        name = conv_2d._name(shape)
         way = replace(way, alternative=name)
         if seed is None:
             assert assert_exact_way(case.model(), device, way) == {name}
@@ -216,7 +216,7 @@ def test_turns(case: Convolution, way: Way, device: DeviceInfo) -> None:
 
 
 @pytest.mark.parametrize("way", NVIDIA, ids=str)
-@pytest.mark.parametrize("shape", [*FOR_ONE, *FOR_MANY], ids=conv_2d_nvidia._name)
+@pytest.mark.parametrize("shape", [*FOR_ONE, *FOR_MANY], ids=conv_2d._name)
 @pytest.mark.parametrize(
     "case", [pointwise((13, 11), 208, 72), pointwise((5, 7), 112, 61), WINDOWS[1]], ids=str
 )

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Node, Tensor, ops
 from delegate.launch import Constant
-from delegate.ops._convolution import channel_rows, conv_2d_x86
+from delegate.ops._convolution import channel_rows
+from delegate.ops._convolution.x86 import conv_2d
 from delegate.ops._numbers.float_requantize import FloatRescale, float_rescale
 from tests.support.cases import (
     AVX2,
@@ -185,7 +186,7 @@ def test_tiles_read_little() -> None:
 class Block:
     """A kind of inner product and the size of its blocks, forced."""
 
-    kind: conv_2d_x86.Kind
+    kind: conv_2d.Kind
     size: tuple[int, int]
 
     def __str__(self) -> str:
@@ -201,16 +202,16 @@ class Block:
         """Assert that the node runs so, and gives the numbers of TFLite's reference kernels."""
         way = next(way for way in X86 if way.name == self.kind.isa)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(conv_2d_x86, "least_wasteful", lambda *arguments: [self.size])
+            patch.setattr(conv_2d, "least_wasteful", lambda *arguments: [self.size])
             taken = assert_exact_way(model, device, replace(way, alternative=self.name))
         assert taken == {self.name}
 
 
-KINDS = (conv_2d_x86.VNNI, conv_2d_x86.AVX2)
+KINDS = (conv_2d.VNNI, conv_2d.AVX2)
 BLOCKS = [Block(kind, size) for kind in KINDS for size in kind.sizes]
 FEW = [Block(kind, kind.few_pixels) for kind in KINDS]
-PAIRS = [Block(conv_2d_x86.AVX2_PAIRS, size) for size in conv_2d_x86.AVX2_PAIRS.sizes]
-FEW_PAIRS = [Block(conv_2d_x86.AVX2_PAIRS, conv_2d_x86.AVX2_PAIRS.few_pixels)]
+PAIRS = [Block(conv_2d.AVX2_PAIRS, size) for size in conv_2d.AVX2_PAIRS.sizes]
+FEW_PAIRS = [Block(conv_2d.AVX2_PAIRS, conv_2d.AVX2_PAIRS.few_pixels)]
 
 GEOMETRY = [
     Convolution(size=size, kernel=kernel, stride=stride, dilation=dilation, padding=padding)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Node, ops
 from delegate.launch import Alternative, Constant
-from delegate.ops._convolution import depthwise_conv_2d_nvidia
+from delegate.ops._convolution.nvidia import depthwise_conv_2d
 from delegate.ops._convolution.records import Quant8Convolution
 from delegate.target import Target
 from tests.support.cases import (
@@ -128,10 +128,10 @@ def _take(tile_w: int, tile_h: int, patch: pytest.MonkeyPatch) -> None:
     def only(conv: Quant8Convolution, target: Target) -> tuple[Alternative, ...]:
         area = conv.area
         height = min(tile_h, area.out_h) if area.dilation_h == 1 else 1
-        launch = depthwise_conv_2d_nvidia._launch(conv, min(tile_w, area.out_w), height, target)
+        launch = depthwise_conv_2d._launch(conv, min(tile_w, area.out_w), height, target)
         return (Alternative("dp4a", (launch,)),)
 
-    patch.setattr(depthwise_conv_2d_nvidia, "alternatives", only)
+    patch.setattr(depthwise_conv_2d, "alternatives", only)
 
 
 def _skip_long_builds(way: Way, device: DeviceInfo) -> None:

@@ -2,7 +2,7 @@
 """DEPTHWISE_CONV_2D, 8 bit, by x86 instructions that were proven on the device.
 
 The kernels gather TAPS rows of the input into columns, then sum along a row; see
-kernels/depthwise_conv_2d_x86.clh.
+depthwise_conv_2d_x86.clh.
 """
 
 from __future__ import annotations

@@ -13,12 +13,6 @@ import numpy as np
 
 from delegate.launch import Alternative, Constant, Launch, Params
 from delegate.ops._convolution.channel_rows import FIXED, exception_rows, exception_rows_a_block
-from delegate.ops._convolution.conv_2d_x86_weights import (
-    avx2_pairs_weights,
-    avx2_weights,
-    signed_vnni_weights,
-    vnni_weights,
-)
 from delegate.ops._convolution.panels import (
     PANEL_BYTES,
     Layout,
@@ -29,6 +23,12 @@ from delegate.ops._convolution.panels import (
     windows_of,
 )
 from delegate.ops._convolution.records import Quant8Convolution
+from delegate.ops._convolution.x86.conv_2d_weights import (
+    avx2_pairs_weights,
+    avx2_weights,
+    signed_vnni_weights,
+    vnni_weights,
+)
 from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
 
@@ -112,7 +112,7 @@ def block_launch(
     least: int,
     defines: Mapping[str, int | str],
 ) -> Launch:
-    """Return a launch of kernels/conv_2d_x86.clh; `least`: smallest input, after its shift by 128.
+    """Return a launch of conv_2d_x86.clh; `least`: smallest input, after its shift by 128.
 
     `tile_w`: pixels of a block; `packed`: weights, and the fields of these instructions alone.
     """

@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.launch import Alternative, Constant, Launch
-from delegate.ops._convolution.bytes_by_four import may_use_floats, takes_places, word_defines
 from delegate.ops._convolution.channel_rows import alike_rows
 from delegate.ops._convolution.packing import zeros_row
 from delegate.ops._convolution.records import Quant8Convolution
+from delegate.ops._convolution.simt.bytes_by_four import may_use_floats, takes_places, word_defines
 from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
 

@@ -22,7 +22,7 @@ def saturates(conv: Quant8Convolution) -> bool:
 
 
 def rounding(conv: Quant8Convolution, is_able: bool = True) -> dict[str, int | str]:
-    """Return the macros of kernels/requantize_word.clh but SINGLE_ROUNDING.
+    """Return the macros of requantize_word.clh but SINGLE_ROUNDING.
 
     `is_able`: whether the device has what takes several numbers to their type's range at once.
     """

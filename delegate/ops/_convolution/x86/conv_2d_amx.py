@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.launch import Alternative, Constant, Params
-from delegate.ops._convolution.conv_2d_x86 import block_launch
-from delegate.ops._convolution.conv_2d_x86_weights import amx_weights
 from delegate.ops._convolution.panels import PANEL_BYTES, Layout, panel_pitch
 from delegate.ops._convolution.records import Quant8Convolution
+from delegate.ops._convolution.x86.conv_2d import block_launch
+from delegate.ops._convolution.x86.conv_2d_weights import amx_weights
 from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
 

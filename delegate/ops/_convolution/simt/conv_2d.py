@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from delegate.graph.ir import Tensor
 from delegate.isa import DOTS, Feature
 from delegate.launch import Alternative, Constant, Launch
-from delegate.ops._convolution.bytes_by_four import (
+from delegate.ops._convolution.channel_rows import alike_rows, fixed_rows
+from delegate.ops._convolution.packing import zeros_row
+from delegate.ops._convolution.records import Quant8Convolution
+from delegate.ops._convolution.simt.bytes_by_four import (
     exact_terms,
     may_use_floats,
     takes_places,
     word_defines,
 )
-from delegate.ops._convolution.channel_rows import alike_rows, fixed_rows
-from delegate.ops._convolution.packing import zeros_row
-from delegate.ops._convolution.records import Quant8Convolution
 from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
 
