@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from delegate import Node
+from tests.support.process import ROOT
 
-_TESTS = Path(__file__).resolve().parents[1] / "delegate/ops"
+_TESTS = ROOT / "tests/delegate/ops"
 CHANNELS = (1, 2, 4, 8, 16, 32)  # as many as each number of lanes
 SIZES = (1, 5)  # one pixel, and enough of them for a tile
 
@@ -25,9 +25,10 @@ SIZES = (1, 5)  # one pixel, and enough of them for a tile
 @cache
 def _exported(name: str) -> list[Any]:
     """Return the exports of this name, of all op tests."""
-    stems = [path.stem for path in sorted(_TESTS.glob("test_*.py"))]
     # test_registry.py reads the others' exports, so it cannot be imported here.
-    modules = [import_module(f"tests.delegate.ops.{s}") for s in stems if s != "test_registry"]
+    files = [path for path in sorted(_TESTS.rglob("test_*.py")) if path.stem != "test_registry"]
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files]
+    modules = [import_module(name) for name in names]
     return [getattr(module, name) for module in modules if hasattr(module, name)]
 
 

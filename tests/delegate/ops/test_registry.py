@@ -44,6 +44,15 @@ def test_one_function_an_op() -> None:
         _registry.lowers("ADD")(_registry.lower)
 
 
+def test_a_bool_is_0_or_1() -> None:
+    sound = t((2,), "bool", data=np.array([0, 1], np.uint8).view(np.bool_))
+    node = op("LOGICAL_AND", [sound, t((2,), "bool")], [t((2,), "bool")])
+    assert ops.lower(node, PLAIN.target)
+    odd = replace(sound, data=np.array([0, 2], np.uint8).view(np.bool_))
+    bad = replace(node, inputs=(odd, node.inputs[1]))
+    assert refusal(bad) == "a constant of bool has bytes besides 0 and 1"
+
+
 @pytest.mark.parametrize("name", sorted(NODES))
 def test_the_plain_alternative_is_last(name: str) -> None:
     for way in WAYS:
