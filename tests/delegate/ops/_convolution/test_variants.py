@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Blocks of convolutions by the registers that a work-item has: smaller ones where few are kept."""
+"""Variants of convolutions: smaller blocks where a work-item keeps few values in registers."""
 
 from __future__ import annotations
 
@@ -11,32 +11,11 @@ from delegate import Node, ops
 from tests.support.cases import SIMT
 from tests.support.convolution import Convolution
 from tests.support.floats import FloatConvolution
-from tests.support.model import op, t
 from tests.support.quant16 import convolution16
 
 CONV = Convolution(size=(9, 9, 8), dtype="int16")
 FLOATS = FloatConvolution(size=(9, 9, 3))
 DEEP = Convolution(size=(9, 9, 8), dtype="int16", depth_multiplier=1)
-
-
-def test_elements_of_two_inputs() -> None:
-    tensors = [t((1, 5, 5, 16), "int8", 0.5) for _ in range(3)]
-    node = op("SUB", tensors[:2], tensors[2:], {})
-    for count, names in {
-        0: ["vector 4", "plain"],
-        48: ["vector 4", "plain"],
-        24: ["vector 2", "plain"],
-    }.items():
-        found = ops.lower(node, replace(SIMT.target, registers=count))
-        assert [each.name for each in found] == names
-
-
-def test_divisions_of_floats_have_no_vectors_where_registers_are_few() -> None:
-    tensors = [t((1, 5, 5, 16), "float32") for _ in range(3)]
-    node = op("DIV", tensors[:2], tensors[2:], {})
-    for count, names in {0: ["vector 4", "plain"], 24: ["plain"]}.items():
-        found = ops.lower(node, replace(SIMT.target, registers=count))
-        assert [each.name for each in found] == names
 
 
 @pytest.mark.parametrize(
