@@ -24,16 +24,6 @@ from delegate.launch import NodeAlternatives
 from delegate.model import Model
 from delegate.opencl_delegate import OpenCLDelegate
 from delegate.options import Options
-from delegate.passes.notes import Note
-from delegate.passes.registry import (
-    Bundle,
-    GraphPass,
-    GraphSize,
-    PassStep,
-    graph_passes,
-    pass_bundles,
-    rewrite,
-)
 from delegate.pieces import PendingPiece, Portion
 from delegate.probe import Proof, examine
 from delegate.profiles import (
@@ -45,7 +35,6 @@ from delegate.profiles import (
 from delegate.progress import Progress, Watch, watched
 from delegate.records import Ban, lift_bans, list_bans
 from delegate.rehearsal import start_early
-from delegate.rewrites import RewrittenModel, rewrite_model
 from delegate.runtime.device_list import DeviceInfo, list_devices, several_devices
 from delegate.runtime.icds import Icd, ask_platforms, list_icds
 from delegate.runtime.kernel_build import KernelBuild, KernelBuilder
@@ -75,7 +64,6 @@ __all__ = [
     "AbiMismatch",
     "AssociatedFile",
     "Ban",
-    "Bundle",
     "CacheError",
     "DelegateError",
     "DeviceError",
@@ -85,8 +73,6 @@ __all__ = [
     "DeviceRates",
     "ExpectedLaunch",
     "Graph",
-    "GraphPass",
-    "GraphSize",
     "Icd",
     "KernelBuild",
     "KernelBuildError",
@@ -100,11 +86,9 @@ __all__ = [
     "NoDeviceError",
     "Node",
     "NodeAlternatives",
-    "Note",
     "OpenCLDelegate",
     "Options",
     "PartitionRun",
-    "PassStep",
     "Pending",
     "PendingPiece",
     "PlatformInfo",
@@ -113,7 +97,6 @@ __all__ = [
     "Progress",
     "Proof",
     "Quantization",
-    "RewrittenModel",
     "StepRun",
     "Tensor",
     "TensorDetails",
@@ -131,7 +114,6 @@ __all__ = [
     "device_rates",
     "device_registers",
     "examine",
-    "graph_passes",
     "graph_table",
     "kernel_uses",
     "known",
@@ -140,13 +122,10 @@ __all__ = [
     "list_devices",
     "list_icds",
     "list_platforms",
-    "pass_bundles",
     "profile_of",
     "read_device_profile",
     "read_metadata",
     "read_model",
-    "rewrite",
-    "rewrite_model",
     "several_devices",
     "start_early",
     "watched",

@@ -11,7 +11,7 @@ from delegate.graph.ir import Graph, Node
 from delegate.graph.partition import Partition, dynamic_tensors
 from delegate.graph.verdict import Verdict
 from delegate.launch import Alternative, Program, Step, first_that_runs
-from delegate.passes.on_partitions import PASSES, run_passes
+from delegate.passes import PASSES, run_passes
 from delegate.target import Target
 
 Check = Callable[[Alternative], str | None]

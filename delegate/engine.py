@@ -16,7 +16,7 @@ from delegate.graph.partition import Partition
 from delegate.graph.verdict import Verdict
 from delegate.isa import AMX, ORDER_ARM, ORDER_PTX, ORDER_X86, ORDERS, most_lanes
 from delegate.launch import Alternative, Program, Step, first_that_runs
-from delegate.passes.on_partitions import PASSES
+from delegate.passes import PASSES
 from delegate.probe import examine
 from delegate.profiles import DeviceProfile
 from delegate.runtime.agreement import outputs_of, random_inputs

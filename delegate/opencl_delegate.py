@@ -20,7 +20,7 @@ from delegate.graph.ir import Graph
 from delegate.graph.verdict import Verdict
 from delegate.launch import NodeAlternatives
 from delegate.options import Options
-from delegate.passes.on_partitions import PASSES
+from delegate.passes import PASSES
 from delegate.profiles import read_device_profile
 from delegate.rehearsal import open_engine
 from delegate.runtime.device_list import DeviceInfo

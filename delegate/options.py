@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from delegate.passes.on_partitions import PASSES
+from delegate.passes import PASSES
 from delegate.tune import MODES
 
 _LISTS = (("exclude_ops", "op names"), ("exclude_isa", "names"), ("passes", "names"))

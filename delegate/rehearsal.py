@@ -24,7 +24,7 @@ from delegate.errors import DeviceError, Untried
 from delegate.graph.ir import Graph
 from delegate.graph.partition import Partition
 from delegate.graph.verdict import Verdict
-from delegate.passes.on_partitions import PASSES
+from delegate.passes import PASSES
 from delegate.probe import broken, was_used_before
 from delegate.profiles import DeviceProfile
 from delegate.records import Records

@@ -19,7 +19,6 @@ from tflite_opencl import (
     library,
     man,
     obstacle,
-    rewrite,
     tune,
     verify,
 )
@@ -28,6 +27,7 @@ from tflite_opencl.common.help import HelpFormatter, examples_text
 from tflite_opencl.common.text import printable
 from tflite_opencl.common.words import did_you_mean, version_lines, with_underscores
 from tflite_opencl.errors import CommandError
+from tflite_opencl.rewrites import subcommand as rewrite
 
 DESCRIPTION = "What this machine and its OpenCL drivers can do, and how models run on them."
 EPILOG = (

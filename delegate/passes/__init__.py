@@ -1,6 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rewrites of a graph, one a file; those of a partition, which run by default, in a folder."""
+"""Rewrites of a partition that make it faster and change no output; one a file, in order."""
 
-from delegate.passes.registry import rewrite
+from __future__ import annotations
 
-__all__ = ["rewrite"]
+from collections.abc import Callable, Collection, Mapping
+
+from delegate.graph.ir import Node
+from delegate.graph.partition import Partition
+from delegate.passes import fuse_add, fuse_pad, fuse_shuffle
+
+# Whether a node that a pass would make lowers and builds; else it leaves things as they are.
+Accepts = Callable[[Node], bool]
+Pass = Callable[[Partition, Accepts], Partition]
+# In the order in which they run: a convolution that pads may take an ADD, too.
+PASSES: Mapping[str, Pass] = {
+    "fuse_pad": fuse_pad.rewrite,
+    "fuse_add": fuse_add.rewrite,
+    "fuse_shuffle": fuse_shuffle.rewrite,
+}
+
+
+def run_passes(
+    partition: Partition, accepts: Accepts, names: Collection[str] = tuple(PASSES)
+) -> Partition:
+    """Return the partition after the passes of these names; the same one where none changed it."""
+    for name, rewrite in PASSES.items():
+        if name in names:
+            partition = rewrite(partition, accepts)
+    return partition

@@ -6,12 +6,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import flatbuffers
 import numpy as np
 from flatbuffers import number_types
 
 from delegate.tflite import schema
 
 _BUFFER_ALIGNMENT = 16  # schema.fbs: `data:[ubyte] (force_align: 16)`
+
+
+def new_builder(content_bytes: int) -> Any:
+    """Return flatbuffers' builder with room for contents of this size and their tables."""
+    return flatbuffers.Builder(content_bytes + 4096)
 
 
 class Written(int):

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import flatbuffers
 import numpy as np
 
 from delegate.graph.ir import Graph, Node, Tensor
 from delegate.tflite import schema, sparsity
-from delegate.tflite.building import write_content
+from delegate.tflite.building import new_builder, write_content
 from delegate.tflite.building import write_table as _table
 
 
@@ -32,7 +31,7 @@ def write_model(graph: Graph) -> bytes:
     if graph.subgraphs != 1:
         raise ValueError(f"a graph of a model with {graph.subgraphs} subgraphs cannot be written")
     constants_bytes = sum(tensor.data.nbytes for tensor in graph.tensors if tensor.data is not None)
-    builder = flatbuffers.Builder(constants_bytes + 4096)
+    builder = new_builder(constants_bytes)
     codes = tuple(dict.fromkeys((node.op, node.is_custom, node.version) for node in graph.nodes))
     # Buffer 0 is empty: the buffer of all computed tensors.
     constants = [tensor for tensor in graph.tensors if tensor.data is not None]

@@ -16,7 +16,7 @@ from delegate import DeviceInfo, Node, Unsupported, ops, read_model, write_model
 from delegate.engine import Engine
 from delegate.forms import NUMBERS
 from delegate.graph.partition import partition_of
-from delegate.passes.on_partitions import PASSES, run_passes
+from delegate.passes import PASSES, run_passes
 from delegate.runtime.executor import FORMS, ONE_BY_ONE
 from delegate.target import Target
 from delegate.tflite.library import installed_rules

@@ -11,7 +11,7 @@ from typing import Any
 import flatbuffers
 import numpy as np
 
-from delegate.tflite.tree import read_tree, write_tree
+from tflite_opencl.rewrites.tree import read_tree, write_tree
 
 # What a tensor's metadata may be made of; the numbers are those of metadata_schema.fbs.
 CONTENTS = {"feature": 1, "image": 2, "bounding box": 3}

@@ -10,12 +10,12 @@ from typing import Protocol
 from hypothesis import strategies as st
 
 from delegate import Graph, Node, Tensor, read_model, write_model
-from delegate.passes.notes import Notes
 from tests.support.cases import DTYPES, FUSED, multipliers, zero_points
 from tests.support.compare import inputs_for, interpreter, invoke
 from tests.support.convolution import Convolution
 from tests.support.model import graph_of
 from tests.support.nets import assert_equal_outputs
+from tflite_opencl.rewrites.notes import Notes
 
 
 class Rewrite(Protocol):

@@ -22,7 +22,7 @@ from delegate.graph.known import known
 from delegate.graph.partition import dynamic_tensors, partition_of
 from delegate.isa import FEATURES
 from delegate.launch import Alternative, Constant, Program, Step
-from delegate.passes.on_partitions import run_passes
+from delegate.passes import run_passes
 from delegate.runtime.layout import layout_of
 from delegate.target import Target
 from delegate.tflite.library import installed_rules

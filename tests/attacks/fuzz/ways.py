@@ -19,7 +19,7 @@ import numpy as np
 from delegate import Graph, Model, device_profile_names, write_model
 from delegate.forms import NUMBERS, Forms
 from delegate.isa import FEATURES
-from delegate.passes.on_partitions import PASSES
+from delegate.passes import PASSES
 from delegate.runtime.executor import FORMS, ONE_BY_ONE
 from delegate.tune import Tuner
 from tflite_opencl.conformance.checks.job import Job, NotDelegated, invoke_of, open_job

@@ -9,7 +9,7 @@ import pytest
 
 from delegate import DeviceInfo, Node, OpenCLDelegate, read_model
 from delegate.graph.partition import partition_of
-from delegate.passes.on_partitions.fuse_shuffle import rewrite
+from delegate.passes.fuse_shuffle import rewrite
 from tests.support.cases import LANES_4, LANES_8, LANES_16, RUN, SIMT, Way, forced, require_isa
 from tests.support.compare import assert_same, inputs_for, interpreter, invoke
 from tests.support.factories import refused

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from delegate import DeviceInfo, Node, OpenCLDelegate, ops, read_model
 from delegate.graph.partition import partition_of
-from delegate.passes.on_partitions.fuse_add import rewrite
+from delegate.passes.fuse_add import rewrite
 from tests.support.cases import (
     DOTS,
     FLOAT4,

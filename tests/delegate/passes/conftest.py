@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Passes on graphs and partitions share one context a device."""
+"""Passes on partitions share one context a device."""
 
 from __future__ import annotations
 

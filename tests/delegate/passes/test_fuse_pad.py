@@ -1,156 +1,83 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PAD as SAME padding: the same outputs, and the amounts that SAME has not."""
+"""PAD into the convolution after it: the rewrite, what it leaves alone, and the same outputs."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from delegate import Graph, Node, read_model
+from delegate import Node, Tensor
+from delegate.graph.ir import Graph
+from delegate.graph.partition import Partition, partition_of
 from delegate.passes.fuse_pad import rewrite
-from tests.support.cases import output_size
 from tests.support.convolution import Convolution
+from tests.support.deal import any_driver
 from tests.support.model import const, graph_of, op, t
-from tests.support.rewrites import assert_exact_rewrite, drawn_convolutions, left_by, reasons, whole
-from tests.support.shared import model_path
 
-Amounts = tuple[tuple[int, int], tuple[int, int]]
+pytestmark = any_driver
 
-
-def same_amounts(case: Convolution) -> Amounts:
-    """Return what SAME adds above and below, on the left and on the right."""
-    pairs = []
-    for i in (0, 1):
-        out = output_size(case.size[i], case.kernel[i], case.stride[i], case.dilation[i], "SAME")
-        extent = (case.kernel[i] - 1) * case.dilation[i] + 1
-        total = max(0, (out - 1) * case.stride[i] + extent - case.size[i])
-        pairs.append((total // 2, total - total // 2))
-    return pairs[0], pairs[1]
+AMOUNTS = ((0, 0), (1, 2), (0, 3), (0, 0))
 
 
-def padded(case: Convolution, amounts: Amounts | None = None, dtype: str = "") -> list[Node]:
-    """Return a PAD before a VALID convolution; `dtype` "float32" makes both of floats."""
-    rows, columns = same_amounts(case) if amounts is None else amounts
-    wide = (case.size[0] + sum(rows), case.size[1] + sum(columns), case.size[2])
-    node = replace(case, size=wide, padding="VALID").node()
-    if dtype == "float32":
-        node = floats(node)
-    middle = node.inputs[0]
+def every(node: Node) -> bool:
+    return True
+
+
+def padded(
+    amounts: tuple[tuple[int, int], ...] = AMOUNTS,
+    padding: str = "VALID",
+    depth: int = 0,
+    dtype: str = "uint8",
+) -> list[Node]:
+    """A PAD of a 6 x 5 image, and a 3 x 3 convolution of stride 2 over what it makes."""
+    before = (1, 6, 5, 4)
+    after = tuple(n + sum(pair) for n, pair in zip(before, amounts, strict=True))
+    conv = Convolution(
+        size=(after[1], after[2], after[3]),
+        batch=after[0],
+        stride=(2, 2),
+        padding=padding,
+        depth_multiplier=depth,
+        dtype=dtype,
+        out_c=16,
+    ).node()
+    middle = conv.inputs[0]
     assert middle is not None
-    source = replace(middle, shape=(case.batch, *case.size))
-    pairs = const(np.array([(0, 0), rows, columns, (0, 0)], np.int32))
-    return [op("PAD", [source, pairs], [middle], version=2), node]
+    source = replace(middle, shape=before)
+    return [op("PAD", [source, const(np.array(amounts, np.int32))], [middle]), conv]
 
 
-def floats(node: Node) -> Node:
-    source, weights, bias = node.inputs
-    assert source is not None
-    assert weights is not None
-    assert bias is not None
-    values = [const(np.asarray(each.data, np.float32) / 64) for each in (weights, bias)]
-    real = [t(each.shape, "float32") for each in (source, node.outputs[0])]
-    return replace(node, version=1, inputs=(real[0], *values), outputs=(real[1],))
+def partition(nodes: list[Node], outputs: tuple[Tensor, ...] = ()) -> tuple[Graph, Partition]:
+    graph = graph_of(nodes, outputs=[*nodes[-1].outputs, *outputs])
+    return graph, partition_of(graph, range(len(nodes)))
 
 
-def ops(graph: Graph) -> list[str]:
-    return [node.op for node in graph.nodes]
+@pytest.mark.parametrize("depth", [0, 1], ids=["conv_2d", "depthwise"])
+def test_rewrite(depth: int) -> None:
+    _, before = partition(padded(depth=depth))
+    after = rewrite(before, every)
+    (node,) = after.nodes
+    assert (node.op, node.index) == (before.nodes[1].op, 1)
+    assert node.inputs == (before.nodes[0].inputs[0], *before.nodes[1].inputs[1:])
+    assert node.outputs == before.nodes[1].outputs
+    explicit = {"pad_top": 1, "pad_bottom": 2, "pad_left": 0, "pad_right": 3}
+    assert dict(node.options) == {**before.nodes[1].options, "padding": "EXPLICIT", **explicit}
+    assert (after.inputs, after.outputs) == (before.inputs, before.outputs)
 
 
-@given(drawn_convolutions())
-@settings(max_examples=40)
-def test_amounts_of_same_are_fused(case: Convolution) -> None:
-    after, _ = assert_exact_rewrite(whole(graph_of(padded(case))), rewrite)
-    assert len(after.nodes) == 1
-    assert after.nodes[0].options["padding"] == "SAME"
-
-
-@given(drawn_convolutions(), st.lists(st.integers(0, 4), min_size=4, max_size=4))
-@settings(max_examples=40)
-def test_any_amounts_are_exact(case: Convolution, amounts: list[int]) -> None:
-    pairs = (amounts[0], amounts[1]), (amounts[2], amounts[3])
-    wide = replace(
-        case, size=(case.size[0] + sum(pairs[0]), case.size[1] + sum(pairs[1]), 1), padding="VALID"
-    )
-    if min(wide.out_size()) > 0:
-        after, notes = assert_exact_rewrite(whole(graph_of(padded(case, pairs))), rewrite)
-        assert len(after.nodes) - 1 == len(reasons(notes))
-
-
-@pytest.mark.parametrize("depth", [0, 1])
-def test_floats_are_exact(depth: int) -> None:
-    case = Convolution(stride=(2, 2), depth_multiplier=depth)
-    after, _ = assert_exact_rewrite(whole(graph_of(padded(case, dtype="float32"))), rewrite)
-    assert len(after.nodes) == 1
-
-
-def test_convolutions_that_read_one_pad_are_all_fused() -> None:
-    pad, node = padded(Convolution())
-    other = replace(node, outputs=(replace(node.outputs[0]),))
-    after, _ = assert_exact_rewrite(whole(graph_of([pad, node, other])), rewrite)
-    assert ops(after) == ["CONV_2D", "CONV_2D"]
-
-
-def test_padv2_with_the_zero_point_is_fused() -> None:
-    pad, node = padded(Convolution(dtype="uint8", zeros=(9, 3, 5)))
-    source, pairs = pad.inputs
-    for value, expected in ((9, ["CONV_2D"]), (8, ["PADV2", "CONV_2D"])):
-        scalar = const(np.array([value], np.uint8), 0.0625, 9)
-        by_value = op("PADV2", [source, pairs, scalar], pad.outputs)
-        after, _ = assert_exact_rewrite(whole(graph_of([by_value, node])), rewrite)
-        assert ops(after) == expected
-
-
-def test_what_is_left_is_told() -> None:
-    pad, node = padded(Convolution(dtype="int8"))
-    result = pad.outputs[0]
-    sum_of = op("ADD", [result, result], [t(result.shape, "int8", 0.1)])
-    even = Convolution(size=(8, 8, 3), stride=(2, 2))
-    infinite = padded(Convolution(), dtype="float32")
-    weights = infinite[1].inputs[1]
-    assert weights is not None
-    values = np.array(weights.data)
-    values[0] = np.inf
-    cases: dict[str, tuple[list[Node], dict[str, Any]]] = {
-        "the padded tensor is an output of the graph": (
-            [pad, node],
-            {"outputs": [result, *node.outputs]},
-        ),
-        "2 other nodes read the padded tensor, such as ADD": ([pad, node, sum_of], {}),
-        "amounts that are computed or that a caller may set": (
-            [replace(pad, inputs=(pad.inputs[0], t((4, 2), "int32"))), node],
-            {},
-        ),
-        "SAME adds 0 pixels above and 0 on the left, the PAD 1 and 1": (
-            padded(even, ((1, 1), (1, 1))),
-            {},
-        ),
-        "SAME gives another size than the amounts [[2, 2], [1, 1]] do": (
-            padded(Convolution(), ((2, 2), (1, 1))),
-            {},
-        ),
-        "float32 weights that are not known to be finite": (
-            [
-                infinite[0],
-                replace(
-                    infinite[1],
-                    inputs=(infinite[1].inputs[0], const(values), infinite[1].inputs[2]),
-                ),
-            ],
-            {},
-        ),
+def test_what_is_left_alone() -> None:
+    pad, conv = padded()
+    others = {
+        "channels": padded(((0, 0), (1, 1), (1, 1), (0, 4))),
+        "pictures": padded(((1, 0), (1, 1), (1, 1), (0, 0))),
+        "same": padded(padding="SAME"),
+        "computed": [replace(pad, inputs=(pad.inputs[0], t((4, 2), "int32"))), conv],
+        "read_twice": [pad, conv, op("ADD", [pad.outputs[0]] * 2, [t((1, 9, 8, 4), "uint8")])],
     }
-    for reason, (nodes, ends) in cases.items():
-        assert left_by(rewrite, graph_of(nodes, **ends)) == [reason]
-
-
-@pytest.mark.model
-def test_a_model_is_exact() -> None:
-    after, _ = assert_exact_rewrite(
-        read_model(model_path("mbnet128_0.25_q")), rewrite, is_slow=True
-    )
-    assert "PAD" not in ops(after)
+    for name, nodes in others.items():
+        _, before = partition(nodes)
+        assert rewrite(before, every) is before, name
+    _, seen = partition([pad, conv], pad.outputs)
+    assert rewrite(seen, every) is seen

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tflite-opencl rewrite`: the file, the table, the check, and never half a file."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from delegate import read_model, write_model
+from tests.support.compare import interpreter
+from tests.support.convolution import Convolution
+from tests.support.model import graph_of, op, t
+from tests.support.small_v2 import small_v2
+from tflite_opencl.command import main
+from tflite_opencl.rewrites import graph_passes, pass_bundles
+from tflite_opencl.rewrites.passes import remove_dead
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small MobileNet V2, with a dead node."""
+    graph = small_v2()
+    x = graph.inputs[0]
+    dead = op("RELU", [x], [replace(x, name="dead", index=-1)])
+    path = tmp_path_factory.mktemp("rewrite") / "v2.tflite"
+    path.write_bytes(write_model(graph_of([*graph.nodes, dead], outputs=graph.outputs)))
+    return path
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Any:
+    def command(*arguments: object) -> tuple[int, str, str]:
+        code = main(["rewrite", *map(str, arguments)])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return command
+
+
+def test_the_rewritten_file_and_the_table(run: Any, model: Path, tmp_path: Path) -> None:
+    target = tmp_path / "new.tflite"
+    names = ("remove_dead", "depthwise_to_conv", "unstride_convolutions")
+    code, out, err = run(model, target, "--pass", *names, "--check", 2)
+    assert (code, err) == (0, "")
+    before, after = read_model(model), read_model(target)
+    assert not any(node.op == "DEPTHWISE_CONV_2D" for node in after.nodes)
+    assert f"{len(before.nodes)} -> {len(before.nodes) - 1}" in out
+    assert all(name in out for name in ("remove_dead", "depthwise_", "unstride_"))
+    assert "on 2 inputs: all outputs are bit-equal" in out
+    sizes = target.stat().st_size, model.stat().st_size
+    assert "{}: {:,} bytes, {:,} before".format(target, *sizes) in out
+    interpreter(target.read_bytes()).invoke()
+    assert os.listdir(tmp_path) == ["new.tflite"]
+
+
+def test_the_same_file_twice(run: Any, model: Path, tmp_path: Path) -> None:
+    for name in "ab":
+        run(model, tmp_path / name, "--for", "no-depthwise")
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_json(run: Any, model: Path, tmp_path: Path) -> None:
+    arguments = (model, tmp_path / "o", "--for", "teflon", "--check", "1", "--json")
+    code, out, _ = run(*arguments)
+    told = json.loads(out)
+    assert code == 0
+    assert told["schema"] == 1
+    (steps,) = told["subgraphs"]
+    assert [step["pass"] for step in steps] == list(pass_bundles()["teflon"].passes)
+    assert steps[-1]["before"]["nodes"] == steps[-1]["after"]["nodes"] + 1
+    assert steps[-1]["notes"][0]["treated"] is True
+    assert told["check"]["inputs"] == 1
+    assert told["bytes"] == (tmp_path / "o").stat().st_size
+
+
+def per_channel(path: Path) -> None:
+    cases = Convolution(size=(9, 9, 8), out_c=12, dtype="int8", per_channel=True).node()
+    path.write_bytes(write_model(graph_of([cases])))
+
+
+def test_a_lossy_pass_tells_its_loss(run: Any, tmp_path: Path) -> None:
+    per_channel(tmp_path / "in")
+    arguments = (tmp_path / "in", tmp_path / "out", "--pass", "per_channel_to_per_tensor")
+    code, out, _ = run(*arguments, "--check", 3)
+    assert code == 0
+    assert "lossy, worst layer" in " ".join(out.split())
+    assert "per_channel_to_per_tensor: node 0 CONV_2D: " in out
+    assert "greatest difference " in out
+    assert " quanta, SQNR " in out
+    weights = read_model(tmp_path / "out").nodes[0].inputs[1]
+    assert weights is not None
+    assert weights.quantization is not None
+    assert len(weights.quantization.scale) == 1
+
+
+def test_pictures(run: Any, model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for name in "ab":
+        pixels = rng.integers(0, 256, (40, 50, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"{name}.png")
+    arguments = (model, tmp_path / "o", "--pass", "remove_dead", "--images", folder)
+    code, out, _ = run(*arguments)
+    assert code == 0
+    assert "on 2 inputs: all outputs are bit-equal" in out
+    code, _, err = run(*arguments[:-1], tmp_path / "nothing")
+    assert code == 1
+    assert err.count("\n") == 1
+
+
+def test_left_places_have_their_reason(run: Any, tmp_path: Path) -> None:
+    x, y = t((2, 3), "int8", 0.1, 3), t((2, 3), "int8", 0.2, 3)
+    (tmp_path / "in").write_bytes(write_model(graph_of([op("RELU", [x], [y])])))
+    code, out, _ = run(tmp_path / "in", tmp_path / "out", "--pass", "fuse_activations")
+    assert code == 0
+    assert "left 1 x RELU: it changes the scale or the zero point" in out
+
+
+def test_all_passes_and_bundles_are_listed(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    code, out, _ = run("--list")
+    assert code == 0
+    assert all(name in out for name in (*graph_passes(), *pass_bundles()))
+
+
+def test_an_exact_pass_that_is_none_writes_nothing(
+    run: Any, tmp_path: Path, tmp_path_factory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = t((2, 3)), t((2, 3))
+    model = tmp_path_factory.mktemp("wrong") / "add.tflite"
+    model.write_bytes(write_model(graph_of([op("ADD", [x, x], [y])])))
+
+    def wrong(graph: Any, notes: Any = None) -> Any:
+        first = graph.nodes[0]
+        options = {**first.options, "fused_activation_function": "RELU"}
+        return replace(graph, nodes=(replace(first, options=options), *graph.nodes[1:]))
+
+    monkeypatch.setattr(remove_dead, "rewrite", wrong)
+    arguments = (model, tmp_path / "o", "--pass", "remove_dead")
+    code, out, _ = run(*arguments, "--check", 1)
+    assert code == 1
+    assert "these passes are exact, so" in out
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "error"),
+    [
+        (("{model}", "{tmp}/o"), 1, "no pass is asked for; --list shows all"),
+        (("{model}", "--pass", "remove_dead"), 1, "IN_FILE and OUT_FILE are missing"),
+        (("{model}", "{tmp}/o", "--pass", "remove_daed"), 1, "did you mean remove_dead?"),
+        (("{model}", "{tmp}/o", "--for", "tefl"), 2, "invalid choice: 'tefl'"),
+        (("{tmp}/none", "{tmp}/o", "--for", "teflon"), 1, "cannot read {tmp}/none: No such file"),
+        (("{tmp}", "{tmp}/o", "--for", "teflon"), 1, "cannot read {tmp}: Is a directory"),
+        (("{model}", "{tmp}", "--for", "teflon"), 1, "cannot write {tmp}: it is a folder"),
+        (
+            ("{model}", "{tmp}/a/o", "--for", "teflon"),
+            1,
+            "cannot write {tmp}/a/o: there is no folder",
+        ),
+        (("{model}", "{tmp}/o", "--for", "teflon", "--check", "0"), 2, "not a positive number"),
+        (("{text}", "{tmp}/o", "--for", "teflon"), 1, "this is not a .tflite model"),
+    ],
+)
+def test_bad_input_is_one_line(
+    run: Any, model: Path, tmp_path: Path, arguments: tuple[str, ...], code: int, error: str
+) -> None:
+    text = tmp_path / "text"
+    text.write_text("no model at all")
+    values = {"model": model, "tmp": tmp_path, "text": text}
+    got, out, err = run(*(each.format(**values) for each in arguments))
+    assert (got, out) == (code, "")
+    assert err.startswith("ERROR: ")
+    assert err.count("\n") == 1
+    assert error.format(**values) in err
+    assert os.listdir(tmp_path) == ["text"]
+
+
+@pytest.mark.parametrize("how", ["same", "other_path", "link", "hard_link"])
+def test_the_model_itself_is_not_overwritten(
+    run: Any, model: Path, tmp_path: Path, how: str
+) -> None:
+    own = tmp_path / "m.tflite"
+    own.write_bytes(content := model.read_bytes())
+    target = own if how == "same" else tmp_path / "." / "other"
+    if how == "link":
+        target.symlink_to(own)
+    elif how == "hard_link":
+        target.hardlink_to(own)
+    elif how == "other_path":
+        target = tmp_path / ".." / tmp_path.name / own.name
+    code, out, err = run(own, target, "--pass", "remove_dead")
+    said = f"ERROR: {target} is the model itself: name another OUT_FILE\n"
+    assert (code, out, err) == (1, "", said)
+    assert own.read_bytes() == content
+
+
+def test_a_full_disk_leaves_the_old_file(
+    run: Any, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "o"
+    target.write_bytes(b"old")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    code, _, err = run(model, target, "--pass", "remove_dead")
+    assert (code, err) == (1, f"ERROR: cannot write {target}: No space left on device\n")
+    assert target.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["o"]

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolutions with a weight scale for each output channel get one scale (lossy).
+
+    x -CONV_2D, o scales-> y        becomes        x -CONV_2D, one scale-> y
+
+The one scale is the one with the least error of the outputs: weights beyond 127 of it are clamped
+where that costs less than coarser steps for all others, and the errors of one output channel come
+to about 0 together (one_scale.py), which a correction of the bias would be for. An error counts as
+much as its input can hold, by the ranges that layers.py proves. So the weights of a dead channel,
+which is 0 for every input (a RELU of what is never positive), count nothing and become 0. In
+MobileNet V2 these are the greatest weights by far.
+
+Before that, the channels between two such layers are equalised:
+
+    x -A-> t -B-> y: channel c of A's weights and bias * f[c], of B's weights / f[c], f[c] >= 1
+
+That is exact up to rounding where nothing that was stored before is clamped now: a RELU's 0 is 0 at
+every scale, and f[c] is only as great as keeps the proven range of t within its type, its scale,
+and RELU6's 6. It is kept where the two layers' errors, relative to their outputs, get less.
+
+The equalisation: Nagel et al., Data-Free Quantization Through Weight Equalization and Bias
+Correction (ICCV 2019), section 4.1, with proven ranges in the place of RELU6 -> RELU. The bias is
+stored in quanta of input scale * new weight scale.
+
+It is for targets with one scale a tensor: Mesa's Teflon drivers refuse per-channel convolutions.
+It runs before passes that mix channels (unstride_convolutions): ranges are of channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import log10
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate import Graph, Node, Quantization, Tensor
+from tflite_opencl.rewrites.editing import new_tensor, only_reader, readers, rebuilt
+from tflite_opencl.rewrites.notes import Notes
+from tflite_opencl.rewrites.passes.convolutions import (
+    is_convolution,
+    reason_to_leave,
+    source_and_weights,
+)
+from tflite_opencl.rewrites.passes.layers import (
+    Layer,
+    Range,
+    Reals,
+    channel_ranges,
+    layer_of,
+    stored_range,
+    sums_of,
+    whole_range,
+)
+from tflite_opencl.rewrites.passes.one_scale import MOST_CODE, Coded, coded
+
+_SWEEPS = 3  # over all pairs of layers; more of them change nothing that can be measured
+_MOST_FACTOR = 256.0  # of a channel that can hold next to nothing
+_LEAST_SCALE = float(np.finfo(np.float32).tiny)
+_MOST_BIAS = 2**30  # quanta: sums of 32 bits need room beside it
+
+
+@dataclass(slots=True, eq=False)
+class _Scaled:
+    """A layer while the factors of its channels grow."""
+
+    layer: Layer
+    mean: Reals  # (c,): of each input channel, spread evenly over its range
+    variance: Reals  # (c,): the same
+    dead: NDArray[np.bool_]  # (o,): outputs that are 0 for every input
+    in_factor: Reals  # (c,)
+    out_factor: Reals  # (o,)
+
+    @property
+    def needed(self) -> NDArray[np.bool_]:
+        """Which weights matter: neither their input nor their output is always 0."""
+        is_live = self.layer.per_input(self.mean**2 + self.variance) > 0
+        return np.asarray(is_live & ~self.dead[:, None, None])
+
+    def weights(self) -> Reals:
+        """The weights times the factors; what is not needed is 0."""
+        scaled = self.layer.weights * self.out_factor[:, None, None]
+        return np.asarray(np.where(self.needed, scaled / self.layer.per_input(self.in_factor), 0.0))
+
+    def bias(self) -> Reals:
+        """The bias times the factors; of a dead output it is 0."""
+        return np.asarray(np.where(self.dead, 0.0, self.layer.bias * self.out_factor))
+
+    def _per_error(self, inputs: Reals, power: int) -> Reals:
+        """Return what an error in each weight is times: inputs and factors to some power."""
+        factors = self.layer.per_input(inputs * self.in_factor**power)
+        return np.asarray(
+            np.where(self.needed, factors / self.out_factor[:, None, None] ** power, 0.0)
+        )
+
+    def counts(self) -> Reals:
+        """How much the square of an error in a weight counts, in squares of the old outputs."""
+        return self._per_error(self.mean**2 + self.variance, 2)
+
+    def means(self) -> Reals:
+        """What an error in a weight shifts the old outputs by."""
+        return self._per_error(self.mean, 1)
+
+    def loss_db(self, coded: Coded) -> float | None:
+        """Return the signal to quantisation noise of the outputs; None: no noise, or no signal.
+
+        The signal is how the outputs vary. The noise is how their errors do, and how these shift.
+        """
+        errors = coded.values - self.weights()
+        signal = (self.layer.weights**2 * self.layer.per_input(self.variance)).sum(
+            where=self.needed
+        )
+        noise = (self._per_error(self.variance, 2) * errors**2).sum()
+        noise += ((self.means() * errors).sum(axis=(1, 2)) ** 2).sum()
+        return 10 * log10(signal / noise) if signal > 0 and noise > 0 else None
+
+    def signal(self) -> float:
+        """The mean square of the outputs without their bias, summed over the channels."""
+        squares = self.layer.weights**2 * self.layer.per_input(self.mean**2 + self.variance)
+        return float(squares.sum(where=self.needed))
+
+    def expected_error(self) -> float:
+        """The mean square of the error where no weight is clamped, as a part of the signal."""
+        signal = self.signal()
+        step = np.abs(self.weights()).max(initial=0) / MOST_CODE
+        taps = self.layer.weights.shape[1]
+        return float(step**2 / 12 * self.counts().sum() * taps / signal) if signal else 0.0
+
+
+def rewrite(graph: Graph, notes: Notes | None = None, equalise: bool = True) -> Graph:
+    """Return the graph with one scale for each convolution's weights; the same one if it has that.
+
+    `equalise`: False shows what it is worth. Notes have each layer's signal to quantisation noise.
+    """
+    notes = Notes() if notes is None else notes
+    layers = _treatable(graph, notes)
+    if not layers:
+        return graph
+    ranges = channel_ranges(graph)
+    plain = {node: _start(node, ranges) for node in layers}
+    scaled = {node: _start(node, ranges) for node in layers}
+    if equalise:
+        _equalise(graph, scaled, ranges)
+    new: dict[Node, Node] = {}
+    for node, state in scaled.items():
+        alone = _coded(plain[node])
+        made = _coded(state) if equalise else alone
+        loss, plain_loss = state.loss_db(made), plain[node].loss_db(alone)
+        new[node] = _with_one_scale(state, made)
+        notes.treated(node, _text(state, loss, plain_loss), loss)
+    return rebuilt(graph, (new.get(node, node) for node in graph.nodes))
+
+
+def _treatable(graph: Graph, notes: Notes) -> list[Node]:
+    """Return the convolutions with several scales; of others that have them, note why they stay."""
+    found = []
+    for node in graph.nodes:
+        weights = node.inputs[1] if len(node.inputs) > 1 else None
+        if weights is None or len(weights.quantization.scale if weights.quantization else ()) < 2:
+            continue
+        if not is_convolution(node):
+            notes.left(node, "only CONV_2D and DEPTHWISE_CONV_2D are treated")
+        elif (reason := reason_to_leave(graph, node)) is not None:
+            notes.left(node, reason)
+        else:
+            found.append(node)
+    return found
+
+
+def _start(node: Node, ranges: Mapping[Tensor, Range]) -> _Scaled:
+    """Return a layer with all factors 1."""
+    layer = layer_of(node)
+    low, high = _input_range(node, ranges)
+    least, most = ranges[node.outputs[0]]
+    return _Scaled(
+        layer=layer,
+        mean=(low + high) / 2,
+        variance=(high - low) ** 2 / 12,
+        dead=(least == 0) & (most == 0),
+        in_factor=np.ones(layer.inputs),
+        out_factor=np.ones(len(layer.bias)),
+    )
+
+
+def _input_range(node: Node, ranges: Mapping[Tensor, Range]) -> Range:
+    source = source_and_weights(node)[0]
+    return ranges.get(source) or whole_range(source)
+
+
+def _equalise(graph: Graph, scaled: Mapping[Node, _Scaled], ranges: Mapping[Tensor, Range]) -> None:
+    """Set the factors of the channels between two layers where these lose less for it."""
+    read_by = readers(graph)
+    pairs = []
+    for node, first in scaled.items():
+        reader = only_reader(graph, read_by, node.outputs[0])
+        if reader in scaled and reader is not None:
+            limits = _greatest_factors(first, _input_range(node, ranges))
+            pairs.append((first, scaled[reader], limits))
+    for first, second, limits in pairs * _SWEEPS:
+        old = first.out_factor
+        before = first.expected_error() + second.expected_error()
+        first.out_factor = second.in_factor = _balanced(first, second, limits)
+        if first.expected_error() + second.expected_error() >= before:
+            first.out_factor = second.in_factor = old
+
+
+def _greatest_factors(first: _Scaled, inputs: Range) -> Reals:
+    """Return by how much each output channel can grow so that nothing more of it is clamped."""
+    low, high = stored_range(first.layer.node)
+    least, most = sums_of(first.layer, inputs)
+    limits = np.full(len(most), _MOST_FACTOR)
+    np.minimum(limits, high / np.maximum(most, high / _MOST_FACTOR), out=limits)
+    if low < 0:  # not a RELU, whose 0 is 0 at every scale
+        np.minimum(limits, low / np.minimum(least, low / _MOST_FACTOR), out=limits)
+    return np.asarray(np.maximum(limits, 1))
+
+
+def _balanced(first: _Scaled, second: _Scaled, limits: Reals) -> Reals:
+    """Return the factors that make a channel's weights as great in both layers, within limits."""
+    ours = np.abs(first.weights()).max(axis=(1, 2))
+    theirs = np.zeros(second.layer.inputs)
+    np.maximum.at(theirs, second.layer.reads, np.abs(second.weights()).max(axis=1))
+    both = (ours > 0) & (theirs > 0)
+    ratio = (theirs[both] / theirs.max()) / (ours[both] / ours.max())
+    factors = np.array(first.out_factor)
+    factors[both] = np.clip(factors[both] * np.sqrt(ratio), 1, limits[both])
+    return factors
+
+
+def _coded(state: _Scaled) -> Coded:
+    """Return a layer's weights at the scale with the least error of its outputs."""
+    source = source_and_weights(state.layer.node)[0]
+    assert source.quantization is not None
+    greatest_bias = float(np.abs(state.bias()).max(initial=0))
+    least_scale = greatest_bias / (source.quantization.scale[0] * _MOST_BIAS)
+    return coded(state.weights(), state.counts(), state.means(), least_scale)
+
+
+def _with_one_scale(state: _Scaled, made: Coded) -> Node:
+    """Return the convolution with the coded weights, and its bias in their quanta."""
+    node = state.layer.node
+    source, weights = source_and_weights(node)
+    assert source.quantization is not None
+    if node.op == "DEPTHWISE_CONV_2D":
+        codes = np.moveaxis(made.codes, 0, 2).reshape(weights.shape)
+    else:
+        codes = made.codes.reshape(weights.shape)
+    packed = new_tensor(
+        f"{weights.name}/one_scale",
+        weights.shape,
+        weights.dtype,
+        Quantization((made.scale,), (0,)),
+        np.ascontiguousarray(codes.astype(np.int8)),
+    )
+    inputs: list[Tensor | None] = [source, packed]
+    old = node.inputs[2] if len(node.inputs) == 3 else None
+    if old is not None:
+        scale = max(float(np.float32(source.quantization.scale[0] * made.scale)), _LEAST_SCALE)
+        quanta = np.rint(state.bias() / scale).astype(old.dtype)
+        one = Quantization((scale,), (0,))
+        inputs.append(new_tensor(f"{old.name}/one_scale", old.shape, old.dtype, one, quanta))
+    return replace(node, inputs=tuple(inputs))
+
+
+def _text(state: _Scaled, loss: float | None, plain_loss: float | None) -> str:
+    parts = [f"one scale of {len(state.layer.bias)}"]
+    numbers = {
+        "outputs that are always 0": int(state.dead.sum()),
+        "inputs equalised": int((state.in_factor > 1).sum()),
+        "outputs equalised": int((state.out_factor > 1).sum()),
+    }
+    parts += [f"{number} {what}" for what, number in numbers.items() if number]
+    if plain_loss is not None and plain_loss != loss:
+        parts.append(f"{plain_loss:.1f} dB if not equalised")
+    return ", ".join(parts)

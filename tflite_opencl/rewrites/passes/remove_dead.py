@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes that no output depends on go, and constants that no node reads (exact).
+
+    x -A-> y, x -B-> z, output y        becomes        x -A-> y
+
+A node that does more than compute its outputs stays: one that changes a variable, calls a subgraph
+or is a custom op. TFLite runs dead nodes, too, so every target gains their time.
+"""
+
+from __future__ import annotations
+
+from delegate import Graph, Node, Tensor
+from tflite_opencl.rewrites.editing import rebuilt, without_unread
+from tflite_opencl.rewrites.notes import Notes
+
+# Ops that are run for what they change, too. Source: tflite/core/subgraph.cc, OpMightHaveSideEffect
+_SIDE_EFFECTS = frozenset(
+    {"ASSIGN_VARIABLE", "CALL", "CALL_ONCE", "HASHTABLE", "HASHTABLE_IMPORT", "IF", "VAR_HANDLE"}
+    | {"READ_VARIABLE", "STABLEHLO_COMPOSITE", "WHILE", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM"}
+    | {"MULTINOMIAL"}
+)
+
+
+def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
+    """Return the graph without dead nodes and unread constants; the same one if it has none."""
+    notes = Notes() if notes is None else notes
+    wanted: set[Tensor] = set(graph.outputs)
+    kept: list[Node] = []
+    for node in reversed(graph.nodes):
+        reason = _reason(node)
+        is_dead = wanted.isdisjoint(node.outputs)
+        if is_dead and reason is None:
+            notes.treated(node, "no output depends on it")
+            continue
+        if is_dead and reason is not None:
+            notes.left(node, f"no output depends on it, but {reason}")
+        kept.append(node)
+        wanted.update(tensor for tensor in node.inputs if tensor is not None)
+    return without_unread(rebuilt(graph, kept[::-1]))
+
+
+def _reason(node: Node) -> str | None:
+    """Return why a node is run whatever reads its outputs."""
+    if node.is_custom:
+        return "a custom op may do more than that"
+    if node.op in _SIDE_EFFECTS:
+        return f"{node.op} may do more than that"
+    if any(tensor is not None and tensor.is_variable for tensor in node.inputs):
+        return "it changes a variable"
+    return None

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether two multipliers give one layer the same codes, proven for every sum it can have.
+
+The uint8 kernels of TFLite multiply input scale and weight scale as floats, the int8 kernels as
+doubles, so their multipliers differ in the last bits. That matters only where a sum lies between
+the two places at which the code grows. Both functions are monotone, so at most 255 places decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate import Node
+from delegate.ops._numbers.fixed_point import (
+    multiply_by_quantized_multiplier,
+    multiply_by_quantized_multiplier_once,
+    quantize_multiplier,
+)
+
+_MOST_SUM = 2**31 - 1
+_STEPS = 256  # codes on both sides of 0 after scaling: more than any zero point leaves apart
+
+
+def float_product(in_scale: float, weight_scale: float, out_scale: float) -> float:
+    """Return the multiplier of the uint8 kernels.
+
+    Source: tflite/kernels/kernel_util.cc GetQuantizedConvolutionMultipler
+    """
+    with np.errstate(over="ignore"):
+        return float(np.float32(in_scale) * np.float32(weight_scale)) / out_scale
+
+
+def double_product(in_scale: float, weight_scale: float, out_scale: float) -> float:
+    """Return the multiplier of the int8 kernels.
+
+    Source: tflite/kernels/kernel_util.cc PopulateConvolutionQuantizationParams
+    """
+    return in_scale * weight_scale / out_scale
+
+
+def sums_of(node: Node, weights: NDArray[np.int64]) -> tuple[int, int]:
+    """Return the least and the greatest sum that a layer can have, for any input.
+
+    `weights`: less their zero point. Shapes: as TFLite's, channels last of a depthwise convolution.
+    """
+    source, bias = node.inputs[0], node.inputs[2] if len(node.inputs) > 2 else None
+    assert source is not None
+    assert source.quantization is not None
+    limits, zero = np.iinfo(source.dtype), source.quantization.zero_point[0]
+    axes = (
+        tuple(range(weights.ndim - 1))
+        if node.op == "DEPTHWISE_CONV_2D"
+        else tuple(range(1, weights.ndim))
+    )
+    ends = [weights * (int(end) - zero) for end in (limits.min, limits.max)]
+    low = np.minimum(*ends).sum(axes)
+    high = np.maximum(*ends).sum(axes)
+    own = np.zeros(1, np.int64) if bias is None else np.asarray(bias.data, np.int64)
+    return int((low + own).min()), int((high + own).max())
+
+
+def stay_in_32_bits(multiplier: float, least: int, greatest: int) -> bool:
+    """Whether sums from `least` to `greatest` fit an int32, and so do they after scaling.
+
+    Where they do not, kernels of one type saturate and those of another wrap around. TFLite's
+    fixed point shifts before it multiplies, by which numbers are up to twice as large.
+    """
+    most = max(-least, greatest)
+    return most <= _MOST_SUM and 2 * most * multiplier <= _MOST_SUM
+
+
+def round_alike(one: float, other: float, least: int, greatest: int) -> bool:
+    """Whether two multipliers give the same codes for all sums from `least` to `greatest`.
+
+    By both ways to round that TFLite can be built with.
+    """
+    pairs = [quantize_multiplier(each) for each in (one, other)]
+    if pairs[0] == pairs[1]:
+        return True
+    if max(-least, greatest) > _MOST_SUM or any(shift > 0 or not m for m, shift in pairs):
+        return False  # sums that may wrap, or nothing that is known here
+    for scaled in (multiply_by_quantized_multiplier, multiply_by_quantized_multiplier_once):
+        first, second = (_places(scaled, pair, least, greatest) for pair in pairs)
+        if not np.array_equal(first, second):
+            return False
+    return True
+
+
+def _places(
+    scaled: Callable[..., NDArray[np.int64]], pair: tuple[int, int], least: int, greatest: int
+) -> NDArray[np.int64]:
+    """Return for each code the least sum that gives at least it; `greatest` + 1: none does."""
+    codes = np.arange(-_STEPS, _STEPS + 1)
+    low = np.full(codes.shape, least, np.int64)
+    high = np.full(codes.shape, greatest + 1, np.int64)
+    while (low < high).any():
+        middle = (low + high) // 2
+        reached = scaled(middle, *pair) >= codes
+        high = np.where(reached & (low < high), middle, high)
+        low = np.where(~reached & (low < high), middle + 1, low)
+    return low

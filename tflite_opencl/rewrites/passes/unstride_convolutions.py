@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A strided convolution becomes SPACE_TO_DEPTH and a CONV_2D of stride 1.
+
+    x (n, h, w, c) -CONV_2D or DEPTHWISE_CONV_2D, stride s-> y
+    becomes
+    x -PAD-> (n, h', w', c) -SPACE_TO_DEPTH, s-> (n, h'/s, w'/s, s * s * c) -CONV_2D-> y
+
+The pixels of a block of s x s become channels. A weight for the pixel s * q + r of the window is
+the new weight for the block q and the pixel r in it; the rest of the new weights is the zero point,
+which adds nothing, so the pass is exact. Depthwise and grouped weights become dense, because a
+block's pixels are channels that one output channel reads.
+
+The new convolution pads SAME where that is what the old one did. Elsewhere, and where the size is
+no multiple of s, PAD adds the zero point around the picture, and the convolution is VALID.
+
+It is for targets without strides: etnaviv's NPU takes them so (Mesa, etnaviv_ml_nn.c,
+`strided_to_normal`). It pays with weights and multiply-adds for what the old window did not cover.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from delegate import Graph, Node, Tensor
+from tflite_opencl.rewrites.editing import new_tensor, rebuilt
+from tflite_opencl.rewrites.notes import Notes
+from tflite_opencl.rewrites.passes.convolutions import (
+    MOST_WEIGHTS,
+    Axis,
+    Weights,
+    axes,
+    conv_2d,
+    dense_tensor,
+    dense_weights,
+    is_convolution,
+    reason_to_leave,
+    source_and_weights,
+    weight_zero,
+)
+
+# The op versions that brought int8. Source: tflite/tools/versioning/op_version.cc
+_VERSIONS = {"int8": 2, "uint8": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class _Blocks:
+    """How a window of blocks slides along one axis."""
+
+    kernel: int  # in blocks
+    first: int  # where in the window's pixels the old window begins
+    before: int  # pixels that PAD adds
+    after: int
+
+
+def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
+    """Return the graph without strided quantised convolutions; the same one if it has none."""
+    notes = Notes() if notes is None else notes
+    nodes: list[Node] = []
+    # What convolutions that read one tensor alike share: (tensor, stride, pads) -> its blocks.
+    made: dict[tuple[object, ...], Tensor] = {}
+    for node in graph.nodes:
+        if not is_convolution(node) or _strides(node) == (1, 1):
+            nodes.append(node)
+            continue
+        reason = reason_to_leave(graph, node) or _reason(node)
+        if reason is not None:
+            notes.left(node, reason)
+            nodes.append(node)
+            continue
+        nodes += _unstrided(node, made)
+        notes.treated(node, "CONV_2D of stride 1")
+    return rebuilt(graph, nodes)
+
+
+def _strides(node: Node) -> tuple[int, int]:
+    return node.options.get("stride_h", 1), node.options.get("stride_w", 1)
+
+
+def _reason(node: Node) -> str | None:
+    """Return why the strides of a convolution whose weights can be rewritten have to stay."""
+    source = source_and_weights(node)[0]
+    if source.dtype == "int16":
+        return "int16: the reference kernels have no SPACE_TO_DEPTH of int16"
+    height, width = _strides(node)
+    if height != width:
+        return f"strides {height}x{width}: SPACE_TO_DEPTH has one size for both"
+    blocks = [_padded(axis) for axis in axes(node)]
+    area = blocks[0].kernel * blocks[1].kernel * height * width
+    if node.outputs[0].shape[3] * source.shape[3] * area > MOST_WEIGHTS:
+        return f"the weights would have more than {MOST_WEIGHTS} elements"
+    return None
+
+
+def _unstrided(node: Node, made: dict[tuple[object, ...], Tensor]) -> list[Node]:
+    """Return the nodes in the place of one strided convolution."""
+    source, _ = source_and_weights(node)
+    padding, blocks = _windows(axes(node))
+    stride = _strides(node)[0]
+    pads = tuple((each.before, each.after) for each in blocks)
+    steps: list[Node] = []
+    key = (source, stride, pads)
+    if key not in made:
+        made[key] = _to_depth(node, source, stride, pads, steps)
+    packed = dense_tensor(node, "blocks", _block_weights(node, blocks))
+    ones = ("stride_h", "stride_w", "dilation_h_factor", "dilation_w_factor")
+    options = {"padding": padding, **dict.fromkeys(ones, 1)}
+    return [*steps, conv_2d(node, made[key], packed, **options)]
+
+
+def _windows(both: Sequence[Axis]) -> tuple[str, list[_Blocks]]:
+    """Return the padding of the new convolution, and its windows along height and width."""
+    padded = [_padded(axis) for axis in both]
+    if not any(each.before or each.after for each in padded):
+        return "VALID", padded
+    same = [window for axis in both if (window := _same(axis)) is not None]
+    return ("SAME", same) if len(same) == len(padded) else ("VALID", padded)
+
+
+def _to_depth(
+    node: Node, source: Tensor, stride: int, pads: tuple[tuple[int, int], ...], steps: list[Node]
+) -> Tensor:
+    """Append a PAD, where there is something to pad, and a SPACE_TO_DEPTH; return its result."""
+    name = node.outputs[0].name
+    batch, height, width, channels = source.shape
+    version = _VERSIONS[source.dtype]
+    if np.any(pads):
+        height, width = height + sum(pads[0]), width + sum(pads[1])
+        amounts = np.array([(0, 0), *pads, (0, 0)], np.int32)
+        amounts_tensor = new_tensor(f"{name}/pad_amounts", (4, 2), "int32", data=amounts)
+        padded = _like(source, f"{name}/pad", (batch, height, width, channels))
+        steps.append(Node(-1, "PAD", version, (source, amounts_tensor), (padded,)))
+        source = padded
+    shape = (batch, height // stride, width // stride, stride * stride * channels)
+    blocks = _like(source, f"{name}/space_to_depth", shape)
+    options = {"block_size": stride}
+    steps.append(Node(-1, "SPACE_TO_DEPTH", version, (source,), (blocks,), options))
+    return blocks
+
+
+def _like(source: Tensor, name: str, shape: tuple[int, ...]) -> Tensor:
+    """Return a computed tensor of the same quantisation and the same kind of batch."""
+    made = new_tensor(name, shape, source.dtype, source.quantization)
+    if source.shape_signature[:1] != (-1,):
+        return made
+    return replace(made, shape_signature=(-1, *shape[1:]))
+
+
+def _same(axis: Axis) -> _Blocks | None:
+    """Return the window whose SAME padding is the old one's; None where there is none."""
+    stride = axis.stride
+    if axis.size % stride or axis.out != axis.size // stride:
+        return None
+    least = -(-axis.extent // stride)
+    for kernel in (least, least + 1, least + 2):
+        # SAME adds as many blocks before the picture, and all their pixels are padding.
+        first = (kernel - 1) // 2 * stride - axis.before
+        if 0 <= first <= kernel * stride - axis.extent:
+            return _Blocks(kernel, first, 0, 0)
+    return None
+
+
+def _padded(axis: Axis) -> _Blocks:
+    """Return the window that begins where the padded picture begins."""
+    stride = axis.stride
+    kernel = -(-axis.extent // stride)
+    blocks = -(-(axis.size + axis.before) // stride)
+    # Pixels that the old window never reaches widen the new one; its weights for them are zero.
+    kernel = max(kernel, blocks - axis.out + 1)
+    after = (axis.out + kernel - 1) * stride - axis.size - axis.before
+    return _Blocks(kernel, 0, axis.before, after)
+
+
+def _block_weights(node: Node, blocks: Sequence[_Blocks]) -> Weights:
+    """Return dense weights for blocks of pixels.
+
+    Shapes:
+        (o, kh, kw, c) -> (o, blocks high, blocks wide, s * s * c)
+    """
+    weights = source_and_weights(node)[1]
+    dense = dense_weights(node)
+    stride = _strides(node)[0]
+    (rows, columns) = (
+        each.first + np.arange(axis.kernel) * axis.dilation
+        for each, axis in zip(blocks, axes(node), strict=True)
+    )
+    out_c, _, _, in_c = dense.shape
+    high, wide = (each.kernel for each in blocks)
+    pixels = np.full((out_c, high * stride, wide * stride, in_c), weight_zero(weights), dense.dtype)
+    pixels[:, rows[:, None], columns] = dense
+    split = pixels.reshape(out_c, high, stride, wide, stride, in_c)
+    packed = split.transpose(0, 1, 3, 2, 4, 5).reshape(out_c, high, wide, stride * stride * in_c)
+    return np.ascontiguousarray(packed)

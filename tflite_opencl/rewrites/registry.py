@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The passes on graphs by name, and bundles of them for targets; imports a pass when it runs."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+from delegate import Graph
+from delegate.graph.partition import products
+from tflite_opencl.rewrites.notes import Note, Notes
+
+
+@dataclass(frozen=True, slots=True)
+class GraphPass:
+    """One pass of the folder: tflite_opencl/rewrites/passes/<name>.py."""
+
+    name: str
+    is_exact: bool  # the reference kernels compute the same bits before and after
+    does: str  # one line for people
+    wanted_by: str  # which targets, or what it is good for
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Passes that make a model fit for one target, in the order in which they run."""
+
+    name: str
+    passes: tuple[str, ...]
+    why: str  # one sentence: where it comes from
+
+
+@dataclass(frozen=True, slots=True)
+class GraphSize:
+    """How large a graph is."""
+
+    nodes: int
+    multiply_adds: int  # of nodes with constant weights, a run
+    weight_bytes: int  # of all constants
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PassStep:
+    """What one pass made of a graph."""
+
+    name: str
+    graph: Graph  # afterwards; the same object where there was nothing to rewrite
+    before: GraphSize
+    after: GraphSize
+    notes: tuple[Note, ...]
+
+
+# In the order in which they run where all of them are asked for: constants are known first, so
+# that the others find them; per_channel_to_per_tensor comes before passes that mix channels.
+_PASSES = {
+    each.name: each
+    for each in (
+        GraphPass(
+            "fold_constants",
+            True,
+            "nodes that follow from constants and fixed shapes become constants",
+            "every target: SHAPE and DEQUANTIZE nodes are work that a CPU is left with",
+        ),
+        GraphPass(
+            "nchw_to_nhwc",
+            True,
+            "TRANSPOSEs are pushed together and cancelled",
+            "models from PyTorch and ONNX: copies of whole tensors less",
+        ),
+        GraphPass(
+            "fuse_requantize",
+            True,
+            "a QUANTIZE between quantised tensors goes into the node before it",
+            "targets whose convolutions requantise: one copy of the tensor less",
+        ),
+        GraphPass(
+            "dilate",
+            True,
+            "SPACE_TO_BATCH_ND, a convolution and BATCH_TO_SPACE_ND become a dilated convolution",
+            "targets that know dilation, but no pictures in batches",
+        ),
+        GraphPass(
+            "fuse_pad",
+            True,
+            "PAD and a VALID convolution become a SAME convolution",
+            "targets without PAD: one copy of the tensor less",
+        ),
+        GraphPass(
+            "fuse_activations",
+            True,
+            "RELU, RELU6 and RELU_N1_TO_1 join the node before them; clamps without effect go",
+            "Mesa's Teflon: it knows no RELU, and takes a fused one only if the range implies it",
+        ),
+        GraphPass(
+            "per_channel_to_per_tensor",
+            False,
+            "a convolution with a weight scale for each channel gets one scale",
+            "Mesa's Teflon (etnaviv, rocket, Ethos-U), and every uint8 model",
+        ),
+        GraphPass(
+            "signed_to_unsigned",
+            True,
+            "int8 becomes uint8, with a QUANTIZE where a node or the graph's end stays int8",
+            "targets that know uint8 alone, as etnaviv's NPU",
+        ),
+        GraphPass(
+            "unsigned_to_signed",
+            True,
+            "uint8 becomes int8, with a QUANTIZE where a node or the graph's end stays uint8",
+            "targets that know int8 alone, as CMSIS-NN",
+        ),
+        GraphPass(
+            "depthwise_to_conv",
+            True,
+            "DEPTHWISE_CONV_2D becomes CONV_2D, the zero point in all other channels",
+            "etnaviv's NPU and others without depthwise convolutions",
+        ),
+        GraphPass(
+            "unstride_convolutions",
+            True,
+            "a strided convolution becomes SPACE_TO_DEPTH and a convolution of stride 1",
+            "etnaviv's NPU and others without strides",
+        ),
+        GraphPass(
+            "remove_dead",
+            True,
+            "nodes and constants that no output depends on go",
+            "every target: a smaller file",
+        ),
+    )
+}
+
+# What costs a target nothing, and leaves it fewer nodes.
+_ALWAYS = ("fold_constants", "nchw_to_nhwc", "fuse_requantize", "fuse_pad", "fuse_activations")
+_BUNDLES = {
+    each.name: each
+    for each in (
+        Bundle(
+            "teflon",
+            (*_ALWAYS, "per_channel_to_per_tensor", "remove_dead"),
+            "Mesa's Teflon delegate takes a convolution only with one scale a tensor and with an "
+            "activation that the output's range implies (tfl_device.c)",
+        ),
+        Bundle(
+            "etnaviv",
+            (
+                *_ALWAYS,
+                "per_channel_to_per_tensor",
+                "signed_to_unsigned",
+                "unstride_convolutions",
+                "depthwise_to_conv",
+                "remove_dead",
+            ),
+            "VeriSilicon's NPU computes dense convolutions of stride 1, and Mesa's driver rewrites "
+            "all others while it loads a model (etnaviv_ml_nn.c)",
+        ),
+        Bundle(
+            "uint8",
+            (*_ALWAYS, "per_channel_to_per_tensor", "signed_to_unsigned", "remove_dead"),
+            "TensorFlow 1 quantised to uint8 with one scale a tensor, and drivers of that time, "
+            "etnaviv's first, know no other type",
+        ),
+        Bundle(
+            "stride-1",
+            ("unstride_convolutions",),
+            "an NPU whose convolutions have no strides, which Linux Plumbers 2024 asked for",
+        ),
+        Bundle(
+            "no-depthwise",
+            ("depthwise_to_conv",),
+            "an NPU without depthwise convolutions, which Linux Plumbers 2024 asked for",
+        ),
+    )
+}
+
+
+def graph_passes() -> Mapping[str, GraphPass]:
+    """Return all passes by name, in the order in which they run where all are asked for."""
+    return _PASSES
+
+
+def pass_bundles() -> Mapping[str, Bundle]:
+    """Return the bundles of passes by name."""
+    return _BUNDLES
+
+
+class _Module(Protocol):
+    def rewrite(self, graph: Graph, notes: Notes | None = None) -> Graph: ...
+
+
+def rewrite(graph: Graph, passes: Iterable[str]) -> Graph:
+    """Return the graph after these passes, in this order; the same object where nothing changed.
+
+    Raises:
+        ValueError: a name is no pass.
+    """
+    for step in rewrite_steps(graph, passes):
+        graph = step.graph
+    return graph
+
+
+def rewrite_steps(graph: Graph, passes: Iterable[str]) -> Iterator[PassStep]:
+    """Yield what each of these passes makes of the graph that the one before it left.
+
+    Raises:
+        ValueError: a name is no pass, which is found before the first of them runs.
+    """
+    names = list(passes)
+    for name in names:
+        if name not in _PASSES:
+            raise ValueError(f"{name!r} is no pass; there are: {', '.join(_PASSES)}")
+    before = size_of(graph)
+    for name in names:
+        module = cast(_Module, importlib.import_module(f"tflite_opencl.rewrites.passes.{name}"))
+        notes = Notes()
+        graph = module.rewrite(graph, notes)
+        after = size_of(graph)
+        yield PassStep(name, graph, before, after, tuple(notes.records))
+        before = after
+
+
+def size_of(graph: Graph) -> GraphSize:
+    """Return how large a graph is."""
+    constants = (t.data.nbytes for t in graph.tensors if t.data is not None and not t.is_folded)
+    multiply_adds = sum(products(node) for node in graph.nodes if node.outputs)
+    return GraphSize(len(graph.nodes), multiply_adds, sum(constants))

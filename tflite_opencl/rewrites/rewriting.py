@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A .tflite file with other graphs in it, all else as it was.
+
+What a graph does not hold is taken over: metadata and its packed files, signatures, the other
+subgraphs, ranges of tensors, intermediate tensors, and the bytes of every buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from delegate import Graph, Node, Tensor
+from delegate.graph.edit import with_tensors
+from delegate.tflite.reader import read_subgraph
+from delegate.tflite.source import Source, named, open_model
+from delegate.tflite.writer import write_model
+from tflite_opencl.rewrites.tree import OUTSIDE, Tree, read_tree, write_tree
+
+# A tensor's field -> those of its table that hold it.
+_TENSOR_FIELDS = {
+    "name": ("name",),
+    "shape": ("shape", "has_rank", "variant_tensors"),
+    "dtype": ("type",),
+    "quantization": ("quantization",),
+    "is_variable": ("is_variable",),
+    "shape_signature": ("shape_signature",),
+}
+_OPTION_FIELDS = (
+    *(f"builtin_options{two}{kind}" for two in ("", "2") for kind in ("", "_type")),
+    *("custom_options", "large_custom_options_offset", "large_custom_options_size", OUTSIDE),
+)
+
+
+def rewritten(source: Source, graphs: Mapping[int, Graph]) -> bytes:
+    """Return a .tflite file with these graphs in the place of some of its subgraphs.
+
+    `graphs`: number of the subgraph -> its graph, which passes made of the one that the reader
+    gives. Without any, the file is read and written. Equal files and graphs give equal bytes.
+
+    A tensor, buffer or operator that the passes left keeps every field. An operator code or a
+    buffer that only rewritten operators used is dropped; a buffer's number stays, with no bytes.
+
+    Raises:
+        ModelError: the file is damaged or foreign, has a field that the installed schema lacks, or
+            would become larger than the format allows.
+        ValueError: a graph is not made of the file's, or does not fit the schema.
+        OSError: the path cannot be read.
+    """
+    with named(source):
+        content = open_model(source)
+        tree, tail = read_tree(content)
+        # All of them, because the reader checks the numbers that stand in the tables.
+        count = read_subgraph(content, 0).subgraphs
+        old = [read_subgraph(content, number) for number in range(count)]
+        before = _used_buffers(tree)
+        for number, graph in graphs.items():
+            _Subgraph(tree, tree["subgraphs"][number], old[number], graph).rewrite(number)
+        for number in before - _used_buffers(tree):
+            tree["buffers"][number] = {}
+        if graphs:
+            _drop_codes(tree, read_tree(content)[0])
+        return write_tree(tree, tail)
+
+
+def _used_buffers(tree: Tree) -> set[int]:
+    tensors = (t for subgraph in tree["subgraphs"] for t in subgraph.get("tensors", ()))
+    used = {table.get("buffer", 0) for table in (*tensors, *tree.get("metadata", ()))}
+    return used.union(np.asarray(tree.get("metadata_buffer", ()), int).tolist()) - {0}
+
+
+def _used_codes(tree: Tree) -> list[int]:
+    operators = (o for subgraph in tree["subgraphs"] for o in subgraph.get("operators", ()))
+    return [operator.get("opcode_index", 0) for operator in operators]
+
+
+def _drop_codes(tree: Tree, old: Tree) -> None:
+    """Drop the codes that only rewritten operators used: a runtime may not know their ops."""
+    gone = set(_used_codes(old)) - set(_used_codes(tree))
+    if not gone:
+        return
+    kept = [number for number in range(len(tree["operator_codes"])) if number not in gone]
+    tree["operator_codes"] = [tree["operator_codes"][number] for number in kept]
+    for subgraph in tree["subgraphs"]:
+        for operator in subgraph.get("operators", ()):
+            operator["opcode_index"] = kept.index(operator.get("opcode_index", 0))
+
+
+def _origin(tensor: Tensor) -> int:
+    return tensor.index if tensor.origin is None else tensor.origin
+
+
+def _same_values(one: Tensor, other: Tensor) -> bool:
+    if one.is_sparse != other.is_sparse or (one.data is None) != (other.data is None):
+        return False
+    if one.data is None or other.data is None or one.data is other.data:
+        return True
+    a, b = (np.ascontiguousarray(each.data) for each in (one, other))
+    # As bytes, because a NaN differs from itself.
+    is_alike = a.dtype == b.dtype and a.shape == b.shape
+    return is_alike and bool((a.reshape(-1).view(np.uint8) == b.reshape(-1).view(np.uint8)).all())
+
+
+class _Subgraph:
+    """One subgraph's tables on their way from the old graph to the new one."""
+
+    def __init__(self, model: Tree, tree: Tree, old: Graph, new: Graph) -> None:
+        if (len(old.inputs), len(old.outputs)) != (len(new.inputs), len(new.outputs)):
+            raise ValueError("a graph with other inputs and outputs than the file's")
+        if max(map(_origin, new.tensors), default=-1) >= len(old.tensors):
+            raise ValueError("a graph with tensors that the file does not have")
+        self._model, self._tree, self._old = model, tree, old
+        model.setdefault("buffers", [{}])  # the first one is empty
+        # What a node computes is no constant of the file, though its value may be known.
+        known = {t: replace(t, data=None, is_folded=False) for t in new.tensors if t.is_folded}
+        self._new = with_tensors(new, known)
+        self._keeps_values = [self._is_stored(tensor) for tensor in self._new.tensors]
+        self._made, _ = read_tree(memoryview(write_model(self._without_stored())))
+
+    def _is_stored(self, tensor: Tensor) -> bool:
+        origin = _origin(tensor)
+        return origin >= 0 and _same_values(self._old.tensors[origin], tensor)
+
+    def _without_stored(self) -> Graph:
+        """Return the new graph without the constants that the file has already."""
+        stored = {
+            tensor: replace(tensor, data=None, is_sparse=False)
+            for tensor, is_kept in zip(self._new.tensors, self._keeps_values, strict=True)
+            if is_kept
+        }
+        return replace(with_tensors(self._new, stored), subgraphs=1)
+
+    def rewrite(self, number: int) -> None:
+        """Put the new graph into the file's tables."""
+        made = self._made["subgraphs"][0]
+        places = {_origin(t): t.index for t in reversed(self._new.tensors) if _origin(t) >= 0}
+        operators = [
+            self._operator(node, table, places)
+            for node, table in zip(self._new.nodes, made.get("operators", ()), strict=True)
+        ]
+        tensors = [
+            self._tensor(tensor, table, is_kept)
+            for tensor, table, is_kept in zip(
+                self._new.tensors, made.get("tensors", ()), self._keeps_values, strict=True
+            )
+        ]
+        self._tree.update(
+            tensors=tensors, operators=operators, inputs=made["inputs"], outputs=made["outputs"]
+        )
+        for signature in self._model.get("signature_defs", ()):
+            if signature.get("subgraph_index", 0) == number:
+                for each in (*signature.get("inputs", ()), *signature.get("outputs", ())):
+                    index = each.get("tensor_index", 0)
+                    if index not in places:
+                        raise ValueError(f"a graph without tensor {index}, which a signature names")
+                    if places[index] != index:
+                        each["tensor_index"] = places[index]
+
+    def _tensor(self, tensor: Tensor, made: Tree, keeps_values: bool) -> Tree:
+        origin = _origin(tensor)
+        if origin < 0:
+            return self._with_values(dict(made), made)
+        old, table = self._old.tensors[origin], dict(self._tree["tensors"][origin])
+        for name, fields in _TENSOR_FIELDS.items():
+            if getattr(old, name) != getattr(tensor, name):
+                _take(table, made, fields)
+        return table if keeps_values else self._with_values(table, made)
+
+    def _with_values(self, table: Tree, made: Tree) -> Tree:
+        _take(table, made, ("sparsity",))
+        table["buffer"] = 0
+        if made.get("buffer", 0):
+            buffers = self._model["buffers"]
+            table["buffer"] = len(buffers)
+            buffers.append(self._made["buffers"][made["buffer"]])
+        return table
+
+    def _operator(self, node: Node, made: Tree, places: Mapping[int, int]) -> Tree:
+        found = self._same_operator(node)
+        if found is None:
+            code = self._code(self._made["operator_codes"][made.get("opcode_index", 0)])
+            return {**made, "opcode_index": code}
+        table = {
+            **self._tree["operators"][found.index],
+            "inputs": made["inputs"],
+            "outputs": made["outputs"],
+        }
+        if len(node.inputs) != len(found.inputs):
+            table.pop("mutating_variable_inputs", None)
+        if dict(node.options) != dict(found.options):
+            _take(table, made, _OPTION_FIELDS)
+        if node.version != found.version:
+            code = self._made["operator_codes"][made.get("opcode_index", 0)]
+            table["opcode_index"] = self._code(code)
+        if "intermediates" in table:
+            indices = table["intermediates"].tolist()
+            table["intermediates"] = np.array([places.get(i, -1) for i in indices], np.int32)
+        return table
+
+    def _same_operator(self, node: Node) -> Node | None:
+        """Return the file's operator that this one stands for."""
+
+        def place(node: Node) -> tuple[Any, ...]:
+            # One without outputs changes what it reads (ASSIGN_VARIABLE).
+            ends = node.outputs[:1] or node.inputs
+            return (node.op, node.is_custom, *(None if t is None else _origin(t) for t in ends))
+
+        return next((old for old in self._old.nodes if place(old) == place(node)), None)
+
+    def _code(self, wanted: Tree) -> int:
+        """Return the number of an operator code, which is appended where the file has none."""
+
+        def values(code: Tree) -> tuple[Any, ...]:
+            number = max(code.get("deprecated_builtin_code", 0), code.get("builtin_code", 0))
+            return number, code.get("custom_code", b""), code.get("version", 1)
+
+        codes = self._model.setdefault("operator_codes", [])
+        for number, code in enumerate(codes):
+            if values(code) == values(wanted):
+                return number
+        codes.append(wanted)
+        return len(codes) - 1
+
+
+def _take(table: Tree, made: Tree, names: tuple[str, ...]) -> None:
+    """Give a table these fields of another one, and leave out those that it leaves out."""
+    for name in names:
+        table.pop(name, None)
+        if name in made:
+            table[name] = made[name]

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tflite-opencl rewrite IN OUT --pass NAME...`: a .tflite file for targets with fewer ops."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from delegate import Graph, ModelError
+from label_image.feeds import feeds_of
+from label_image.flag_values import positive
+from label_image.inputs import find_pictures, picture_paths
+from tflite_opencl.common.bars import steps
+from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.common.words import did_you_mean, stamped
+from tflite_opencl.conformance.values import input_sets
+from tflite_opencl.errors import CommandError, require_writable, write
+from tflite_opencl.given import picture_inputs
+from tflite_opencl.opening import one_line, read_graph
+from tflite_opencl.rewrites import RewrittenModel, graph_passes, pass_bundles, rewrite_model
+from tflite_opencl.rewrites.agreement import Agreement, Arrays, agreement
+from tflite_opencl.rewrites.text import agreement_text, document, listing, text_of
+
+HELP = "rewrite a .tflite file by passes, so that targets with fewer ops take it"
+EXAMPLES = (
+    ("tflite-opencl rewrite --list", "all passes, and the bundles of --for"),
+    ("tflite-opencl rewrite model.tflite new.tflite --for teflon --check 3",
+     "for Mesa's Teflon drivers; compare both models on random inputs"),
+)  # fmt: skip
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add this subcommand's arguments."""
+    add = parser.add_argument
+    add("source", metavar="IN_FILE", nargs="?", help="the model")
+    add("target", metavar="OUT_FILE", nargs="?", help="where the rewritten model goes")
+    add("--pass", dest="passes", metavar="NAME", nargs="+", action="extend", default=[],
+        help="passes, in the order in which they run")  # fmt: skip
+    add(
+        "--for",
+        dest="bundle",
+        choices=pass_bundles(),
+        metavar="TARGET",
+        help=f"the passes that a target wants, before --pass: {', '.join(pass_bundles())}",
+    )
+    add("--list", action="store_true", help="show all passes and bundles")
+    given = parser.add_mutually_exclusive_group()
+    given.add_argument(
+        "--check",
+        type=positive,
+        metavar="N",
+        help="compare both models on N random inputs, by TFLite's reference kernels",
+    )
+    given.add_argument("--images", metavar="DIR", help="the same on all pictures of a folder")
+    add("--json", action="store_true", help="print all facts as JSON")
+
+
+def run(options: argparse.Namespace) -> str:
+    """Return what to print.
+
+    Raises:
+        CommandError: the model cannot be read, rewritten or run, a pass is not known, or the file
+            cannot be written; or exact passes changed an output, and nothing is written.
+    """
+    width = shutil.get_terminal_size((100, 24)).columns
+    if options.list:
+        return listing(width)
+    names = _names(options)
+    if options.source is None or options.target is None:
+        raise CommandError("IN_FILE and OUT_FILE are missing; --list shows the passes")
+    if _is_same_file(options.source, options.target):
+        raise CommandError(f"{options.target} is the model itself: name another OUT_FILE")
+    require_writable(options.target)
+    graph = read_graph(options.source)
+    made = _rewritten(options.source, names, graph.subgraphs)
+    found = _checked(options, graph, made)
+    if (
+        found is not None
+        and found.equal < found.inputs
+        and all(graph_passes()[name].is_exact for name in names)
+    ):
+        text = (
+            f"{agreement_text(found)}; these passes are exact, so {options.target} is not written"
+        )
+        raise CommandError(text, is_answer=True)
+    write(options.target, made.content)
+    if options.json:
+        return json.dumps(stamped(document(made, found)), indent=2)
+    size = f"{options.target}: {len(made.content):,} bytes, {_bytes(options.source):,} before"
+    return f"{text_of(made, found, width)}\n\n{size}"
+
+
+def _names(options: argparse.Namespace) -> list[str]:
+    names = [*(pass_bundles()[options.bundle].passes if options.bundle else ()), *options.passes]
+    for name in names:
+        if name not in graph_passes():
+            meant = did_you_mean(name, graph_passes())
+            raise CommandError(f"no pass is called {name!r}{meant} (--list shows all)")
+    if not names:
+        raise CommandError("no pass is asked for; --list shows all")
+    return names
+
+
+def _rewritten(source: str, names: list[str], subgraphs: int) -> RewrittenModel:
+    try:
+        with steps("passes", lambda: len(names) * subgraphs) as step:
+            return rewrite_model(source, names, step)
+    except ModelError as error:
+        raise CommandError(str(error)) from error
+    except ValueError as error:
+        raise CommandError(f"{source} cannot be rewritten: {error}") from error
+    except OSError as error:
+        raise CommandError(f"cannot read {source}: {error.strerror or error}") from error
+
+
+def _checked(options: argparse.Namespace, graph: Graph, made: RewrittenModel) -> Agreement | None:
+    if options.check is None and options.images is None:
+        return None
+    with one_line():
+        runtime = find_runtime()
+        feeds_of(graph, ())  # complains of what cannot be fed
+        pictures = (
+            [] if options.images is None else list(picture_paths(find_pictures([options.images])))
+        )
+        sets: Iterator[Arrays]
+        if options.images is None:
+            sets = (input_sets(graph, seed)[0] for seed in range(options.check))
+        else:
+            sets = (picture_inputs(graph, each) for each in pictures)
+        with steps("inputs", lambda: options.check or len(pictures)) as step:
+            return agreement(options.source, made.content, sets, runtime, step)
+
+
+def _is_same_file(one: str, other: str) -> bool:
+    """Whether two paths lead to one file, also by links."""
+    try:
+        return os.path.samefile(one, other)
+    except OSError:  # one of them does not exist
+        return False
+
+
+def _bytes(path: str) -> int:
+    return Path(path).stat().st_size

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rewritten model for people, and as JSON; the lists of passes and bundles."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from tflite_opencl.common.tables import render
+from tflite_opencl.rewrites import (
+    GraphSize,
+    Note,
+    PassStep,
+    RewrittenModel,
+    graph_passes,
+    pass_bundles,
+)
+from tflite_opencl.rewrites.agreement import Agreement
+
+_MOST_LAYERS = 5  # of a lossy pass, those that lost most
+_MOST_REASONS = 12
+
+
+def listing(width: int) -> str:
+    """Return all passes and bundles."""
+    passes = Table("pass", "", "what it does", "who wants it", box=box.SIMPLE)
+    for each in graph_passes().values():
+        passes.add_row(each.name, _kind(each.name), each.does, each.wanted_by)
+    bundles = Table("--for", "passes", "where it comes from", box=box.SIMPLE)
+    for bundle in pass_bundles().values():
+        bundles.add_row(bundle.name, "\n".join(bundle.passes), bundle.why)
+    return render(width, passes, bundles)
+
+
+def text_of(made: RewrittenModel, found: Agreement | None, width: int) -> str:
+    """Return a row a pass, what lost most, what was left and why, and how the outputs agree."""
+    table = Table(
+        "pass", "treated", "left", "nodes", "multiply-adds", "weights", "", box=box.SIMPLE
+    )
+    for steps in zip(*made.steps, strict=True):
+        before, after = (_sum([getattr(s, name) for s in steps]) for name in ("before", "after"))
+        notes = _notes(steps)
+        treated = sum(note.treated for note in notes)
+        table.add_row(
+            steps[0].name,
+            str(treated),
+            str(len(notes) - treated),
+            _change(before.nodes, after.nodes),
+            _change(before.multiply_adds, after.multiply_adds),
+            _change(before.weight_bytes, after.weight_bytes),
+            _loss(steps[0].name, notes),
+        )
+    lines = [*_lossy_lines(made), *_left_lines(made)]
+    parts = [render(width, table), "\n".join(lines)]
+    if found is not None:
+        parts.append(agreement_text(found))
+    return "\n\n".join(part for part in parts if part)
+
+
+def agreement_text(found: Agreement) -> str:
+    """Return how the outputs of both models agree."""
+    count = f"{found.inputs} input" + "s" * (found.inputs != 1)
+    head = f"both models by TFLite's {found.kernels} on {count}"
+    if found.equal == found.inputs:
+        return f"{head}: all outputs are bit-equal"
+    unit = "quanta" if found.is_in_quanta else "in the outputs' unit"
+    parts = [
+        f"bit-equal on {found.equal}",
+        *([] if found.same_top is None else [f"the same top-1 on {found.same_top}"]),
+        f"greatest difference {found.greatest:g} {unit}",
+        *([] if found.sqnr_db is None else [f"SQNR {found.sqnr_db:.1f} dB"]),
+    ]
+    return f"{head}: {', '.join(parts)}"
+
+
+def document(made: RewrittenModel, found: Agreement | None) -> dict[str, Any]:
+    """Return the facts for JSON."""
+    return {
+        "bytes": len(made.content),
+        "subgraphs": [[_step(step) for step in steps] for steps in made.steps],
+        "check": None if found is None else _finite(asdict(found)),
+    }
+
+
+def _step(step: PassStep) -> dict[str, Any]:
+    return {
+        "pass": step.name,
+        "is_exact": graph_passes()[step.name].is_exact,
+        "before": asdict(step.before),
+        "after": asdict(step.after),
+        "notes": [_finite(asdict(note)) for note in step.notes],
+    }
+
+
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values with null for an infinite number, which JSON lacks."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in values.items()
+    }
+
+
+def _kind(name: str) -> str:
+    return "exact" if graph_passes()[name].is_exact else "lossy"
+
+
+def _sum(sizes: Sequence[GraphSize]) -> GraphSize:
+    columns = zip(*((s.nodes, s.multiply_adds, s.weight_bytes) for s in sizes), strict=True)
+    return GraphSize(*map(sum, columns))
+
+
+def _notes(steps: Sequence[PassStep]) -> list[Note]:
+    return [note for step in steps for note in step.notes]
+
+
+def _change(before: int, after: int) -> str:
+    return f"{before:,}" if before == after else f"{before:,} -> {after:,}"
+
+
+def _loss(name: str, notes: Sequence[Note]) -> str:
+    worst = min((note.loss_db for note in notes if note.loss_db is not None), default=None)
+    return _kind(name) if worst is None else f"lossy, worst layer {worst:.1f} dB"
+
+
+def _lossy_lines(made: RewrittenModel) -> Iterator[str]:
+    for steps in zip(*made.steps, strict=True):
+        losses = [note for note in _notes(steps) if note.loss_db is not None]
+        for note in sorted(losses, key=lambda each: each.loss_db or 0.0)[:_MOST_LAYERS]:
+            where = f"node {note.node_index} {note.op}"
+            yield f"{steps[0].name}: {where}: {note.loss_db:.1f} dB: {note.text}"
+
+
+def _left_lines(made: RewrittenModel) -> Iterator[str]:
+    for steps in zip(*made.steps, strict=True):
+        left = Counter(
+            (note.op or "the graph", note.text) for note in _notes(steps) if not note.treated
+        )
+        for (op, reason), count in left.most_common(_MOST_REASONS):
+            yield f"{steps[0].name}: left {count} x {op}: {reason}"
+        if len(left) > _MOST_REASONS:
+            yield f"{steps[0].name}: left others for {len(left) - _MOST_REASONS} more reasons"

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A whole .tflite file <-> its tables as dicts, so that what nobody touches is written again.
+
+Knows the schema's fields, and no graph. A tree has the fields that the file does not leave out, by
+their schema names: numbers, bytes of strings, arrays, trees and lists of trees. What a Buffer or an
+operator holds outside the flatbuffer is in its tree under OUTSIDE.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from delegate import ModelError
+from delegate.tflite import schema
+from delegate.tflite.building import new_builder, write_content, write_table
+from delegate.tflite.table import MAX_FILE_BYTES, File, Table, too_large
+
+Tree = dict[str, Any]
+OUTSIDE = "(outside)"  # no field's name
+# Table -> the fields that say where in the file its bytes outside the flatbuffer are.
+_PLACES = {
+    "Buffer": ("offset", "size"),
+    "Operator": ("large_custom_options_offset", "large_custom_options_size"),
+}
+_OUTSIDE_ALIGNMENT = 16  # as in a Buffer; what TFLite's converter gives it, too
+
+
+def read_tree(content: memoryview) -> tuple[Tree, bytes]:
+    """Return a model's tables, and what follows them in the file (metadata's packed files).
+
+    Raises:
+        ModelError: the model is damaged or foreign, or has a field that the schema lacks.
+    """
+    file = File(content)
+    tree = _read(file, file.root(), "Model")
+    # What was padding before it is made anew.
+    return tree, bytes(content[file.end :]).lstrip(b"\0")
+
+
+def _read(file: File, table: Table, kind: str) -> Tree:
+    fields = {field.slot: field for field in schema.fields(kind).values()}
+    tree: Tree = {}
+    for slot in table.slots():
+        if slot in fields:
+            value = _value(file, table, kind, fields[slot])
+            if value is not None:
+                tree[fields[slot].name] = value
+        elif slot > max(fields, default=-1):
+            raise ModelError(
+                f"{table.where} has field {slot} of the table {kind}, which the schema known here "
+                "lacks"
+            )
+        # A gap between the fields is a field that TFLite gave up: nobody reads it.
+    if kind in _PLACES:
+        offset, size = (tree.get(name, 0) for name in _PLACES[kind])
+        inline = tree.get("data" if kind == "Buffer" else "custom_options")
+        if offset > 1 and size and (inline is None or not len(inline)):
+            file.check(offset, size, table.where)
+            tree[OUTSIDE] = file.view[offset : offset + size]
+    return tree
+
+
+def _value(file: File, table: Table, kind: str, field: schema.Field) -> Any:
+    if field.kind == "scalar":
+        return table.scalar(field.name)
+    if field.kind == "string":
+        return table.copy(field.name)
+    if kind == "Buffer":
+        start, size_bytes = table.span(field.name)
+        return file.view[start : start + size_bytes]
+    if field.kind == "table":
+        child = (
+            _child_kind(table.scalar(f"{field.name}_type"), field, table.where)
+            if (field.name in schema.UNIONS)
+            else field.child
+        )
+        own = table.table(field.name, child) if child else None
+        return None if own is None else _read(file, own, child)
+    if field.child:
+        label = f"{table.where}: {field.name}"
+        return [
+            _read(file, each, field.child) for each in table.tables(field.name, field.child, label)
+        ]
+    return table.array(field.name)
+
+
+def _child_kind(number: int, field: schema.Field, where: str) -> str:
+    """Return the class of a union's table; "" for NONE, whose table nobody reads."""
+    name = schema.enum_names(field.child).get(number)
+    if name is None:
+        raise ModelError(
+            f"{where} has {field.name} of class {number}, which the schema known here lacks"
+        )
+    return "" if name == "NONE" else name
+
+
+def write_tree(tree: Tree, tail: bytes = b"") -> bytes:
+    """Return the file of these tables, which `tail` follows; equal trees give equal bytes.
+
+    Bytes outside the flatbuffer stay outside, each at the next multiple of 16.
+
+    Raises:
+        ModelError: it would have more bytes than the format allows.
+    """
+    outside = list(_outside(tree))
+    if outside:
+        # The offsets take as many bytes whatever they are, except 0, which would be left out.
+        position = _aligned(len(_written(tree)))
+        for kind, each in outside:
+            offset, size = _PLACES[kind]
+            each[offset], each[size] = position, len(each[OUTSIDE])
+            position = _aligned(position + len(each[OUTSIDE]))
+    content = bytearray(_written(tree))
+    for kind, each in outside:
+        content += bytes(each[_PLACES[kind][0]] - len(content))
+        content += each[OUTSIDE]
+    return _checked(bytes(content + _moved(tail, len(content))))
+
+
+def _aligned(position: int) -> int:
+    return -(-position // _OUTSIDE_ALIGNMENT) * _OUTSIDE_ALIGNMENT
+
+
+def _checked(content: bytes) -> bytes:
+    if len(content) > MAX_FILE_BYTES:
+        raise too_large(len(content))
+    return content
+
+
+def _written(tree: Tree) -> bytes:
+    contents = sum(len(buffer.get("data", b"")) for buffer in tree.get("buffers", ()))
+    if contents > MAX_FILE_BYTES:
+        raise too_large(contents)
+    builder = new_builder(contents)
+    builder.ForceDefaults(True)  # some converters write them, and a tree has what the file has
+    builder.Finish(_write(builder, tree, "Model"), schema.FILE_IDENTIFIER)
+    return bytes(builder.Output())
+
+
+def _write(builder: Any, tree: Tree, kind: str) -> int:
+    fields = schema.fields(kind)
+    values: dict[str, Any] = {}
+    for name, value in tree.items():
+        if name == OUTSIDE:
+            continue
+        child = fields[name].child
+        if name in schema.UNIONS:
+            child = _child_kind(tree[f"{name}_type"], fields[name], kind)
+        if kind == "Buffer" and name == "data":
+            values[name] = write_content(builder, value)
+        elif isinstance(value, dict):
+            values[name] = _write(builder, value, child)
+        elif isinstance(value, list) and child:
+            values[name] = [_write(builder, each, child) for each in value]
+        else:
+            values[name] = value
+    return write_table(builder, kind, values)
+
+
+def _outside(tree: Tree) -> Iterator[tuple[str, Tree]]:
+    """Yield the tables that have bytes outside the flatbuffer, in the order of the schema."""
+    for buffer in tree.get("buffers", ()):
+        if OUTSIDE in buffer:
+            yield "Buffer", buffer
+    for subgraph in tree.get("subgraphs", ()):
+        for operator in subgraph.get("operators", ()):
+            if OUTSIDE in operator:
+                yield "Operator", operator
+
+
+_ARCHIVE_END = struct.Struct("<4s4xHHII")  # how many files, and where the list of them is
+_ARCHIVE_FILE = struct.Struct("<4s24xHHH8xI")  # sizes of its name and notes, and where it is
+
+
+def _moved(tail: bytes, start: int) -> bytes:
+    """Return what follows a model, for where it starts now.
+
+    TFLite's metadata packs label files as a ZIP archive behind the model, which counts places from
+    the start of the whole file. Other bytes are returned as they are.
+
+    Source: APPNOTE.TXT of PKWARE, sections 4.3.12 and 4.3.16
+    """
+    end = tail.rfind(b"PK\5\6")
+    if not tail.startswith(b"PK") or end < 0 or end + _ARCHIVE_END.size > len(tail):
+        return tail
+    _, _, count, size_bytes, listed = _ARCHIVE_END.unpack_from(tail, end)
+    at = end - size_bytes
+    by = start + at - listed
+    moved = bytearray(tail)
+    struct.pack_into("<I", moved, end + 16, listed + by)
+    for _ in range(count):
+        if at < 0 or at + _ARCHIVE_FILE.size > end or tail[at : at + 4] != b"PK\1\2":
+            return tail
+        _, name, extra, comment, place = _ARCHIVE_FILE.unpack_from(tail, at)
+        if not 0 <= place + by < 2**32:
+            return tail
+        struct.pack_into("<I", moved, at + 42, place + by)
+        at += _ARCHIVE_FILE.size + name + extra + comment
+    return bytes(moved)
