@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Protocol
@@ -26,6 +27,7 @@ LOADED, LITERAL = NUMBERS = ("loaded", "literal")
 _OF_FORMS = 0.4  # what is done when the form is chosen
 # To compile all launches as one kernel, beside what it takes to make an executor of known kernels.
 _COST_OF_ONE = 10
+_LAUNCH_S = 0.4  # for a launch of them, where its numbers are literals: no build is shared
 _log = logging.getLogger("delegate")
 
 
@@ -181,8 +183,14 @@ def _make_all(
 
     def words(name: str) -> str:
         program, form = choices[name]
-        how = "all launches as one" if form == PERSISTENT else f"launches {form}"
-        return f"{how}, numbers as literals" if _is_literal(program) else how
+        if form != PERSISTENT:
+            how = f"launches {form}"
+            return f"{how}, numbers as literals" if _is_literal(program) else how
+        how = "compiling all launches as one kernel"
+        if not _is_literal(program):
+            return how
+        seconds = 10 * math.ceil(_LAUNCH_S * len(program.launches) / 10)
+        return f"{how} with its numbers: may take {seconds} s"
 
     def cost(name: str) -> float:
         program, form = choices[name]

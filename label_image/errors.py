@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Iterator
 
 from delegate import DelegateError, NoDeviceError
-from tflite_opencl.common.errors import OneLineError
+from tflite_opencl.common.errors import OneLineError, UsageError
 
 SUCCESS, NO_DEVICE, LOST, USAGE, BUG, ERROR = 0, 2, 3, 64, 70, 255
 EXIT_CODES = {  # 64 and 70 as in sysexits.h; docs/label_image.md says more
@@ -46,6 +46,8 @@ def log_error(error: Exception, verbose: bool) -> int:
     for each_level, line in lines:
         log.log(each_level, "%s", line)
     log.log(level, "%s", last, exc_info=error if verbose else None)
+    if isinstance(error, UsageError):
+        return USAGE
     return ERROR if isinstance(error, (OneLineError, DelegateError)) else BUG
 
 

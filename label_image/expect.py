@@ -11,7 +11,7 @@ import csv
 import io
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -69,11 +69,15 @@ class Expected:
         """
         if "error" in entry:
             return
-        if self._key not in entry:
-            raise RunError(f"--expect: {self._path} gives {self._what}, and the model gives none")
+        self.require(entry)
         is_there = self._count(entry)
         self.pictures += is_there
         self._missing += not is_there
+
+    def require(self, kinds: Collection[str]) -> None:
+        """Raise RunError where the model gives other kinds of results."""
+        if self._key not in kinds:
+            raise RunError(f"--expect: {self._path} gives {self._what}, and the model gives none")
 
     def _count(self, entry: Entry) -> bool:
         """Count a picture, and return whether the file has it."""

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from delegate import Graph, Tensor
 from label_image.errors import RunError
 from label_image.image import is_picture
+from tflite_opencl.common.errors import UsageError
 from tflite_opencl.common.runtime import TYPE_NUMBERS
 from tflite_opencl.common.words import did_you_mean
 
@@ -54,7 +55,9 @@ def feeds_of(graph: Graph, asked: Sequence[tuple[str, str]], is_image_asked: boo
 
     The picture goes to the first input that can take one and has no file. `is_image_asked`:
     somebody gave one, so that it goes to an input without channels, too.
-    Raises: RunError: an input of a type or size that cannot be fed, or a file that does not fit.
+    Raises:
+        RunError: an input of a type or size that cannot be fed, or a file that does not fit.
+        UsageError: there is no such input.
     """
     for tensor in graph.inputs:
         if not _is_numeric(tensor):
@@ -153,7 +156,7 @@ def _number(name: str, graph: Graph) -> int:
         return int(name)
     known = "one input: " if len(names) == 1 else "the inputs "
     meant = did_you_mean(name, names) or f"; the model has {known}{', '.join(names)}"
-    raise RunError(f"--input: there is no input {name}{meant}")
+    raise UsageError(f"--input: there is no input {name}{meant}")
 
 
 def _read(name: str, path: str, tensor: Tensor) -> NDArray[Any]:

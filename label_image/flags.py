@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from label_image.errors import EXIT_CODES
 from label_image.flag_table import COMMON, FLAGS, Flag
 from label_image.flag_values import TRUTH, compared, truth
-from tflite_opencl.common.errors import OneLineError
+from tflite_opencl.common.errors import UsageError
 from tflite_opencl.common.help import HelpFormatter, examples_text
 from tflite_opencl.common.words import did_you_mean
 
@@ -26,10 +26,6 @@ EXAMPLES = (
     ("label_image --use_gpu -i picture.jpg --report report.html", "a page for a bug report"),
     ("label_image --use_gpu --batch 8 -i folder", "each picture of a folder, eight at once"),
 )
-
-
-class UsageError(OneLineError):
-    """The command line is wrong; the text is one line that says what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +135,8 @@ def parse(arguments: Sequence[str]) -> Settings:
     given["warnings"] = tuple(_warnings(given))
     given["command"] = tuple(arguments)
     settings = Settings(**{entry.name: given[entry.name] for entry in fields(Settings)})
-    for name in ("trace", "report", "output_image"):  # a file that would not be written
-        if given[name] is not None and settings.is_for_several:
+    for name in ("trace", "report", "output_image", "profiling", "count"):
+        if given[name] not in (None, _BY_NAME[name].default) and settings.is_for_several:
             raise UsageError(f"--{name} is for one picture, and this command line is for several")
     return settings
 

@@ -22,7 +22,7 @@ from label_image.heads.embedding import gives_scores
 from label_image.heads.registry import TASKS, head_of, possible, read
 from label_image.heads.view import Head, View
 from label_image.outputs import tensors_of
-from label_image.scene import Scene
+from label_image.scene import ENTRIES, Scene
 
 log = logging.getLogger("label_image")
 
@@ -74,6 +74,12 @@ class Meaning:
             carried = replace(carried, threshold=self.threshold)
         view = View(self.graph, outputs, self.main_input, labels, self.are_labels_given, carried)
         return replace(view, size=view.input_size)
+
+    @property
+    def kinds(self) -> Sequence[str]:
+        """What a picture's JSON object has of its outputs, as far as that is known before a run."""
+        head = head_of(self.view(), self.task)
+        return () if head is None else (ENTRIES[head.name.partition(":")[0]],)
 
     def scene(
         self, outputs: Sequence[NDArray[Any]], size: Sequence[int] | None = None

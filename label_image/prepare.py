@@ -24,6 +24,7 @@ from label_image.meaning import Meaning
 from label_image.page.html import NEEDS, can_make
 from label_image.verbose import model_lines
 from tflite_opencl.common.environment import device_asked
+from tflite_opencl.common.errors import UsageError
 from tflite_opencl.common.files import file_obstacle, folder_obstacle
 from tflite_opencl.common.runtime import Runtime, find_runtime
 from tflite_opencl.common.trace import can_write
@@ -61,7 +62,7 @@ class Prepared:
     def job(self, pixels: NDArray[Any], profiling: bool) -> Job:
         """Return the job of the first path; `pixels`: the main input's values.
 
-        Raises: OneLineError: --exclude_ops names an op that does not exist.
+        Raises: UsageError: --exclude_ops names an op that does not exist.
         """
         settings = self.settings
         if profiling:
@@ -135,7 +136,7 @@ class Prepared:
 def prepare(settings: Settings) -> Prepared:
     """Find and read all that the settings mean, after a look at the places to write to.
 
-    Raises: RunError, DelegateError, DefaultModelError or RuntimeMissing: something is wrong.
+    Raises: UsageError, RunError, DelegateError, DefaultModelError, RuntimeMissing: it cannot be.
     """
     _check_files(settings)
     if settings.trace and not can_write(settings.trace):
@@ -163,7 +164,7 @@ def prepare(settings: Settings) -> Prepared:
     try:
         classes = class_numbers(settings.classes, labels)
     except ValueError as error:
-        raise RunError(f"--classes: {error}") from None
+        raise UsageError(f"--classes: {error}") from None
     meaning = Meaning(
         graph,
         feeds,
@@ -182,11 +183,11 @@ def prepare(settings: Settings) -> Prepared:
 
 
 def _check_files(settings: Settings) -> None:
-    """Look at the places to write to. Raises: RunError: one of them cannot be written."""
+    """Look at the places to write to. Raises: RunError, UsageError: one cannot be written."""
     documents = {"json": settings.json, **settings.documents}
     on_stdout = [f"--{flag}" for flag, path in documents.items() if path == "-"]
     if len(on_stdout) > 1:
-        raise RunError(f"{' and '.join(on_stdout)} cannot both be stdout")
+        raise UsageError(f"{' and '.join(on_stdout)} cannot both be stdout")
     files = [path for path in documents.values() if path != "-"]
     for path in (*files, settings.trace, settings.report, settings.output_image):
         if path is not None and (obstacle := file_obstacle(path)):

@@ -12,6 +12,11 @@ from numpy.typing import NDArray
 
 from label_image.labels import Row, format_row, format_score
 
+ENTRIES = {  # what Scene.entry has of each task
+    "classification": "results", "detection": "detections", "pose": "poses",
+    "segmentation": "segments", "embedding": "embedding",
+}  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Box:

@@ -113,13 +113,8 @@ def classify_several(prepared: Prepared, out: TextIO, width: Callable[[TextIO], 
 
 def _task(stack: contextlib.ExitStack, prepared: Prepared) -> _Task:
     settings, graph, feeds = prepared.settings, prepared.graph, prepared.feeds
-    for name, asked in (
-        ("count", settings.count > 1),
-        ("profiling", settings.profiling),
-        ("device_timeout", settings.device_timeout),
-    ):
-        if asked:
-            log.warning("--%s does nothing with several pictures", name)
+    if settings.device_timeout:
+        log.warning("--device_timeout does nothing with several pictures")
     found = inputs.find_pictures(settings.pictures or [settings.image])
     names = {}
     if len(found) == 1 and (found[0] == STDIN or not (is_file(found[0]) or isdir(found[0]))):

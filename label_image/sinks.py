@@ -12,7 +12,7 @@ import functools
 import io
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Protocol, TextIO
 
 from label_image import streams
@@ -23,7 +23,7 @@ from tflite_opencl.common.words import stamped
 
 Write = Callable[[str], object]  # is given whole lines, without their ends
 STDOUT = "-"
-_KINDS = ("results", "detections", "segments")  # of a picture's object: what has rows
+KINDS = ("results", "detections", "segments")  # of a picture's object: what has rows
 _SIDES = ("left", "top", "right", "bottom")
 
 
@@ -62,7 +62,7 @@ class Csv:
         if "error" in entry:
             return
         if not self._kind:
-            self._kind = _kind_of(entry, "--csv", *_KINDS)
+            self._kind = kind_of(entry, "--csv", *KINDS)
             more = {"results": ["score"], "detections": ["score", *_SIDES], "segments": ["share"]}
             self._row("image", "index", "label", *more[self._kind])
         for row in entry[self._kind]:
@@ -91,7 +91,7 @@ class Coco:
         self._pictures += 1
         if "error" in entry:
             return
-        _kind_of(entry, "--coco", "detections")
+        kind_of(entry, "--coco", "detections")
         for row in entry["detections"]:
             category = self._expected.category(row) if self._expected else row["index"]
             if category is None:
@@ -118,7 +118,8 @@ class Coco:
         return number
 
 
-def _kind_of(entry: Entry, flag: str, *kinds: str) -> str:
+def kind_of(entry: Collection[str], flag: str, *kinds: str) -> str:
+    """Return which of these kinds of results there are; raises RunError: none of them."""
     found = next((kind for kind in kinds if kind in entry), None)
     if found is None:
         raise RunError(f"{flag}: the model gives no {' and no '.join(kinds)}")

@@ -13,7 +13,17 @@ from label_image.expect import Entry, Expected, ExpectedBoxes, read_expected
 from label_image.prepare import Prepared
 from label_image.series import Series
 from label_image.several_report import Document
-from label_image.sinks import Coco, Csv, Lines, Sink, kept_entries, lines_at_once_to, lines_to
+from label_image.sinks import (
+    KINDS,
+    Coco,
+    Csv,
+    Lines,
+    Sink,
+    kept_entries,
+    kind_of,
+    lines_at_once_to,
+    lines_to,
+)
 from tflite_opencl.common import interrupts
 from tflite_opencl.common.words import stamped
 
@@ -37,6 +47,7 @@ class Written:
         if settings.expect is not None:
             most = settings.num_results_of_several
             self._expected = read_expected(settings.expect, prepared.meaning.labels, most)
+            self._expected.require(prepared.meaning.kinds)
         self._document: Document | None = None
         self._coco: Coco | None = None
         self.sinks: list[Sink] = []
@@ -48,8 +59,10 @@ class Written:
             self._document = Document(stack.enter_context(lines_to(settings.json, out)), about)
             self.sinks.append(self._document)
         if settings.csv is not None:
+            kind_of(prepared.meaning.kinds, "--csv", *KINDS)
             self.sinks.append(Csv(stack.enter_context(lines_to(settings.csv, out))))
         if settings.coco is not None:
+            kind_of(prepared.meaning.kinds, "--coco", "detections")
             boxes = self._expected if isinstance(self._expected, ExpectedBoxes) else None
             self._coco = Coco(stack.enter_context(lines_to(settings.coco, out)), boxes)
             self.sinks.append(self._coco)

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from label_image import flag_table, flags
-from label_image.flags import UsageError, parse
+from label_image.flags import parse
+from tflite_opencl.common.errors import UsageError
 
 # Every flag of TFLite's label_image: name, short form, a value, what it means as a setting.
 LABEL_IMAGE_FLAGS = [
@@ -213,7 +214,7 @@ def test_a_bare_boolean_takes_no_word_that_is_not_a_truth_value() -> None:
         ("", ()),
         ("-i a.bmp", ()),
         ("a.bmp", ()),
-        ("a.bmp --use_gpu b.bmp -c 2 c", ("a.bmp", "b.bmp", "c")),
+        ("a.bmp --use_gpu b.bmp -w 2 c", ("a.bmp", "b.bmp", "c")),
         ("b.bmp -i a.bmp c.bmp", ("a.bmp", "b.bmp", "c.bmp")),
         ("--verbose -- -i --use_gpu", ("-i", "--use_gpu")),
         ("-i a.bmp --", ()),
@@ -363,9 +364,10 @@ def test_the_usage_shows_every_flag_once_in_its_group() -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
-@pytest.mark.parametrize("flag", ["trace", "report", "output_image"])
+@pytest.mark.parametrize("flag", ["trace", "report", "output_image", "profiling", "count"])
 @pytest.mark.parametrize("words", [["-i", "."], ["a.bmp", "b.bmp"], ["--batch", "2"]])
-def test_a_file_of_one_picture_is_refused_of_several(flag: str, words: list[str]) -> None:
+def test_what_is_for_one_picture_is_refused_of_several(flag: str, words: list[str]) -> None:
+    value = {"profiling": "1", "count": "3"}.get(flag, "a.json")
     with pytest.raises(UsageError, match=f"^--{flag} is for one picture"):
-        parse([*words, f"--{flag}", "a.json"])
-    assert getattr(parse(["a.bmp", f"--{flag}", "a.json"]), flag) == "a.json"
+        parse([*words, f"--{flag}", value])
+    assert getattr(parse(["a.bmp", f"--{flag}", value]), flag) in (value, 3, True)

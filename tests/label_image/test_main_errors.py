@@ -139,10 +139,27 @@ def test_labels_that_are_not_one_a_class_cost_a_warning(
 
 
 @pytest.mark.parametrize("words", [[], ["--use_gpu"]])
-def test_an_unknown_device_profile_is_2(files: Path, run: Run, words: list[str]) -> None:
+def test_an_unknown_device_profile_is_64(files: Path, run: Run, words: list[str]) -> None:
     ran = run(*FILES, *words, "--device_profile", "nosuch")
-    assert ran.code == 2
+    assert ran.code == 64
     assert ran.err[-1].startswith("ERROR: no device profile 'nosuch': one of ")
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--use_gpu", "--exclude_ops", "CONV"], "--exclude_ops: there is no op CONV; did you .*"),
+        (["--input", "foo=x.npy"], "--input: there is no input foo; the model has one input: .*"),
+        (["--classes", "nosuch"], "--classes: there is no class nosuch"),
+    ],
+)
+def test_a_name_of_nothing_is_a_wrong_command_line(
+    files: Path, run: Run, words: list[str], line: str
+) -> None:
+    ran = run(*FILES, *words)
+    assert (ran.code, ran.out) == (64, [])
+    assert re.fullmatch(f"ERROR: {line}", ran.lines[-1])
+    assert [text for text in ran.lines if not text.startswith("INFO: ")] == ran.lines[-1:]
 
 
 def test_what_a_terminal_would_obey_is_shown_as_an_escape(files: Path, run: Run) -> None:
@@ -200,7 +217,7 @@ def test_a_damaged_official_model_is_an_error(
 
 def test_fetching_an_unknown_name_lists_the_known(run: Run) -> None:
     ran = run("--fetch", "resnet")
-    assert ran.code == 255
+    assert ran.code == 64
     assert all(name in ran.err[-1] for name in fetch.OFFICIAL)
 
 

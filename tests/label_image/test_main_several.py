@@ -130,13 +130,23 @@ def test_an_input_that_is_no_picture_is_an_error_before_them(pictures: Path, run
     assert "1x48 is no picture" in ran.lines[-1]
 
 
-def test_flags_for_one_picture_say_that_they_do_nothing(pictures: Path, run: Run) -> None:
-    ran = run(*SEVERAL, *FOLDER, "-c", "3", "-p", "1")
-    assert ran.code == 0
-    assert [line for line in ran.lines if line.startswith("WARN: ")] == [
-        "WARN: --count does nothing with several pictures",
-        "WARN: --profiling does nothing with several pictures",
-    ]
+@pytest.mark.parametrize("flag", ["count", "profiling"])
+def test_flags_for_one_picture_are_refused(pictures: Path, run: Run, flag: str) -> None:
+    ran = run(*SEVERAL, *FOLDER, f"--{flag}", {"count": "3", "profiling": "1"}[flag])
+    assert (ran.code, ran.out) == (64, [])
+    assert [line for line in ran.lines if f"--{flag} is for one picture, and" in line] == ran.lines
+
+
+@pytest.mark.parametrize("flag", ["coco", "expect"])
+def test_what_a_classifier_does_not_give_is_refused_before_a_picture(
+    pictures: Path, run: Run, flag: str
+) -> None:
+    content = {"images": [], "annotations": [], "categories": []}
+    (pictures / "a.json").write_text(json.dumps(content))
+    ran = run(*SEVERAL, *FOLDER, f"--{flag}", "a.json")
+    assert (ran.code, ran.out) == (255, [])
+    assert ran.lines[:-1] == CPU_LINES[:2]
+    assert re.fullmatch(f"ERROR: --{flag}: .*the model gives no.*", ran.lines[-1])
 
 
 def test_json_of_several_pictures_stands_alone_on_stdout(pictures: Path) -> None:
@@ -492,5 +502,5 @@ def test_pictures_of_which_nothing_is_expected_are_told(pictures: Path, run: Run
 
 def test_one_document_is_stdout(pictures: Path, run: Run) -> None:
     ran = run(*SEVERAL, *FOLDER, "--csv", "-", "--json_lines", "-")
-    assert ran.code == 255
+    assert ran.code == 64
     assert ran.lines[-1] == "ERROR: --json_lines and --csv cannot both be stdout"

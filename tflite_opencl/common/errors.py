@@ -4,3 +4,7 @@
 
 class OneLineError(Exception):
     """Something the user can act on; the text is one line that says what."""
+
+
+class UsageError(OneLineError):
+    """The command line is wrong, or names what does not exist."""

@@ -23,7 +23,7 @@ from typing import IO
 from urllib.parse import urlsplit
 
 from delegate import CacheError, cache_folder, write_cached
-from tflite_opencl.common.errors import OneLineError
+from tflite_opencl.common.errors import OneLineError, UsageError
 
 # Told how much of a long job is done: (done, total); a total of 0 is not known.
 Progress = Callable[[int, int], None]
@@ -116,11 +116,13 @@ def fetch(
 ) -> Path:
     """Return the cached file of that official name, downloading it where it is not there yet.
 
-    Raises: FetchError: unknown name, no network, wrong checksum, or the cache takes no file.
+    Raises:
+        UsageError: there is no such name.
+        FetchError: no network, wrong checksum, or the cache takes no file.
     """
     known = OFFICIAL if official is None else official
     if name not in known:
-        raise FetchError(f"no official file is called {name!r}: there are {', '.join(known)}")
+        raise UsageError(f"no official file is called {name!r}; there are {', '.join(known)}")
     with contextlib.suppress(FetchError):  # a damaged one is replaced
         cached = fetched(name, known)
         if cached is not None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from delegate import Graph, NoDeviceError, builtin_op_numbers, list_devices
 from tflite_opencl import __version__
-from tflite_opencl.common.errors import OneLineError
+from tflite_opencl.common.errors import UsageError
 from tflite_opencl.common.runtime import RuntimeMissing, find_runtime
 
 # Of the JSON that commands print: a new number where a key goes away or means something else.
@@ -43,7 +43,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 def known_ops(names: Sequence[str], graphs: Iterable[Graph]) -> list[str]:
     """Return the ops of --exclude_ops: TFLite's own in any case, and others of these graphs.
 
-    Raises: OneLineError: there is no such op; a misspelt one would silently exclude nothing.
+    Raises: UsageError: there is no such op; a misspelt one would silently exclude nothing.
     """
     if not names:
         return []
@@ -54,7 +54,7 @@ def known_ops(names: Sequence[str], graphs: Iterable[Graph]) -> list[str]:
         if op not in known:
             meant = did_you_mean(op, own) or did_you_mean(op, known)
             meant = meant or f"; the model has {', '.join(sorted(own))}"
-            raise OneLineError(f"--exclude_ops: there is no op {op}{meant}")
+            raise UsageError(f"--exclude_ops: there is no op {op}{meant}")
     return ops
 
 

@@ -21,6 +21,7 @@ import pytest
 from delegate import cache
 from tests.support.http_server import Page, Server
 from tflite_opencl.common import fetch
+from tflite_opencl.common.errors import UsageError
 from tflite_opencl.common.fetch import FetchError, OfficialFile
 
 # Noise does not compress: the archive is long enough to be cut in the middle.
@@ -323,7 +324,7 @@ def test_insecure_address_is_refused(server: Server, url: str) -> None:
 
 def test_unknown_name_lists_the_known_ones() -> None:
     assert fetch.fetched("nothing") is None
-    with pytest.raises(FetchError, match=r"'nothing': there are mobilenet_v1_1\.0_224_quant, "):
+    with pytest.raises(UsageError, match=r"'nothing'; there are mobilenet_v1_1\.0_224_quant, "):
         fetch.fetch("nothing")
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from delegate import NoDeviceError, builtin_op_numbers
-from label_image.flags import UsageError, parse
+from label_image.flags import parse
 from tests.support.model import graph_of, op, t
 from tflite_opencl import __version__, command
 from tflite_opencl.command import main
 from tflite_opencl.common import words
-from tflite_opencl.common.errors import OneLineError
+from tflite_opencl.common.errors import UsageError
 from tflite_opencl.conformance.command import main as suite
 
 
@@ -46,7 +46,7 @@ def test_of_several_words_the_shortest_that_begins_so_is_meant(word: str, said: 
 
 
 def test_an_op_of_the_model_is_meant_first() -> None:
-    with pytest.raises(OneLineError, match=r"no op CONV; did you mean CONV_3D\?"):
+    with pytest.raises(UsageError, match=r"no op CONV; did you mean CONV_3D\?"):
         words.known_ops(["conv"], [graph_of([op("CONV_3D", [t((1,))], [t((1,))])], [], [])])
 
 
