@@ -116,9 +116,7 @@ def fetch(
 ) -> Path:
     """Return the cached file of that official name, downloading it where it is not there yet.
 
-    Raises:
-        UsageError: there is no such name.
-        FetchError: no network, wrong checksum, or the cache takes no file.
+    Raises: UsageError: no such name. FetchError: no network, wrong checksum, or no room for it.
     """
     known = OFFICIAL if official is None else official
     if name not in known:
