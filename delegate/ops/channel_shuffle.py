@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""channel_shuffle: the channels of two tensors in turn; made by on_partitions/fuse_shuffle.py."""
+"""channel_shuffle: the channels of two tensors in turn; made by passes/fuse_shuffle.py."""
 
 from __future__ import annotations
 

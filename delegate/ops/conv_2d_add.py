@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""conv_2d_add: a CONV_2D and the ADD after it by one kernel; by on_partitions/fuse_add.py."""
+"""conv_2d_add: a CONV_2D and the ADD after it by one kernel; by passes/fuse_add.py."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ the pass is exact. TFLite knows no other padding than SAME and VALID; SAME must 
 above and on the left as the PAD does, and give as many outputs. So the (1, 1) of PyTorch's strided
 convolutions stays on even sizes, where SAME's is (0, 1).
 
-Inside the delegate, on_partitions/fuse_pad.py takes any amounts: kernels pad as they are told, and
+Inside the delegate, fuse_pad.py takes any amounts: kernels pad as they are told, and
 no file has to say so. This pass is for files. It saves targets a copy of the tensor, and lets
 unstride_convolutions do without PAD. The arithmetic of SAME: tflite/kernels/padding.h.
 """
