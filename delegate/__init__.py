@@ -19,7 +19,6 @@ from delegate.graph.dump import graph_table
 from delegate.graph.ir import Graph, Node, Quantization, Tensor
 from delegate.graph.known import known
 from delegate.graph.verdict import Verdict
-from delegate.kernel_uses import ExpectedLaunch, KernelUse, kernel_uses
 from delegate.launch import NodeAlternatives
 from delegate.model import Model
 from delegate.opencl_delegate import OpenCLDelegate
@@ -71,13 +70,11 @@ __all__ = [
     "DeviceLimits",
     "DeviceProfile",
     "DeviceRates",
-    "ExpectedLaunch",
     "Graph",
     "Icd",
     "KernelBuild",
     "KernelBuildError",
     "KernelBuilder",
-    "KernelUse",
     "LaunchSize",
     "LaunchTime",
     "Model",
@@ -115,7 +112,6 @@ __all__ = [
     "device_registers",
     "examine",
     "graph_table",
-    "kernel_uses",
     "known",
     "lift_bans",
     "list_bans",

@@ -59,7 +59,6 @@ LAYERS = {
     "helper_child": "child compiler engine errors graph isa profiles progress runtime self_tests "
     "surroundings tflite trials",
     "options": "passes tune",
-    "kernel_uses": "compiler graph isa launch runtime target tflite",
     "claim": "engine errors graph launch options progress runtime target tflite",
     "opencl_delegate": "claim engine errors graph launch options passes profiles rehearsal runtime "
     "target tflite",
@@ -71,7 +70,7 @@ LAYERS = {
     "pieces": "errors runtime",
     "spread": "details errors one_device pieces process runtime slots",
     "model": "details errors graph one_device options pieces progress runtime slots spread tflite",
-    "__init__": "cache details errors graph kernel_uses launch model opencl_delegate options "
+    "__init__": "cache details errors graph launch model opencl_delegate options "
     "passes pieces probe profiles progress records rehearsal runtime slots tflite",
 }
 # Module -> the folders that may import it.
@@ -266,7 +265,8 @@ def _require_two_steps(text: str, module: Any) -> None:
 
 # Package -> the modules of `delegate` that it stands on, beside the public names.
 STANDS_ON = {
-    "tflite_opencl/rewrites": ("delegate.graph.", "delegate.tflite.", "delegate.ops._numbers.")
+    "tflite_opencl/compilers/kernel_uses.py": ("delegate.",),
+    "tflite_opencl/rewrites": ("delegate.graph.", "delegate.tflite.", "delegate.ops._numbers."),
 }
 
 

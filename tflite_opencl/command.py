@@ -15,7 +15,6 @@ from tflite_opencl import (
     completion,
     graph,
     info,
-    kernels,
     library,
     man,
     obstacle,
@@ -26,6 +25,7 @@ from tflite_opencl.common.environment import prepare_environment
 from tflite_opencl.common.help import HelpFormatter, examples_text
 from tflite_opencl.common.text import printable
 from tflite_opencl.common.words import did_you_mean, version_lines, with_underscores
+from tflite_opencl.compilers import subcommand as kernels
 from tflite_opencl.errors import CommandError
 from tflite_opencl.rewrites import subcommand as rewrite
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from tflite_opencl.kernel_table.listing import Instruction
+from tflite_opencl.compilers.listing import Instruction
 
 _LINE = re.compile(r"^0x[0-9a-f]{16} (.*)$")
 _BRANCH = re.compile(r"^b[a-z.]*\s+(-?\d+)")

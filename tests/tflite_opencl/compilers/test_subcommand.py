@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from delegate import DeviceInfo, KernelBuilder, KernelUse
+from delegate import DeviceInfo, KernelBuilder
 from tests.support.deal import any_driver, slow
 from tests.support.model import chain_model, op, t
 from tflite_opencl.boards import drivers
 from tflite_opencl.command import main
-from tflite_opencl.kernel_table import builds
+from tflite_opencl.compilers import builds
+from tflite_opencl.compilers.kernel_uses import KernelUse
 
 pytestmark = any_driver
 

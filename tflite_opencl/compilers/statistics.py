@@ -11,10 +11,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tflite_opencl.kernel_table.ir3 import ir3_instructions
-from tflite_opencl.kernel_table.listing import Instruction, Listing, listing_of
-from tflite_opencl.kernel_table.mali import mali_instructions
-from tflite_opencl.kernel_table.v3d import v3d_instructions
+from tflite_opencl.compilers.ir3 import ir3_instructions
+from tflite_opencl.compilers.listing import Instruction, Listing, listing_of
+from tflite_opencl.compilers.mali import mali_instructions
+from tflite_opencl.compilers.v3d import v3d_instructions
 
 
 @dataclass(frozen=True, slots=True)

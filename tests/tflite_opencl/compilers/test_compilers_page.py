@@ -7,7 +7,7 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
-from tflite_opencl.kernel_table.rows import compared, read_csv
+from tflite_opencl.compilers.rows import compared, read_csv
 
 ROOT = Path(__file__).resolve().parents[3]
 TABLE = ROOT / ".ci" / "board-compilers.csv"

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from tflite_opencl.kernel_table.listing import Listing
-from tflite_opencl.kernel_table.statistics import NONE, Statistics, statistics_of
+from tflite_opencl.compilers.listing import Listing
+from tflite_opencl.compilers.statistics import NONE, Statistics, statistics_of
 
 BIFROST = """MESA: warning: something else
 SHADER-DB: MESA_SHADER_KERNEL shader: 2898 inst, 2103 tuples, 482 clauses, 329.000000 cycles, \

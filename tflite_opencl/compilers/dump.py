@@ -8,9 +8,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from delegate import DeviceInfo, KernelUse
+from delegate import DeviceInfo
+from tflite_opencl.compilers.builds import Built
+from tflite_opencl.compilers.kernel_uses import KernelUse
 from tflite_opencl.errors import CommandError
-from tflite_opencl.kernel_table.builds import Built
 
 
 def dump(folder: str, info: DeviceInfo, uses: Sequence[KernelUse], built: Sequence[Built]) -> None:

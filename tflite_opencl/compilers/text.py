@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from tflite_opencl.kernel_table.rows import COMPARED, Comparison, Row
+from tflite_opencl.compilers.rows import COMPARED, Comparison, Row
 
 # Heading -> the column's text; one that is empty in every row is left out.
 _COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from delegate import ExpectedLaunch
-from tflite_opencl.kernel_table.chips import CHIPS, Chip
-from tflite_opencl.kernel_table.listing import Listing
-from tflite_opencl.kernel_table.paper import NOT_SEEN, Estimate, estimate, paper_text
+from tflite_opencl.compilers.chips import CHIPS, Chip
+from tflite_opencl.compilers.kernel_uses import ExpectedLaunch
+from tflite_opencl.compilers.listing import Listing
+from tflite_opencl.compilers.paper import NOT_SEEN, Estimate, estimate, paper_text
 
 CHIP = Chip("a board", 1000, {"fast": 10, "slow": 2}, True, gigabytes_a_second=1.0)
 # 4 multiply-adds a pass: 1000 items of 20 products pass the loop 5 times.

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tflite_opencl.kernel_table.listing import Instruction
+from tflite_opencl.compilers.listing import Instruction
 
 _LABEL = re.compile(r"^(l\d+):$")
 _JUMP = re.compile(r"#(l\d+)$")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Build kernels for a device, each in a child process: a compiler that dies costs one kernel.
 
-`python -m tflite_opencl.kernel_table.builds` is that child: it answers in JSON, and the driver
+`python -m tflite_opencl.compilers.builds` is that child: it answers in JSON, and the driver
 writes what it tells of a kernel to stderr.
 """
 
@@ -22,12 +22,12 @@ from delegate import (
     DeviceInfo,
     KernelBuild,
     KernelBuilder,
-    KernelUse,
     list_devices,
 )
 from delegate.child import answer, ask
 from tflite_opencl.common import bars
-from tflite_opencl.kernel_table.statistics import NONE, Statistics, statistics_of
+from tflite_opencl.compilers.kernel_uses import KernelUse
+from tflite_opencl.compilers.statistics import NONE, Statistics, statistics_of
 
 TIMEOUT_SECONDS = 300  # large kernels on a slow board
 # What makes drivers tell what they made of a kernel, and build it though they keep it.
@@ -73,7 +73,7 @@ def _built(info: DeviceInfo, use: KernelUse, text: Path) -> Built:
     # yet, and none comes twice.
     unset["MESA_SHADER_CACHE_DIR"] = str(text.parent)
     question = (str(info.index), info.identity, use.file, use.kernel, str(text))
-    child = ask("tflite_opencl.kernel_table.builds", *question, seconds=TIMEOUT_SECONDS, **unset)
+    child = ask("tflite_opencl.compilers.builds", *question, seconds=TIMEOUT_SECONDS, **unset)
     told = [json.loads(text) for text in child.texts]
     said = f"{child.stdout}\n{child.stderr}"  # panfrost prints its assembly to stdout
     options = tuple(told[0]) if told else ()

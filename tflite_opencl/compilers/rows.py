@@ -10,9 +10,10 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from delegate import DeviceInfo, KernelUse
+from delegate import DeviceInfo
+from tflite_opencl.compilers.builds import Built
+from tflite_opencl.compilers.kernel_uses import KernelUse
 from tflite_opencl.errors import CommandError
-from tflite_opencl.kernel_table.builds import Built
 
 
 @dataclass(frozen=True, slots=True)

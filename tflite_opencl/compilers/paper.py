@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from delegate import ExpectedLaunch
-from tflite_opencl.kernel_table.chips import Chip
-from tflite_opencl.kernel_table.listing import Listing
+from tflite_opencl.compilers.chips import Chip
+from tflite_opencl.compilers.kernel_uses import ExpectedLaunch
+from tflite_opencl.compilers.listing import Listing
 
 NOT_SEEN = (
     "a launch's cost in the driver, waiting for memory that too few threads hide, caches, a clock "

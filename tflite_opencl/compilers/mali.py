@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from tflite_opencl.kernel_table.listing import Instruction
+from tflite_opencl.compilers.listing import Instruction
 
 _CLAUSE = re.compile(r"^clause_(\d+):$", re.MULTILINE)
 _JUMP = re.compile(r"\bclause_(\d+)$")

@@ -14,19 +14,20 @@ from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
 
-from delegate import DelegateError, KernelUse, kernel_uses
+from delegate import DelegateError
 from tflite_opencl.boards import drivers
 from tflite_opencl.boards.drivers import SurveyedDevice
 from tflite_opencl.common.environment import device_asked
 from tflite_opencl.common.files import folder_obstacle
 from tflite_opencl.common.words import stamped
+from tflite_opencl.compilers.builds import Built, build_all
+from tflite_opencl.compilers.chips import CHIPS
+from tflite_opencl.compilers.dump import dump
+from tflite_opencl.compilers.kernel_uses import KernelUse, kernel_uses
+from tflite_opencl.compilers.paper import Estimate, estimate, paper_text
+from tflite_opencl.compilers.rows import compared, csv_of, read_csv, row_of
+from tflite_opencl.compilers.text import comparison_text, table_text
 from tflite_opencl.errors import CommandError
-from tflite_opencl.kernel_table.builds import Built, build_all
-from tflite_opencl.kernel_table.chips import CHIPS
-from tflite_opencl.kernel_table.dump import dump
-from tflite_opencl.kernel_table.paper import Estimate, estimate, paper_text
-from tflite_opencl.kernel_table.rows import compared, csv_of, read_csv, row_of
-from tflite_opencl.kernel_table.text import comparison_text, table_text
 
 HELP = "what a device's compiler makes of every kernel that some models need; runs none"
 EXAMPLES = (
