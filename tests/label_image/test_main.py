@@ -6,13 +6,17 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from delegate import DeviceInfo
+from delegate.tflite.callbacks import NativeDelegate
 from tests.support.command import (
     CPU_LINES,
     FILES,
@@ -23,7 +27,7 @@ from tests.support.command import (
     interrupt,
     pooling_of_two,
 )
-from tests.support.deal import slow
+from tests.support.deal import any_driver, slow
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.words import stamped
 
@@ -194,3 +198,30 @@ def test_a_full_stream_is_255_and_a_closed_one_is_no_error(files: Path, words: l
     assert run("2> /dev/full")[0] == 255
     assert run(">&- 2>&-") == (0, "", [])
     assert run("2>&-")[0] == 0
+
+
+@any_driver
+@pytest.mark.parametrize("callback", ["_prepare_delegate", "_init", "_prepare_kernel", "_invoke"])
+@pytest.mark.parametrize("words", [("-c", "9"), ("picture.bmp",)], ids=["one", "several"])
+def test_ctrl_c_that_a_callback_drops_is_130_without_a_line(
+    device: DeviceInfo,
+    files: Path,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    callback: str,
+    words: tuple[str, ...],
+) -> None:
+    # Before a callback's first line Python cannot raise it.
+    calls = 0
+
+    def interrupted(self: NativeDelegate, *arguments: Any) -> int:
+        nonlocal calls
+        calls += 1
+        signal.raise_signal(signal.SIGINT)
+        return 0
+
+    monkeypatch.setattr(NativeDelegate, callback, interrupted)
+    ran = run(*FILES, "--use_gpu", "--device", str(device.index), *words)
+    assert ran.code == 130
+    assert calls == 1
+    assert [line for line in ran.err if not line.startswith(("INFO: ", "WARN: "))] == []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Detectors with anchors, EfficientDet's chosen boxes and CenterNet's heat maps."""
+"""Detectors that count their boxes from anchors."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import pytest
 from numpy.typing import NDArray
 
 from label_image.heads import anchors
-from label_image.heads.centernet import peaks
-from label_image.scene import Box
 from tests.support.model import t
 from tests.support.views import name_of, scene_of_arrays, view_of
 
@@ -88,39 +86,3 @@ def test_boxes_are_counted_from_anchors(
 def test_another_number_of_anchors_is_not_read() -> None:
     assert name_of(view_of([t((1, 1918, 4)), t((1, 1918, 91))], t((1, 300, 300, 3)))) is None
     assert name_of(view_of([t((1, 1917, 4)), t((1, 1917, 91))], t((1, 300, 300, 3)))) is not None
-
-
-def test_efficientdet_s_chosen_boxes() -> None:
-    made = np.zeros((1, 100, 7), np.float32)
-    made[0, 0] = (0, 16, 16, 48, 48, 0.75, 3)
-    made[0, 1] = (0, 0, 0, 32, 16, 0.5, 1)
-    scene = scene_of_arrays(made, size=SIZE)
-    assert scene.boxes == [Box(2, 0.75, 50, 25, 150, 75), Box(0, 0.5, 0, 0, 50, 50)]
-    labelled = scene_of_arrays(made, size=SIZE, labels=["???", "a"])
-    assert [box.index for box in labelled.boxes or ()] == [3, 1]
-
-
-@pytest.mark.parametrize("names", [("hm", "wh", "reg"), ("a", "b", "c"), ("hm", "offset", "size")])
-def test_centernet_s_peaks(names: tuple[str, str, str]) -> None:
-    scores, sizes, offsets = (np.zeros((1, 16, 16, n), np.float32) for n in (3, 2, 2))
-    scores[0, 8, 4, 1] = 0.75
-    scores[0, 8, 5, 1] = 0.5  # beside the peak
-    scores[0, 2, 2, 0] = 0.5
-    sizes[0, 8, 4], offsets[0, 8, 4] = (8, 4), (0.5, 0)
-    sizes[0, 2, 2] = (4, 4)
-    outputs = [scores, sizes, offsets] if names[1] != "offset" else [scores, offsets, sizes]
-    view = view_of([t(o.shape, name=n) for o, n in zip(outputs, names, strict=True)], size=SIZE)
-    assert name_of(view) == "detection:centernet"
-    found = scene_of_arrays(*outputs, size=SIZE) if names[1] != "offset" else None
-    if found is not None:
-        assert found.boxes == [
-            Box(1, 0.75, 6.25, 37.5, 106.25, 62.5),
-            Box(0, 0.5, 0, 0, 50, 25),
-        ]
-
-
-def test_peaks_are_of_each_class() -> None:
-    scores = np.zeros((4, 4, 2), np.float32)
-    scores[0, 0], scores[0, 1], scores[3, 3] = (3, 1), (2, 2), (1, 1)
-    found = peaks(scores)
-    assert sorted(found[found > 0].tolist()) == [1, 1, 2, 3]

@@ -15,7 +15,7 @@ from tests.support.suite import run_cases
 from tflite_opencl.conformance.outcome import Result
 from tflite_opencl.conformance.process import CannotRun
 
-SOURCE = Path(__file__).resolve().parents[2] / "attacks" / "liar.c"
+SOURCE = Path(__file__).with_name("liar.c")
 ADD = "add/float32/1x7x5x3"
 BEHAVIOUR = "behaviour/float32/{}-add"
 Build = Callable[[str], Path]
