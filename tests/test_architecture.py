@@ -355,6 +355,36 @@ def test_all_is_sorted_and_complete(name: str) -> None:
         assert all(hasattr(module, public) for public in module.__all__)
 
 
+# Test file -> what it tests, where that is no file and no folder of the place that it mirrors.
+OTHER_TESTS = {
+    "test_architecture.py": "the whole tree",
+    "test_boards.py": "the delegate on boards, by docs/boards",
+    "test_build.py": "all kernels, each with the macros that its op emits",
+    "test_classifiers.py": "real models",
+    "test_documents.py": "the documents",
+    "test_floats.py": "a real model",
+    "test_guards.py": "tests/support/guards.py on a kernel",
+    "test_models.py": "real models",
+    "test_oclgrind.py": "all kernels, by .ci/oclgrind",
+    "test_packaging.py": "pyproject.toml",
+    "test_recipes.py": "docs/boards",
+    "test_shortages.py": "a start's surroundings",
+}
+
+
+@each(sorted((ROOT / "tests").rglob("test_*.py")))
+def test_a_test_file_is_named_after_what_it_tests(path: Path) -> None:
+    """tests/a/test_b.py and test_b_more.py test a/b.py, a/_b.py or the folder a/b.
+
+    The folder `a` is one of the sources or, for what only tests use, of tests.
+    """
+    folder = path.relative_to(ROOT / "tests").parent
+    beside = [each for base in (ROOT, ROOT / "tests") for each in (base / folder).glob("*")]
+    stems = {each.stem.strip("_") for each in beside if not each.stem.startswith("test_")}
+    is_named = any(f"{path.stem}_".startswith(f"test_{stem}_") for stem in stems)
+    assert is_named != (path.name in OTHER_TESTS), "is a file or folder of that name beside it?"
+
+
 def test_every_op_has_a_test() -> None:
     tests = {path.stem for path in (ROOT / "tests/delegate/ops").glob("test_*.py")}
     assert {f"test_{path.stem}" for path in OPS} <= tests
