@@ -15,7 +15,7 @@ from delegate import device_profile_names
 from tests.support.deal import slow
 from tflite_opencl.boards.advice import FAMILIES
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 RECIPES = ROOT / "docs/boards"
 # A page for each board; test_compilers_page.py has the generated one.
 NO_BOARDS = ("README.md", "compilers.md")
