@@ -18,9 +18,9 @@ from tests.support.compare import assert_exact
 from tests.support.convolution import Convolution
 from tests.support.deal import any_driver
 from tests.support.model import const, graph_of, op, t
+from tests.support.rewrites import whole
 
 pytestmark = pytest.mark.usefixtures("one_context")
-from tests.support.rewrites import whole
 
 
 def residual() -> Graph:

@@ -17,7 +17,7 @@ from tflite_opencl.boards.advice import FAMILIES
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = ROOT / "docs/boards"
-# A page for each board; test_compilers_page.py has the generated one.
+# A page for each board; boards/test_compilers.py has the generated one.
 NO_BOARDS = ("README.md", "compilers.md")
 PAGES = sorted(path for path in RECIPES.glob("*.md") if path.name not in NO_BOARDS)
 
