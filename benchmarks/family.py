@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import Graph, Node, Quantization, Tensor
+from delegate.inspect import Graph, Node, Quantization, Tensor
 
 WIDTHS = (0.25, 0.5, 0.75, 1.0)
 RESOLUTIONS = (128, 160, 192, 224)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks.family import Network
-from delegate import Graph, Node, Quantization, Tensor
+from delegate.inspect import Graph, Node, Quantization, Tensor
 
 _INPUT = Quantization((0.0078125,), (-1,))
 _ACTIVATION = Quantization((float(np.float32(6 / 255)),), (-128,))

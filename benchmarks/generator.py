@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.family import FloatNetwork
-from delegate import Graph, Tensor
+from delegate.inspect import Graph, Tensor
 
 _CODE = 100
 _FIRST = (4, 512)  # side and channels of what the code becomes

@@ -15,7 +15,8 @@ from benchmarks.peers import Workload
 from benchmarks.results import Layer, Layers
 from benchmarks.setup import Setup
 from benchmarks.versus import named, new_delegate
-from delegate import DeviceInfo, Graph, LaunchTime, Node, Quantization, Tensor, write_model
+from delegate import DeviceInfo
+from delegate.inspect import Graph, LaunchTime, Node, Quantization, Tensor, write_model
 
 _RUNS = 50
 # Layers that are easy for any kernel: (side, channels) of a 1x1 convolution whose data stays in a

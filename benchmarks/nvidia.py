@@ -15,7 +15,8 @@ from benchmarks.peers import Peers, Workload
 from benchmarks.results import OPENCL, Figure, RowResult
 from benchmarks.setup import Row, Setup
 from benchmarks.versus import difference, named, new_delegate, too_few
-from delegate import Graph, Model, list_devices
+from delegate import Model, list_devices
+from delegate.inspect import Graph
 
 BATCH = 256
 _THROUGH_MODEL = f"{OPENCL}, Model"

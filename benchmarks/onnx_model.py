@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.missing import Skipped, imported
-from delegate import Graph, Node, Tensor
+from delegate.inspect import Graph, Node, Tensor
 
 _OPSET = 17
 # A saturating quantisation is RELU6 already, where the range is RELU6's own.

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from benchmarks.measure import Contender
 from benchmarks.missing import Skipped, imported
 from benchmarks.onnx_model import onnx_model
-from delegate import Graph, read_model
+from delegate.inspect import Graph, read_model
 from tflite_opencl.common.runtime import Runtime
 
 ONNX_RUNTIME = "ONNX Runtime"

@@ -20,7 +20,7 @@ from benchmarks.measure import compared
 from benchmarks.results import Figure, RowResult
 from benchmarks.setup import Row, Setup
 from benchmarks.versus import named, not_judged, too_few
-from delegate import Quantization, write_model
+from delegate.inspect import Quantization, write_model
 from tflite_opencl.common.timing import Times
 
 _WARM_ROUNDS, _COLD_RUNS, _MEMORY_RUNS = 15, 3, 3

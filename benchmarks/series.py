@@ -21,7 +21,8 @@ from benchmarks.peers import ONNX_RUNTIME, OPENVINO, Workload, onnx_runtime, ope
 from benchmarks.results import OPENCL, Series, load
 from benchmarks.setup import POCL, THREAD_VARIABLES, V1, Setup
 from benchmarks.versus import new_delegate
-from delegate import DelegateError, Model, write_model
+from delegate import DelegateError, Model
+from delegate.inspect import write_model
 
 BATCHES = (1, 2, 4, 8, 16, 32)
 _RUNS = 100

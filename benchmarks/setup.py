@@ -17,7 +17,8 @@ from benchmarks.generator import dcgan
 from benchmarks.missing import Skipped
 from benchmarks.peers import versions
 from benchmarks.results import Goal, RowResult
-from delegate import DeviceInfo, Graph, NoDeviceError, list_devices, write_model
+from delegate import DeviceInfo, NoDeviceError, list_devices
+from delegate.inspect import Graph, write_model
 from label_image.default_model import DefaultModelError, default_model
 from tflite_opencl import __version__
 from tflite_opencl.common.fetch import fetched

@@ -15,7 +15,8 @@ from benchmarks.measure import Contender, PathTimes, compared, in_turns
 from benchmarks.peers import Interpreter, Workload, peers
 from benchmarks.results import OPENCL, Delegation, Figure, Goal, RowResult
 from benchmarks.setup import POCL, Row, Setup
-from delegate import DeviceInfo, Graph, OpenCLDelegate, Tensor
+from delegate import DeviceInfo, OpenCLDelegate
+from delegate.inspect import Graph, Tensor
 from tflite_opencl.common.machine import has_vnni
 
 PORTABLE = "portable kernels on PoCL"

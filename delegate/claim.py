@@ -14,17 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate import progress
-from delegate.engine import Engine
 from delegate.errors import DelegateError, DeviceError, KilledChild, TooLarge, Unsupported
+from delegate.graph.infer import infer
 from delegate.graph.ir import Graph, Tensor
-from delegate.graph.known import known
 from delegate.graph.partition import Partition, partition_of, partitions, too_small_or_too_many
 from delegate.graph.verdict import Loss, Verdict
 from delegate.launch import NodeAlternatives, size_bytes
 from delegate.options import Options
 from delegate.runtime.executor import Executor
+from delegate.runtime.inspection import LaunchTime, PartitionRun, StepRun, Values
 from delegate.runtime.layout import as_bytes
-from delegate.runtime.steps import LaunchTime, PartitionRun, StepRun, Values
+from delegate.start.engine import Engine
 from delegate.target import Target
 from delegate.tflite.callbacks import Shapes
 
@@ -44,7 +44,7 @@ class Claim:
         """`file`: the graph as it was read; `graph` is the same with what is known at `shapes`."""
         self._file = file
         self._shapes = shapes
-        self.graph = known(file, shapes)
+        self.graph = infer(file, shapes)
         self._target = target
         self._engine = engine
         self._options = options
@@ -91,7 +91,7 @@ class Claim:
     def repartition(self, partition: Partition, shapes: Shapes) -> Partition:
         """Return the same nodes at other shapes."""
         # TFLite prepares every partition once more at the shapes that were just judged.
-        graph = self.graph if shapes == self._shapes else known(self._file, shapes)
+        graph = self.graph if shapes == self._shapes else infer(self._file, shapes)
         return partition_of(graph, partition.indices)
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ ASSEMBLY, INTEGER_DOT_PRODUCT = "assembly", "integer_dot_product"
 LANES16, COMMAND_BUFFER = "lanes16", "command_buffer"
 PARAMS_ARGUMENT = "params_argument"  # a launch's block of params as its kernel's argument
 OWN_BUILTINS = "own_builtins"
-AMX = "amx"  # each process has to be given the tile registers, see delegate/process.py
+AMX = "amx"  # each process has to be given the tile registers, see delegate/sandbox/process.py
 ORDER_X86, ORDER_ARM, ORDER_PTX = "order_x86", "order_arm", "order_ptx"
 
 

@@ -18,16 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate import progress
-from delegate.details import checked_arrays, details_of
+from delegate.devices.model_io import checked_arrays, details_of
+from delegate.devices.one_device import OneDevice
+from delegate.devices.pieces import PendingPiece, Portion, pieces_of
+from delegate.devices.slots import Pending
+from delegate.devices.spread import Spread
 from delegate.errors import DelegateError, ModelError, NoDeviceError, ProfileError
+from delegate.graph.infer import infer
 from delegate.graph.ir import Graph
-from delegate.graph.known import known
-from delegate.one_device import OneDevice
 from delegate.options import Options
-from delegate.pieces import PendingPiece, Portion, pieces_of
 from delegate.runtime.device_list import DeviceInfo, several_devices
-from delegate.slots import Pending
-from delegate.spread import Spread
 from delegate.tflite.reader import read_model
 
 Array = NDArray[Any]
@@ -83,7 +83,7 @@ class Model:
             own_context=own_context,
             in_child_first=in_child_first,
         )
-        graph = known(read_model(model))
+        graph = infer(read_model(model))
         self._on: OneDevice | Spread
         if several := several_devices(device):
             self._on = Spread(_opened(several, graph, options, batch))

@@ -13,7 +13,6 @@ from typing import Any
 from numpy.typing import NDArray
 
 from delegate.claim import Claim, PartitionKernel
-from delegate.engine import Engine
 from delegate.errors import DelegateError, DeviceError
 from delegate.graph.dump import graph_table
 from delegate.graph.ir import Graph
@@ -22,9 +21,10 @@ from delegate.launch import NodeAlternatives
 from delegate.options import Options
 from delegate.passes import PASSES
 from delegate.profiles import read_device_profile
-from delegate.rehearsal import open_engine
 from delegate.runtime.device_list import DeviceInfo
-from delegate.runtime.steps import LaunchTime, PartitionRun, StepRun
+from delegate.runtime.inspection import LaunchTime, PartitionRun, StepRun
+from delegate.start.engine import Engine
+from delegate.start.rehearsal import open_engine
 from delegate.tflite.callbacks import Constants, NativeDelegate, PlannedNode, Shapes
 from delegate.tflite.graphs import Graphs
 from delegate.tflite.library import rules_of_caller

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from delegate.passes import PASSES
-from delegate.tune import MODES
+from delegate.tuning.tune import MODES
 
 _LISTS = (("exclude_ops", "op names"), ("exclude_isa", "names"), ("passes", "names"))
 

@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import ModelError, ModelMetadata, TensorMetadata, read_metadata
+from delegate import ModelError
+from delegate.inspect import ModelMetadata, TensorMetadata, read_metadata
 from label_image.labels import labels_of
 
 log = logging.getLogger("label_image")

@@ -13,7 +13,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from delegate import Graph
+from delegate.inspect import Graph
 from label_image.errors import LOST, NO_DEVICE, SUCCESS, delegate_failures
 from label_image.heads.post_process import found_only
 from label_image.interpreter import delegate_names, open_interpreter

@@ -10,8 +10,9 @@ import sys
 from collections.abc import Sequence
 from typing import TextIO
 
-from delegate import NoDeviceError, ProfileError, list_devices, start_early
-from delegate.child import stdout_kept_apart
+from delegate import NoDeviceError, ProfileError, list_devices
+from delegate.inspect import start_early
+from delegate.sandbox.child import stdout_kept_apart
 from label_image import flags, inputs, report, streams
 from label_image.errors import NO_DEVICE, SUCCESS, USAGE, log_error
 from label_image.flags import Settings

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import Graph, Tensor
+from delegate.inspect import Graph, Tensor
 
 Outputs = Sequence[NDArray[Any]]
 # The paths beside OpenCL's: TFLite's own on the CPU, its reference kernels, and OpenCL with what it

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.child import Child, command_of, signal_name
+from delegate.sandbox.child import Child, command_of, signal_name
 from label_image.decoder import Format
 from tflite_opencl.common.errors import OneLineError
 

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from delegate import CacheError, cache_folder, write_cached, write_model
+from delegate.inspect import CacheError, cache_folder, write_cached, write_model
 from label_image.efficientnet_lite0 import CLASSES, float_graph, quantize
 from label_image.torch_file import read_torch_file
 from tflite_opencl.common.errors import OneLineError

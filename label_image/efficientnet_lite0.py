@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import Graph, Node, Quantization, Tensor
+from delegate.inspect import Graph, Node, Quantization, Tensor
 
 CLASSES = 1000
 SIZE = 224  # of the picture, in pixels

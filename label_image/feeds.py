@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import Graph, Tensor
+from delegate.inspect import Graph, Tensor
 from label_image.errors import RunError
 from label_image.image import is_picture
 from tflite_opencl.common.errors import UsageError

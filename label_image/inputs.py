@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import Graph, read_model
+from delegate.inspect import Graph, read_model
 from label_image.default_model import default_labels, default_model, sample_picture
 from label_image.errors import RunError
 from label_image.flag_table import DEFAULT_LABELS, DEFAULT_MODEL

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import Graph, LaunchTime, OpenCLDelegate, Watch, known, watched
+from delegate import OpenCLDelegate
+from delegate.inspect import Graph, LaunchTime, Watch, infer, watched
 from label_image.errors import DelegateFailed, RunError, one_line
 from label_image.job import Delegation, Job
 from tflite_opencl.common import bars, interrupts
@@ -117,7 +118,7 @@ class OpenInterpreter:
         if self.delegation is None or not self.delegation.delegated:
             return None
         with step(self._delegate, "Failed to invoke tflite!"):
-            return profile_of(self._delegate, known(graph), self.interpreter.invoke)
+            return profile_of(self._delegate, infer(graph), self.interpreter.invoke)
 
     def trace(self, name: str) -> Trace | None:
         """Run some more times; return what happened by time; None: no node ran on OpenCL.

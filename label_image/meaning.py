@@ -13,7 +13,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from delegate import Graph, Tensor, known
+from delegate.inspect import Graph, Tensor, infer
 from label_image.carried import Carried
 from label_image.decoder import Format
 from label_image.errors import RunError
@@ -68,7 +68,7 @@ class Meaning:
     def view(self, outputs: Sequence[Tensor] | None = None) -> View:
         """Return what heads see; `outputs`: in the shapes of a run; None: before any."""
         if outputs is None:
-            outputs = known(self.graph).outputs
+            outputs = infer(self.graph).outputs
         carried, labels = self.carried, self.labels
         if self.threshold is not None:
             carried = replace(carried, threshold=self.threshold)

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from delegate import DeviceInfo, Graph, Model, PendingPiece, Portion
+from delegate import DeviceInfo, Model
+from delegate.inspect import Graph, PendingPiece, Portion
 from label_image.errors import delegate_failures
 from label_image.job import Delegation, Job
 from label_image.path import Array, OpenPath, Outputs, Run, outputs_of_each

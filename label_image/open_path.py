@@ -16,15 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import (
-    Graph,
-    Model,
-    Options,
-    Unsupported,
-    Verdict,
-    examine,
-    several_devices,
-)
+from delegate import Model, Options, Unsupported, Verdict
+from delegate.inspect import Graph, examine, several_devices
 from label_image.errors import RunError, delegate_failures
 from label_image.heads.post_process import found_only
 from label_image.interpreter import (

@@ -10,7 +10,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from numpy.typing import NDArray
 
-from delegate import Graph, NoDeviceError
+from delegate import NoDeviceError
+from delegate.inspect import Graph
 from label_image.compare import (
     CPU,
     GPU_ON_REFERENCE,

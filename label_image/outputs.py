@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import Graph, Tensor
+from delegate.inspect import Graph, Tensor
 from label_image.feeds import scale_of, shape_text
 from label_image.scene import Scene
 from tflite_opencl.common.files import replaced_file

@@ -12,7 +12,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from delegate import DeviceInfo, Portion, Tensor
+from delegate import DeviceInfo
+from delegate.inspect import Portion, Tensor
 from label_image.job import Delegation
 
 Array = NDArray[Any]

@@ -10,7 +10,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from delegate import Graph, Options, read_device_profile
+from delegate import Options
+from delegate.inspect import Graph, read_device_profile
 from label_image import inputs, streams
 from label_image.carried import read_carried
 from label_image.drawing import format_obstacle

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from delegate import Graph, NoDeviceError
+from delegate import NoDeviceError
+from delegate.inspect import Graph
 from label_image.classify import PathRun
 from label_image.compare import Difference, Distances, wrong_text
 from label_image.errors import DelegateFailed, gave_up, log_error

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import Graph, NoDeviceError, several_devices
+from delegate import NoDeviceError
+from delegate.inspect import Graph, several_devices
 from label_image.batches import Batches, runs_in_order
 from label_image.classify import warn_of_nothing_taken
 from label_image.compare import wrong_text

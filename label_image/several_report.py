@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from delegate import Portion
+from delegate.inspect import Portion
 from label_image.document import comparison_entry, difference_entry, path_entry
 from label_image.expect import Entry
 from label_image.outcome import Outcome, Totals

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from delegate import Graph, LaunchTime, Tensor, builtin_op_numbers
+from delegate.inspect import Graph, LaunchTime, Tensor, builtin_op_numbers
 from tflite_opencl.common.runtime import TYPE_NUMBERS
 
 _CUSTOM = 32  # BuiltinOperator_CUSTOM

@@ -11,8 +11,9 @@ import logging
 import pickle
 import sys
 
-from delegate import NoDeviceError, read_model
-from delegate.child import Child, command_of, signal_name, stdout_kept_apart
+from delegate import NoDeviceError
+from delegate.inspect import read_model
+from delegate.sandbox.child import Child, command_of, signal_name, stdout_kept_apart
 from label_image import streams
 from label_image.classify import PathRun, run_path
 from label_image.errors import DelegateFailed, RunError, reason_of

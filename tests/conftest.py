@@ -37,9 +37,10 @@ pytest.register_assert_rewrite(
     "tests.support.compare", "tests.support.cases", "tests.support.factories"
 )
 
-from delegate import DeviceInfo, NoDeviceError, engine, list_devices, rehearsal  # noqa: E402
-from delegate.probe import examine  # noqa: E402
+from delegate import DeviceInfo, NoDeviceError, list_devices  # noqa: E402
 from delegate.runtime.kernels import Kernels  # noqa: E402
+from delegate.start import engine, rehearsal  # noqa: E402
+from delegate.start.probe import examine  # noqa: E402
 from tests.support.deal import in_turns, leave_out, unasked  # noqa: E402
 from tests.support.opencl import hold_context, open_kept  # noqa: E402
 

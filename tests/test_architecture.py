@@ -6,9 +6,10 @@ from __future__ import annotations
 import ast
 import importlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
+from graphlib import TopologicalSorter
 from inspect import signature
 from operator import attrgetter
 from pathlib import Path
@@ -17,67 +18,50 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 import delegate
+import delegate.inspect
 from delegate.isa import FEATURES
 from delegate.runtime.sources import files, folder
 
 ROOT = Path(__file__).resolve().parents[1]
+# What anybody may import from `delegate`, users and tools.
+PUBLIC = {module.__name__: {*module.__all__} for module in (delegate, delegate.inspect)}
 # Packages that use `delegate` as anybody would.
 COMMANDS = ("label_image", "benchmarks", "tflite_opencl")
 # Layer of `delegate` -> the layers it may import; a layer is a file or a folder, with its own.
 LAYERS = {
-    "child": "surroundings",
     "errors": "",
-    "process": "errors",
-    "surroundings": "",
-    "trials": "errors",
-    "records": "cache surroundings trials",
-    "deaths": "errors helper records trials",
+    "progress": "",
+    "isa": "",
+    "target": "",
     "cache": "errors",
     "profiles": "errors",
     "graph": "errors",
-    "progress": "",
     "launch": "errors graph",
-    "isa": "",
-    "target": "",
+    "sandbox": "cache errors progress",
     "ops": "errors graph isa launch target",
     "passes": "graph",
     "compiler": "errors graph launch ops passes progress target",
-    "tflite": "errors graph launch process target",
-    "runtime": "cache child errors helper graph isa launch process profiles progress surroundings "
-    "trials",
-    "advice": "runtime",
-    "self_tests": "advice errors graph isa launch ops process profiles progress runtime trials",
-    "probe": "advice cache deaths errors helper isa profiles records runtime self_tests "
-    "surroundings trials",
-    "tune": "cache errors graph launch progress",
-    "forms": "errors launch progress runtime tune",
-    "engine": "compiler errors forms graph isa launch passes probe process profiles progress "
-    "runtime target tflite trials tune",
-    "rehearsal": "deaths engine errors graph helper passes probe profiles progress records runtime "
-    "target trials",
-    "helper": "child errors progress surroundings trials",
-    "helper_child": "child compiler engine errors graph isa profiles progress runtime self_tests "
-    "surroundings tflite trials",
-    "options": "passes tune",
-    "claim": "engine errors graph launch options progress runtime target tflite",
-    "opencl_delegate": "claim engine errors graph launch options passes profiles rehearsal runtime "
-    "target tflite",
-    "external": "opencl_delegate options tflite",
-    "slots": "errors graph runtime",
-    "details": "graph slots",
-    "one_device": "details errors graph options profiles progress rehearsal runtime slots target "
+    "tflite": "errors graph launch sandbox target",
+    "runtime": "cache errors graph isa launch profiles progress sandbox",
+    "tuning": "cache errors graph launch progress runtime",
+    "start": "cache compiler errors graph isa launch ops passes profiles progress runtime sandbox "
+    "target tflite tuning",
+    "options": "passes tuning",
+    "claim": "errors graph launch options progress runtime start target tflite",
+    "opencl_delegate": "claim errors graph launch options passes profiles runtime start target "
     "tflite",
-    "pieces": "errors runtime",
-    "spread": "details errors one_device pieces process runtime slots",
-    "model": "details errors graph one_device options pieces progress runtime slots spread tflite",
-    "__init__": "cache details errors graph launch model opencl_delegate options "
-    "passes pieces probe profiles progress records rehearsal runtime slots tflite",
+    "external": "opencl_delegate options tflite",
+    "devices": "errors graph options profiles progress runtime sandbox start target tflite",
+    "model": "devices errors graph options progress runtime tflite",
+    "__init__": "devices errors graph model opencl_delegate options runtime",
+    "inspect": "cache devices errors graph launch passes profiles progress runtime sandbox start "
+    "tflite",
 }
 # Module -> the folders that may import it.
 CONFINED = {
     "pyopencl": ("delegate/runtime",),
     "ctypes": (
-        *("delegate/tflite", "delegate/process.py"),
+        *("delegate/tflite", "delegate/sandbox/process.py"),
         *("delegate/runtime/command_buffer.py", "delegate/runtime/dot_products.py"),
     ),
     "flatbuffers": ("delegate/tflite",),
@@ -171,6 +155,23 @@ def test_layers(path: Path) -> None:
             layers = {rest[0]} if rest else set(names)
             assert layers <= allowed, f"imports {', '.join(sorted(layers - allowed))}"
         assert first not in COMMANDS
+
+
+def _modules_of(path: Path, sources: Mapping[str, Path]) -> Iterator[str]:
+    for module, names in _imports(path):
+        inside = {f"{module}.{name}" for name in names} & {*sources}
+        yield from inside or {module} & {*sources}
+
+
+def test_no_circles() -> None:
+    """Within a layer, too, no module needs one that needs it."""
+    sources = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in SOURCES
+        if path.is_relative_to(ROOT / "delegate")
+    }
+    needs = {name: {*_modules_of(path, sources)} for name, path in sources.items()}
+    assert [*TopologicalSorter(needs).static_order()]
 
 
 # The folders of delegate/ops from the bottom up: each imports itself and those before it.
@@ -277,9 +278,8 @@ def test_commands_use_public_names(path: Path) -> None:
         if f"{module}.".startswith(own):
             continue
         # How a child process is run is no part of the public interface, but the commands run some.
-        if module.split(".")[0] == "delegate" and module != "delegate.child":
-            assert module == "delegate"
-            assert set(names) <= set(delegate.__all__)
+        if module.split(".")[0] == "delegate" and module != "delegate.sandbox.child":
+            assert set(names) <= PUBLIC.get(module, set())
 
 
 @every_source
@@ -343,13 +343,13 @@ def test_module_says_its_job(path: Path) -> None:
 
 
 def _public_modules() -> list[str]:
-    return [name for name in ("delegate", *COMMANDS) if (ROOT / name / "__init__.py").exists()]
+    return [*PUBLIC, *(name for name in COMMANDS if (ROOT / name / "__init__.py").exists())]
 
 
 @pytest.mark.parametrize("name", _public_modules())
 def test_all_is_sorted_and_complete(name: str) -> None:
     module = importlib.import_module(name)
-    taken = [n for _, names in _imports(ROOT / name / "__init__.py") for n in names]
+    taken = [n for _, names in _imports(Path(str(module.__file__))) for n in names]
     if taken:
         assert module.__all__ == sorted(taken)
         assert all(hasattr(module, public) for public in module.__all__)

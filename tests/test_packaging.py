@@ -12,6 +12,7 @@ import pytest
 from packaging.requirements import Requirement
 
 import delegate
+import delegate.inspect
 import label_image
 import tflite_opencl
 from delegate.runtime.sources import folder
@@ -98,4 +99,4 @@ def test_the_commands_are_the_packages_mains() -> None:
 
 
 def test_device_profiles_are_found() -> None:
-    assert "v3d" in delegate.device_profile_names()
+    assert "v3d" in delegate.inspect.device_profile_names()

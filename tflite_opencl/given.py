@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from delegate import Graph
+from delegate.inspect import Graph
 from label_image.feeds import feeds_of, scale_of
 from label_image.image import to_input
 from label_image.inputs import find_picture, read_picture

@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from delegate import graph_table
+from delegate.inspect import graph_table
 from tflite_opencl.errors import require_writable, write
 from tflite_opencl.graph_view.facts import GraphFacts, graph_facts
 from tflite_opencl.graph_view.page import html, require_jinja

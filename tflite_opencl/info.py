@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from delegate import DeviceLimits, PlatformInfo, lift_bans, list_bans
+from delegate.inspect import DeviceLimits, PlatformInfo, lift_bans, list_bans
 from tflite_opencl.boards.advice import expectation, next_steps
 from tflite_opencl.boards.bans import ban_entry, bans_text
 from tflite_opencl.boards.board import Board, delegate_text, icd_folder, read_board

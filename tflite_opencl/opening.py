@@ -11,7 +11,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from delegate import DelegateError, Graph, OpenCLDelegate, Options, read_model
+from delegate import DelegateError, OpenCLDelegate, Options
+from delegate.inspect import Graph, read_model
 from label_image.flag_values import names
 from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.environment import device_asked

@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass
 from rich import box
 from rich.table import Table
 
-from delegate import Graph, Options
+from delegate import Options
+from delegate.inspect import Graph
 from tflite_opencl.common import bars
 from tflite_opencl.common.runtime import Runtime, find_runtime
 from tflite_opencl.common.tables import render

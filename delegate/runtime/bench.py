@@ -29,7 +29,7 @@ from delegate.runtime.device import Device
 from delegate.runtime.executor import ONE_BY_ONE, PERSISTENT, Executor
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.transfers import DIRECT, TRANSFERS
-from delegate.trials import REFERENCE, WRONG, Trial
+from delegate.sandbox.trials import REFERENCE, WRONG, Trial
 
 _LEAST_SECONDS = 2e-4  # of a timed series: the time of one launch is lost in the wait for it
 _MOST_LAUNCHES = 50
@@ -41,7 +41,7 @@ _log = logging.getLogger("delegate")
 
 
 class DeviceBench:
-    """An opened device to try alternatives on; see delegate.tune.Bench."""
+    """An opened device to try alternatives on; see delegate.tuning.tune.Bench."""
 
     def __init__(self, device: Device, kernels: Kernels) -> None:
         self._device = device

@@ -12,8 +12,8 @@ import weakref
 
 import pyopencl as cl
 
-from delegate import process
 from delegate.errors import DeviceError, KernelBuildError, TooLarge
+from delegate.sandbox import process
 
 _status = cl.status_code
 # The driver has no room for a buffer of this size: nothing is wrong with the device.

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 import pyopencl as cl
 
-from delegate import process
 from delegate.errors import DeviceError, NoDeviceError
 from delegate.runtime import driver_caches, icds
 from delegate.runtime.context import opencl
+from delegate.sandbox import process
 
 _log = logging.getLogger("delegate")
 _said: set[str] = set()

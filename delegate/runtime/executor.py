@@ -15,13 +15,13 @@ from delegate.errors import DelegateError, DeviceError
 from delegate.launch import Program
 from delegate.runtime.copied import Copied
 from delegate.runtime.device import Device
+from delegate.runtime.inspection import LaunchTime, Steps
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.launches import Launches
 from delegate.runtime.layout import Bytes, as_bytes, layout_of
 from delegate.runtime.persistent import Persistent, persistent_kernel
-from delegate.runtime.steps import LaunchTime, Steps
 from delegate.runtime.transfers import COPIED, transfer_for
-from delegate.trials import EXECUTOR, Trial
+from delegate.sandbox.trials import EXECUTOR, Trial
 
 # How a program's launches reach the device: each by a call, recorded in a command buffer, or as the
 # tiles of one launch.
@@ -35,7 +35,7 @@ class Executor:
     Attributes:
         program, batch; form: one of FORMS.
         launches, work_items, up_bytes, down_bytes: what a run enqueues and copies.
-        trial: to make it; see delegate.trials.
+        trial: to make it; see delegate.sandbox.trials.
     Raises:
         DeviceError: it does not fit, or the driver refuses memory or does not keep it.
         KernelBuildError: a kernel does not build.

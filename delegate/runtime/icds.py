@@ -19,10 +19,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from delegate import cache, helper, surroundings
-from delegate.child import Answers, ask
+from delegate import cache
 from delegate.errors import CacheError, NoDeviceError
 from delegate.runtime import driver_caches
+from delegate.sandbox import helper, surroundings
+from delegate.sandbox.child import Answers, ask
 
 TIMEOUT_SECONDS = 20  # listing takes a second, and some where storage is slow
 # A library that failed is tried again: what it stumbled over may be none of its files.

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 import pyopencl as cl
 
 from delegate import cache as disk_cache
-from delegate import process
 from delegate.errors import DeviceError, KernelBuildError, KilledChild, Untried
 from delegate.graph.verdict import Loss
 from delegate.isa import OWN_BUILTINS
@@ -21,7 +20,8 @@ from delegate.runtime import forbidden
 from delegate.runtime.context import is_lost, opencl
 from delegate.runtime.device import Device
 from delegate.runtime.sources import chosen_of, defines_of, may_be_argument, source_of
-from delegate.trials import (
+from delegate.sandbox import process
+from delegate.sandbox.trials import (
     BINARY,
     BINARY_OF,
     BUILD,

@@ -11,7 +11,7 @@ import pyopencl as cl
 from delegate.errors import DeviceError
 from delegate.runtime.command_buffer import CommandBuffer
 from delegate.runtime.device import Device
-from delegate.trials import RECORDED, Free, Trial
+from delegate.sandbox.trials import RECORDED, Free, Trial
 
 _log = logging.getLogger("delegate")
 

@@ -11,10 +11,10 @@ from dataclasses import asdict
 
 import pyopencl as cl
 
-from delegate import child
 from delegate.errors import DeviceError
 from delegate.runtime.device_list import device_info
 from delegate.runtime.survey import PlatformInfo, tried_platforms
+from delegate.sandbox import child
 
 
 def ask_all() -> tuple[PlatformInfo, ...]:

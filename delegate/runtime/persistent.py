@@ -17,7 +17,7 @@ from delegate.runtime.context import opencl
 from delegate.runtime.device import Device
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.sources import defines_of, source_of
-from delegate.trials import KERNEL, RUN, Trial
+from delegate.sandbox.trials import KERNEL, RUN, Trial
 
 _LINE_INTS = 32  # of a count, in cache lines of its own
 _FILE, _KERNEL = "runtime_persistent", "runtime_persistent"

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 import pyopencl as cl
 
-from delegate import process
 from delegate.errors import DeviceError
 from delegate.graph.ir import Tensor
 from delegate.launch import Alternative, Launch, Program, Step
@@ -25,6 +24,7 @@ from delegate.runtime.device_list import DeviceInfo
 from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.registers import registers
+from delegate.sandbox import process
 
 _LEAST_SECONDS = 0.2  # a measurement; slow devices do fewer rounds in it
 _COPY_BYTES = 16 << 20

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 import numpy as np
 import pyopencl as cl
 
-from delegate.process import keep_for_good
 from delegate.runtime.copied import Copied, Enqueue
 from delegate.runtime.device import Device
 from delegate.runtime.layout import Bytes, Layout
+from delegate.sandbox.process import keep_for_good
 
 
 class Mapped(Copied):

@@ -16,8 +16,8 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import process
 from delegate.errors import AbiMismatch, DelegateError
+from delegate.sandbox import process
 from delegate.tflite import abi, schema
 from delegate.tflite.views import Views, tensor_bytes
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from delegate import Tensor
+from delegate.inspect import Tensor
 from label_image.feeds import scale_of
 from label_image.heads.view import Array, Head, View
 from label_image.labels import LEAST_SCORE, top_results

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from delegate import Node
+from delegate.inspect import Node
 from label_image.heads.view import Array, Head, View
 from label_image.scene import Scene
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from delegate import Graph
+from delegate.inspect import Graph
 from label_image.heads.boxes import placed
 from label_image.heads.view import Array, Head, View
 from label_image.labels import LEAST_SCORE

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import Graph, Tensor
+from delegate.inspect import Graph, Tensor
 from label_image.carried import Carried
 from label_image.feeds import scale_of
 from label_image.image import layout_of

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import Graph, ModelError, Node, write_model
+from delegate import ModelError
+from delegate.inspect import Graph, Node, write_model
 from label_image.errors import one_line
 from label_image.interpreter import allocate
 from label_image.job import Job

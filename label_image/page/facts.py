@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 
-from delegate import DelegateError, DeviceInfo, Graph, Verdict
+from delegate import DelegateError, DeviceInfo, Verdict
+from delegate.inspect import Graph
 from label_image.classify import PathRun
 from label_image.errors import DelegateFailed, RunError, reason_of
 from label_image.interpreter import open_interpreter

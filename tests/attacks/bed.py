@@ -37,7 +37,7 @@ LIMIT_SECONDS = 240  # for a run
 # label_image gives a child that hangs a minute or two, for slow boards; here a part of that.
 _START = """
 import sys
-from delegate import helper
+from delegate.sandbox import helper
 from label_image.__main__ import main
 helper.STEP_SECONDS, helper.BETWEEN_SECONDS = 15, 30
 sys.exit(main())

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from delegate import Node, NodeAlternatives, OpenCLDelegate, ops, read_model
+from delegate import OpenCLDelegate, ops
+from delegate.inspect import Node, NodeAlternatives, read_model
 from delegate.launch import Alternative, Launch
 from delegate.target import Target
 from delegate.tflite.callbacks import Constants, NativeDelegate, PlannedNode, Shapes

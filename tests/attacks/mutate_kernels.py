@@ -29,9 +29,10 @@ from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 
-from delegate import Unsupported, ops, write_model
-from delegate.engine import Engine
+from delegate import Unsupported, ops
 from delegate.graph.fold import fold
+from delegate.inspect import write_model
+from delegate.start.engine import Engine
 from delegate.tflite.library import installed_rules
 from delegate.tflite.reader import read_model
 from tests.attacks.mutations import Mutation, drawn, includers, planted
@@ -50,8 +51,8 @@ COPIED = (
 )
 # The runtime's own kernels belong to no op; some run in child processes, which nobody records.
 RUNTIME_TESTS = {
-    "runtime_isa": ["tests/delegate/test_probe.py"],
-    "runtime_self_test": ["tests/delegate/test_probe.py"],
+    "runtime_isa": ["tests/delegate/start/test_probe.py"],
+    "runtime_self_test": ["tests/delegate/start/test_probe.py"],
     "runtime_persistent": ["tests/delegate/runtime/test_persistent.py"],
     "runtime_rates": ["tests/tflite_opencl/test_info.py"],
 }

@@ -22,7 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from delegate import DeviceInfo, Model, OpenCLDelegate, list_devices, write_model
+from delegate import DeviceInfo, Model, OpenCLDelegate, list_devices
+from delegate.inspect import write_model
 from delegate.tflite.reader import read_model
 from tests.support.compare import inputs_for, interpreter, invoke
 from tests.support.process import ROOT

@@ -12,14 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from delegate import DeviceInfo, Node, Unsupported, ops, read_model, write_model
-from delegate.engine import Engine
-from delegate.forms import NUMBERS
+from delegate import DeviceInfo, Unsupported, ops
 from delegate.graph.partition import partition_of
+from delegate.inspect import Node, read_model, write_model
 from delegate.passes import PASSES, run_passes
 from delegate.runtime.executor import FORMS, ONE_BY_ONE
+from delegate.start.engine import Engine
 from delegate.target import Target
 from delegate.tflite.library import installed_rules
+from delegate.tuning.forms import NUMBERS
 from tests.attacks.fuzz import targets, worker
 from tests.attacks.fuzz.__main__ import CASES, attack_of
 from tests.attacks.fuzz.attacks import OfFiles

@@ -35,7 +35,9 @@ from pathlib import Path
 import pyopencl
 # The wheel's own driver folder, which its loader reads later.
 os.environ["PYOPENCL_HOME"] = os.environ["OCL_ICD_VENDORS"]
-from delegate import device_profile_text, list_devices, probe, read_device_profile, rehearsal
+from delegate import list_devices
+from delegate.inspect import device_profile_text, read_device_profile
+from delegate.start import probe, rehearsal
 from delegate.isa import COMMAND_BUFFER, ORDERS, tried_on
 rehearsal.is_on = False  # the guard bytes are only in this process
 # It runs groups one after the other: self-tests whose groups wait for each other hang, each twice.
@@ -83,7 +85,7 @@ PLANTED = (
     START
     + """
 import numpy as np
-from delegate import Tensor
+from delegate.inspect import Tensor
 from delegate.launch import Alternative, Launch, Program, Step
 from delegate.runtime import kernels, sources
 from delegate.runtime.device import Device

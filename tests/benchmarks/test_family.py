@@ -21,7 +21,7 @@ from benchmarks.family import (
 from benchmarks.family_int8 import mobilenet_edgetpu, shufflenet_v2
 from benchmarks.generator import dcgan
 from benchmarks.layers import multiply_adds
-from delegate import Graph, read_model, write_model
+from delegate.inspect import Graph, read_model, write_model
 from tests.support.compare import interpreter
 from tests.support.shared import model_path
 

@@ -14,7 +14,7 @@ from benchmarks.family import mobilenet_v1
 from benchmarks.missing import Skipped, imported
 from benchmarks.onnx_model import onnx_model
 from benchmarks.peers import Peers, Workload
-from delegate import write_model
+from delegate.inspect import write_model
 from tests.support.model import chain_model, op, t
 from tflite_opencl.common.runtime import find_runtime
 

@@ -12,7 +12,8 @@ import pytest
 from benchmarks.missing import Skipped
 from benchmarks.rows import ROWS
 from benchmarks.setup import V1, Setup, machine
-from delegate import DeviceInfo, NoDeviceError, read_model
+from delegate import DeviceInfo, NoDeviceError
+from delegate.inspect import read_model
 from tests.support.deal import any_driver
 from tflite_opencl.common.runtime import find_runtime
 

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delegate import CacheError, cache
+from delegate import cache
+from delegate.inspect import CacheError
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 
 from delegate import compiler, ops
 from delegate.errors import Unsupported
+from delegate.graph.infer import infer
 from delegate.graph.ir import Graph, Node, Tensor
-from delegate.graph.known import known
 from delegate.graph.partition import partition_of
 from delegate.launch import Alternative
 from delegate.target import Target
@@ -76,7 +76,7 @@ def test_nodes_out_of_order_are_all_refused() -> None:
 def test_a_constant_that_is_an_input_is_not_believed() -> None:
     x, both, middle, y = t((2,), "int32"), const([1, 2]), t((2,), "int32"), t((2,), "int32")
     nodes = [op("ADD", [both, both], [middle]), op("ADD", [x, middle], [y])]
-    graph = known(graph_of(nodes, [x, both]))
+    graph = infer(graph_of(nodes, [x, both]))
     (first,) = {t.index for t in graph.nodes[0].inputs if t is not None}
     why = f"tensor {first} is a constant and an input of the graph, too"
     assert reasons(graph) == [why, None]

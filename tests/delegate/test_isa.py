@@ -7,7 +7,7 @@ import platform
 
 import pytest
 
-from delegate import device_profile_names, read_device_profile
+from delegate.inspect import device_profile_names, read_device_profile
 from delegate.isa import ASSEMBLY, BY_NAME, DOTS, FEATURES, LANES16, ORDERS, that_need, tried_on
 from delegate.runtime.sources import files
 

@@ -16,17 +16,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from delegate import (
-    DeviceError,
-    DeviceInfo,
-    Graph,
-    Model,
-    ModelError,
-    NoDeviceError,
-    Unsupported,
-    read_model,
-    write_model,
-)
+from delegate import DeviceError, DeviceInfo, Model, ModelError, NoDeviceError, Unsupported
+from delegate.inspect import Graph, read_model, write_model
 from delegate.runtime.executor import Executor
 from delegate.tflite import library
 from label_image.image import load_picture, to_input

@@ -17,19 +17,17 @@ from delegate import (
     DelegateError,
     DeviceError,
     DeviceInfo,
-    Graph,
     Model,
     NoDeviceError,
-    PendingPiece,
     TooLarge,
     Unsupported,
     list_devices,
-    write_model,
 )
 from delegate import (
     model as model_module,
 )
-from delegate.one_device import OneDevice
+from delegate.devices.one_device import OneDevice
+from delegate.inspect import Graph, PendingPiece, write_model
 from delegate.options import Options
 from delegate.runtime.executor import Executor
 from tests.support.compare import assert_same, interpreter, invoke

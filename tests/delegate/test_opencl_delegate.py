@@ -17,16 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from delegate import (
-    DelegateError,
-    DeviceInfo,
-    Graph,
-    ModelError,
-    OpenCLDelegate,
-    read_model,
-    write_model,
-)
+from delegate import DelegateError, DeviceInfo, ModelError, OpenCLDelegate
 from delegate.graph.partition import partitions
+from delegate.inspect import Graph, read_model, write_model
 from delegate.runtime import sources
 from delegate.runtime.executor import Executor
 from tests.support.compare import RUNTIME, inputs_for, interpreter, invoke, refusals
@@ -255,7 +248,7 @@ def test_the_predicted_executors_are_the_ones_that_run(
         made.append(Executor(*arguments))
         return made[-1]
 
-    monkeypatch.setattr("delegate.engine.Executor", counted)
+    monkeypatch.setattr("delegate.start.engine.Executor", counted)
     model = write_model(THREE_PARTITIONS)
     delegate = delegate_for(model, device)
     interpreter(model, delegate)
@@ -443,7 +436,8 @@ def test_a_cycle_of_interpreter_and_delegate_is_collected(
 ) -> None:
     code = """
 import gc, sys, weakref
-from delegate import OpenCLDelegate, write_model
+from delegate import OpenCLDelegate
+from delegate.inspect import write_model
 from tests.support.compare import interpreter, invoke, inputs_for
 from tests.support.nets import conv_pool
 graph = conv_pool()
@@ -478,7 +472,8 @@ for turn in range(5):
 def test_a_process_ends_well_with_an_interpreter_alive(device: DeviceInfo, keep: str) -> None:
     code = f"""
 import sys
-from delegate import OpenCLDelegate, write_model
+from delegate import OpenCLDelegate
+from delegate.inspect import write_model
 from tests.support.compare import interpreter, invoke, inputs_for
 from tests.support.nets import conv_pool
 graph = conv_pool()
@@ -500,7 +495,8 @@ def test_a_hundred_interpreters_leave_nothing_behind(device: DeviceInfo, delegat
     code = """
 import gc, os, sys
 from collections import Counter
-from delegate import OpenCLDelegate, write_model
+from delegate import OpenCLDelegate
+from delegate.inspect import write_model
 from tests.support.compare import interpreter, invoke, inputs_for
 from tests.support.model import graph_of, op
 from tests.support.nets import POOL, image
@@ -900,7 +896,8 @@ def test_a_device_with_little_memory_leaves_the_large_to_the_cpu(device: DeviceI
         pytest.skip("only PoCL's memory can be limited from outside")
     code = """
 import sys
-from delegate import OpenCLDelegate, write_model
+from delegate import OpenCLDelegate
+from delegate.inspect import write_model
 from tests.support.compare import interpreter
 from tests.support.model import graph_of, op
 from tests.support.nets import POOL, image

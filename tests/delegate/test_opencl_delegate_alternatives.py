@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from delegate import DeviceInfo, NodeAlternatives, OpenCLDelegate, write_model
+from delegate import DeviceInfo, OpenCLDelegate
+from delegate.inspect import NodeAlternatives, write_model
 from tests.support.deal import any_driver
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.conformance.cases._convolution import Convolution

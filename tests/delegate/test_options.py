@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from delegate import DeviceInfo, OpenCLDelegate, Options, write_model
+from delegate import DeviceInfo, OpenCLDelegate, Options
 from delegate.graph.verdict import Verdict
+from delegate.inspect import write_model
 from tests.support.deal import any_driver
 from tests.support.nets import net
 

@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from delegate import DeviceInfo, Graph
-from delegate.engine import Engine
+from delegate import DeviceInfo
 from delegate.graph.partition import partition_of
+from delegate.inspect import Graph
 from delegate.passes import PASSES, run_passes
+from delegate.start.engine import Engine
 from delegate.target import Rules
 from delegate.tflite.writer import write_model
 from tests.support.compare import assert_exact

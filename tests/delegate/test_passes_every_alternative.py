@@ -16,9 +16,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from delegate import DeviceInfo, Node, OpenCLDelegate, Tensor, ops, read_model
+from delegate import DeviceInfo, OpenCLDelegate, ops
 from delegate.errors import Unsupported
 from delegate.graph.partition import partition_of
+from delegate.inspect import Node, Tensor, read_model
 from delegate.launch import Alternative
 from delegate.passes import run_passes
 from delegate.target import Target

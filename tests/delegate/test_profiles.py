@@ -10,17 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from delegate import (
-    DeviceInfo,
+from delegate import DeviceInfo, Model, NoDeviceError, OpenCLDelegate, ProfileError, profiles
+from delegate.inspect import (
     DeviceProfile,
-    Model,
-    NoDeviceError,
-    OpenCLDelegate,
-    ProfileError,
     Tensor,
     device_profile_names,
     device_profile_text,
-    profiles,
     read_device_profile,
 )
 from delegate.launch import Launch

@@ -10,18 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from delegate import (
-    DeviceInfo,
-    Model,
-    Progress,
-    cache,
-    helper,
-    progress,
-    rehearsal,
-    watched,
-    write_model,
-)
-from delegate.helper import Heard
+from delegate import DeviceInfo, Model, cache, progress
+from delegate.inspect import Progress, watched, write_model
+from delegate.sandbox import helper
+from delegate.sandbox.helper import Heard
+from delegate.start import rehearsal
 from tests.support.deal import any_driver
 from tests.support.nets import conv_pool
 

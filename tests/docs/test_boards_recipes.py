@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from delegate import device_profile_names
+from delegate.inspect import device_profile_names
 from tests.support.deal import slow
 from tflite_opencl.boards.advice import FAMILIES
 

@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 
-from delegate import DeviceInfo, NoDeviceError, list_devices, list_platforms
+from delegate import DeviceInfo, NoDeviceError, list_devices
+from delegate.inspect import list_platforms
 from tests.support.compare import assert_exact, oracle
 from tests.support.model import chain_model
 from tests.support.nodes import valid_nodes

@@ -13,11 +13,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from delegate import DeviceError, DeviceInfo, KernelBuildError, Node, ops
+from delegate import DeviceError, DeviceInfo, ops
 from delegate.errors import Unsupported
+from delegate.inspect import KernelBuildError, Node
 from delegate.isa import FEATURES, INTEGER_DOT_PRODUCT
 from delegate.launch import Alternative, Launch
-from delegate.probe import examine
 from delegate.runtime import kernels as runtime_kernels
 from delegate.runtime import sources
 from delegate.runtime.device import Device
@@ -25,7 +25,8 @@ from delegate.runtime.kernels import OPTIONS, Kernels
 from delegate.runtime.registers import registers_launch
 from delegate.runtime.sources import defines_of, files, source_of
 from delegate.runtime.survey import rate_launch
-from delegate.self_tests import device_launch, program_of
+from delegate.start.probe import examine
+from delegate.start.self_tests import device_launch, program_of
 from delegate.target import Rules, Target
 from tests.support.cases import (
     AMX,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delegate import Node, Tensor
+from delegate.inspect import Node, Tensor
 from label_image.carried import Carried, read_carried
 from tests.support.command import Run, pooling_model, pooling_nodes
 from tests.support.metadata import with_files, with_metadata

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from delegate import Graph
+from delegate.inspect import Graph
 from label_image.compare import Difference, difference, judged
 from tests.support.model import graph_of, op, t
 

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 from numpy.typing import NDArray
 
-from delegate import Graph, cache, read_model
+from delegate import cache
+from delegate.inspect import Graph, read_model
 from label_image import default_model
 from label_image.default_model import DefaultModelError, MissingDemoError
 from label_image.efficientnet_lite0 import float_graph

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from delegate import Graph, Node, Quantization, Tensor, write_model
+from delegate.inspect import Graph, Node, Quantization, Tensor, write_model
 from label_image.efficientnet_lite0 import float_graph, quantize
 from tflite_opencl.common.runtime import find_runtime
 

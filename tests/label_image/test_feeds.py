@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delegate import Graph, Tensor
+from delegate.inspect import Graph, Tensor
 from label_image.errors import RunError
 from label_image.feeds import Feeds, feeds_of, main_values, warn_of_zeros
 from tests.support.model import graph_of, op, t

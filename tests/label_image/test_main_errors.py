@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from delegate import DeviceInfo, Options, Verdict, write_model
+from delegate import DeviceInfo, Options, Verdict
+from delegate.inspect import write_model
 from label_image import command
 from tests.support.command import (
     CPU_LINES,

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from delegate import DeviceInfo, Node, Tensor
+from delegate import DeviceInfo
+from delegate.inspect import Node, Tensor
 from delegate.runtime.executor import Executor
 from label_image import command
 from tests.support.deal import any_driver, slow

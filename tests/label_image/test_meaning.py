@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delegate import read_model
+from delegate.inspect import read_model
 from label_image.carried import Carried
 from label_image.feeds import feeds_of
 from label_image.image import to_input

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from delegate import DeviceError, DeviceInfo, Graph, NoDeviceError, Options, read_model, write_model
+from delegate import DeviceError, DeviceInfo, NoDeviceError, Options
+from delegate.inspect import Graph, read_model, write_model
 from delegate.runtime.executor import Executor
 from label_image.errors import DelegateFailed, RunError
 from label_image.job import Job

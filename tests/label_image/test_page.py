@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from delegate import DeviceInfo, read_model, write_model
+from delegate import DeviceInfo
+from delegate.inspect import read_model, write_model
 from delegate.runtime.executor import Executor
 from label_image import prepare
 from label_image.job import Delegation, Job

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from delegate import Graph
+from delegate.inspect import Graph
 from label_image.compare import Difference, Distances
 from label_image.feeds import feeds_of
 from label_image.meaning import Meaning

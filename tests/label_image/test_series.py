@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from delegate import DeviceError, DeviceInfo, Options, read_model
+from delegate import DeviceError, DeviceInfo, Options
+from delegate.inspect import read_model
 from delegate.runtime.copied import Copied
 from delegate.runtime.executor import Executor
 from label_image.compare import Difference, Distances

@@ -12,7 +12,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from delegate import DeviceError, DeviceInfo, Options, list_devices, read_model
+from delegate import DeviceError, DeviceInfo, Options, list_devices
+from delegate.inspect import read_model
 from delegate.runtime.executor import Executor
 from label_image import model_path
 from label_image.batches import Batch, Batches, runs_in_order

@@ -9,7 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from delegate import DeviceInfo, Portion, Verdict
+from delegate import DeviceInfo, Verdict
+from delegate.inspect import Portion
 from label_image import several_report
 from label_image.compare import Difference, Distances
 from label_image.feeds import feeds_of

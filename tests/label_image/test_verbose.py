@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from delegate import LaunchTime
+from delegate.inspect import LaunchTime
 from label_image.verbose import interpreter_state, model_lines, profile_lines
 from tests.support.model import const, graph_of, op, t
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from delegate import DeviceInfo, NoDeviceError, Options, read_model
+from delegate import DeviceInfo, NoDeviceError, Options
+from delegate.inspect import read_model
 from label_image.classify import run_path
 from label_image.errors import DelegateFailed, RunError
 from label_image.job import Job

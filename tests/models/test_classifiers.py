@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from delegate import DeviceInfo, OpenCLDelegate, read_model, write_model
+from delegate import DeviceInfo, OpenCLDelegate
+from delegate.inspect import read_model, write_model
 from label_image.image import load_picture, to_input
 from tests.support.compare import Arrays, interpreter, invoke, refusals
 from tests.support.deal import any_driver

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from delegate import DeviceInfo, OpenCLDelegate, read_model, write_model
+from delegate import DeviceInfo, OpenCLDelegate
+from delegate.inspect import read_model, write_model
 from label_image.image import load_picture, to_input
 from tests.support.cases import LANES_8, SIMT, Way, forced
 from tests.support.compare import assert_close, interpreter, invoke, refusals

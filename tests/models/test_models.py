@@ -8,7 +8,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from delegate import DeviceInfo, OpenCLDelegate, Tensor, read_model
+from delegate import DeviceInfo, OpenCLDelegate
+from delegate.inspect import Tensor, read_model
 from label_image.image import load_picture, to_input
 from tests.support.compare import Arrays, interpreter, invoke, oracle, refusals
 from tests.support.deal import any_driver

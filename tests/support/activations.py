@@ -12,7 +12,8 @@ import pytest
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from delegate import DeviceInfo, Node
+from delegate import DeviceInfo
+from delegate.inspect import Node
 from tests.support.cases import (
     GROUPS,
     RUN,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from delegate import Graph, write_model
+from delegate.inspect import Graph, write_model
 from label_image.image import load_picture, to_input
 from tflite_opencl.common.runtime import find_runtime
 

@@ -19,11 +19,12 @@ from hypothesis import reject
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from delegate import DeviceInfo, Node, Quantization, ops
-from delegate.engine import granted
+from delegate import DeviceInfo, ops
 from delegate.errors import Unsupported
+from delegate.inspect import Node, Quantization
 from delegate.launch import Alternative, Launch
-from delegate.probe import examine
+from delegate.start.engine import granted
+from delegate.start.probe import examine
 from delegate.target import Target
 from tests.support.compare import assert_exact, oracle
 from tests.support.model import t

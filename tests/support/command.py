@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from delegate import Node, Tensor
+from delegate.inspect import Node, Tensor
 from tests.support.model import chain_model, op, t
 
 ROOT = Path(__file__).resolve().parents[2]

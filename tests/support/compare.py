@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import DeviceInfo, Graph, OpenCLDelegate, read_model
+from delegate import DeviceInfo, OpenCLDelegate
+from delegate.inspect import Graph, read_model
 from tests.support.guards import guarded
 from tests.support.opencl import PROFILE
 from tflite_opencl.common.runtime import find_runtime

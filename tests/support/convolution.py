@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from delegate import Node
+from delegate.inspect import Node
 from tests.support.cases import DTYPES, FUSED, integers, multipliers, output_size, zero_points
 from tests.support.model import chain_model, const, op, t
 

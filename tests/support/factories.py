@@ -18,7 +18,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delegate import DeviceInfo, Node
+from delegate import DeviceInfo
+from delegate.inspect import Node
 from tests.support.cases import (
     GROUPS,
     LANES_8,

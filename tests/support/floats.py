@@ -12,7 +12,8 @@ from hypothesis import reject
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from delegate import DeviceInfo, Node, ops
+from delegate import DeviceInfo, ops
+from delegate.inspect import Node
 from delegate.tflite.reader import read_model
 from tests.support.cases import FUSED, RUN, Way, forced, output_size, way_on
 from tests.support.compare import Arrays, Bounds, assert_within, interpreter, sum_bound

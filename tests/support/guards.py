@@ -15,7 +15,7 @@ import pyopencl as cl
 import pytest
 from numpy.typing import NDArray
 
-from delegate import Tensor
+from delegate.inspect import Tensor
 from delegate.launch import size_bytes
 from delegate.runtime import memory
 from delegate.runtime.executor import Executor

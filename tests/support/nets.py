@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import DeviceInfo, Graph, OpenCLDelegate, Tensor
+from delegate import DeviceInfo, OpenCLDelegate
+from delegate.inspect import Graph, Tensor
 from tests.support.compare import assert_same, inputs_for, interpreter, invoke
 from tests.support.model import const, graph_of, op, t
 

@@ -14,7 +14,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from delegate import Node
+from delegate.inspect import Node
 from tests.support.process import ROOT
 
 _TESTS = ROOT / "tests/delegate/ops"

@@ -11,13 +11,14 @@ from typing import Any
 import pyopencl as cl
 from pyopencl import _cl
 
-from delegate import DeviceInfo, read_device_profile
-from delegate.engine import open_device
+from delegate import DeviceInfo
+from delegate.inspect import read_device_profile
 from delegate.isa import BY_NAME, COMMAND_BUFFER
 from delegate.profiles import DeviceProfile
 from delegate.runtime.context import Context, shared_context
 from delegate.runtime.device import Device
-from delegate.self_tests import PASSED, feature_test
+from delegate.start.engine import open_device
+from delegate.start.self_tests import PASSED, feature_test
 
 
 def opencl_error(kind: type[cl.Error], call: str, status: int) -> cl.Error:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from delegate import Node
+from delegate.inspect import Node
 from delegate.target import Rules
 from tests.support.cases import integers
 from tests.support.compare import RUNTIME

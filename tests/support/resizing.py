@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
-from delegate import Node
+from delegate.inspect import Node
 from tests.support.model import chain_model, const, op, t
 
 

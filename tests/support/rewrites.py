@@ -9,7 +9,7 @@ from typing import Protocol
 
 from hypothesis import strategies as st
 
-from delegate import Graph, Node, Tensor, read_model, write_model
+from delegate.inspect import Graph, Node, Tensor, read_model, write_model
 from tests.support.cases import DTYPES, FUSED, multipliers, zero_points
 from tests.support.compare import inputs_for, interpreter, invoke
 from tests.support.convolution import Convolution

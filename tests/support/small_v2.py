@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from delegate import Graph, Node, Tensor
+from delegate.inspect import Graph, Node, Tensor
 from tests.support.model import const, graph_of, op, t
 
 _LINEAR, _CAPPED = (0.05, 128), (6 / 255, 0)  # scale and zero point, RELU6's in the second

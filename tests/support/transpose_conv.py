@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from delegate import Node
+from delegate.inspect import Node
 from tests.support.cases import FUSED, integers, multipliers, zero_points
 from tests.support.compare import Arrays, Bounds, sum_bound
 from tests.support.model import chain_model, const, op, t

@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from delegate import DeviceInfo, Node, OpenCLDelegate, ops, read_model
+from delegate import DeviceInfo, OpenCLDelegate, ops
 from delegate.errors import Unsupported
-from delegate.graph.known import known
+from delegate.graph.infer import infer
+from delegate.inspect import Node, read_model
 from delegate.launch import Alternative
 from delegate.ops._registry import Lower
 from delegate.target import Target
@@ -125,7 +126,7 @@ def _models() -> Iterator[tuple[bytes, Node]]:
     for index in ("int32", "int64"):
         for inner in (1, 2, 4, 8, 16):
             model = chain_model(_looked_up(index, inner))
-            yield model, known(read_model(model)).nodes[-1]
+            yield model, infer(read_model(model)).nodes[-1]
 
 
 def _looked_up(index: str, inner: int) -> list[Node]:

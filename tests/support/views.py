@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import Tensor
+from delegate.inspect import Tensor
 from label_image.heads.registry import head_of, read
 from label_image.heads.view import View
 from label_image.scene import Scene

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from delegate import DeviceInfo, write_model
+from delegate import DeviceInfo
+from delegate.inspect import write_model
 from tests.support.deal import any_driver
 from tests.support.model import chain_model, op, t
 from tests.support.nets import conv_pool

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from delegate import DeviceInfo, write_model
+from delegate import DeviceInfo
+from delegate.inspect import write_model
 from tests.support.deal import any_driver, slow
 from tests.support.model import chain_model, const, op, t
 from tests.support.nets import conv_pool

@@ -11,15 +11,8 @@ from typing import Any
 
 import pytest
 
-from delegate import (
-    DeviceInfo,
-    Icd,
-    NoDeviceError,
-    device_limits,
-    list_devices,
-    list_icds,
-    read_device_profile,
-)
+from delegate import DeviceInfo, NoDeviceError, list_devices
+from delegate.inspect import Icd, device_limits, list_icds, read_device_profile
 from tests.support.boards import BOARDS
 from tests.support.deal import any_driver, slow
 from tflite_opencl.boards import drivers

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from delegate import DeviceInfo, Options, write_model
+from delegate import DeviceInfo, Options
 from delegate.external import options_of
+from delegate.inspect import write_model
 from tests.support.compare import RUNTIME, inputs_for, interpreter, invoke
 from tests.support.deal import any_driver
 from tests.support.nets import assert_equal_outputs, conv_pool, net

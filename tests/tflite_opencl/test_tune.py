@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from delegate import DeviceInfo, NoDeviceError, cache, write_model
+from delegate import DeviceInfo, NoDeviceError, cache
+from delegate.inspect import write_model
 from tests.support.deal import slow
 from tests.support.nets import conv_pool
 from tests.support.small_v2 import small_v2

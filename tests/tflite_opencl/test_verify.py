@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from delegate import DeviceInfo, write_model
+from delegate import DeviceInfo
+from delegate.inspect import write_model
 from delegate.launch import Program
 from delegate.runtime import executor, layout, memory
 from delegate.runtime.layout import Layout

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from delegate import DeviceInfo, PlatformInfo
+from delegate import DeviceInfo
+from delegate.inspect import PlatformInfo
 from tflite_opencl.boards.board import Board, HardwareNode
 
 # The kernel release from which a chip's NPU works. Source: Mesa's docs/teflon.rst

@@ -10,7 +10,7 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from delegate import Ban
+from delegate.inspect import Ban
 from tflite_opencl.common.tables import render
 
 

@@ -12,22 +12,19 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from delegate import (
-    DelegateError,
-    DeviceInfo,
+from delegate import DelegateError, DeviceInfo, NoDeviceError, list_devices
+from delegate.inspect import (
     DeviceLimits,
     DeviceRates,
     Icd,
-    NoDeviceError,
     PlatformInfo,
     ask_platforms,
     device_limits,
     device_rates,
     device_registers,
     examine,
-    list_devices,
 )
-from delegate.child import answer, ask
+from delegate.sandbox.child import answer, ask
 from tflite_opencl.errors import CommandError
 
 TIMEOUT_SECONDS = 180

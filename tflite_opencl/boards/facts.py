@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from delegate import DeviceInfo, Icd, list_icds
+from delegate import DeviceInfo
+from delegate.inspect import Icd, list_icds
 from tflite_opencl.boards import drivers
 from tflite_opencl.boards.advice import library_steps, next_steps
 from tflite_opencl.boards.board import Board

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from delegate import DeviceLimits, device_profile_text, profile_of
+from delegate.inspect import DeviceLimits, device_profile_text, profile_of
 from tflite_opencl.boards.drivers import SurveyedDevice
 from tflite_opencl.common.text import printable
 from tflite_opencl.errors import CommandError, write

@@ -24,7 +24,8 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
-import delegate
+from delegate.inspect import Progress as StartProgress
+from delegate.inspect import Watch, watched
 
 _PATIENCE_S = 0.5  # what is over sooner needs no bar
 _PER_SECOND = 4  # redraws: they take time from what is measured
@@ -114,18 +115,18 @@ def waiting(what: str) -> Iterator[Callable[[str], None]]:
 
 
 @contextlib.contextmanager
-def start(name: str = "") -> Iterator[delegate.Watch]:
+def start(name: str = "") -> Iterator[Watch]:
     """Show how far the starts of delegates and models inside are; `name`: of what is started.
 
     Gives what tells the time of each phase.
     """
     before = f"{name}: " if name else ""
 
-    def tell(at: delegate.Progress) -> None:
+    def tell(at: StartProgress) -> None:
         after = f" ({at.what})" if at.what and at.phase != "upload" else ""
         show(at.part, f"{before}{_PHASES[at.phase]}{after}")
 
-    with parts() as show, delegate.watched(tell) as watch:
+    with parts() as show, watched(tell) as watch:
         yield watch
 
 

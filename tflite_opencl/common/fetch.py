@@ -22,7 +22,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 from urllib.parse import urlsplit
 
-from delegate import CacheError, cache_folder, write_cached
+from delegate.inspect import CacheError, cache_folder, write_cached
 from tflite_opencl.common.errors import OneLineError, UsageError
 
 # Told how much of a long job is done: (done, total); a total of 0 is not known.

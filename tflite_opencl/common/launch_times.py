@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from delegate import Graph, LaunchTime, OpenCLDelegate, Verdict
+from delegate import OpenCLDelegate, Verdict
+from delegate.inspect import Graph, LaunchTime
 
 # A timer tells less than this share of what the host waits: it does not count the work. Of what the
 # host waits, some is the launch's own cost, which is most of it where launches are short.

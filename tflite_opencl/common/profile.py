@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from delegate import Graph, Node, OpenCLDelegate, PartitionRun, Tensor
+from delegate import OpenCLDelegate
+from delegate.inspect import Graph, Node, PartitionRun, Tensor
 from tflite_opencl.common.launch_times import joined_nodes, run_times
 
 RUNS = 9  # of which the shortest counts: what else the machine does makes the others longer

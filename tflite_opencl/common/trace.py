@@ -12,7 +12,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from delegate import PartitionRun, Verdict
+from delegate import Verdict
+from delegate.inspect import PartitionRun
 from tflite_opencl.common.launch_times import LEAST_SHARE
 from tflite_opencl.common.profile import TimedRun
 

@@ -7,7 +7,8 @@ import difflib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from delegate import Graph, NoDeviceError, builtin_op_numbers, list_devices
+from delegate import NoDeviceError, list_devices
+from delegate.inspect import Graph, builtin_op_numbers
 from tflite_opencl import __version__
 from tflite_opencl.common.errors import UsageError
 from tflite_opencl.common.runtime import RuntimeMissing, find_runtime

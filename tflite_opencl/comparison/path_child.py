@@ -18,8 +18,9 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from delegate import DelegateError, Graph, Options, read_model
-from delegate.child import stdout_kept_apart
+from delegate import DelegateError, Options
+from delegate.inspect import Graph, read_model
+from delegate.sandbox.child import stdout_kept_apart
 from label_image.errors import one_line, reason_of
 from label_image.interpreter import OpenInterpreter, open_interpreter
 from label_image.job import Job

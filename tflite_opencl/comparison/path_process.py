@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from delegate import Options
-from delegate.child import Child, Ended, Lines, command_of
+from delegate.sandbox.child import Child, Ended, Lines, command_of
 from tflite_opencl.common import interrupts
 from tflite_opencl.common.environment import device_asked
 from tflite_opencl.comparison.paths import RunPath

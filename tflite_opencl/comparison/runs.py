@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import Graph
+from delegate.inspect import Graph
 from label_image.compare import difference
 from label_image.feeds import scale_of
 from label_image.heads.registry import is_classifier

@@ -16,15 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from delegate import (
-    DelegateError,
-    DeviceError,
-    DeviceInfo,
-    KernelBuild,
-    KernelBuilder,
-    list_devices,
-)
-from delegate.child import answer, ask
+from delegate import DelegateError, DeviceError, DeviceInfo, list_devices
+from delegate.inspect import KernelBuild, KernelBuilder
+from delegate.sandbox.child import answer, ask
 from tflite_opencl.common import bars
 from tflite_opencl.compilers.kernel_uses import KernelUse
 from tflite_opencl.compilers.statistics import NONE, Statistics, statistics_of

@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from delegate import compiler
+from delegate.graph.infer import infer
 from delegate.graph.ir import Node
-from delegate.graph.known import known
 from delegate.graph.partition import Partition, partitions, products
 from delegate.isa import most_lanes, portable_on
 from delegate.launch import Alternative, Constant, Launch, size_bytes
@@ -62,7 +62,7 @@ def kernel_uses(
     Raises:
         ModelError: the model cannot be read. OSError: nor can its file.
     """
-    graph = known(read_model(model))
+    graph = infer(read_model(model))
     proven = frozenset(portable_on(info.type) if isa is None else isa)
     target = Target(
         device_type=info.type,

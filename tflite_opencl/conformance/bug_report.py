@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from delegate import write_model
+from delegate.inspect import write_model
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.conformance.outcome import Result
 from tflite_opencl.conformance.runner import Workers

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from delegate import Graph, Node, Quantization, Tensor
+from delegate.inspect import Graph, Node, Quantization, Tensor
 
 Shape = tuple[int, ...]
 Array = NDArray[Any]

@@ -15,7 +15,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from delegate import ProfileError, read_device_profile
+from delegate import ProfileError
+from delegate.inspect import read_device_profile
 from tflite_opencl.common.environment import prepare_environment
 from tflite_opencl.common.files import file_obstacle, write_file
 from tflite_opencl.common.text import printable

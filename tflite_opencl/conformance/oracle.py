@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import Graph, Node, write_model
+from delegate.inspect import Graph, Node, write_model
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.conformance.build import Array
 from tflite_opencl.conformance.values import Arrays

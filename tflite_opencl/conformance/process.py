@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
-from delegate.child import Child, Lines, signal_name
+from delegate.sandbox.child import Child, Lines, signal_name
 from tflite_opencl.conformance.outcome import CRASH, SKIP, TIMEOUT, Result, named
 
 _STARTING_SECONDS = 120.0  # a driver's first build may take long

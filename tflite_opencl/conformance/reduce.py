@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from delegate import DelegateError, Graph, Node, read_model, write_model
+from delegate import DelegateError
+from delegate.inspect import Graph, Node, read_model, write_model
 from tflite_opencl.common.runtime import ENVIRONMENT_VARIABLE, Runtime, RuntimeMissing, find_runtime
 from tflite_opencl.conformance import bug_report, shrink
 from tflite_opencl.conformance.build import graph, sizes

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from delegate.child import LAST_WAIT_SECONDS, command_of
+from delegate.sandbox.child import LAST_WAIT_SECONDS, command_of
 from tflite_opencl.common import interrupts
 from tflite_opencl.conformance.outcome import CRASH, FAIL, FLAKE, PASS, TIMEOUT, Result
 from tflite_opencl.conformance.process import CannotRun, Item, results_of

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from delegate import Graph
+from delegate.inspect import Graph
 from tflite_opencl.common.text import printable
 from tflite_opencl.conformance.build import Case
 from tflite_opencl.conformance.cases import all_cases

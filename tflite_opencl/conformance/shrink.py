@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from delegate import Graph, Tensor, write_model
+from delegate.inspect import Graph, Tensor, write_model
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.conformance.build import Array
 from tflite_opencl.conformance.oracle import interpreter

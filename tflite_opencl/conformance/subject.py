@@ -9,16 +9,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from delegate import (
-    DelegateError,
-    Graph,
-    NodeAlternatives,
-    OpenCLDelegate,
-    Options,
-    Verdict,
-    list_devices,
-    write_model,
-)
+from delegate import DelegateError, OpenCLDelegate, Options, Verdict, list_devices
+from delegate.inspect import Graph, NodeAlternatives, write_model
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.conformance.build import one, tensor
 from tflite_opencl.conformance.oracle import interpreter

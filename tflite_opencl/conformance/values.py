@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import Graph, Tensor
+from delegate.inspect import Graph, Tensor
 from tflite_opencl.conformance.build import Array, seeded
 
 Arrays = list[Array]

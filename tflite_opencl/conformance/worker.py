@@ -18,8 +18,9 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from delegate import DelegateError, Graph, read_model, write_model
-from delegate.child import stdout_kept_apart
+from delegate import DelegateError
+from delegate.inspect import Graph, read_model, write_model
+from delegate.sandbox.child import stdout_kept_apart
 from tflite_opencl.common.runtime import ENVIRONMENT_VARIABLE, RuntimeMissing, find_runtime
 from tflite_opencl.conformance.build import Case
 from tflite_opencl.conformance.cases import all_cases

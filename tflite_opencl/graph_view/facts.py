@@ -7,17 +7,8 @@ import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from delegate import (
-    DelegateError,
-    Graph,
-    LaunchTime,
-    Node,
-    NodeAlternatives,
-    NoDeviceError,
-    ProfileError,
-    Verdict,
-    known,
-)
+from delegate import DelegateError, NoDeviceError, ProfileError, Verdict
+from delegate.inspect import Graph, LaunchTime, Node, NodeAlternatives, infer
 from tflite_opencl.common import bars
 from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.common.launch_times import run_times
@@ -64,7 +55,7 @@ def graph_facts(model: str, file: Graph, given: argparse.Namespace, with_times: 
     Raises:
         CommandError: a device, a profile or an op that was asked for does not exist.
     """
-    graph, options = known(file), options_of(given, [file], profiling=with_times)
+    graph, options = infer(file), options_of(given, [file], profiling=with_times)
     try:
         runtime = find_runtime()
         with delegated(model, options, runtime, "auto") as (interpreter, delegate):

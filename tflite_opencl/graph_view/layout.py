@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from delegate import Graph, Node
+from delegate.inspect import Graph, Node
 
 WIDTH, HEIGHT = 220, 62  # of a box
 _GAP_X, _GAP_Y = 40, 34

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from delegate import Node, Tensor
+from delegate.inspect import Node, Tensor
 from tflite_opencl.common.launch_times import joined_nodes
 from tflite_opencl.conformance.build import sizes
 from tflite_opencl.errors import CommandError

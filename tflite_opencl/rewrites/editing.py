@@ -12,7 +12,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from delegate import Graph, Node, Quantization, Tensor
+from delegate.inspect import Graph, Node, Quantization, Tensor
 
 _MADE = -1  # Tensor.origin of what no file has
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from delegate import Graph
+from delegate.inspect import Graph
 from delegate.tflite.reader import read_subgraph
 from delegate.tflite.source import Source, named, open_model
 from tflite_opencl.rewrites.registry import PassStep, rewrite_steps

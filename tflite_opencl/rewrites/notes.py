@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from delegate import Node
+from delegate.inspect import Node
 
 
 @dataclass(frozen=True, slots=True)

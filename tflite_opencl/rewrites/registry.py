@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol, cast
 
-from delegate import Graph
 from delegate.graph.partition import products
+from delegate.inspect import Graph
 from tflite_opencl.rewrites.notes import Note, Notes
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from delegate import Graph, Node, Tensor
 from delegate.graph.edit import with_tensors
+from delegate.inspect import Graph, Node, Tensor
 from delegate.tflite.reader import read_subgraph
 from delegate.tflite.source import Source, named, open_model
 from delegate.tflite.writer import write_model

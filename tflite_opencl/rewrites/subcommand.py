@@ -10,7 +10,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from delegate import Graph, ModelError
+from delegate import ModelError
+from delegate.inspect import Graph
 from label_image.feeds import feeds_of
 from label_image.flag_values import positive
 from label_image.inputs import find_pictures, picture_paths

@@ -7,7 +7,7 @@ import argparse
 import re
 from typing import Any
 
-from delegate import device_profile_names
+from delegate.inspect import device_profile_names
 from tflite_opencl.errors import CommandError
 from tflite_opencl.shell.parsers import LABEL_IMAGE, all_parsers, parser_of
 

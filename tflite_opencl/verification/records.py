@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import Node, StepRun, Tensor, Verdict
+from delegate import Verdict
+from delegate.inspect import Node, StepRun, Tensor
 from tflite_opencl.conformance.values import compare
 from tflite_opencl.errors import CommandError
 from tflite_opencl.verification.errors import errors

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from delegate import Graph, Node, OpenCLDelegate, Options, StepRun
+from delegate import OpenCLDelegate, Options
+from delegate.inspect import Graph, Node, StepRun
 from tflite_opencl.common import bars
 from tflite_opencl.common.launch_times import joined_nodes
 from tflite_opencl.common.runtime import Runtime

@@ -11,7 +11,7 @@ import numpy as np
 from rich import box
 from rich.table import Table
 
-from delegate import LaunchSize, Tensor
+from delegate.inspect import LaunchSize, Tensor
 from tflite_opencl.common.tables import render
 from tflite_opencl.conformance.build import sizes
 from tflite_opencl.verification.errors import Array, Errors, errors, map_text

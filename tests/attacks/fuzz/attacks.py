@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from delegate import DelegateError, read_model
-from delegate.child import Child, signal_name
+from delegate import DelegateError
+from delegate.inspect import read_model
+from delegate.sandbox.child import Child, signal_name
 from tests.attacks.fuzz.edits import drawn, edited, smaller
 from tests.attacks.fuzz.targets import KINDS, small_models
 from tests.attacks.fuzz.worker import SECONDS

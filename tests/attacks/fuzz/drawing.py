@@ -16,8 +16,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from delegate import Graph, Node, Tensor, Unsupported, ops, write_model
+from delegate import Unsupported, ops
 from delegate.graph.shapes import output_shapes
+from delegate.inspect import Graph, Node, Tensor, write_model
 from delegate.target import Target
 from delegate.tflite.library import installed_rules
 from tflite_opencl.common.runtime import find_runtime

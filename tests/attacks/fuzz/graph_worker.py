@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from delegate import Graph, read_model, write_model
+from delegate.inspect import Graph, read_model, write_model
 from tests.attacks.fuzz.drawing import drawn
 from tests.attacks.fuzz.pieces import PIECES
 from tests.attacks.fuzz.ways import PLAIN, again, run_way, some_of, ways_of, with_wider_bounds

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from delegate.child import command_of
+from delegate.sandbox.child import command_of
 from tests.attacks.fuzz.attacks import Attack
 from tflite_opencl.conformance.outcome import CRASH, FAIL, FLAKE, PASS, TIMEOUT, Result
 from tflite_opencl.conformance.process import Item

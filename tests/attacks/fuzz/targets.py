@@ -15,11 +15,12 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, features
 
-from delegate import Graph, ModelError, ops, read_model, write_model
+from delegate import ModelError, ops
 from delegate.errors import Unsupported
+from delegate.graph.infer import infer
 from delegate.graph.ir import Node
-from delegate.graph.known import known
 from delegate.graph.partition import dynamic_tensors, partition_of
+from delegate.inspect import Graph, read_model, write_model
 from delegate.isa import FEATURES
 from delegate.launch import Alternative, Constant, Program, Step
 from delegate.passes import run_passes
@@ -72,7 +73,7 @@ def small_models() -> dict[str, bytes]:
 def _read_model(data: bytes, path: Path) -> None:
     """Take a model through all that happens before a device: as OpenCLDelegate and Model do."""
     try:
-        graph = known(read_model(data))
+        graph = infer(read_model(data))
     except ModelError:
         return
     dynamic_tensors(graph, claimed=())

@@ -16,12 +16,13 @@ from unittest import mock
 
 import numpy as np
 
-from delegate import Graph, Model, device_profile_names, write_model
-from delegate.forms import NUMBERS, Forms
+from delegate import Model
+from delegate.inspect import Graph, device_profile_names, write_model
 from delegate.isa import FEATURES
 from delegate.passes import PASSES
 from delegate.runtime.executor import FORMS, ONE_BY_ONE
-from delegate.tune import Tuner
+from delegate.tuning.forms import NUMBERS, Forms
+from delegate.tuning.tune import Tuner
 from tflite_opencl.conformance.checks.job import Job, NotDelegated, invoke_of, open_job
 from tflite_opencl.conformance.checks.outputs import differences, expect, values
 from tflite_opencl.conformance.oracle import Bounds, Oracle, interpreter, invoke

@@ -11,7 +11,7 @@ import traceback
 from pathlib import Path
 from types import FrameType
 
-from delegate.child import stdout_kept_apart
+from delegate.sandbox.child import stdout_kept_apart
 from tests.attacks.fuzz.targets import KINDS
 from tests.support.process import ROOT
 

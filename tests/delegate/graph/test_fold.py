@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delegate import DeviceInfo, Graph, Node, OpenCLDelegate
+from delegate import DeviceInfo, OpenCLDelegate
 from delegate.graph.fold import fold
 from delegate.graph.partition import dynamic_tensors
+from delegate.inspect import Graph, Node
 from tests.support.compare import interpreter, invoke, oracle, refusals
 from tests.support.deal import any_driver
 from tests.support.model import chain_model, const, graph_of, op, t

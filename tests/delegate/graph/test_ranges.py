@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delegate import Graph, Node, Tensor
 from delegate.graph.ranges import with_ranges
+from delegate.inspect import Graph, Node, Tensor
 from tests.support.compare import interpreter, invoke, oracle
 from tests.support.model import chain_model, const, graph_of, op, t
 

@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delegate import DeviceInfo, Graph, Node, OpenCLDelegate, read_model, write_model
+from delegate import DeviceInfo, OpenCLDelegate
 from delegate.graph.edit import with_tensors
-from delegate.graph.known import known
+from delegate.graph.infer import infer
 from delegate.graph.shapes import RULES, output_shapes
+from delegate.inspect import Graph, Node, read_model, write_model
 from delegate.ops._registry import ops
 from tests.support.compare import RUNTIME, inputs_for, interpreter, invoke, refusals
 from tests.support.deal import any_driver
@@ -65,7 +66,7 @@ def _run_and_ask(model: bytes, resized: Mapping[int, Sequence[int]], cpu_kernels
 
 def assert_shapes(graph: Graph, expected: Shapes, shapes: Shapes | None = None) -> None:
     """Assert that all shapes that nodes compute are TFLite's."""
-    found = known(without_shapes(graph), shapes)
+    found = infer(without_shapes(graph), shapes)
     computed = [tensor for node in found.nodes for tensor in node.outputs]
     assert {x.index: x.shape for x in computed} == {x.index: expected[x.index] for x in computed}
 
@@ -140,10 +141,10 @@ def test_shapes_follow_any_input(shape: tuple[int, int, int]) -> None:
 @pytest.mark.parametrize("recorded", [(0, 1, 1, 2), (7,), (5, 9, 9, 9)])
 def test_wrong_recorded_shapes_do_not_matter(recorded: tuple[int, ...]) -> None:
     graph = sized_by_its_batch()
-    right = [tensor.shape for tensor in known(graph).tensors]
+    right = [tensor.shape for tensor in infer(graph).tensors]
     computed = {tensor for node in graph.nodes for tensor in node.outputs}
     wrong = with_tensors(graph, {x: replace(x, shape=recorded) for x in computed})
-    assert [tensor.shape for tensor in known(wrong).tensors] == right
+    assert [tensor.shape for tensor in infer(wrong).tensors] == right
 
 
 OPTION_NAMES = (

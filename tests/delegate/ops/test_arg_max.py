@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from delegate import DeviceInfo, Node, ops
+from delegate import DeviceInfo, ops
+from delegate.inspect import Node
 from tests.support.cases import (
     DRAWN_WAYS,
     LANES_4,

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from delegate import DeviceInfo, Node, OpenCLDelegate, read_model
+from delegate import DeviceInfo, OpenCLDelegate
 from delegate.graph.partition import partition_of
+from delegate.inspect import Node, read_model
 from delegate.passes.fuse_shuffle import rewrite
 from tests.support.cases import LANES_4, LANES_8, LANES_16, RUN, SIMT, Way, forced, require_isa
 from tests.support.compare import assert_same, inputs_for, interpreter, invoke

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from delegate import DeviceInfo, Node, ops
+from delegate import DeviceInfo, ops
+from delegate.inspect import Node
 from tests.support.cases import LANES_8, SIMT, assert_exact_way, changed
 from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import chain_model, op, t

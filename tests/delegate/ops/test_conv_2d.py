@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from delegate import DeviceInfo, Node, Tensor, ops
+from delegate import DeviceInfo, ops
+from delegate.inspect import Node, Tensor
 from delegate.launch import Constant
 from tests.support.cases import (
     FEW_REGISTERS,

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delegate import DeviceInfo, Node, OpenCLDelegate, ops, read_model
+from delegate import DeviceInfo, OpenCLDelegate, ops
 from delegate.graph.partition import partition_of
+from delegate.inspect import Node, read_model
 from delegate.passes.fuse_add import rewrite
 from tests.support.cases import (
     DOTS,

@@ -7,7 +7,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delegate import DeviceInfo, Node
+from delegate import DeviceInfo
+from delegate.inspect import Node
 from tests.support.cases import GROUPS, SEEDS, Way, changed
 from tests.support.deal import any_driver
 from tests.support.factories import exact, refused, types

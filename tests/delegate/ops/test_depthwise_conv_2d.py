@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from delegate import DeviceInfo, Node, Tensor, ops
+from delegate import DeviceInfo, ops
+from delegate.inspect import Node, Tensor
 from delegate.launch import Constant
 from tests.support.cases import (
     AVX2,

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from delegate import Node, ops
+from delegate import ops
+from delegate.inspect import Node
 from tests.support.activations import (
     Activation,
     activations,

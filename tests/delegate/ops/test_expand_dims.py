@@ -6,7 +6,8 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from delegate import Node, ops
+from delegate import ops
+from delegate.inspect import Node
 from tests.support.cases import GROUPS, SIMT, changed
 from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import op

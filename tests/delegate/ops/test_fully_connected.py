@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from delegate import DeviceInfo, Node, Tensor, ops
+from delegate import DeviceInfo, ops
+from delegate.inspect import Node, Tensor
 from delegate.target import Rules, Target
 from tests.support.cases import (
     DTYPES,

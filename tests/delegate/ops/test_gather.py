@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from delegate import Node
+from delegate.inspect import Node
 from tests.support.cases import GROUPS, changed
 from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import op

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from delegate import DeviceInfo, Node
+from delegate import DeviceInfo
 from delegate.compiler import compile_partition
 from delegate.graph.partition import partition_of
+from delegate.inspect import Node
 from delegate.runtime.device import Device
 from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from delegate import DeviceInfo, Node
+from delegate import DeviceInfo
+from delegate.inspect import Node
 from tests.support.cases import GROUPS, SEEDS, Way, assert_exact_way, changed, way_on
 from tests.support.deal import any_driver
 from tests.support.factories import exact, refused, types

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delegate import DeviceInfo, Node, OpenCLDelegate, ops
+from delegate import DeviceInfo, OpenCLDelegate, ops
+from delegate.inspect import Node
 from tests.support.cases import (
     DRAWN_WAYS,
     DTYPES,

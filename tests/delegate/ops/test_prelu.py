@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from delegate import DeviceInfo, Node, ops
+from delegate import DeviceInfo, ops
+from delegate.inspect import Node
 from delegate.target import Rules
 from delegate.tflite.library import installed_rules
 from tests.support.activations import floats_of_all_sizes

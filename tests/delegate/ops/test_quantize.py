@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from delegate import DeviceInfo, Node, ops
+from delegate import DeviceInfo, ops
+from delegate.inspect import Node
 from delegate.launch import Constant
 from tests.support.cases import (
     GROUPS,

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from delegate import DeviceInfo, Node, ops
+from delegate import DeviceInfo, ops
+from delegate.inspect import Node
 from delegate.target import Rules
 from tests.support.cases import (
     DRAWN_WAYS,

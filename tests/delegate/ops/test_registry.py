@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from delegate import Node, Quantization, Tensor, Unsupported, ops
+from delegate import Unsupported, ops
+from delegate.inspect import Node, Quantization, Tensor
 from delegate.launch import Alternative, Constant, size_bytes
 from delegate.ops import _registry
 from tests.support.cases import PLAIN, WAYS, refusal

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delegate import DeviceInfo, Node, Tensor, ops
+from delegate import DeviceInfo, ops
+from delegate.inspect import Node, Tensor
 from tests.support.cases import SIMT, assert_exact_way, changed, retyped
 from tests.support.deal import any_driver
 from tests.support.factories import refused

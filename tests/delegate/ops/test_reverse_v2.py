@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
-from delegate import Node, ops
+from delegate import ops
+from delegate.inspect import Node
 from delegate.target import Rules
 from tests.support.cases import SIMT, changed, only_launch
 from tests.support.factories import drawn, exact, refused, types

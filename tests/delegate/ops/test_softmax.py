@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from delegate import DeviceInfo, Node, OpenCLDelegate, ops
+from delegate import DeviceInfo, OpenCLDelegate, ops
+from delegate.inspect import Node
 from delegate.launch import Constant
 from delegate.target import Target
 from tests.support.cases import (

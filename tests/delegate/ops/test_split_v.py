@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from delegate import Node
+from delegate.inspect import Node
 from tests.support.cases import changed
 from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import op

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import reject
 from hypothesis import strategies as st
 
-from delegate import Node
+from delegate.inspect import Node
 from tests.support.cases import changed
 from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import op

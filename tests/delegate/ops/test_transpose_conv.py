@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from delegate import DeviceInfo, Node, ops
+from delegate import DeviceInfo, ops
+from delegate.inspect import Node
 from delegate.launch import Constant
 from delegate.ops._launches.wide_sums import TWICE, WIDE
 from delegate.target import Rules

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from delegate import Node, Tensor
 from delegate.graph.partition import Partition, partition_of
+from delegate.inspect import Node, Tensor
 from delegate.passes.fuse_add import rewrite
 from tests.support.convolution import Convolution
 from tests.support.model import graph_of, op, t

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from delegate import Node, Tensor
 from delegate.graph.ir import Graph
 from delegate.graph.partition import Partition, partition_of
+from delegate.inspect import Node, Tensor
 from delegate.passes.fuse_pad import rewrite
 from tests.support.convolution import Convolution
 from tests.support.deal import any_driver

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from delegate import Node, Tensor
 from delegate.graph.partition import Partition, partition_of
+from delegate.inspect import Node, Tensor
 from delegate.passes.fuse_shuffle import rewrite
 from tests.delegate.ops.test_channel_shuffle import shuffle
 from tests.support.model import graph_of, op, t

@@ -10,13 +10,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from delegate import DeviceInfo, Node, ops
-from delegate.engine import Engine
+from delegate import DeviceInfo, ops
 from delegate.errors import Unsupported
-from delegate.graph.known import known
+from delegate.graph.infer import infer
 from delegate.graph.partition import partition_of
+from delegate.inspect import Node
 from delegate.launch import Alternative, Constant, Launch
 from delegate.runtime.agreement import _random, are_same, right_of
+from delegate.start.engine import Engine
 from delegate.target import Rules, Target
 from delegate.tflite.library import installed_rules
 from delegate.tflite.reference import reference_outputs
@@ -42,7 +43,7 @@ def each_variant(target: Target) -> Iterator[tuple[str, Node, Alternative, Alter
     for case in all_cases():
         if case.kind not in KINDS or case.is_heavy or case.op in DULL:
             continue
-        graph = known(case.make())
+        graph = infer(case.make())
         if len(graph.nodes) > 1:
             continue
         try:
@@ -180,7 +181,7 @@ def test_a_wrong_plain_kernel_is_the_one_that_goes(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     graph = Convolution(op="DEPTHWISE_CONV_2D", size=(9, 9, 16), out_c=16).graph("uint8")
-    monkeypatch.setattr("delegate.tune.cache.load", lambda name: None)
+    monkeypatch.setattr("delegate.tuning.tune.cache.load", lambda name: None)
     plant("depthwise_conv_2d_quant8", 2, monkeypatch)
     engine = Engine(device.index, tune="full", own_context=True)
     target = engine.target(installed_rules())
@@ -203,7 +204,7 @@ def test_a_wrong_plain_kernel_is_the_one_that_goes(
 def test_logarithms_of_anything_keep_their_forms(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("delegate.tune.cache.load", lambda name: None)
+    monkeypatch.setattr("delegate.tuning.tune.cache.load", lambda name: None)
     values, logarithms, roots = (t((1, 5, 5, 8)) for _ in range(3))
     nodes = [op("LOG", [values], [logarithms]), op("SQRT", [logarithms], [roots])]
     graph = graph_of(nodes, [values], [roots])

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import pytest
 
 from delegate import DeviceInfo, ops
-from delegate.engine import Engine
 from delegate.isa import ORDERS
 from delegate.runtime.bench import DeviceBench
 from delegate.runtime.executor import ONE_BY_ONE, PERSISTENT, Executor
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.layout import Bytes
 from delegate.runtime.transfers import TRANSFERS, Mapped
+from delegate.start.engine import Engine
 from delegate.target import Rules
 from tests.support.convolution import Convolution
 from tests.support.deal import any_driver

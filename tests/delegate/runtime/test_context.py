@@ -12,10 +12,11 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
-from delegate import DeviceError, DeviceInfo, Model, OpenCLDelegate, Options, write_model
+from delegate import DeviceError, DeviceInfo, Model, OpenCLDelegate, Options
+from delegate.devices.spread import Spread
+from delegate.inspect import write_model
 from delegate.runtime.context import Context, opencl
 from delegate.runtime.device import Device
-from delegate.spread import Spread
 from tests.support.compare import inputs_for, interpreter, invoke
 from tests.support.deal import any_driver
 from tests.support.nets import net

@@ -10,7 +10,8 @@ from pathlib import Path
 import pyopencl as cl
 import pytest
 
-from delegate import DeviceInfo, NoDeviceError, list_devices, list_platforms
+from delegate import DeviceInfo, NoDeviceError, list_devices
+from delegate.inspect import list_platforms
 from delegate.runtime import device_list
 from delegate.runtime.device_list import INSTALL_HINT, matching, several_devices
 from tests.support.opencl import opencl_error

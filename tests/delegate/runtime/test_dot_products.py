@@ -14,7 +14,7 @@ from delegate.isa import BY_NAME
 from delegate.runtime import dot_products
 from delegate.runtime.device import Device
 from delegate.runtime.dot_products import is_accelerated
-from delegate.self_tests import feature_test
+from delegate.start.self_tests import feature_test
 
 pytestmark = pytest.mark.every_driver
 

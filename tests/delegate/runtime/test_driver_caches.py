@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from delegate import DeviceInfo, list_devices, write_model
+from delegate import DeviceInfo, list_devices
+from delegate.inspect import write_model
 from delegate.runtime import driver_caches
 from tests.support.deal import any_driver, slow
 from tests.support.nets import conv_pool
@@ -112,7 +113,8 @@ def test_devices_are_the_same_where_nothing_can_be_written(
 ) -> None:
     first, environment = surroundings(name, tmp_path)
     code = (
-        f"{first}from delegate import list_devices, start_early\nstart_early()\n"
+        f"{first}from delegate import list_devices\n"
+        "from delegate.inspect import start_early\nstart_early()\n"
         "print([info.name for info in list_devices()])\n"
         "import pyopencl.invoker"  # as the first kernel does
     )

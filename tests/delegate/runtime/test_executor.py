@@ -12,9 +12,10 @@ import pyopencl as cl
 import pytest
 from numpy.typing import NDArray
 
-from delegate import DeviceError, DeviceInfo, Graph, read_device_profile
+from delegate import DeviceError, DeviceInfo
 from delegate.compiler import compile_partition
 from delegate.graph.partition import partition_of
+from delegate.inspect import Graph, read_device_profile
 from delegate.isa import PARAMS_ARGUMENT
 from delegate.launch import Program
 from delegate.runtime import transfers

@@ -11,13 +11,14 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
-from delegate import DeviceError, DeviceInfo, KernelBuildError, read_device_profile
+from delegate import DeviceError, DeviceInfo
+from delegate.inspect import KernelBuildError, read_device_profile
 from delegate.launch import Launch
-from delegate.probe import examine
 from delegate.runtime import sources
 from delegate.runtime.device import Device, allowed, identity_with
 from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
+from delegate.start.probe import examine
 from tests.delegate.runtime.test_executor import SUMS, program_of, run, sums
 
 V3D = read_device_profile("v3d")

@@ -12,7 +12,8 @@ from pathlib import Path
 import pyopencl as cl
 import pytest
 
-from delegate import DeviceError, DeviceInfo, KernelBuildError, cache
+from delegate import DeviceError, DeviceInfo, cache
+from delegate.inspect import KernelBuildError
 from delegate.isa import OWN_BUILTINS, PARAMS_ARGUMENT
 from delegate.launch import Launch
 from delegate.ops import lower

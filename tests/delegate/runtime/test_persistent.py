@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from delegate import DeviceInfo, Graph, read_model
+from delegate import DeviceInfo
 from delegate.compiler import compile_partition
-from delegate.engine import open_device
 from delegate.graph.partition import partition_of
+from delegate.inspect import Graph, read_model
 from delegate.isa import ORDERS
 from delegate.launch import Program, size_bytes
 from delegate.runtime.device import Device
@@ -19,6 +19,7 @@ from delegate.runtime.executor import ONE_BY_ONE, PERSISTENT, Executor
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.layout import layout_of
 from delegate.runtime.persistent import persistent_kernel
+from delegate.start.engine import open_device
 from tests.support.cases import LANES_4, LANES_16, SIMT, Way, require_isa
 from tests.support.nets import conv_pool, net
 from tests.support.shared import model_path

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from delegate import DeviceInfo, device_registers, read_device_profile
+from delegate import DeviceInfo
+from delegate.inspect import device_registers, read_device_profile
 from delegate.runtime.device import Device
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.registers import most_kept, registers

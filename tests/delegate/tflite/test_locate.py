@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delegate import DeviceInfo, Graph, OpenCLDelegate, write_model
+from delegate import DeviceInfo, OpenCLDelegate
 from delegate.graph.edit import with_tensors
+from delegate.inspect import Graph, write_model
 from delegate.tflite import locate
 from tests.support.compare import RUNTIME, inputs_for, interpreter, invoke, refusals
 from tests.support.deal import any_driver

@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from delegate import (
+from delegate import ModelError
+from delegate.inspect import (
     AssociatedFile,
-    ModelError,
     ModelMetadata,
     TensorMetadata,
     read_metadata,

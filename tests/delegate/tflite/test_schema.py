@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from delegate import builtin_op_numbers
+from delegate.inspect import builtin_op_numbers
 from delegate.tflite import schema
 from delegate.tflite.make_schema import SCHEMA, schema_of, text_of
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from delegate import DeviceInfo, OpenCLDelegate, read_model, write_model
+from delegate import DeviceInfo, OpenCLDelegate
+from delegate.inspect import read_model, write_model
 from delegate.tflite import table, writer
 from tests.support.compare import interpreter, invoke, refusals
 from tests.support.deal import any_driver

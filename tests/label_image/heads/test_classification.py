@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from delegate import Tensor, read_model
+from delegate.inspect import Tensor, read_model
 from label_image.carried import Carried
 from label_image.heads.view import View
 from label_image.labels import Row

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from delegate import read_model
+from delegate.inspect import read_model
 from label_image.carried import Carried
 from label_image.heads.post_process import found_only, places_of
 from label_image.heads.view import View

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from delegate import Tensor
+from delegate.inspect import Tensor
 from tests.support.model import t
 from tests.support.views import name_of, scene_of_arrays, view_of
 

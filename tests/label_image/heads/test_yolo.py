@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from delegate import Quantization
+from delegate.inspect import Quantization
 from label_image.carried import Carried
 from label_image.heads.grids import cells
 from label_image.scene import Box, Scene

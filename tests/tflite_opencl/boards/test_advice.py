@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from delegate import DeviceInfo, PlatformInfo
+from delegate import DeviceInfo
+from delegate.inspect import PlatformInfo
 from tests.support.boards import BOARDS, RecordedNode, write_icd
 from tflite_opencl.boards.advice import FAMILIES, devices_of, family, next_steps, obstacle
 from tflite_opencl.boards.board import Board, read_board

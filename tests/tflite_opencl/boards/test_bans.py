@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from delegate import cache
-from delegate.records import Records
-from delegate.trials import BUILD, Trial
+from delegate.sandbox.records import Records
+from delegate.sandbox.trials import BUILD, Trial
 from tflite_opencl.boards.bans import bans_text
 from tflite_opencl.command import main
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from delegate import DeviceInfo, write_model
+from delegate import DeviceInfo
+from delegate.inspect import write_model
 from tests.support.deal import any_driver
 from tests.support.nets import conv_pool
 from tflite_opencl.boards import drivers

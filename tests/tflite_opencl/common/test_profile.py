@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from delegate import DelegateError, DeviceInfo, LaunchTime, OpenCLDelegate, known, write_model
+from delegate import DelegateError, DeviceInfo, OpenCLDelegate
+from delegate.inspect import LaunchTime, infer, write_model
 from delegate.tflite.reader import read_model
 from tests.support.compare import interpreter, invoke
 from tests.support.deal import any_driver
@@ -34,7 +35,7 @@ def opened(device: DeviceInfo, **options: Any) -> tuple[OpenCLDelegate, Any]:
 
 def profiled(device: DeviceInfo, **options: Any) -> Profile:
     delegate, made = opened(device, **options)
-    return profile_of(delegate, known(read_model(MODEL)), made.invoke)
+    return profile_of(delegate, infer(read_model(MODEL)), made.invoke)
 
 
 def test_the_parts_add_up_to_the_wall_time(device: DeviceInfo) -> None:
@@ -94,7 +95,7 @@ def test_several_partitions_are_one_profile(device: DeviceInfo) -> None:
         marks = (each.called, each.begun, each.uploaded, each.enqueued, each.computed)
         assert list(marks) == sorted(marks)
         assert len(each.calls) == len(each.launches)
-    profile = profile_of(delegate, known(read_model(MODEL)), made.invoke)
+    profile = profile_of(delegate, infer(read_model(MODEL)), made.invoke)
     assert 11 not in {row.node for row in profile.rows}
     assert sum(part for _, part in profile.parts) == pytest.approx(profile.wall, rel=0.01)
 

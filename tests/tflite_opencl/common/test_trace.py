@@ -11,7 +11,8 @@ from itertools import pairwise
 
 import pytest
 
-from delegate import DeviceInfo, LaunchTime, OpenCLDelegate, PartitionRun, Verdict, write_model
+from delegate import DeviceInfo, OpenCLDelegate, Verdict
+from delegate.inspect import LaunchTime, PartitionRun, write_model
 from tests.support.compare import interpreter, invoke
 from tests.support.small_v2 import small_v2
 from tflite_opencl.common.profile import TimedRun, timed_runs

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from delegate import NoDeviceError, builtin_op_numbers
+from delegate import NoDeviceError
+from delegate.inspect import builtin_op_numbers
 from label_image.flags import parse
 from tests.support.model import graph_of, op, t
 from tflite_opencl import __version__, command

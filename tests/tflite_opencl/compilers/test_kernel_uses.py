@@ -8,7 +8,8 @@ from dataclasses import fields
 
 import pytest
 
-from delegate import DeviceInfo, DeviceLimits, ModelError
+from delegate import DeviceInfo, ModelError
+from delegate.inspect import DeviceLimits
 from delegate.isa import portable_on
 from tests.support.convolution import Convolution
 from tests.support.model import chain_model, op, t

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from delegate import DeviceInfo, KernelBuilder
+from delegate import DeviceInfo
+from delegate.inspect import KernelBuilder
 from tests.support.deal import any_driver, slow
 from tests.support.model import chain_model, op, t
 from tflite_opencl.boards import drivers

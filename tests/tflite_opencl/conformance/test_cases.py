@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from delegate import write_model
+from delegate.inspect import write_model
 from delegate.ops import ops
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.conformance.build import Case

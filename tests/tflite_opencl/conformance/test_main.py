@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from delegate import DeviceInfo, write_model
+from delegate import DeviceInfo
+from delegate.inspect import write_model
 from tests.support.deal import any_driver, slow
 from tests.support.process import ROOT
 from tflite_opencl.common.runtime import find_runtime

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from delegate import write_model
+from delegate.inspect import write_model
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.conformance.build import graph, node, tensor
 from tflite_opencl.conformance.cases._convolution import Convolution

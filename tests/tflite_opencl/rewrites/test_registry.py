@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from delegate import Graph, read_model, write_model
+from delegate.inspect import Graph, read_model, write_model
 from tests.support.compare import inputs_for, interpreter, invoke
 from tests.support.convolution import Convolution
 from tests.support.deal import slow

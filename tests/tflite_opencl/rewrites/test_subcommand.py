@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from delegate import read_model, write_model
+from delegate.inspect import read_model, write_model
 from tests.support.compare import interpreter
 from tests.support.convolution import Convolution
 from tests.support.model import graph_of, op, t

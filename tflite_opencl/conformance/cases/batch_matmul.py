@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from delegate import Graph
+from delegate.inspect import Graph
 from tflite_opencl.conformance.build import Case, case, dtype_of, numbers, one, sizes, tensor
 
 _SHAPES = (

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from delegate import Graph, Tensor
+from delegate.inspect import Graph, Tensor
 from tflite_opencl.conformance.build import (
     FUSED,
     USUAL,

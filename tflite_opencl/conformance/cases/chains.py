@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from delegate import Graph, Node, Tensor
+from delegate.inspect import Graph, Node, Tensor
 from tflite_opencl.conformance.build import (
     Case,
     dtype_of,

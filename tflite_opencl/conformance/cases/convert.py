@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from delegate import Graph
+from delegate.inspect import Graph
 from tflite_opencl.conformance.build import USUAL, Case, case, one, sizes, tensor
 
 _SHAPES = ((1,), (65,), (2, 5, 7, 3))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from delegate import Graph
+from delegate.inspect import Graph
 from tflite_opencl.conformance.build import Case, case, one, same, sizes, tensor
 
 Shape = tuple[int, ...]

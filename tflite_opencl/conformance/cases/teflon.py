@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
-from delegate import Graph
+from delegate.inspect import Graph
 from tflite_opencl.conformance.build import FUSED, Case, graph, node, tensor
 from tflite_opencl.conformance.cases._convolution import Convolution
 

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from delegate import Graph
+from delegate.inspect import Graph
 from tflite_opencl.conformance.build import (
     USUAL,
     Case,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from delegate import NodeAlternatives
+from delegate.inspect import NodeAlternatives
 from tflite_opencl.conformance.checks.job import Job
 from tflite_opencl.conformance.outcome import FAIL, NOT_DELEGATED, PASS, SKIP, Outcome, named
 from tflite_opencl.conformance.subject import Opened

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from delegate import write_model
+from delegate.inspect import write_model
 from tflite_opencl.conformance.build import Array, tensor
 from tflite_opencl.conformance.checks.job import Job, open_job
 from tflite_opencl.conformance.checks.outputs import POISON, expect

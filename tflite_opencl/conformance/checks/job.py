@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from delegate import Graph
+from delegate.inspect import Graph
 from tflite_opencl.conformance.oracle import Oracle, invoke
 from tflite_opencl.conformance.subject import Opened, Subject, unsupported_ops
 from tflite_opencl.conformance.values import Arrays, input_sets

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from delegate import Graph
+from delegate.inspect import Graph
 from tflite_opencl.conformance.build import Array
 from tflite_opencl.conformance.checks.job import Job, invoke_of, open_job
 from tflite_opencl.conformance.checks.outputs import expect, poison

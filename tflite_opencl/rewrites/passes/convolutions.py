@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import Graph, Node, Quantization, Tensor
+from delegate.inspect import Graph, Node, Quantization, Tensor
 from tflite_opencl.rewrites.editing import new_tensor
 
 Weights = NDArray[Any]

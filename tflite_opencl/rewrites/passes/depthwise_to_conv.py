@@ -15,7 +15,7 @@ the multiply-adds. Mesa's Teflon drivers do the same (etnaviv_ml_nn.c, `expand_d
 
 from __future__ import annotations
 
-from delegate import Graph, Node, Tensor
+from delegate.inspect import Graph, Node, Tensor
 from tflite_opencl.rewrites.editing import rebuilt
 from tflite_opencl.rewrites.notes import Notes
 from tflite_opencl.rewrites.passes.convolutions import (

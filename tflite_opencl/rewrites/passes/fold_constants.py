@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import Graph, Node, Tensor
 from delegate.graph.fold import fold
+from delegate.inspect import Graph, Node, Tensor
 from tflite_opencl.rewrites.editing import new_tensor, rebuilt
 from tflite_opencl.rewrites.notes import Notes
 

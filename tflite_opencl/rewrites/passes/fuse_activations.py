@@ -19,7 +19,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from delegate import Graph, Node, Tensor
+from delegate.inspect import Graph, Node, Tensor
 from tflite_opencl.rewrites.editing import makers, only_reader, readers, rebuilt
 from tflite_opencl.rewrites.notes import Notes
 from tflite_opencl.rewrites.passes.convolutions import has_one_scale

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from delegate import Graph, Node
+from delegate.inspect import Graph, Node
 from tflite_opencl.rewrites.editing import readers, rebuilt
 from tflite_opencl.rewrites.notes import Notes
 from tflite_opencl.rewrites.passes.convolutions import (

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import Graph, Node, Tensor
+from delegate.inspect import Graph, Node, Tensor
 from delegate.ops._numbers.fixed_point import (
     multiply_by_quantized_multiplier,
     multiply_by_quantized_multiplier_once,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import Graph, Node, Tensor
+from delegate.inspect import Graph, Node, Tensor
 from tflite_opencl.rewrites.passes.convolutions import (
     is_convolution,
     reason_to_leave,

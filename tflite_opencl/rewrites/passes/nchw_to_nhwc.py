@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from delegate import Graph, Node, Tensor
+from delegate.inspect import Graph, Node, Tensor
 from tflite_opencl.rewrites.editing import makers, only_reader, readers, rebuilt
 from tflite_opencl.rewrites.notes import Notes
 from tflite_opencl.rewrites.passes.orders import (

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from delegate import Graph, Node, Tensor
+from delegate.inspect import Graph, Node, Tensor
 from tflite_opencl.rewrites.editing import new_tensor
 
 Order = tuple[int, ...]

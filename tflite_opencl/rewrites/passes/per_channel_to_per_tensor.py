@@ -35,7 +35,7 @@ from math import log10
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import Graph, Node, Quantization, Tensor
+from delegate.inspect import Graph, Node, Quantization, Tensor
 from tflite_opencl.rewrites.editing import new_tensor, only_reader, readers, rebuilt
 from tflite_opencl.rewrites.notes import Notes
 from tflite_opencl.rewrites.passes.convolutions import (

@@ -9,7 +9,7 @@ or is a custom op. TFLite runs dead nodes, too, so every target gains their time
 
 from __future__ import annotations
 
-from delegate import Graph, Node, Tensor
+from delegate.inspect import Graph, Node, Tensor
 from tflite_opencl.rewrites.editing import rebuilt, without_unread
 from tflite_opencl.rewrites.notes import Notes
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import Node
+from delegate.inspect import Node
 from delegate.ops._numbers.fixed_point import (
     multiply_by_quantized_multiplier,
     multiply_by_quantized_multiplier_once,

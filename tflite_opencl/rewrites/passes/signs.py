@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from delegate import Graph, Node, Quantization, Tensor
+from delegate.inspect import Graph, Node, Quantization, Tensor
 from tflite_opencl.rewrites.editing import new_tensor, rebuilt
 from tflite_opencl.rewrites.notes import Notes
 from tflite_opencl.rewrites.passes.convolutions import has_one_scale

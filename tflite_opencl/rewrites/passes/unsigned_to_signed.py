@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from delegate import Graph, Node, Tensor
+from delegate.inspect import Graph, Node, Tensor
 from tflite_opencl.rewrites.notes import Notes
 from tflite_opencl.rewrites.passes.rounding import (
     double_product,

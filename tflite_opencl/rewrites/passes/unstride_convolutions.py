@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from delegate import Graph, Node, Tensor
+from delegate.inspect import Graph, Node, Tensor
 from tflite_opencl.rewrites.editing import new_tensor, rebuilt
 from tflite_opencl.rewrites.notes import Notes
 from tflite_opencl.rewrites.passes.convolutions import (

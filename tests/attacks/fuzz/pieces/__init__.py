@@ -11,7 +11,7 @@ import dataclasses
 import math
 from functools import cache
 
-from delegate import Graph, Tensor
+from delegate.inspect import Graph, Tensor
 from tests.attacks.fuzz.drawing import Pen, Skip
 from tests.attacks.fuzz.pieces import functions, moves, sums
 from tflite_opencl.conformance.build import Case

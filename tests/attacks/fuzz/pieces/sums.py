@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from delegate import Quantization, Tensor
+from delegate.inspect import Quantization, Tensor
 from tests.attacks.fuzz.drawing import CHANNELS, QUANT, Pen, Skip, numbers_of, scale_of
 from tflite_opencl.conformance.build import FUSED, numbers
 

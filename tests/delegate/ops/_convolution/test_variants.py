@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from delegate import Node, ops
+from delegate import ops
+from delegate.inspect import Node
 from tests.support.cases import SIMT
 from tests.support.convolution import Convolution
 from tests.support.floats import FloatConvolution

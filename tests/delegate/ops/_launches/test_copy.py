@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from delegate import Tensor, Unsupported
+from delegate import Unsupported
+from delegate.inspect import Tensor
 from delegate.launch import Launch
 from delegate.ops._launches.copy import Box, Move, fill, moved, steps_of
 from tests.support.cases import LANES_8, SIMT

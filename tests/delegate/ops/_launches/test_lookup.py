@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from delegate import Tensor
 from delegate.errors import Unsupported
+from delegate.inspect import Tensor
 from delegate.launch import Constant
 from delegate.ops._launches.lookup import lookup
 from tests.support.cases import LANES_8, SIMT, only_launch

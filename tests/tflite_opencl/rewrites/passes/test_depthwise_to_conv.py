@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from delegate import Graph, read_model
+from delegate.inspect import Graph, read_model
 from tests.support.convolution import Convolution
 from tests.support.model import const, graph_of, op, t
 from tests.support.rewrites import (

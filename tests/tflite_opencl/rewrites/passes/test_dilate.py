@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delegate import Graph, Node
 from delegate.graph.edit import with_tensors
+from delegate.inspect import Graph, Node
 from tests.support.convolution import Convolution
 from tests.support.model import const, graph_of, op, t
 from tests.support.rewrites import assert_exact_rewrite, drawn_convolutions, left_by, whole

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delegate import Graph, Tensor
+from delegate.inspect import Graph, Tensor
 from tests.support.cases import zero_points
 from tests.support.model import const, graph_of, op, t
 from tests.support.rewrites import assert_exact_rewrite, left_by, whole

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delegate import Graph, Node, Tensor
+from delegate.inspect import Graph, Node, Tensor
 from tests.support.cases import zero_points
 from tests.support.model import const, graph_of, op, t
 from tests.support.rewrites import assert_exact_rewrite, drawn_convolutions, left_by, whole

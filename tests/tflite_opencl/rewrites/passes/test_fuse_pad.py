@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delegate import Graph, Node, read_model
+from delegate.inspect import Graph, Node, read_model
 from tests.support.cases import output_size
 from tests.support.convolution import Convolution
 from tests.support.model import const, graph_of, op, t

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delegate import Graph, Node, Tensor, read_model
+from delegate.inspect import Graph, Node, Tensor, read_model
 from tests.support.cases import scales, zero_points
 from tests.support.convolution import Convolution
 from tests.support.model import graph_of, op, t

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import given, settings
 
-from delegate import read_model, write_model
 from delegate.graph.ir import Graph
+from delegate.inspect import read_model, write_model
 from tests.support.compare import inputs_for, interpreter, invoke
 from tests.support.convolution import Convolution
 from tests.support.model import const, graph_of, op, t

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from numpy.typing import NDArray
 
-from delegate import Graph, Node, Tensor, read_model, write_model
+from delegate.inspect import Graph, Node, Tensor, read_model, write_model
 from label_image.default_model import default_model
 from label_image.image import load_picture, to_input
 from tests.support.compare import inputs_for, interpreter, invoke

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from delegate import Graph
+from delegate.inspect import Graph
 from tests.support.model import const, graph_of, op, t
 from tests.support.rewrites import assert_exact_rewrite, left_by, whole
 from tflite_opencl.rewrites.passes.remove_dead import rewrite

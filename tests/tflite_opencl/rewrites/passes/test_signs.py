@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delegate import Graph, Node, Tensor
+from delegate.inspect import Graph, Node, Tensor
 from delegate.ops._numbers.fixed_point import multiply_by_quantized_multiplier, quantize_multiplier
 from tests.support.cases import DTYPES, FUSED, SEEDS
 from tests.support.convolution import Convolution

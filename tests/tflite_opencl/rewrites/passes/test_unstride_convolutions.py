@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from delegate import Graph, read_model
+from delegate.inspect import Graph, read_model
 from tests.support.convolution import Convolution
 from tests.support.model import graph_of, op, t
 from tests.support.rewrites import (

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delegate import DeviceInfo, Node, ops
+from delegate import DeviceInfo, ops
+from delegate.inspect import Node
 from delegate.launch import Alternative, Constant
 from delegate.ops._convolution.nvidia import depthwise_conv_2d
 from delegate.ops._convolution.records import Quant8Convolution

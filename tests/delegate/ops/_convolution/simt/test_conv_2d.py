@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delegate import DeviceInfo, Node, ops
+from delegate import DeviceInfo, ops
+from delegate.inspect import Node
 from delegate.launch import Constant, Launch
 from delegate.target import Rules, Target
 from tests.support.cases import (

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delegate import DeviceInfo, Node, Tensor, ops
+from delegate import DeviceInfo, ops
+from delegate.inspect import Node, Tensor
 from delegate.launch import Constant
 from delegate.ops._convolution import channel_rows
 from delegate.ops._convolution.x86 import conv_2d

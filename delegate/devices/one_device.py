@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A whole graph on one device: what a Model runs on, or one of several that it spreads over."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from delegate import progress
+from delegate.devices.model_io import TensorDetails
+from delegate.devices.slots import Pending, Slot
+from delegate.errors import DeviceError, TooLarge, Unsupported
+from delegate.graph.ir import Graph
+from delegate.graph.partition import Partition, partition_of
+from delegate.options import Options
+from delegate.profiles import read_device_profile
+from delegate.runtime.device_list import DeviceInfo
+from delegate.start.rehearsal import open_engine
+from delegate.target import Target
+from delegate.tflite.library import installed_rules
+from delegate.tflite.schema import numpy_dtype
+
+Array = NDArray[Any]
+# While one slot computes, the other's input goes up and its output comes down.
+SLOTS = 2
+# Slots of a device with a memory of its own, while there is room: the kernels of two slots share
+# it, and where both end at once it would have nothing to do while both inputs go up.
+SLOTS_FAR = 4
+
+
+class OneDevice:
+    """A graph that is ready to run on a device.
+
+    Attributes:
+        slots: runs that may be under way.
+    Raises:
+        Unsupported: a node does not run on OpenCL; names it, its op and the reason.
+        NoDeviceError: no device, none that matches, or none that passes its self-test.
+        DeviceError: the batch does not fit into the device's memory.
+        ProfileError: the device profile is unknown or wrong.
+    """
+
+    def __init__(self, graph: Graph, options: Options, batch: int) -> None:
+        """Open the device that the options mean, build and upload everything."""
+        name = options.device_profile
+        self._engine = open_engine(
+            options.in_child_first,
+            graph,
+            options.device,
+            options.tune,
+            options.exclude_isa,
+            False,
+            None if name is None else read_device_profile(name),
+            options.own_context,
+        )
+        target = self._engine.target(installed_rules())
+        partition = self._partition(graph, target)
+        with progress.share(progress.AT_GROUPS, 1):
+            executor = self._engine.executor(partition, target, batch)
+        self._graph = graph
+        self._batch = batch
+        self.slots = SLOTS_FAR if self._engine.device.is_far else SLOTS
+        self._lock = threading.Lock()  # of the four: slots, and the three below
+        self._slots = [Slot(executor, graph, batch)]
+        self._next = 0
+        self._is_closed = False
+
+    @property
+    def device(self) -> DeviceInfo:
+        """What the device says of itself."""
+        return self._engine.device.info
+
+    @property
+    def tuning_left(self) -> int:
+        """Count the choices that wait for a later start to be measured."""
+        return self._engine.tuner.left
+
+    def run(self, arrays: Sequence[Array], count: int, is_given: bool = False) -> list[Array]:
+        """Return the outputs; `is_given`: the arrays are of `empty_input`. Raises: DeviceError."""
+        if count == self._batch and not is_given:
+            return self._slot(0).run(arrays)
+        return self._slot(0).start(arrays, count, copy=False).result()
+
+    def start(self, arrays: Sequence[Array], count: int, is_given: bool = False) -> Pending:
+        """Start a run, when fewer than `slots` are under way; arguments, Raises: as `run`."""
+        return self._next_slot().start(arrays, count, copy=not is_given)
+
+    def empty_input(self, details: TensorDetails) -> Array:
+        """Return memory for a batch that the device reads without another copy."""
+        return self._slot(0).host_array(details.shape, details.dtype)
+
+    def close(self) -> None:
+        """Wait for what runs, then give the device's memory back; a second call does nothing."""
+        with self._lock:
+            self._is_closed = True
+            slots, self._slots = self._slots, []
+        for slot in reversed(slots):  # the first one has the constants
+            slot.close()
+        self._engine.close()
+
+    def _partition(self, graph: Graph, target: Target) -> Partition:
+        """Return the whole graph as a partition, or raise Unsupported."""
+        verdicts = self._engine.verdicts(graph, target)
+        refused = [verdict for verdict in verdicts if not verdict.is_taken]
+        if refused:
+            index, op, reason = refused[0]
+            all_of_them = f" ({len(refused)} of {len(graph.nodes)} nodes are not supported)"
+            raise Unsupported(f"node {index} ({op}): {reason}{all_of_them if refused[1:] else ''}")
+        for tensor in graph.inputs:
+            if numpy_dtype(tensor.dtype) is None:
+                raise Unsupported(f"input {tensor.index} ({tensor.name}) is of type {tensor.dtype}")
+        partition = partition_of(graph, range(len(graph.nodes)))
+        for wanted, found, why in (
+            (partition.inputs, graph.inputs, "is read, and neither computed nor an input"),
+            (graph.outputs, partition.outputs, "is an output, and no node computes it"),
+        ):
+            for tensor in wanted:
+                if tensor not in found:
+                    raise Unsupported(f"tensor {tensor.index} ({tensor.name}) {why}")
+        return partition
+
+    def _next_slot(self) -> Slot:
+        """Return the slot whose run began before all others', or a new one while there is room."""
+        with self._lock:
+            number, self._next = self._next, (self._next + 1) % self.slots
+        try:
+            return self._slot(number)
+        except TooLarge:
+            if number < SLOTS:
+                raise
+            with self._lock:
+                self.slots, self._next = number, 1
+            return self._slot(0)
+
+    def _slot(self, number: int) -> Slot:
+        with self._lock:
+            if self._is_closed:
+                raise DeviceError("the model was closed")
+            while len(self._slots) <= number:
+                executor = self._engine.sibling(self._slots[0].executor)
+                self._slots.append(Slot(executor, self._graph, self._batch))
+            return self._slots[number]

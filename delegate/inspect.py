@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tools need besides the public names: they may change with each release."""
+
+from delegate.cache import cache_folder, write_cached
+from delegate.devices.model_io import TensorDetails
+from delegate.devices.pieces import PendingPiece, Portion
+from delegate.errors import AbiMismatch, CacheError, KernelBuildError
+from delegate.graph.dump import graph_table
+from delegate.graph.infer import infer
+from delegate.graph.ir import Graph, Node, Quantization, Tensor
+from delegate.launch import NodeAlternatives
+from delegate.profiles import (
+    DeviceProfile,
+    device_profile_names,
+    device_profile_text,
+    read_device_profile,
+)
+from delegate.progress import Progress, Watch, watched
+from delegate.runtime.device_list import several_devices
+from delegate.runtime.icds import Icd, ask_platforms, list_icds
+from delegate.runtime.inspection import LaunchSize, LaunchTime, PartitionRun, StepRun
+from delegate.runtime.kernel_build import KernelBuild, KernelBuilder
+from delegate.runtime.survey import (
+    DeviceLimits,
+    DeviceRates,
+    PlatformInfo,
+    device_limits,
+    device_rates,
+    device_registers,
+    list_platforms,
+    profile_of,
+)
+from delegate.sandbox.records import Ban, lift_bans, list_bans
+from delegate.start.probe import Proof, examine
+from delegate.start.rehearsal import start_early
+from delegate.tflite.metadata import AssociatedFile, ModelMetadata, TensorMetadata, read_metadata
+from delegate.tflite.reader import read_model
+from delegate.tflite.schema import builtin_op_numbers
+from delegate.tflite.writer import write_model
+
+__all__ = [
+    "AbiMismatch",
+    "AssociatedFile",
+    "Ban",
+    "CacheError",
+    "DeviceLimits",
+    "DeviceProfile",
+    "DeviceRates",
+    "Graph",
+    "Icd",
+    "KernelBuild",
+    "KernelBuildError",
+    "KernelBuilder",
+    "LaunchSize",
+    "LaunchTime",
+    "ModelMetadata",
+    "Node",
+    "NodeAlternatives",
+    "PartitionRun",
+    "PendingPiece",
+    "PlatformInfo",
+    "Portion",
+    "Progress",
+    "Proof",
+    "Quantization",
+    "StepRun",
+    "Tensor",
+    "TensorDetails",
+    "TensorMetadata",
+    "Watch",
+    "ask_platforms",
+    "builtin_op_numbers",
+    "cache_folder",
+    "device_limits",
+    "device_profile_names",
+    "device_profile_text",
+    "device_rates",
+    "device_registers",
+    "examine",
+    "graph_table",
+    "infer",
+    "lift_bans",
+    "list_bans",
+    "list_icds",
+    "list_platforms",
+    "profile_of",
+    "read_device_profile",
+    "read_metadata",
+    "read_model",
+    "several_devices",
+    "start_early",
+    "watched",
+    "write_cached",
+    "write_model",
+]

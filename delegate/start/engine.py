@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An opened device with all that turns partitions into executors on it; TFLite is not needed."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
+
+from delegate import compiler, progress
+from delegate.errors import DeviceError, NoDeviceError
+from delegate.graph.ir import Graph, Node
+from delegate.graph.partition import Partition
+from delegate.graph.verdict import Verdict
+from delegate.isa import AMX, ORDER_ARM, ORDER_PTX, ORDER_X86, ORDERS, most_lanes
+from delegate.launch import Alternative, Program, Step, first_that_runs
+from delegate.passes import PASSES
+from delegate.profiles import DeviceProfile
+from delegate.runtime.agreement import outputs_of, random_inputs
+from delegate.runtime.bench import DeviceBench
+from delegate.runtime.device import Device
+from delegate.runtime.device_list import matching
+from delegate.runtime.executor import ONE_BY_ONE, Executor
+from delegate.runtime.kernels import Kernels
+from delegate.runtime.registers import registers
+from delegate.runtime.transfers import COPIED, CROSSING, TRANSFERS
+from delegate.sandbox import process
+from delegate.sandbox.trials import DONE, WHOLE, Free, Trial
+from delegate.start.probe import examine
+from delegate.target import Rules, Target
+from delegate.tflite.reference import reference_outputs
+from delegate.tuning.forms import Forms
+from delegate.tuning.tune import Tuner
+
+# Progress: 70 % when the kernels of nodes are chosen; 80 % of that before passes.
+_OF_NODES, _OF_FIRST = 0.7, 0.8
+_log = logging.getLogger("delegate")
+
+
+class Engine:
+    """A device, its programs and its tuner.
+
+    Attributes:
+        device: the opened device; its `proven` lacks what is excluded.
+        tuner: what chooses alternatives.
+    Raises:
+        NoDeviceError: no device, none that matches, or none that passes its self-test.
+        ValueError: `tune` is not one of its words.
+    """
+
+    def __init__(
+        self,
+        selector: str | int | None,
+        tune: str = "quick",
+        exclude_isa: Iterable[str] = (),
+        profiling: bool = False,
+        profile: DeviceProfile | None = None,
+        own_context: bool = False,
+        alternative: str | None = None,
+        passes: Iterable[str] = tuple(PASSES),
+        trials: Callable[[str], Free] | None = None,
+    ) -> None:
+        """Open the device; nothing is built yet.
+
+        `exclude_isa`: instructions not to use though the device has them; "all" for every one.
+        `profiling`: launches stay apart, so that each has its time. `profile`: limits to keep
+        beside the device's own. `own_context`: share none with the other engines of this process.
+        `alternative`: its name; nodes that have it run it. `passes`: names of PASSES. `trials`: by
+        the device's identity, what may be done here; None: everything.
+        """
+        if isinstance(exclude_isa, str):
+            raise TypeError(f"exclude_isa is a list of names: ['{exclude_isa}']")
+        begun = time.perf_counter()
+        with progress.phase("device"), progress.share(0, progress.AT_VERDICTS):
+            self.device: Device = open_device(
+                selector, profiling, profile, own_context, frozenset(exclude_isa)
+            )
+        seconds = time.perf_counter() - begun
+        self._kernels = Kernels(
+            self.device, None if trials is None else trials(self.device.identity)
+        )
+        self._registers: int | None = None  # not asked yet
+        self._bench = DeviceBench(self.device, self._kernels)
+        self.tuner = Tuner(
+            tune,
+            self.device.identity,
+            self._bench,
+            self._kernels.source_of,
+            seconds,
+            alternative,
+        )
+        self._is_free = alternative is None
+        self._passes = frozenset(passes)
+        self._forms = Forms(self.tuner, self._bench, profiling)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self.device.is_closed
+
+    def close(self) -> None:
+        """Let the device's context go, once all executors were closed."""
+        self.device.close()
+
+    def target(self, rules: Rules) -> Target:
+        """Return what lowering may know, with a runtime's arithmetic rules."""
+        if self._registers is None:
+            with progress.phase("build"):
+                self._registers = registers(self.device, self._kernels)
+        return target_of(self.device, rules, self._registers)
+
+    def verdicts(
+        self, graph: Graph, target: Target, exclude_ops: Collection[str] = ()
+    ) -> list[Verdict]:
+        """Return for each node whether it runs here."""
+        nodes = progress.share(progress.AT_VERDICTS, progress.AT_GROUPS)
+        with progress.phase("build"), nodes:
+            return compiler.verdicts(graph, target, self._bench.check, exclude_ops)
+
+    def executor(self, partition: Partition, target: Target, batch: int = 1) -> Executor:
+        """Return a partition ready to run, in the form that measures faster.
+
+        Raises:
+            Unsupported: a node does not lower. DeviceError, KernelBuildError: it does not fit or
+                build.
+        """
+        with progress.phase("build"):
+            try:
+                fused = compiler.rewritten(partition, target, self._bench.check, self._passes)
+                with progress.share(0, _OF_NODES):
+                    expected = self._as_one_launch(fused, target, batch)
+                    programs = self._programs(partition, fused, target, batch)
+                with progress.share(_OF_NODES, 1):
+                    executor = self._forms.fastest(programs, batch, self._made, expected)
+            finally:
+                self.tuner.save()
+            trials, whole = self._kernels.trials, Trial.of(WHOLE, executor.trial)
+            if trials.is_due(whole):
+                outputs_of(executor, random_inputs(executor))
+                trials.note(whole, DONE)
+        return executor
+
+    def _as_one_launch(self, fused: Partition, target: Target, batch: int) -> Program | None:
+        """Return what runs until all nodes are measured: lower()'s first choices, if they are
+        faster as one launch. That gains more than the nodes' choices, so it is asked first.
+
+        CPUs whose threads can wait for each other are taken to be faster so until it is measured,
+        and NVIDIA's GPUs where numbers are of 8 bits: see benchmarks/first_starts.py.
+        """
+        if not (self.tuner.is_quick and self._may_be_one_launch(batch)):
+            return None
+        program = self._of_first_choices(fused, target)
+        is_float = any(tensor.dtype == "float32" for tensor in fused.inputs)
+        likely = {ORDER_X86, ORDER_ARM} | (set() if is_float else {ORDER_PTX})
+        is_likely = not likely.isdisjoint(self.device.proven)
+        return program if self._forms.is_one_launch_faster(program, self._made, is_likely) else None
+
+    def _programs(
+        self, partition: Partition, fused: Partition, target: Target, batch: int
+    ) -> list[Program]:
+        """Return the programs that compute a partition, each of the alternatives chosen for it.
+
+        `fused`: the partition as passes left it.
+        """
+        reference = partial(reference_outputs, target.rules)
+        choose = partial(self.tuner.choose, batch=batch, reference=reference)
+        steps: dict[Node, Step] = {}  # of the nodes that passes leave as they are
+        with progress.share(0, _OF_FIRST):
+            programs = [compiler.compile_partition(partition, target, choose, steps)]
+        if fused is not partition:
+            with progress.share(_OF_FIRST, 1):
+                programs.insert(0, compiler.compile_partition(fused, target, choose, steps))
+        if target.group_items > 1 and self._may_be_one_launch(batch):
+            # One by one, short launches all take the same time, so tuning cannot rank them. Inside
+            # a persistent launch they differ, so try lower()'s first choices too.
+            programs.append(self._of_first_choices(fused, target))
+        return programs
+
+    def _may_be_one_launch(self, batch: int) -> bool:
+        return self._is_free and batch == 1 and bool(self.device.proven & ORDERS)
+
+    def _of_first_choices(self, partition: Partition, target: Target) -> Program:
+        def expected(_: Node, alternatives: Sequence[Alternative]) -> Alternative:
+            return first_that_runs(alternatives, self._bench.check)
+
+        return compiler.compile_partition(partition, target, expected)
+
+    def sibling(self, executor: Executor) -> Executor:
+        """Return a second executor of the same program, with a queue and an arena of its own."""
+        return self._made(executor.program, executor.form, executor.batch, executor)
+
+    def _made(
+        self,
+        program: Program,
+        form: str = ONE_BY_ONE,
+        batch: int = 1,
+        sibling: Executor | None = None,
+    ) -> Executor:
+        transfer = self.tuner.remembered(
+            CROSSING, lambda: self.tuner.fastest(self._bench.transfers()), TRANSFERS
+        )
+        return Executor(
+            self.device,
+            self._kernels,
+            program,
+            batch,
+            form,
+            sibling,
+            transfer or COPIED,
+        )
+
+
+def granted(proven: frozenset[str]) -> frozenset[str]:
+    """Return what of this the kernel of the operating system lets this process use."""
+    if AMX in proven and (why := process.tile_registers_refused()):
+        _log.info("%s: amx is not used", why)
+        return proven - {AMX}
+    return proven
+
+
+def target_of(device: Device, rules: Rules, registers: int = 0) -> Target:
+    """Return what lowering may know of a device."""
+    return Target(
+        device_type=device.type,
+        vector_width=min(device.vector_width, most_lanes(device.proven)),
+        compute_units=device.compute_units,
+        registers=registers,
+        isa=device.proven,
+        rules=rules,
+    )
+
+
+def open_device(
+    selector: str | int | None,
+    profiling: bool = False,
+    profile: DeviceProfile | None = None,
+    own_context: bool = False,
+    excluded: frozenset[str] = frozenset(),
+) -> Device:
+    """Open the first device meant that passes its self-test.
+
+    `excluded`: features of delegate.isa not to use; "all" for every one.
+
+    Raises:
+        NoDeviceError: none matches, or each that does fails; the text has each reason.
+    """
+    found = matching(selector)
+    failures = []
+    for info in found:
+        proof = examine(info, profile)
+        failure = proof.failure
+        if failure is None:
+            try:
+                isa = frozenset() if "all" in excluded else granted(proof.isa - excluded)
+                device = Device(info, profiling, isa, profile, not own_context)
+            except DeviceError as error:
+                failure = str(error)
+            else:
+                if selector not in (None, "") and len(found) > 1:
+                    _log.info("device '%s' is %d: %s", selector, info.index, info.name)
+                return device
+        failures.append(f"{info.name} ({info.platform_version}): {failure}")
+        _log.warning("device %d is skipped: %s", info.index, failures[-1])
+    raise NoDeviceError("no OpenCL device works: " + "; ".join(failures))

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m delegate.start.helper_child`: the child process of delegate.sandbox.helper.
+
+A request on stdin is pickled: a word for what is asked, and its arguments. What is told on stdout
+is JSON, a line each: a step that begins, one that ended, a line to log, the answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import pickle
+import select
+import signal
+import struct
+import sys
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from delegate import compiler, progress
+from delegate.errors import DelegateError, DeviceError
+from delegate.graph.infer import infer
+from delegate.graph.ir import Graph
+from delegate.isa import tried_on
+from delegate.profiles import DeviceProfile
+from delegate.runtime import icds, listing
+from delegate.runtime.bench import DeviceBench
+from delegate.runtime.device import Device
+from delegate.runtime.device_list import DeviceInfo, matching
+from delegate.runtime.kernels import Kernels
+from delegate.sandbox import surroundings
+from delegate.sandbox.child import stdout_kept_apart
+from delegate.sandbox.trials import PLATFORMS, Told, Trial, Unkept
+from delegate.start import self_tests
+from delegate.start.engine import Engine, granted, target_of
+from delegate.tflite.library import installed_rules
+
+IDLE_SECONDS = 10  # without a request
+_log = logging.getLogger("delegate")
+
+
+class _Teller(logging.Handler):
+    """Tells the parent, and ends this process if a step takes so long that the parent must be gone.
+
+    The kernel of the operating system ends it, inside a driver, too.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+        self._trying: list[Trial] = []
+        self.step_seconds = self.between_seconds = 0
+
+    def tell(self, **told: Any) -> None:
+        """Write one line."""
+        if "trying" in told:
+            self._trying.append(told["trying"])
+        elif self._trying and self._trying[-1] == told.get("tried"):
+            self._trying.pop()
+        signal.alarm(self.step_seconds if self._trying else self.between_seconds)
+        self._stream.write(f"{json.dumps(told)}\n")
+        self._stream.flush()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Tell a line to log."""
+        self.tell(log=record.getMessage(), level=record.levelno)
+
+
+def main() -> int:
+    """Perform the requests on stdin until there are none."""
+    with stdout_kept_apart() as stream:
+        teller = _Teller(stream)
+        _log.addHandler(teller)
+        _log.propagate = False
+        icds.trust()  # what this process dies of is the parent's to find
+        surroundings.trust()
+        performer = _Performer(teller)
+        answers: dict[str, Callable[..., Any]] = {
+            "platforms": performer.platforms,
+            "self-tests": performer.self_tests,
+            "engine": performer.engine,
+            "ahead": performer.ahead,
+        }
+        while (sent := _next()) is not None:
+            request, teller.step_seconds, teller.between_seconds, room, level = pickle.loads(sent)
+            _log.setLevel(level)
+            if room is not None:
+                surroundings.take_as_much(room)
+            word, *arguments = request
+            with progress.told_to(progress.Relay(teller.tell)):
+                answer = answers[word](*arguments)
+            teller.tell(answer=answer)
+            signal.alarm(0)
+    return 0
+
+
+def _next() -> bytes | None:
+    """Return a request; None: there was none for long, or the parent is gone."""
+    if not select.select([0], [], [], IDLE_SECONDS)[0]:
+        return None
+    header = _read(8)
+    return _read(*struct.unpack("<Q", header)) if len(header) == 8 else None
+
+
+def _read(count: int) -> bytes:
+    parts = []
+    while count and (part := os.read(0, min(count, 1 << 20))):
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+class _Performer:
+    """What the child does. An engine is kept for the next request, if the parent knows the same."""
+
+    def __init__(self, teller: _Teller) -> None:
+        self._tell = teller.tell
+        self._same: object = None
+        self._engine: Engine | None = None
+        self._told = Told({}, {}, teller.tell)
+
+    def platforms(self) -> None:
+        """Ask every library for all that is asked when devices are listed."""
+        self._tell(trying=Trial(PLATFORMS))
+        listing.ask_all()
+        self._tell(tried=Trial(PLATFORMS), how="")
+
+    def self_tests(
+        self,
+        info: DeviceInfo,
+        profile: DeviceProfile | None,
+        tests: Sequence[Trial],
+        passed: Collection[str],
+    ) -> None:
+        """Run self-tests, each a step."""
+        _log.setLevel(logging.CRITICAL)  # what does not build is only not proven
+        self_tests.run(
+            self._found(info.index, info.identity), profile, tests, {*passed}, self._tell
+        )
+
+    def ahead(
+        self,
+        selector: str | int | None,
+        profile: DeviceProfile | None,
+        exclude_isa: Sequence[str],
+        graph: Graph,
+    ) -> None:
+        """Compile what the nodes will launch, the last first; the driver is to keep it on disk."""
+        info = matching(selector)[0]
+        if info.type != "cpu":
+            return  # it may be for one process at a time
+        isa = [name for name in _likely(info.type) if not {name, "all"} & {*exclude_isa}]
+        device = Device(info, proven=granted(frozenset(isa)), profile=profile)
+        bench = DeviceBench(device, Kernels(device, Unkept()))
+        target = target_of(device, installed_rules())
+        for node in reversed(infer(graph).nodes):
+            with contextlib.suppress(DelegateError):
+                bench.warm_up(compiler.first_choice(node, target, bench.check))
+
+    def engine(
+        self,
+        same: Sequence[Any],
+        request: Sequence[Any],
+        done: dict[Trial, str],
+        left_out: dict[Trial, str],
+        state: tuple[dict[str, str], float],
+    ) -> tuple[dict[str, str], float]:
+        """Do what the parent's engine is about to do; return the tuner's state."""
+        if self._engine is None or same != self._same or not self._told.knows(done, left_out):
+            if self._engine is not None:
+                self._engine.close()
+            self._told = Told(done, left_out, self._tell)
+            self._engine, self._same = self._opened(*same), same
+        engine, (call, *arguments) = self._engine, request
+        engine.tuner.go_on(*state)
+        try:
+            if call == "executor":
+                engine.executor(*arguments).close()
+            else:
+                getattr(engine, call)(*arguments)  # "target", "verdicts"
+        except DelegateError as error:
+            _log.debug("in a child process: %s", error)  # the parent meets it itself
+        return engine.tuner.state()
+
+    def _opened(self, index: int, identity: str, tune: str, *more: Any) -> Engine:
+        exclude_isa, profiling, profile, alternative, passes = more
+        self._found(index, identity)
+        return Engine(
+            index,
+            tune,
+            exclude_isa,
+            profiling,
+            profile,
+            False,
+            alternative,
+            passes,
+            lambda _: self._told,
+        )
+
+    def _found(self, index: int, identity: str) -> DeviceInfo:
+        """Return the device that the parent means."""
+        info = matching(index)[0]
+        if info.identity != identity:
+            raise DeviceError(f"device {index} is now {info.identity}")
+        return info
+
+
+def _likely(device_type: str) -> list[str]:
+    """Return the features that a device may have; a wrong guess costs this process alone."""
+    words = set(Path("/proc/cpuinfo").read_text().split())
+    flags = {"avx2": "avx2", "vnni": "avx512_vnni", "amx": "amx_int8"}
+    flags |= {"dotprod": "asimddp", "i8mm": "i8mm"}
+    return [name for name in tried_on(device_type) if flags.get(name) in {None, *words}]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

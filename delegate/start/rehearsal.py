@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An engine that does only what a child process has done before, and not what killed the child.
+
+The engine does what it does until it meets what no child has tried on this device (`Untried`). Then
+a child does the whole request, with the same code, and tells each step before it begins. If the
+child dies or hangs, another one tries again. What ends that one, too, is left out
+(`delegate.sandbox.deaths`), and a child goes on with what is left: a kernel costs an alternative,
+then a node. In the end this process repeats what the child did. A later start finds everything on
+disk and needs no child.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, TypeVar
+
+from delegate import progress
+from delegate.errors import DeviceError, Untried
+from delegate.graph.ir import Graph
+from delegate.graph.partition import Partition
+from delegate.graph.verdict import Verdict
+from delegate.passes import PASSES
+from delegate.profiles import DeviceProfile
+from delegate.runtime.executor import Executor
+from delegate.sandbox import helper
+from delegate.sandbox.deaths import Deaths
+from delegate.sandbox.records import Records
+from delegate.sandbox.trials import Guarded, Trial
+from delegate.start.engine import Engine
+from delegate.start.probe import broken, was_used_before
+from delegate.target import Rules, Target
+
+# Whether engines are rehearsed at all. Tests whose processes may die switch it off.
+is_on = True
+# Of the child that works ahead: its threads would be put on the cores of the first child's.
+_AHEAD = {"POCL_AFFINITY": "0"}
+_Result = TypeVar("_Result")
+_log = logging.getLogger("delegate")
+_said: set[str] = set()  # why trials are left out
+
+
+class RehearsedEngine(Engine):
+    """An engine that does only what a child has done; arguments and errors are Engine's."""
+
+    def __init__(
+        self,
+        selector: str | int | None,
+        tune: str = "quick",
+        exclude_isa: Iterable[str] = (),
+        profiling: bool = False,
+        profile: DeviceProfile | None = None,
+        own_context: bool = False,
+        alternative: str | None = None,
+        passes: Iterable[str] = tuple(PASSES),
+        *,
+        graph: Graph | None = None,
+    ) -> None:
+        """`graph`: what will be run, if that is known."""
+        passes = tuple(passes)
+        excluded = exclude_isa if isinstance(exclude_isa, str) else tuple(exclude_isa)
+        if graph is not None:
+            _go_ahead(selector, profile, excluded, graph)
+        super().__init__(
+            selector,
+            tune,
+            excluded,
+            profiling,
+            profile,
+            own_context,
+            alternative,
+            passes,
+            self._guarded,
+        )
+        self.tuner.leave_to_child()
+        info = self.device.info
+        ours = (tune, excluded, profiling, profile, alternative, passes)
+        self._same = (info.index, info.identity, *ours)
+        self._deaths = Deaths(self._records, lambda: broken(info, profile))
+
+    def _guarded(self, identity: str) -> Guarded:
+        self._records = Records(identity)
+        self._banned_before = {*self._records.left_out.values()}
+        self._trials = Guarded(self._records.done, self._records.left_out)
+        return self._trials
+
+    def target(self, rules: Rules) -> Target:
+        """Return what lowering may know; raises as Engine's."""
+        ask = super().target
+        return self._repeated(lambda: ask(rules), ("target", rules))
+
+    def verdicts(
+        self, graph: Graph, target: Target, exclude_ops: Collection[str] = ()
+    ) -> list[Verdict]:
+        """Return for each node whether it runs here; raises as Engine's."""
+        ask, excluded = super().verdicts, tuple(exclude_ops)
+        return self._repeated(
+            lambda: ask(graph, target, excluded), ("verdicts", graph, target, excluded)
+        )
+
+    def executor(self, partition: Partition, target: Target, batch: int = 1) -> Executor:
+        """Return a partition ready to run; raises as Engine's."""
+        ask = super().executor
+        try:
+            return self._repeated(
+                lambda: ask(partition, target, batch), ("executor", partition, target, batch)
+            )
+        finally:
+            helper.stop_ahead()
+
+    def _repeated(self, do: Callable[[], _Result], request: tuple[object, ...]) -> _Result:
+        """Return what `do` gives, after a child has done the same where that is needed."""
+        asked: set[str] = set()
+        while True:
+            try:
+                result = do()
+            except Untried as untried:
+                if str(untried) in asked:
+                    what = untried.args[0]
+                    words = what.words if isinstance(what, Trial) else f"make the {what}"
+                    raise DeviceError(f"no child process tries to {words}") from None
+                asked.add(str(untried))
+            else:
+                self._say_bans()
+                return result
+            with progress.phase("build"):
+                self._rehearse(request)
+
+    def _say_bans(self) -> None:
+        """Say once what of earlier starts' bans this one met."""
+        met = self._trials.met & self._banned_before - _said
+        # Of what this start left out a WARN told.
+        _said.update(met, {*self._records.left_out.values()} - self._banned_before)
+        if met:
+            _log.warning(
+                "kernels are left out on this device, because child processes died of them before: "
+                "`tflite-opencl info --bans` says which"
+            )
+
+    def _rehearse(self, request: tuple[object, ...]) -> None:
+        if request[0] == "executor" and self.tuner.state()[1] > 0:
+            helper.stop_ahead()  # what is measured has the processor for itself
+        begun = time.perf_counter()
+        while True:
+            state = self.tuner.state()
+            known = self._records.done, self._records.left_out
+            heard = helper.ask("engine", self._same, request, *known, state)
+            self._records.add(heard.found)
+            if heard.is_answered:
+                choices, seconds_left = heard.answer
+                if request[0] == "verdicts":  # the next start need not build them, and measures
+                    seconds_left -= time.perf_counter() - begun
+                self.tuner.go_on(choices, seconds_left)
+                return
+            self._deaths.take(heard)
+
+
+def open_engine(in_child_first: bool, graph: Graph | None, *arguments: Any) -> Engine:
+    """Return an engine; `in_child_first`: one that is rehearsed. `arguments`: Engine's.
+
+    `graph`: what will be run, if that is known.
+    """
+    if in_child_first and is_on:
+        return RehearsedEngine(*arguments, graph=graph)
+    return Engine(*arguments)
+
+
+def _go_ahead(
+    selector: str | int | None,
+    profile: DeviceProfile | None,
+    exclude_isa: Iterable[str],
+    graph: Graph,
+) -> None:
+    """Let a second child compile the graph's kernels while the first one runs the self-tests.
+
+    It begins with the last nodes. The driver keeps what it compiled, and the first child finds it.
+    """
+    if _has_a_core_to_spare() and not was_used_before():
+        helper.go_ahead("ahead", selector, profile, exclude_isa, graph, **_AHEAD)
+
+
+def start_early() -> None:
+    """Start the child processes of a first start, which import while the caller does other things.
+
+    Nothing is asked of them yet. If this user has used a device before, no child may be needed, and
+    none is started.
+    """
+    if is_on and not was_used_before():
+        if _has_a_core_to_spare():
+            helper.begin_ahead(**_AHEAD)
+        helper.begin()
+
+
+def _has_a_core_to_spare() -> bool:
+    return len(os.sched_getaffinity(0)) > 1

@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a device is asked in a child process for delegate.start.probe: each test is a step.
+
+A test builds a small kernel, runs it and compares; its answer goes to the parent at once, as the
+driver may end the process at the next one.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate import progress
+from delegate.errors import DelegateError
+from delegate.graph.ir import Tensor
+from delegate.isa import (
+    AMX,
+    BY_NAME,
+    COMMAND_BUFFER,
+    LANES16,
+    OWN_BUILTINS,
+    PARAMS_ARGUMENT,
+    Feature,
+)
+from delegate.launch import Alternative, Constant, Launch, Params, Program, Step
+from delegate.ops._numbers import fixed_point
+from delegate.profiles import DeviceProfile
+from delegate.runtime.device import Device
+from delegate.runtime.device_list import DeviceInfo
+from delegate.runtime.dot_products import is_accelerated
+from delegate.runtime.executor import PERSISTENT, RECORDED, Executor
+from delegate.runtime.kernels import Kernels
+from delegate.sandbox import process
+from delegate.sandbox.trials import Trial, Unkept
+from delegate.start.advice import advice
+
+DEVICE = "device"  # the name of the test without which a device is not used
+FRESH = "a plain kernel"  # the same with a source that no driver has in a cache
+PASSED = "passed"
+_LANES16_SECONDS = 10  # of CPU time
+
+
+# x, multiplier, shift, divisor
+_CASES = np.array(
+    [
+        (x, multiplier, shift, divisor)
+        for x in (0, 1, -1, 2, 255, -255, 65025, -65025, 8388607, 2**24 + 1, 2**30 - 3, -(2**30))
+        for multiplier in (2**30, 2**30 + 12345, 1518500250, 2**31 - 1)
+        for shift, divisor in ((0, 1), (-1, 3), (-7, 49), (-15, 1001), (-30, -7), (-31, 112 * 112))
+    ],
+    np.int32,
+)
+
+
+def device_launch() -> tuple[Launch, Tensor]:
+    """Return the launch of the test without which a device is not used, and its answers."""
+    answers = Tensor(0, "answers", _CASES.shape, "int32")
+    launch = Launch(
+        "runtime_self_test",
+        "runtime_self_test",
+        tiles=len(_CASES),
+        group_items=1,
+        params={"cases": Constant(_CASES.nbytes, lambda: _CASES), "answers": answers},
+        reads=(),
+        writes=(answers,),
+    )
+    return launch, answers
+
+
+def _expected() -> NDArray[np.int32]:
+    rows = []
+    raw = _CASES.tobytes()
+    for i, (x, multiplier, shift, divisor) in enumerate(_CASES.tolist()):
+        twice = fixed_point.multiply_by_quantized_multiplier(x, multiplier, shift)
+        once = fixed_point.multiply_by_quantized_multiplier_once(x, multiplier, shift)
+        lanes = 4 * twice ^ int.from_bytes(raw[16 * i + 1 : 16 * i + 4], "little")
+        quotient = abs(x) // abs(divisor) * (1 if (x < 0) == (divisor < 0) else -1)
+        leading_zeros = 32 - (x & 0xFFFFFFFF).bit_length()
+        rows.append((twice, once, lanes, quotient ^ (x - quotient * divisor) ^ leading_zeros))
+    return fixed_point.wrap_int32(np.array(rows, np.int64))
+
+
+def self_test(device: Device, is_fresh: bool = False) -> str | None:
+    """Build and run the self-test kernel; return what is wrong, or None. `is_fresh`: as FRESH."""
+    launch, answers = device_launch()
+    kernels = Kernels(device)
+    if is_fresh:
+        launch = replace(launch, defines={"FRESH": str(time.time_ns())})
+        kernels = Kernels(device, Unkept())
+    program = Program((Step(0, "", Alternative("self-test", (launch,))),), (), (answers,))
+    executor = Executor(device, kernels, program)
+    got = np.zeros(_CASES.shape, np.int32)
+    executor.run([], [got.reshape(-1).view(np.uint8)])
+    executor.close()
+    expected = _expected()
+    for column, what in enumerate(("two roundings", "one rounding", "vectors", "division")):
+        wrong = np.flatnonzero(got[:, column] != expected[:, column])
+        if wrong.size:
+            case = wrong[0]
+            return (
+                f"its self-test is wrong ({what}): {_CASES[case].tolist()} gives "
+                f"{got[case, column]}, not {expected[case, column]}"
+            )
+    return None
+
+
+_A = np.random.default_rng(1).integers(0, 256, (16, 32)).astype(np.uint8)
+_B = np.random.default_rng(2).integers(-128, 128, (8, 32)).astype(np.int8)
+# The ends of the range: the pairs' sums pass 16 bits, where some instructions saturate.
+_A[0], _A[1], _B[0], _B[1] = 255, 255, -128, 127
+# For "nearest": floats whose products and sums are rounded, and ties.
+_X = (np.random.default_rng(3).integers(-(2**24), 2**24, 64) / np.float32(2**20)).astype(np.float32)
+_Y = (np.random.default_rng(4).integers(-(2**24), 2**24, 64) / np.float32(2**21)).astype(np.float32)
+_X[:8], _Y[:8], _Y[-8:] = np.arange(8) * 2 + 1, 1, 0  # halves, once halved
+_ORDER_STEPS, _ORDER_RUNS, _ORDER_VALUES = 40, 100, 64 * 16
+# For "params_argument": with the others about as many as the longest block of a kernel has.
+_VALUES = {
+    f"value_{i}": int(value)
+    for i, value in enumerate(np.random.default_rng(6).integers(-(2**31), 2**31, 32))
+}
+
+
+def program_of(feature: Feature) -> Program:
+    """Return the self-test of a feature."""
+    if feature.is_order or feature.name == COMMAND_BUFFER:
+        return _order_program(feature, feature.group_items)
+    answers = Tensor(0, "answers", (16, 8), "int32")
+    a, b = (_X, _Y) if feature.name == "nearest" else (_A, _B)
+    params: Params = {
+        "a": Constant(a.nbytes, lambda: a),
+        "b": Constant(b.nbytes, lambda: b),
+        "answers": answers,
+    }
+    if feature.name == PARAMS_ARGUMENT:
+        params |= _VALUES
+    launch = Launch(
+        "runtime_isa",
+        feature.kernel,
+        tiles=1,
+        group_items=feature.group_items,
+        params=params,
+        reads=(),
+        writes=(answers,),
+        defines={feature.macro: int(feature.takes_int8)} if feature.macro else {},
+    )
+    return Program((Step(0, "", Alternative(feature.name, (launch,))),), (), (answers,))
+
+
+def _order_program(feature: Feature, group_items: int) -> Program:
+    values = [Tensor(i, "", (_ORDER_VALUES,), "int32") for i in range(_ORDER_STEPS + 1)]
+    launches = tuple(
+        Launch(
+            "runtime_isa",
+            feature.kernel,
+            tiles=64,
+            group_items=group_items,
+            params={"from": source, "to": result},
+            reads=(source,),
+            writes=(result,),
+        )
+        for source, result in pairwise(values)
+    )
+    return Program((Step(0, "", Alternative("order", launches)),), (values[0],), (values[-1],))
+
+
+def feature_test(device: Device, feature: Feature) -> str:
+    """Build and run the self-test of a feature; return PASSED, or what went wrong."""
+    if feature.is_asked and not is_accelerated(device.cl_device, feature.takes_int8):
+        return "the device does not say that it is accelerated"
+    if feature.name == AMX and (why := process.tile_registers_refused()):
+        return why
+    if feature.is_order:
+        # Groups of one item and of several run two kernels.
+        ends = (_order_test(device, _order_program(feature, n), PERSISTENT) for n in (1, 64))
+        return next((end for end in ends if end != PASSED), PASSED)
+    program = program_of(feature)
+    if feature.name == COMMAND_BUFFER:
+        return _order_test(device, program, RECORDED)
+    executor = Executor(device, Kernels(device), program)
+    got = np.zeros((16, 8), np.int32)
+    executor.run([], [got.reshape(-1).view(np.uint8)])
+    return PASSED if np.array_equal(got, _answers(feature)) else "other numbers than expected"
+
+
+def _answers(feature: Feature) -> NDArray[np.int32]:
+    if feature.name == "nearest":
+        sums = _X * _Y + _Y[::-1]
+        whole = np.rint(sums * np.float32(0.5)).astype(np.int32)
+        return np.concatenate([sums.view(np.int32), whole]).reshape(16, 8)
+    if feature.name == PARAMS_ARGUMENT:
+        values = np.array([*_VALUES.values()], np.int32)
+        return np.bitwise_xor.outer(np.arange(4, dtype=np.int32), values).reshape(16, 8)
+    if feature.name == OWN_BUILTINS:
+        return _builtin_answers()
+    left = _A.view(np.int8) if feature.takes_int8 else _A
+    answers: NDArray[np.int32] = left.astype(np.int32) @ _B.T
+    return answers
+
+
+def _builtin_answers() -> NDArray[np.int32]:
+    """Return a row a built-in function, on 8 pairs of numbers; as runtime_isa.cl."""
+    x = _A.reshape(-1)[:32].view(np.int32).astype(np.int64)
+    y = _B.reshape(-1)[:32].view(np.int32).astype(np.int64)
+    short, other = x >> 20, y >> 20
+    fraction = (x >> 8).astype(np.float32) / np.float32(256)
+    second = (y >> 8).astype(np.float32) / np.float32(256)
+    leading_zeros = [32 - (int(value) & 0xFFFFFFFF).bit_length() for value in x]
+    away = np.copysign(np.floor(np.abs(fraction) + np.float32(0.5)), fraction)
+    whole = (np.rint(fraction), away, np.floor(fraction), np.ceil(fraction))
+    bytes_ = _A.reshape(-1)[1:33].reshape(8, 4).astype(np.int64)
+    rows = [
+        np.minimum(x, y),
+        np.maximum(x, y),
+        np.clip(x, -1000, 1000),
+        leading_zeros,
+        x * y >> 32,
+        short * other + x,
+        np.abs(x),
+        *whole,
+        np.abs(short),
+        (-np.abs(fraction)).view(np.int32),
+        (np.minimum(fraction, second) - np.maximum(fraction, second)).view(np.int32),
+        2 * (short * other + 7),
+        bytes_ @ [1, 2, 3, 4],
+    ]
+    return fixed_point.wrap_int32(np.array(rows, np.int64))
+
+
+def _order_test(device: Device, program: Program, form: str) -> str:
+    executor = Executor(device, Kernels(device), program, form=form)
+    if executor.form != form:
+        return f"no {form} launches"
+    for values, expected in zip(*_order_runs(), strict=True):
+        got = np.zeros(_ORDER_VALUES, np.int32)
+        executor.run([values.view(np.uint8)], [got.view(np.uint8)])
+        if not np.array_equal(got, expected):
+            return "other numbers than expected"
+    return PASSED
+
+
+@lru_cache(maxsize=1)
+def _order_runs() -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Return inputs and outputs of the order program, (runs, values) each."""
+    first = np.random.default_rng(5).integers(0, 2**32, (_ORDER_RUNS, _ORDER_VALUES), np.uint32)
+    tiles, items = np.divmod(np.arange(_ORDER_VALUES), 16)
+    other = (tiles * 7 + 1) % 64 * 16 + (items * 5 + 3) % 16
+    far, values = (tiles + 32) % 64 * 16 + 15 - items, first
+    for _ in range(_ORDER_STEPS):
+        values = values * 3 + values[:, other] * 5 + values[:, far] + tiles.astype(np.uint32)
+    return first.view(np.int32), values.view(np.int32)
+
+
+def run(
+    info: DeviceInfo,
+    profile: DeviceProfile | None,
+    tests: Sequence[Trial],
+    passed: set[str],
+    tell: Callable[..., None],
+) -> None:
+    """Run these tests; `passed`: those before; `tell`: called before and after each, as Told's."""
+    for test in progress.each(tests, lambda test: f"self-test {test.build}"):
+        name = test.build
+        tell(trying=test)
+        if name in BY_NAME and BY_NAME[name].proven_by & passed:
+            answer = "not needed"
+        else:
+            answer = _tested(info, [name, *(passed & {OWN_BUILTINS})], profile)
+        if answer == PASSED:
+            passed.add(name)
+        tell(tried=test, how=answer)
+
+
+# PoCL forgets its library of built-ins with the last context: half a second for each test.
+_kept: list[Device] = []
+
+
+def _tested(info: DeviceInfo, proven: Sequence[str], profile: DeviceProfile | None) -> str:
+    """Return the answer of the first test; `proven`: it, and what its kernels may use beside it."""
+    name = proven[0]
+    try:
+        if name in (DEVICE, FRESH):
+            _kept.append(Device(info, profile=profile))
+            return self_test(_kept[-1], name == FRESH) or PASSED
+        if name == LANES16:
+            # NOTE: PoCL 3.0 may compile it for ever and take all memory before it crashes.
+            signal.setitimer(signal.ITIMER_PROF, _LANES16_SECONDS)
+        _kept.append(Device(info, proven=proven, profile=profile))
+        return feature_test(_kept[-1], BY_NAME[name])
+    except DelegateError as error:
+        return f"{' '.join(str(error).split())}{advice(info, str(error))}"
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)

@@ -1,0 +1,419 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pieces of work on several devices, which are stand-ins here: slow, failing, hanging, lying."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from delegate import DeviceError, DeviceInfo
+from delegate.devices import spread
+from delegate.devices.one_device import OneDevice
+from delegate.devices.pieces import PendingPiece, pieces_of
+from delegate.devices.spread import Spread
+from delegate.sandbox import process
+from tests.support.deal import slow
+from tests.support.process import run_python
+
+Array = NDArray[Any]
+AHEAD = 3  # pieces a stand-in that have no result: two that it has, and one that waits
+WAIT_SECONDS = 60.0  # a test that waits so long has failed
+
+
+class StandIn:
+    """A device that adds a number to what it is given, once its gate is open."""
+
+    slots = AHEAD - 1
+
+    def __init__(self, index: int, adds: int = 1) -> None:
+        self.device = DeviceInfo(index, "P", "1", f"stand-in {index}", "V", "3.0", "1", "cpu")
+        self.tuning_left = index
+        self.adds = adds
+        self.gate = threading.Event()
+        self.gate.set()
+        self.begun = threading.Semaphore(0)
+        self.fails_at: int | None = None  # the run that fails, from 0
+        self.runs = 0
+        self.is_closed = False
+
+    def start(self, arrays: list[Array], count: int, is_given: bool = False) -> StandIn._Run:
+        number, self.runs = self.runs, self.runs + 1
+        self.begun.release()
+        return StandIn._Run(self, [array + self.adds for array in arrays], number)
+
+    def run(self, arrays: list[Array], count: int) -> list[Array]:
+        result = self.start(arrays, count).result()
+        self.begun.acquire()
+        return result
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    class _Run:
+        def __init__(self, owner: StandIn, outputs: list[Array], number: int) -> None:
+            self._owner, self._outputs, self._number = owner, outputs, number
+
+        def result(self) -> list[Array]:
+            assert self._owner.gate.wait(WAIT_SECONDS)
+            if self._owner.fails_at is not None and self._number >= self._owner.fails_at:
+                raise DeviceError("running: CL_DEVICE_NOT_AVAILABLE")
+            return self._outputs
+
+
+@contextmanager
+def spread_over(*devices: StandIn, paces: Sequence[float] = ()) -> Iterator[Spread]:
+    """Give a Spread; `paces`: the seconds that each device is taken to need for a piece."""
+    made = Spread([cast(OneDevice, device) for device in devices])
+    for worker, pace in zip(made._workers, paces, strict=False):
+        worker.pace = pace
+    try:
+        yield made
+    finally:
+        for device in devices:
+            device.gate.set()
+        made.close()
+        assert all(device.is_closed for device in devices)
+
+
+def piece(number: int) -> list[Array]:
+    return [np.full((2, 3), number)]
+
+
+def assert_outputs(pieces: list[PendingPiece], adds: int = 1) -> None:
+    """Assert that each piece has its own outputs."""
+    for number, each in enumerate(pieces):
+        assert np.array_equal(each.result()[0], piece(number)[0] + adds), number
+
+
+def left_out(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_outputs_come_in_the_order_of_the_pieces(count: int) -> None:
+    with spread_over(*(StandIn(number) for number in range(count))) as made:
+        pieces = [made.start(piece(number), 2) for number in range(40)]
+        assert_outputs(pieces)
+        assert sum(portion.pictures for portion in made.portions) == 80
+        assert [portion.device.index for portion in made.portions] == list(range(count))
+        assert {portion.failure for portion in made.portions} == {""}
+        assert made.tuning_left == sum(range(count))
+
+
+@pytest.mark.parametrize(("pace", "held"), [(1.0, [3, 3]), (1.9, [3, 2]), (3.5, [3, 1])])
+def test_a_piece_goes_to_the_device_that_will_end_it_first(pace: float, held: list[int]) -> None:
+    one, other = StandIn(0), StandIn(1)
+    one.gate.clear()
+    other.gate.clear()
+    with spread_over(one, other, paces=(1.0, pace)) as made:
+        pieces = [made.start(piece(number), 2) for number in range(sum(held))]
+        assert [len(worker.pieces) for worker in made._workers] == held
+        one.gate.set()
+        other.gate.set()
+        assert_outputs(pieces)
+
+
+def test_a_slow_device_has_one_piece_while_the_fast_one_is_full() -> None:
+    fast, slow = StandIn(0), StandIn(1)
+    fast.gate.clear()
+    slow.gate.clear()
+    with spread_over(fast, slow, paces=(1.0, 100.0)) as made:
+        pieces = [made.start(piece(number), 2) for number in range(AHEAD + 1)]
+        assert [len(worker.pieces) for worker in made._workers] == [AHEAD, 1]
+        fast.gate.set()
+        pieces += [made.start(piece(number), 2) for number in range(AHEAD + 1, 20)]
+        assert [each.result()[0][0, 0] for each in pieces[AHEAD + 1 :]] == [*range(5, 21)]
+        slow.gate.set()
+        assert_outputs(pieces)
+    assert [portion.pictures for portion in made.portions] == [38, 2]
+
+
+def test_a_fast_device_runs_more_than_a_slow_one() -> None:
+    fast, slow = StandIn(0), StandIn(1)
+    is_over = threading.Event()
+
+    class FourTimesSlower(StandIn._Run):
+        def result(self) -> list[Array]:
+            last = fast.runs + 4
+            while fast.runs < last and not is_over.wait(0.001):
+                pass
+            return self._outputs
+
+    slow.start = lambda arrays, *_: FourTimesSlower(  # type: ignore[method-assign]
+        slow, [array + 1 for array in arrays], 0
+    )
+    with spread_over(fast, slow) as made:
+        pieces = [made.start(piece(number), 2) for number in range(60)]
+        assert_outputs(pieces)
+        is_over.set()
+    ours, theirs = made.portions
+    assert ours.pictures + theirs.pictures == 120
+    assert ours.pictures > 2 * theirs.pictures
+
+
+def test_a_device_at_work_does_not_take_what_another_one_could_begin() -> None:
+    one, other = StandIn(0), StandIn(1)
+    one.gate.clear()
+    other.gate.clear()
+    with spread_over(one, other) as made:
+        pieces = [made.start(piece(number), 2) for number in range(2)]
+        for device in (one, other):
+            assert device.begun.acquire(timeout=WAIT_SECONDS)
+        assert (one.runs, other.runs) == (1, 1)
+        one.gate.set()
+        other.gate.set()
+        assert_outputs(pieces)
+
+
+@pytest.mark.parametrize("fails_at", [0, 1, 5])
+def test_a_device_that_fails_gives_its_pieces_to_the_others(
+    fails_at: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    good, bad = StandIn(0), StandIn(1)
+    bad.fails_at = fails_at
+    good.gate.clear()  # so that the other one takes enough
+    pieces: list[PendingPiece] = []
+    with spread_over(good, bad) as made:
+        starts = (made.start(piece(number), 2) for number in range(fails_at + 3))
+        thread = threading.Thread(target=lambda: pieces.extend(starts))
+        thread.start()
+        while made.portions[1].failure == "":
+            assert bad.begun.acquire(timeout=WAIT_SECONDS)
+        good.gate.set()
+        thread.join(WAIT_SECONDS)
+        assert_outputs(pieces)
+        assert made.portions[1].pictures <= 2 * fails_at
+        assert sum(portion.pictures for portion in made.portions) == 2 * len(pieces)
+        assert bad.device not in {each.device for each in pieces[fails_at + 2 :]}
+    assert left_out(caplog) == [
+        "device 1 (stand-in 1) is left out, and the others take its pictures: "
+        "running: CL_DEVICE_NOT_AVAILABLE"
+    ]
+
+
+def test_when_all_have_failed_the_error_is_the_last_one_s(caplog: pytest.LogCaptureFixture) -> None:
+    devices = [StandIn(number) for number in range(3)]
+    for device in devices:
+        device.fails_at = 0
+        device.gate.clear()
+    with spread_over(*devices, paces=(1.0, 1.0, 1.0)) as made:
+        lost = [made.start(piece(number), 2) for number in range(5)]
+        for device in devices:
+            device.gate.set()
+        for use in (
+            *(each.result for each in lost),
+            lambda: made.start(piece(0), 2),
+            lambda: made.on_each(piece(0), 2),
+            lambda: made.empty_input(cast(Any, None)),
+        ):
+            with pytest.raises(DeviceError, match="CL_DEVICE_NOT_AVAILABLE"):
+                use()
+    assert len(left_out(caplog)) == 2  # the last one is no line: it is the error
+
+
+def test_what_is_no_error_of_ours_costs_the_device_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    good, bad = StandIn(0), StandIn(1)
+
+    def start(*arguments: Any) -> None:
+        bad.begun.release()
+        raise MemoryError
+
+    monkeypatch.setattr(bad, "start", start)
+    good.gate.clear()
+    with spread_over(good, bad, paces=(1.0, 1.0)) as made:
+        pieces = [made.start(piece(number), 2) for number in range(3)]
+        assert bad.begun.acquire(timeout=WAIT_SECONDS)
+        good.gate.set()
+        assert_outputs(pieces)
+    assert made.portions[1].failure == "MemoryError"
+
+
+def test_a_device_that_never_answers_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(spread, "HANG_SECONDS", 0.05)
+    monkeypatch.setattr(spread, "_HANGS", 0.0)
+    good, hanging = StandIn(0), StandIn(1)
+    made = Spread([cast(OneDevice, each) for each in (good, hanging)])
+    for worker in made._workers:
+        worker.pace = 1.0
+    good.gate.clear()
+    hanging.gate.clear()
+    pieces = [made.start(piece(number), 2) for number in range(5)]
+    assert hanging.begun.acquire(timeout=WAIT_SECONDS)
+    good.gate.set()
+    assert_outputs(pieces)
+    made.close()  # returns
+    assert good.is_closed
+    assert not hanging.is_closed
+    (line,) = left_out(caplog)
+    assert line.startswith("device 1 (stand-in 1) is left out, and the others take its pictures: ")
+    assert "it gave no answer within" in line
+    hanging.gate.set()
+
+
+def test_an_only_device_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spread, "HANG_SECONDS", 0.0)
+    monkeypatch.setattr(spread, "_HANGS", 0.0)
+    only = StandIn(0)
+    only.gate.clear()
+    with spread_over(only) as made:
+        first = made.start(piece(0), 2)
+        assert only.begun.acquire(timeout=WAIT_SECONDS)
+        threading.Timer(0.05, only.gate.set).start()
+        assert_outputs([first])
+
+
+def test_a_device_that_is_left_out_gives_back_what_it_has() -> None:
+    good, liar = StandIn(0), StandIn(1, adds=5)
+    good.gate.clear()
+    liar.gate.clear()
+    with spread_over(good, liar, paces=(1.0, 1.0)) as made:
+        pieces = [made.start(piece(number), 2) for number in range(6)]
+        assert liar.begun.acquire(timeout=WAIT_SECONDS)
+        made.leave_out(liar.device, "it computes wrongly")
+        liar.gate.set()
+        good.gate.set()
+        assert_outputs(pieces)
+        assert made.portions[1].failure == "it computes wrongly"
+        assert made.portions[1].pictures == 0
+
+
+def test_pieces_without_outputs_are_few() -> None:
+    one, other = StandIn(0), StandIn(1)
+    one.gate.clear()
+    other.gate.clear()
+    with spread_over(one, other, paces=(1.0, 1.0)) as made:
+        pieces = [made.start(piece(number), 2) for number in range(2 * AHEAD)]
+        is_in = threading.Event()
+
+        def one_more() -> None:
+            pieces.append(made.start(piece(len(pieces)), 2))
+            is_in.set()
+
+        thread = threading.Thread(target=one_more)
+        thread.start()
+        assert not is_in.wait(0.1)
+        one.gate.set()
+        assert is_in.wait(WAIT_SECONDS)
+        thread.join()
+        other.gate.set()
+        assert_outputs(pieces)
+
+
+def test_what_waits_can_be_cancelled_and_who_listens_is_told() -> None:
+    only = StandIn(0)
+    only.gate.clear()
+    told = threading.Semaphore(0)
+    with spread_over(only, paces=(1.0,)) as made:
+        pieces = [made.start(piece(number), 2) for number in range(AHEAD)]
+        for each in pieces:
+            each.when_done(told.release)
+        for _ in range(AHEAD - 1):
+            assert only.begun.acquire(timeout=WAIT_SECONDS)
+        for each in reversed(pieces):  # a device has the first two
+            each.cancel()
+        assert [each.is_done for each in pieces] == [False, False, True]
+        with pytest.raises(DeviceError, match="the run was cancelled"):
+            pieces[-1].result()
+        only.gate.set()
+        assert_outputs(pieces[:-1])
+        for _ in range(AHEAD):
+            assert told.acquire(timeout=WAIT_SECONDS)
+        pieces[0].when_done(told.release)
+        assert told.acquire(timeout=WAIT_SECONDS)
+
+
+def test_closing_waits_for_what_was_begun() -> None:
+    devices = [StandIn(0), StandIn(1)]
+    with spread_over(*devices) as made:
+        pieces = [made.start(piece(number), 2) for number in range(6)]
+    assert all(each.is_done for each in pieces)
+    assert_outputs(pieces)
+    for use in (lambda: made.start(piece(0), 2), lambda: made.on_each(piece(0), 2)):
+        with pytest.raises(DeviceError, match="the model was closed"):
+            use()
+
+
+def test_closing_without_waiting_ends_the_threads_too() -> None:
+    before = threading.active_count()
+    devices = [StandIn(0), StandIn(1)]
+    made = Spread([cast(OneDevice, device) for device in devices])
+    threads = [worker.thread for worker in made._workers if worker.thread is not None]
+    made.close(wait=False)
+    for thread in threads:
+        thread.join(WAIT_SECONDS)
+    assert threading.active_count() == before
+    del made
+    gc.collect()
+
+
+def test_each_device_can_be_asked_for_its_own_outputs() -> None:
+    devices = [StandIn(0, adds=1), StandIn(1, adds=7), StandIn(2)]
+    devices[2].fails_at = 0
+    with spread_over(*devices) as made:
+        outputs = made.on_each(piece(3), 2)
+        assert [(info.index, int(arrays[0][0, 0])) for info, arrays in outputs] == [(0, 4), (1, 10)]
+        assert made.portions[2].failure == "running: CL_DEVICE_NOT_AVAILABLE"
+
+
+def test_a_forked_process_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    with spread_over(StandIn(0)) as made:
+        done = made.start(piece(0), 2)
+        done.result()
+        monkeypatch.setattr(process, "_user", -1)
+        uses: list[Callable[[], object]] = [done.result, lambda: made.start(piece(0), 2)]
+        for use in uses:
+            with pytest.raises(DeviceError, match="forked"):
+                use()
+        made.close()
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize(("count", "sizes"), [(1, [1]), (4, [4]), (5, [4, 1]), (12, [4, 4, 4])])
+def test_pictures_are_cut_into_pieces_of_a_batch(count: int, sizes: list[int]) -> None:
+    arrays = [np.arange(count), np.arange(count) * 2]
+    pieces = list(pieces_of(arrays, count, 4))
+    assert [size for _, size in pieces] == sizes
+    for number, array in enumerate(arrays):
+        assert np.array_equal(np.concatenate([parts[number] for parts, _ in pieces]), array)
+
+
+CTRL_C = """
+import faulthandler, random, signal
+import numpy as np
+from delegate.devices.spread import Spread
+from tests.delegate.devices.test_spread import StandIn, piece
+def interrupt(*_):
+    raise KeyboardInterrupt
+signal.signal(signal.SIGALRM, interrupt)
+faulthandler.dump_traceback_later(60, exit=True)
+draw, interrupts = random.Random(1), 0
+made = Spread([StandIn(0), StandIn(1)])
+for _ in range(1500):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 1e-5 + draw.random() * 2e-3)
+        for each in [made.start(piece(number), 2) for number in range(24)]:
+            each.result()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except KeyboardInterrupt:
+        interrupts += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+assert interrupts > 100, interrupts
+assert [made.start(piece(number), 2).result()[0][0, 0] for number in range(24)] == [*range(1, 25)]
+made.close()
+"""
+
+
+@slow
+def test_ctrl_c_at_any_moment_leaves_the_devices_working() -> None:
+    assert run_python(CTRL_C) == ""

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The child that serves a start: how long it lives, what is heard of it, what ends it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from delegate.sandbox import helper
+from delegate.sandbox.helper import Heard, ask
+from delegate.sandbox.trials import BUILD, CHECK, PLATFORMS, Trial
+
+ROOT = Path(__file__).parents[3]
+PLATFORMS_ASKED, BUILT, CHECKED = Trial(PLATFORMS), Trial(BUILD, "a"), Trial(CHECK, "b")
+
+
+@pytest.fixture(autouse=True)
+def _ends_its_child() -> Iterator[None]:
+    yield
+    helper._close(is_idle=False)
+
+
+def process() -> int:
+    """Return the child's process."""
+    assert helper._helper is not None
+    return helper._helper._child._process.pid
+
+
+def test_one_child_serves_until_it_is_gone_or_would_know_less(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = ask("platforms")
+    assert (first.is_answered, first.found, first.trying) == (True, {PLATFORMS_ASKED: ""}, [])
+    served = process()
+    assert ask("platforms").is_answered
+    assert process() == served
+    # Whatever ended it between two requests is no news of the second one.
+    os.kill(served, signal.SIGKILL)
+    assert ask("platforms").is_answered
+    another = process()
+    assert another != served
+    # Drivers read variables when they are loaded.
+    monkeypatch.setenv("POCL_DEBUG", "")
+    assert ask("platforms").is_answered
+    assert process() != another
+
+
+def test_a_child_that_was_begun_serves_and_may_have_ended_itself() -> None:
+    helper.begin()
+    begun = process()
+    helper.begin()
+    assert ask("platforms").is_answered
+    assert process() == begun
+    helper._close()
+    helper.begin()
+    early = process()
+    os.kill(early, signal.SIGKILL)  # as if it had waited for a request for too long
+    assert ask("platforms").is_answered
+    assert process() != early
+    helper._close()
+    helper.begin()
+    begin = time.monotonic()
+    helper._close()  # it is asked nothing, so nobody waits for the end of its imports
+    assert time.monotonic() - begin < helper._LAST_SECONDS
+
+
+def test_a_thread_that_ends_the_child_ahead_waits_for_one_that_asks_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[str] = []
+
+    class StandIn:
+        def __init__(self) -> None:
+            self.environment = dict(os.environ)
+
+        @property
+        def is_new(self) -> bool:
+            stopping.start()
+            stopping.join(0.2)
+            return True
+
+        def send(self, *_: object, **__: object) -> None:
+            done.append("sent")
+
+        def kill(self) -> None:
+            done.append("killed")
+
+        def close(self, is_idle: bool) -> None:
+            pass
+
+    stopping = threading.Thread(target=helper.stop_ahead, daemon=True)
+    monkeypatch.setattr(helper, "_ahead", StandIn())
+    helper.go_ahead("ahead")
+    stopping.join()
+    assert done == ["sent", "killed"]
+
+
+def test_what_is_no_line_of_the_child_s_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    heard = Heard()
+    others = (b"driver 1.0", b"[1]", b'{"a": 1}', b"", b"\xff", b'{"trying": "a"}')
+    for line in (*others, b'{"trying": ["build", "a", "", []]}'):
+        heard.hear(line)
+    assert (heard.trying, heard.found, heard.is_answered) == ([BUILT], {}, False)
+    heard.hear(b'{"tried": ["check", "b", "", []], "how": "done"}')  # noted on the way
+    assert heard.trying == [BUILT]
+    heard.hear(b'{"tried": ["build", "a", "", []], "how": "source"}')
+    assert (heard.trying, heard.found) == ([], {CHECKED: "done", BUILT: "source"})
+    with caplog.at_level(logging.WARNING, "delegate"):
+        heard.hear(b'{"log": "100% wrong", "level": 30}')
+    assert caplog.messages == ["100% wrong"]
+    heard.hear(b'{"answer": null}')
+    assert heard.is_answered
+
+
+def test_an_error_of_our_own_is_an_end_with_its_last_line() -> None:
+    heard = ask("nothing")
+    assert not heard.is_answered
+    assert heard.end == "ended with code 1: KeyError: 'nothing'"
+    assert helper._helper is None
+
+
+def test_a_step_that_takes_too_long_ends_the_child_from_inside() -> None:
+    code = (
+        "import io, time\n"
+        "from delegate.start.helper_child import _Teller\n"
+        "teller = _Teller(io.StringIO())\n"
+        "teller.step_seconds, teller.between_seconds = 1, 60\n"
+        "teller.tell(trying='a'); teller.tell(tried='a', how=''); teller.tell(trying='b')\n"
+        "time.sleep(50)"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    ran = subprocess.run([sys.executable, "-c", code], env=environment, timeout=45, check=False)
+    assert ran.returncode == -signal.SIGALRM
+
+
+def test_a_child_ends_with_its_parent() -> None:
+    code = (
+        "import os\n"
+        "from delegate.sandbox import helper\n"
+        "helper.ask('platforms')\n"
+        "print(helper._helper._child._process.pid, flush=True)\n"
+        "os._exit(0)"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], env=environment, stdout=subprocess.PIPE,
+        timeout=120, check=True,
+    )  # fmt: skip
+    child = Path(f"/proc/{int(ran.stdout)}/exe")
+    end = time.monotonic() + 60
+    while child.exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not child.exists()

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is kept of trials: what was done, and bans, which lapse and can be lifted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from delegate import cache
+from delegate.inspect import lift_bans, list_bans
+from delegate.sandbox import records, surroundings
+from delegate.sandbox.records import BAN_SECONDS, Records
+from delegate.sandbox.trials import BUILD, DONE, RUN, SOURCE, Trial
+
+BUILT, RAN = Trial(BUILD, "add-a1"), Trial(RUN, "add-a1", "add", (4, 1))
+WHY = "child processes that tried to build add.cl died with SIGABRT"
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, str(tmp_path))
+    return
+
+
+def test_records_are_kept_by_device_and_those_of_others_stay() -> None:
+    first, other = Records("device"), Records("device")
+    first.add({BUILT: SOURCE})
+    other.add({RAN: DONE})
+    other.ban(BUILT, "died with SIGABRT")
+    first.add({RAN: DONE})
+    kept = Records("device")
+    assert (kept.done, kept.left_out) == ({BUILT: SOURCE, RAN: DONE}, {BUILT: WHY})
+    another = Records("another device")
+    assert (another.done, another.left_out) == ({}, {})
+
+
+@pytest.mark.parametrize(
+    "content", [b"\xff", b"[]", b'{"a": 1}', b"{", b"[" * 100_000, b'{"done": [1], "bans": []}']
+)
+def test_foreign_records_are_none(content: bytes) -> None:
+    Records("device").add({BUILT: SOURCE})
+    (path,) = cache.cache_folder().rglob("trials/*")
+    assert cache.store(f"trials/{path.name}", content)
+    assert (Records("device").done, list_bans()) == ({}, [])
+
+
+def test_a_ban_lapses_after_a_week(monkeypatch: pytest.MonkeyPatch) -> None:
+    Records("device").ban(BUILT, "died with SIGABRT")
+    now = time.time()
+    monkeypatch.setattr(records.time, "time", lambda: now + BAN_SECONDS - 60)
+    assert Records("device").left_out == {BUILT: WHY}
+    monkeypatch.setattr(records.time, "time", lambda: now + BAN_SECONDS + 60)
+    assert Records("device").left_out == {}
+    Records("device").add({RAN: DONE})
+    assert list_bans() == []
+
+
+@pytest.mark.parametrize("change", ["PATH", "LD_LIBRARY_PATH", "POCL_DEVICES", "limit", "kernel"])
+def test_a_ban_holds_in_its_environment_alone(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    Records("device").ban(BUILT, "died with SIGABRT")
+    with monkeypatch.context() as elsewhere:
+        if change == "limit":
+            elsewhere.setattr(surroundings.resource, "getrlimit", lambda limit: (8 << 20, 8 << 20))
+        elif change == "kernel":
+            elsewhere.setattr(surroundings.os, "uname", lambda: type("", (), {"release": "9"}))
+            surroundings._digest.cache_clear()
+        else:
+            elsewhere.setenv(change, "/elsewhere")
+        assert Records("device").left_out == {}
+        (ban,) = list_bans()
+        assert not ban.holds
+        Records("device").ban(BUILT, "died with SIGSEGV")
+    surroundings._digest.cache_clear()
+    assert Records("device").left_out == {BUILT: WHY}
+    assert len(list_bans()) == 2
+
+
+def test_bans_are_listed_and_lifted() -> None:
+    Records("a").add({RAN: DONE})
+    Records("a").ban(BUILT, "died with SIGABRT")
+    Records("b").ban(BUILT, "gave no answer within 60 s")
+    assert sorted((ban.device, ban.trial, ban.end) for ban in list_bans()) == [
+        ("a", BUILT, "died with SIGABRT"), ("b", BUILT, "gave no answer within 60 s")
+    ]  # fmt: skip
+    assert (lift_bans(), lift_bans(), list_bans()) == (2, 0, [])
+    assert (Records("a").done, Records("a").left_out) == ({RAN: DONE}, {})
+
+
+def test_under_low_limits_nothing_counts_as_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    Records("device").add({BUILT: SOURCE})
+    with monkeypatch.context() as low:
+        low.setattr(surroundings, "shortages", lambda: "8 open files (ulimit -n)")
+        assert Records("device").done == {}
+    assert Records("device").done == {BUILT: SOURCE}

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may do what: the user's process, a child, one that does without."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from delegate.errors import KilledChild, Untried
+from delegate.sandbox.trials import (
+    BINARY,
+    BINARY_OF,
+    BUILD,
+    DONE,
+    EXECUTOR,
+    FILE,
+    KERNEL,
+    PLATFORMS,
+    RECORDED,
+    RUN,
+    SELF_TEST,
+    SOURCE,
+    WRONG,
+    Free,
+    Guarded,
+    Told,
+    Trial,
+)
+
+MADE, MADE_KERNEL = Trial(BUILD, "add_vector-a1"), Trial(KERNEL, "add_vector-a1", "add", (1, 1))
+RAN = Trial(RUN, "add_vector-a1", "add", (1, 1))
+
+
+def test_the_user_s_process_does_what_a_child_did() -> None:
+    done: dict[Trial, str] = {}
+    guarded = Guarded(done, {})
+    for tried in (lambda: guarded.of(MADE).__enter__(), lambda: guarded.is_due(MADE)):
+        with pytest.raises(Untried) as raised:
+            tried()
+        assert raised.value.args == (MADE,)
+    done[MADE] = BINARY
+    with guarded.of(MADE) as under_way:
+        assert under_way.how == BINARY
+    assert not guarded.is_due(MADE)
+    assert guarded.known(MADE) == BINARY
+    assert guarded.known(RAN) is None
+
+
+@pytest.mark.parametrize("left_out", [MADE, Trial(FILE, "add_vector")])
+def test_what_is_left_out_is_not_done(left_out: Trial) -> None:
+    guarded = Guarded({MADE_KERNEL: DONE}, {left_out: "it died"})
+    told = Told({}, {left_out: "it died"}, lambda **it: None)
+    for trial in (MADE, MADE_KERNEL, RAN):  # the build's kernels neither, tried or not
+        assert guarded.known(trial) is None
+        for policy in (guarded, told):
+            with pytest.raises(KilledChild, match=r"^it died$"), policy.of(trial):
+                pytest.fail("it was done")
+    assert guarded.met == {"it died"}
+    with told.of(Trial(BUILD, "add-a1")):
+        pass
+    with pytest.raises(Untried):
+        guarded.is_due(Trial(BUILD, "add-a1"))
+
+
+def test_what_computes_wrongly_is_not_done() -> None:
+    told = Told({}, {}, lambda **it: None)
+    told.note(RAN, WRONG)
+    assert told.known(RAN) is None
+    for policy in (told, Guarded({RAN: WRONG}, {})):
+        with pytest.raises(KilledChild, match="computes wrongly"), policy.of(RAN):
+            pytest.fail("it was done")
+
+
+def test_a_child_tells_each_trial_before_and_after() -> None:
+    said: list[dict[str, Any]] = []
+    other = Trial(RUN, "d4")
+    told = Told({other: DONE}, {}, lambda **it: said.append(it))
+    assert told.is_due(MADE)
+    with told.of(MADE) as under_way:
+        assert said == [{"trying": MADE}]
+        under_way.how = SOURCE
+    assert said[1:] == [{"tried": MADE, "how": SOURCE}]
+    assert not told.is_due(MADE)
+    with pytest.raises(ZeroDivisionError), told.of(RAN):
+        raise ZeroDivisionError
+    assert said[2:] == [{"trying": RAN}, {"tried": RAN, "how": DONE}]
+    assert not told.is_due(other)
+    assert told.knows({MADE: SOURCE, RAN: DONE, other: DONE}, {})
+    assert not told.knows({MADE: SOURCE, RAN: DONE, other: DONE}, {MADE: "it died"})
+
+
+def test_who_does_without_keeps_nothing() -> None:
+    free = Free()
+    with free.of(MADE):
+        free.note(RAN, DONE)
+    assert (free.known(MADE), free.known(RAN), free.is_due(MADE)) == (None, None, False)
+
+
+def test_trials_differ_by_all_that_a_driver_is_given() -> None:
+    assert Trial.of(EXECUTOR, [1, 2], "x") == Trial.of(EXECUTOR, [1, 2], "x")
+    assert Trial.of(EXECUTOR, [1, 2], "x") != Trial.of(EXECUTOR, [1, 2], "y")
+
+
+def test_a_trial_goes_through_json() -> None:
+    for trial in (MADE, RAN, Trial(PLATFORMS)):
+        assert Trial.unpacked(json.loads(json.dumps(trial))) == trial
+    for foreign in (None, 7, [], ["build"], [1, "", "", []], ["build", "a", "", ["x"]]):
+        with pytest.raises((TypeError, ValueError)):
+            Trial.unpacked(foreign)
+
+
+@pytest.mark.parametrize(
+    ("trial", "words"),
+    [
+        (Trial(BUILD, "add-1f"), "build add.cl"),
+        (Trial(BINARY_OF, "add-1f"), "get the binary of add.cl"),
+        (Trial(KERNEL, "add-1f", "add_quant8", (8, 1)), "make the kernel add_quant8"),
+        (Trial(RUN, "add-1f", "add_quant8", (8, 1)), "run the kernel add_quant8"),
+        (Trial(FILE, "add"), "build anything else of add.cl"),
+        (Trial(RECORDED, "1f"), "record launches in a command buffer"),
+        (Trial(EXECUTOR, "1f"), "allocate and run a group of nodes"),
+        (Trial(SELF_TEST, "vnni"), "pass the self-test of vnni"),
+    ],
+)
+def test_a_trial_is_told_in_words(trial: Trial, words: str) -> None:
+    assert trial.words == words
+
+
+def test_where_a_kernel_ends_a_child_its_build_is_blamed() -> None:
+    assert RAN.blamed == MADE_KERNEL.blamed == MADE.blamed == MADE
+    assert Trial(BINARY_OF, "add-1f").blamed == Trial(BINARY_OF, "add-1f")

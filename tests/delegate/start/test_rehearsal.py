@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Engines that begin in a child: what they repeat, what a death costs, what is remembered."""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from delegate import DeviceError, DeviceInfo, Model, Options, cache
+from delegate.errors import KilledChild
+from delegate.graph.partition import partition_of
+from delegate.inspect import Graph, read_device_profile, write_model
+from delegate.launch import Alternative
+from delegate.runtime.bench import DeviceBench
+from delegate.runtime.kernels import Kernels
+from delegate.sandbox import helper
+from delegate.sandbox.helper import Heard
+from delegate.sandbox.records import Records
+from delegate.sandbox.trials import RUN
+from delegate.start import helper_child, rehearsal
+from delegate.start.engine import Engine
+from delegate.start.probe import examine
+from delegate.start.rehearsal import RehearsedEngine, open_engine, start_early
+from delegate.target import Rules
+from tests.support.deal import any_driver
+from tests.support.nets import conv_pool, net
+
+pytestmark = any_driver
+
+CHAIN = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2)])
+
+
+@pytest.fixture(autouse=True)
+def _a_cache_of_its_own(
+    device: DeviceInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Begin with the proofs of the device and nothing else; end with no child."""
+    examine(device)
+    kept = cache.cache_folder().glob("devices/*")
+    proofs = [path for path in kept if not path.name.endswith("-registers")]
+    monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, str(tmp_path / "cache"))
+    folder = cache.make_folder("devices")
+    for path in proofs:
+        (folder / path.name).write_bytes(path.read_bytes())
+    yield
+    helper._close()
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the calls that children are asked for."""
+    asked: list[str] = []
+    ask = helper.ask
+
+    def noted(word: str, *more: Any, **options: int) -> Heard:
+        if word == "engine":
+            asked.append(more[1][0])
+        return ask(word, *more, **options)
+
+    monkeypatch.setattr(helper, "ask", noted)
+    return asked
+
+
+def run_of(engine: Engine, graph: Graph = CHAIN, batch: int = 1) -> list[int]:
+    """Return the values that the graph gives of 130, each once."""
+    target = engine.target(Rules())
+    assert all(verdict.is_taken for verdict in engine.verdicts(graph, target))
+    executor = engine.executor(partition_of(graph, range(len(graph.nodes))), target, batch)
+    out = np.zeros(batch * 18, np.uint8)
+    executor.run([np.full(batch * 18, 130, np.uint8)], [out])
+    executor.close()
+    return sorted(set(out.tolist()))
+
+
+def test_a_child_does_it_first_and_later_starts_need_none(
+    device: DeviceInfo, requests: list[str]
+) -> None:
+    assert run_of(RehearsedEngine(device.index, tune="full")) == [134]
+    assert set(requests) == {"verdicts", "executor"}
+    del requests[:]
+    assert run_of(RehearsedEngine(device.index, tune="full")) == [134]
+    assert requests == []
+    # Other sizes are something new.
+    assert run_of(RehearsedEngine(device.index, tune="full"), batch=2) == [134]
+    assert requests
+
+
+def test_this_process_builds_nothing_that_no_child_built(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = RehearsedEngine(device.index, own_context=True)  # whose self-tests are no concern here
+
+    def dies(*request: object, step_seconds: float = 0) -> Heard:
+        raise InterruptedError
+
+    monkeypatch.setattr(helper, "ask", dies)
+    compiled: list[str] = []
+    monkeypatch.setattr(Kernels, "_compile", lambda self, program, file: compiled.append(file))
+    with pytest.raises(InterruptedError):
+        engine.verdicts(CHAIN, engine.target(Rules()))
+    partition = partition_of(CHAIN, range(2))
+    with pytest.raises(InterruptedError):
+        engine.executor(partition, engine.target(Rules()))
+    assert compiled == []
+
+
+def test_without_a_cache_folder_it_works_as_well(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, requests: list[str]
+) -> None:
+    proof = examine(device)
+    monkeypatch.setattr("delegate.start.engine.examine", lambda info, profile: proof)
+    monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, "/proc/none")
+    for _ in range(2):
+        assert run_of(RehearsedEngine(device.index)) == [134]
+    assert requests.count("executor") == 2
+
+
+def test_a_binary_that_is_gone_is_made_again(device: DeviceInfo, requests: list[str]) -> None:
+    run_of(RehearsedEngine(device.index, tune="off"))
+    del requests[:]
+    for path in cache.cache_folder().glob("programs/*"):
+        path.unlink()
+    assert run_of(RehearsedEngine(device.index, tune="off", own_context=True)) == [134]
+    kept = Records(RehearsedEngine(device.index).device.identity).done.values()
+    assert ("executor" in requests) == ("binary" in kept)
+
+
+def test_a_child_that_was_not_asked_for_long_ends_itself(
+    device: DeviceInfo, requests: list[str]
+) -> None:
+    run_of(RehearsedEngine(device.index, tune="off"))
+    assert helper._helper is not None
+    assert helper._helper._child.wait(120) == 0
+    assert run_of(RehearsedEngine(device.index, tune="off"), batch=2) == [134]
+
+
+def scripted(monkeypatch: pytest.MonkeyPatch, *heard: Callable[[], Heard]) -> list[object]:
+    """Let children answer so, in turn; return what they are asked."""
+    asked: list[object] = []
+    answers = iter(heard)
+
+    def answer(*request: object) -> Heard:
+        asked.append(request)
+        return next(answers)()
+
+    monkeypatch.setattr(helper, "ask", answer)
+    return asked
+
+
+def test_a_child_that_tries_nothing_is_no_endless_loop(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = RehearsedEngine(device.index)
+    scripted(monkeypatch, *[lambda: Heard(is_answered=True, answer=({}, 0.0))] * 5)
+    with pytest.raises(DeviceError, match=r"^no child process tries to (build|make) [\w ]+\.?"):
+        engine.verdicts(CHAIN, engine.target(Rules()))
+
+
+def test_what_killed_a_child_costs_an_alternative_then_a_node(
+    device: DeviceInfo, caplog: pytest.LogCaptureFixture
+) -> None:
+    graph = conv_pool()
+    engine = RehearsedEngine(device.index, tune="off")
+    target = engine.target(Rules())
+    partition = partition_of(graph, range(len(graph.nodes)))
+    first = engine.executor(partition, target)
+    step = first.program.steps[0]
+    names = [step.alternative.name]
+    engine._records.left_out.update(
+        {
+            engine._kernels.trial(RUN, launch).blamed: "it died"
+            for launch in step.alternative.launches
+        }
+    )
+    with caplog.at_level(logging.WARNING, "delegate"):
+        verdicts = engine.verdicts(graph, target)
+    assert [each.is_taken for each in verdicts][1:] == [True] * (len(verdicts) - 1)
+    if len(step.names) > 1:
+        assert verdicts[0].is_taken
+        second = engine.executor(partition, target).program.steps[0].alternative.name
+        assert second not in names
+    else:
+        assert verdicts[0].reason is not None
+        assert "it died" in verdicts[0].reason
+        assert [each.is_lost for each in verdicts] == [True] + [False] * (len(verdicts) - 1)
+
+
+def test_an_executor_that_killed_a_child_is_not_made(device: DeviceInfo) -> None:
+    engine = RehearsedEngine(device.index, tune="off")
+    target, partition = engine.target(Rules()), partition_of(CHAIN, range(2))
+    trial = engine.executor(partition, target).trial
+    engine._records.left_out[trial] = "it died"
+    with pytest.raises(KilledChild, match="it died"):
+        engine.executor(partition, target)
+
+
+def test_what_a_compiler_is_asked_is_asked_in_a_child_too(
+    device: DeviceInfo, requests: list[str]
+) -> None:
+    profile = read_device_profile("v3d")  # of a GPU, whose compiler is asked for its registers
+    engine = RehearsedEngine(device.index, tune="off", profile=profile)
+    assert engine.target(Rules()).registers
+    assert requests == ["target"]
+    assert RehearsedEngine(device.index, tune="off", profile=profile).target(Rules()).registers
+    assert requests == ["target"]
+
+
+def test_a_model_and_its_batches(
+    device: DeviceInfo, requests: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = write_model(CHAIN)
+    monkeypatch.setattr(rehearsal, "is_on", True)
+    with Model(model, device.index, batch=3) as opened:
+        pictures = np.full(opened.input_details[0].shape, 130, np.uint8)
+        (out,) = opened.run(pictures)
+        runs = [opened.run_async(pictures) for _ in range(2)]  # of two slots
+        for (later,) in (run.result() for run in runs):
+            assert np.array_equal(later, out)
+    assert set(np.unique(out)) == {134}
+    assert set(requests) == {"verdicts", "executor"}
+    del requests[:]
+    Model(model, device.index, in_child_first=False, batch=2).close()
+    assert requests == []
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_first_start_compiles_from_both_ends(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, is_known: bool
+) -> None:
+    begun: list[str] = []
+    monkeypatch.setattr(helper, "go_ahead", lambda word, *more, **environment: begun.append(word))
+    monkeypatch.setattr(rehearsal, "was_used_before", lambda: is_known)
+    monkeypatch.setattr(rehearsal.os, "sched_getaffinity", lambda process: {0, 1})
+    RehearsedEngine(device.index, graph=CHAIN)
+    assert begun == ([] if is_known else ["ahead"])
+    monkeypatch.setattr(rehearsal.os, "sched_getaffinity", lambda process: {0})
+    RehearsedEngine(device.index, graph=CHAIN)
+    RehearsedEngine(device.index)
+    assert len(begun) <= 1
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_children_are_started_early_where_a_first_start_needs_them(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, is_known: bool, cores: int
+) -> None:
+    monkeypatch.setattr(rehearsal, "was_used_before", lambda: is_known)
+    monkeypatch.setattr(rehearsal.os, "sched_getaffinity", lambda process: {*range(cores)})
+    monkeypatch.setattr(rehearsal, "is_on", True)
+    helper._close()
+    start_early()
+    assert (helper._helper is None, helper._ahead is None) == (is_known, is_known or cores < 2)
+    early = helper._ahead
+    RehearsedEngine(device.index, graph=CHAIN)
+    assert is_known or helper._ahead is early
+    assert early is None or not early.is_new
+    helper.stop_ahead()
+
+
+def test_who_works_ahead_runs_the_last_node_first(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+    warm_up = DeviceBench.warm_up
+
+    def noted(self: DeviceBench, alternative: Alternative) -> None:
+        warm_up(self, alternative)
+        ran.append(alternative.launches[0].file.split("_2d")[0])
+
+    monkeypatch.setattr(DeviceBench, "warm_up", noted)
+    performer = helper_child._Performer(helper_child._Teller(io.StringIO()))
+    performer.ahead(device.index, None, (), conv_pool())
+    assert ran == (["pool", "conv"] if device.type == "cpu" else [])
+    assert not list(cache.cache_folder().glob("programs/*"))
+
+
+def test_who_works_ahead_ends_by_itself_or_at_once(device: DeviceInfo) -> None:
+    helper.go_ahead("ahead", device.index, None, ("all",), CHAIN)
+    assert helper._ahead is not None
+    assert helper._ahead._child.wait(120) == 0
+    helper.go_ahead("ahead", device.index, None, (), CHAIN)
+    child = helper._ahead._child
+    helper.stop_ahead()
+    assert child.wait(5) is not None
+    assert helper._ahead is None
+
+
+def test_who_asks_for_it_gets_it(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Options().in_child_first
+    for is_on, wanted, kind in (
+        (True, True, RehearsedEngine),
+        (True, False, Engine),
+        (False, True, Engine),
+    ):
+        monkeypatch.setattr(rehearsal, "is_on", is_on)
+        assert type(open_engine(wanted, None, device.index)) is kind

@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The choice among alternatives: compared with each other, measured, remembered."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from delegate import DeviceError, Unsupported, cache
+from delegate.graph.ir import Node
+from delegate.launch import Alternative, Launch
+from delegate.tuning import tune
+from delegate.tuning.tune import Reference, Tuner
+from tests.support.model import op, t
+
+NODE = op("ADD", [t((4,))], [t((4,))])
+
+
+def launch(kernel: str, tiles: int = 1, **defines: int) -> Launch:
+    source = t((4,))
+    return Launch("file", kernel, tiles, 1, {"input": source, "zero": 3}, (source,), (), defines)
+
+
+FAST, MIDDLE, PLAIN = (Alternative(n, (launch(n),)) for n in ("fast", "middle", "plain"))
+ALL = (MIDDLE, FAST, PLAIN)
+
+
+@dataclass
+class FakeBench:
+    """A device that takes so many seconds, cannot run some and lies in others."""
+
+    seconds: dict[str, float]
+    unable: tuple[str, ...] = ()
+    lying: tuple[str, ...] = ()
+    fails: bool = False
+    measured: list[list[str]] = field(default_factory=list)
+    literal: list[set[bool]] = field(default_factory=list)
+
+    def check(self, alternative: Alternative) -> str | None:
+        return f"{alternative.name} does not build" if alternative.name in self.unable else None
+
+    def right(
+        self, node: Node, alternatives: Sequence[Alternative], reference: Reference
+    ) -> list[bool]:
+        assert node is NODE
+        return [each.name not in self.lying for each in alternatives]
+
+    def times(
+        self, alternatives: Sequence[Alternative], rounds: int, batch: int, is_joined: bool
+    ) -> list[float]:
+        if self.fails:
+            raise DeviceError("no memory")
+        self.measured.append([each.name for each in alternatives])
+        self.literal.append({e.is_literal for each in alternatives for e in each.launches})
+        # In a batch, the slow one for one picture is the fast one.
+        return [self.seconds[each.name] * (1 if batch == 1 else -1) for each in alternatives]
+
+
+@pytest.fixture(autouse=True)
+def _empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TFLITE_OPENCL_CACHE", str(tmp_path))
+
+
+def bench(**facts: object) -> FakeBench:
+    return FakeBench({"fast": 1, "middle": 2, "plain": 3}, **facts)  # type: ignore[arg-type]
+
+
+def tuner(fake: FakeBench, mode: str = "quick", identity: str = "device 1") -> Tuner:
+    return Tuner(mode, identity, fake, lambda each: f"source of {each.kernel}")
+
+
+def test_the_fastest_is_taken_and_kept_on_disk() -> None:
+    fake = bench()
+    first = tuner(fake)
+    assert first.choose(NODE, ALL) is FAST
+    assert first.choose(NODE, ALL) is FAST
+    assert fake.measured == [["middle", "fast"]]  # plain is a candidate only where it is alone
+    first.save()
+    for mode in ("quick", "full"):
+        later = bench()
+        assert tuner(later, mode).choose(NODE, ALL) is FAST
+        assert later.measured == []
+    other = bench()
+    tuner(other, identity="device 2").choose(NODE, ALL)
+    assert other.measured != []
+
+
+def test_a_batch_is_measured_by_itself() -> None:
+    fake = bench()
+    one = tuner(fake)
+    assert [one.choose(NODE, ALL, batch) for batch in (1, 8, 1, 8)] == [FAST, MIDDLE, FAST, MIDDLE]
+    assert len(fake.measured) == 2
+
+
+@pytest.mark.parametrize(("mode", "literal"), [("quick", {False}), ("full", {True})])
+def test_a_batch_is_measured_as_it_will_run(mode: str, literal: set[bool]) -> None:
+    fake = bench()
+    made = tuner(fake, mode)
+    assert [made.choose(NODE, ALL, batch) for batch in (8, 1)] == [MIDDLE, FAST]
+    assert fake.literal == [literal, {False}]
+
+
+def test_off_takes_the_first_that_runs_and_touches_no_disk(tmp_path: Path) -> None:
+    fake = bench(unable=("middle",))
+    off = tuner(fake, "off")
+    assert off.choose(NODE, ALL) is FAST
+    off.save()
+    assert (fake.measured, list(tmp_path.iterdir())) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "unable", "chosen"),
+    [("middle", (), MIDDLE), ("middle", ("middle",), FAST), ("no such name", (), FAST)],
+)
+def test_the_wanted_one_is_taken_without_measuring(
+    wanted: str, unable: tuple[str, ...], chosen: Alternative
+) -> None:
+    fake = bench(unable=unable)
+    made = Tuner("quick", "device 1", fake, lambda each: each.kernel, wanted=wanted)
+    assert made.choose(NODE, ALL) is chosen
+    assert (fake.measured == []) == (chosen is MIDDLE)
+
+
+def test_what_lies_is_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "delegate"):
+        assert tuner(bench(lying=("fast",))).choose(NODE, ALL) is MIDDLE
+    assert caplog.messages == [
+        "node -1 (ADD): 'fast' computes wrongly on this device and is not used"
+    ]
+    assert tuner(bench(lying=("fast", "middle"))).choose(NODE, ALL) is PLAIN
+
+
+def test_the_plain_one_is_believed_no_more_than_others(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "delegate"):
+        assert tuner(bench(lying=("plain",))).choose(NODE, ALL) is FAST
+    assert caplog.messages == [
+        "node -1 (ADD): 'plain' computes wrongly on this device and is not used"
+    ]
+
+
+def test_a_node_that_nothing_computes_right_is_left_to_the_cpu_in_later_starts_too() -> None:
+    first = tuner(bench(lying=("fast", "middle", "plain")))
+    for _ in range(2):
+        with pytest.raises(Unsupported, match="this device computes it wrongly"):
+            first.choose(NODE, ALL)
+    first.save()
+    with pytest.raises(Unsupported, match="this device computes it wrongly"):
+        tuner(bench()).choose(NODE, ALL)
+
+
+def test_what_does_not_build_is_no_candidate() -> None:
+    fake = bench(unable=("fast",))
+    assert tuner(fake).choose(NODE, ALL) is MIDDLE
+    assert tuner(bench(unable=("fast", "middle"))).choose(NODE, ALL) is PLAIN
+    with pytest.raises(Unsupported, match="plain does not build"):
+        tuner(bench(unable=("fast", "middle", "plain"))).choose(NODE, ALL)
+
+
+def test_a_device_that_fails_meanwhile_gets_the_first(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "delegate"):
+        assert tuner(bench(fails=True)).choose(NODE, ALL) is MIDDLE
+    assert caplog.messages == ["node -1 (ADD) was not tuned: no memory"]
+
+
+def test_quick_ends_when_its_seconds_are_used_up_and_full_does_not() -> None:
+    for mode, expected in (("quick", MIDDLE), ("full", FAST)):
+        chosen = tuner(bench(), mode)
+        if mode == "quick":
+            chosen._seconds_left = 0
+        assert chosen.choose(NODE, ALL) is expected
+        assert chosen.choose(NODE, ALL) is expected
+        assert chosen.left == (mode == "quick")
+
+
+def test_what_another_process_found_is_no_more_left() -> None:
+    chosen = tuner(bench())
+    chosen._seconds_left = 0
+    chosen.choose(NODE, ALL)
+    chosen.go_on({f"{chosen.signature(ALL)}x1": "fast"}, 0)
+    assert chosen.choose(NODE, ALL) is FAST
+    assert chosen.left == 0
+
+
+def test_what_waits_for_a_later_start_is_left() -> None:
+    first, later = tuner(bench()), tuner(bench(), "full")
+    for each, left in ((first, 1), (later, 0)):
+        each.choose(NODE, ALL)
+        assert each.remembered("whole", lambda: "a", ["a"], can_wait=True) == [None, "a"][not left]
+        assert each.left == left
+
+
+def test_what_cannot_be_measured_is_not_left() -> None:
+    chosen = tuner(bench(fails=True))
+    chosen.choose(NODE, ALL)
+    assert chosen.left == 0
+
+
+def test_what_was_measured_for_a_while_is_kept_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tune, "_UNSAVED_SECONDS", 0.0)
+    tuner(bench()).choose(NODE, ALL)  # and ends without `save`
+    later = bench()
+    assert tuner(later).choose(NODE, ALL) is FAST
+    assert later.measured == []
+
+
+def test_a_signature_is_of_kernels_and_sizes_not_of_values() -> None:
+    one = tuner(bench())
+
+    def of(**changes: object) -> str:
+        each = launch("fast")
+        fields = {name: getattr(each, name) for name in Launch.__slots__} | changes
+        return one.signature([Alternative("fast", (Launch(**fields),))])  # type: ignore[arg-type]
+
+    assert of() == of(params={"input": t((4,)), "zero": 7})
+    assert of() != of(params={"input": t((5,)), "zero": 3})
+    assert of() != of(tiles=2)
+    assert of() != of(kernel="other")
+
+
+def test_a_damaged_file_is_measured_anew() -> None:
+    first = tuner(bench())
+    first.choose(NODE, ALL)
+    first.save()
+    for path in cache.cache_folder().rglob("tune/*"):
+        path.write_bytes(path.read_bytes()[:-1])
+    fake = bench()
+    assert tuner(fake).choose(NODE, ALL) is FAST
+    assert fake.measured != []
+
+
+FOREIGN = {
+    "no JSON": b"fast",
+    "no text": b"\xff\xfe",
+    "empty": b"",
+    "a list": b"[1]",
+    "a number": b"7",
+    "other values": b'{"transfer": 7}',
+    "deep": b"[" * 100_000,
+    "a huge number": b"9" * 10_000,
+}
+
+
+@pytest.mark.parametrize("content", FOREIGN.values(), ids=FOREIGN)
+def test_a_foreign_file_is_measured_anew(content: bytes) -> None:
+    first = tuner(bench())
+    first.choose(NODE, ALL)
+    first.save()
+    (path,) = cache.cache_folder().rglob("tune/*")
+    assert cache.store(f"tune/{path.name}", content)
+    fake = bench()
+    later = tuner(fake)
+    assert later.choose(NODE, ALL) is FAST
+    assert fake.measured != []
+    later.save()
+    fake = bench()
+    assert tuner(fake).choose(NODE, ALL) is FAST
+    assert fake.measured == []
+
+
+def test_a_name_that_is_none_of_the_choices_is_measured_anew() -> None:
+    first = tuner(bench())
+    first.remembered("transfer", lambda: "thrown", ["thrown"])
+    first.save()
+    assert tuner(bench()).remembered("transfer", lambda: "mapped", ["mapped"]) == "mapped"
+
+
+def test_two_processes_keep_each_other_s_findings() -> None:
+    one, two = tuner(bench()), tuner(bench())
+    one.remembered("first", lambda: "x", ("x", "y"))
+    two.remembered("second", lambda: "y", ("x", "y"))
+    one.save()
+    two.save()
+    fresh = tuner(bench())
+    assert fresh.remembered("first", lambda: None, ("x", "y")) == "x"
+    assert fresh.remembered("second", lambda: None, ("x", "y")) == "y"
+
+
+def test_a_wrong_mode_is_refused() -> None:
+    with pytest.raises(ValueError, match="tune='fast': one of off, quick, full"):
+        tuner(bench(), "fast")
