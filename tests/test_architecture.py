@@ -35,7 +35,7 @@ LAYERS = {
     "target": "",
     "cache": "errors",
     "profiles": "errors",
-    "graph": "errors",
+    "graph": "",
     "launch": "errors graph",
     "sandbox": "cache errors progress",
     "ops": "errors graph isa launch target",
@@ -48,14 +48,12 @@ LAYERS = {
     "target tflite tuning",
     "options": "passes tuning",
     "claim": "errors graph launch options progress runtime start target tflite",
-    "opencl_delegate": "claim errors graph launch options passes profiles runtime start target "
-    "tflite",
+    "opencl_delegate": "claim errors graph launch options passes profiles runtime start tflite",
     "external": "opencl_delegate options tflite",
     "devices": "errors graph options profiles progress runtime sandbox start target tflite",
     "model": "devices errors graph options progress runtime tflite",
     "__init__": "devices errors graph model opencl_delegate options runtime",
-    "inspect": "cache devices errors graph launch passes profiles progress runtime sandbox start "
-    "tflite",
+    "inspect": "cache devices errors graph launch profiles progress runtime sandbox start tflite",
 }
 # Module -> the folders that may import it.
 CONFINED = {
