@@ -14,12 +14,13 @@ from typing import Any
 from numpy.typing import NDArray
 
 from delegate.inspect import Graph
-from label_image.errors import LOST, NO_DEVICE, SUCCESS, delegate_failures
+from label_image.errors import delegate_failures
 from label_image.heads.post_process import found_only
 from label_image.interpreter import delegate_names, open_interpreter
 from label_image.job import Delegation, Job
 from label_image.verbose import interpreter_state, profile_lines
 from tflite_opencl.common import interrupts
+from tflite_opencl.common.exit_codes import LOST, NO_DEVICE, SUCCESS
 from tflite_opencl.common.profile import Profile
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.common.timing import Times

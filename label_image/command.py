@@ -14,7 +14,7 @@ from delegate import NoDeviceError, ProfileError, list_devices
 from delegate.inspect import start_early
 from delegate.sandbox.child import stdout_kept_apart
 from label_image import flags, inputs, report, streams
-from label_image.errors import NO_DEVICE, SUCCESS, USAGE, log_error
+from label_image.errors import log_error
 from label_image.flags import Settings
 from label_image.one_picture import classify_one
 from label_image.prepare import prepare
@@ -22,6 +22,7 @@ from label_image.several_pictures import classify_several
 from tflite_opencl.common import interrupts
 from tflite_opencl.common.environment import prepare_environment
 from tflite_opencl.common.errors import UsageError
+from tflite_opencl.common.exit_codes import NO_DEVICE, SUCCESS, USAGE
 from tflite_opencl.common.fetch import OFFICIAL, fetch
 from tflite_opencl.common.standard_streams import OutputError
 from tflite_opencl.common.text import printable
@@ -53,9 +54,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _command(settings, out)
         except OutputError:  # no line of ours may be written
             raise
-        except ProfileError as error:
-            log_error(error, settings.verbose)
-            return USAGE
         except Exception as error:
             interrupts.check()  # what Ctrl-C broke off may fail in its own way
             return log_error(error, settings.verbose)

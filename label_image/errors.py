@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ends a run: its lines on stderr, and the command's exit codes."""
+"""What ends a run, and its lines on stderr."""
 
 from __future__ import annotations
 
@@ -9,18 +9,8 @@ import traceback
 from collections.abc import Iterator
 
 from delegate import DelegateError, NoDeviceError
-from tflite_opencl.common.errors import OneLineError, UsageError
-
-SUCCESS, NO_DEVICE, LOST, USAGE, BUG, ERROR = 0, 2, 3, 64, 70, 255
-EXIT_CODES = {  # 64 and 70 as in sysexits.h; docs/label_image.md says more
-    SUCCESS: "success",
-    NO_DEVICE: "no OpenCL device could run the model, and the CPU did",
-    LOST: "the CPU ran most nodes, because kernels had failed",
-    USAGE: "the command line is wrong",
-    BUG: "an error that nobody expected",
-    130: "Ctrl-C",
-    ERROR: "the model, a picture or another file cannot be used",
-}
+from tflite_opencl.common.errors import OneLineError
+from tflite_opencl.common.exit_codes import code_of
 
 log = logging.getLogger("label_image")
 
@@ -46,9 +36,7 @@ def log_error(error: Exception, verbose: bool) -> int:
     for each_level, line in lines:
         log.log(each_level, "%s", line)
     log.log(level, "%s", last, exc_info=error if verbose else None)
-    if isinstance(error, UsageError):
-        return USAGE
-    return ERROR if isinstance(error, (OneLineError, DelegateError)) else BUG
+    return code_of(error)
 
 
 def gave_up(error: Exception, verbose: bool) -> str:

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn
 
-from label_image.errors import EXIT_CODES
 from label_image.flag_table import COMMON, FLAGS, Flag
 from label_image.flag_values import TRUTH, compared, truth
 from tflite_opencl.common.errors import UsageError
+from tflite_opencl.common.exit_codes import EXIT_CODES, NOT_SO, NOTHING_RUN, codes_text
 from tflite_opencl.common.help import HelpFormatter, examples_text
 from tflite_opencl.common.words import did_you_mean
 
@@ -187,14 +187,14 @@ def parser(has_all: bool = True) -> argparse.ArgumentParser:
 
     `has_all`: its help tells of all of them, not only of those that are mostly needed.
     """
-    codes = "; ".join(f"{code}: {meaning}" for code, meaning in EXIT_CODES.items())
+    codes = codes_text(*(code for code in EXIT_CODES if code not in (NOT_SO, NOTHING_RUN)))
     made = _Parser(
         prog="label_image",
         usage="label_image [flags] [pictures]      --name value, --name=value, -x value",
         description="Classify a picture with a .tflite model; with --use_gpu through OpenCL. "
         "Of several pictures (as further arguments, of a folder, with --batch) each gets a row on "
         "stdout: the file and its best result, or as many as --num_results says.",
-        epilog=f"Exit codes: {codes}.\n\n{examples_text(EXAMPLES)}",
+        epilog=f"{codes}\n\n{examples_text(EXAMPLES)}",
         add_help=False,
         allow_abbrev=False,
         formatter_class=lambda prog: HelpFormatter(prog, max_help_position=32, width=80),

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from label_image import inputs, streams
 from label_image.classify import exit_code
-from label_image.errors import ERROR, RunError
+from label_image.errors import RunError
 from label_image.feeds import warn_of_zeros
 from label_image.heads.registry import is_classifier
 from label_image.image import load_picture, to_input
@@ -31,6 +31,7 @@ from label_image.series import Series
 from label_image.several_report import picture_entry, summary_text
 from label_image.written import Written
 from tflite_opencl.common import bars, interrupts
+from tflite_opencl.common.exit_codes import ERROR
 
 log = logging.getLogger("label_image")
 

@@ -14,11 +14,11 @@ import pytest
 from PIL import Image
 
 from delegate import NoDeviceError, list_devices
-from label_image.errors import EXIT_CODES
 from label_image.flags import usage
 from tests.support.deal import slow
 from tests.support.model import chain_model, op, t
 from tests.support.scenes import detector
+from tflite_opencl.common.exit_codes import EXIT_CODES
 
 ROOT = Path(__file__).resolve().parents[1]
 # What a user reads and pastes, and what a developer reads.
@@ -230,8 +230,8 @@ def test_the_c_program_says_what_is_missing(library: str | None, said: str, tmp_
     assert said in ended.stdout + ended.stderr
 
 
-def test_the_exit_codes_of_label_image_are_in_its_document() -> None:
-    rows = re.findall(r"^\| (\d+) \|", (ROOT / "docs/label_image.md").read_text(), re.MULTILINE)
+def test_all_exit_codes_are_in_the_documents_once() -> None:
+    rows = re.findall(r"^\| (\d+) \|", (ROOT / "docs/reliability.md").read_text(), re.MULTILINE)
     assert [int(row) for row in rows] == list(EXIT_CODES)
 
 

@@ -21,6 +21,7 @@ from delegate import Options
 from label_image.flag_values import delegate_options, not_negative, positive, seconds, threads
 from tflite_opencl.benchmark_run import Benchmarked, Limits, benchmarked
 from tflite_opencl.common import bars
+from tflite_opencl.common.exit_codes import NOT_SO, USAGE
 from tflite_opencl.common.profile import NodeTime
 from tflite_opencl.common.tables import render
 from tflite_opencl.common.words import stamped
@@ -78,7 +79,7 @@ def run(options: argparse.Namespace) -> str:
     """
     names = [*options.model, *options.graph]
     if not names:
-        raise CommandError("no model is named")
+        raise CommandError("no model is named", USAGE)
     require_writable(options.profiling_output_csv_file)
     limits = Limits(**{each.name: getattr(options, each.name) for each in fields(Limits)})
     path = _chosen(options)
@@ -107,7 +108,7 @@ def run(options: argparse.Namespace) -> str:
         width = shutil.get_terminal_size((_WIDTH, 24)).columns
         text = f"{_table(found, width)}\n\n{facts}"
     if any(each.result.failure or each.result.is_idle for each in found):
-        raise CommandError(text, is_answer=True)
+        raise CommandError(text, NOT_SO)
     return text
 
 
@@ -117,7 +118,7 @@ def _chosen(options: argparse.Namespace) -> RunPath:
         return RunPath(f"{EXTERNAL}:{library}", EXTERNAL, library=library, options=own)
     if options.external_delegate_options:
         raise CommandError(
-            "--external_delegate_options does nothing without --external_delegate_path"
+            "--external_delegate_options does nothing without --external_delegate_path", USAGE
         )
     return options.path if isinstance(options.path, RunPath) else _path(options.path)
 

@@ -22,6 +22,15 @@ from tflite_opencl import (
     verify,
 )
 from tflite_opencl.common.environment import prepare_environment
+from tflite_opencl.common.exit_codes import (
+    EXIT_CODES,
+    LOST,
+    NOT_SO,
+    NOTHING_RUN,
+    SUCCESS,
+    USAGE,
+    codes_text,
+)
 from tflite_opencl.common.help import HelpFormatter, examples_text
 from tflite_opencl.common.text import printable
 from tflite_opencl.common.words import did_you_mean, version_lines, with_underscores
@@ -38,7 +47,7 @@ EXAMPLES = (
     ("tflite-opencl compare -m model.tflite -i picture.jpg", "how fast, and how exact"),
     ("tflite-opencl verify --help", "each SUBCOMMAND has flags and examples of its own"),
 )
-SUCCESS, ERROR, USAGE = 0, 1, 2
+CODES = [code for code in EXIT_CODES if code not in (LOST, NOTHING_RUN)]
 SUBCOMMANDS = {
     "benchmark": benchmark,
     "compare": compare,
@@ -82,11 +91,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         text = SUBCOMMANDS[options.subcommand].run(options)
     except CommandError as error:
-        if error.is_answer:
+        if error.code == NOT_SO:
             print(printable(str(error), kept="\n"))
         else:
             print(printable(f"ERROR: {error}"), file=sys.stderr)
-        return ERROR
+        return error.code
     print(printable(text, kept="\n"))
     return SUCCESS
 
@@ -96,7 +105,7 @@ def parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPa
     parser = _Parser(
         prog="tflite-opencl",
         description=DESCRIPTION,
-        epilog=f"{EPILOG}\n\n{examples_text(EXAMPLES)}",
+        epilog=f"{EPILOG} {codes_text(*CODES)}\n\n{examples_text(EXAMPLES)}",
         formatter_class=HelpFormatter,
     )
     parser.add_argument(

@@ -21,6 +21,7 @@ from label_image.inputs import labels_in
 from tflite_opencl import __version__
 from tflite_opencl.common import bars
 from tflite_opencl.common.energy import Meter
+from tflite_opencl.common.exit_codes import NOT_SO
 from tflite_opencl.common.machine import cpu_name
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.comparison.changes import changes_text
@@ -108,7 +109,7 @@ def run(options: argparse.Namespace) -> str:
         save(report, options.save)
     text = _shown(report, old, options)
     if failures(report):
-        raise CommandError(text, is_answer=True)
+        raise CommandError(text, NOT_SO)
     return text
 
 

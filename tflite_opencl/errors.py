@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ends a subcommand with exit code 1, and the files that it writes."""
+"""What ends a subcommand without success, and the files that it writes."""
 
 from __future__ import annotations
 
+from tflite_opencl.common.exit_codes import ERROR
 from tflite_opencl.common.files import file_obstacle, write_file
 
 
@@ -10,12 +11,12 @@ class CommandError(Exception):
     """What was asked for cannot be done; the text is one line.
 
     Attributes:
-        is_answer: it is what was asked for, so it goes to stdout.
+        code: the exit code. With NOT_SO the text is what was asked for, so it goes to stdout.
     """
 
-    def __init__(self, text: str, is_answer: bool = False) -> None:
+    def __init__(self, text: str, code: int = ERROR) -> None:
         super().__init__(text)
-        self.is_answer = is_answer
+        self.code = code
 
 
 def require_writable(path: str | None) -> None:

@@ -21,6 +21,7 @@ from tflite_opencl.boards.board import Board, delegate_text, icd_folder, read_bo
 from tflite_opencl.boards.drivers import LoadedIcd, SurveyedDevice, meant
 from tflite_opencl.boards.facts import Info, facts_here
 from tflite_opencl.boards.own_profile import write_profile
+from tflite_opencl.common.exit_codes import USAGE
 from tflite_opencl.common.tables import pairs
 from tflite_opencl.common.words import stamped
 from tflite_opencl.errors import CommandError, require_writable
@@ -88,11 +89,13 @@ def run(options: argparse.Namespace) -> str:
         raise CommandError(f"--root {options.root}: there is no such folder")
     asks_profile = options.write_profile is not None
     if asks_profile and not options.write_profile.endswith(".toml"):
-        raise CommandError(f"--write_profile {options.write_profile}: its name must end in .toml")
+        raise CommandError(
+            f"--write_profile {options.write_profile}: its name must end in .toml", USAGE
+        )
     require_writable(options.write_profile)
     is_here = Path(options.root).resolve() == Path("/")
     if asks_profile and not is_here:
-        raise CommandError("--write_profile needs a device: it does nothing with --root")
+        raise CommandError("--write_profile needs a device: it does nothing with --root", USAGE)
     board = read_board(options.root)
     info = facts_here(board, partial(meant, options.device)) if is_here else _of_files(board)
     if asks_profile:

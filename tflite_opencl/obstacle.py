@@ -10,6 +10,7 @@ from tflite_opencl.boards import drivers
 from tflite_opencl.boards.advice import FAMILIES, devices_of, family, obstacle
 from tflite_opencl.boards.board import read_board
 from tflite_opencl.common import bars
+from tflite_opencl.common.exit_codes import NOT_SO
 from tflite_opencl.errors import CommandError
 
 HELP = "the first thing that is missing to run on a family of boards; exit code 1 if anything is"
@@ -33,6 +34,6 @@ def run(options: argparse.Namespace) -> str:
     enabled = os.environ.get("RUSTICL_ENABLE", "")
     missing = obstacle(of, read_board(), platforms.platforms, devices, enabled)
     if missing is not None:
-        raise CommandError(f"{of.name}: {missing}", is_answer=True)
+        raise CommandError(f"{of.name}: {missing}", NOT_SO)
     info = devices_of(of, devices)[0]
     return f"{of.name}: device {info.index}, {info.name} ({info.platform}, {info.driver})"

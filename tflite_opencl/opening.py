@@ -17,6 +17,7 @@ from label_image.flag_values import names
 from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.environment import device_asked
 from tflite_opencl.common.errors import OneLineError
+from tflite_opencl.common.exit_codes import code_of
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.common.words import known_ops
 from tflite_opencl.errors import CommandError
@@ -94,7 +95,7 @@ def one_line() -> Iterator[None]:
     try:
         yield
     except (OneLineError, DelegateError) as error:
-        raise CommandError(" ".join(str(error).split())) from error
+        raise CommandError(" ".join(str(error).split()), code_of(error)) from error
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from rich.table import Table
 from delegate import Options
 from delegate.inspect import Graph
 from tflite_opencl.common import bars
+from tflite_opencl.common.exit_codes import NOT_SO
 from tflite_opencl.common.runtime import Runtime, find_runtime
 from tflite_opencl.common.tables import render
 from tflite_opencl.common.words import stamped
@@ -71,7 +72,7 @@ def run(options: argparse.Namespace) -> str:
         else _text(found, width)
     )
     if not all(each.delegated for each in found):
-        raise CommandError(text, is_answer=True)
+        raise CommandError(text, NOT_SO)
     return text
 
 

@@ -9,6 +9,7 @@ import json
 import shutil
 
 from label_image.flag_values import not_negative, positive
+from tflite_opencl.common.exit_codes import NOT_SO
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.words import stamped
 from tflite_opencl.conformance.values import input_sets
@@ -78,7 +79,7 @@ def run(options: argparse.Namespace) -> str:
         else "\n\n".join([text_of(found, width), *lines])
     )
     if is_wrong(found):
-        raise CommandError(text, is_answer=True)
+        raise CommandError(text, NOT_SO)
     return text
 
 

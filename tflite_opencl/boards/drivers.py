@@ -25,6 +25,7 @@ from delegate.inspect import (
     examine,
 )
 from delegate.sandbox.child import answer, ask
+from tflite_opencl.common.exit_codes import NO_DEVICE
 from tflite_opencl.errors import CommandError
 
 TIMEOUT_SECONDS = 180
@@ -81,7 +82,9 @@ def meant(selector: str | None, found: Sequence[DeviceInfo]) -> Sequence[DeviceI
     chosen = [info for info in found if selector is None or info.matches(selector)]
     if not chosen and selector is not None:
         names = "; ".join(f"{info.index}: {info.name} ({info.platform})" for info in found)
-        raise CommandError(f"no device matches '{selector}'; there are {names or 'none'}")
+        raise CommandError(
+            f"no device matches '{selector}'; there are {names or 'none'}", NO_DEVICE
+        )
     return chosen
 
 

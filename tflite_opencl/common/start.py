@@ -10,12 +10,12 @@ import contextlib
 import importlib
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 
 from tflite_opencl.common import interrupts, standard_streams
+from tflite_opencl.common.exit_codes import BUG, ERROR, INTERRUPTED
 from tflite_opencl.common.standard_streams import OutputError
-
-INTERRUPTED, NO_OUTPUT = 130, 255
 
 
 def start(module: str, arguments: Sequence[str] | None = None) -> int:
@@ -44,11 +44,12 @@ def run(main: Callable[[], int]) -> int:
         except OutputError as error:
             with contextlib.suppress(OutputError):
                 sys.stderr.write(f"ERROR: {error}\n")
-            return NO_OUTPUT
+            return ERROR
         except Exception:
             if interrupts.was_pressed():  # what Ctrl-C broke off may fail in its own way
                 return INTERRUPTED
-            raise
+            traceback.print_exc()
+            return BUG
 
 
 def _code(main: Callable[[], int]) -> int:

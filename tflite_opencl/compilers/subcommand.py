@@ -18,6 +18,7 @@ from delegate import DelegateError
 from tflite_opencl.boards import drivers
 from tflite_opencl.boards.drivers import SurveyedDevice
 from tflite_opencl.common.environment import device_asked
+from tflite_opencl.common.exit_codes import NO_DEVICE, NOT_SO, USAGE
 from tflite_opencl.common.files import folder_obstacle
 from tflite_opencl.common.words import stamped
 from tflite_opencl.compilers.builds import Built, build_all
@@ -74,7 +75,7 @@ def run(options: argparse.Namespace) -> str:
             written, or the comparison found a kernel that got unusable.
     """
     if options.against and (options.csv or options.json):
-        raise CommandError("--against prints a comparison: neither --csv nor --json")
+        raise CommandError("--against prints a comparison: neither --csv nor --json", USAGE)
     if options.dump is not None and (obstacle := folder_obstacle(options.dump)):
         raise CommandError(f"cannot write to {options.dump}: {obstacle}")
     old = read_csv(options.against) if options.against else []
@@ -101,7 +102,7 @@ def run(options: argparse.Namespace) -> str:
         comparison = compared(old, rows)
         text = comparison_text(comparison)
         if comparison.broken:
-            raise CommandError(text, is_answer=True)
+            raise CommandError(text, NOT_SO)
         return text
     text = f"{_head(device)}\n{table_text(rows, width)}"
     return f"{text}\n{paper_text(CHIPS[device.info.name], paper)}" if paper else text
@@ -111,10 +112,12 @@ def _device(selector: str | None) -> SurveyedDevice:
     """Return the device that is meant; its self-test need not pass."""
     found, why_none = drivers.ask_devices()
     if not found:
-        raise CommandError(why_none or "no OpenCL device")
+        raise CommandError(why_none or "no OpenCL device", NO_DEVICE)
     device = drivers.ask_device(drivers.meant(selector, found)[0], with_rates=False)
     if device.limits is None:
-        raise CommandError(f"{device.info.name} does not tell its limits: {device.failure}")
+        raise CommandError(
+            f"{device.info.name} does not tell its limits: {device.failure}", NO_DEVICE
+        )
     return device
 
 

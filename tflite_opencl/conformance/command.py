@@ -18,12 +18,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from delegate import ProfileError
 from delegate.inspect import read_device_profile
 from tflite_opencl.common.environment import prepare_environment
+from tflite_opencl.common.errors import UsageError
+from tflite_opencl.common.exit_codes import ERROR, NOT_SO, NOTHING_RUN, SUCCESS, USAGE
 from tflite_opencl.common.files import file_obstacle, write_file
 from tflite_opencl.common.text import printable
 from tflite_opencl.common.words import version_lines
 from tflite_opencl.conformance import coverage, expectations, flags, page, reduce, reports
 from tflite_opencl.conformance.build import Case
-from tflite_opencl.conformance.flags import Settings, UsageError
+from tflite_opencl.conformance.flags import Settings
 from tflite_opencl.conformance.outcome import NOT_DELEGATED, PASS, SKIP, Result
 from tflite_opencl.conformance.process import CannotRun
 from tflite_opencl.conformance.results import Folder, Report, ResultsError, Row
@@ -32,7 +34,6 @@ from tflite_opencl.conformance.selection import NoCases, item_of, select
 from tflite_opencl.conformance.subject import OPENCL, OPENCL_OPTIONS
 from tflite_opencl.conformance.tally import Tally
 
-SUCCESS, UNEXPECTED, USAGE, NOTHING = 0, 1, 2, 77
 _LINE_SECONDS = 10.0  # between two lines without a terminal
 _SHOWN = 20  # unexpected results on the terminal
 
@@ -44,6 +45,15 @@ _OUTPUTS: dict[str, Callable[[Report], str]] = {
     "html": page.html,
     "coverage": coverage.table,
 }
+_CODES: dict[type[Exception], int] = {
+    UsageError: USAGE,
+    NoCases: USAGE,
+    ProfileError: USAGE,
+    ResultsError: ERROR,
+    page.PageError: ERROR,
+    reduce.ReduceError: ERROR,
+    expectations.ExpectationError: ERROR,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,15 +61,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     prepare_environment()
     try:
         return _command(flags.parse(sys.argv[1:] if arguments is None else arguments))
-    except (UsageError, NoCases, ResultsError, page.PageError, reduce.ReduceError) as error:
-        _complain(f"ERROR: {error}")
-        return USAGE
-    except expectations.ExpectationError as error:
-        _complain(f"ERROR: {error}")
-        return USAGE
     except CannotRun as error:
         _complain(f"SKIP: {error}")
-        return NOTHING
+        return NOTHING_RUN
+    except tuple(_CODES) as error:
+        _complain(f"ERROR: {error}")
+        return _CODES[type(error)]
 
 
 def _command(settings: Settings) -> int:
@@ -80,7 +87,7 @@ def _command(settings: Settings) -> int:
     for name in (*_OUTPUTS, *(["baseline"] if settings.update_baseline else [])):
         target = getattr(settings, name)
         if target not in (None, "-") and (obstacle := file_obstacle(target)):
-            raise UsageError(f"cannot write --{name} {target}: {obstacle}")
+            raise ResultsError(f"cannot write --{name} {target}: {obstacle}")
     known = expectations.read(
         settings.baseline,
         settings.skips,
@@ -92,15 +99,12 @@ def _command(settings: Settings) -> int:
 
 
 def _check_options(options: Mapping[str, str]) -> None:
-    """Raise UsageError where opencl has no such option or profile: that is no reason to skip."""
+    """Raise UsageError or ProfileError where opencl has no such option or profile."""
     if unknown := sorted(set(options) - set(OPENCL_OPTIONS)):
         known = ", ".join(OPENCL_OPTIONS)
         raise UsageError(f"--delegate_options {unknown[0]}: opencl has {known}")
     if "device_profile" in options:
-        try:
-            read_device_profile(options["device_profile"])
-        except ProfileError as error:
-            raise UsageError(str(error)) from None
+        read_device_profile(options["device_profile"])
 
 
 def _run(settings: Settings, cases: list[Case], known: expectations.Expectations) -> int:
@@ -121,8 +125,8 @@ def _run(settings: Settings, cases: list[Case], known: expectations.Expectations
     if settings.update_baseline:
         return SUCCESS
     if all(row.result.result == SKIP for row in rows):
-        return NOTHING
-    return UNEXPECTED if report.unexpected else SUCCESS
+        return NOTHING_RUN
+    return NOT_SO if report.unexpected else SUCCESS
 
 
 def _results(
@@ -215,12 +219,12 @@ def _write(settings: Settings, report: Report) -> None:
 
 @contextlib.contextmanager
 def _writing(path: str) -> Iterator[None]:
-    """Turn an error of writing, or renewing, this file into a UsageError."""
+    """Turn an error of writing, or renewing, this file into a ResultsError."""
     try:
         yield
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UsageError(f"cannot write {path}: {reason}") from None
+        raise ResultsError(f"cannot write {path}: {reason}") from None
 
 
 def _summary(report: Report, settings: Settings) -> None:

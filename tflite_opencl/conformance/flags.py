@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from tflite_opencl.common.environment import device_asked
+from tflite_opencl.common.errors import UsageError
+from tflite_opencl.common.exit_codes import EXIT_CODES, LOST, codes_text
 from tflite_opencl.common.help import HelpFormatter, examples_text
 from tflite_opencl.common.words import did_you_mean, with_underscores
 
@@ -24,10 +26,6 @@ EXAMPLES = (
      "all cases, in continuous integration: known failures do not count"),
     ("tflite-delegate-test --reduce conv_2d/int8/NAME", "make a failing case small"),
 )  # fmt: skip
-
-
-class UsageError(Exception):
-    """The command line is wrong; the text is one line that says what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +103,8 @@ def parser() -> argparse.ArgumentParser:
     made = _Parser(
         prog="tflite-delegate-test",
         description="Run a conformance suite on a TFLite delegate, beside the reference kernels.",
-        epilog="Exit code: 0 as expected, 1 unexpected results, 2 usage, 77 nothing could run, "
-        f"130 Ctrl-C, 255 stdout or stderr takes no text.\n\n{examples_text(EXAMPLES)}",
+        epilog=f"{codes_text(*(code for code in EXIT_CODES if code != LOST))}\n\n"
+        f"{examples_text(EXAMPLES)}",
         formatter_class=HelpFormatter,
         allow_abbrev=False,
     )

@@ -14,6 +14,7 @@ from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.common.launch_times import run_times
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.conformance.values import input_sets
+from tflite_opencl.common.exit_codes import code_of
 from tflite_opencl.errors import CommandError
 from tflite_opencl.opening import delegated, invoke, options_of
 
@@ -80,5 +81,5 @@ def graph_facts(model: str, file: Graph, given: argparse.Namespace, with_times: 
     except (CommandError, DelegateError, OneLineError) as error:
         why = " ".join(str(error).split())
         if isinstance(error, ProfileError) or (isinstance(error, NoDeviceError) and options.device):
-            raise CommandError(why) from error
+            raise CommandError(why, code_of(error)) from error
         return GraphFacts(graph, "", why, [Verdict(n.index, n.op, UNKNOWN) for n in graph.nodes])

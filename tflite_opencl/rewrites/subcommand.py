@@ -16,6 +16,7 @@ from label_image.feeds import feeds_of
 from label_image.flag_values import positive
 from label_image.inputs import find_pictures, picture_paths
 from tflite_opencl.common.bars import steps
+from tflite_opencl.common.exit_codes import NOT_SO, USAGE
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.words import did_you_mean, stamped
 from tflite_opencl.conformance.values import input_sets
@@ -72,9 +73,9 @@ def run(options: argparse.Namespace) -> str:
         return listing(width)
     names = _names(options)
     if options.source is None or options.target is None:
-        raise CommandError("IN_FILE and OUT_FILE are missing; --list shows the passes")
+        raise CommandError("IN_FILE and OUT_FILE are missing; --list shows the passes", USAGE)
     if _is_same_file(options.source, options.target):
-        raise CommandError(f"{options.target} is the model itself: name another OUT_FILE")
+        raise CommandError(f"{options.target} is the model itself: name another OUT_FILE", USAGE)
     require_writable(options.target)
     graph = read_graph(options.source)
     made = _rewritten(options.source, names, graph.subgraphs)
@@ -87,7 +88,7 @@ def run(options: argparse.Namespace) -> str:
         text = (
             f"{agreement_text(found)}; these passes are exact, so {options.target} is not written"
         )
-        raise CommandError(text, is_answer=True)
+        raise CommandError(text, NOT_SO)
     write(options.target, made.content)
     if options.json:
         return json.dumps(stamped(document(made, found)), indent=2)
@@ -100,9 +101,9 @@ def _names(options: argparse.Namespace) -> list[str]:
     for name in names:
         if name not in graph_passes():
             meant = did_you_mean(name, graph_passes())
-            raise CommandError(f"no pass is called {name!r}{meant} (--list shows all)")
+            raise CommandError(f"no pass is called {name!r}{meant} (--list shows all)", USAGE)
     if not names:
-        raise CommandError("no pass is asked for; --list shows all")
+        raise CommandError("no pass is asked for; --list shows all", USAGE)
     return names
 
 
