@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import TextIO
 
-from delegate import NoDeviceError, ProfileError, list_devices
+from delegate import NoDeviceError, list_devices
 from delegate.inspect import start_early
 from delegate.sandbox.child import stdout_kept_apart
 from label_image import flags, inputs, report, streams

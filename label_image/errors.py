@@ -9,8 +9,7 @@ import traceback
 from collections.abc import Iterator
 
 from delegate import DelegateError, NoDeviceError
-from tflite_opencl.common.errors import OneLineError
-from tflite_opencl.common.exit_codes import code_of
+from tflite_opencl.common.errors import OneLineError, code_of
 
 log = logging.getLogger("label_image")
 

@@ -16,8 +16,7 @@ from delegate.inspect import Graph, read_model
 from label_image.flag_values import names
 from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.environment import device_asked
-from tflite_opencl.common.errors import OneLineError
-from tflite_opencl.common.exit_codes import code_of
+from tflite_opencl.common.errors import OneLineError, code_of
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.common.words import known_ops
 from tflite_opencl.errors import CommandError

@@ -232,7 +232,7 @@ def test_a_picture_and_labels(compare: Compare, tmp_path: Path) -> None:
     assert "v2.tflite, p.png" in out
     assert "name " in out
     code, _, err = compare(str(model), "--image", str(tmp_path / "missing.png"))
-    assert code == 1
+    assert code == 255
     assert "missing.png not found" in err
 
 
@@ -259,7 +259,7 @@ def test_bad_input_is_one_line(
     compare: Compare, small: str, arguments: tuple[str, ...], line: str
 ) -> None:
     code, out, err = compare(small, "--paths", "builtin", *arguments)
-    assert (code, out) == (1, "")
+    assert (code, out) == (255, "")
     assert line in err
     assert err.count("\n") == 1
 
@@ -269,7 +269,10 @@ def test_a_place_to_write_to_is_looked_at_before_runs_are_timed(
 ) -> None:
     monkeypatch.setattr("tflite_opencl.compare.compared", lambda *_: pytest.fail("it is timed"))
     code, _, err = compare(small, "--save", "/nowhere/a.json")
-    assert (code, err) == (1, "ERROR: cannot write /nowhere/a.json: there is no folder /nowhere\n")
+    assert (code, err) == (
+        255,
+        "ERROR: cannot write /nowhere/a.json: there is no folder /nowhere\n",
+    )
 
 
 @pytest.mark.parametrize(
@@ -283,7 +286,7 @@ def test_a_foreign_file_is_refused(
     kept = tmp_path / "kept.json"
     kept.write_text(content)
     code, _, err = compare(small, "--against", str(kept))
-    assert code == 1
+    assert code == 255
     assert line in err
 
 
@@ -291,5 +294,5 @@ def test_a_file_that_is_no_model(compare: Compare, tmp_path: Path) -> None:
     path = tmp_path / "text.tflite"
     path.write_text("no model at all")
     code, _, err = compare(str(path))
-    assert code == 1
+    assert code == 255
     assert "not a .tflite model" in err

@@ -69,23 +69,23 @@ def test_a_page_without_its_package_is_refused_before_any_work(
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.delattr("tflite_opencl.graph.graph_facts")
-    assert main(["graph", model, "--html", "page.html"]) == 1
+    assert main(["graph", model, "--html", "page.html"]) == 255
     said = "ERROR: --html needs jinja2 (pip install tflite-opencl[suite])\n"
     assert capsys.readouterr().err == said
 
 
 @pytest.mark.parametrize(
-    ("flag", "value", "words"),
+    ("flag", "value", "code", "words"),
     [
-        ("--device", "no such", "no OpenCL device matches 'no such'"),
-        ("--device_profile", "none", "no device profile 'none'"),
-        ("--exclude_ops", "softmaxx", "there is no op SOFTMAXX; did you mean SOFTMAX?"),
+        ("--device", "no such", 2, "no OpenCL device matches 'no such'"),
+        ("--device_profile", "none", 64, "no device profile 'none'"),
+        ("--exclude_ops", "softmaxx", 64, "there is no op SOFTMAXX; did you mean SOFTMAX?"),
     ],
 )
 def test_what_does_not_exist_is_one_line(
-    model: str, flag: str, value: str, words: str, capsys: pytest.CaptureFixture[str]
+    model: str, flag: str, value: str, code: int, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["graph", model, flag, value]) == 1
+    assert main(["graph", model, flag, value]) == code
     said = capsys.readouterr()
     assert (said.out, said.err.count("\n")) == ("", 1)
     assert words in said.err
@@ -188,7 +188,7 @@ def test_a_browser_finds_nodes_without_an_error(
 
 
 def test_bad_input_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["graph", str(tmp_path / "none.tflite")]) == 1
+    assert main(["graph", str(tmp_path / "none.tflite")]) == 255
     said = capsys.readouterr()
     assert (said.out, len(said.err.splitlines())) == ("", 1)
 
@@ -197,5 +197,5 @@ def test_a_page_that_cannot_be_written(
     model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(graph_facts, "delegated", no_device)
-    assert main(["graph", model, "--html", "/nowhere/graph.html"]) == 1
+    assert main(["graph", model, "--html", "/nowhere/graph.html"]) == 255
     assert capsys.readouterr().err.startswith("ERROR: cannot write /nowhere/graph.html: ")

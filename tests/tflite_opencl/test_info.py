@@ -180,20 +180,20 @@ def test_a_profile_of_a_device_that_fails_its_self_test(
     assert "isa = []  # nothing is proven: it died\\n\\x1b[31m: bad chip\n" in path.read_text()
     silent = replace(failing, limits=None)
     monkeypatch.setattr(drivers, "ask_device", lambda info: silent)
-    assert main(command) == 1
+    assert main(command) == 255
     assert "no device here tells its limits" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["info", "--root", "/nonexistent"], 1, "ERROR: --root /nonexistent: there is no such"),
-        (["info", "--write_profile", "x.json"], 1, "its name must end in .toml"),
-        (["info", "--write_profile", "x.toml", "--root", "tests"], 1, "does nothing with --root"),
-        (["info", "--device", "no such device"], 1, "no device matches 'no such device'; there a"),
-        (["info", "--speed"], 2, "unrecognized arguments: --speed"),
-        (["nothing"], 2, "invalid choice"),
-        ([], 2, "SUBCOMMAND"),
+        (["info", "--root", "/nonexistent"], 255, "ERROR: --root /nonexistent: there is no such"),
+        (["info", "--write_profile", "x.json"], 64, "its name must end in .toml"),
+        (["info", "--write_profile", "x.toml", "--root", "tests"], 64, "does nothing with --root"),
+        (["info", "--device", "no such device"], 2, "no device matches 'no such device'; there"),
+        (["info", "--speed"], 64, "unrecognized arguments: --speed"),
+        (["nothing"], 64, "invalid choice"),
+        ([], 64, "SUBCOMMAND"),
     ],
 )
 def test_what_is_refused(
@@ -218,7 +218,7 @@ def test_a_profile_that_cannot_be_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "none" / "x.toml"
-    assert main(["info", "--device", "0", "--write_profile", str(path)]) == 1
+    assert main(["info", "--device", "0", "--write_profile", str(path)]) == 255
     assert f"cannot write {path}: there is no folder" in capsys.readouterr().err
 
 

@@ -196,7 +196,7 @@ def test_the_command_says_what_it_made(
 
 
 def failure(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert main(["library", *arguments]) == 1
+    assert main(["library", *arguments]) == 255
     return capsys.readouterr().err
 
 

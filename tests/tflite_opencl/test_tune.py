@@ -67,10 +67,10 @@ def test_without_a_device_or_a_model_it_is_one_line(
     def none(*_: object, **__: object) -> None:
         raise NoDeviceError("no OpenCL platform was found")
 
-    assert main(["tune", "none.tflite"]) == 1
+    assert main(["tune", "none.tflite"]) == 255
     assert capsys.readouterr().err == "ERROR: cannot read none.tflite: No such file or directory\n"
     monkeypatch.setattr(tune, "delegated", none)
-    assert main(["tune", models[0]]) == 1
+    assert main(["tune", models[0]]) == 2
     assert capsys.readouterr().err == "ERROR: no OpenCL platform was found\n"
 
 

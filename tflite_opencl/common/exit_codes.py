@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The exit codes of all commands; docs/reliability.md says more of each."""
 
-from delegate import DelegateError, NoDeviceError, ProfileError
-from tflite_opencl.common.errors import OneLineError, UsageError
-
 SUCCESS, NOT_SO, NO_DEVICE, LOST = 0, 1, 2, 3
 USAGE, BUG = 64, 70  # as in sysexits.h
 NOTHING_RUN = 77  # as in Automake's tests
@@ -19,15 +16,6 @@ EXIT_CODES = {
     INTERRUPTED: "Ctrl-C",
     ERROR: "the model, a picture or another file cannot be used",
 }
-
-
-def code_of(error: Exception) -> int:
-    """Return the exit code of a command that this error ends."""
-    if isinstance(error, (UsageError, ProfileError)):
-        return USAGE
-    if isinstance(error, NoDeviceError):
-        return NO_DEVICE
-    return ERROR if isinstance(error, (OneLineError, DelegateError)) else BUG
 
 
 def codes_text(*codes: int) -> str:

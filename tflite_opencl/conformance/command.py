@@ -18,8 +18,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from delegate import ProfileError
 from delegate.inspect import read_device_profile
 from tflite_opencl.common.environment import prepare_environment
-from tflite_opencl.common.errors import UsageError
-from tflite_opencl.common.exit_codes import ERROR, NOT_SO, NOTHING_RUN, SUCCESS, USAGE
+from tflite_opencl.common.errors import OneLineError, UsageError, code_of
+from tflite_opencl.common.exit_codes import NOT_SO, NOTHING_RUN, SUCCESS
 from tflite_opencl.common.files import file_obstacle, write_file
 from tflite_opencl.common.text import printable
 from tflite_opencl.common.words import version_lines
@@ -30,7 +30,7 @@ from tflite_opencl.conformance.outcome import NOT_DELEGATED, PASS, SKIP, Result
 from tflite_opencl.conformance.process import CannotRun
 from tflite_opencl.conformance.results import Folder, Report, ResultsError, Row
 from tflite_opencl.conformance.runner import Workers
-from tflite_opencl.conformance.selection import NoCases, item_of, select
+from tflite_opencl.conformance.selection import item_of, select
 from tflite_opencl.conformance.subject import OPENCL, OPENCL_OPTIONS
 from tflite_opencl.conformance.tally import Tally
 
@@ -45,15 +45,6 @@ _OUTPUTS: dict[str, Callable[[Report], str]] = {
     "html": page.html,
     "coverage": coverage.table,
 }
-_CODES: dict[type[Exception], int] = {
-    UsageError: USAGE,
-    NoCases: USAGE,
-    ProfileError: USAGE,
-    ResultsError: ERROR,
-    page.PageError: ERROR,
-    reduce.ReduceError: ERROR,
-    expectations.ExpectationError: ERROR,
-}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -64,9 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CannotRun as error:
         _complain(f"SKIP: {error}")
         return NOTHING_RUN
-    except tuple(_CODES) as error:
+    except (OneLineError, ProfileError) as error:
         _complain(f"ERROR: {error}")
-        return _CODES[type(error)]
+        return code_of(error)
 
 
 def _command(settings: Settings) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.conformance.outcome import (
     CRASH,
     FAIL,
@@ -28,7 +29,7 @@ EXPECTED_FAIL, KNOWN_FLAKE, IMPROVEMENT = "ExpectedFail", "KnownFlake", "Unexpec
 _LISTED = (NOT_DELEGATED, FAIL, TIMEOUT, CRASH)
 
 
-class ExpectationError(Exception):
+class ExpectationError(OneLineError):
     """A file of expectations cannot be read; the text names file and line."""
 
 

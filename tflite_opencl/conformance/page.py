@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.conformance.coverage import Cell, cells, kinds_of
 from tflite_opencl.conformance.outcome import NOT_DELEGATED
 from tflite_opencl.conformance.results import Report
@@ -12,7 +13,7 @@ from tflite_opencl.conformance.results import Report
 _LIMIT = 500  # unexpected results on the page
 
 
-class PageError(Exception):
+class PageError(OneLineError):
     """The page cannot be made; the text says what to install."""
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from delegate import DelegateError
 from delegate.inspect import Graph, Node, read_model, write_model
+from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.common.runtime import ENVIRONMENT_VARIABLE, Runtime, RuntimeMissing, find_runtime
 from tflite_opencl.conformance import bug_report, shrink
 from tflite_opencl.conformance.build import graph, sizes
@@ -32,7 +33,7 @@ _GENERATIONS = 16
 _MOST_NODES = 400  # prefixes tried of a whole model
 
 
-class ReduceError(Exception):
+class ReduceError(OneLineError):
     """There is nothing to reduce; the text says why."""
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.common.files import write_file
 from tflite_opencl.conformance.build import Case
 from tflite_opencl.conformance.expectations import Expectations
@@ -22,7 +23,7 @@ from tflite_opencl.conformance.outcome import Result
 _DETAILS, _RUN = "details.jsonl", "run.json"
 
 
-class ResultsError(Exception):
+class ResultsError(OneLineError):
     """The folder cannot be used; the text says why."""
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from delegate.inspect import Graph
+from tflite_opencl.common.errors import OneLineError, UsageError
 from tflite_opencl.common.text import printable
 from tflite_opencl.conformance.build import Case
 from tflite_opencl.conformance.cases import all_cases
@@ -23,7 +24,7 @@ _SPECIAL = re.compile("[,#]")  # of CSV and KTAP
 _PATIENCE = 5.0
 
 
-class NoCases(Exception):
+class NoCases(UsageError):
     """Nothing is left to run; the text says why."""
 
 
@@ -76,7 +77,7 @@ def model_cases(folder: str | None) -> list[Case]:
     try:
         files = _models(folder)
     except OSError as error:
-        raise NoCases(f"cannot read {folder}: {error.strerror}") from None
+        raise OneLineError(f"cannot read {folder}: {error.strerror}") from None
     if not files:
         raise NoCases(f"{folder} has no .tflite file")
     return [Case(name, "model", "whole", _no_graph) for name in files]

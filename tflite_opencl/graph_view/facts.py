@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from delegate import DelegateError, NoDeviceError, ProfileError, Verdict
 from delegate.inspect import Graph, LaunchTime, Node, NodeAlternatives, infer
 from tflite_opencl.common import bars
-from tflite_opencl.common.errors import OneLineError
+from tflite_opencl.common.errors import OneLineError, code_of
 from tflite_opencl.common.launch_times import run_times
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.conformance.values import input_sets
-from tflite_opencl.common.exit_codes import code_of
 from tflite_opencl.errors import CommandError
 from tflite_opencl.opening import delegated, invoke, options_of
 

@@ -195,14 +195,14 @@ def test_a_dump_is_whole(
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        ([], 2, "MODEL"),
-        (["none.tflite"], 1, "cannot read none.tflite: No such file or directory"),
-        (["bad.tflite"], 1, "bad.tflite: "),
-        (["bad.tflite", "--device", "no such"], 1, "no device matches 'no such'; there are "),
-        (["bad.tflite", "--against", "none.csv"], 1, "cannot read none.csv: No such file"),
-        (["bad.tflite", "--against", "bad.tflite"], 1, "bad.tflite is no table of this command"),
-        (["bad.tflite", "--against", "x", "--csv"], 1, "--against prints a comparison"),
-        (["bad.tflite", "--csv", "--json"], 2, "not allowed with"),
+        ([], 64, "MODEL"),
+        (["none.tflite"], 255, "cannot read none.tflite: No such file or directory"),
+        (["bad.tflite"], 255, "bad.tflite: "),
+        (["bad.tflite", "--device", "no such"], 2, "no device matches 'no such'; there are "),
+        (["bad.tflite", "--against", "none.csv"], 255, "cannot read none.csv: No such file"),
+        (["bad.tflite", "--against", "bad.tflite"], 255, "bad.tflite is no table of this command"),
+        (["bad.tflite", "--against", "x", "--csv"], 64, "--against prints a comparison"),
+        (["bad.tflite", "--csv", "--json"], 64, "not allowed with"),
     ],
 )
 def test_what_is_refused(
@@ -228,5 +228,5 @@ def test_a_folder_that_cannot_be_written(
 ) -> None:
     monkeypatch.setattr(drivers, "ask_devices", lambda: pytest.fail("devices are asked"))
     (tmp_path / "file").write_text("")
-    assert main(["kernels", model, "--dump", str(tmp_path / "file" / "inside")]) == 1
+    assert main(["kernels", model, "--dump", str(tmp_path / "file" / "inside")]) == 255
     assert "file is not a folder" in capsys.readouterr().err

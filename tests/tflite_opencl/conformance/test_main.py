@@ -181,10 +181,10 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
 def test_another_runs_folder_is_not_gone_on_with(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("pass_through", "--resume") == 2
+    assert run("pass_through", "--resume") == 255
     assert "has no run to go on with" in capsys.readouterr().err
     assert run("pass_through") == 0
-    assert run("off_by_one", "--resume") == 2
+    assert run("off_by_one", "--resume") == 255
     assert "is of another run: delegate was" in capsys.readouterr().err
 
 
@@ -250,35 +250,39 @@ def test_the_alternative_that_fails_is_reduced_alone(
 
 
 @pytest.mark.parametrize(
-    ("flags", "words"),
+    ("flags", "code", "words"),
     [
-        (["--filter", "("], "argument --filter: '(': "),
-        (["--filter", "^nothing$"], "no case matches ^nothing$"),
-        (["--sample", "0"], "'0' is not a number above 0"),
-        (["--jobs", "9" * 5000], "is not a number above 0, of 32 bits"),
-        (["--tolerance", "9" * 5000], "is neither a number of quanta nor teflon"),
-        (["--quick", "--sample", "3"], "--quick and --sample exclude each other"),
-        (["--tolerance", "some"], "'some' is neither a number of quanta nor teflon"),
-        (["--delegate_options", "a"], "'a' is not KEY:VALUE"),
-        (["--delegate_options", "a:1"], "a: opencl has alternative, device_profile, tune"),
-        (["--delegate_options", "device_profile:none"], "no device profile 'none': one of "),
-        (["--timeout", "nan"], "'nan' is not a number of seconds"),
-        (["--update_baseline"], "--update_baseline needs --baseline FILE"),
-        (["--baseline", "none.txt"], "cannot read none.txt"),
-        (["--update_baseline", "--baseline", "none/x"], "cannot write --baseline none/x: there is"),
-        (["--models", "none"], "cannot read none"),
-        (["--json", "none/x.json"], "cannot write --json none/x.json: there is no folder "),
-        (["--reduce", "no/such/case"], "there is no case no/such/case"),
-        (["--delegate", "xnnpack", "--device_profile", "v3d"], "is for --delegate opencl"),
-        (["--delegate", "xnnpack", "--alternatives"], "is for --delegate opencl"),
-        (["--delegate", "libfoo.so", "--alternatives"], "is for --delegate opencl"),
-        (["--unknown"], "unrecognized arguments: --unknown"),
+        (["--filter", "("], 64, "argument --filter: '(': "),
+        (["--filter", "^nothing$"], 64, "no case matches ^nothing$"),
+        (["--sample", "0"], 64, "'0' is not a number above 0"),
+        (["--jobs", "9" * 5000], 64, "is not a number above 0, of 32 bits"),
+        (["--tolerance", "9" * 5000], 64, "is neither a number of quanta nor teflon"),
+        (["--quick", "--sample", "3"], 64, "--quick and --sample exclude each other"),
+        (["--tolerance", "some"], 64, "'some' is neither a number of quanta nor teflon"),
+        (["--delegate_options", "a"], 64, "'a' is not KEY:VALUE"),
+        (["--delegate_options", "a:1"], 64, "a: opencl has alternative, device_profile, tune"),
+        (["--delegate_options", "device_profile:none"], 64, "no device profile 'none': one of "),
+        (["--timeout", "nan"], 64, "'nan' is not a number of seconds"),
+        (["--update_baseline"], 64, "--update_baseline needs --baseline FILE"),
+        (["--baseline", "none.txt"], 255, "cannot read none.txt"),
+        (
+            ["--update_baseline", "--baseline", "none/x"],
+            255,
+            "cannot write --baseline none/x: ",
+        ),
+        (["--models", "none"], 255, "cannot read none"),
+        (["--json", "none/x.json"], 255, "cannot write --json none/x.json: there is no folder "),
+        (["--reduce", "no/such/case"], 255, "there is no case no/such/case"),
+        (["--delegate", "xnnpack", "--device_profile", "v3d"], 64, "is for --delegate opencl"),
+        (["--delegate", "xnnpack", "--alternatives"], 64, "is for --delegate opencl"),
+        (["--delegate", "libfoo.so", "--alternatives"], 64, "is for --delegate opencl"),
+        (["--unknown"], 64, "unrecognized arguments: --unknown"),
     ],
 )
 def test_a_mistake_is_one_line(
-    flags: list[str], words: str, capsys: pytest.CaptureFixture[str]
+    flags: list[str], code: int, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(flags) == 2
+    assert main(flags) == code
     said = capsys.readouterr()
     assert said.out == ""
     assert words in said.err
@@ -292,7 +296,7 @@ def test_a_disk_that_fills_up_is_one_line(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Writer, "add", full)
-    assert run("pass_through") == 2
+    assert run("pass_through") == 255
     told = capsys.readouterr().err.splitlines()
     assert told[-1] == "ERROR: cannot write delegate-test-results: No space left on device"
     assert not any("Traceback" in line for line in told)
@@ -319,7 +323,7 @@ def test_no_device_is_77(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
 @slow
 def test_a_device_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--output", str(tmp_path / "out"), "--filter", "^relu/float32/in3$"]
-    assert main(["--device_profile", "no such board", *flags]) == 2
+    assert main(["--device_profile", "no such board", *flags]) == 64
     assert capsys.readouterr().err.startswith("ERROR: no device profile 'no such board': one of ")
     if main(["--device_profile", "v3d", *flags]) == 77:
         pytest.skip(capsys.readouterr().err)

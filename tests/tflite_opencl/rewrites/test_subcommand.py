@@ -112,7 +112,7 @@ def test_pictures(run: Any, model: Path, tmp_path: Path) -> None:
     assert code == 0
     assert "on 2 inputs: all outputs are bit-equal" in out
     code, _, err = run(*arguments[:-1], tmp_path / "nothing")
-    assert code == 1
+    assert code == 255
     assert err.count("\n") == 1
 
 
@@ -154,20 +154,20 @@ def test_an_exact_pass_that_is_none_writes_nothing(
 @pytest.mark.parametrize(
     ("arguments", "code", "error"),
     [
-        (("{model}", "{tmp}/o"), 1, "no pass is asked for; --list shows all"),
-        (("{model}", "--pass", "remove_dead"), 1, "IN_FILE and OUT_FILE are missing"),
-        (("{model}", "{tmp}/o", "--pass", "remove_daed"), 1, "did you mean remove_dead?"),
-        (("{model}", "{tmp}/o", "--for", "tefl"), 2, "invalid choice: 'tefl'"),
-        (("{tmp}/none", "{tmp}/o", "--for", "teflon"), 1, "cannot read {tmp}/none: No such file"),
-        (("{tmp}", "{tmp}/o", "--for", "teflon"), 1, "cannot read {tmp}: Is a directory"),
-        (("{model}", "{tmp}", "--for", "teflon"), 1, "cannot write {tmp}: it is a folder"),
+        (("{model}", "{tmp}/o"), 64, "no pass is asked for; --list shows all"),
+        (("{model}", "--pass", "remove_dead"), 64, "IN_FILE and OUT_FILE are missing"),
+        (("{model}", "{tmp}/o", "--pass", "remove_daed"), 64, "did you mean remove_dead?"),
+        (("{model}", "{tmp}/o", "--for", "tefl"), 64, "invalid choice: 'tefl'"),
+        (("{tmp}/none", "{tmp}/o", "--for", "teflon"), 255, "cannot read {tmp}/none: No such file"),
+        (("{tmp}", "{tmp}/o", "--for", "teflon"), 255, "cannot read {tmp}: Is a directory"),
+        (("{model}", "{tmp}", "--for", "teflon"), 255, "cannot write {tmp}: it is a folder"),
         (
             ("{model}", "{tmp}/a/o", "--for", "teflon"),
-            1,
+            255,
             "cannot write {tmp}/a/o: there is no folder",
         ),
-        (("{model}", "{tmp}/o", "--for", "teflon", "--check", "0"), 2, "not a positive number"),
-        (("{text}", "{tmp}/o", "--for", "teflon"), 1, "this is not a .tflite model"),
+        (("{model}", "{tmp}/o", "--for", "teflon", "--check", "0"), 64, "not a positive number"),
+        (("{text}", "{tmp}/o", "--for", "teflon"), 255, "this is not a .tflite model"),
     ],
 )
 def test_bad_input_is_one_line(
@@ -199,7 +199,7 @@ def test_the_model_itself_is_not_overwritten(
         target = tmp_path / ".." / tmp_path.name / own.name
     code, out, err = run(own, target, "--pass", "remove_dead")
     said = f"ERROR: {target} is the model itself: name another OUT_FILE\n"
-    assert (code, out, err) == (1, "", said)
+    assert (code, out, err) == (64, "", said)
     assert own.read_bytes() == content
 
 
@@ -214,6 +214,6 @@ def test_a_full_disk_leaves_the_old_file(
 
     monkeypatch.setattr(os, "replace", full)
     code, _, err = run(model, target, "--pass", "remove_dead")
-    assert (code, err) == (1, f"ERROR: cannot write {target}: No space left on device\n")
+    assert (code, err) == (255, f"ERROR: cannot write {target}: No space left on device\n")
     assert target.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["o"]
