@@ -11,7 +11,7 @@ from label_image.classify import PathRun
 from label_image.compare import Difference, Distances
 from label_image.job import Delegation
 from label_image.path import OpenPath
-from label_image.ran import Comparison
+from label_image.paths import Comparison
 from label_image.report import speedup
 from tflite_opencl.common.timing import Times
 from tflite_opencl.common.words import stamped
@@ -22,7 +22,7 @@ def document(
     paths: Mapping[str, PathRun],
     results: Mapping[str, Mapping[str, Any]],
     threads: int | None,
-    comparison: Comparison | None,
+    comparison: Comparison[PathRun] | None,
 ) -> str:
     """Return the run as JSON text; what is not known is null, with the reason beside it.
 

@@ -23,7 +23,7 @@ from label_image.image import to_input
 from label_image.job import Job
 from label_image.page.write import write_page
 from label_image.prepare import Prepared
-from label_image.ran import Ran, compare_job, run_job, tune_job
+from label_image.ran import Ran
 from label_image.report import comparison_text
 from label_image.result import Result
 from label_image.sinks import lines_to
@@ -78,18 +78,18 @@ def _answered(prepared: Prepared, job: Job, picture: NDArray[Any] | None, width:
 
     Results that turn out to be wrong are followed by the CPU's.
     """
-    run, graph = functools.partial(_run, prepared), prepared.graph
-    ran = run_job(job, run)
+    ran = Ran(job, functools.partial(_run, prepared), prepared.graph)
+    ran.open()
     result = _result(prepared, ran.run, picture)
+    ran.floats = result.scene is None or result.scene.rows is None
     shown = ran.run if prepared.is_watched and ran.run.outputs else None
     if shown is not None:
         _show(prepared, result, picture)
-    floats = result.scene is None or result.scene.rows is None
     with _table_above(prepared, ran, width):
-        ran = compare_job(job, ran, run, graph, floats)
+        ran.compare()
     if prepared.tunes_after:
         with _table_above(prepared, ran, width, _MEASURING):
-            ran = tune_job(job, ran, run, graph, floats)
+            ran.tune()
     is_other = bool(ran.failure) and ran.run is not shown
     if ran.run.outputs and (shown is None or is_other):
         _show(prepared, _result(prepared, ran.run, picture), picture)

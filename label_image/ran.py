@@ -1,123 +1,86 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One job on all its paths: on OpenCL or in its place, beside it for a comparison, and tuned."""
+"""One picture's paths: each runs once, OpenCL's once more when it is tuned."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from delegate import NoDeviceError
 from delegate.inspect import Graph
 from label_image.classify import PathRun
-from label_image.compare import Difference, Distances, wrong_text
-from label_image.errors import DelegateFailed, gave_up, log_error
+from label_image.compare import Difference, Distances
+from label_image.errors import DelegateFailed, log_error
 from label_image.job import Job
-from label_image.others import Others
-from tflite_opencl.common import bars, interrupts
-
-ENDED = "Ctrl-C ended the run before"
-
-log = logging.getLogger("label_image")
+from label_image.outcome import Totals
+from label_image.paths import ENDED, Paths
+from tflite_opencl.common import interrupts
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """The CPU's run of the same job, and the distances between the paths."""
+class Ran(Paths[PathRun]):
+    """The paths, and whose results are shown.
 
-    cpu: PathRun | None  # None: it failed
-    cpu_failure: str
-    distances: Distances
-
-
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """What came of a job."""
-
-    run: PathRun  # whose results are shown; after Ctrl-C it has no outputs
-    gpu: PathRun | None  # None: OpenCL was not asked for, or failed
-    comparison: Comparison | None  # None: not asked for
-    failure: str  # why OpenCL did not do it, or did it wrongly; "" = nothing to complain of
-    untuned: PathRun | None = None  # OpenCL's run before, where `gpu` was tuned after it
-
-
-def run_job(job: Job, run: Callable[[Job], PathRun]) -> Ran:
-    """Run the job on OpenCL where it asks for that, else or where that fails on the CPU.
-
-    `run`: gives the run of a path. Raises: as `run`, where the CPU cannot take over.
+    Attributes:
+        run: the path whose results are shown; after Ctrl-C it has no outputs. untuned: OpenCL's
+            run before, where `gpu` was tuned after it.
     """
-    gpu, failure = None, ""
-    if job.opencl is not None:
+
+    def __init__(self, job: Job, run: Callable[[Job], PathRun], graph: Graph) -> None:
+        """`run`: gives the run of a path."""
+        super().__init__(job, graph)
+        self._run = run
+        self.untuned: PathRun | None = None
+
+    def opened(self, job: Job, is_beside: bool = False) -> PathRun:
+        """Return a job's run."""
+        return self._run(job)
+
+    def open(self) -> None:
+        """Run the job; raises as `run`, where the CPU cannot take over."""
+        super().open()
+        path = self.gpu or self.cpu
+        assert path is not None
+        self.run = path
+
+    def compare(self) -> None:
+        """Run the job beside OpenCL, too; after Ctrl-C the CPU's times are those so far."""
+        gpu = self.gpu
+        if gpu is None or not self.job.reference:
+            return
+        self.totals = Totals()
         try:
-            gpu = run(job)
-        except (DelegateFailed, NoDeviceError) as error:
-            failure = gave_up(error, job.verbose)
-    return Ran(gpu or run(replace(job, opencl=None)), gpu, None, failure)
+            self.open_others()
+            (outcome,) = self.compared(self.job.input, [gpu.outputs])
+        except KeyboardInterrupt:
+            nothing = Difference(None, ENDED)
+            self.totals.distances = Distances(nothing, nothing, nothing)
+            return
+        self.totals.add(outcome)
+        if outcome.is_wrong:
+            self.complain(outcome)
+            self.run = self.cpu or self.run
 
+    def tune(self) -> None:
+        """Measure which kernels are the fastest where that is left, and run the job once more.
 
-def compare_job(
-    job: Job, ran: Ran, run: Callable[[Job], PathRun], graph: Graph, floats: bool
-) -> Ran:
-    """Run the job beside OpenCL, too; the CPU's results count where OpenCL's are wrong.
-
-    After Ctrl-C nothing is compared, and the CPU's times are those so far.
-    `run`: as in run_job. `floats`: run the reference kernels for float outputs alone, too.
-    """
-    gpu = ran.gpu
-    if gpu is None or not job.reference:
-        return ran
-    cpu: PathRun | None = None
-
-    def beside(other: Job) -> PathRun:
-        nonlocal cpu
-        kernels = "reference" if other.cpu_kernels == "reference" else "CPU's"
-        with bars.waiting(f"running the {kernels} kernels"):
-            done = run(other)
-        if other.opencl is None and other.cpu_kernels == job.cpu_kernels:
-            cpu = done
-        interrupts.check()
-        return done
-
-    try:
-        interrupts.check()
-        others = Others(job, gpu, graph, floats, beside)
-        ((distances, _),) = others.compare(job.input, gpu, [gpu.outputs])
-    except KeyboardInterrupt:
-        nothing = Difference(None, ENDED)
-        distances = Distances(nothing, nothing, nothing)
-        return replace(ran, comparison=Comparison(cpu, "" if cpu else ENDED, distances))
-    ran = replace(ran, comparison=Comparison(cpu, others.cpu_failure, distances))
-    if not distances.wrong_by:
-        return ran
-    name = gpu.delegation.device if gpu.delegation else "the device"
-    failure = wrong_text(name, distances.wrong_by)
-    log.error("%s", failure)
-    if cpu is not None:
-        log.warning("the results are the CPU's")
-    return replace(ran, failure=failure, run=cpu or ran.run)
-
-
-def tune_job(job: Job, ran: Ran, run: Callable[[Job], PathRun], graph: Graph, floats: bool) -> Ran:
-    """Measure which kernels are the fastest where that is left, and run the job once more.
-
-    Ctrl-C ends only that. Other outputs than before are compared, as by compare_job.
-    """
-    gpu = ran.gpu
-    if gpu is None or gpu.delegation is None or job.opencl is None:
-        return ran
-    if ran.failure or interrupts.was_pressed() or not gpu.delegation.tuning_left:
-        return ran
-    tuned: PathRun | None = None
-    with interrupts.ending_here():
-        try:
-            tuned = run(replace(job, opencl=replace(job.opencl, tune="full"), quiet=True))
-        except (DelegateFailed, NoDeviceError) as error:
-            log_error(error, job.verbose)
-    if tuned is None or not tuned.outputs:
-        return ran
-    ran = replace(ran, run=tuned, gpu=tuned, untuned=gpu)
-    if all(map(np.array_equal, tuned.outputs, gpu.outputs)):
-        return ran
-    return compare_job(job, ran, run, graph, floats)
+        Ctrl-C ends only that. Other outputs than before are compared, as by `compare`.
+        """
+        gpu, opencl, tuned = self.gpu, self.job.opencl, None
+        if gpu is None or gpu.delegation is None or opencl is None or self.failure:
+            return
+        if interrupts.was_pressed() or not gpu.delegation.tuning_left:
+            return
+        with interrupts.ending_here():
+            try:
+                full = replace(opencl, tune="full")
+                tuned = self._run(replace(self.job, opencl=full, quiet=True))
+            except (DelegateFailed, NoDeviceError) as error:
+                log_error(error, self.job.verbose)
+        if tuned is None or not tuned.outputs:
+            return
+        self.run = self.gpu = tuned
+        self.untuned = gpu
+        if not all(map(np.array_equal, tuned.outputs, gpu.outputs)):
+            self.compare()

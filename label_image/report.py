@@ -15,7 +15,7 @@ from label_image.classify import PathRun
 from label_image.compare import Distances
 from label_image.job import Delegation
 from label_image.path import OpenPath
-from label_image.ran import Comparison
+from label_image.paths import Comparison
 from tflite_opencl.common.tables import render
 
 _PHASES = ("device", "build", "tune", "upload")
@@ -23,7 +23,7 @@ _PHASES = ("device", "build", "tune", "upload")
 
 def comparison_text(
     gpu: PathRun,
-    comparison: Comparison | None,
+    comparison: Comparison[PathRun] | None,
     kernels: str,
     width: int = 80,
     untuned: PathRun | None = None,
@@ -108,11 +108,11 @@ def load_rows(runs: Sequence[PathRun | OpenPath]) -> list[tuple[str, list[str]]]
 
 
 def comparison_facts(
-    taken: Delegation, comparison: Comparison | None, kernels: str
+    taken: Delegation, comparison: Comparison[PathRun] | None, kernels: str
 ) -> list[tuple[str, str]]:
     """Return what was delegated, and how far the paths are apart, as (word, text)."""
     facts = delegation_facts(taken)
-    if comparison is None:
+    if comparison is None or comparison.distances is None:
         return facts
     if comparison.cpu is None:
         facts.append(("CPU", f"failed: {comparison.cpu_failure}"))

@@ -24,24 +24,57 @@ from label_image.classify import warn_of_nothing_taken
 from label_image.compare import wrong_text
 from label_image.decoder import Format
 from label_image.decoders import Decoders
-from label_image.errors import DelegateFailed, gave_up
+from label_image.errors import DelegateFailed
 from label_image.interpreter import delegate_names, log_applied
 from label_image.job import Job
 from label_image.open_path import open_path
-from label_image.others import Others, Sample
-from label_image.outcome import Outcome, Totals
+from label_image.outcome import Outcome
 from label_image.path import OpenPath, Outputs, Run
+from label_image.paths import Paths
 from tflite_opencl.common.runtime import Runtime
 
 log = logging.getLogger("label_image")
 
+_FIRST = 8  # pictures at the start
+_EACH = 101  # then about one in a hundred: a prime, so that each place in a batch has its turn
+_MOST = 0.1  # of the time by the clock,
+_MOST_S = 1.0  # or so long, whichever is more
 
-class Series:
-    """The paths of a run over many pictures, as a context.
+
+class Sample:
+    """Which pictures are compared: all; or the first and some of the others, as there is time.
 
     Attributes:
-        gpu: the OpenCL path; None: there is none, or it failed. totals: of all pictures so far.
+        is_all: whether all are, from now on. seconds: what comparing took so far.
     """
+
+    def __init__(self, is_all: bool) -> None:
+        self.is_all = is_all
+        self.seconds = 0.0
+        self._compared = 0
+        self._begin_s = time.perf_counter()
+
+    def takes(self, number: int) -> bool:
+        """Whether to compare the picture of this number, from 0; the first one always."""
+        if self.is_all or not self._compared:
+            return True
+        if not self.is_start(number) and number % _EACH:
+            return False
+        with_it = self.seconds * (1 + 1 / self._compared)
+        return with_it <= max(_MOST_S, _MOST * (time.perf_counter() - self._begin_s))
+
+    def is_start(self, number: int) -> bool:
+        """Whether the picture of this number is one of the first."""
+        return number < _FIRST
+
+    def count(self, pictures: int, seconds: float) -> None:
+        """Count pictures that were compared, and the time that it took."""
+        self._compared += pictures
+        self.seconds += seconds
+
+
+class Series(Paths[OpenPath]):
+    """The paths of a run over many pictures, as a context."""
 
     def __init__(
         self,
@@ -52,40 +85,18 @@ class Series:
         floats: bool = False,
         compares_all: bool = True,
     ) -> None:
-        """`job.input`: what the paths are warmed up with; `job.reference`: compare all paths.
+        """`job.input`: what the paths are warmed up with. `floats`: as of Paths.
 
-        `floats`: with the reference kernels even where all outputs are floats.
         `compares_all`: each picture, not a sample of them.
         """
-        self._floats = floats
-        self._job = job
+        super().__init__(job, graph)
+        self.floats = floats
         self._runtime = runtime
-        self._graph = graph
         self._batch = batch
         self._sample = Sample(compares_all)
         self._stack = contextlib.ExitStack()
         self._gpu_stack = contextlib.ExitStack()
-        self._cpu: OpenPath | None = None  # runs in OpenCL's place
-        self._others: Others[OpenPath] | None = None
-        self._gave_up = ""
         self._left_out = ""  # one of several devices that gave pictures which nobody compared
-        self.gpu: OpenPath | None = None
-        self.totals = Totals()
-
-    @property
-    def cpu(self) -> OpenPath | None:
-        """The CPU's path, or an external delegate's."""
-        return self._cpu or (self._others.cpu if self._others else None)
-
-    @property
-    def cpu_failure(self) -> str:
-        """Why there is no CPU path to compare with."""
-        return self._others.cpu_failure if self._others else ""
-
-    @property
-    def compares(self) -> bool:
-        """Whether pictures are compared, if there are any."""
-        return self._others is not None
 
     @property
     def is_sample(self) -> bool:
@@ -102,34 +113,19 @@ class Series:
     @property
     def failure(self) -> str:
         """Why OpenCL did not do it, or did it wrongly; "" = nothing to complain of."""
-        totals = self.totals
-        failure = self._gave_up or self._left_out
-        if failure or not totals.wrong or totals.distances is None:
-            return failure
-        return wrong_text(self._device_name, totals.distances.wrong_by) + self.where
+        return self._gave_up or self._left_out or super().failure
 
     @property
     def _device_name(self) -> str:
         return self.gpu.device_name if self.gpu else "the device"
 
     def __enter__(self) -> Series:
-        """Open the paths; raises as open_path, where the CPU cannot take over."""
+        """Open the paths; raises as `open`."""
         with contextlib.ExitStack() as undo:
             undo.push(self._stack)
             self._stack.push(self._gpu_stack)
-            if self._job.opencl is not None:
-                try:
-                    several = several_devices(self._job.opencl.device)
-                    batch = self._batch or (1 if several else None)
-                    self.gpu = self._opened(self._job, self._gpu_stack, batch)
-                except (DelegateFailed, NoDeviceError) as error:
-                    self._give_up(error)
-            if self.gpu is None:
-                self._open_cpu()
-            elif self._job.reference:
-                self._others = Others(
-                    self._job, self.gpu, self._graph, self._floats, self._opened_beside
-                )
+            self.open()
+            self.open_others()
             undo.pop_all()
         return self
 
@@ -144,7 +140,7 @@ class Series:
         """
         begin_s = time.perf_counter()
         decoders = Decoders(paths, format)
-        like = self._job.input
+        like = self.job.input
         empty = self.gpu.empty_batch if self.gpu is not None else None
         if empty is None:
             empty = partial(np.empty, (self._batch or 1, *like.shape[1:]), like.dtype)
@@ -163,11 +159,20 @@ class Series:
                     self.totals.processes = decoders.processes
                     self.totals.add(outcome)
                     if self.totals.wrong == 1 and outcome.is_wrong:
-                        self._complain(outcome)
+                        self.complain(outcome)
                     self.totals.seconds = time.perf_counter() - begin_s
                     yield outcome
 
-    def _opened(self, job: Job, stack: contextlib.ExitStack, batch: int | None) -> OpenPath:
+    def opened(self, job: Job, is_beside: bool = False) -> OpenPath:
+        """Return a job's path, which has run."""
+        batch, stack = self._batch, self._stack
+        if is_beside:
+            # A sample is compared picture by picture; the reference kernels run once either way.
+            is_cpu = job.opencl is None and job.cpu_kernels == self.job.cpu_kernels
+            batch = batch if is_cpu and self._sample.is_all else None
+        elif job.opencl is not None:
+            stack = self._gpu_stack
+            batch = batch or (1 if several_devices(job.opencl.device) else None)
         path = stack.enter_context(open_path(job, self._runtime, self._graph, batch))
         if not job.quiet:
             log_applied(delegate_names(job))
@@ -176,21 +181,9 @@ class Series:
         path.warm_up(np.repeat(job.input, batch or 1, axis=0), job.warmup_runs)
         return path
 
-    def _opened_beside(self, job: Job) -> OpenPath:
-        # A sample is compared picture by picture; the reference kernels run once either way.
-        is_cpu = job.opencl is None and job.cpu_kernels == self._job.cpu_kernels
-        return self._opened(
-            job, self._stack, self._batch if is_cpu and self._sample.is_all else None
-        )
-
-    def _open_cpu(self) -> OpenPath:
-        job = replace(self._job, opencl=None)
-        self._cpu = self._opened(job, self._stack, self._batch)
-        return self._cpu
-
     def _together(self) -> int:
         """Count the batches to run before they are compared, so that no device runs meanwhile."""
-        if self.gpu is None or self._others is None:
+        if self.gpu is None or self._beside is None:
             return 0
         is_compared = self._sample.is_all or self._sample.is_start(self.totals.classified)
         return max(1, len(self.gpu.portions)) if is_compared else 0
@@ -202,7 +195,7 @@ class Series:
         try:
             return self.gpu.start(pixels, listen)
         except DelegateFailed as error:
-            self._give_up(error)
+            self.give_up(error)
             return None
 
     def _classify(self, pixels: NDArray[Any], run: Run | None) -> list[Outcome]:
@@ -210,19 +203,19 @@ class Series:
             try:
                 gpu = run.outputs()
             except DelegateFailed as error:
-                self._give_up(error)
+                self.give_up(error)
                 break
             outcomes = self._compared(pixels, gpu)
             if not self._is_to_run_again(run, outcomes):
                 return outcomes
             run = self._started(pixels, lambda: None)
-        cpu_path = self.cpu or self._open_cpu()
+        cpu_path = self.cpu or self.open_instead()
         return [Outcome("", outputs=outputs) for outputs in cpu_path.run(pixels)]
 
     def _compared(self, pixels: NDArray[Any], gpu: Sequence[Outputs]) -> list[Outcome]:
         """Return what comes of a batch; if a sample of it is wrong, all of it is compared."""
         outcomes = [Outcome("", outputs=outputs) for outputs in gpu]
-        if self._others is None:
+        if self._beside is None:
             return outcomes
         first = self.totals.classified
         for number in () if self._sample.is_all else range(len(outcomes)):
@@ -235,14 +228,8 @@ class Series:
         return self._compare(pixels, gpu) if self._sample.is_all else outcomes
 
     def _compare(self, pixels: NDArray[Any], gpu: Sequence[Outputs]) -> list[Outcome]:
-        assert self._others is not None
-        assert self.gpu is not None
         begin_s = time.perf_counter()
-        compared = self._others.compare(pixels, self.gpu, gpu)
-        outcomes = []
-        for ours, (distances, cpu) in zip(gpu, compared, strict=True):
-            outcome = Outcome("", outputs=ours, distances=distances)
-            outcomes.append(replace(outcome, outputs=cpu) if outcome.is_wrong and cpu else outcome)
+        outcomes = self.compared(pixels, gpu)
         self._sample.count(len(outcomes), time.perf_counter() - begin_s)
         self.totals.comparing_seconds = self._sample.seconds
         return outcomes
@@ -266,16 +253,13 @@ class Series:
         count = self.totals.classified - self.totals.compared
         return f"{count} pictures before were not compared" if count else ""
 
-    def _complain(self, outcome: Outcome) -> None:
-        assert outcome.distances is not None
-        which = f" for {outcome.path}"
-        log.error("%s", wrong_text(self._device_name, outcome.distances.wrong_by, which))
-        if self.cpu is not None:
-            log.warning("the results of such pictures are the CPU's")
+    def complain(self, outcome: Outcome) -> None:
+        """Say that OpenCL computed wrongly, and what was not compared before."""
+        super().complain(outcome)
         if self._not_compared:
             log.warning("%s: from now on each one is", self._not_compared)
 
-    def _give_up(self, error: DelegateFailed | NoDeviceError) -> None:
+    def give_up(self, error: DelegateFailed | NoDeviceError) -> None:
         """Go on without OpenCL."""
-        self._gave_up, self.gpu = gave_up(error, self._job.verbose), None
+        super().give_up(error)
         self._gpu_stack.close()

@@ -48,8 +48,8 @@ def summary_text(
         return paths_text(headings, rows, facts, None, width)
     facts += _device_facts(gpu.portions) or delegation_facts(gpu.delegation)[:1]
     facts += delegation_facts(gpu.delegation)[1:]
-    if series.cpu_failure:
-        facts.append(("CPU", f"failed: {series.cpu_failure}"))
+    if series.comparison and series.comparison.cpu_failure:
+        facts.append(("CPU", f"failed: {series.comparison.cpu_failure}"))
     if totals.distances is not None:
         how = "; --compare=all compares each" if series.is_sample else ""
         of = f"{totals.compared} of {totals.classified} pictures"
@@ -155,7 +155,7 @@ def _summary_entry(series: Series, threads: int | None, other: str) -> dict[str,
     if totals.compared:
         entries["compared"] = {"pictures": totals.compared, "seconds": totals.comparing_seconds}
     ratio = _speedup(gpu, cpu) if cpu and cpu.pictures and gpu.pictures else None
-    why = "no picture was classified" if series.compares else "--compare=false"
+    why = "no picture was classified" if series.comparison else "--compare=false"
     return entries | comparison_entry(totals.distances, {"speedup": ratio}, why)
 
 

@@ -16,14 +16,14 @@ from label_image.classify import PathRun
 from label_image.compare import distance_entry
 from label_image.errors import RunError
 from label_image.job import Delegation, Job
-from label_image.ran import Comparison, Ran, compare_job
+from label_image.paths import Comparison
+from label_image.ran import Ran
 from tests.support.model import graph_of, op, t
 from tflite_opencl.common.timing import Times
 
 TIMES = Times(1.0, 1.0, 1.0, 1.0, 1.0)
 Outputs = Sequence[NDArray[Any]]
 Answer = Outputs | RunError
-OUTPUT = t((1,), "uint8", 1.0)
 
 
 def path(outputs: Outputs, is_whole: bool = True) -> PathRun:
@@ -50,12 +50,20 @@ class Tflite:
         return PathRun(TIMES, 1.0, tuple(answer))
 
 
-def compare(tflite: Tflite, gpu: PathRun, floats: bool = False, **job: Any) -> Comparison:
+def ran_of(tflite: Tflite, gpu: PathRun, floats: bool = False, **job: Any) -> Ran:
     outputs = [t(each.shape, each.dtype.name) for each in gpu.outputs]
     graph = replace(graph_of([op("SPLIT", [outputs[0]], outputs)]), outputs=outputs, nodes=())
-    ran = Ran(gpu, gpu, None, "")
-    found = compare_job(replace(JOB, **job), ran, tflite.run, graph, floats).comparison
+    ran = Ran(replace(JOB, **job), tflite.run, graph)
+    ran.floats = floats
+    ran.run = ran.gpu = gpu
+    ran.compare()
+    return ran
+
+
+def compare(tflite: Tflite, gpu: PathRun, floats: bool = False, **job: Any) -> Comparison[PathRun]:
+    found = ran_of(tflite, gpu, floats, **job).comparison
     assert found is not None
+    assert found.distances is not None
     return found
 
 
@@ -174,12 +182,9 @@ def test_distances_that_json_does_not_know_are_null() -> None:
 def test_a_device_that_computes_wrongly_loses_its_results_to_the_cpu(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    gpu, graph = path([bytes_of(4)]), graph_of([op("ADD", [t((1,), "uint8")] * 2, [OUTPUT])])
     for cpu in ([bytes_of(1)], RunError("Failed to invoke tflite!")):
         caplog.clear()
-        ran = compare_job(
-            JOB, Ran(gpu, gpu, None, ""), Tflite(cpu, [bytes_of(1)]).run, graph, False
-        )
+        ran = ran_of(Tflite(cpu, [bytes_of(1)]), path([bytes_of(4)]))
         assert ran.failure == (
             "d computes wrongly: its outputs are up to 3 quanta from TFLite's reference kernels"
         )

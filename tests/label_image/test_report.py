@@ -17,7 +17,7 @@ from label_image.compare import Difference, Distances
 from label_image.document import document
 from label_image.job import Delegation
 from label_image.labels import Row
-from label_image.ran import Comparison
+from label_image.paths import Comparison
 from label_image.scene import Scene
 from tflite_opencl.common.timing import Times
 from tflite_opencl.common.words import stamped
@@ -55,7 +55,7 @@ def gpu(delegation: Delegation = ALL) -> PathRun:
     return PathRun(TIMES, 371.25, (np.zeros(3, np.uint8),), delegation)
 
 
-def text_of(delegation: Delegation, comparison: Comparison | None = EQUAL) -> str:
+def text_of(delegation: Delegation, comparison: Comparison[PathRun] | None = EQUAL) -> str:
     """Return the report with single blanks, so that wrapped lines read as one."""
     return " ".join(report.comparison_text(gpu(delegation), comparison, "XNNPACK").split())
 

@@ -24,10 +24,9 @@ from label_image.decoder import Format
 from label_image.errors import RunError
 from label_image.image import load_picture, to_input
 from label_image.job import Job
-from label_image.others import Sample
 from label_image.outcome import Outcome, Totals
 from label_image.path import OpenPath
-from label_image.series import Series
+from label_image.series import Sample, Series
 from tests.support.compare import RUNTIME, interpreter, invoke
 from tests.support.deal import any_driver
 from tests.support.model import chain_model, op, t
@@ -365,7 +364,7 @@ def test_a_cpu_that_fails_is_left_out_of_the_comparison(
         outcomes = outcomes_of(made, paths)
         assert got(outcomes) == expected(paths)
         assert made.cpu is None
-        assert made.cpu_failure == "Failed to invoke tflite!"
+        assert made._reasons["cpu"] == "Failed to invoke tflite!"
         assert made.totals.distances.gpu_to_reference == Difference(0)
         assert made.totals.distances.gpu_to_cpu == Difference(None, "Failed to invoke tflite!")
 

@@ -12,7 +12,7 @@ import pytest
 from delegate import DeviceInfo, Verdict
 from delegate.inspect import Portion
 from label_image import several_report
-from label_image.compare import Difference, Distances
+from label_image.compare import CPU, Difference, Distances
 from label_image.feeds import feeds_of
 from label_image.job import Delegation, Job
 from label_image.labels import Row
@@ -50,7 +50,7 @@ def path(
 def series() -> Series:
     """A run of 32 pictures, 2 of them unreadable, on OpenCL and the CPU."""
     made = Series(Job(b"", np.zeros(1)), RUNTIME, GRAPH)
-    made.gpu, made._cpu = path(30, 0.125, 8, TAKEN), path(30, 0.25)
+    made.gpu, made._beside = path(30, 0.125, 8, TAKEN), {CPU: path(30, 0.25)}
     same, apart = Difference(0), Difference(5)
     made.totals = Totals(30, 2, 0, 1.0, 4, Distances(same, apart, apart), 30, 0.5, 2.0)
     return made
@@ -166,9 +166,8 @@ def test_an_external_delegate_has_its_own_name(series: Series) -> None:
     assert lines(series, "EXTERNAL")[0] == "EXTERNAL, one by one"
 
 
-def test_a_cpu_that_failed_says_why(series: Series, monkeypatch: pytest.MonkeyPatch) -> None:
-    series._cpu = None
-    monkeypatch.setattr(Series, "cpu_failure", "no kernel")
+def test_a_cpu_that_failed_says_why(series: Series) -> None:
+    series._beside, series._reasons = {}, {CPU: "no kernel"}
     shown = lines(series)
     assert shown[0] == "OpenCL, 8 at once"
     assert "CPU failed: no kernel" in shown
@@ -184,7 +183,7 @@ def test_what_opencl_left_to_the_cpu_is_listed(series: Series) -> None:
 
 
 def test_nothing_read_at_all_is_still_a_table(series: Series) -> None:
-    series.gpu, series._cpu = path(0, 0.0, 2, TAKEN), path(0, 0.0)
+    series.gpu, series._beside = path(0, 0.0, 2, TAKEN), {CPU: path(0, 0.0)}
     series.totals = Totals(0, 2, 0, 0.0, 1)
     text = "\n".join(lines(series))
     assert "pictures/s 0.0 0.0" in text
@@ -265,7 +264,7 @@ def test_the_document_ends_with_what_all_came_to(series: Series) -> None:
 
 def test_what_was_not_compared_is_null_with_a_reason(series: Series) -> None:
     series.totals = Totals(30, 0, 0, 1.0, 4)
-    series._cpu = None
+    series._beside = None
     entry, _ = document(series, 1)
     assert entry["max_difference_quanta_reference"] is None
     assert entry["speedup"] is None
