@@ -26,7 +26,7 @@ from delegate.sandbox import helper, surroundings
 from delegate.sandbox.child import Answers, ask
 
 TIMEOUT_SECONDS = 20  # listing takes a second, and some where storage is slow
-# A library that failed is tried again: what it stumbled over may be none of its files.
+# A failed library is tried again after an hour: the cause may be elsewhere.
 _FAILURE_HOLDS_SECONDS = 3600
 _FOLDER = "/etc/OpenCL/vendors"
 # What drivers look at before they name their platforms, beside variables.

@@ -84,8 +84,7 @@ class Direct(Copied):
             )[0]
         self._unmap = weakref.finalize(self, _unmap_if_possible, whole.base, queue)
         self._unmap.atexit = False
-        # For a few bytes a memoryview is faster than an array as what is copied to, and slower as
-        # what is copied from.
+        # Small copies: writing through a memoryview is faster, and reading through an array.
         self._inputs = [whole.data[at : at + size] for at, size in layout.inputs]
         self._outputs = [whole[at : at + size] for at, size in layout.outputs]
         self._waiting: Sequence[Bytes] = ()

@@ -35,7 +35,7 @@ from delegate.target import Rules, Target
 
 # Whether engines are rehearsed at all. Tests whose processes may die switch it off.
 is_on = True
-# Of the child that works ahead: its threads would be put on the cores of the first child's.
+# The child that works ahead is not pinned: it would share the first child's cores.
 _AHEAD = {"POCL_AFFINITY": "0"}
 _Result = TypeVar("_Result")
 _log = logging.getLogger("delegate")

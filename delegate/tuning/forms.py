@@ -65,7 +65,7 @@ class Forms:
     ) -> Executor:
         """Return what measures fastest in any form among equivalent programs.
 
-        Where that is not known yet: `expected` as one launch, or the first of them one by one.
+        If nothing is measured yet: `expected` as one launch, else the first program one by one.
         """
         choices = self._choices(programs, batch)
         made: dict[str, Executor] = {}

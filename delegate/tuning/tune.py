@@ -20,7 +20,7 @@ from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch, first_that_runs
 
 MODES = ("off", "quick", "full")
-# A delegate or model, self-tests included; the next start measures what is left over.
+# Time limit of one start, self-tests included. Later starts measure the rest.
 QUICK_SECONDS = 2.0
 _ROUNDS = {"quick": 3, "full": 12}
 # For all forms of a partition; each runs once at least.
@@ -251,7 +251,7 @@ class Tuner:
                 return _NONE if able else None
             able = [each for each in right if each is not alternatives[-1]] or right
             is_joined = self.is_patient and batch == 1
-            # Of many pictures literals are timed: their kernels keep other values in registers.
+            # For batches, time the literal kernels: they use registers differently.
             is_literal = self.is_patient and batch > 1
             timed = [each.literal() for each in able] if is_literal else able
             times = self._bench.times(timed, _ROUNDS[self._mode], batch, is_joined)

@@ -98,7 +98,7 @@ def alike_by_eight_rows(conv: Quant8Convolution, padded_c: int) -> Constant:
 def vector_rows(conv: Quant8Convolution, input_zero: int, blocked: Blocked) -> NDArray[np.int32]:
     """Each block's biases, both numbers of its scaling, and which vectors are scaled by floats.
 
-    `input_zero`: of the inputs as the kernel takes them. The kernel's half is
+    `input_zero`: the inputs' zero point after the kernel's shift. The kernel's half is
     depthwise_conv_2d_x86.clh.
 
     Shapes:
@@ -129,7 +129,7 @@ def exception_rows(
 ) -> NDArray[np.int32]:
     """`vector_rows` with up to two sums a channel whose results are corrected.
 
-    `least`: of the inputs' type as the kernel takes them; `centre`: see `float_rescale`. The
+    `least`: the smallest input after the kernel's shift; `centre`: see `float_rescale`. The
     kernel's half is conv_2d_x86.clh.
 
     Shapes:
