@@ -280,6 +280,32 @@ def test_commands_use_public_names(path: Path) -> None:
             assert set(names) <= PUBLIC.get(module, set())
 
 
+def _command(path: Path) -> str:
+    """Return what a file of a command belongs to: "label_image", "tflite_opencl.compare", ..."""
+    first, *rest = path.relative_to(ROOT).with_suffix("").parts
+    return f"{first}.{rest[0]}" if first == "tflite_opencl" else first
+
+
+BASE = "tflite_opencl.common"
+SUBCOMMANDS = {_command(path) for path in (ROOT / "tflite_opencl").rglob("*.py")} - {
+    f"tflite_opencl.{name}" for name in ("__init__", "__main__", "command", "common")
+}
+
+
+@each([path for path in SOURCES if not path.is_relative_to(ROOT / "delegate")])
+def test_commands_import_the_base_and_never_each_other(path: Path) -> None:
+    own = _command(path)
+    allowed = {own, BASE} | (SUBCOMMANDS if own == "tflite_opencl.command" else set())
+    allowed |= {"label_image"}  # until the base has what others take from it
+    for module, names in _imports(path):
+        first, *rest = module.split(".")
+        if first in COMMANDS:
+            of = (
+                [first] if first != "tflite_opencl" else [f"{first}.{n}" for n in rest[:1] or names]
+            )
+            assert {*of} - {"tflite_opencl.__version__"} <= allowed, module
+
+
 @every_source
 def test_confined_modules(path: Path) -> None:
     for module, _ in _imports(path):

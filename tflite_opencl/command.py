@@ -9,19 +9,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
-from tflite_opencl import (
-    benchmark,
-    compare,
-    completion,
-    graph,
-    info,
-    library,
-    man,
-    obstacle,
-    tune,
-    verify,
-)
+from tflite_opencl import info, library, obstacle, tune
 from tflite_opencl.common.environment import prepare_environment
+from tflite_opencl.common.errors import CommandError
 from tflite_opencl.common.exit_codes import (
     EXIT_CODES,
     LOST,
@@ -34,9 +24,13 @@ from tflite_opencl.common.exit_codes import (
 from tflite_opencl.common.help import HelpFormatter, examples_text
 from tflite_opencl.common.text import printable
 from tflite_opencl.common.words import did_you_mean, version_lines, with_underscores
+from tflite_opencl.compare import benchmark
+from tflite_opencl.compare import subcommand as compare
 from tflite_opencl.compilers import subcommand as kernels
-from tflite_opencl.errors import CommandError
+from tflite_opencl.graph import subcommand as graph
 from tflite_opencl.rewrites import subcommand as rewrite
+from tflite_opencl.shell import completion, man
+from tflite_opencl.verify import subcommand as verify
 
 DESCRIPTION = "What this machine and its OpenCL drivers can do, and how models run on them."
 EPILOG = (

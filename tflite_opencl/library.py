@@ -12,7 +12,7 @@ import sysconfig
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from tflite_opencl.errors import CommandError, require_writable
+from tflite_opencl.common.errors import CommandError, require_writable
 
 HELP = "make libtflite_opencl_delegate.so, which C, C++ and Node.js programs load as a delegate"
 EXAMPLES = (

@@ -6,12 +6,12 @@ from __future__ import annotations
 import argparse
 import os
 
-from tflite_opencl.boards import drivers
-from tflite_opencl.boards.advice import FAMILIES, devices_of, family, obstacle
-from tflite_opencl.boards.board import read_board
 from tflite_opencl.common import bars
+from tflite_opencl.common.boards import drivers
+from tflite_opencl.common.boards.advice import FAMILIES, devices_of, family, obstacle
+from tflite_opencl.common.boards.board import read_board
+from tflite_opencl.common.errors import CommandError
 from tflite_opencl.common.exit_codes import NOT_SO
-from tflite_opencl.errors import CommandError
 
 HELP = "the first thing that is missing to run on a family of boards; exit code 1 if anything is"
 EXAMPLES = (("tflite-opencl obstacle panfrost", "in a script: does this board lack anything?"),)

@@ -17,12 +17,18 @@ from rich.table import Table
 from delegate import Options
 from delegate.inspect import Graph
 from tflite_opencl.common import bars
+from tflite_opencl.common.errors import CommandError
 from tflite_opencl.common.exit_codes import NOT_SO
+from tflite_opencl.common.opening import (
+    add_device_arguments,
+    delegated,
+    one_line,
+    options_of,
+    read_graph,
+)
 from tflite_opencl.common.runtime import Runtime, find_runtime
 from tflite_opencl.common.tables import render
 from tflite_opencl.common.words import stamped
-from tflite_opencl.errors import CommandError
-from tflite_opencl.opening import add_device_arguments, delegated, one_line, options_of, read_graph
 
 HELP = "measure which kernels are the fastest for models on this device, and keep that"
 EXAMPLES = (

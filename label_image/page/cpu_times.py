@@ -22,9 +22,9 @@ from label_image.errors import one_line
 from label_image.interpreter import allocate
 from label_image.job import Job
 from tflite_opencl.common import bars, interrupts
+from tflite_opencl.common.build import graph as graph_of
 from tflite_opencl.common.profile import RUNS
 from tflite_opencl.common.runtime import Runtime
-from tflite_opencl.conformance.build import graph as graph_of
 
 _WARMUP_RUNS = 2
 _MOST_SECONDS = 30.0  # for all nodes

@@ -16,12 +16,12 @@ from label_image.interpreter import open_interpreter
 from label_image.job import Delegation, Job
 from label_image.page.cpu_times import CpuTimes, cpu_times
 from tflite_opencl import __version__
-from tflite_opencl.boards.board import read_board
-from tflite_opencl.boards.facts import facts_here
 from tflite_opencl.common import bars
+from tflite_opencl.common.boards.board import read_board
+from tflite_opencl.common.boards.facts import facts_here
+from tflite_opencl.common.boards.sections import Rows, sections
 from tflite_opencl.common.profile import Profile
 from tflite_opencl.common.runtime import Runtime
-from tflite_opencl.info import Rows, sections
 
 OPENCL, CPU = "OpenCL", "CPU"
 _PACKAGES = ("numpy", "pillow", "pyopencl", "flatbuffers", "tflite")

@@ -8,11 +8,11 @@ import pytest
 from delegate import DeviceInfo, OpenCLDelegate
 from delegate.inspect import NodeAlternatives, write_model
 from tests.support.deal import any_driver
+from tflite_opencl.common.oracle import interpreter, oracle
+from tflite_opencl.common.oracle import invoke as run
 from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.common.values import input_sets
 from tflite_opencl.conformance.cases._convolution import Convolution
-from tflite_opencl.conformance.oracle import interpreter, oracle
-from tflite_opencl.conformance.oracle import invoke as run
-from tflite_opencl.conformance.values import input_sets
 
 pytestmark = any_driver
 

@@ -30,10 +30,10 @@ from tests.support.command import FILES, ROWS, Run, absolute, interrupt, run_pro
 from tests.support.deal import any_driver, slow
 from tests.support.scenes import detector, segmenter
 from tests.support.small_v2 import small_v2
-from tflite_opencl.boards.facts import Info
+from tflite_opencl.common.boards.facts import Info
+from tflite_opencl.common.boards.sections import Rows
 from tflite_opencl.common.runtime import find_runtime
-from tflite_opencl.conformance.values import input_sets
-from tflite_opencl.info import Rows
+from tflite_opencl.common.values import input_sets
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 RESULTS = "\n".join(row.removeprefix("INFO: ") for row in ROWS)

@@ -17,10 +17,10 @@ from typing import Any
 from delegate.graph.ir import Graph, Node, Tensor
 from delegate.tflite.reader import read_model
 from delegate.tflite.writer import write_model
-from tflite_opencl.conformance.build import constant as const
-from tflite_opencl.conformance.build import graph as graph_of
-from tflite_opencl.conformance.build import node as op
-from tflite_opencl.conformance.build import tensor as t
+from tflite_opencl.common.build import constant as const
+from tflite_opencl.common.build import graph as graph_of
+from tflite_opencl.common.build import node as op
+from tflite_opencl.common.build import tensor as t
 
 __all__ = [
     "chain_model",

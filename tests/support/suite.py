@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
-from tflite_opencl.conformance.build import Case
+from tflite_opencl.common.build import Case
 from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.conformance.outcome import Result
 from tflite_opencl.conformance.runner import Workers

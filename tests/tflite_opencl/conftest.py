@@ -9,7 +9,7 @@ import pytest
 
 from tflite_opencl import library
 from tflite_opencl.command import main
-from tflite_opencl.errors import CommandError
+from tflite_opencl.common.errors import CommandError
 
 
 @pytest.fixture(autouse=True)

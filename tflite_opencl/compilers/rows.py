@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from delegate import DeviceInfo
+from tflite_opencl.common.errors import CommandError
 from tflite_opencl.compilers.builds import Built
 from tflite_opencl.compilers.kernel_uses import KernelUse
-from tflite_opencl.errors import CommandError
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,10 @@ from itertools import chain
 from pathlib import Path
 
 from delegate import DelegateError
-from tflite_opencl.boards import drivers
-from tflite_opencl.boards.drivers import SurveyedDevice
+from tflite_opencl.common.boards import drivers
+from tflite_opencl.common.boards.drivers import SurveyedDevice
 from tflite_opencl.common.environment import device_asked
+from tflite_opencl.common.errors import CommandError
 from tflite_opencl.common.exit_codes import NO_DEVICE, NOT_SO, USAGE
 from tflite_opencl.common.files import folder_obstacle
 from tflite_opencl.common.words import stamped
@@ -28,7 +29,6 @@ from tflite_opencl.compilers.kernel_uses import KernelUse, kernel_uses
 from tflite_opencl.compilers.paper import Estimate, estimate, paper_text
 from tflite_opencl.compilers.rows import compared, csv_of, read_csv, row_of
 from tflite_opencl.compilers.text import comparison_text, table_text
-from tflite_opencl.errors import CommandError
 
 HELP = "what a device's compiler makes of every kernel that some models need; runs none"
 EXAMPLES = (

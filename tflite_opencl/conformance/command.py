@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from delegate import ProfileError
 from delegate.inspect import read_device_profile
+from tflite_opencl.common.build import Case
 from tflite_opencl.common.environment import prepare_environment
 from tflite_opencl.common.errors import OneLineError, UsageError, code_of
 from tflite_opencl.common.exit_codes import NOT_SO, NOTHING_RUN, SUCCESS
@@ -24,7 +25,6 @@ from tflite_opencl.common.files import file_obstacle, write_file
 from tflite_opencl.common.text import printable
 from tflite_opencl.common.words import version_lines
 from tflite_opencl.conformance import coverage, expectations, flags, page, reduce, reports
-from tflite_opencl.conformance.build import Case
 from tflite_opencl.conformance.flags import Settings
 from tflite_opencl.conformance.outcome import NOT_DELEGATED, PASS, SKIP, Result
 from tflite_opencl.conformance.process import CannotRun

@@ -17,17 +17,17 @@ import numpy as np
 
 from delegate import DelegateError
 from delegate.inspect import Graph, Node, read_model, write_model
+from tflite_opencl.common.build import graph, sizes
 from tflite_opencl.common.errors import OneLineError
+from tflite_opencl.common.oracle import interpreter, invoke
 from tflite_opencl.common.runtime import ENVIRONMENT_VARIABLE, Runtime, RuntimeMissing, find_runtime
+from tflite_opencl.common.values import Arrays, input_sets
 from tflite_opencl.conformance import bug_report, shrink
-from tflite_opencl.conformance.build import graph, sizes
 from tflite_opencl.conformance.cases import all_cases
-from tflite_opencl.conformance.oracle import interpreter, invoke
 from tflite_opencl.conformance.outcome import CRASH, FAIL, TIMEOUT, Result
 from tflite_opencl.conformance.process import Item
 from tflite_opencl.conformance.runner import Workers
 from tflite_opencl.conformance.shrink import Candidate
-from tflite_opencl.conformance.values import Arrays, input_sets
 
 _GENERATIONS = 16
 _MOST_NODES = 400  # prefixes tried of a whole model

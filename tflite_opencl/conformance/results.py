@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+from tflite_opencl.common.build import Case
 from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.common.files import write_file
-from tflite_opencl.conformance.build import Case
 from tflite_opencl.conformance.expectations import Expectations
 from tflite_opencl.conformance.outcome import Result
 

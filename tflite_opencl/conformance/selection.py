@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from delegate.inspect import Graph
+from tflite_opencl.common.build import Case
 from tflite_opencl.common.errors import OneLineError, UsageError
 from tflite_opencl.common.text import printable
-from tflite_opencl.conformance.build import Case
 from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.conformance.checks import NOT_REPEATED
 from tflite_opencl.conformance.flags import Settings

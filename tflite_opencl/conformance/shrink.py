@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from delegate.inspect import Graph, Tensor, write_model
+from tflite_opencl.common.build import Array
+from tflite_opencl.common.oracle import interpreter
 from tflite_opencl.common.runtime import Runtime
-from tflite_opencl.conformance.build import Array
-from tflite_opencl.conformance.oracle import interpreter
-from tflite_opencl.conformance.values import Arrays
+from tflite_opencl.common.values import Arrays
 
 
 @dataclass(frozen=True, slots=True)

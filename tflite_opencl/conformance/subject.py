@@ -11,9 +11,9 @@ from typing import Any
 
 from delegate import DelegateError, OpenCLDelegate, Options, Verdict, list_devices
 from delegate.inspect import Graph, NodeAlternatives, write_model
+from tflite_opencl.common.build import one, tensor
+from tflite_opencl.common.oracle import interpreter
 from tflite_opencl.common.runtime import Runtime
-from tflite_opencl.conformance.build import one, tensor
-from tflite_opencl.conformance.oracle import interpreter
 
 OPENCL, XNNPACK, PYTHON = "opencl", "xnnpack", "python:"
 # The options that are texts, as the command line gives them.

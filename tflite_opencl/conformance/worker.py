@@ -21,14 +21,14 @@ import numpy as np
 from delegate import DelegateError
 from delegate.inspect import Graph, read_model, write_model
 from delegate.sandbox.child import stdout_kept_apart
+from tflite_opencl.common.build import Case
 from tflite_opencl.common.runtime import ENVIRONMENT_VARIABLE, RuntimeMissing, find_runtime
-from tflite_opencl.conformance.build import Case
+from tflite_opencl.common.values import Arrays
 from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.conformance.checks import run_check
 from tflite_opencl.conformance.checks.job import Job
 from tflite_opencl.conformance.outcome import FAIL, SKIP, Outcome
 from tflite_opencl.conformance.subject import Subject, SubjectError
-from tflite_opencl.conformance.values import Arrays
 
 
 def main(worker: type[Worker] | None = None) -> int:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tflite_opencl.common.opening import failed, invoke
 from tflite_opencl.common.runtime import Runtime
-from tflite_opencl.opening import failed, invoke
 
 Arrays = Sequence[NDArray[Any]]
 

@@ -16,13 +16,13 @@ from label_image.feeds import feeds_of
 from label_image.flag_values import positive
 from label_image.inputs import find_pictures, picture_paths
 from tflite_opencl.common.bars import steps
+from tflite_opencl.common.errors import CommandError, require_writable, write
 from tflite_opencl.common.exit_codes import NOT_SO, USAGE
+from tflite_opencl.common.given import picture_inputs
+from tflite_opencl.common.opening import one_line, read_graph
 from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.common.values import input_sets
 from tflite_opencl.common.words import did_you_mean, stamped
-from tflite_opencl.conformance.values import input_sets
-from tflite_opencl.errors import CommandError, require_writable, write
-from tflite_opencl.given import picture_inputs
-from tflite_opencl.opening import one_line, read_graph
 from tflite_opencl.rewrites import RewrittenModel, graph_passes, pass_bundles, rewrite_model
 from tflite_opencl.rewrites.agreement import Agreement, Arrays, agreement
 from tflite_opencl.rewrites.text import agreement_text, document, listing, text_of

@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from delegate.inspect import device_profile_names
-from tflite_opencl.errors import CommandError
+from tflite_opencl.common.errors import CommandError
 from tflite_opencl.shell.parsers import LABEL_IMAGE, all_parsers, parser_of
 
 SHELLS = ("bash", "zsh", "fish")

@@ -6,8 +6,8 @@ from __future__ import annotations
 from functools import partial
 
 from tflite_opencl import __version__
+from tflite_opencl.common.errors import CommandError
 from tflite_opencl.common.help import HelpFormatter, parts_of
-from tflite_opencl.errors import CommandError
 from tflite_opencl.shell.parsers import COMMANDS, all_parsers, parser_of
 
 _ONE_LINE = 100_000  # columns, so that roff folds the texts and not argparse

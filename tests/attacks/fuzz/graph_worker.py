@@ -19,13 +19,13 @@ from delegate.inspect import Graph, read_model, write_model
 from tests.attacks.fuzz.drawing import drawn
 from tests.attacks.fuzz.pieces import PIECES
 from tests.attacks.fuzz.ways import PLAIN, again, run_way, some_of, ways_of, with_wider_bounds
+from tflite_opencl.common.build import Case
+from tflite_opencl.common.oracle import NoOracle, Oracle, oracle
+from tflite_opencl.common.values import Arrays
 from tflite_opencl.conformance import worker
-from tflite_opencl.conformance.build import Case
 from tflite_opencl.conformance.checks.job import Job, invoke_of
-from tflite_opencl.conformance.oracle import NoOracle, Oracle, oracle
 from tflite_opencl.conformance.outcome import FAIL, PASS, SKIP, Outcome
 from tflite_opencl.conformance.subject import Opened
-from tflite_opencl.conformance.values import Arrays
 
 _WAYS = 3  # of a drawn graph, beside the plain one
 _KEPT = 3  # graphs that stay open, and are run again after each way of later ones

@@ -23,12 +23,12 @@ from delegate.passes import PASSES
 from delegate.runtime.executor import FORMS, ONE_BY_ONE
 from delegate.tuning.forms import NUMBERS, Forms
 from delegate.tuning.tune import Tuner
+from tflite_opencl.common.oracle import Bounds, Oracle, interpreter, invoke
+from tflite_opencl.common.values import Arrays, compare
 from tflite_opencl.conformance.checks.job import Job, NotDelegated, invoke_of, open_job
 from tflite_opencl.conformance.checks.outputs import differences, expect, values
-from tflite_opencl.conformance.oracle import Bounds, Oracle, interpreter, invoke
 from tflite_opencl.conformance.outcome import FAIL, PASS, SKIP, Outcome
 from tflite_opencl.conformance.shrink import with_tensors
-from tflite_opencl.conformance.values import Arrays, compare
 
 PLAIN = "as it is"
 _SHAKEN = 4  # runs of the reference kernels on numbers that are a little others

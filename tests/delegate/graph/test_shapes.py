@@ -24,7 +24,7 @@ from tests.support.deal import any_driver
 from tests.support.model import const, graph_of, op, t
 from tests.support.nets import assert_equal_outputs, conv_pool
 from tests.support.shared import SHARED
-from tflite_opencl.conformance.build import Case
+from tflite_opencl.common.build import Case
 from tflite_opencl.conformance.cases import all_cases
 
 pytestmark = any_driver

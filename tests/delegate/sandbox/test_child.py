@@ -125,7 +125,9 @@ def test_a_module_is_found_whatever_the_current_folder_holds(
     (tmp_path / "tflite_opencl/__init__.py").write_text("raise SystemExit(7)")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    done = subprocess.run(command_of("tflite_opencl.errors"), capture_output=True, check=False)
+    done = subprocess.run(
+        command_of("tflite_opencl.common.errors"), capture_output=True, check=False
+    )
     assert (done.returncode, done.stderr) == (0, b"")
 
 

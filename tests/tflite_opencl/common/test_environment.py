@@ -11,8 +11,8 @@ from delegate import DeviceInfo
 from delegate.inspect import write_model
 from tests.support.deal import any_driver
 from tests.support.nets import conv_pool
-from tflite_opencl.boards import drivers
 from tflite_opencl.command import main
+from tflite_opencl.common.boards import drivers
 from tflite_opencl.common.environment import device_asked
 from tflite_opencl.conformance.flags import parse
 

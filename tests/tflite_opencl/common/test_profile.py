@@ -17,7 +17,7 @@ from tests.support.deal import any_driver
 from tests.support.small_v2 import small_v2
 from tflite_opencl.common.profile import Profile, profile_of, timed_runs
 from tflite_opencl.common.profile_text import profile_text, rate_words
-from tflite_opencl.conformance.values import input_sets
+from tflite_opencl.common.values import input_sets
 
 pytestmark = any_driver
 

@@ -30,7 +30,7 @@ from tflite_opencl.common.trace import (
     trace_of,
 )
 from tflite_opencl.common.trace_perfetto import perfetto_trace
-from tflite_opencl.conformance.values import input_sets
+from tflite_opencl.common.values import input_sets
 
 GRAPH = small_v2()
 MODEL = write_model(GRAPH)

@@ -10,12 +10,12 @@ import pytest
 
 from delegate.inspect import write_model
 from delegate.ops import ops
+from tflite_opencl.common.build import Case
+from tflite_opencl.common.oracle import NoOracle, oracle
 from tflite_opencl.common.runtime import find_runtime
-from tflite_opencl.conformance.build import Case
+from tflite_opencl.common.values import input_sets
 from tflite_opencl.conformance.cases import all_cases
-from tflite_opencl.conformance.oracle import NoOracle, oracle
 from tflite_opencl.conformance.selection import sample
-from tflite_opencl.conformance.values import input_sets
 
 CASES = list(all_cases())
 LIGHT = [case for case in CASES if not case.is_heavy]

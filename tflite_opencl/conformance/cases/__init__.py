@@ -7,7 +7,7 @@ import importlib
 import pkgutil
 from collections.abc import Iterator
 
-from tflite_opencl.conformance.build import Case
+from tflite_opencl.common.build import Case
 
 
 def all_cases() -> Iterator[Case]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from delegate.inspect import Graph, Node, Tensor
-from tflite_opencl.conformance.build import (
+from tflite_opencl.common.build import (
     constant,
     dtype_of,
     graph,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from delegate.inspect import Graph
-from tflite_opencl.conformance.build import Case, case, dtype_of, numbers, one, sizes, tensor
+from tflite_opencl.common.build import Case, case, dtype_of, numbers, one, sizes, tensor
 
 _SHAPES = (
     ((3, 5), (5, 4)),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from delegate.inspect import Graph
-from tflite_opencl.conformance.build import Case, graph, node, numbers, tensor
+from tflite_opencl.common.build import Case, graph, node, numbers, tensor
 from tflite_opencl.conformance.cases._convolution import Convolution, fully_connected
 from tflite_opencl.conformance.cases.chains import chain_graph
 from tflite_opencl.conformance.checks import BEHAVIOURS

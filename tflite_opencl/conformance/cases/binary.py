@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from delegate.inspect import Graph, Tensor
-from tflite_opencl.conformance.build import (
+from tflite_opencl.common.build import (
     FUSED,
     USUAL,
     Case,

@@ -10,15 +10,7 @@ from typing import Any
 import numpy as np
 
 from delegate.inspect import Graph, Node, Tensor
-from tflite_opencl.conformance.build import (
-    Case,
-    dtype_of,
-    graph,
-    node,
-    numbers,
-    sizes,
-    tensor,
-)
+from tflite_opencl.common.build import Case, dtype_of, graph, node, numbers, sizes, tensor
 from tflite_opencl.conformance.cases._convolution import KINDS, Convolution, weighted_input
 
 # Scale and zero point of layers' results: as trained networks have them, so that values neither

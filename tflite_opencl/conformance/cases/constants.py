@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.inspect import Graph, Node, Tensor
-from tflite_opencl.conformance.build import (
+from tflite_opencl.common.build import (
     Case,
     case,
     constant,

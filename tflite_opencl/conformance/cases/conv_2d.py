@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from tflite_opencl.conformance.build import Case, case
+from tflite_opencl.common.build import Case, case
 from tflite_opencl.conformance.cases._convolution import KINDS, Convolution, edges, zero_points
 
 # h, w, c -> out_c: odd primes, powers of two, one more and one less, a single pixel or channel.

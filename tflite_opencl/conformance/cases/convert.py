@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator
 
 from delegate.inspect import Graph
-from tflite_opencl.conformance.build import USUAL, Case, case, one, sizes, tensor
+from tflite_opencl.common.build import USUAL, Case, case, one, sizes, tensor
 
 _SHAPES = ((1,), (65,), (2, 5, 7, 3))
 _QUANT = ("uint8", "int8", "int16")

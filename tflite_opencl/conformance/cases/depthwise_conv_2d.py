@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator
 from functools import partial
 
-from tflite_opencl.conformance.build import Case, case
+from tflite_opencl.common.build import Case, case
 from tflite_opencl.conformance.cases._convolution import KINDS, Convolution, edges, zero_points
 
 _depthwise = partial(Convolution, op="DEPTHWISE_CONV_2D")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tflite_opencl.conformance.build import FUSED, Case, case, sizes
+from tflite_opencl.common.build import FUSED, Case, case, sizes
 from tflite_opencl.conformance.cases._convolution import KINDS, fully_connected
 
 _SHAPES = ((1, 1), (3, 5), (16, 16), (17, 33), (64, 10), (129, 31), (256, 100), (8, 257))

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator
 
 from delegate.inspect import Graph
-from tflite_opencl.conformance.build import Case, case, dtype_of, one, same, sizes
+from tflite_opencl.common.build import Case, case, dtype_of, one, same, sizes
 
 _SIZES = ((7, 5, 3), (8, 8, 16), (9, 6, 33), (1, 1, 5), (14, 3, 1))
 _WINDOWS = (

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator
 
 from delegate.inspect import Graph
-from tflite_opencl.conformance.build import (
+from tflite_opencl.common.build import (
     Case,
     case,
     dtype_of,

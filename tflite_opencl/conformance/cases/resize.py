@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator
 
 from delegate.inspect import Graph
-from tflite_opencl.conformance.build import Case, case, dtype_of, numbers, one, same, sizes
+from tflite_opencl.common.build import Case, case, dtype_of, numbers, one, same, sizes
 
 _SIZES = (
     ((1, 3, 5, 3), (7, 11)),

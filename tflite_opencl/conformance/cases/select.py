@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from delegate.inspect import Graph
-from tflite_opencl.conformance.build import Case, case, one, same, sizes, tensor
+from tflite_opencl.common.build import Case, case, one, same, sizes, tensor
 
 Shape = tuple[int, ...]
 _SHAPES: tuple[tuple[Shape, Shape, Shape], ...] = (

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from delegate.inspect import Graph
-from tflite_opencl.conformance.build import USUAL, Case, case, dtype_of, one, sizes, tensor
+from tflite_opencl.common.build import USUAL, Case, case, dtype_of, one, sizes, tensor
 
 _SHAPES = ((1, 2), (3, 5), (1, 10), (2, 64), (4, 65), (1, 511), (1, 1001), (2, 3, 4, 17), (5, 1))
 _OUT: dict[tuple[str, str], tuple[float, int]] = {

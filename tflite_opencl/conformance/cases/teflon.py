@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from delegate.inspect import Graph
-from tflite_opencl.conformance.build import FUSED, Case, graph, node, tensor
+from tflite_opencl.common.build import FUSED, Case, graph, node, tensor
 from tflite_opencl.conformance.cases._convolution import Convolution
 
 # Source: Mesa's src/gallium/targets/teflon/test_teflon.cpp

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from delegate.inspect import Graph
-from tflite_opencl.conformance.build import (
+from tflite_opencl.common.build import (
     USUAL,
     Case,
     case,

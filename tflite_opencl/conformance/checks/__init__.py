@@ -10,6 +10,7 @@ import dataclasses
 import gc
 from collections.abc import Callable
 
+from tflite_opencl.common.oracle import NoOracle, Oracle, oracle
 from tflite_opencl.conformance.checks.alternatives import run_each
 from tflite_opencl.conformance.checks.behaviour import (
     inputs_unchanged,
@@ -22,7 +23,6 @@ from tflite_opencl.conformance.checks.job import Job, NotDelegated, own_answers
 from tflite_opencl.conformance.checks.leaks import reopen_100
 from tflite_opencl.conformance.checks.outputs import values
 from tflite_opencl.conformance.checks.shapes import reallocate, resize
-from tflite_opencl.conformance.oracle import NoOracle, Oracle, oracle
 from tflite_opencl.conformance.outcome import FAIL, NOT_DELEGATED, SKIP, Outcome
 
 _CHECKS: dict[str, Callable[[Job, Oracle], Outcome]] = {

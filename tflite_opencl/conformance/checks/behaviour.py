@@ -8,9 +8,9 @@ import threading
 
 import numpy as np
 
+from tflite_opencl.common.oracle import Oracle
 from tflite_opencl.conformance.checks.job import Job, invoke_of, open_job
 from tflite_opencl.conformance.checks.outputs import expect
-from tflite_opencl.conformance.oracle import Oracle
 from tflite_opencl.conformance.outcome import FAIL, PASS, Outcome
 from tflite_opencl.conformance.subject import Opened
 

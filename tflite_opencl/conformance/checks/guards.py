@@ -11,13 +11,13 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from delegate.inspect import write_model
-from tflite_opencl.conformance.build import Array, tensor
+from tflite_opencl.common.build import Array, tensor
+from tflite_opencl.common.oracle import Oracle
+from tflite_opencl.common.values import Arrays
 from tflite_opencl.conformance.checks.job import Job, open_job
 from tflite_opencl.conformance.checks.outputs import POISON, expect
-from tflite_opencl.conformance.oracle import Oracle
 from tflite_opencl.conformance.outcome import FAIL, PASS, SKIP, Outcome
 from tflite_opencl.conformance.subject import Opened
-from tflite_opencl.conformance.values import Arrays
 
 _ALIGNMENT = 64  # kDefaultTensorAlignment, tflite/util.h
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from delegate.inspect import Graph
-from tflite_opencl.conformance.oracle import Oracle, invoke
+from tflite_opencl.common.oracle import Oracle, invoke
+from tflite_opencl.common.values import Arrays, input_sets
 from tflite_opencl.conformance.subject import Opened, Subject, unsupported_ops
-from tflite_opencl.conformance.values import Arrays, input_sets
 
 TEFLON_OP, TEFLON_MODEL = 2, 8  # Source: Mesa's test_teflon.cpp
 

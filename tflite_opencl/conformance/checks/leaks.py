@@ -6,9 +6,9 @@ from __future__ import annotations
 import gc
 from pathlib import Path
 
+from tflite_opencl.common.oracle import Oracle
 from tflite_opencl.conformance.checks.job import Job, invoke_of, open_job
 from tflite_opencl.conformance.checks.outputs import expect
-from tflite_opencl.conformance.oracle import Oracle
 from tflite_opencl.conformance.outcome import FAIL, PASS, Outcome
 
 _OPENINGS, _SETTLED = 100, 40

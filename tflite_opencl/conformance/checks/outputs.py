@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from tflite_opencl.conformance.build import Array
+from tflite_opencl.common.build import Array
+from tflite_opencl.common.oracle import Oracle
+from tflite_opencl.common.values import SETS, Arrays, Difference, compare, worst
 from tflite_opencl.conformance.checks.job import Job, invoke_of, open_job
-from tflite_opencl.conformance.oracle import Oracle
 from tflite_opencl.conformance.outcome import FAIL, PASS, Outcome
 from tflite_opencl.conformance.subject import unsupported_ops
-from tflite_opencl.conformance.values import SETS, Arrays, Difference, compare, worst
 
 POISON = 0xA5
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from delegate.inspect import Graph
-from tflite_opencl.conformance.build import Array
+from tflite_opencl.common.build import Array
+from tflite_opencl.common.oracle import Oracle, interpreter
+from tflite_opencl.common.values import compare
 from tflite_opencl.conformance.checks.job import Job, invoke_of, open_job
 from tflite_opencl.conformance.checks.outputs import expect, poison
-from tflite_opencl.conformance.oracle import Oracle, interpreter
 from tflite_opencl.conformance.outcome import FAIL, PASS, SKIP, Outcome
-from tflite_opencl.conformance.values import compare
 
 
 def reallocate(job: Job, known: Oracle) -> Outcome:

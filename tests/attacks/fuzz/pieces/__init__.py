@@ -14,7 +14,7 @@ from functools import cache
 from delegate.inspect import Graph, Tensor
 from tests.attacks.fuzz.drawing import Pen, Skip
 from tests.attacks.fuzz.pieces import functions, moves, sums
-from tflite_opencl.conformance.build import Case
+from tflite_opencl.common.build import Case
 from tflite_opencl.conformance.cases import all_cases
 
 _MOST_ELEMENTS = 100_000  # of a case's tensors

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from tests.attacks.fuzz.drawing import QUANT, Pen, numbers_of, scale_of
-from tflite_opencl.conformance.build import FUSED, numbers
+from tflite_opencl.common.build import FUSED, numbers
 
 _SAME = (
     "ABS", "CEIL", "ELU", "EXP", "FLOOR", "GELU", "HARD_SWISH", "L2_NORMALIZATION",

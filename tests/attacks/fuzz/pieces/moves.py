@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from tests.attacks.fuzz.drawing import Pen, numbers_of
-from tflite_opencl.conformance.build import numbers
+from tflite_opencl.common.build import numbers
 
 
 def resize(pen: Pen) -> None:

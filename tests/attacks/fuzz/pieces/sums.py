@@ -11,7 +11,7 @@ import numpy as np
 
 from delegate.inspect import Quantization, Tensor
 from tests.attacks.fuzz.drawing import CHANNELS, QUANT, Pen, Skip, numbers_of, scale_of
-from tflite_opencl.conformance.build import FUSED, numbers
+from tflite_opencl.common.build import FUSED, numbers
 
 _MOST_STEPS = 10_000_000  # multiplications of a node: TFLite's reference kernels are slow
 

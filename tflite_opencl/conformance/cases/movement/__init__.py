@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tflite_opencl.conformance.build import Case
+from tflite_opencl.common.build import Case
 from tflite_opencl.conformance.cases.movement import (
     blocks,
     fills,

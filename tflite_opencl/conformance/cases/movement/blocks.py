@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tflite_opencl.conformance.build import Shape, numbers, sizes
+from tflite_opencl.common.build import Shape, numbers, sizes
 from tflite_opencl.conformance.cases.movement.row import Inputs, Moved, Row, pairs, without
 
 _KINDS = without("16x8", "bool")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tflite_opencl.conformance.build import Shape, numbers, sizes
+from tflite_opencl.common.build import Shape, numbers, sizes
 from tflite_opencl.conformance.cases.movement.row import Inputs, Moved, Row, without
 
 _SHAPES: tuple[Shape, ...] = ((1,), (5, 7), (2, 3, 4, 5))

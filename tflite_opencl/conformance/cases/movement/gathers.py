@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tflite_opencl.conformance.build import Shape, numbers, sizes, tensor
+from tflite_opencl.common.build import Shape, numbers, sizes, tensor
 from tflite_opencl.conformance.cases.movement.row import ALL, Moved, Row, without
 
 _GATHERS: tuple[tuple[Shape, int, Any], ...] = (  # shape, axis, indices

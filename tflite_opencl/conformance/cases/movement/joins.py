@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tflite_opencl.conformance.build import Shape, numbers, sizes
+from tflite_opencl.common.build import Shape, numbers, sizes
 from tflite_opencl.conformance.cases.movement.row import Moved, Row, joined, without
 
 _CONCATENATIONS: tuple[tuple[tuple[Shape, ...], int], ...] = (

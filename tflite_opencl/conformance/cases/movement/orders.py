@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tflite_opencl.conformance.build import Shape, numbers, sizes
+from tflite_opencl.common.build import Shape, numbers, sizes
 from tflite_opencl.conformance.cases.movement.row import ALL, Inputs, Moved, Row, joined, without
 
 _TRANSPOSES: tuple[tuple[Shape, Shape], ...] = (

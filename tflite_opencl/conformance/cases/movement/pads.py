@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tflite_opencl.conformance.build import Shape, numbers, sizes
+from tflite_opencl.common.build import Shape, numbers, sizes
 from tflite_opencl.conformance.cases.movement.row import Inputs, Moved, Row, pairs, without
 
 _PADS: tuple[tuple[Shape, tuple[tuple[int, int], ...]], ...] = (  # shape, (before, after) an axis

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from delegate.inspect import Graph, Tensor
-from tflite_opencl.conformance.build import Case, Shape, case, dtype_of, one, same
+from tflite_opencl.common.build import Case, Shape, case, dtype_of, one, same
 
 ALL = ("uint8", "int8", "16x8", "float32", "int32", "int64", "bool")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from tflite_opencl.conformance.build import Shape, numbers, sizes
+from tflite_opencl.common.build import Shape, numbers, sizes
 from tflite_opencl.conformance.cases.movement.row import ALL, Moved, Row, joined
 
 _SLICES: tuple[tuple[Shape, Shape, Shape], ...] = (  # shape, begin, size; -1: to the end

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a comparison tells of times, paths and changes, without running any."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tflite_opencl.common.errors import CommandError
+from tflite_opencl.compare.changes import change_of, changes_text
+from tflite_opencl.compare.paths import RunPath, paths_of
+from tflite_opencl.compare.records import (
+    ModelResult,
+    PathResult,
+    Report,
+    document,
+    load,
+    timing_of,
+)
+from tflite_opencl.compare.text import markdown_of, text_of
+
+STEADY = timing_of([1.0, 1.0, 1.01, 1.01], 1.0)
+WILD = timing_of([0.5, 1.0, 1.5, 2.0], 1.0)
+PATH = PathResult("opencl", device="a GPU", timing=STEADY, taken=3, nodes=3, quanta=0)
+
+
+def report_of(path: PathResult, **machine: str) -> Report:
+    return Report(machine, [ModelResult("m.tflite", "digest", "random input", [path])])
+
+
+def test_the_figures_of_runs() -> None:
+    timing = timing_of([4.0, 1.0, 2.0, 3.0, 10.0], 1.5)
+    assert (timing.runs, timing.min_ms, timing.median_ms, timing.average_ms) == (5, 1, 3, 4)
+    assert timing.p90_ms == pytest.approx(7.6)
+    assert timing.quartiles_ms == (2.0, 4.0)
+    assert timing.deviation_ms == pytest.approx(10**0.5)
+    assert timing.spread == pytest.approx(2 / 3)
+    assert timing.cpu_load == 1.5
+
+
+def test_paths() -> None:
+    text = (
+        "cpu, reference,builtin,opencl,opencl:1,opencl:mali,external:/a/b.so,external:c.so:k:v;l:w"
+    )
+    assert [(p.kind, p.device, p.library, dict(p.options)) for p in paths_of(text)] == [
+        ("cpu", None, "", {}),
+        ("reference", None, "", {}),
+        ("builtin", None, "", {}),
+        ("opencl", None, "", {}),
+        ("opencl", "1", "", {}),
+        ("opencl", "mali", "", {}),
+        ("external", None, "/a/b.so", {}),
+        ("external", None, "c.so", {"k": "v", "l": "w"}),
+    ]
+    assert paths_of("external:x.so.2:a:b")[0] == RunPath(
+        "external:x.so.2:a:b", "external", None, "x.so.2", {"a": "b"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "no path"),
+        ("gpu", "'gpu' is no path"),
+        ("opencl:", "'opencl:' is no path"),
+        ("cpu:0", "'cpu:0' is no path"),
+        ("cpu,cpu", "named twice"),
+        ("external", "is not external:PATH.so"),
+        ("external:x.so:novalue", "'novalue' is not key:value"),
+    ],
+)
+def test_words_that_are_no_paths(text: str, reason: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=reason):
+        paths_of(text)
+
+
+def test_a_change_within_the_spread_is_not_told() -> None:
+    slower = replace(PATH, timing=timing_of([1.3, 1.3, 1.31, 1.31], 1.0))
+    change = change_of("m.tflite", PATH, slower)
+    assert change is not None
+    assert change.is_told
+    assert change.part == pytest.approx(0.3, abs=0.01)
+    assert "nothing can be told" not in changes_text(report_of(PATH), report_of(slower), 100)
+    wild = replace(PATH, timing=WILD)
+    text = changes_text(report_of(PATH), report_of(wild), 100)
+    assert "WARNING: m.tflite, opencl: the spread of the runs is larger than the change" in text
+
+
+def test_what_else_changed_is_told() -> None:
+    other = replace(PATH, taken=2, quanta=1)
+    text = changes_text(report_of(PATH, CPU="old"), report_of(other, CPU="new"), 100)
+    assert "m.tflite, opencl: nodes taken: 3 before, 2 now" in text
+    assert "m.tflite, opencl: quanta off the reference: 0 before, 1 now" in text
+    assert "CPU: old before, new now" in text
+
+
+def test_another_model_of_the_same_name_is_a_warning() -> None:
+    old = report_of(PATH)
+    new = Report({}, [replace(old.models[0], digest="another", input="p.png")])
+    text = changes_text(old, new, 100)
+    assert "WARNING: m.tflite, opencl: the model's file is another one" in text
+    assert "the input was random input, and is p.png" in text
+
+
+def test_nothing_in_common_is_a_warning() -> None:
+    text = changes_text(report_of(PATH), report_of(replace(PATH, path="cpu")), 100)
+    assert text == "WARNING: no path was timed both before and now"
+
+
+def test_the_tables_show_what_is_known() -> None:
+    told = replace(PATH, partitions=2, joules=0.25, peak_bytes=2**20, top="0.5: 1 a|b")
+    text = text_of(report_of(told), 100)
+    for cell in ("3 of 3, 2 parts", "0.25", "a GPU", "1.01"):
+        assert cell in text
+    assert "energy" not in text_of(report_of(PATH), 100)
+    assert r"0.5: 1 a\|b" in markdown_of(report_of(told))
+
+
+def test_what_cannot_be_compared_says_why() -> None:
+    why = "the reference kernels cannot run this model: no kernel"
+    path = replace(PATH, quanta=None, no_difference=why)
+    assert f"opencl: not compared: {why}" in text_of(report_of(path), 100)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("model", 1), ("device", None), ("nodes", "31"), ("taken", []), ("timing", 3)],
+)
+def test_a_kept_result_of_other_types_is_refused(tmp_path: Path, name: str, value: object) -> None:
+    kept = json.loads(json.dumps(document(report_of(PATH))))
+    file = tmp_path / "kept.json"
+    file.write_text(json.dumps(kept))
+    assert load(str(file)).models[0].paths == [PATH]
+    (model,) = kept["models"]
+    (model if name in model else model["paths"][0])[name] = value
+    file.write_text(json.dumps(kept))
+    with pytest.raises(CommandError, match="is not what compare --save writes"):
+        load(str(file))

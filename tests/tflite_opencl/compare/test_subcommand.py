@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tflite-opencl compare`: every path in its own process; none passes for what it is not."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from delegate import DeviceInfo
+from delegate.inspect import write_model
+from tests.support.deal import any_driver, slow
+from tests.support.model import chain_model, const, op, t
+from tests.support.nets import conv_pool
+from tests.support.small_v2 import small_v2
+from tflite_opencl.command import main
+from tflite_opencl.common.words import stamped
+
+pytestmark = any_driver
+RUNS = ("--tune", "off", "--count", "2", "--warmup_runs", "1", "--threads", "1")
+CPU_KEPT = "SIN"  # an op that is not implemented
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("compare") / "small.tflite"
+    path.write_bytes(write_model(conv_pool()))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def idle(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A model of which no delegate of ours takes a node."""
+    path = tmp_path_factory.mktemp("compare") / "idle.tflite"
+    path.write_bytes(chain_model([op(CPU_KEPT, [t((1, 4))], [t((1, 4))])]))
+    return str(path)
+
+
+class Compare:
+    """The command, with few runs."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, model: str, *arguments: str) -> tuple[int, str, str]:
+        code = main(["compare", "--tflite_model", model, *RUNS, *arguments])
+        said = self._capsys.readouterr()
+        return code, said.out, said.err
+
+    def paths(self, model: str, *arguments: str) -> tuple[int, list[dict[str, Any]]]:
+        code, out, _ = self(model, "--json", *arguments)
+        (found,) = json.loads(out)["models"]
+        return code, found["paths"]
+
+
+@pytest.fixture
+def compare(capsys: pytest.CaptureFixture[str]) -> Compare:
+    return Compare(capsys)
+
+
+@slow
+def test_each_path_is_timed_and_compared(
+    compare: Compare, small: str, device: DeviceInfo, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept.json"
+    chosen = f"builtin,reference,opencl:{device.index}"
+    code, paths = compare.paths(small, "--paths", chosen, "--save", str(kept))
+    assert code == 0
+    assert [path["path"] for path in paths] == chosen.split(",")
+    for path in paths:
+        assert path["failure"] == ""
+        assert path["load_ms"] > 0
+        assert path["first_ms"] > 0
+        timing = path["timing"]
+        assert timing["runs"] == 2
+        assert 0 < timing["min_ms"] <= timing["median_ms"] <= timing["p90_ms"]
+        assert timing["cpu_load"] > 0
+        assert 10e6 < path["peak_bytes"] < 100e9
+    builtin, reference, opencl = paths
+    assert {path["top"] for path in paths} == {""}  # pixels are no scores
+    assert reference["quanta"] == 0
+    assert opencl["quanta"] == 0
+    assert (builtin["taken"], reference["taken"]) == (None, None)
+    assert (opencl["taken"], opencl["nodes"], opencl["partitions"]) == (2, 2, 1)
+    assert opencl["device"] == device.name
+    document = json.loads(kept.read_text())
+    assert document.items() >= stamped({}).items()
+    assert document["models"][0]["paths"] == paths
+
+
+@slow
+def test_a_partly_delegated_model_says_what_stays_on_the_cpu(
+    compare: Compare, tmp_path: Path, device: DeviceInfo
+) -> None:
+    rng = np.random.default_rng(1)
+    weights = const(rng.standard_normal((32, 3, 3, 16)).astype(np.float32))
+    middle = t((1, 64, 64, 32))
+    conv = {"padding": "SAME", "stride_w": 1, "stride_h": 1}
+    nodes = [
+        op(
+            "CONV_2D",
+            [t((1, 64, 64, 16)), weights, const(np.zeros(32, np.float32))],
+            [middle],
+            conv,
+        ),
+        op(CPU_KEPT, [middle], [t((1, 64, 64, 32))]),
+    ]
+    path = tmp_path / "part.tflite"
+    path.write_bytes(chain_model(nodes))
+    code, out, _ = compare(str(path), "--paths", f"opencl:{device.index}")
+    assert code == 0
+    assert "1 of 2" in out
+    assert f"opencl:{device.index}: 1 x {CPU_KEPT}: op {CPU_KEPT} is not implemented" in out
+    assert "(float)" in out
+
+
+@slow
+def test_a_delegate_that_takes_nothing_is_named_and_is_no_success(
+    compare: Compare, idle: str, device: DeviceInfo
+) -> None:
+    code, out, err = compare(idle, "--paths", f"cpu,opencl:{device.index}")
+    assert code == 1
+    assert "0 of 1" in out
+    assert "the delegate takes no node: these are times of the CPU's kernels" in out
+    assert err == ""
+
+
+@slow
+def test_without_an_opencl_device_the_other_paths_are_timed(
+    compare: Compare, small: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OCL_ICD_VENDORS", "/nowhere")
+    code, paths = compare.paths(small)
+    assert code == 1
+    cpu, reference, opencl = paths
+    assert cpu["timing"]["runs"] == reference["timing"]["runs"] == 2
+    assert cpu["quanta"] is not None
+    assert opencl["timing"] is None
+    assert opencl["failure"].startswith("no OpenCL")
+
+
+@slow
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("__builtin_trap();", "its process died with SIG"),
+        ("return 0;", "cannot load the delegate"),
+        (None, "cannot load the delegate"),
+    ],
+    ids=["dies", "gives none", "not there"],
+)
+def test_a_library_that_fails_takes_no_other_path_along(
+    compare: Compare, small: str, tmp_path: Path, body: str | None, reason: str
+) -> None:
+    library = tmp_path / "libother.so"
+    if body is not None:
+        source = tmp_path / "other.c"
+        source.write_text(
+            f"void* tflite_plugin_create_delegate(void) {{ {body} }}\n"
+            "void tflite_plugin_destroy_delegate(void* delegate) {}\n"
+        )
+        subprocess.run(["cc", "-w", "-shared", "-fPIC", "-o", library, source], check=True)
+    code, (other, cpu) = compare.paths(small, "--paths", f"external:{library},cpu")
+    assert code == 1
+    assert other["timing"] is None
+    assert reason in other["failure"]
+    assert cpu["timing"]["runs"] == 2
+
+
+@slow
+def test_our_own_library_is_a_path(compare: Compare, small: str, built: Path) -> None:
+    wanted = f"external:{built}:tune:off;min_nodes_per_partition:1"
+    code, (path,) = compare.paths(small, "--paths", wanted)
+    assert code == 0
+    assert (path["device"], path["taken"], path["nodes"]) == (built.name, 2, 2)
+    assert path["quanta"] == 0
+
+
+@slow
+def test_an_answer_that_does_not_come_is_a_failure(
+    compare: Compare, small: str, tmp_path: Path
+) -> None:
+    source, library = tmp_path / "slow.c", tmp_path / "libslow.so"
+    source.write_text(
+        "int sleep(int);\nvoid* tflite_plugin_create_delegate(void) { sleep(600); }\n"
+        "void tflite_plugin_destroy_delegate(void* delegate) {}\n"
+    )
+    subprocess.run(["cc", "-w", "-shared", "-fPIC", "-o", library, source], check=True)
+    code, (path,) = compare.paths(small, "--paths", f"external:{library}", "--timeout", "8")
+    assert code == 1
+    assert path["failure"] == "it gave no answer within 8 s (--timeout)"
+
+
+@slow
+def test_several_models_make_a_matrix(compare: Compare, small: str, idle: str) -> None:
+    models = ("--tflite_model", small, idle)
+    code, out, _ = compare(small, *models, "--paths", "builtin,reference")
+    assert code == 0
+    matrix = out[out.index("median of a run, ms") :]
+    assert [line.split()[0] for line in matrix.splitlines()[3:5]] == ["small.tflite", "idle.tflite"]
+
+
+@slow
+def test_as_csv_and_as_markdown(compare: Compare, small: str) -> None:
+    _, out, _ = compare(small, "--paths", "builtin,reference", "--csv")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert [row["path"] for row in rows] == ["builtin", "reference"]
+    assert all(float(row["median_ms"]) > 0 and row["failure"] == "" for row in rows)
+    _, out, _ = compare(small, "--paths", "builtin,reference", "--markdown")
+    table = [line for line in out.splitlines() if line.startswith("|")]
+    assert len(table) == 4
+    assert len({line.count("|") for line in table}) == 1
+
+
+@slow
+def test_a_picture_and_labels(compare: Compare, tmp_path: Path) -> None:
+    model, picture, labels = (tmp_path / name for name in ("v2.tflite", "p.png", "labels.txt"))
+    model.write_bytes(write_model(small_v2()))
+    Image.new("RGB", (30, 20), (51, 204, 102)).save(picture)
+    labels.write_text("".join(f"name {number}\n" for number in range(2000)))
+    code, out, _ = compare(
+        str(model), "--paths", "reference", "--image", str(picture), "--labels", str(labels)
+    )
+    assert code == 0
+    assert "v2.tflite, p.png" in out
+    assert "name " in out
+    code, _, err = compare(str(model), "--image", str(tmp_path / "missing.png"))
+    assert code == 255
+    assert "missing.png not found" in err
+
+
+@slow
+def test_against_what_was_kept(compare: Compare, small: str, tmp_path: Path) -> None:
+    kept = tmp_path / "kept.json"
+    compare(small, "--paths", "builtin", "--save", str(kept))
+    code, out, _ = compare(small, "--paths", "builtin", "--against", str(kept))
+    assert code == 0
+    assert f"since {kept}:" in out
+    assert "before, ms" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("--against", "missing.json"), "cannot read missing.json: No such file or directory"),
+        (("--labels", "missing.txt"), "Labels file missing.txt not found"),
+        (("--image", "missing.png"), "no input of the model takes a picture"),
+    ],
+    ids=["against", "labels", "image"],
+)
+def test_bad_input_is_one_line(
+    compare: Compare, small: str, arguments: tuple[str, ...], line: str
+) -> None:
+    code, out, err = compare(small, "--paths", "builtin", *arguments)
+    assert (code, out) == (255, "")
+    assert line in err
+    assert err.count("\n") == 1
+
+
+def test_a_place_to_write_to_is_looked_at_before_runs_are_timed(
+    compare: Compare, small: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "tflite_opencl.compare.subcommand.compared", lambda *_: pytest.fail("it is timed")
+    )
+    code, _, err = compare(small, "--save", "/nowhere/a.json")
+    assert (code, err) == (
+        255,
+        "ERROR: cannot write /nowhere/a.json: there is no folder /nowhere\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [("{}", "is not what compare --save writes"), ('{"schema": 99}', "has schema 99; this is 1")],
+    ids=["foreign", "newer"],
+)
+def test_a_foreign_file_is_refused(
+    compare: Compare, small: str, tmp_path: Path, content: str, line: str
+) -> None:
+    kept = tmp_path / "kept.json"
+    kept.write_text(content)
+    code, _, err = compare(small, "--against", str(kept))
+    assert code == 255
+    assert line in err
+
+
+def test_a_file_that_is_no_model(compare: Compare, tmp_path: Path) -> None:
+    path = tmp_path / "text.tflite"
+    path.write_text("no model at all")
+    code, _, err = compare(str(path))
+    assert code == 255
+    assert "not a .tflite model" in err

@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tflite-opencl verify`: it names the very node that is wrong, and nothing where none is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from delegate import DeviceInfo
+from delegate.inspect import write_model
+from delegate.launch import Program
+from delegate.runtime import executor, layout, memory
+from delegate.runtime.layout import Layout
+from tests.attacks import planted
+from tests.support.deal import any_driver, slow
+from tests.support.model import chain_model, op, t
+from tests.support.nets import LEFT, conv_pool, net
+from tests.support.small_v2 import small_v2
+from tflite_opencl.command import main
+from tflite_opencl.verify import errors as verify_errors
+
+pytestmark = any_driver
+
+GRAPH = small_v2()
+CLASSES = "SOFTMAX"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A small MobileNet V2."""
+    path = tmp_path_factory.mktemp("verify") / "v2.tflite"
+    path.write_bytes(write_model(GRAPH))
+    return str(path)
+
+
+class Verify:
+    """The command on one device, without measuring; keeps where each launch's parameters begin."""
+
+    def __init__(
+        self, device: DeviceInfo, capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch
+    ) -> None:
+        self._device, self._capsys = device, capsys
+        self.firsts: dict[int, list[tuple[str, int]]] = {}  # node -> its kernels, with that place
+
+        def noted(program: Program, batch: int = 1) -> Layout:
+            made = layout.layout_of(program, batch)
+            steps = [(s, launch) for s in program.steps for launch in s.alternative.launches]
+            if len(program.steps) > 5:  # no single alternative that is tried
+                self.firsts = {}
+                for (step, launch), first in zip(steps, made.firsts, strict=True):
+                    self.firsts.setdefault(step.node_index, []).append((launch.kernel, first))
+            return made
+
+        patch.setattr(executor, "layout_of", noted)
+
+    def __call__(self, model: str, *arguments: str) -> tuple[int, str, str]:
+        device = ("--device", str(self._device.index), "--tune", "off")
+        code = main(["verify", "--tflite_model", model, *device, *arguments])
+        said = self._capsys.readouterr()
+        return code, said.out, said.err
+
+    def facts(self, model: str, *arguments: str) -> tuple[int, dict[str, Any]]:
+        code, out, _ = self(model, "--json", *arguments)
+        return code, json.loads(out)
+
+
+@pytest.fixture
+def verify(
+    device: DeviceInfo, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Verify:
+    return Verify(device, capsys, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param((), id="first"),
+        pytest.param(("--alternative", "plain"), id="plain", marks=slow),
+    ],
+)
+def test_a_fault_in_any_kernel_is_found_in_its_node(
+    verify: Verify, model: str, more: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, sound = verify.facts(model, *more)
+    assert (code, sound["wrong"], sound["first_wrong"]) == (0, False, None)
+    assert {row["node"] for row in sound["nodes"]} | {8} == {n.index for n in GRAPH.nodes}
+    last_use = {kernel: (n, at) for n, uses in verify.firsts.items() for kernel, at in uses}
+    launched = {launch["kernel"] for row in sound["nodes"] for launch in row["launches"]}
+    assert set(last_use) == launched
+    assert len(launched) >= 4  # of convolutions, of depthwise ones, of pooling and of SOFTMAX
+    for kernel, (node, first) in last_use.items():
+        with monkeypatch.context() as patch:
+            planted.plant(kernel, first, patch)
+            code, found = verify.facts(model, *more)
+        assert code == 1
+        assert found["first_wrong"]["node"] == node, kernel
+        assert found["first_wrong"]["kernels"] == [kernel]
+        assert found["first_wrong"]["wrong_alone"] is True
+        wrong = [row["node"] for row in found["nodes"] if row["alone"]]
+        assert wrong == [node]  # no other one by itself
+        later = {row["node"] for row in found["nodes"] if row["after_others"]}
+        assert min(later) == node
+
+
+def test_what_is_said_of_a_fault(
+    verify: Verify, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verify(model)
+    kernel, first = verify.firsts[4][0]
+    planted.plant(kernel, first, monkeypatch)
+    picture = tmp_path / "map.png"
+    code, out, err = verify(model, "--heatmap", str(picture))
+    assert (code, err) == (1, "")
+    assert "the first wrong node: 4 DEPTHWISE_CONV_2D: wrong on the reference's inputs" in out
+    (place,) = [node.outputs[0] for node in GRAPH.nodes if node.index == 4]
+    assert f"output: tensor {place.index}" in out
+    assert f"kernel: {kernel} in " in out
+    assert "first elements: " in out
+    assert "first that differ:\n  [0, 0, 0, 0]: " in out
+    assert "axis 1: 1 of 8, at 0; axis 2: 1 of 8, at 0; axis 3: 1 of 48, at 0" in out
+    assert "map of channel 0, '.' is equal:\n@.......\n........\n" in out
+    with Image.open(picture) as drawn:
+        assert drawn.getpixel((0, 0)) in ((255, 0, 0), (0, 0, 255))
+        assert drawn.getpixel((drawn.width - 1, drawn.height - 1)) == (255, 255, 255)
+
+
+def test_a_tolerance_allows_quanta(
+    verify: Verify, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verify(model)
+    ((kernel, first),) = verify.firsts[14]
+    planted.plant(kernel, first, monkeypatch)
+    assert verify(model, "--tolerance", "1")[0] == 1
+    code, found = verify.facts(model, "--tolerance", "2")
+    assert (code, found["first_wrong"]) == (0, None)
+    assert found["nodes"][-1]["alone"]["most"] == 2
+
+
+def test_memory_that_two_tensors_share_is_wrong_only_after_others(
+    verify: Verify, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tensor 1 is overwritten while others compute what it is added to."""
+    pool = "AVERAGE_POOL_2D"
+    chain = net(
+        [(pool, [0], 1), (pool, [1], 2), (pool, [2], 3), (pool, [3], 4), ("ADD", [4, 1], 5)]
+    )
+    path = tmp_path / "model.tflite"
+    path.write_bytes(write_model(chain))
+    kept, later = (chain.nodes[index].outputs[0].index for index in (0, 2))
+
+    def plan(program: Program) -> memory.ArenaPlan:
+        tensors = [*memory.plan_arena(program).offsets]
+        places = {t: 0 if t.index in (kept, later) else n for n, t in enumerate(tensors, 1)}
+        offsets = {t: 1024 * place for t, place in places.items()}
+        return memory.ArenaPlan(1024 * (len(tensors) + 1), offsets)
+
+    monkeypatch.setattr(layout, "plan_arena", plan)
+    code, found = verify.facts(str(path))
+    assert code == 1
+    assert found["first_wrong"]["wrong_alone"] is False
+    assert found["first_wrong"]["node"] == 4
+    assert not any(row["alone"] for row in found["nodes"])
+
+
+def test_a_form_that_is_wrong_though_each_node_is_right(
+    verify: Verify, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = executor.Executor.run
+
+    def wrong(self: executor.Executor, inputs: Any, outputs: Any) -> None:
+        run(self, inputs, outputs)
+        outputs[-1][0] ^= 1
+
+    monkeypatch.setattr(executor.Executor, "run", wrong)
+    code, out, _ = verify(model)
+    assert code == 1
+    assert "15 of 15 equal" not in out
+    assert "output 0: 1 of 21 elements differ, by up to 1 quanta; first at [0, 0]: " in out
+    assert "each node is right: what is wrong is the form" in out
+
+
+def test_a_model_that_the_cpu_runs_is_not_verified(verify: Verify, tmp_path: Path) -> None:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(write_model(net([("AVERAGE_POOL_2D", [0], 1), (LEFT[0], [1], 2)])))
+    # The pooling alone costs less than the way to the device.
+    code, out, err = verify(str(path), "--exclude_ops", LEFT[0])
+    assert (code, out) == (255, "")
+    assert err.startswith("ERROR: no node runs on OpenCL (AVERAGE_POOL_2D: a partition of 1 that ")
+
+
+def test_partly_delegated(verify: Verify, model: str) -> None:
+    code, found = verify.facts(model, "--exclude_ops", "average_pool_2d", "--random", "2")
+    assert (code, found["inputs"]) == (0, 2)
+    assert {"node": 11, "op": "AVERAGE_POOL_2D", "reason": "excluded by exclude_ops"} in found[
+        "left_to_cpu"
+    ]
+    left = {row["node"] for row in found["left_to_cpu"]}
+    assert not left & {row["node"] for row in found["nodes"]}
+    _, out, _ = verify(model, "--exclude_ops", "AVERAGE_POOL_2D")
+    assert "not compared, because the CPU runs them: " in out
+    assert "1 x AVERAGE_POOL_2D: excluded by exclude_ops" in out
+
+
+def test_floats_may_round_in_another_order(verify: Verify, tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    source, middle, result = t((1, 9, 9, 8)), t((1, 9, 9, 16)), t((1, 9, 9, 16))
+    weights = t((16, 3, 3, 8), data=rng.standard_normal((16, 3, 3, 8)))
+    bias = t((16,), data=rng.standard_normal(16))
+    sizes = {"padding": "SAME", "stride_w": 1, "stride_h": 1}
+    nodes = [
+        op("CONV_2D", [source, weights, bias], [middle], sizes),
+        op("LOGISTIC", [middle], [result]),
+    ]
+    path = tmp_path / "model.tflite"
+    path.write_bytes(chain_model(nodes))
+    code, found = verify.facts(str(path), "--random", "2")
+    assert (code, len(found["nodes"])) == (0, 2)
+    assert not any(row["alone"] for row in found["nodes"])
+
+
+def test_a_picture_is_given(verify: Verify, model: str, tmp_path: Path) -> None:
+    picture = tmp_path / "picture.png"
+    Image.new("RGB", (40, 30), (51, 204, 102)).save(picture)
+    assert verify(model, "--image", str(picture))[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["-m", "none.tflite"], 255, "cannot read none.tflite: No such file or directory"),
+        (["-m", "bad.tflite"], 255, "bad.tflite"),
+        (["-m", "v2.tflite", "--image", "none.png"], 255, "input file none.png not found"),
+        (["-m", "model.tflite", "--device", "no such"], 2, "no such"),
+        (["-m", "model.tflite", "--exclude_ops", "CONV2D"], 64, "op CONV2D; did you mean CONV_2D?"),
+        (
+            ["-m", "model.tflite", "--heatmap", "no/a.png"],
+            255,
+            "cannot write no/a.png: there is no",
+        ),
+        (
+            ["-m", "model.tflite", "--exclude_ops", "CONV_2D,AVERAGE_POOL_2D"],
+            255,
+            "no node runs on",
+        ),
+        (
+            ["-m", "model.tflite", "--alternative", "plian"],
+            255,
+            "no node has an alternative 'plian'",
+        ),
+        (["-m", "model.tflite", "--random", "0"], 64, "'0' is not a positive number"),
+        (["-m", "model.tflite", "--tolerance", "-1"], 64, "'-1' is less than 0"),
+        ([], 64, "--tflite_model"),
+    ],
+)
+@pytest.mark.device
+def test_bad_input_is_one_line(
+    arguments: list[str],
+    code: int,
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("bad.tflite").write_bytes(b"no model")
+    Path("model.tflite").write_bytes(write_model(conv_pool()))
+    Path("v2.tflite").write_bytes(write_model(GRAPH))
+    assert main(["verify", *arguments]) == code
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert words in said.err
+    assert code == 64 or len(said.err.splitlines()) == 1
+
+
+def test_errors_of_a_tensor() -> None:
+    expected = np.zeros((1, 4, 6, 2), np.uint8)
+    got = expected.copy()
+    got[0, 1, 2, 1] = 9
+    got[0, 3, 2, 1] = 9
+    got[0, 0, 0, 0] = 1
+    found = verify_errors.errors(got, expected)
+    assert found.histogram == [("0", 45), ("+1", 1), ("+9", 2)]
+    assert found.extent == [(0, 0, 1), (0, 3, 3), (0, 2, 2), (0, 1, 2)]
+    assert found.plane_name == "channel 1"
+    assert verify_errors.map_text(found.plane) == "......\n..@...\n......\n..@..."
+    small = verify_errors.map_text(found.plane, columns=3, rows=2)
+    assert small == ".@.\n.@."
+
+
+def test_errors_of_floats_and_of_what_is_no_number() -> None:
+    expected = np.linspace(0, 1, 100, dtype=np.float32)
+    got = expected.copy()
+    got[:30] += np.linspace(0.1, 0.2, 30, dtype=np.float32)
+    got[50], expected[60], got[60] = np.nan, np.nan, np.nan
+    found = verify_errors.errors(got, expected)
+    assert found.histogram[0] == ("0", 69)
+    assert found.histogram[-1] == ("infinite", 1)
+    assert sum(count for _, count in found.histogram) == 100
+    assert found.plane.shape == (4, 32)
+    assert verify_errors.map_image(found.plane).size == (256, 32)

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What subcommands that run a model share: its file, the device that is meant, an interpreter."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from delegate import DelegateError, OpenCLDelegate, Options
+from delegate.inspect import Graph, read_model
+from label_image.flag_values import names
+from tflite_opencl.common import bars, interrupts
+from tflite_opencl.common.environment import device_asked
+from tflite_opencl.common.errors import CommandError, OneLineError, code_of
+from tflite_opencl.common.runtime import Runtime
+from tflite_opencl.common.words import known_ops
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say which model runs, and where."""
+    parser.add_argument(
+        "--tflite_model", "-m", required=True, metavar="FILE", help="a .tflite file"
+    )
+    add_device_arguments(parser)
+
+
+def add_device_arguments(
+    parser: argparse.ArgumentParser, modes: Sequence[str] = ("quick", "off", "full")
+) -> None:
+    """Add the arguments that say where a model runs; `modes`: of --tune, the default first."""
+    add = parser.add_argument
+    add(
+        "--device",
+        metavar="DEVICE",
+        help="the device: its index, or words of its name; the first that works if not given",
+    )
+    add(
+        "--exclude_ops",
+        type=names,
+        default=(),
+        metavar="OP,OP",
+        help="leave these ops to the CPU",
+    )
+    add("--device_profile", metavar="NAME|FILE.toml", help="keep another device's limits")
+    add(
+        "--tune",
+        choices=modes,
+        default=modes[0],
+        help=f"how kernels are chosen, as in label_image (default: {modes[0]})",
+    )
+
+
+def options_of(given: argparse.Namespace, graphs: Iterable[Graph], profiling: bool) -> Options:
+    """Return what the delegate is told; `profiling`: launches stay apart.
+
+    Raises:
+        CommandError: --exclude_ops names an op that neither TFLite nor a graph has.
+    """
+    with one_line():
+        exclude_ops = known_ops(given.exclude_ops, graphs)
+    return Options(
+        device=device_asked(given.device),
+        exclude_ops=exclude_ops,
+        device_profile=given.device_profile,
+        tune=given.tune,
+        profiling=profiling,
+        alternative=getattr(given, "alternative", None),
+    )
+
+
+def read_graph(path: str) -> Graph:
+    """Return a model's graph.
+
+    Raises:
+        CommandError: the file cannot be read, or is no model.
+    """
+    try:
+        return read_model(path)
+    except OSError as error:
+        raise CommandError(f"cannot read {path}: {error.strerror or error}") from error
+    except DelegateError as error:
+        raise CommandError(str(error)) from error
+
+
+@contextlib.contextmanager
+def one_line() -> Iterator[None]:
+    """Turn the errors of runtimes, pictures and devices into CommandError."""
+    try:
+        yield
+    except (OneLineError, DelegateError) as error:
+        raise CommandError(" ".join(str(error).split()), code_of(error)) from error
+
+
+@contextlib.contextmanager
+def delegated(
+    model: str, options: Options, runtime: Runtime, cpu_kernels: str, is_shown: bool = True
+) -> Iterator[tuple[Any, OpenCLDelegate]]:
+    """Give an allocated interpreter with the delegate, and the delegate; closed in the end.
+
+    `is_shown`: a bar on a terminal shows how far the start is.
+    Raises:
+        CommandError: TFLite refuses the model, or the delegate fails. DelegateError: no device.
+    """
+    with contextlib.ExitStack() as stack:
+        with bars.start(os.path.basename(model)) if is_shown else contextlib.nullcontext():
+            delegate = OpenCLDelegate(model, options=options)
+            stack.callback(delegate.close)
+            try:
+                interpreter = runtime.interpreter(model, 1, cpu_kernels, [delegate])
+                interpreter.allocate_tensors()
+            except (RuntimeError, ValueError) as error:
+                interrupts.check()  # TFLite makes an error of Ctrl-C
+                raise failed(model, delegate.failure or error) from error
+        yield interpreter, delegate
+
+
+def invoke(interpreter: Any, inputs: Sequence[NDArray[Any]]) -> None:
+    """Run once on these inputs.
+
+    Raises:
+        CommandError: TFLite or the delegate fails.
+    """
+    try:
+        for detail, values in zip(interpreter.get_input_details(), inputs, strict=True):
+            interpreter.set_tensor(detail["index"], values)
+        interpreter.invoke()
+    except (RuntimeError, ValueError) as error:
+        interrupts.check()
+        raise failed("the model", error) from error
+
+
+def failed(model: str, error: object) -> CommandError:
+    """Return the error of a model that does not run."""
+    return CommandError(f"{model} does not run: {' '.join(str(error).split())}")

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tflite-opencl benchmark`: TFLite's benchmark_model, for any path and several models."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+
+from rich import box
+from rich.table import Table
+
+from delegate import Options
+from label_image.flag_values import delegate_options, not_negative, positive, seconds, threads
+from tflite_opencl.common import bars
+from tflite_opencl.common.errors import CommandError, require_writable, write
+from tflite_opencl.common.exit_codes import NOT_SO, USAGE
+from tflite_opencl.common.opening import one_line
+from tflite_opencl.common.profile import NodeTime
+from tflite_opencl.common.tables import render
+from tflite_opencl.common.words import stamped
+from tflite_opencl.compare.benchmark_run import Benchmarked, Limits, benchmarked
+from tflite_opencl.compare.path_run import Settings
+from tflite_opencl.compare.paths import EXTERNAL, RunPath, paths_of
+from tflite_opencl.compare.records import ModelResult
+from tflite_opencl.compare.subcommand import given_of, machine_of
+from tflite_opencl.compare.text import ROWS, milliseconds, notes, timed
+
+HELP = "time models as TFLite's benchmark_model does, with random input"
+EXAMPLES = (
+    ("tflite-opencl benchmark model.tflite", "on OpenCL, 50 runs or one second at least"),
+    ("tflite-opencl benchmark --path cpu --num_threads 2 a.tflite b.tflite", "two models, CPU"),
+    ("tflite-opencl benchmark model.tflite --profiling_output_csv_file nodes.csv", "by nodes"),
+)
+_WIDTH = 100  # without a terminal
+_LEFT_OUT = ("top result", "off the reference, quanta")  # of a comparison's rows
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add this subcommand's arguments; most are benchmark_model's, with its defaults."""
+    add = parser.add_argument
+    add("model", nargs="*", metavar="MODEL", help="a .tflite file")
+    add("--graph", action="append", default=[], metavar="FILE", help="as MODEL")
+    add("--path", type=_path, default="opencl", metavar="PATH",
+        help="what runs it, as in compare --paths (default: opencl)")  # fmt: skip
+    add("--external_delegate_path", metavar="PATH.so", help="run it through this library")
+    add("--external_delegate_options", type=delegate_options, default={}, metavar="K:V;K:V",
+        help="of that library")  # fmt: skip
+    add("--num_runs", type=positive, default=50, metavar="N", help="at least (default: 50)")
+    add("--min_secs", type=seconds, default=1.0, metavar="S", help="at least (default: 1)")
+    add("--max_secs", type=seconds, default=150.0, metavar="S",
+        help="end after this, however few runs there were (default: 150)")  # fmt: skip
+    add("--run_delay", type=seconds, default=0.0, metavar="S", help="between two runs")
+    add("--warmup_runs", type=not_negative, default=1, metavar="N", help="at least (default: 1)")
+    add("--warmup_min_secs", type=seconds, default=0.5, metavar="S",
+        help="at least (default: 0.5)")  # fmt: skip
+    add("--num_threads", type=threads, metavar="N",
+        help="of the CPU's kernels (default: as many as cores)")  # fmt: skip
+    add("--tune", choices=("off", "quick", "full"), default="quick",
+        help="how our kernels are chosen (default: quick)")  # fmt: skip
+    add("--profiling_output_csv_file", metavar="FILE.csv",
+        help="write the time of each node on OpenCL")  # fmt: skip
+    add("--json", action="store_true", help="print all that is known as JSON")
+
+
+def run(options: argparse.Namespace) -> str:
+    """Return what to print.
+
+    Raises:
+        CommandError: a model cannot be read, or the CSV file cannot be written; or a model did not
+            run, or not on the delegate, of which the text is the answer.
+    """
+    names = [*options.model, *options.graph]
+    if not names:
+        raise CommandError("no model is named", USAGE)
+    require_writable(options.profiling_output_csv_file)
+    limits = Limits(**{each.name: getattr(options, each.name) for each in fields(Limits)})
+    path = _chosen(options)
+    threads = options.num_threads or len(os.sched_getaffinity(0))
+    patience_s = 600 + limits.max_secs  # of one answer
+    settings = Settings(limits.num_runs, 0, threads, Options(tune=options.tune), patience_s)
+    profiling = options.profiling_output_csv_file is not None
+    with one_line():
+        models = [given_of(name, None) for name in names]
+        machine = machine_of(threads)
+        found = []
+        with bars.waiting("") as tell:
+            for given in models:
+                tell(f"{given.model}: {path.text}")
+                with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
+                    found.append(
+                        benchmarked(given, path, settings, limits, Path(folder), profiling)
+                    )
+    if profiling:
+        _write_nodes(options.profiling_output_csv_file, found)
+    if options.json:
+        models_found = [asdict(each) for each in found]
+        text = json.dumps(stamped({"machine": machine, "models": models_found}), indent=2)
+    else:
+        facts = "\n".join(f"{name}: {fact}" for name, fact in machine.items())
+        width = shutil.get_terminal_size((_WIDTH, 24)).columns
+        text = f"{_table(found, width)}\n\n{facts}"
+    if any(each.result.failure or each.result.is_idle for each in found):
+        raise CommandError(text, NOT_SO)
+    return text
+
+
+def _chosen(options: argparse.Namespace) -> RunPath:
+    if options.external_delegate_path:
+        library, own = options.external_delegate_path, options.external_delegate_options
+        return RunPath(f"{EXTERNAL}:{library}", EXTERNAL, library=library, options=own)
+    if options.external_delegate_options:
+        raise CommandError(
+            "--external_delegate_options does nothing without --external_delegate_path", USAGE
+        )
+    return options.path if isinstance(options.path, RunPath) else _path(options.path)
+
+
+_MORE: Sequence[tuple[str, Callable[[Benchmarked], str]]] = (
+    ("warm-up, average, ms", lambda b: milliseconds(b.warmup.average_ms if b.warmup else None)),
+    ("timed runs", lambda b: timed(lambda timing: str(timing.runs))(b.result)),
+    ("95th percentile, ms", lambda b: timed(lambda t: milliseconds(t.p95_ms))(b.result)),
+    ("99th percentile, ms", lambda b: timed(lambda t: milliseconds(t.p99_ms))(b.result)),
+    ("maximum, ms", lambda b: timed(lambda t: milliseconds(t.max_ms))(b.result)),
+    ("standard deviation, ms", lambda b: timed(lambda t: milliseconds(t.deviation_ms))(b.result)),
+)
+
+
+def _table(found: Sequence[Benchmarked], width: int) -> str:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column(found[0].result.path)
+    for each in found:
+        table.add_column(each.model, justify="right", overflow="fold")
+    rows = [
+        (name, [of(each.result) for each in found]) for name, of in ROWS if name not in _LEFT_OUT
+    ]
+    rows += [(name, [of(each) for each in found]) for name, of in _MORE]
+    for name, cells in rows:
+        if any(cell != "-" for cell in cells):
+            table.add_row(name, *cells)
+    lines = [
+        f"{each.model}: {line}"
+        for each in found
+        for line in notes(ModelResult(each.model, "", "", [each.result]))
+    ]
+    return "\n".join([render(width, table).strip("\n"), *lines, *map(_summary, found)])
+
+
+def _summary(each: Benchmarked) -> str:
+    """Return benchmark_model's own last line, which scripts read."""
+    result, timing = each.result, each.result.timing
+    if timing is None or result.load_ms is None or result.first_ms is None:
+        return f"{each.model}: no times"
+    warmup = (each.warmup.average_ms if each.warmup else 0.0) * 1e3
+    return (
+        f"INFO: Inference timings in us: Init: {result.load_ms * 1e3:.0f}, First inference: "
+        f"{result.first_ms * 1e3:.0f}, Warmup (avg): {warmup:g}, Inference (avg): "
+        f"{timing.average_ms * 1e3:g}"
+    )
+
+
+def _write_nodes(path: str, found: Sequence[Benchmarked]) -> None:
+    names = [each.name for each in fields(NodeTime)]
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["model", *names])
+    for each in found:
+        writer.writerows([each.model, *(row[name] for name in names)] for row in each.nodes)
+    write(path, out.getvalue())
+
+
+def _path(text: str) -> RunPath:
+    (first, *others) = paths_of(text)
+    if others:
+        raise argparse.ArgumentTypeError(f"'{text}' is more than one path: compare takes several")
+    return first

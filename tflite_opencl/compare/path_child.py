@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m tflite_opencl.compare.path_child`: one path of a model in a process of its own.
+
+Each line on stdin is a request, each line on stdout an answer, both JSON. The first request opens
+the path; each later one times some runs, or takes the nodes' times; the last one wants the outputs
+and the memory.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from delegate import DelegateError, Options
+from delegate.inspect import Graph, read_model
+from delegate.sandbox.child import stdout_kept_apart
+from label_image.errors import one_line, reason_of
+from label_image.interpreter import OpenInterpreter, open_interpreter
+from label_image.job import Job
+from tflite_opencl.common.errors import OneLineError
+from tflite_opencl.common.machine import peak_bytes
+from tflite_opencl.common.runtime import Runtime, find_runtime
+from tflite_opencl.common.timing import Stopwatch
+from tflite_opencl.compare.paths import KERNELS, OPENCL, RunPath
+from tflite_opencl.conformance.subject import Opened
+
+
+def main() -> int:
+    """Answer the requests on stdin until there are no more."""
+    with stdout_kept_apart() as answers:
+        request = json.loads(sys.stdin.readline())
+        try:
+            _serve(request, answers)
+        except (OneLineError, DelegateError, OSError, ValueError, RuntimeError) as error:
+            _answer(answers, failed=_reason(error))
+    return 0
+
+
+def _serve(request: Mapping[str, Any], answers: TextIO) -> None:
+    path = RunPath(**request["path"])
+    graph = read_model(request["model"])
+    runtime = find_runtime()
+    with open_interpreter(_job(request, path), runtime) as opened:
+        _answer(answers, load_ms=opened.load_ms, **_facts(path, opened, graph, runtime))
+        for line in sys.stdin:
+            asked = json.loads(line)
+            if "profile" in asked:
+                found = opened.node_profile(graph)
+                rows = [dataclasses.asdict(row) for row in found.rows] if found else []
+                _answer(answers, rows=rows)
+                continue
+            if "runs" not in asked:
+                break
+            stopwatch = Stopwatch()
+            opened.time(stopwatch, asked["runs"], asked["warmup"])
+            times = stopwatch.times
+            cpu_ms = times.cpu_load * times.total_ms
+            _answer(answers, runs_ms=stopwatch.runs_ms, wall_ms=times.total_ms, cpu_ms=cpu_ms)
+        outputs = opened.outputs()
+    if request["outputs"]:
+        np.savez(request["outputs"], *outputs)
+    _answer(answers, peak_bytes=peak_bytes())
+
+
+def _job(request: Mapping[str, Any], path: RunPath) -> Job:
+    with np.load(request["inputs"]) as kept:
+        inputs = [kept[f"arr_{number}"] for number in range(len(kept.files))]
+    opencl = Options(**request["opencl"]) if path.kind == OPENCL else None
+    return Job(
+        model=request["model"],
+        input=inputs[0],
+        threads=request["threads"],
+        cpu_kernels=KERNELS[path.kind],
+        opencl=opencl,
+        external=(path.library, path.options) if path.library else None,
+        profile_rows=int(request["profiling"]),
+        quiet=True,
+        other_inputs=tuple(enumerate(inputs))[1:],
+    )
+
+
+def _facts(
+    path: RunPath, opened: OpenInterpreter, graph: Graph, runtime: Runtime
+) -> dict[str, Any]:
+    kernels = runtime.kernels(KERNELS[path.kind])
+    found: dict[str, Any] = {"device": f"CPU, {kernels}", "nodes": len(graph.nodes)}
+    if opened.delegation is not None:
+        verdicts = opened.delegation.verdicts
+        refused = collections.Counter(f"{v.op}: {v.reason}" for v in verdicts if not v.is_taken)
+        found |= {
+            "device": opened.delegation.device,
+            "taken": opened.delegation.delegated,
+            "partitions": len(opened.delegation.partitions),
+            "refusals": dict(refused),
+        }
+    elif path.has_delegate:
+        taken = Opened(opened.interpreter, None).taken(graph)
+        found |= {"device": Path(path.library).name, "taken": len(taken)}
+    return found
+
+
+def _reason(error: BaseException) -> str:
+    """Return an error and its cause as one line, which tells nothing twice."""
+    text, cause = one_line(error), error.__cause__
+    return text if cause is not None and one_line(cause) in text else reason_of(error)
+
+
+def _answer(answers: TextIO, **content: Any) -> None:
+    answers.write(json.dumps(content) + "\n")
+    answers.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

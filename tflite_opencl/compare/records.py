@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a comparison of paths found; it crosses to files and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import NoneType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tflite_opencl.common.errors import CommandError, write
+from tflite_opencl.common.words import JSON_SCHEMA, stamped
+
+_Record = TypeVar("_Record")
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The timed runs of one path, by the wall clock."""
+
+    runs: int
+    average_ms: float
+    min_ms: float
+    median_ms: float
+    p90_ms: float  # nine of ten runs took no longer
+    p95_ms: float
+    p99_ms: float
+    max_ms: float
+    quartiles_ms: tuple[float, float]
+    deviation_ms: float  # standard deviation of a run
+    cpu_load: float  # CPU time of all threads of the process over wall time: 1.98 cores
+
+    @property
+    def spread(self) -> float:
+        """Return how far the middle half of the runs lies apart, as a part of the median."""
+        low, high = self.quartiles_ms
+        return (high - low) / self.median_ms if self.median_ms else 0.0
+
+
+def timing_of(runs_ms: Sequence[float], cpu_load: float) -> Timing:
+    """Return what is told of these runs, of which there is at least one."""
+    percents = (25, 50, 75, 90, 95, 99)
+    low, median, high, p90, p95, p99 = map(float, np.percentile(np.asarray(runs_ms), percents))
+    return Timing(
+        runs=len(runs_ms),
+        average_ms=float(np.mean(runs_ms)),
+        min_ms=min(runs_ms),
+        median_ms=median,
+        p90_ms=p90,
+        p95_ms=p95,
+        p99_ms=p99,
+        max_ms=max(runs_ms),
+        quartiles_ms=(low, high),
+        deviation_ms=float(np.std(runs_ms)),
+        cpu_load=cpu_load,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PathResult:
+    """What one path gave for one model."""
+
+    path: str  # as --paths has it
+    device: str = ""  # what ran it
+    failure: str = ""  # why there is no result; "" = there is one
+    load_ms: float | None = None  # from the file to allocated tensors, kernels built
+    first_ms: float | None = None  # the first run
+    timing: Timing | None = None
+    peak_bytes: int | None = None  # of the process
+    joules: float | None = None  # of the whole machine, a run; None: it does not tell
+    taken: int | None = None  # nodes that the delegate runs; None: the path has none
+    nodes: int = 0  # of the model
+    partitions: int | None = None
+    refusals: Mapping[str, int] = dataclasses.field(default_factory=dict)  # why -> nodes
+    top: str = ""  # the best class of the first output
+    quanta: int | None = None  # greatest difference from the reference of outputs of integers
+    difference: float | None = None  # of outputs of floats
+    no_difference: str = ""  # why neither is known
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is a delegate and it runs nothing: the times are the CPU's."""
+        return self.taken == 0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelResult:
+    """All paths of one model."""
+
+    model: str  # its file's name
+    digest: str  # SHA-256 of the file
+    input: str  # what it was given
+    paths: Sequence[PathResult]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All that one run of the command found."""
+
+    machine: Mapping[str, str]
+    models: Sequence[ModelResult]
+
+
+def document(report: Report) -> dict[str, Any]:
+    """Return a report for JSON."""
+    return stamped(dataclasses.asdict(report))
+
+
+def save(report: Report, path: str) -> None:
+    """Write a report as JSON. Raises: CommandError: the file cannot be written."""
+    write(path, json.dumps(document(report), indent=2) + "\n")
+
+
+def load(path: str) -> Report:
+    """Return a report that `save` wrote. Raises: CommandError: it is no such file."""
+    try:
+        found = json.loads(Path(path).read_text())
+        if found["schema"] != JSON_SCHEMA:
+            raise CommandError(f"{path} has schema {found['schema']}; this is {JSON_SCHEMA}")
+        machine = {str(name): str(fact) for name, fact in found["machine"].items()}
+        return Report(machine, [_model(each) for each in found["models"]])
+    except OSError as error:
+        raise CommandError(f"cannot read {path}: {error.strerror or error}") from error
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise CommandError(f"{path} is not what compare --save writes") from error
+
+
+def _model(found: dict[str, Any]) -> ModelResult:
+    return _made(ModelResult, {**found, "paths": [_path(each) for each in found["paths"]]})
+
+
+def _path(found: dict[str, Any]) -> PathResult:
+    timing = found["timing"]
+    if timing is not None:
+        low, high = map(float, timing["quartiles_ms"])
+        timing = _made(Timing, {**timing, "quartiles_ms": (low, high)})
+    return _made(PathResult, {**found, "timing": timing})
+
+
+# By the annotations of the records.
+_KINDS: Mapping[Any, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "int | None": (int, NoneType),
+    "float": (int, float),
+    "float | None": (int, float, NoneType),
+    "tuple[float, float]": (tuple,),
+    "Mapping[str, int]": (dict,),
+    "Timing | None": (Timing, NoneType),
+    "Sequence[PathResult]": (list,),
+}
+
+
+def _made(kind: type[_Record], values: dict[str, Any]) -> _Record:
+    """Return a record of these values. Raises: TypeError: one is missing, or of another type."""
+    made = kind(**values)
+    for each in dataclasses.fields(made):  # type: ignore[arg-type]
+        if not isinstance(getattr(made, each.name), _KINDS[each.type]):
+            raise TypeError(each.name)
+    return made

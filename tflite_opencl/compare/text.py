@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A comparison of paths as tables for people, for Markdown and for spreadsheets."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+
+from rich import box
+from rich.table import Table
+
+from tflite_opencl.common.tables import render
+from tflite_opencl.compare.records import ModelResult, PathResult, Report, Timing
+
+_MIB = 2**20
+_NONE = "-"
+
+
+def milliseconds(value: float | None) -> str:
+    """Return four digits of a time; "-" where there is none."""
+    return _NONE if value is None else f"{value:.4g}" if value < 1000 else f"{value:.0f}"
+
+
+def timed(of: Callable[[Timing], str]) -> Callable[[PathResult], str]:
+    """Return a function of a path's result, from one of its times."""
+    return lambda result: of(result.timing) if result.timing else _NONE
+
+
+def _nodes(result: PathResult) -> str:
+    if result.taken is None:
+        return _NONE
+    parts = f", {result.partitions} parts" if result.partitions and result.partitions > 1 else ""
+    return f"{result.taken} of {result.nodes}{parts}"
+
+
+def _off(result: PathResult) -> str:
+    if result.quanta is not None:
+        return f"{result.quanta}"
+    if result.difference is not None:
+        return f"{result.difference:.2g} (float)"
+    return _NONE
+
+
+ROWS: Sequence[tuple[str, Callable[[PathResult], str]]] = (
+    ("device", lambda result: result.device or _NONE),
+    ("load, ms", lambda result: milliseconds(result.load_ms)),
+    ("first run, ms", lambda result: milliseconds(result.first_ms)),
+    ("average, ms", timed(lambda timing: milliseconds(timing.average_ms))),
+    ("minimum, ms", timed(lambda timing: milliseconds(timing.min_ms))),
+    ("median, ms", timed(lambda timing: milliseconds(timing.median_ms))),
+    ("90th percentile, ms", timed(lambda timing: milliseconds(timing.p90_ms))),
+    ("CPU load, cores", timed(lambda timing: f"{timing.cpu_load:.2f}")),
+    ("peak memory, MiB", lambda r: f"{r.peak_bytes / _MIB:.0f}" if r.peak_bytes else _NONE),
+    ("energy a run, J", lambda r: _NONE if r.joules is None else f"{r.joules:.3g}"),
+    ("nodes taken", _nodes),
+    ("top result", lambda result: result.top or _NONE),
+    ("off the reference, quanta", _off),
+)
+
+
+def text_of(report: Report, width: int) -> str:
+    """Return all tables for a terminal: a path a column, then what must be known of them."""
+    parts: list[str] = []
+    for model in report.models:
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        table.add_column("")
+        for result in model.paths:
+            table.add_column(result.path, justify="right", overflow="fold")
+        for name, of in ROWS:
+            cells = [of(result) for result in model.paths]
+            if any(cell != _NONE for cell in cells):
+                table.add_row(name, *cells)
+        head = f"{model.model}, {model.input}"
+        parts.append("\n".join([head, _plain(width, table), *notes(model)]))
+    if len(report.models) > 1:
+        parts.append(f"median of a run, ms\n{_plain(width, _matrix(report))}")
+    parts.append("\n".join(f"{name}: {fact}" for name, fact in report.machine.items()))
+    return "\n\n".join(parts)
+
+
+def _plain(width: int, table: Table) -> str:
+    return render(width, table).strip("\n")
+
+
+def notes(model: ModelResult) -> list[str]:
+    """Return a line for each path that did not run, or did not run what it is named after."""
+    lines = []
+    for result in model.paths:
+        if result.failure:
+            lines.append(f"{result.path}: no result: {result.failure}")
+        elif result.is_idle:
+            lines.append(
+                f"{result.path}: the delegate takes no node: these are times of the CPU's kernels"
+            )
+        for reason, count in sorted(result.refusals.items(), key=lambda item: -item[1]):
+            lines.append(f"{result.path}: {count} x {reason}")
+        if result.no_difference and not result.failure:
+            lines.append(f"{result.path}: not compared: {result.no_difference}")
+    return lines
+
+
+def failures(report: Report) -> list[str]:
+    """Return a line for each path that gave no result of its own."""
+    return [
+        f"{model.model}: {result.path}"
+        for model in report.models
+        for result in model.paths
+        if result.failure or result.is_idle
+    ]
+
+
+def _matrix(report: Report) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("")
+    paths = [result.path for result in report.models[0].paths]
+    for path in paths:
+        table.add_column(path, justify="right", overflow="fold")
+    for model in report.models:
+        table.add_row(model.model, *(_cell(result) for result in model.paths))
+    return table
+
+
+def _cell(result: PathResult) -> str:
+    if result.timing is None:
+        return "no result"
+    median = milliseconds(result.timing.median_ms)
+    return median if result.taken is None else f"{median} ({result.taken} of {result.nodes})"
+
+
+def markdown_of(report: Report) -> str:
+    """Return one table in Markdown, a path a row, and the notes as a list."""
+    names = ["model", "path", *(name for name, _ in ROWS)]
+    lines = [_line(names), _line(["---"] * len(names))]
+    lines += [
+        _line([model.model, result.path, *(of(result) for _, of in ROWS)])
+        for model in report.models
+        for result in model.paths
+    ]
+    told = [f"- {model.model}: {line}" for model in report.models for line in notes(model)]
+    facts = [f"- {name}: {fact}" for name, fact in report.machine.items()]
+    return "\n".join([*lines, "", *told, *facts])
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def csv_of(report: Report) -> str:
+    """Return a row a path; numbers are whole, and what is not known is empty."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(
+        (
+            "model", "path", "device", "load_ms", "first_ms", "runs", "average_ms", "min_ms",
+            "median_ms", "p90_ms", "deviation_ms", "cpu_load", "peak_bytes", "joules", "taken",
+            "nodes", "top", "quanta", "difference", "failure",
+        )
+    )  # fmt: skip
+    for model in report.models:
+        for r in model.paths:
+            t = r.timing
+            timed = (
+                (t.runs, t.average_ms, t.min_ms, t.median_ms, t.p90_ms, t.deviation_ms, t.cpu_load)
+                if t
+                else (None,) * 7
+            )
+            writer.writerow(
+                (
+                    model.model, r.path, r.device, r.load_ms, r.first_ms, *timed, r.peak_bytes,
+                    r.joules, r.taken, r.nodes, r.top, r.quanta, r.difference, r.failure,
+                )
+            )  # fmt: skip
+    return out.getvalue().rstrip("\n")

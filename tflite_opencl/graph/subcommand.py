@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tflite-opencl graph MODEL`: where each node runs and why, as a table or as a page."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from delegate.inspect import graph_table
+from tflite_opencl.common.errors import require_writable, write
+from tflite_opencl.common.opening import add_device_arguments, read_graph
+from tflite_opencl.graph.facts import GraphFacts, graph_facts
+from tflite_opencl.graph.page import html, require_jinja
+
+HELP = "show where each node of a model runs and why, as a table or as a page of HTML"
+EXAMPLES = (
+    ("tflite-opencl graph model.tflite", "a table: each node, where it runs, and why"),
+    ("tflite-opencl graph model.tflite --html graph.html", "a page with each node's time"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add this subcommand's arguments."""
+    parser.add_argument("model", metavar="MODEL", help="a .tflite file")
+    add_device_arguments(parser)
+    parser.add_argument(
+        "--html", metavar="FILE", help="write a page with each node's time, which works offline"
+    )
+
+
+def run(options: argparse.Namespace) -> str:
+    """Return the table, or what was written.
+
+    Raises:
+        CommandError: the model cannot be read, FILE cannot be written, or what was asked for by
+            name does not exist.
+    """
+    require_writable(options.html)
+    if options.html is not None:
+        require_jinja()
+    file = read_graph(options.model)
+    facts = graph_facts(options.model, file, options, with_times=options.html is not None)
+    if options.html is None:
+        table = graph_table(facts.graph, facts.verdicts)
+        if not facts.device:  # without the counts of what is not judged
+            table = "\n".join(table.splitlines()[: len(facts.verdicts) + 1])
+        return f"{_head(facts)}\n{table}"
+    page = html(Path(options.model).name, facts)
+    write(options.html, page)
+    return f"{options.html}: {len(facts.graph.nodes)} nodes; {_head(facts)}"
+
+
+def _head(facts: GraphFacts) -> str:
+    count = len(facts.verdicts)
+    if not facts.device:
+        return f"where its nodes would run is not known: {facts.why_not}"
+    return f"{facts.device}: {sum(v.is_taken for v in facts.verdicts)} of {count} nodes on OpenCL"

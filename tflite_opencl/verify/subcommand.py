@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tflite-opencl verify`: every node on the device beside TFLite's reference kernels."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import shutil
+
+from label_image.flag_values import not_negative, positive
+from tflite_opencl.common.errors import CommandError, require_writable, write
+from tflite_opencl.common.exit_codes import NOT_SO
+from tflite_opencl.common.given import picture_inputs
+from tflite_opencl.common.opening import add_model_arguments, one_line, options_of, read_graph
+from tflite_opencl.common.runtime import find_runtime
+from tflite_opencl.common.values import input_sets
+from tflite_opencl.common.words import stamped
+from tflite_opencl.verify.errors import errors, map_image
+from tflite_opencl.verify.records import Verification
+from tflite_opencl.verify.runs import InputSets, verified
+from tflite_opencl.verify.text import document, is_wrong, text_of
+
+HELP = "compare each node on the device with TFLite's reference kernels; exit code 1 if one differs"
+EXAMPLES = (
+    ("tflite-opencl verify -m model.tflite", "on random input"),
+    ("tflite-opencl verify -m model.tflite -i picture.jpg --heatmap wrong.png",
+     "on a picture; draw where the first wrong node is wrong"),
+)  # fmt: skip
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add this subcommand's arguments."""
+    add_model_arguments(parser)
+    given = parser.add_mutually_exclusive_group()
+    given.add_argument("--image", "-i", metavar="FILE", help="a picture, as label_image takes it")
+    given.add_argument(
+        "--random", type=positive, default=1, metavar="N", help="random inputs (default: 1)"
+    )
+    parser.add_argument(
+        "--tolerance",
+        type=not_negative,
+        default=0,
+        metavar="Q",
+        help="quanta that an integer may be off (default: 0)",
+    )
+    parser.add_argument(
+        "--alternative", metavar="NAME", help='take it wherever a node has it, as "plain"'
+    )
+    parser.add_argument(
+        "--heatmap", metavar="FILE.png", help="draw where the first wrong node is wrong"
+    )
+    parser.add_argument("--json", action="store_true", help="print all facts as JSON")
+
+
+def run(options: argparse.Namespace) -> str:
+    """Return what to print.
+
+    Raises:
+        CommandError: the model, the picture, the device or the alternative cannot be used, nothing
+            runs on the device, or a node differs, of which the text is the answer.
+    """
+    require_writable(options.heatmap)
+    graph = read_graph(options.tflite_model)
+    told = options_of(options, [graph], profiling=True)
+    with one_line():
+        runtime = find_runtime()
+        if options.image is None:
+            sets = InputSets(options.random, lambda seed: input_sets(graph, seed)[0])
+        else:
+            picture = picture_inputs(graph, options.image)
+            sets = InputSets(1, lambda number: picture)
+        found = verified(options.tflite_model, graph, told, runtime, sets, options.tolerance)
+    lines = [] if options.heatmap is None else [_drawn(found, options.heatmap)]
+    width = shutil.get_terminal_size((100, 24)).columns
+    text = (
+        json.dumps(stamped(document(found)), indent=2)
+        if options.json
+        else "\n\n".join([text_of(found, width), *lines])
+    )
+    if is_wrong(found):
+        raise CommandError(text, NOT_SO)
+    return text
+
+
+def _drawn(found: Verification, path: str) -> str:
+    """Draw the first fault's map; return a line that says so."""
+    if found.fault is None:
+        return f"{path} is not written: no node is wrong"
+    wrong = errors(found.fault.got, found.fault.expected)
+    png = io.BytesIO()
+    map_image(wrong.plane).save(png, format="PNG")
+    write(path, png.getvalue())
+    return f"{path}: {wrong.plane_name}; white is equal, red too much, blue too little"

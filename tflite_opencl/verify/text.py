@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A verification for people, and as JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.table import Table
+
+from delegate.inspect import LaunchSize, Tensor
+from tflite_opencl.common.build import sizes
+from tflite_opencl.common.tables import render
+from tflite_opencl.verify.errors import Array, Errors, errors, map_text
+from tflite_opencl.verify.records import Apart, Check, Fault, Verification
+
+_MOST_ROWS = 40
+_FIRST = 8  # elements shown of a tensor
+_BAR = 40
+
+
+def text_of(found: Verification, width: int) -> str:
+    """Return the verdict, what differs, and what was not compared."""
+    parts = [_head(found)]
+    if found.fault is not None:
+        parts += [_fault_text(found.fault)]
+    differing = [check for check in found.checks if check.alone or check.after_others]
+    if differing:
+        parts.append(_table(differing, width))
+    if found.whole:
+        parts.append(_whole_text(found))
+    parts.append(_left_text(found))
+    return "\n\n".join(part for part in parts if part)
+
+
+def is_wrong(found: Verification) -> bool:
+    """Whether the device computes something else than TFLite's kernels."""
+    return found.fault is not None or (found.whole_is_judged and bool(found.whole))
+
+
+def _head(found: Verification) -> str:
+    alone = sum(check.alone is None for check in found.checks)
+    after = sum(check.after_others is None for check in found.checks)
+    inputs = "1 input" if found.count == 1 else f"{found.count} inputs"
+    count = len(found.checks)
+    rounding = "" if found.whole_is_judged else ", or floats that only round in another order"
+    lines = [
+        f"{found.device}: {count} tensors compared with {found.reference}, {inputs}",
+        f"on the reference's inputs, each node alone: {alone} of {count} equal{rounding}",
+        f"on the device's own inputs, one after the other: {after} of {count} equal",
+    ]
+    if found.fault is None and not is_wrong(found):
+        lines.append("no node is wrong")
+    return "\n".join(lines)
+
+
+def _fault_text(fault: Fault) -> str:
+    check = fault.check
+    step, found = check.step, errors(fault.got, fault.expected)
+    how = (
+        "wrong on the reference's inputs"
+        if fault.is_alone
+        else "right on the reference's inputs, wrong after the nodes before it"
+    )
+    difference = check.alone if fault.is_alone else check.after_others
+    more = f", with node {', '.join(map(str, check.with_nodes))}" if check.with_nodes else ""
+    lines = [
+        f"the first wrong node: {step.node} {step.op}{more}: {how}",
+        f"output: {_tensor_text(check.tensor, fault.got)}",
+        *(f"input: {_given_text(index, values)}" for index, values in fault.inputs.items()),
+        f"alternative: {step.alternative}",
+        *map(_launch_text, step.launches),
+        "" if difference is None else difference.text,
+        "",
+        _elements(fault, found),
+        "",
+        "errors, the device's less the reference's:",
+        *_bars(found),
+        "",
+        "place: " + "; ".join(_extents(found)),
+        f"map of {found.plane_name}, '.' is equal:",
+        map_text(found.plane),
+    ]
+    return "\n".join(lines)
+
+
+def _launch_text(launch: LaunchSize) -> str:
+    groups = launch.global_size // max(launch.local_size, 1)
+    macros = f", built with {' '.join(launch.macros)}" if launch.macros else ""
+    return (
+        f"kernel: {launch.kernel} in {launch.file}.cl, {groups} work-groups of "
+        f"{launch.local_size}{macros}; {' '.join(launch.params)}"
+    )
+
+
+def _tensor_text(tensor: Tensor, values: Array) -> str:
+    name = f" {tensor.name}" if tensor.name else ""
+    return f"tensor {tensor.index}{name}, {sizes(values.shape)} {values.dtype}"
+
+
+def _given_text(index: int, values: Array) -> str:
+    ends = f", {values.min():g} .. {values.max():g}" if values.size else ""
+    return f"tensor {index}, {sizes(values.shape)} {values.dtype}{ends}"
+
+
+def _elements(fault: Fault, found: Errors) -> str:
+    """Return the first elements of the tensor, and the first that differ, as a table."""
+    wrong = np.argwhere(np.atleast_1d(found.apart) != 0)[:_FIRST]
+    places = [tuple(int(i) for i in place) for place in wrong]
+    got, expected = np.atleast_1d(fault.got), np.atleast_1d(fault.expected)
+    head = ", ".join(f"{value:g}" for value in got.ravel()[:_FIRST])
+    should = ", ".join(f"{value:g}" for value in expected.ravel()[:_FIRST])
+    lines = [f"first elements: {head}", f"they should be: {should}", "first that differ:"]
+    lines += [f"  {list(p)}: {got[p]:g} instead of {expected[p]:g}" for p in places]
+    return "\n".join(lines)
+
+
+def _bars(found: Errors) -> list[str]:
+    most = max(count for _, count in found.histogram)
+    wide = max(len(name) for name, _ in found.histogram)
+    digits = len(str(most))
+    return [
+        f"  {name:>{wide}}  {count:{digits}d}  {'#' * max(1, round(_BAR * count / most))}"
+        for name, count in found.histogram
+    ]
+
+
+def _extents(found: Errors) -> list[str]:
+    return [
+        f"axis {axis}: {count} of {size}"
+        + (f", from {first} to {last}" if count < size and count > 1 else "")
+        + (f", at {first}" if count == 1 and size > 1 else "")
+        for axis, ((first, last, count), size) in enumerate(
+            zip(found.extent, found.apart.shape, strict=True)
+        )
+    ]
+
+
+def _table(checks: list[Check], width: int) -> str:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("node", "op", "tensor", "alternative"):
+        table.add_column(heading, overflow="fold")
+    table.add_column("alone: wrong, most", justify="right")
+    table.add_column("after others: wrong, most", justify="right")
+    for check in checks[:_MOST_ROWS]:
+        table.add_row(
+            str(check.node.index),
+            check.step.op,
+            str(check.tensor.index),
+            check.step.alternative,
+            _apart(check.alone),
+            _apart(check.after_others),
+        )
+    more = len(checks) - _MOST_ROWS
+    return render(width, table).strip("\n") + (f"\n{more} more differ" if more > 0 else "")
+
+
+def _apart(found: Apart | None) -> str:
+    if found is None:
+        return "equal"
+    within = "" if found.is_beyond else " (allowed)"
+    return f"{100 * found.wrong / max(found.size, 1):.3g} %, {found.most:.4g}{within}"
+
+
+def _whole_text(found: Verification) -> str:
+    lines = ["the model's outputs, run as label_image runs it:"]
+    lines += [f"  {each.text}" for each in found.whole]
+    if found.fault is None and found.whole_is_judged:
+        lines.append(
+            "each node is right: what is wrong is the form in which the launches reach the device, "
+            "or another alternative"
+        )
+    return "\n".join(lines)
+
+
+def _left_text(found: Verification) -> str:
+    left = Counter((v.op, v.reason) for v in found.verdicts if v.reason is not None)
+    lines = []
+    if left:
+        total = sum(left.values())
+        lines.append(f"not compared, because the CPU runs them: {total} of {len(found.verdicts)}")
+        lines += [f"  {count} x {op}: {reason}" for (op, reason), count in left.most_common()]
+    if found.constants:
+        nodes = ", ".join(map(str, found.constants))
+        lines.append(f"not compared, because their results are known before a run: nodes {nodes}")
+    return "\n".join(lines)
+
+
+def document(found: Verification) -> dict[str, Any]:
+    """Return the verification for JSON."""
+    fault = found.fault
+    return {
+        "device": found.device,
+        "reference": found.reference,
+        "inputs": found.count,
+        "wrong": is_wrong(found),
+        "first_wrong": None if fault is None else _fault_document(fault),
+        "nodes": [
+            {
+                "node": check.node.index,
+                "op": check.step.op,
+                "tensor": check.tensor.index,
+                "alternative": check.step.alternative,
+                "launches": [asdict(launch) for launch in check.step.launches],
+                "alone": _difference(check.alone),
+                "after_others": _difference(check.after_others),
+            }
+            for check in found.checks
+        ],
+        "outputs": [_difference(each) for each in found.whole],
+        "left_to_cpu": [
+            {"node": v.node, "op": v.op, "reason": v.reason}
+            for v in found.verdicts
+            if v.reason is not None
+        ],
+        "constants": list(found.constants),
+    }
+
+
+def _fault_document(fault: Fault) -> dict[str, Any]:
+    found = errors(fault.got, fault.expected)
+    return {
+        "node": fault.check.step.node,
+        "op": fault.check.step.op,
+        "with_nodes": list(fault.check.with_nodes),
+        "tensor": fault.check.tensor.index,
+        "kernels": [launch.kernel for launch in fault.check.step.launches],
+        "wrong_alone": fault.is_alone,
+        "input": fault.number,
+        "histogram": dict(found.histogram),
+        "extent": [list(each) for each in found.extent],
+    }
+
+
+def _difference(found: Apart | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "wrong": found.wrong,
+        "of": found.size,
+        "most": found.most if np.isfinite(found.most) else None,
+        "beyond": found.is_beyond,
+    }
