@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from delegate import DeviceLimits, PlatformInfo
+from delegate.inspect import DeviceLimits, PlatformInfo
 from tflite_opencl.common.boards.advice import expectation
 from tflite_opencl.common.boards.board import Board, delegate_text, icd_folder
 from tflite_opencl.common.boards.drivers import SurveyedDevice
