@@ -94,7 +94,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return SUCCESS
 
 
-def parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
+def parser() -> argparse.ArgumentParser:
+    """Return a new parser of the command."""
+    return _parsers()[0]
+
+
+def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
     """Return a new parser of the command, and that of each subcommand."""
     parser = _Parser(
         prog="tflite-opencl",
@@ -121,7 +126,7 @@ def parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPa
 
 def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
     """Return the options; --help ends in SystemExit. Raises _UsageError."""
-    parser, subs = parsers()
+    parser, subs = _parsers()
     options, unknown = parser.parse_known_args(with_underscores(arguments))
     if unknown:
         where = subs.get(options.subcommand, parser)

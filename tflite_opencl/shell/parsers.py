@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import argparse
+import pkgutil
 from collections.abc import Iterator, Mapping
-
-import label_image.flags
-import tflite_opencl.conformance.flags
 
 LABEL_IMAGE, OPENCL, DELEGATE_TEST = "label_image", "tflite-opencl", "tflite-delegate-test"
 # One line each, as `man -k` shows it.
@@ -18,17 +16,18 @@ COMMANDS: Mapping[str, str] = {
 }
 
 
+# What makes each one's parser, imported when it is asked for: no command imports another.
+_PARSERS = {
+    LABEL_IMAGE: "label_image.flags:parser",
+    OPENCL: "tflite_opencl.command:parser",
+    DELEGATE_TEST: "tflite_opencl.conformance.flags:parser",
+}
+
+
 def parser_of(command: str) -> argparse.ArgumentParser:
     """Return a new parser of one of COMMANDS."""
-    # command.py imports the subcommands that import this file.
-    from tflite_opencl import command as opencl
-
-    made = {
-        LABEL_IMAGE: label_image.flags.parser,
-        OPENCL: lambda: opencl.parsers()[0],
-        DELEGATE_TEST: tflite_opencl.conformance.flags.parser,
-    }
-    return made[command]()
+    made: argparse.ArgumentParser = pkgutil.resolve_name(_PARSERS[command])()
+    return made
 
 
 def subparsers(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:
