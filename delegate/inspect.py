@@ -20,6 +20,7 @@ from delegate.runtime.device_list import several_devices
 from delegate.runtime.icds import Icd, ask_platforms, list_icds
 from delegate.runtime.inspection import LaunchSize, LaunchTime, PartitionRun, StepRun
 from delegate.runtime.kernel_build import KernelBuild, KernelBuilder
+from delegate.runtime.rounding import sum_bound
 from delegate.runtime.survey import (
     DeviceLimits,
     DeviceRates,
@@ -89,6 +90,7 @@ __all__ = [
     "read_model",
     "several_devices",
     "start_early",
+    "sum_bound",
     "watched",
     "write_cached",
     "write_model",

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from delegate.graph.ir import Tensor
 from delegate.launch import element_type, size_bytes
 from delegate.runtime.executor import Executor
+from delegate.runtime.rounding import are_near
 
 Values = NDArray[Any]
 Outputs = Sequence[Values]
@@ -89,11 +90,4 @@ def _random(tensor: Tensor, batch: int, seed: tuple[int, ...]) -> Values:
 
 
 def _same(a: Values, b: Values) -> bool:
-    if a.dtype != np.float32:
-        return a.tobytes() == b.tobytes()
-    finite = np.isfinite(a) & np.isfinite(b)
-    if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
-        return False
-    a, b = a[finite], b[finite]
-    # Another order of additions; a wrong element is off by far more.
-    return bool(np.allclose(a, b, rtol=1e-3, atol=1e-4 * float(np.abs(b).max(initial=0))))
+    return are_near(a, b) if a.dtype == np.float32 else a.tobytes() == b.tobytes()

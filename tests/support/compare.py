@@ -185,16 +185,6 @@ def assert_same(got: NDArray[Any], expected: NDArray[Any], where: str) -> None:
         )
 
 
-def sum_bound(magnitudes: NDArray[np.float64], terms: int) -> NDArray[np.float64]:
-    """Return how far two float32 sums of the same terms may lie apart.
-
-    `magnitudes`: the sum of the terms' absolute values. Cancellation makes a bound on the sum
-    itself fail between TFLite's own kernels. A device may take the least floats for zeros.
-    """
-    places = np.spacing(magnitudes.astype(np.float32)).astype(np.float64)
-    return 2 * np.sqrt(terms) * places + terms * float(np.finfo(np.float32).tiny)
-
-
 def assert_within(
     model: bytes | str,
     device: DeviceInfo,

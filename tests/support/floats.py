@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from delegate import DeviceInfo, ops
-from delegate.inspect import Node
+from delegate.inspect import Node, sum_bound
 from delegate.tflite.reader import read_model
 from tests.support.cases import FUSED, RUN, Way, forced, output_size, way_on
-from tests.support.compare import Arrays, Bounds, assert_within, interpreter, sum_bound
+from tests.support.compare import Arrays, Bounds, assert_within, interpreter
 from tests.support.model import chain_model, const, op, t
 
 Doubles = NDArray[np.float64]

@@ -10,9 +10,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 from delegate import DeviceInfo
-from delegate.inspect import Node
+from delegate.inspect import Node, sum_bound
 from tests.support.cases import Way, assert_exact_or_refused, assert_exact_way, scales, zero_points
-from tests.support.compare import Arrays, Bounds, sum_bound
+from tests.support.compare import Arrays, Bounds
 from tests.support.floats import assert_float_or_refused, assert_float_ways
 from tests.support.model import chain_model, const, op, t
 

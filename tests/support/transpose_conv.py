@@ -10,9 +10,9 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from delegate.inspect import Node
+from delegate.inspect import Node, sum_bound
 from tests.support.cases import FUSED, integers, multipliers, zero_points
-from tests.support.compare import Arrays, Bounds, sum_bound
+from tests.support.compare import Arrays, Bounds
 from tests.support.model import chain_model, const, op, t
 from tests.support.quant16 import IN_SCALE, WEIGHT_SCALE, scales_and_bias
 

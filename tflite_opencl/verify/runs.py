@@ -10,17 +10,19 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from delegate import OpenCLDelegate, Options
 from delegate.inspect import Graph, Node, StepRun
 from tflite_opencl.common import bars
+from tflite_opencl.common.bounds import Bounds, float_bounds
 from tflite_opencl.common.build import graph as graph_of
 from tflite_opencl.common.errors import CommandError
 from tflite_opencl.common.launch_times import joined_nodes
 from tflite_opencl.common.opening import delegated, failed, invoke
-from tflite_opencl.common.oracle import Bounds, float_bounds, reference_is_wrong
+from tflite_opencl.common.oracle import reference_is_wrong, run_graph
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.verify.records import (
     Apart,
@@ -249,4 +251,5 @@ class _Judge:
         )
         inputs = [values[t.index] for t in given]
         outputs = [values[t.index] for t in last.outputs]
-        return float_bounds(self._runtime, part, self._kernels, inputs, outputs)
+        run = partial(run_graph, self._runtime, self._kernels)
+        return float_bounds(run, part, inputs, outputs)

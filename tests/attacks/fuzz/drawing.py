@@ -21,8 +21,9 @@ from delegate.graph.shapes import output_shapes
 from delegate.inspect import Graph, Node, Tensor, write_model
 from delegate.target import Target
 from delegate.tflite.library import installed_rules
+from tflite_opencl.common.bounds import terms_of
 from tflite_opencl.common.build import graph, node, tensor
-from tflite_opencl.common.oracle import interpreter, reference_is_wrong, terms_of
+from tflite_opencl.common.oracle import interpreter, reference_is_wrong
 from tflite_opencl.common.runtime import find_runtime
 
 T = TypeVar("T")

@@ -11,19 +11,22 @@ import dataclasses
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 from unittest import mock
 
 import numpy as np
 
 from delegate import Model
-from delegate.inspect import Graph, device_profile_names, write_model
+from delegate.inspect import Graph, device_profile_names
 from delegate.isa import FEATURES
 from delegate.passes import PASSES
 from delegate.runtime.executor import FORMS, ONE_BY_ONE
 from delegate.tuning.forms import NUMBERS, Forms
 from delegate.tuning.tune import Tuner
-from tflite_opencl.common.oracle import Bounds, Oracle, interpreter, invoke
+from tflite_opencl.common.bounds import Bounds, float_bounds
+from tflite_opencl.common.build import graph, node, tensor
+from tflite_opencl.common.oracle import Oracle, interpreter, invoke, run_graph
 from tflite_opencl.common.values import Arrays, compare
 from tflite_opencl.conformance.checks.job import Job, NotDelegated, invoke_of, open_job
 from tflite_opencl.conformance.checks.outputs import differences, expect, values
@@ -32,7 +35,6 @@ from tflite_opencl.conformance.shrink import with_tensors
 
 PLAIN = "as it is"
 _SHAKEN = 4  # runs of the reference kernels on numbers that are a little others
-_MOST = 2.0**-10  # of the largest output: that the suite's bound may allow
 _PLACES = 2.0**-21  # how much others: a few units in a float32's last place
 
 
@@ -202,19 +204,18 @@ def with_wider_bounds(job: Job, known: Oracle) -> Oracle:
     """Return the oracle of a graph of floats with the bounds that its own arithmetic has.
 
     A clamp or a function hides how large the terms before it were, which the suite's bounds follow
-    from. So the reference kernels run on inputs and constants that differ in their last places:
-    what these make of the outputs, a device's other roundings may make, too.
+    from. So the reference kernels run on inputs, constants and floats made of integers that differ
+    in their last places: what these make of the outputs, a device's other roundings may make, too.
     """
     if len(job.graph.nodes) == 1 or all(bound is None for bound in known.bounds[0]):
         return known
     rng = np.random.default_rng(0)
+    run = partial(run_graph, job.subject.runtime, known.cpu_kernels)
     moved: list[list[Any]] = [[0.0] * len(each) for each in known.outputs]
     for _ in range(_SHAKEN):
-        tensors = {each: _shaken_tensor(each, rng) for each in job.graph.tensors}
-        model = write_model(with_tensors(job.graph, tensors))
-        made = interpreter(job.subject.runtime, model, known.cpu_kernels)
+        shaken = _shaken_graph(job.graph, rng)
         for number, inputs in enumerate(job.sets):
-            outputs = invoke(made, [_shaken(each, rng) for each in inputs])
+            outputs = run(shaken, [_shaken(each, rng) for each in inputs])
             for place, (one, other) in enumerate(zip(outputs, known.outputs[number], strict=True)):
                 if other.dtype == np.float32:
                     with np.errstate(all="ignore"):
@@ -222,28 +223,46 @@ def with_wider_bounds(job: Job, known: Oracle) -> Oracle:
                     moved[number][place] = np.fmax(moved[number][place], np.nan_to_num(distance))
     bounds: list[Bounds] = []
     for number, outputs in enumerate(known.outputs):
-        rows = zip(known.bounds[number], outputs, moved[number], strict=True)
-        bounds.append([None if bound is None else _wider(bound, *more) for bound, *more in rows])
+        own = float_bounds(run, job.graph, job.sets[number], outputs, is_last_alone=True)
+        rows = zip(own, moved[number], strict=True)
+        bounds.append([None if bound is None else _wider(bound, moves) for bound, moves in rows])
     return dataclasses.replace(known, bounds=bounds)
 
 
-def _wider(bound: Any, expected: Any, moves: Any) -> Any:
-    """Return a bound with what the reference's own output moved, and less than a wrong element."""
+def _wider(bound: Any, moves: Any) -> Any:
+    """Return a bound with what the reference's own output moved."""
     if not np.any(bound):
         return bound  # moved values, which nothing rounds
-    largest = float(np.abs(expected[np.isfinite(expected)]).max(initial=0))
-    return np.minimum(bound, largest * _MOST) + 8 * moves + 4 * float(np.mean(moves))
+    return bound + 8 * moves + 4 * float(np.mean(moves))
 
 
 def _shaken(values_: Any, rng: np.random.Generator) -> Any:
     if values_.dtype != np.float32:
         return values_
-    moved = (values_ * (1 + rng.uniform(-_PLACES, _PLACES, values_.shape))).astype(np.float32)
     # A whole number may be an exponent: of a negative base another one makes NaN.
-    return np.where(values_ == np.rint(values_), values_, moved)
+    return np.where(values_ == np.rint(values_), values_, values_ * _factors(values_.shape, rng))
 
 
-def _shaken_tensor(tensor: Any, rng: np.random.Generator) -> Any:
-    if tensor.data is None:
-        return tensor
-    return dataclasses.replace(tensor, data=_shaken(tensor.data, rng))
+def _factors(shape: tuple[int, ...], rng: np.random.Generator) -> Any:
+    return (1 + rng.uniform(-_PLACES, _PLACES, shape)).astype(np.float32)
+
+
+def _shaken_graph(whole: Graph, rng: np.random.Generator) -> Graph:
+    """Return the graph with other constants; what it makes floats of integers is multiplied."""
+    tensors = {
+        each: each if each.data is None else dataclasses.replace(each, data=_shaken(each.data, rng))
+        for each in whole.tensors
+    }
+    other, nodes = with_tensors(whole, tensors), []
+    plain = {"fused_activation_function": "NONE"}
+    for made in other.nodes:
+        (result, *_), kinds = made.outputs, [each.dtype for each in made.inputs if each is not None]
+        is_made = made.op in ("CAST", "DEQUANTIZE") and result.dtype == "float32"
+        if is_made and kinds[0] not in ("float32", "float16"):
+            exact = dataclasses.replace(result, name=f"{result.name} exact")
+            factors = tensor(result.shape, data=_factors(result.shape, rng))
+            nodes += [dataclasses.replace(made, outputs=(exact,))]
+            nodes += [node("MUL", [exact, factors], [result], plain)]
+        else:
+            nodes.append(made)
+    return graph(nodes, other.inputs, other.outputs)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delegate import DeviceInfo, ops
-from delegate.inspect import Node
+from delegate.inspect import Node, sum_bound
 from delegate.target import Rules
 from tests.support.cases import (
     DRAWN_WAYS,
@@ -33,7 +33,7 @@ from tests.support.cases import (
     retyped,
     zero_points,
 )
-from tests.support.compare import Arrays, Bounds, sum_bound
+from tests.support.compare import Arrays, Bounds
 from tests.support.deal import any_driver
 from tests.support.factories import assert_seeded_or_refused, drawn, refused
 from tests.support.floats import assert_float_or_refused, assert_float_ways

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delegate import DeviceInfo, OpenCLDelegate, ops
-from delegate.inspect import Node
+from delegate.inspect import Node, sum_bound
 from tests.support.cases import (
     DRAWN_WAYS,
     DTYPES,
@@ -42,7 +42,6 @@ from tests.support.compare import (
     interpreter,
     invoke,
     refusals,
-    sum_bound,
 )
 from tests.support.deal import any_driver
 from tests.support.factories import drawn, refused

@@ -29,7 +29,7 @@ from tests.support.cases import (
     changed,
     only_launch,
 )
-from tests.support.compare import assert_close, interpreter, invoke, refusals, sum_bound
+from tests.support.compare import assert_close, interpreter, invoke, refusals
 from tests.support.deal import any_driver, one_width
 from tests.support.factories import refused
 from tests.support.floats import (
@@ -379,10 +379,6 @@ def test_a_wrong_sum_is_seen() -> None:
     off[0, 3, 2, 1] = np.nan
     with pytest.raises(AssertionError, match="1 of 280 differ"):
         assert_close(off, rounded, bound, "off")
-
-
-def test_sum_bound() -> None:
-    assert sum_bound(np.array([1.0, 1.5, 2.0]), 4) == pytest.approx([2**-21, 2**-21, 2**-20])
 
 
 NODES = {"CONV_2D_float": FloatConvolution(size=(5, 5, 8)).node(), "FULLY_CONNECTED_float": PRODUCT}

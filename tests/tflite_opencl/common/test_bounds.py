@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bounds of floats: they hold for sums in any order, and notice one term that is wrong."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from delegate.inspect import Graph
+from tflite_opencl.common.bounds import float_bounds
+from tflite_opencl.common.build import graph, node, numbers, tensor
+from tflite_opencl.common.oracle import run_graph
+from tflite_opencl.common.runtime import find_runtime
+
+_RUN = partial(run_graph, find_runtime(), "reference")
+
+
+def _summed(op: str, terms: int, function: str = "") -> Graph:
+    """Return the graph of int16 values, or a function of them, as floats and summed."""
+    x = tensor((1, terms), "int16", 2.0**-15)
+    y = tensor((1, terms), "int16", 2.0**-15)
+    floats, total = tensor((1, terms)), tensor((1,))
+    nodes = [node(function, [x], [y])] if function else []
+    nodes += [
+        node("DEQUANTIZE", [y if function else x], [floats]),
+        node(op, [floats, numbers([1])], [total], {"keep_dims": False}),
+    ]
+    return graph(nodes)
+
+
+# What is summed: equal terms, whose roundings are all of one sign, and terms that cancel.
+_EQUAL = np.full((1, 7410), 32101, np.int16)
+_CANCELLING = np.resize([32767, -32766, 25000, -25001], (1, 272)).astype(np.int16)
+
+
+@pytest.mark.parametrize("op", ["MEAN", "SUM"])
+@pytest.mark.parametrize("values", [_EQUAL, _CANCELLING], ids=["equal", "cancelling"])
+@pytest.mark.parametrize("function", ["", "TANH"])
+def test_another_order_is_within_the_bound_and_a_wrong_term_is_not(
+    op: str, values: np.ndarray, function: str
+) -> None:
+    whole, terms = _summed(op, values.shape[1], function), values.shape[1]
+    (expected,) = _RUN(whole, [values])
+    (bound,) = float_bounds(_RUN, whole, [values], [expected])
+    assert bound is not None
+    given = values if not function else 32768 * np.tanh(values / 32768.0)
+    floats = (given / 32768).astype(np.float32).ravel()
+    divisor = terms if op == "MEAN" else 1
+
+    def is_taken(total: float) -> bool:
+        return bool((np.abs(total - expected.astype(np.float64)) <= bound).all())
+
+    if not function:  # else the values are not quite TFLite's
+        assert is_taken(np.float32(np.sum(floats.reshape(-1, 2), dtype=np.float32)) / divisor)
+    assert is_taken(float(expected[0]))
+    exact = floats.astype(np.float64).sum()
+    assert not is_taken((exact - floats[5]) / divisor)
+    assert not is_taken(exact / (divisor - 1 if op == "MEAN" else 1.001)) or values is _CANCELLING
+
+
+def test_the_reference_s_own_error_is_more_than_that_of_random_roundings() -> None:
+    whole = _summed("SUM", 7410)
+    (expected,) = _RUN(whole, [_EQUAL])
+    exact = (_EQUAL / 32768.0).sum()
+    (bound,) = float_bounds(_RUN, whole, [_EQUAL], [expected])
+    assert bound is not None
+    assert 0 < abs(expected[0] - exact) < bound[0] < 2 * abs(expected[0] - exact) + 0.2

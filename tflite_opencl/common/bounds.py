@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far a graph's float outputs may lie from the oracle's: `sum_bound` of its terms."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.inspect import Graph, Node, Tensor, sum_bound
+from tflite_opencl.common.build import Array
+from tflite_opencl.common.values import Arrays
+
+Bounds = list[NDArray[np.float64] | None]
+# A graph and its inputs -> its outputs on the oracle's kernels; RuntimeError or ValueError.
+Run = Callable[[Graph, Arrays], Arrays]
+Values = dict[Tensor, Array]
+
+# Ops whose float result is a sum of products, which the same op gives of absolute values.
+_SUMS = {
+    "ADD", "SUB", "AVERAGE_POOL_2D", "BATCH_MATMUL", "CONV_2D", "CUMSUM", "DEPTHWISE_CONV_2D",
+    "DEQUANTIZE", "FULLY_CONNECTED", "MEAN", "SUM", "TRANSPOSE_CONV", "L2_POOL_2D", "MUL",
+    "RESIZE_BILINEAR",
+}  # fmt: skip
+# Ops that give the values they are given.
+_MOVES = {
+    "BATCH_TO_SPACE_ND", "BROADCAST_TO", "CAST", "CONCATENATION", "DEPTH_TO_SPACE", "EXPAND_DIMS",
+    "FILL", "GATHER", "GATHER_ND", "MAX_POOL_2D", "MIRROR_PAD", "PACK", "PAD", "PADV2", "RESHAPE",
+    "RESIZE_NEAREST_NEIGHBOR", "REVERSE_V2", "SELECT", "SELECT_V2", "SLICE", "SPACE_TO_BATCH_ND",
+    "SPACE_TO_DEPTH", "SPLIT", "SPLIT_V", "SQUEEZE", "STRIDED_SLICE", "TILE", "TRANSPOSE", "UNPACK",
+    "RELU", "RELU6", "MAXIMUM", "MINIMUM", "ABS", "NEG", "REDUCE_MAX", "REDUCE_MIN",
+}  # fmt: skip
+# Ops whose terms are not larger than their result, and how many roundings they are made of.
+_FUNCTIONS = {
+    "COS": 8, "DIV": 1, "ELU": 4, "EXP": 8, "FLOOR_MOD": 1, "GELU": 8, "HARD_SWISH": 4,
+    "L2_NORMALIZATION": 8, "LEAKY_RELU": 1, "LOG": 8, "LOGISTIC": 8, "LOG_SOFTMAX": 16, "POW": 32,
+    "PRELU": 1, "REDUCE_PROD": 64, "RSQRT": 4, "SIN": 8, "SOFTMAX": 32, "SQRT": 1, "SQUARE": 1,
+    "SQUARED_DIFFERENCE": 2, "TANH": 8,
+}  # fmt: skip
+# Functions that subtract numbers of this size on the way to a smaller result.
+_INNER_SIZE = {"ELU": 1.0, "LOG": 1.0, "SIN": 1.0, "COS": 1.0, "TANH": 0.0, "GELU": 1.0}
+
+
+def float_bounds(
+    run: Run, graph: Graph, inputs: Arrays, outputs: Arrays, is_last_alone: bool = False
+) -> Bounds:
+    """Return how far each float output may lie from the oracle's.
+
+    What the terms' absolute values sum up to is known of the same model of absolute values, from
+    the last nodes on that are no sums. `is_last_alone`: what reaches a network's last sums from
+    its functions is left out, for the caller knows that otherwise.
+    """
+    terms = sum(terms_of(node) for node in graph.nodes)
+    if all(tensor.dtype != "float32" for tensor in graph.outputs):
+        return [None] * len(outputs)
+    zeros = [np.zeros(each.shape) if each.dtype == np.float32 else None for each in outputs]
+    if not terms:
+        return zeros
+    kept = [node for node in graph.nodes if _is_sum(node)]
+    known = _known(run, graph, inputs, (t for node in graph.nodes for t in _read(node)))
+    magnitudes = _magnitudes(run, graph, kept, known)
+    is_pure = all(node.op in _SUMS | _MOVES for node in graph.nodes if _is_float(node))
+    makers = {tensor: node for node in graph.nodes for tensor in node.outputs}
+    bounds: Bounds = []
+    for tensor, expected in zip(graph.outputs, outputs, strict=True):
+        if expected.dtype != np.float32:
+            bounds.append(None)
+            continue
+        sizes = _finite(np.abs(expected.astype(np.float64)))
+        if not is_pure and len(graph.nodes) > 1:
+            inner = 0.0 if is_last_alone else _before_functions(graph, known)
+            sizes = np.full(expected.shape, max(sizes.max(initial=0), inner))
+        elif not is_pure:
+            sizes = sizes + _inner(graph, inputs, sizes)
+        if tensor in magnitudes:
+            sizes = np.maximum(sizes, magnitudes[tensor])
+        off = _error(makers[tensor], known, expected) if tensor in makers else 0.0
+        bound = sum_bound(sizes, terms, off)
+        if any(node.op == "LOGISTIC" for node in graph.nodes):
+            # Below -9 the reference takes exp(x) for exp(x) / (1 + exp(x)).
+            bound = bound + np.where(sizes < np.exp(-8.9), sizes**2, 0)
+        bounds.append(bound)
+    return bounds
+
+
+def _is_float(node: Node) -> bool:
+    return node.outputs[0].dtype == "float32"
+
+
+def _read(node: Node) -> list[Tensor]:
+    return [each for each in node.inputs if each is not None and each.data is None]
+
+
+def _is_sum(node: Node) -> bool:
+    """Whether a node sums or moves floats; floats that are made of integers have no terms."""
+    kinds = {each.dtype for each in node.inputs if each is not None}
+    return _is_float(node) and node.op in _SUMS | _MOVES and bool(kinds & {"float32", "float16"})
+
+
+def _known(run: Run, graph: Graph, inputs: Arrays, wanted: Iterable[Tensor]) -> Values:
+    """Return the oracle's values of a graph's inputs, and of these tensors if it gives them."""
+    given = dict(zip(graph.inputs, inputs, strict=True))
+    inner = tuple(each for each in dict.fromkeys(wanted) if each not in given)
+    if inner:
+        try:
+            values = run(dataclasses.replace(graph, outputs=inner), inputs)
+        except (RuntimeError, ValueError):
+            return given
+        given |= dict(zip(inner, values, strict=True))
+    return given
+
+
+def _magnitudes(
+    run: Run, graph: Graph, kept: list[Node], known: Values
+) -> Mapping[Tensor, NDArray[np.float64]]:
+    """Return the sums of the terms' absolute values of outputs that these nodes make, if known."""
+    made = {tensor for node in kept for tensor in node.outputs}
+    outputs = tuple(each for each in graph.outputs if each in made)
+    given = tuple(dict.fromkeys(t for node in kept for t in _read(node) if t not in made))
+    if not outputs or not all(each in known for each in given):
+        return {}
+    resizes = any(node.op == "RESIZE_BILINEAR" for node in kept)
+    values = [_abs(known[each]) for each in given]
+    part = dataclasses.replace(graph, nodes=tuple(kept), inputs=given, outputs=outputs)
+    try:
+        sums = run(_absolute(part), [_near(each) if resizes else each for each in values])
+    except (RuntimeError, ValueError):
+        return {}
+    return {t: _finite(v.astype(np.float64)) for t, v in zip(outputs, sums, strict=True)}
+
+
+def _error(node: Node, known: Values, expected: Array) -> NDArray[np.float64] | float:
+    """Return how far the oracle's own sums of many terms are off the exact ones."""
+    source = node.inputs[0] if node.inputs else None
+    if node.op not in ("MEAN", "SUM") or source not in known:
+        return 0.0
+    (_, axes) = node.inputs
+    if axes is None or axes.data is None:
+        return 0.0
+    values = known[source].astype(np.float64)
+    over = tuple({int(axis) % values.ndim for axis in np.ravel(axes.data)})
+    with np.errstate(all="ignore"):
+        exact = (np.mean if node.op == "MEAN" else np.sum)(values, axis=over)
+        off = np.abs(exact.reshape(expected.shape) - expected)
+    return np.asarray(np.nan_to_num(off, nan=0, posinf=0))
+
+
+def _before_functions(graph: Graph, known: Values) -> float:
+    """Return the greatest value that a network gives to a function: its error is the result's."""
+    given = {t for node in graph.nodes if node.op in _FUNCTIONS for t in _read(node)}
+    values = [
+        _finite(np.abs(known[each].astype(np.float64))).max(initial=0)
+        for each in given - {*graph.inputs}
+        if each.dtype == "float32" and each in known
+    ]
+    return max(map(float, values), default=0.0)
+
+
+def _inner(graph: Graph, inputs: Arrays, sizes: NDArray[np.float64]) -> NDArray[np.float64] | float:
+    """Return the size of what is added and taken away again on the way to one function's result."""
+    (node,) = graph.nodes
+    op = node.op
+    if op == "LOG_SOFTMAX":
+        return np.asarray(_finite(np.abs(inputs[0]).astype(np.float64)).max(-1, keepdims=True) * 2)
+    if op == "EXP":  # an error of the argument is multiplied by the result
+        return sizes * np.abs(inputs[0].astype(np.float64))
+    if op in ("GELU", "ELU", "HARD_SWISH"):
+        return np.abs(inputs[0].astype(np.float64)).clip(max=1e30) + _INNER_SIZE.get(op, 0)
+    if op == "SQUARED_DIFFERENCE":
+        given = dict(zip(graph.inputs, inputs, strict=True))
+        both = (given[t] if t.data is None else t.data for t in node.inputs if t is not None)
+        left, right = (_finite(np.abs(values.astype(np.float64))) for values in both)
+        return np.asarray((left + right) ** 2)
+    if op == "FLOOR_MOD":
+        return np.abs(inputs[0].astype(np.float64))
+    return _INNER_SIZE.get(op, 0.0)
+
+
+def _finite(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.nan_to_num(values, nan=0, posinf=3e38, neginf=3e38)
+
+
+def terms_of(node: Node) -> int:
+    """Return how many terms the sum behind an element of the result has; 0: it is exact."""
+    if node.outputs[0].dtype != "float32":
+        return 0
+    if node.op in _MOVES:
+        return 0
+    if node.op in ("ADD", "SUB", "MUL"):
+        return 2
+    if node.op in ("CONV_2D", "FULLY_CONNECTED", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV"):
+        weights = node.inputs[1]
+        assert weights is not None
+        axis = 3 if node.op == "DEPTHWISE_CONV_2D" else 0
+        return int(np.prod(weights.shape) // max(1, weights.shape[axis])) + 1
+    if node.op in ("AVERAGE_POOL_2D", "L2_POOL_2D"):
+        return int(node.options["filter_height"] * node.options["filter_width"]) + 1
+    if node.op in ("MEAN", "SUM", "CUMSUM", "BATCH_MATMUL", "REDUCE_PROD"):
+        source = node.inputs[0]
+        assert source is not None
+        return int(np.prod(source.shape)) // max(1, int(np.prod(node.outputs[0].shape))) + int(
+            max(source.shape, default=1)
+        )
+    if node.op == "RESIZE_BILINEAR":
+        return 16  # four products of two weights, which are differences
+    if node.op == "DEQUANTIZE":
+        return 1
+    if node.op in ("SOFTMAX", "LOG_SOFTMAX", "L2_NORMALIZATION"):
+        return _FUNCTIONS[node.op] + max(node.outputs[0].shape, default=1)
+    return _FUNCTIONS.get(node.op, 0)
+
+
+def _near(values: Array) -> Array:
+    """Return each pixel's greatest neighbour: a weight of 0 may come out as a little more."""
+    if values.ndim != 4 or values.dtype.kind != "f":
+        return values
+    wide = np.pad(values, ((0, 0), (1, 1), (1, 1), (0, 0)), mode="edge")
+    height, width = values.shape[1:3]
+    shifted = [wide[:, y : y + height, x : x + width] for y in range(3) for x in range(3)]
+    return np.asarray(np.maximum.reduce(shifted))
+
+
+def _abs(values: Array) -> Array:
+    return np.asarray(np.abs(values)) if values.dtype.kind == "f" else values
+
+
+def _absolute(graph: Graph) -> Graph:
+    """Return the same model of absolute constants, without activations and differences."""
+    replaced = {
+        tensor: dataclasses.replace(tensor, data=_abs(tensor.data))
+        if tensor.data is not None
+        else tensor
+        for tensor in graph.tensors
+    }
+
+    def changed(node: Node) -> Node:
+        options: dict[str, Any] = dict(node.options)
+        if "fused_activation_function" in options:
+            options["fused_activation_function"] = "NONE"
+        inputs = tuple(None if tensor is None else replaced[tensor] for tensor in node.inputs)
+        outputs = tuple(replaced[tensor] for tensor in node.outputs)
+        op, version = node.op, node.version
+        if op == "SUB":
+            op, version = "ADD", 1
+            options.pop("pot_scale_int16", None)
+        if op in ("NEG", "RELU6", "MINIMUM", "REDUCE_MIN"):
+            op = {"NEG": "ABS", "RELU6": "RELU", "MINIMUM": "MAXIMUM"}.get(op, "REDUCE_MAX")
+        return dataclasses.replace(
+            node, op=op, version=version, inputs=inputs, outputs=outputs, options=options
+        )
+
+    return dataclasses.replace(
+        graph,
+        tensors=tuple(replaced.values()),
+        nodes=tuple(map(changed, graph.nodes)),
+        inputs=tuple(replaced[tensor] for tensor in graph.inputs),
+        outputs=tuple(replaced[tensor] for tensor in graph.outputs),
+    )
