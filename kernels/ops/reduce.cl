@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Macros: ELEM, the tensors' type; FOLD, what makes one of two: SUM, PROD, MAX or MIN; FINISH, 0
-// for the number itself, 1 a quantised mean, 2 times a factor, 3 a quantised sum; for all but the
-// plain kernel LANES elements at once; for neighbours IS_ALIGNED, see store.clh.
+// for the number itself, 1 a quantised mean, 2 times a factor, 3 a quantised sum; FROM_FIRST, 1
+// where a largest or smallest begins with the first element, not with START; for all but the plain
+// kernel LANES elements at once; for neighbours IS_ALIGNED, see store.clh.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
@@ -22,7 +23,11 @@
 #define ELEM_float 2
 #if JOIN(ELEM_, ELEM) == ELEM_float
 #define NUMBER float
+#if FROM_FIRST
+#define START_NUMBER (*(global const ELEM*)(arena + INPUT))
+#else
 #define START_NUMBER as_float(START)
+#endif
 #else
 #define NUMBER int
 #define START_NUMBER START

@@ -42,6 +42,7 @@ class Reduction:
     result: Tensor
     kept: tuple[tuple[int, int], ...]  # (size, elements between neighbours)
     reduced: tuple[tuple[int, int], ...]
+    is_whole: bool  # no axis is left, be it of one element
 
     @property
     def terms(self) -> int:
@@ -120,6 +121,7 @@ def reduction_of(node: Node) -> Reduction:
         result,
         tuple((size, own) for is_reduced, size, own in dimensions if not is_reduced),
         tuple((size, own) for is_reduced, size, own in dimensions if is_reduced),
+        len(over) == rank,
     )
 
 
@@ -153,6 +155,9 @@ def reduce(
         "FOLD": fold,
         "FINISH": finish,
     }
+    if reduction.is_whole and fold in ("MAX", "MIN") and reduction.source.dtype == "float32":
+        # Then TFLite begins with the first element, and a NaN there stays.
+        defines |= {"FROM_FIRST": 1}
 
     def alternative(kernel: str, lanes: int, items: int, rounds: int) -> Alternative:
         tiling = by_work(items, terms + 16, target, _ROUNDS // rounds)

@@ -174,6 +174,19 @@ def test_nan_and_infinity(op: str, device: DeviceInfo) -> None:
             assert_exact_way(case.model(), device, way, inputs=[[values]])
 
 
+@pytest.mark.parametrize("op", ["REDUCE_MAX", "REDUCE_MIN"])
+@pytest.mark.parametrize("axes", [(0, 1), (1,)], ids=["whole", "one axis"])
+def test_the_first_of_a_whole_tensor_stays_if_it_is_nan(
+    op: str, axes: tuple[int, ...], device: DeviceInfo
+) -> None:
+    sets = [np.random.default_rng(3).standard_normal((1, 99)).astype(np.float32) for _ in range(4)]
+    sets[0][0, 0], sets[1][0, 3] = np.nan, np.nan
+    sets[2][:], sets[3][:] = -np.inf, np.inf
+    case = Reducing(op=op, shape=(1, 99), axes=axes, dtype="float32")
+    for way in (PLAIN, LANES_8):
+        assert_exact_way(case.model(), device, way, inputs=[[each] for each in sets])
+
+
 @any_driver
 @pytest.mark.parametrize("op", TYPES)
 def test_drawn(device: DeviceInfo, op: str) -> None:
@@ -194,12 +207,19 @@ def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
 
 
 BUILT = [
-    Reducing(op=op, shape=(2, 18, 17), axes=(axis,), dtype=dtype).node()
-    for axis in (1, 2)
-    for op, dtype in (
-        *(("SUM", dtype) for dtype in NUMBERS),
-        *((op, dtype) for op in ("REDUCE_MAX", "REDUCE_PROD") for dtype in ("int32", "float32")),
-        ("REDUCE_MAX", "uint8"),
-        ("REDUCE_MIN", "float32"),
-    )
+    Reducing(op="REDUCE_MAX", shape=(2, 18), axes=(0, 1), dtype="float32").node(),
+    *(
+        Reducing(op=op, shape=(2, 18, 17), axes=(axis,), dtype=dtype).node()
+        for axis in (1, 2)
+        for op, dtype in (
+            *(("SUM", dtype) for dtype in NUMBERS),
+            *(
+                (op, dtype)
+                for op in ("REDUCE_MAX", "REDUCE_PROD")
+                for dtype in ("int32", "float32")
+            ),
+            ("REDUCE_MAX", "uint8"),
+            ("REDUCE_MIN", "float32"),
+        )
+    ),
 ]
