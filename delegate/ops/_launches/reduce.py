@@ -150,12 +150,9 @@ def reduce(
     if rounds > _ROUNDS:
         raise Unsupported(f"{terms} elements for one of the result: more than can be visited")
     common = reduction.params() | {"start": start} | dict(finishing or {})
-    defines: Defines = {
-        "ELEM": ELEM[reduction.source.dtype],
-        "FOLD": fold,
-        "FINISH": finish,
-    }
-    if reduction.is_whole and fold in ("MAX", "MIN") and reduction.source.dtype == "float32":
+    dtype = reduction.source.dtype
+    defines: Defines = {"ELEM": ELEM[dtype], "FOLD": fold, "FINISH": finish}
+    if reduction.is_whole and fold in ("MAX", "MIN") and dtype == "float32":
         # Then TFLite begins with the first element, and a NaN there stays.
         defines |= {"FROM_FIRST": 1}
 
