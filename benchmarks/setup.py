@@ -19,8 +19,8 @@ from benchmarks.peers import versions
 from benchmarks.results import Goal, RowResult
 from delegate import DeviceInfo, NoDeviceError, list_devices
 from delegate.inspect import Graph, write_model
-from label_image.default_model import DefaultModelError, default_model
 from tflite_opencl import __version__
+from tflite_opencl.common.default.default_model import DefaultModelError, default_model
 from tflite_opencl.common.fetch import fetched
 from tflite_opencl.common.machine import cpu_name
 from tflite_opencl.common.runtime import Runtime

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from delegate import ModelError
 from delegate.inspect import ModelMetadata, TensorMetadata, read_metadata
-from label_image.labels import labels_of
+from tflite_opencl.common.labels import labels_of
 
 log = logging.getLogger("label_image")
 

@@ -20,8 +20,8 @@ from typing import IO
 
 import numpy as np
 
-from label_image.image import load_picture, to_input
-from label_image.picture_file import PictureError
+from tflite_opencl.common.pictures.image import load_picture, to_input
+from tflite_opencl.common.pictures.picture_file import PictureError
 
 # Decoding fills the time that the model's own threads leave.
 _NICE = 10

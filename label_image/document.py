@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from label_image.classify import PathRun
-from label_image.compare import Difference, Distances
+from label_image.compare import Distances
 from label_image.job import Delegation
 from label_image.path import OpenPath
 from label_image.paths import Comparison
 from label_image.report import speedup
+from tflite_opencl.common.difference import Difference
 from tflite_opencl.common.timing import Times
 from tflite_opencl.common.words import stamped
 

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from label_image.labels import format_score
 from label_image.scene import Pose, Scene, label_of, named
 from tflite_opencl.common.files import replaced_file
+from tflite_opencl.common.labels import format_score
 
 DRAWN, MASK = "drawn.jpg", "mask.png"  # in a folder of outputs
 _NOTHING = ("background", "???", None)  # what a mask's class 0 is called where it is no thing

@@ -9,17 +9,9 @@ import traceback
 from collections.abc import Iterator
 
 from delegate import DelegateError, NoDeviceError
-from tflite_opencl.common.errors import OneLineError, code_of
+from tflite_opencl.common.errors import OneLineError, RunError, code_of, one_line
 
 log = logging.getLogger("label_image")
-
-
-class RunError(OneLineError):
-    """The run cannot go on; the text is label_image's own line for it, at that log level."""
-
-    def __init__(self, text: str, level: int = logging.ERROR) -> None:
-        super().__init__(text)
-        self.level = level
 
 
 class DelegateFailed(OneLineError):
@@ -79,11 +71,6 @@ def writing(path: str) -> Iterator[None]:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise RunError(f"cannot write {path}: {reason}") from error
-
-
-def one_line(error: BaseException) -> str:
-    """Return the error's text as one line."""
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 def reason_of(error: BaseException) -> str:

@@ -17,9 +17,9 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from label_image.errors import RunError
 from label_image.heads.view import BACKGROUND
 from label_image.precision import Found, MeanPrecision, Truth
+from tflite_opencl.common.errors import RunError
 
 TOP = 5
 

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from label_image.flag_values import (
+from label_image.heads.registry import TASKS
+from tflite_opencl.common.flag_values import (
     MOST_PICTURES,
     at_most,
     backend,
@@ -26,7 +28,6 @@ from label_image.flag_values import (
     real,
     seconds,
     shard,
-    task,
     thread_count,
     truth,
     tune,
@@ -50,6 +51,13 @@ class Flag:
     not_done: str = ""  # why a value other than the default does nothing here
     group: str = "delegate"  # "label_image" (prefixes resolve among these), "delegate", "own"
     is_repeatable: bool = False  # every value counts, not the last
+
+
+def _task(text: str) -> str:
+    """Return the name of what a model is for."""
+    if text not in TASKS:
+        raise argparse.ArgumentTypeError(f"'{text}' is none of {', '.join(TASKS)}")
+    return text
 
 
 def _label_image(
@@ -211,7 +219,7 @@ FLAGS = (
          "detector, the coloured classes of a segmenter (.png, .jpg, ...)", path, None,
          metavar="FILE"),
     _own("task", "what the model is for, if that is not seen: classification, segmentation, "
-         "detection, pose or embedding; with the kind of its outputs as detection:yolo8", task,
+         "detection, pose or embedding; with the kind of its outputs as detection:yolo8", _task,
          None, metavar="TASK[:KIND]"),
     _own("input", "an input's values, and of which input: its name or its number (0 is the first); "
          "may be repeated; inputs without a file or a picture get zeros", named_file, [],

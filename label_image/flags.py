@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn
 
 from label_image.flag_table import COMMON, FLAGS, Flag
-from label_image.flag_values import TRUTH, compared, truth
 from tflite_opencl.common.errors import UsageError
 from tflite_opencl.common.exit_codes import EXIT_CODES, NOT_SO, NOTHING_RUN, codes_text
+from tflite_opencl.common.flag_values import TRUTH, compared, truth
 from tflite_opencl.common.help import HelpFormatter, examples_text
 from tflite_opencl.common.words import did_you_mean
 

@@ -1,31 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run starts from: the model, labels and picture that the command line means.
+"""What a run starts from: the model and labels that the command line means.
 
 Files, fetched official models and the embedded default, in this order.
 """
 
 from __future__ import annotations
 
-import logging
 import os
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from delegate.inspect import Graph, read_model
-from label_image.default_model import default_labels, default_model, sample_picture
-from label_image.errors import RunError
 from label_image.flag_table import DEFAULT_LABELS, DEFAULT_MODEL
-from label_image.image import load_picture
-from label_image.labels import read_labels
-from label_image.picture_file import STDIN, is_file
-from label_image.readers import is_picture_name, missing_reader
+from tflite_opencl.common.default.default_model import default_labels, default_model
+from tflite_opencl.common.errors import RunError
 from tflite_opencl.common.fetch import OFFICIAL, Progress, fetched
-
-log = logging.getLogger("label_image")
+from tflite_opencl.common.labels import labels_in
 
 LABELS_NAME = "imagenet_labels"  # among the official files
 
@@ -81,86 +71,6 @@ def read_graph(model: Model) -> Graph:
     return graph
 
 
-def find_picture(name: str) -> str:
-    """Return the picture's path: the name itself, or the sample picture of that name.
-
-    Raises: DefaultModelError: the sample is meant and not installed.
-    """
-    if name == STDIN or os.path.exists(name) or (sample := sample_picture(name)) is None:
-        return name
-    log.info("there is no file %s: using the sample picture %s", name, sample)
-    return str(sample)
-
-
-def find_pictures(names: Sequence[str]) -> list[str]:
-    """Return the files and folders meant; a folder without a picture costs a warning.
-
-    Raises:
-        RunError: there is nothing but folders without a picture. DefaultModelError: as
-            find_picture.
-    """
-    found, empty = [], []
-    for name in names:
-        if not os.path.isdir(name):
-            found.append(find_picture(name))
-            continue
-        skipped: Counter[str] = Counter()
-        if next(picture_paths([name], skipped), None) is not None:
-            found.append(name)
-            continue
-        text = f"there is no picture in the folder {name}"
-        empty.append(f"{text} that can be read: {skipped_text(skipped)}" if skipped else text)
-    if not found:
-        raise RunError("; ".join(empty))
-    for text in empty:
-        log.warning("%s", text)
-    return found
-
-
-def picture_paths(found: Sequence[str], skipped: Counter[str] | None = None) -> Iterator[str]:
-    """Yield each file, and of each folder every picture inside, in the order of the file names.
-
-    Sub-folders come after a folder's files; one that cannot be read is yielded itself. Hidden
-    files and folders inside are left out, and so are pipes and devices.
-    `skipped`: counts pictures that no installed reader reads, by what reads them.
-    """
-    for name in found:
-        if not os.path.isdir(name):
-            yield name
-            continue
-        errors: list[OSError] = []
-        for parent, folders, files in os.walk(name, onerror=errors.append):
-            folders[:] = sorted(folder for folder in folders if not folder.startswith("."))
-            for file in sorted(files):
-                if file.startswith(".") or not is_picture_name(file):
-                    continue
-                path = os.path.join(parent, file)
-                if reader := missing_reader(file):
-                    if skipped is not None:
-                        skipped[f"{reader.format} ({reader.install})"] += 1
-                elif is_file(path):
-                    yield path
-        yield from (error.filename for error in errors)
-
-
-def skipped_text(skipped: Counter[str]) -> str:
-    """Return what was skipped, for people: "2 HEIC (pip install pillow-heif)"."""
-    return ", ".join(f"{count} {what}" for what, count in skipped.items())
-
-
-def read_picture(path: str) -> NDArray[np.uint8]:
-    """Return the pixels of the run's only picture, which may come through a pipe.
-
-    Raises:
-        RunError: there is no such file.
-        PictureError: it cannot be used.
-    """
-    try:
-        return load_picture(path, may_wait=True)
-    except FileNotFoundError as error:
-        raise RunError(f"input file {path} not found", logging.CRITICAL) from error
-
-
 def find_labels(model: Model, asked: str | None, carried: Sequence[str]) -> Sequence[str]:
     """Return the labels; position = class. Without any, a model is shown without.
 
@@ -175,15 +85,3 @@ def find_labels(model: Model, asked: str | None, carried: Sequence[str]) -> Sequ
     if asked is None and not os.path.isfile(path):
         return ()
     return labels_in(path)
-
-
-def labels_in(path: str) -> Sequence[str]:
-    """Return the labels of a file; raises RunError: there is no such file, or it is no text."""
-    try:
-        return read_labels(path)
-    except FileNotFoundError as error:
-        raise RunError(f"Labels file {path} not found") from error
-    except OSError as error:
-        raise RunError(f"Labels file {path} cannot be read: {error.strerror or error}") from error
-    except ValueError as error:
-        raise RunError(f"Labels file {path} {error}") from None

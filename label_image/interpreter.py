@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from delegate import OpenCLDelegate
 from delegate.inspect import Graph, LaunchTime, Watch, infer, watched
-from label_image.errors import DelegateFailed, RunError, one_line
+from label_image.errors import DelegateFailed
 from label_image.job import Delegation, Job
 from tflite_opencl.common import bars, interrupts
+from tflite_opencl.common.errors import RunError, one_line
 from tflite_opencl.common.profile import Profile, profile_of, timed_runs
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.common.timing import Stopwatch, Times

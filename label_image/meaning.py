@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from delegate.inspect import Graph, Tensor, infer
 from label_image.carried import Carried
 from label_image.decoder import Format
-from label_image.errors import RunError
-from label_image.feeds import Feeds, scale_of, shape_text
-from label_image.heads.embedding import gives_scores
 from label_image.heads.registry import TASKS, head_of, possible, read
 from label_image.heads.view import Head, View
 from label_image.outputs import tensors_of
 from label_image.scene import ENTRIES, Scene
+from tflite_opencl.common.errors import RunError
+from tflite_opencl.common.feeds import Feeds, scale_of, shape_text
+from tflite_opencl.common.scores import gives_scores
 
 log = logging.getLogger("label_image")
 
@@ -146,7 +146,7 @@ class Meaning:
         classes = head.classes(view)
         count = max((number for number, label in enumerate(self.labels, 1) if label), default=0)
         if not count:
-            is_sure = head.name != "classification" or gives_scores(view)
+            is_sure = head.name != "classification" or gives_scores(view.graph)
             other = "" if is_sure else "; --task embedding if it has none"
             log.info("no labels: classes are shown by number (--labels FILE names them%s)", other)
         elif classes not in (None, count):

@@ -14,12 +14,10 @@ from typing import Any, TextIO
 
 from numpy.typing import NDArray
 
-from label_image import inputs, streams
+from label_image import streams
 from label_image.classify import PathRun, exit_code, run_path
 from label_image.document import document
 from label_image.errors import writing
-from label_image.feeds import main_values, warn_of_zeros
-from label_image.image import to_input
 from label_image.job import Job
 from label_image.page.write import write_page
 from label_image.prepare import Prepared
@@ -29,7 +27,10 @@ from label_image.result import Result
 from label_image.sinks import lines_to
 from label_image.worker import run_in_child
 from tflite_opencl.common import bars, interrupts
+from tflite_opencl.common.feeds import main_values, warn_of_zeros
 from tflite_opencl.common.files import write_file
+from tflite_opencl.common.pictures.found import find_picture, read_picture
+from tflite_opencl.common.pictures.image import to_input
 from tflite_opencl.common.profile_text import profile_text
 from tflite_opencl.common.trace import chrome_json
 from tflite_opencl.common.trace_perfetto import perfetto_trace
@@ -128,8 +129,8 @@ def _main_input(prepared: Prepared) -> tuple[NDArray[Any], NDArray[Any] | None]:
         if settings.is_image_asked:
             log.warning("--image does nothing: no input of the model is left that takes a picture")
     else:
-        path = inputs.find_picture(settings.image)
-        picture = inputs.read_picture(path)
+        path = find_picture(settings.image)
+        picture = read_picture(path)
         pixels = to_input(picture, *astuple(prepared.meaning.format))
     warn_of_zeros(graph, feeds)
     if settings.verbose:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from delegate import Model, Options, Unsupported, Verdict
 from delegate.inspect import Graph, examine, several_devices
-from label_image.errors import RunError, delegate_failures
+from label_image.errors import delegate_failures
 from label_image.heads.post_process import found_only
 from label_image.interpreter import (
     OpenInterpreter,
@@ -31,6 +31,7 @@ from label_image.job import Delegation, Job
 from label_image.model_path import model_path
 from label_image.path import OpenPath, Outputs, outputs_of_each
 from tflite_opencl.common import bars
+from tflite_opencl.common.errors import RunError
 from tflite_opencl.common.runtime import Runtime
 
 log = logging.getLogger("label_image")

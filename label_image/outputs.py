@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.inspect import Graph, Tensor
-from label_image.feeds import scale_of, shape_text
 from label_image.scene import Scene
+from tflite_opencl.common.feeds import scale_of, shape_text
 from tflite_opencl.common.files import replaced_file
 
 _FIRST_VALUES = 8

@@ -16,17 +16,18 @@ from label_image.compare import (
     CPU,
     GPU_ON_REFERENCE,
     NO_REFERENCE,
-    NOT_QUANTISED,
     REFERENCE,
     Distances,
     distances_between,
     wrong_text,
 )
-from label_image.errors import DelegateFailed, RunError, gave_up, reason_of
+from label_image.errors import DelegateFailed, gave_up, reason_of
 from label_image.job import Delegation, Job
 from label_image.outcome import Outcome, Totals
 from label_image.path import Outputs
 from tflite_opencl.common import bars, interrupts
+from tflite_opencl.common.difference import NOT_QUANTISED
+from tflite_opencl.common.errors import RunError
 
 ENDED = "Ctrl-C ended the run before"
 

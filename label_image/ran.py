@@ -11,12 +11,13 @@ import numpy as np
 from delegate import NoDeviceError
 from delegate.inspect import Graph
 from label_image.classify import PathRun
-from label_image.compare import Difference, Distances
+from label_image.compare import Distances
 from label_image.errors import DelegateFailed, log_error
 from label_image.job import Job
 from label_image.outcome import Totals
 from label_image.paths import ENDED, Paths
 from tflite_opencl.common import interrupts
+from tflite_opencl.common.difference import Difference
 
 
 class Ran(Paths[PathRun]):

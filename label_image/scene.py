@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from label_image.labels import Row, format_row, format_score
+from tflite_opencl.common.labels import Row, format_row, format_score
 
 ENTRIES = {  # what Scene.entry has of each task
     "classification": "results", "detection": "detections", "pose": "poses",

@@ -15,23 +15,24 @@ from typing import TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from label_image import inputs, streams
+from label_image import streams
 from label_image.classify import exit_code
-from label_image.errors import RunError
-from label_image.feeds import warn_of_zeros
 from label_image.heads.registry import is_classifier
-from label_image.image import load_picture, to_input
 from label_image.job import Job
 from label_image.outcome import Outcome
 from label_image.outputs import picture_folder
-from label_image.picture_file import STDIN, PictureError, is_file, kept_file
 from label_image.prepare import Prepared
 from label_image.result import Result
 from label_image.series import Series
 from label_image.several_report import picture_entry, summary_text
 from label_image.written import Written
 from tflite_opencl.common import bars, interrupts
+from tflite_opencl.common.errors import RunError
 from tflite_opencl.common.exit_codes import ERROR
+from tflite_opencl.common.feeds import warn_of_zeros
+from tflite_opencl.common.pictures.found import find_pictures, picture_paths, skipped_text
+from tflite_opencl.common.pictures.image import load_picture, to_input
+from tflite_opencl.common.pictures.picture_file import STDIN, PictureError, is_file, kept_file
 
 log = logging.getLogger("label_image")
 
@@ -57,7 +58,7 @@ class _Task:
         """Yield each picture that is to be classified, with its number among all, from 1."""
         left = self.done.copy()
         which, of = self.prepared.settings.shard or (1, 1)
-        for number, path in enumerate(inputs.picture_paths(self.found, skipped), 1):
+        for number, path in enumerate(picture_paths(self.found, skipped), 1):
             if (number - which) % of:
                 continue
             if left[path]:
@@ -102,7 +103,7 @@ def classify_several(prepared: Prepared, out: TextIO, width: Callable[[TextIO], 
         with interrupts.held():
             written.end(series, task.other, sum(task.skipped.values()))
     if task.skipped:
-        log.warning("skipped what no installed reader reads: %s", inputs.skipped_text(task.skipped))
+        log.warning("skipped what no installed reader reads: %s", skipped_text(task.skipped))
     other = "CPU" if task.other == "cpu" else "EXTERNAL"
     text = summary_text(series, prepared.kernels, other, width(sys.stderr), written.facts)
     streams.write(sys.stderr, text)
@@ -116,7 +117,7 @@ def _task(stack: contextlib.ExitStack, prepared: Prepared) -> _Task:
     settings, graph, feeds = prepared.settings, prepared.graph, prepared.feeds
     if settings.device_timeout:
         log.warning("--device_timeout does nothing with several pictures")
-    found = inputs.find_pictures(settings.pictures or [settings.image])
+    found = find_pictures(settings.pictures or [settings.image])
     names = {}
     if len(found) == 1 and (found[0] == STDIN or not (is_file(found[0]) or isdir(found[0]))):
         kept = stack.enter_context(kept_file(found[0]))

@@ -16,8 +16,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Protocol, TextIO
 
 from label_image import streams
-from label_image.errors import RunError, writing
+from label_image.errors import writing
 from label_image.expect import Entry, ExpectedBoxes, box_of
+from tflite_opencl.common.errors import RunError
 from tflite_opencl.common.files import replaced_file
 from tflite_opencl.common.words import stamped
 

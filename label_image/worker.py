@@ -16,8 +16,9 @@ from delegate.inspect import read_model
 from delegate.sandbox.child import Child, command_of, signal_name, stdout_kept_apart
 from label_image import streams
 from label_image.classify import PathRun, run_path
-from label_image.errors import DelegateFailed, RunError, reason_of
+from label_image.errors import DelegateFailed, reason_of
 from label_image.job import Job
+from tflite_opencl.common.errors import RunError
 from tflite_opencl.common.runtime import find_runtime
 
 _Failure = NoDeviceError | DelegateFailed | RunError

@@ -8,7 +8,6 @@ import logging
 from collections.abc import Iterator
 from typing import Any, TextIO
 
-from label_image.errors import RunError
 from label_image.expect import Entry, Expected, ExpectedBoxes, read_expected
 from label_image.prepare import Prepared
 from label_image.series import Series
@@ -25,6 +24,7 @@ from label_image.sinks import (
     lines_to,
 )
 from tflite_opencl.common import interrupts
+from tflite_opencl.common.errors import RunError
 from tflite_opencl.common.words import stamped
 
 log = logging.getLogger("label_image")

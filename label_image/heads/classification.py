@@ -3,32 +3,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
-from delegate.inspect import Tensor
-from label_image.feeds import scale_of
 from label_image.heads.view import Array, Head, View
-from label_image.labels import LEAST_SCORE, top_results
 from label_image.scene import Scene
-
-
-def may_be_scores(output: Tensor, fed: Tensor) -> bool:
-    """Whether an output has the form of scores: a row of numbers, or one a picture.
-
-    `fed`: the input whose type decides how label_image decodes scores.
-    """
-    shape = output.shape
-    is_row = len(shape) in (1, 2) or math.prod(shape[:-1]) == 1
-    is_decoded = output.dtype == "float32" or (
-        output.dtype in ("uint8", "int8") and fed.dtype in ("uint8", "int8", "float32")
-    )
-    return (
-        bool(shape)
-        and is_row
-        and shape[-1] > 1
-        and (is_decoded or (output.dtype in ("uint8", "int8", "int16") and scale_of(output)[0] > 0))
-    )
+from tflite_opencl.common.feeds import scale_of
+from tflite_opencl.common.labels import LEAST_SCORE, top_results
+from tflite_opencl.common.scores import may_be_scores
 
 
 def _fits(view: View, is_asked: bool) -> bool:

@@ -13,8 +13,8 @@ import numpy as np
 
 from label_image.heads.boxes import placed
 from label_image.heads.view import Array, Head, View
-from label_image.labels import LEAST_SCORE
 from label_image.scene import Scene
+from tflite_opencl.common.labels import LEAST_SCORE
 
 
 def _fits(view: View, is_asked: bool) -> bool:

@@ -15,8 +15,8 @@ import numpy as np
 from delegate.inspect import Graph
 from label_image.heads.boxes import placed
 from label_image.heads.view import Array, Head, View
-from label_image.labels import LEAST_SCORE
 from label_image.scene import Scene
+from tflite_opencl.common.labels import LEAST_SCORE
 
 _OP = "TFLite_Detection_PostProcess"
 # What metadata calls the outputs, as TensorFlow's writer for object detectors does.

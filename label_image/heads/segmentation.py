@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from label_image.feeds import scale_of
 from label_image.heads.view import Array, Head, View
 from label_image.scene import Scene
+from tflite_opencl.common.feeds import scale_of
 
 _LEAST_SIZE = 8  # a mask has at least one pixel for so many of the input's, each way
 _COLOURS = (3, 4)  # channels that are taken for colours where nobody names classes

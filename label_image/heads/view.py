@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from delegate.inspect import Graph, Tensor
 from label_image.carried import Carried
-from label_image.feeds import scale_of
-from label_image.image import layout_of
 from label_image.scene import Scene
+from tflite_opencl.common.feeds import scale_of
+from tflite_opencl.common.pictures.image import layout_of
 
 Array = NDArray[Any]
 Floats = NDArray[np.float32]

@@ -11,7 +11,7 @@ from importlib import metadata
 from delegate import DelegateError, DeviceInfo, Verdict
 from delegate.inspect import Graph
 from label_image.classify import PathRun
-from label_image.errors import DelegateFailed, RunError, reason_of
+from label_image.errors import DelegateFailed, reason_of
 from label_image.interpreter import open_interpreter
 from label_image.job import Delegation, Job
 from label_image.page.cpu_times import CpuTimes, cpu_times
@@ -20,6 +20,7 @@ from tflite_opencl.common import bars
 from tflite_opencl.common.boards.board import read_board
 from tflite_opencl.common.boards.facts import facts_here
 from tflite_opencl.common.boards.sections import Rows, sections
+from tflite_opencl.common.errors import RunError
 from tflite_opencl.common.profile import Profile
 from tflite_opencl.common.runtime import Runtime
 

@@ -20,7 +20,6 @@ from delegate import DeviceError, DeviceInfo, Model, ModelError, NoDeviceError, 
 from delegate.inspect import Graph, read_model, write_model
 from delegate.runtime.executor import Executor
 from delegate.tflite import library
-from label_image.image import load_picture, to_input
 from tests.support.compare import RUNTIME, Arrays, assert_same, interpreter, invoke
 from tests.support.deal import any_driver
 from tests.support.model import chain_model, const, graph_of, op, t
@@ -28,6 +27,7 @@ from tests.support.nets import POOL, conv_pool, image, net
 from tests.support.process import run_python
 from tests.support.shared import model_path, picture_path, picture_paths
 from tests.support.subgraphs import write_subgraphs
+from tflite_opencl.common.pictures.image import load_picture, to_input
 
 pytestmark = any_driver
 

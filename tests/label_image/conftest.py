@@ -11,12 +11,12 @@ import pytest
 from PIL import Image
 
 from label_image import command
-from label_image.image import load_picture
-from label_image.picture_file import PictureError
 from tests.support.command import Ran, Run, outcome, pooling_model
 from tests.support.model import t
 from tests.support.pictures import Loader, Pixels
 from tflite_opencl.common import start
+from tflite_opencl.common.pictures.image import load_picture
+from tflite_opencl.common.pictures.picture_file import PictureError
 
 
 @pytest.fixture(autouse=True)

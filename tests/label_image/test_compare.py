@@ -8,8 +8,9 @@ import pytest
 from numpy.typing import NDArray
 
 from delegate.inspect import Graph
-from label_image.compare import Difference, difference, judged
+from label_image.compare import judged
 from tests.support.model import graph_of, op, t
+from tflite_opencl.common.difference import Difference, difference
 
 
 def bytes_of(*values: int) -> NDArray[np.uint8]:

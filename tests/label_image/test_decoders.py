@@ -21,7 +21,7 @@ from PIL import Image
 
 from label_image.decoder import Format
 from label_image.decoders import Decoded, DecoderFailed, Decoders, core_count
-from label_image.image import load_picture, to_input
+from tflite_opencl.common.pictures.image import load_picture, to_input
 
 FORMAT = Format((1, 5, 4, 3), "uint8")
 

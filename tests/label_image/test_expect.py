@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from label_image.errors import RunError
 from label_image.expect import ByFile, Expected, read_expected
+from tflite_opencl.common.errors import RunError
 
 LABELS = ("background", "cat", "dog, hound", "bird")
 

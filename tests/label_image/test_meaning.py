@@ -10,10 +10,10 @@ import pytest
 
 from delegate.inspect import read_model
 from label_image.carried import Carried
-from label_image.feeds import feeds_of
-from label_image.image import to_input
 from label_image.meaning import Meaning
 from tests.support.scenes import constant_model
+from tflite_opencl.common.feeds import feeds_of
+from tflite_opencl.common.pictures.image import to_input
 
 YOLO, POINTS, ROW = (1, 6, 84), (1, 1, 17, 3), (1, 10)
 OWN = Carried(mean=(1, 2, 3), std=(4,))

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from delegate.inspect import Graph
-from label_image.compare import Difference, Distances
-from label_image.feeds import feeds_of
+from label_image.compare import Distances
 from label_image.meaning import Meaning
 from label_image.result import Result
 from tests.support.model import graph_of, op, t
+from tflite_opencl.common.difference import Difference
+from tflite_opencl.common.feeds import feeds_of
 
 PICTURE = t((1, 4, 4, 3), "uint8", 0.5)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from label_image.labels import Row
 from label_image.scene import Box, Point, Pose, Scene
+from tflite_opencl.common.labels import Row
 
 LABELS = ["green", "blue"]
 

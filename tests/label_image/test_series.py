@@ -19,10 +19,8 @@ from delegate import DeviceError, DeviceInfo, Options
 from delegate.inspect import read_model
 from delegate.runtime.copied import Copied
 from delegate.runtime.executor import Executor
-from label_image.compare import Difference, Distances
+from label_image.compare import Distances
 from label_image.decoder import Format
-from label_image.errors import RunError
-from label_image.image import load_picture, to_input
 from label_image.job import Job
 from label_image.outcome import Outcome, Totals
 from label_image.path import OpenPath
@@ -30,6 +28,9 @@ from label_image.series import Sample, Series
 from tests.support.compare import RUNTIME, interpreter, invoke
 from tests.support.deal import any_driver
 from tests.support.model import chain_model, op, t
+from tflite_opencl.common.difference import Difference
+from tflite_opencl.common.errors import RunError
+from tflite_opencl.common.pictures.image import load_picture, to_input
 
 pytestmark = any_driver
 

@@ -12,10 +12,8 @@ import pytest
 from delegate import DeviceInfo, Verdict
 from delegate.inspect import Portion
 from label_image import several_report
-from label_image.compare import CPU, Difference, Distances
-from label_image.feeds import feeds_of
+from label_image.compare import CPU, Distances
 from label_image.job import Delegation, Job
-from label_image.labels import Row
 from label_image.meaning import Meaning
 from label_image.outcome import Outcome, Totals
 from label_image.path import OpenPath
@@ -25,6 +23,9 @@ from label_image.series import Series
 from tests.support.compare import RUNTIME
 from tests.support.model import graph_of, op
 from tests.support.nets import image
+from tflite_opencl.common.difference import Difference
+from tflite_opencl.common.feeds import feeds_of
+from tflite_opencl.common.labels import Row
 from tflite_opencl.common.words import stamped
 
 GRAPH = graph_of([op("ADD", [image(), image()], [image()])])

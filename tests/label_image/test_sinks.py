@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from label_image.errors import RunError
 from label_image.expect import ExpectedBoxes
 from label_image.sinks import Coco, Csv, Lines, kept_entries, lines_at_once_to
+from tflite_opencl.common.errors import RunError
 
 ROWS = {
     "image": "a, b.png",

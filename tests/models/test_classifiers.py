@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from delegate import DeviceInfo, OpenCLDelegate
 from delegate.inspect import read_model, write_model
-from label_image.image import load_picture, to_input
 from tests.support.compare import Arrays, interpreter, invoke, refusals
 from tests.support.deal import any_driver
 from tests.support.nets import assert_equal_outputs
 from tests.support.shared import model_path, picture_path, picture_paths
+from tflite_opencl.common.pictures.image import load_picture, to_input
 
 pytestmark = [pytest.mark.model, any_driver]
 

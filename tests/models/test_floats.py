@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from delegate import DeviceInfo, OpenCLDelegate
 from delegate.inspect import read_model, write_model
-from label_image.image import load_picture, to_input
 from tests.support.cases import LANES_8, SIMT, Way, forced
 from tests.support.compare import assert_close, interpreter, invoke, refusals
 from tests.support.deal import any_driver
 from tests.support.floats import exact_doubles
 from tests.support.shared import model_path, picture_path, picture_paths
+from tflite_opencl.common.pictures.image import load_picture, to_input
 
 pytestmark = [pytest.mark.model, any_driver]
 

@@ -10,11 +10,11 @@ import pytest
 
 from delegate import DeviceInfo, OpenCLDelegate
 from delegate.inspect import Tensor, read_model
-from label_image.image import load_picture, to_input
 from tests.support.compare import Arrays, interpreter, invoke, oracle, refusals
 from tests.support.deal import any_driver
 from tests.support.nets import assert_equal_outputs
 from tests.support.shared import model_path, picture_path
+from tflite_opencl.common.pictures.image import load_picture, to_input
 
 pytestmark = [pytest.mark.model, any_driver]
 

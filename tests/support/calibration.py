@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from delegate.inspect import Graph, write_model
-from label_image.image import load_picture, to_input
+from tflite_opencl.common.pictures.image import load_picture, to_input
 from tflite_opencl.common.runtime import find_runtime
 
 # The picture cannot show all that others will: tensors get this much more room on both sides.

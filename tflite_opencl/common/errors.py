@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from delegate import DelegateError, NoDeviceError, ProfileError
 from tflite_opencl.common.exit_codes import BUG, ERROR, NO_DEVICE, USAGE
 from tflite_opencl.common.files import file_obstacle, write_file
@@ -14,6 +16,19 @@ class OneLineError(Exception):
 
 class UsageError(OneLineError):
     """The command line is wrong, or names what does not exist."""
+
+
+class RunError(OneLineError):
+    """The run cannot go on; the text is a line, at that log level."""
+
+    def __init__(self, text: str, level: int = logging.ERROR) -> None:
+        super().__init__(text)
+        self.level = level
+
+
+def one_line(error: BaseException) -> str:
+    """Return the error's text as one line."""
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def code_of(error: Exception) -> int:

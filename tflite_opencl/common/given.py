@@ -6,10 +6,10 @@ from __future__ import annotations
 import numpy as np
 
 from delegate.inspect import Graph
-from label_image.feeds import feeds_of, scale_of
-from label_image.image import to_input
-from label_image.inputs import find_picture, read_picture
 from tflite_opencl.common.errors import CommandError
+from tflite_opencl.common.feeds import feeds_of, scale_of
+from tflite_opencl.common.pictures.found import find_picture, read_picture
+from tflite_opencl.common.pictures.image import to_input
 from tflite_opencl.common.values import Arrays, input_sets
 
 _MEAN = _STD = 127.5  # label_image's own

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from delegate import DelegateError, OpenCLDelegate, Options
 from delegate.inspect import Graph, read_model
-from label_image.flag_values import names
 from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.environment import device_asked
 from tflite_opencl.common.errors import CommandError, OneLineError, code_of
+from tflite_opencl.common.flag_values import names
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.common.words import known_ops
 

@@ -18,10 +18,16 @@ from rich import box
 from rich.table import Table
 
 from delegate import Options
-from label_image.flag_values import delegate_options, not_negative, positive, seconds, threads
 from tflite_opencl.common import bars
 from tflite_opencl.common.errors import CommandError, require_writable, write
 from tflite_opencl.common.exit_codes import NOT_SO, USAGE
+from tflite_opencl.common.flag_values import (
+    delegate_options,
+    not_negative,
+    positive,
+    seconds,
+    threads,
+)
 from tflite_opencl.common.opening import one_line
 from tflite_opencl.common.profile import NodeTime
 from tflite_opencl.common.tables import render

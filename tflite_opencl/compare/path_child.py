@@ -21,10 +21,10 @@ import numpy as np
 from delegate import DelegateError, Options
 from delegate.inspect import Graph, read_model
 from delegate.sandbox.child import stdout_kept_apart
-from label_image.errors import one_line, reason_of
+from label_image.errors import reason_of
 from label_image.interpreter import OpenInterpreter, open_interpreter
 from label_image.job import Job
-from tflite_opencl.common.errors import OneLineError
+from tflite_opencl.common.errors import OneLineError, one_line
 from tflite_opencl.common.machine import peak_bytes
 from tflite_opencl.common.runtime import Runtime, find_runtime
 from tflite_opencl.common.timing import Stopwatch

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from label_image.flag_values import delegate_options
+from tflite_opencl.common.flag_values import delegate_options
 
 CPU, BUILTIN, REFERENCE, OPENCL, EXTERNAL = "cpu", "builtin", "reference", "opencl", "external"
 # A path's word -> the CPU kernels of TFLite that run what no delegate takes.

@@ -14,12 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.inspect import Graph
-from label_image.compare import difference
-from label_image.feeds import scale_of
-from label_image.heads.registry import is_classifier
-from label_image.heads.view import View
-from label_image.labels import format_row, top_results
-from label_image.outputs import tensors_of
+from tflite_opencl.common.difference import difference
+from tflite_opencl.common.feeds import scale_of
+from tflite_opencl.common.labels import format_row, top_results
+from tflite_opencl.common.scores import are_scores
 from tflite_opencl.common.timing import turns
 from tflite_opencl.compare.path_run import Running, Settings, opened, take_facts
 from tflite_opencl.compare.paths import REFERENCE, RunPath
@@ -126,9 +124,9 @@ def _judged(
 
 def _top(outputs: Outputs, graph: Graph, labels: Sequence[str]) -> str:
     """Return the best class of the first output; "" where it is no row of scores."""
-    tensors, fed = tensors_of(graph, outputs), graph.inputs[0]
-    if not is_classifier(View(graph, tensors, fed, labels)):
+    first, fed = replace(graph.outputs[0], shape=outputs[0].shape), graph.inputs[0]
+    if not are_scores(graph, first, fed, len(labels)):
         return ""
-    scale, zero_point = scale_of(tensors[0])
+    scale, zero_point = scale_of(first)
     best = top_results(outputs[0], fed.dtype, 1, -np.inf, scale, zero_point)
     return format_row(best[0], labels) if best else ""  # all may be NaN

@@ -16,14 +16,14 @@ from pathlib import Path
 import numpy as np
 
 from delegate import Options
-from label_image.flag_values import MOST_SECONDS, at_most, not_negative, positive, threads
-from label_image.inputs import labels_in
 from tflite_opencl import __version__
 from tflite_opencl.common import bars
 from tflite_opencl.common.energy import Meter
 from tflite_opencl.common.errors import CommandError, require_writable
 from tflite_opencl.common.exit_codes import NOT_SO
+from tflite_opencl.common.flag_values import MOST_SECONDS, at_most, not_negative, positive, threads
 from tflite_opencl.common.given import inputs_for
+from tflite_opencl.common.labels import labels_in
 from tflite_opencl.common.machine import cpu_name
 from tflite_opencl.common.opening import one_line, read_graph
 from tflite_opencl.common.runtime import find_runtime

@@ -12,14 +12,14 @@ from pathlib import Path
 
 from delegate import ModelError
 from delegate.inspect import Graph
-from label_image.feeds import feeds_of
-from label_image.flag_values import positive
-from label_image.inputs import find_pictures, picture_paths
 from tflite_opencl.common.bars import steps
 from tflite_opencl.common.errors import CommandError, require_writable, write
 from tflite_opencl.common.exit_codes import NOT_SO, USAGE
+from tflite_opencl.common.feeds import feeds_of
+from tflite_opencl.common.flag_values import positive
 from tflite_opencl.common.given import picture_inputs
 from tflite_opencl.common.opening import one_line, read_graph
+from tflite_opencl.common.pictures.found import find_pictures, picture_paths
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.values import input_sets
 from tflite_opencl.common.words import did_you_mean, stamped

@@ -8,9 +8,9 @@ import io
 import json
 import shutil
 
-from label_image.flag_values import not_negative, positive
 from tflite_opencl.common.errors import CommandError, require_writable, write
 from tflite_opencl.common.exit_codes import NOT_SO
+from tflite_opencl.common.flag_values import not_negative, positive
 from tflite_opencl.common.given import picture_inputs
 from tflite_opencl.common.opening import add_model_arguments, one_line, options_of, read_graph
 from tflite_opencl.common.runtime import find_runtime

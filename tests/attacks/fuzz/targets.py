@@ -27,10 +27,10 @@ from delegate.passes import run_passes
 from delegate.runtime.layout import layout_of
 from delegate.target import Target
 from delegate.tflite.library import installed_rules
-from label_image.image import PictureError, load_picture, to_input
-from label_image.torch_file import TorchFileError, read_torch_file
 from tests.support.pictures import encoded, random_pixels
 from tests.support.torch_files import checkpoint, fake_torch, stored_tensor
+from tflite_opencl.common.default.torch_file import TorchFileError, read_torch_file
+from tflite_opencl.common.pictures.image import PictureError, load_picture, to_input
 from tflite_opencl.conformance.cases import all_cases
 
 SMALL_BYTES = 4000  # of a model: a changed byte then matters

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from delegate.inspect import Tensor, read_model
 from label_image.carried import Carried
 from label_image.heads.view import View
-from label_image.labels import Row
 from tests.support.model import chain_model, const, op, t
 from tests.support.views import name_of, scene_of, scene_of_arrays, view_of
+from tflite_opencl.common.labels import Row
 
 PICTURE = t((1, 4, 4, 3), "uint8", 0.5)
 

@@ -14,10 +14,10 @@ import pytest
 from PIL import Image
 
 from label_image import decode, readers
-from label_image.image import load_picture
-from label_image.picture_file import PictureError
 from tests.support.command import FILES, ROOT, ROWS, Run, absolute
 from tests.support.pictures import encoded
+from tflite_opencl.common.pictures.image import load_picture
+from tflite_opencl.common.pictures.picture_file import PictureError
 
 HEIC = b"\0\0\0\x18ftypheic" + bytes(99)
 FAKE_READER = "called = []\ndef register_heif_opener():\n    called.append(1)\n"
@@ -152,8 +152,8 @@ def test_a_library_s_own_lines_become_warnings_of_the_picture(
 
 MEMORY = """
 import sys
-from label_image.image import load_picture
-from label_image.picture_file import PictureError
+from tflite_opencl.common.pictures.image import load_picture
+from tflite_opencl.common.pictures.picture_file import PictureError
 
 def most_kib():
     with open("/proc/self/status") as status:

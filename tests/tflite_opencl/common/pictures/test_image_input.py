@@ -13,15 +13,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from label_image.image import Layout, is_picture, layout_of, load_picture, to_input
-from label_image.labels import format_row, top_results
-from label_image.picture_file import PictureError
 from tests.support.model import one_op_model, t
 from tests.support.pictures import (
     Pixels,
     random_pixels,
     shared,
 )
+from tflite_opencl.common.labels import format_row, top_results
+from tflite_opencl.common.pictures.image import (
+    Layout,
+    is_picture,
+    layout_of,
+    load_picture,
+    to_input,
+)
+from tflite_opencl.common.pictures.picture_file import PictureError
 from tflite_opencl.common.runtime import find_runtime
 
 

@@ -15,9 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from label_image.decode import MAX_PIXELS
-from label_image.image import load_picture
-from label_image.picture_file import PictureError
 from tests.support.pictures import (
     RLE_ROWS,
     Loader,
@@ -31,6 +28,9 @@ from tests.support.pictures import (
     random_pixels,
     rle_bmp,
 )
+from tflite_opencl.common.pictures.decode import MAX_PIXELS
+from tflite_opencl.common.pictures.image import load_picture
+from tflite_opencl.common.pictures.picture_file import PictureError
 
 
 @pytest.mark.parametrize("kind", ["PNG", "TIFF", "PPM", "TGA", "GIF"])

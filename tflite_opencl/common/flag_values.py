@@ -8,8 +8,6 @@ import math
 from collections.abc import Callable
 from typing import TypeVar
 
-from label_image.heads.registry import TASKS
-
 N = TypeVar("N", int, float)
 MOST_SECONDS = 1_000_000
 MOST_PICTURES = 65_536  # at once
@@ -150,13 +148,6 @@ def cpu_kernels(text: str) -> str:
     """Return the name of the CPU's kernels."""
     if text not in ("auto", "builtin", "reference"):
         raise argparse.ArgumentTypeError(f"'{text}' is not auto, builtin or reference")
-    return text
-
-
-def task(text: str) -> str:
-    """Return the name of what a model is for."""
-    if text not in TASKS:
-        raise argparse.ArgumentTypeError(f"'{text}' is none of {', '.join(TASKS)}")
     return text
 
 

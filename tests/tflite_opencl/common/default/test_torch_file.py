@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from label_image.torch_file import TorchFileError, read_torch_file
 from tests.support.torch_files import (
     MAGIC,
     SYSTEM,
@@ -25,6 +24,7 @@ from tests.support.torch_files import (
     fake_torch,
     stored_tensor,
 )
+from tflite_opencl.common.default.torch_file import TorchFileError, read_torch_file
 
 
 @pytest.fixture(autouse=True)

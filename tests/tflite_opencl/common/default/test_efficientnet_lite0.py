@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from delegate.inspect import Graph, Node, Quantization, Tensor, write_model
-from label_image.efficientnet_lite0 import float_graph, quantize
+from tflite_opencl.common.default.efficientnet_lite0 import float_graph, quantize
 from tflite_opencl.common.runtime import find_runtime
 
 # Kernel size, expansion and channels of each block, as in the EfficientNet-Lite paper's table.

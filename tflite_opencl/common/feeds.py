@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.inspect import Graph, Tensor
-from label_image.errors import RunError
-from label_image.image import is_picture
-from tflite_opencl.common.errors import UsageError
+from tflite_opencl.common.errors import RunError, UsageError
+from tflite_opencl.common.pictures.image import is_picture
 from tflite_opencl.common.runtime import TYPE_NUMBERS
 from tflite_opencl.common.words import did_you_mean
 

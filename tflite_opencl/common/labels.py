@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from tflite_opencl.common.errors import RunError
 from tflite_opencl.common.words import did_you_mean
 
 _MOST_BYTES = 1 << 24  # of a label file
@@ -33,6 +34,18 @@ def read_labels(path: str | os.PathLike[str]) -> list[str]:
     """
     with open(path, "rb") as file:
         return labels_of(file.read(_MOST_BYTES + 1))
+
+
+def labels_in(path: str) -> Sequence[str]:
+    """Return the labels of a file; raises RunError: there is no such file, or it is no text."""
+    try:
+        return read_labels(path)
+    except FileNotFoundError as error:
+        raise RunError(f"Labels file {path} not found") from error
+    except OSError as error:
+        raise RunError(f"Labels file {path} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise RunError(f"Labels file {path} {error}") from None
 
 
 def labels_of(content: bytes) -> list[str]:

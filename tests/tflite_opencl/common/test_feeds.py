@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from delegate.inspect import Graph, Tensor
-from label_image.errors import RunError
-from label_image.feeds import Feeds, feeds_of, main_values, warn_of_zeros
 from tests.support.model import graph_of, op, t
+from tflite_opencl.common.errors import RunError
+from tflite_opencl.common.feeds import Feeds, feeds_of, main_values, warn_of_zeros
 
 
 def graph(*inputs: Tensor) -> Graph:

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from delegate import cache
 from delegate.inspect import Graph, read_model
-from label_image import default_model
-from label_image.default_model import DefaultModelError, MissingDemoError
-from label_image.efficientnet_lite0 import float_graph
-from label_image.image import load_picture, to_input
-from label_image.torch_file import read_torch_file
 from tests.support.calibration import calibrate
 from tests.support.deal import slow
+from tflite_opencl.common.default import default_model
+from tflite_opencl.common.default.default_model import DefaultModelError, MissingDemoError
+from tflite_opencl.common.default.efficientnet_lite0 import float_graph
+from tflite_opencl.common.default.torch_file import read_torch_file
+from tflite_opencl.common.pictures.image import load_picture, to_input
 from tflite_opencl.common.runtime import find_runtime
 
 CHECKOUT = Path(__file__).parents[2]

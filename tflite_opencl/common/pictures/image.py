@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from PIL import Image, UnidentifiedImageError
 
-from label_image.decode import decode, decode_image
-from label_image.picture_file import PictureError, library_lines, open_picture
+from tflite_opencl.common.pictures.decode import decode, decode_image
+from tflite_opencl.common.pictures.picture_file import PictureError, library_lines, open_picture
 
 log = logging.getLogger("label_image")
 

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from delegate.inspect import CacheError, cache_folder, write_cached, write_model
-from label_image.efficientnet_lite0 import CLASSES, float_graph, quantize
-from label_image.torch_file import read_torch_file
+from tflite_opencl.common.default.efficientnet_lite0 import CLASSES, float_graph, quantize
+from tflite_opencl.common.default.torch_file import read_torch_file
 from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.common.fetch import Progress
 
@@ -149,7 +149,7 @@ def _checksums() -> dict[str, str]:
 
 def _asset(name: str) -> str:
     # An installed package has its assets inside; in a checkout they lie beside it.
-    here = Path(__file__).parent
+    here = Path(__file__).parents[2]
     folder = here / "assets" if (here / "assets").is_dir() else here.parent / "assets"
     return (folder / name).read_text(encoding="utf-8")
 

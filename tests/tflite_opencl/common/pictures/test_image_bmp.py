@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from label_image.image import load_picture
 from tests.support.pictures import (
     RLE_ROWS,
     Loader,
@@ -23,6 +22,7 @@ from tests.support.pictures import (
     rle_bmp,
     shared,
 )
+from tflite_opencl.common.pictures.image import load_picture
 
 
 @pytest.mark.parametrize("header_size", [40, 52, 56, 108, 124])

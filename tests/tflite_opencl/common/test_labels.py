@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from label_image.labels import Row, format_row, format_score, read_labels, top_results
+from tflite_opencl.common.labels import Row, format_row, format_score, read_labels, top_results
 
 
 def scores_of(output: NDArray[np.generic], input_dtype: type) -> list[np.float32]:

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far the outputs of two runs are apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Outputs = Sequence[NDArray[Any]]
+NOT_QUANTISED = "the outputs are not quantised"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How far two paths' outputs are apart."""
+
+    quanta: int | None  # the largest, in steps of the quantised values; None: not known
+    reason: str = ""  # why it is not known
+    # Of each output, in steps of integers, truth values included, or as a float's own difference.
+    each: Sequence[int | float | None] = field(default=(), compare=False)
+
+    @property
+    def are_floats(self) -> bool:
+        """Whether all outputs are floats, and compared."""
+        return bool(self.each) and all(isinstance(apart, float) for apart in self.each)
+
+    @property
+    def floats(self) -> float | None:
+        """Give the largest of the float outputs; None: there are none, or they are not compared."""
+        return max((apart for apart in self.each if isinstance(apart, float)), default=None)
+
+    def larger(self, other: Difference) -> Difference:
+        """Return the larger one, of each output; one that is not known counts most."""
+        if self.quanta is None or other.quanta is None:
+            larger = self if self.quanta is None else other
+        else:
+            larger = max(self, other, key=lambda difference: difference.quanta or 0)
+        if len(self.each) != len(other.each):
+            return larger
+        pairs = zip(self.each, other.each, strict=True)
+        each = tuple(None if a is None or b is None else max(a, b) for a, b in pairs)
+        return replace(larger, each=each)
+
+
+def difference(ours: Outputs | None, theirs: Outputs | None, reason: str) -> Difference:
+    """Return how far two outputs are apart; `reason`: why one of them is not there."""
+    if ours is None or theirs is None:
+        return Difference(None, reason)
+    if [output.shape for output in ours] != [output.shape for output in theirs]:
+        return Difference(None, "the outputs have different shapes")
+    each = tuple(_distance(one, other) for one, other in zip(ours, theirs, strict=True))
+    steps = [apart for apart in each if isinstance(apart, int)]
+    if not steps:
+        return Difference(None, NOT_QUANTISED, each)
+    return Difference(max(steps), "", each)
+
+
+def is_quantised(output: NDArray[Any]) -> bool:
+    """Whether differences of this output are counted in quanta, the steps of its integers."""
+    return output.dtype.kind in "biu"
+
+
+def _distance(one: NDArray[Any], other: NDArray[Any]) -> int | float | None:
+    """Return the largest difference; None for what has none, as strings."""
+    one, other = np.atleast_1d(one), np.atleast_1d(other)
+    if is_quantised(one):
+        # Unsigned numbers wrap into the right answer where 64-bit ones would overflow.
+        unsigned = np.dtype(f"u{one.itemsize}")
+        apart = np.maximum(one, other).view(unsigned) - np.minimum(one, other).view(unsigned)
+        return int(apart.max(initial=0))
+    if one.dtype.kind != "f":
+        return None
+    with np.errstate(all="ignore"):
+        gaps = np.abs(one.astype(np.float64) - other.astype(np.float64))
+    same = (one == other) | (np.isnan(one) & np.isnan(other))
+    gaps = np.where(same, 0.0, np.where(np.isnan(gaps), np.inf, gaps))
+    return float(gaps.max(initial=0.0))
