@@ -19,7 +19,7 @@ from label_image.flags import Settings
 from label_image.one_picture import classify_one
 from label_image.prepare import prepare
 from label_image.several_pictures import classify_several
-from tflite_opencl.common import interrupts
+from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.environment import prepare_environment
 from tflite_opencl.common.errors import UsageError
 from tflite_opencl.common.exit_codes import NO_DEVICE, SUCCESS, USAGE
@@ -87,7 +87,7 @@ def _fetch(name: str) -> None:
     if name in OFFICIAL and name != inputs.LABELS_NAME:
         names.append(inputs.LABELS_NAME)
     for each in names:
-        with streams.progress(f"fetching {each}") as progress:
+        with bars.progress(f"fetching {each}") as progress:
             path = fetch(each, progress)
         log.info("%s is in %s", each, path)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from delegate import Options
 from delegate.inspect import Graph, read_device_profile
-from label_image import inputs, streams
+from label_image import inputs
 from label_image.carried import read_carried
 from label_image.drawing import format_obstacle
 from label_image.flags import Settings
@@ -21,6 +21,7 @@ from label_image.job import Job
 from label_image.meaning import Meaning
 from label_image.page.html import NEEDS, can_make
 from label_image.verbose import model_lines
+from tflite_opencl.common import bars
 from tflite_opencl.common.environment import device_asked
 from tflite_opencl.common.errors import RunError, UsageError
 from tflite_opencl.common.feeds import Feeds, feeds_of
@@ -150,7 +151,7 @@ def prepare(settings: Settings) -> Prepared:
         profile = read_device_profile(settings.device_profile)
         log.info("Keeping the limits of %s: %s", profile.name, profile.description)
     runtime = find_runtime()
-    with streams.progress("building the default model") as progress:
+    with bars.progress("building the default model") as progress:
         model = inputs.find_model(settings.tflite_model, progress)
     graph = inputs.read_graph(model)
     log.info("Loaded model %s", model.name)

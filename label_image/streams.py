@@ -5,15 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import sys
 from collections.abc import Iterator
-from typing import Any, TextIO
-
-from rich.console import Console
-from rich.progress import Progress as ProgressBar
+from typing import TextIO
 
 from tflite_opencl.common import bars
-from tflite_opencl.common.fetch import Progress
 from tflite_opencl.common.standard_streams import OutputError, lead_nowhere
 from tflite_opencl.common.text import printable
 
@@ -66,26 +61,6 @@ def logging_to(out: TextIO, err: TextIO, verbose: bool) -> Iterator[None]:
             logger.removeHandler(handler)
             logger.setLevel(logging.NOTSET)
             logger.propagate = True
-
-
-@contextlib.contextmanager
-def progress(what: str) -> Iterator[Progress]:
-    """Give a function that shows a progress bar on a terminal from its first call on."""
-    if not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    with contextlib.ExitStack() as stack:
-        bar: ProgressBar | None = None
-        task: Any = None
-
-        def show(done: int, total: int) -> None:
-            nonlocal bar, task
-            if bar is None:
-                bar = stack.enter_context(ProgressBar(console=Console(stderr=True)))
-                task = bar.add_task(what)
-            bar.update(task, completed=done, total=total or None)
-
-        yield show
 
 
 class _Formatter(logging.Formatter):

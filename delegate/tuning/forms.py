@@ -181,22 +181,11 @@ def _make_all(
 ) -> None:
     """Put into `made` every executor that fits, is of the form asked for, and computes right."""
 
-    def words(name: str) -> str:
-        program, form = choices[name]
-        if form != PERSISTENT:
-            how = f"launches {form}"
-            return f"{how}, numbers as literals" if _is_literal(program) else how
-        how = "compiling all launches as one kernel"
-        if not _is_literal(program):
-            return how
-        seconds = 10 * math.ceil(_LAUNCH_S * len(program.launches) / 10)
-        return f"{how} with its numbers: may take {seconds} s"
-
     def cost(name: str) -> float:
         program, form = choices[name]
         return (_COST_OF_ONE if form == PERSISTENT else 1) * (2 if _is_literal(program) else 1)
 
-    for name in progress.each([*choices], words, cost):
+    for name in progress.each([*choices], lambda name: _words(*choices[name]), cost):
         program, form = choices[name]
         sibling = next((e for e in made.values() if _share_constants(e.program, program)), None)
         try:
@@ -208,6 +197,16 @@ def _make_all(
         else:
             executor.close()
     _drop_wrong(made)
+
+
+def _words(program: Program, form: str) -> str:
+    """Say what is made now; one kernel of all launches takes long, and nothing moves meanwhile."""
+    literals = ", numbers as literals" if _is_literal(program) else ""
+    if form != PERSISTENT:
+        return f"launches {form}{literals}"
+    seconds = 10 * math.ceil(_LAUNCH_S * len(program.launches) / 10)
+    long = f": may take {seconds} s" if literals else ""
+    return f"compiling all launches as one kernel{literals}{long}"
 
 
 def _drop_wrong(made: dict[str, Executor]) -> None:

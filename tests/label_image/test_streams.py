@@ -69,34 +69,6 @@ def test_writing_says_whether_somebody_reads() -> None:
         assert not streams.write(stream, "second")
 
 
-def test_a_progress_bar_shows_nothing_before_its_first_step(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with streams.progress("building"):
-        pass
-    assert capfd.readouterr().err == ""
-    with streams.progress("building") as show:
-        show(1, 2)
-        show(2, 2)
-    assert "building" in capfd.readouterr().err
-
-
-def test_a_progress_bar_of_unknown_length_runs(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with streams.progress("fetching") as show:
-        show(100, 0)
-    assert "fetching" in capfd.readouterr().err
-
-
-def test_a_file_gets_no_progress_bar(capfd: pytest.CaptureFixture[str]) -> None:
-    with streams.progress("fetching") as show:
-        show(50, 100)
-    assert capfd.readouterr().err == ""
-
-
 def test_python_exits_quietly_after_a_closed_pipe() -> None:
     code = "import sys; from label_image import streams; streams.write(sys.stdout, 'x' * 99999)"
     script = f'sleep 0.3; {sys.executable} -c "{code}"; echo $? >&2'

@@ -94,6 +94,13 @@ def parts() -> Iterator[Callable[[float, str], None]]:
 
 
 @contextlib.contextmanager
+def progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Give a function to tell how much is done, and of how much; 0: nobody knows; as `parts`."""
+    with parts() as tell:
+        yield lambda done, total: tell(done / total if total else 0.0, what)
+
+
+@contextlib.contextmanager
 def waiting(what: str) -> Iterator[Callable[[str], None]]:
     """Say what is done inside, and for how long, where nothing tells how much of it is left.
 

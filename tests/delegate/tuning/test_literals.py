@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -17,10 +18,11 @@ from delegate.inspect import Node
 from delegate.launch import Alternative, Launch
 from delegate.runtime.agreement import are_same
 from delegate.runtime.bench import DeviceBench
-from delegate.runtime.executor import ONE_BY_ONE, Executor
+from delegate.runtime.executor import ONE_BY_ONE, PERSISTENT, Executor
 from delegate.runtime.sources import defines_of
 from delegate.start.engine import Engine
 from delegate.target import Rules
+from delegate.tuning import forms
 from delegate.tuning.tune import Tuner
 from tests.support.cases import integers
 from tests.support.model import const, op, t
@@ -50,6 +52,15 @@ def test_ints_are_literals_and_places_stay() -> None:
     assert defines_of(launch) == loaded | own
     literal = {"SIZE": "(7)", "LEAST": "(-2147483647 - 1)", "ZERO": "(-5)"}
     assert defines_of(Alternative("", (launch,)).literal().launches[0]) == literal | own
+
+
+def test_a_bar_says_that_one_kernel_of_literals_takes_long() -> None:
+    launches = (SimpleNamespace(is_literal=True),) * 31
+    program: Any = SimpleNamespace(launches=launches)
+    assert forms._words(program, PERSISTENT) == (
+        "compiling all launches as one kernel, numbers as literals: may take 20 s"
+    )
+    assert forms._words(program, ONE_BY_ONE) == f"launches {ONE_BY_ONE}, numbers as literals"
 
 
 @pytest.fixture

@@ -55,6 +55,17 @@ def test_inside_of_another_bar_its_words_change() -> None:
     assert "0/2" in shown
 
 
+@pytest.mark.parametrize(("total", "part"), [(4, "25%"), (0, "0%")])
+def test_a_download_has_a_bar_whether_or_not_its_size_is_known(total: int, part: str) -> None:
+    code = (
+        "import time; from tflite_opencl.common import bars; bars._PATIENCE_S = 0.0\n"
+        f"with bars.progress('fetching') as tell: tell(1, {total}); time.sleep(0.6)"
+    )
+    shown = on_terminal(code)
+    assert "fetching" in shown
+    assert part in shown
+
+
 WAITING = """
 import time
 from tflite_opencl.common import bars
