@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,10 +12,7 @@ from PIL import Image
 from label_image import command
 from tests.support.command import Ran, Run, outcome, pooling_model
 from tests.support.model import t
-from tests.support.pictures import Loader, Pixels
 from tflite_opencl.common import start
-from tflite_opencl.common.pictures.image import load_picture
-from tflite_opencl.common.pictures.picture_file import PictureError
 
 
 @pytest.fixture(autouse=True)
@@ -96,28 +92,3 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> str:
     except FileNotFoundError:
         pytest.skip("no C compiler (cc) for a delegate library")
     return str(folder / "libdelegate.so")
-
-
-@pytest.fixture
-def load(tmp_path: Path) -> Loader:
-    def load_bytes(data: bytes) -> Pixels:
-        path = tmp_path / "picture"
-        path.write_bytes(data)
-        return load_picture(path)
-
-    return load_bytes
-
-
-@pytest.fixture
-def refuse(load: Loader) -> Callable[[bytes], str]:
-    """Return the text of the error a file gives, which must be one line that names the file."""
-
-    def text_of_error(data: bytes) -> str:
-        with pytest.raises(PictureError) as caught:
-            load(data)
-        text = str(caught.value)
-        assert text.startswith("cannot read picture ")
-        assert len(text.splitlines()) == 1
-        return text
-
-    return text_of_error

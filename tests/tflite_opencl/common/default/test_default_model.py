@@ -27,7 +27,7 @@ from tflite_opencl.common.default.torch_file import read_torch_file
 from tflite_opencl.common.pictures.image import load_picture, to_input
 from tflite_opencl.common.runtime import find_runtime
 
-CHECKOUT = Path(__file__).parents[2]
+CHECKOUT = Path(__file__).parents[4]
 ASSETS = CHECKOUT / "assets"
 SHARED = CHECKOUT.parent / "shared"
 MILITARY_UNIFORM = 652

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from label_image import decode, readers
 from tests.support.command import FILES, ROOT, ROWS, Run, absolute
 from tests.support.pictures import encoded
+from tflite_opencl.common.pictures import decode, readers
 from tflite_opencl.common.pictures.image import load_picture
 from tflite_opencl.common.pictures.picture_file import PictureError
 
