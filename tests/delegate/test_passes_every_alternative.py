@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -47,9 +47,7 @@ from tests.support.cases import (
 )
 from tests.support.compare import assert_close, assert_same, inputs_for, interpreter, invoke
 from tests.support.convolution import Convolution, convolutions
-from tests.support.floats import FloatConvolution
 from tests.support.model import chain_model, const, op, t
-from tests.support.quant16 import convolution16
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
@@ -68,7 +66,7 @@ class Chain:
     adds: str = ""  # the ADD's activation; "" for no ADD
 
     def nodes(self, seed: int = 0) -> list[Node]:
-        conv = self._convolution(seed)
+        conv = self.conv.node(seed)
         padded, between = conv.inputs[0], conv.outputs[0]
         assert padded is not None
         nodes = [conv]
@@ -83,15 +81,6 @@ class Chain:
             options = {"fused_activation_function": self.adds}
             nodes.append(op("ADD", [between, other], [total], options, version=2))
         return nodes
-
-    def _convolution(self, seed: int) -> Node:
-        if self.conv.dtype == "int16":
-            return convolution16(self.conv, seed)
-        if self.conv.dtype == "float32":
-            fields = FloatConvolution.__dataclass_fields__
-            of_floats = {name: v for name, v in asdict(self.conv).items() if name in fields}
-            return FloatConvolution(**of_floats).node(seed)
-        return self.conv.node(seed)
 
 
 def _like(tensor: Tensor, scale: float, zero: int) -> Tensor:

@@ -4,20 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from hypothesis import reject
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from delegate import DeviceInfo, ops
 from delegate.inspect import Node, sum_bound
 from delegate.tflite.reader import read_model
-from tests.support.cases import FUSED, RUN, Way, forced, output_size, way_on
+from tests.support.cases import RUN, Way, forced, way_on
 from tests.support.compare import Arrays, Bounds, assert_within, interpreter
-from tests.support.model import chain_model, const, op, t
+from tests.support.model import chain_model
 
 Doubles = NDArray[np.float64]
 LIMITS = {
@@ -26,90 +25,6 @@ LIMITS = {
     "RELU6": (0.0, 6.0),
     "RELU_N1_TO_1": (-1.0, 1.0),
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FloatConvolution:
-    """One float convolution; with a depth multiplier a depthwise one, and out_c says nothing."""
-
-    size: tuple[int, int, int] = (7, 5, 3)  # h, w, c
-    kernel: tuple[int, int] = (3, 3)
-    out_c: int = 8
-    depth_multiplier: int = 0
-    batch: int = 1
-    stride: tuple[int, int] = (1, 1)  # h, w
-    dilation: tuple[int, int] = (1, 1)
-    padding: str = "SAME"
-    fused: str = "NONE"
-
-    def __str__(self) -> str:
-        depthwise = self.depth_multiplier
-        parts = {
-            "in" + "x".join(map(str, self.size)): True,
-            "k{}x{}".format(*self.kernel): True,
-            f"out{self.out_c}": not depthwise,
-            f"depth{depthwise}": depthwise > 1,
-            f"batch{self.batch}": self.batch > 1,
-            "stride{}x{}".format(*self.stride): self.stride != (1, 1),
-            "dilation{}x{}".format(*self.dilation): self.dilation != (1, 1),
-            self.padding.lower(): True,
-            self.fused.lower(): self.fused != "NONE",
-        }
-        return "-".join(part for part, is_said in parts.items() if is_said)
-
-    def node(self, seed: int = 0) -> Node:
-        """Return the node, its weights and bias drawn from the seed."""
-        height, width, in_c = self.size
-        out_c = in_c * self.depth_multiplier or self.out_c
-        shape = (1, *self.kernel, out_c) if self.depth_multiplier else (out_c, *self.kernel, in_c)
-        rng = np.random.default_rng(seed)
-        return op(
-            "DEPTHWISE_CONV_2D" if self.depth_multiplier else "CONV_2D",
-            [
-                t((self.batch, height, width, in_c)),
-                const(rng.standard_normal(shape).astype(np.float32)),
-                const(rng.standard_normal(out_c).astype(np.float32)),
-            ],
-            [t((self.batch, *self.out_size(), out_c))],
-            {
-                "padding": self.padding,
-                "stride_h": self.stride[0],
-                "stride_w": self.stride[1],
-                "dilation_h_factor": self.dilation[0],
-                "dilation_w_factor": self.dilation[1],
-                "fused_activation_function": self.fused,
-                **({"depth_multiplier": self.depth_multiplier} if self.depth_multiplier else {}),
-            },
-        )
-
-    def out_size(self) -> tuple[int, int]:
-        """Return the output's height and width."""
-        height, width = (
-            output_size(
-                self.size[i], self.kernel[i], self.stride[i], self.dilation[i], self.padding
-            )
-            for i in (0, 1)
-        )
-        return height, width
-
-
-@st.composite
-def float_convolutions(draw: st.DrawFn, is_depthwise: bool = False) -> FloatConvolution:
-    """Draw a convolution whose output is not empty."""
-    small = st.integers(1, 4)
-    case = FloatConvolution(
-        size=(draw(st.integers(1, 13)), draw(st.integers(1, 19)), draw(st.integers(1, 40))),
-        kernel=(3, 3) if draw(st.booleans()) else (draw(small), draw(small)),
-        out_c=draw(st.integers(1, 40)),
-        depth_multiplier=draw(st.sampled_from([1, 1, 2, 3])) if is_depthwise else 0,
-        batch=draw(st.integers(1, 3)),
-        stride=(draw(small), draw(small)),
-        dilation=(1, 1) if draw(st.booleans()) else (draw(small), draw(small)),
-        padding="VALID",
-        fused=draw(st.sampled_from(FUSED)),
-    )
-    fits = min(case.out_size()) > 0 and draw(st.booleans())
-    return case if fits else replace(case, padding="SAME")
 
 
 def exact_doubles(node: Node, source: NDArray[Any]) -> tuple[Doubles, Doubles]:

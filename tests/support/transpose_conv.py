@@ -4,56 +4,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from delegate.inspect import Node, sum_bound
-from tests.support.cases import FUSED, integers, multipliers, zero_points
+from tests.support.cases import FUSED, multipliers, zero_points
 from tests.support.compare import Arrays, Bounds
-from tests.support.model import chain_model, const, op, t
-from tests.support.quant16 import IN_SCALE, WEIGHT_SCALE, scales_and_bias
+from tests.support.convolution import WEIGHT_SCALE, Convolution
+from tests.support.model import const, op
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
+class Transposed(Convolution):
     """One TRANSPOSE_CONV; the output is as large as the input's size and padding allow, less."""
 
     size: tuple[int, int, int] = (4, 5, 3)  # h, w, c
-    kernel: tuple[int, int] = (3, 3)
-    out_c: int = 8
-    batch: int = 1
     stride: tuple[int, int] = (2, 2)
-    padding: str = "SAME"
-    less: tuple[int, int] = (0, 0)  # pixels of the output that the last stride leaves out
-    fused: str = "NONE"
-    dtype: str = "uint8"
-    per_channel: bool = False
-    has_bias: bool = True
-    zeros: tuple[int, int, int] | None = None  # of input, weights, output
-    multiplier: float = 2.0**-9  # real: input scale * weight scale / output scale
-
-    def __str__(self) -> str:
-        parts = {
-            "in" + "x".join(map(str, self.size)): True,
-            "k{}x{}".format(*self.kernel): True,
-            f"out{self.out_c}": True,
-            f"batch{self.batch}": self.batch > 1,
-            "stride{}x{}".format(*self.stride): True,
-            self.padding.lower(): True,
-            "less{}x{}".format(*self.less): self.less != (0, 0),
-            self.fused.lower(): self.fused != "NONE",
-            "no_bias": not self.has_bias,
-            "zeros{}_{}_{}".format(*self.zeros or "---"): self.zeros is not None,
-            f"multiplier{self.multiplier:g}": self.multiplier != 2.0**-9,
-            self.dtype + ("_per_channel" if self.per_channel else ""): True,
-        }
-        return "-".join(part for part, is_said in parts.items() if is_said)
+    weight_scale: float = WEIGHT_SCALE
 
     def out_size(self) -> tuple[int, int]:
-        """Return the output's height and width."""
+        """Return the output's height and width; `less`: pixels that the last stride leaves out."""
         height, width = (
             (
                 self.size[i] * self.stride[i]
@@ -67,51 +38,9 @@ class Spread:
 
     def node(self, seed: int = 0) -> Node:
         """Return the node, its weights and bias drawn from the seed."""
-        in_c, is_float = self.size[2], self.dtype == "float32"
-        shape = (self.out_c, *self.kernel, in_c)
-        rng = np.random.default_rng(seed)
-        in_scale: Any = None if is_float else IN_SCALE
-        scales: Any = None if is_float else WEIGHT_SCALE
-        out_scale: Any = None if is_float else IN_SCALE * WEIGHT_SCALE / self.multiplier
-        zeros = (0, 0, 0)
-        weights: NDArray[Any]
-        if is_float:
-            weights = rng.standard_normal(shape).astype(np.float32)
-            bias = const(rng.standard_normal(self.out_c).astype(np.float32))
-        elif self.dtype == "int16":
-            weights = np.maximum(integers(shape, "int8", seed), -127)
-            scales, bias, out_scale = scales_and_bias(
-                self.out_c, self.multiplier, self.per_channel, seed
-            )
-        else:
-            weights = integers(shape, self.dtype, seed)
-            zeros = self.zeros or ((131, 135, 123) if self.dtype == "uint8" else (3, 0, -5))
-            if self.per_channel:
-                scales = (WEIGHT_SCALE * rng.uniform(0.01, 1, self.out_c)).astype(np.float32)
-            values = rng.integers(-(2**12), 2**12, self.out_c).astype(np.int32)
-            bias = const(values, np.float32(IN_SCALE) * np.float32(scales))
-        out_shape = (self.batch, *self.out_size(), self.out_c)
-        return op(
-            "TRANSPOSE_CONV",
-            [
-                const(np.array(out_shape, np.int32)),
-                const(weights, scales, zeros[1]),
-                t((self.batch, *self.size), self.dtype, in_scale, zeros[0]),
-                *([bias] if self.has_bias else []),
-            ],
-            [t(out_shape, self.dtype, out_scale, zeros[2])],
-            {
-                "padding": self.padding,
-                "stride_h": self.stride[0],
-                "stride_w": self.stride[1],
-                "fused_activation_function": self.fused,
-            },
-            version=3,
-        )
-
-    def model(self, seed: int = 0) -> bytes:
-        """Return a .tflite model of the node."""
-        return chain_model([self.node(seed)])
+        source, weights, result, bias = self.tensors(seed)
+        inputs = [const(np.array(result.shape, np.int32)), weights, source, *bias]
+        return op("TRANSPOSE_CONV", inputs, [result], self.options(), version=3)
 
     def bounds(self, inputs: Arrays) -> Bounds:
         """Return what rounding may change of each float, by spreading absolute values."""
@@ -141,7 +70,7 @@ class Spread:
 
 
 @st.composite
-def spreads(draw: st.DrawFn, dtypes: tuple[str, ...]) -> Spread:
+def transposed(draw: st.DrawFn, dtypes: tuple[str, ...]) -> Transposed:
     """Draw a TRANSPOSE_CONV of one of these types."""
     dtype = draw(st.sampled_from(dtypes))
     small = st.integers(1, 4)
@@ -149,7 +78,7 @@ def spreads(draw: st.DrawFn, dtypes: tuple[str, ...]) -> Spread:
     if dtype in ("uint8", "int8"):
         weight_zero = draw(zero_points("uint8")) if dtype == "uint8" else 0
         zeros = (draw(zero_points(dtype)), weight_zero, draw(zero_points(dtype)))
-    return Spread(
+    return Transposed(
         size=(draw(st.integers(1, 7)), draw(st.integers(1, 11)), draw(st.integers(1, 19))),
         kernel=(draw(small), draw(small)),
         out_c=draw(st.integers(1, 40)),

@@ -34,12 +34,12 @@ from tests.support.cases import (
     zero_points,
 )
 from tests.support.compare import Arrays, Bounds
+from tests.support.convolution import RULES
 from tests.support.deal import any_driver
 from tests.support.factories import assert_seeded_or_refused, drawn, refused
 from tests.support.floats import assert_float_or_refused, assert_float_ways
 from tests.support.model import chain_model, const, op, t
 from tests.support.nodes import CHANNELS
-from tests.support.quant16 import RULES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

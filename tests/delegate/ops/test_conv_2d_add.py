@@ -40,10 +40,9 @@ from tests.support.cases import (
     zero_points,
 )
 from tests.support.compare import assert_same, inputs_for, interpreter, invoke
-from tests.support.convolution import Convolution, convolutions
+from tests.support.convolution import Convolution, convolutions, float_convolution
 from tests.support.deal import one_width
 from tests.support.factories import refused
-from tests.support.floats import FloatConvolution
 from tests.support.model import chain_model, graph_of, op, t
 
 QUANT8_WAYS = (PLAIN, LANES_8, LANES_16, *X86, *NVIDIA, FLOAT4, *REGISTERS, STAGED, *DOTS)
@@ -53,7 +52,7 @@ QUANT8_WAYS = (PLAIN, LANES_8, LANES_16, *X86, *NVIDIA, FLOAT4, *REGISTERS, STAG
 class ResidualEnd:
     """A convolution and the ADD of its result and another tensor."""
 
-    conv: Convolution | FloatConvolution = field(default_factory=Convolution)
+    conv: Convolution | Convolution = field(default_factory=Convolution)
     scales: tuple[float, float] = (0.23, 0.31)  # of the other input and the sum
     zeros: tuple[int, int] = (5, 17)
     fused: str = "NONE"
@@ -174,11 +173,11 @@ def test_exact(device: DeviceInfo, case: ResidualEnd, way: Way) -> None:
 
 
 FLOAT_CASES = [
-    ResidualEnd(conv=FloatConvolution(size=(7, 19, 3), stride=(2, 2), batch=2), fused="RELU"),
-    ResidualEnd(conv=FloatConvolution(size=(4, 4, 61), out_c=19), is_first=False),
-    ResidualEnd(conv=FloatConvolution(size=(5, 7, 13), kernel=(1, 1), out_c=65), fused="RELU6"),
-    ResidualEnd(conv=FloatConvolution(size=(8, 1, 13), kernel=(1, 1), out_c=96, fused="RELU")),
-    ResidualEnd(conv=FloatConvolution(size=(1, 1, 7), kernel=(1, 1), out_c=1)),
+    ResidualEnd(conv=float_convolution(size=(7, 19, 3), stride=(2, 2), batch=2), fused="RELU"),
+    ResidualEnd(conv=float_convolution(size=(4, 4, 61), out_c=19), is_first=False),
+    ResidualEnd(conv=float_convolution(size=(5, 7, 13), kernel=(1, 1), out_c=65), fused="RELU6"),
+    ResidualEnd(conv=float_convolution(size=(8, 1, 13), kernel=(1, 1), out_c=96, fused="RELU")),
+    ResidualEnd(conv=float_convolution(size=(1, 1, 7), kernel=(1, 1), out_c=1)),
 ]
 
 

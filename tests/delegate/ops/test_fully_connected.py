@@ -30,10 +30,10 @@ from tests.support.cases import (
     retyped,
     zero_points,
 )
+from tests.support.convolution import IN_SCALE, RULES, WEIGHT_SCALE, scales_and_bias
 from tests.support.factories import assert_seeded_or_refused, drawn, refused
 from tests.support.model import chain_model, const, op, t
 from tests.support.nodes import CHANNELS
-from tests.support.quant16 import IN_SCALE, RULES, WEIGHT_SCALE, scales_and_bias
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

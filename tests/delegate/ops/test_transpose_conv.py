@@ -34,7 +34,7 @@ from tests.support.deal import any_driver
 from tests.support.factories import assert_seeded_or_refused, drawn, refused
 from tests.support.floats import assert_float_or_refused, assert_float_ways
 from tests.support.nodes import CHANNELS, SIZES
-from tests.support.transpose_conv import Spread, spreads
+from tests.support.transpose_conv import Transposed, transposed
 
 # What lower() returns.
 
@@ -42,19 +42,19 @@ from tests.support.transpose_conv import Spread, spreads
 @pytest.mark.parametrize(
     ("way", "case", "names"),
     [
-        (SIMT, Spread(out_c=3), ["plain"]),
-        (SIMT, Spread(size=(4, 3, 3)), ["vector 4x1", "plain"]),
-        (SIMT, Spread(dtype="float32"), ["vector 4x4", "plain"]),
-        (LANES_8, Spread(out_c=7), ["vector 4x4", "plain"]),
-        (LANES_16, Spread(dtype="int8", out_c=17), ["vector 16x4", "plain"]),
-        (LANES_16, Spread(dtype="int16", out_c=17), ["plain"]),
-        (LANES_16, Spread(dtype="float32", out_c=33), ["tiled 8x32", "plain"]),
-        (LANES_8, Spread(dtype="float32", out_c=3), ["tiled 8x4", "plain"]),
-        (LANES_8, Spread(dtype="float32", size=(4, 1, 3)), ["tiled 4x8", "plain"]),
+        (SIMT, Transposed(out_c=3), ["plain"]),
+        (SIMT, Transposed(size=(4, 3, 3)), ["vector 4x1", "plain"]),
+        (SIMT, Transposed(dtype="float32"), ["vector 4x4", "plain"]),
+        (LANES_8, Transposed(out_c=7), ["vector 4x4", "plain"]),
+        (LANES_16, Transposed(dtype="int8", out_c=17), ["vector 16x4", "plain"]),
+        (LANES_16, Transposed(dtype="int16", out_c=17), ["plain"]),
+        (LANES_16, Transposed(dtype="float32", out_c=33), ["tiled 8x32", "plain"]),
+        (LANES_8, Transposed(dtype="float32", out_c=3), ["tiled 8x4", "plain"]),
+        (LANES_8, Transposed(dtype="float32", size=(4, 1, 3)), ["tiled 4x8", "plain"]),
     ],
     ids=str,
 )
-def test_vectors_then_plain(way: Way, case: Spread, names: list[str]) -> None:
+def test_vectors_then_plain(way: Way, case: Transposed, names: list[str]) -> None:
     found = ops.lower(case.node(), way.target)
     assert [alternative.name for alternative in found] == names
     for alternative in found:
@@ -71,16 +71,16 @@ def test_vectors_then_plain(way: Way, case: Spread, names: list[str]) -> None:
 )
 def test_rounding_of_int16(has_bias: bool, is_int32: bool, rounding: str) -> None:
     target = replace(SIMT.target, rules=Rules(int16_sums_of_int32=is_int32))
-    node = Spread(dtype="int16", has_bias=has_bias).node()
+    node = Transposed(dtype="int16", has_bias=has_bias).node()
     assert only_launch(ops.lower(node, target)[0]).defines["ROUNDING"] == rounding
 
 
 # What it refuses.
 
-NODE = Spread().node()
-INT8 = Spread(dtype="int8").node()
-INT16 = Spread(dtype="int16").node()
-FLOAT = Spread(dtype="float32").node()
+NODE = Transposed().node()
+INT8 = Transposed(dtype="int8").node()
+INT16 = Transposed(dtype="int16").node()
+FLOAT = Transposed(dtype="float32").node()
 SHAPE = "output shape {}: int32 of (4,) is needed"
 NHWC = "shapes {}: 1x8x10x8 of an NHWC tensor is computed"
 REFUSALS: dict[str, tuple[Node, str]] = {
@@ -163,17 +163,17 @@ GEOMETRY: list[dict[str, Any]] = [
     {"size": (4, 9, 33), "kernel": (3, 3), "out_c": 33, "has_bias": False},
 ]
 CASES = [
-    *(Spread(dtype=dtype, **case) for case in GEOMETRY for dtype in ("uint8", "int8", "int16")),
-    *(Spread(dtype=dtype, per_channel=True, out_c=19) for dtype in ("int8", "int16")),
-    *(Spread(fused=fused, dtype=dtype) for fused in FUSED[1:] for dtype in ("uint8", "int16")),
-    *(Spread(zeros=(i, w, o)) for i, w, o in [(0, 255, 0), (255, 0, 255), (255, 255, 0)]),
-    *(Spread(zeros=(i, 0, o), dtype="int8") for i, o in [(-128, 127), (127, -128)]),
+    *(Transposed(dtype=dtype, **case) for case in GEOMETRY for dtype in ("uint8", "int8", "int16")),
+    *(Transposed(dtype=dtype, per_channel=True, out_c=19) for dtype in ("int8", "int16")),
+    *(Transposed(fused=fused, dtype=dtype) for fused in FUSED[1:] for dtype in ("uint8", "int16")),
+    *(Transposed(zeros=(i, w, o)) for i, w, o in [(0, 255, 0), (255, 0, 255), (255, 255, 0)]),
+    *(Transposed(zeros=(i, 0, o), dtype="int8") for i, o in [(-128, 127), (127, -128)]),
     *(
-        Spread(multiplier=multiplier, dtype=dtype)
+        Transposed(multiplier=multiplier, dtype=dtype)
         for multiplier in (1.7, 2.0**-20, 1e-12)
         for dtype in ("uint8", "int8", "int16")
     ),
-    Spread(dtype="int16", size=(2, 2, 601), multiplier=2.0**-14),
+    Transposed(dtype="int16", size=(2, 2, 601), multiplier=2.0**-14),
 ]
 
 
@@ -185,7 +185,7 @@ CASES = [
         for way in ([PLAIN] if case.dtype == "int16" else [PLAIN, SIMT, LANES_8])
     ],
 )
-def test_transpose_conv(case: Spread, way: Way, device: DeviceInfo) -> None:
+def test_transpose_conv(case: Transposed, way: Way, device: DeviceInfo) -> None:
     assert_exact_way(case.model(), device, way)
 
 
@@ -193,17 +193,17 @@ def test_transpose_conv(case: Spread, way: Way, device: DeviceInfo) -> None:
 @pytest.mark.parametrize(
     "case",
     [
-        *(Spread(dtype="float32", **case) for case in GEOMETRY),
-        *(Spread(dtype="float32", fused=fused) for fused in FUSED[1:]),
+        *(Transposed(dtype="float32", **case) for case in GEOMETRY),
+        *(Transposed(dtype="float32", fused=fused) for fused in FUSED[1:]),
     ],
     ids=str,
 )
-def test_floats(case: Spread, way: Way, device: DeviceInfo) -> None:
+def test_floats(case: Transposed, way: Way, device: DeviceInfo) -> None:
     assert_float_ways(case.node(), device, way, case.bounds)
 
 
 def test_bound_of_a_float_is_that_of_its_terms() -> None:
-    case = Spread(size=(1, 1, 1), kernel=(2, 2), out_c=1, padding="VALID", dtype="float32")
+    case = Transposed(size=(1, 1, 1), kernel=(2, 2), out_c=1, padding="VALID", dtype="float32")
     weights = case.node().inputs[1]
     assert weights is not None
     assert weights.data is not None
@@ -211,23 +211,23 @@ def test_bound_of_a_float_is_that_of_its_terms() -> None:
     assert (bound[0, :2, :2, 0] > 1e-7 * np.abs(weights.data[0, :, :, 0])).all()
 
 
-test_drawn = drawn(spreads(("uint8", "int8", "int16")), WAYS, assert_seeded_or_refused)
+test_drawn = drawn(transposed(("uint8", "int8", "int16")), WAYS, assert_seeded_or_refused)
 
 
 @any_driver
-@given(case=spreads(("float32",)), way=DRAWN_WAYS)
-def test_drawn_floats(device: DeviceInfo, case: Spread, way: Way) -> None:
+@given(case=transposed(("float32",)), way=DRAWN_WAYS)
+def test_drawn_floats(device: DeviceInfo, case: Transposed, way: Way) -> None:
     assert_float_or_refused(case.node(), device, way, case.bounds)
 
 
 def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
     """Return this op's nodes of a size and an 8-bit type, for the tests of all ops."""
-    return [Spread(size=(size, size, channels), out_c=channels, dtype=dtype).node()]
+    return [Transposed(size=(size, size, channels), out_c=channels, dtype=dtype).node()]
 
 
-NODES = {"TRANSPOSE_CONV_float": FLOAT, "TRANSPOSE_CONV_int16": Spread(dtype="int16").node()}
+NODES = {"TRANSPOSE_CONV_float": FLOAT, "TRANSPOSE_CONV_int16": Transposed(dtype="int16").node()}
 BUILT = [
-    Spread(size=(size, size, channels), out_c=channels, dtype=dtype, has_bias=has_bias).node()
+    Transposed(size=(size, size, channels), out_c=channels, dtype=dtype, has_bias=has_bias).node()
     for size in SIZES
     for channels in CHANNELS
     for dtype, has_bias in (("float32", True), ("int16", False), ("int16", True))

@@ -30,16 +30,10 @@ from tests.support.cases import (
     only_launch,
 )
 from tests.support.compare import assert_close, interpreter, invoke, refusals
+from tests.support.convolution import Convolution, float_convolution, float_convolutions
 from tests.support.deal import any_driver, one_width
 from tests.support.factories import refused
-from tests.support.floats import (
-    LIMITS,
-    FloatConvolution,
-    assert_float_or_refused,
-    assert_float_ways,
-    exact_doubles,
-    float_convolutions,
-)
+from tests.support.floats import LIMITS, assert_float_or_refused, assert_float_ways, exact_doubles
 from tests.support.model import chain_model, const, op, t
 from tests.support.nodes import CHANNELS, SIZES
 
@@ -63,20 +57,20 @@ def product(
 # What lower() returns.
 
 
-DEEP = FloatConvolution(size=(1, 1, 9), kernel=(1, 1), out_c=99)
-WIDE = FloatConvolution(size=(9, 32, 3), out_c=33)
-STRIDED = FloatConvolution(kernel=(1, 1), stride=(2, 2))
+DEEP = float_convolution(size=(1, 1, 9), kernel=(1, 1), out_c=99)
+WIDE = float_convolution(size=(9, 32, 3), out_c=33)
+STRIDED = float_convolution(kernel=(1, 1), stride=(2, 2))
 
 
 @pytest.mark.parametrize(
     ("way", "case", "names"),
     [
-        (SIMT, FloatConvolution(out_c=3), ["plain"]),
-        (SIMT, FloatConvolution(out_c=61), ["tiled 4x4", "plain"]),
-        (SIMT, FloatConvolution(kernel=(1, 1)), ["1x1 4x4", "plain"]),
-        (LANES_4, FloatConvolution(), ["tiled 4x8", "tiled 4x4", "plain"]),
-        (LANES_8, FloatConvolution(size=(8, 8, 3)), ["tiled 8x8", "tiled 8x4", "plain"]),
-        (LANES_16, FloatConvolution(size=(8, 8, 3)), ["tiled 8x8", "tiled 8x4", "plain"]),
+        (SIMT, float_convolution(out_c=3), ["plain"]),
+        (SIMT, float_convolution(out_c=61), ["tiled 4x4", "plain"]),
+        (SIMT, float_convolution(kernel=(1, 1)), ["1x1 4x4", "plain"]),
+        (LANES_4, float_convolution(), ["tiled 4x8", "tiled 4x4", "plain"]),
+        (LANES_8, float_convolution(size=(8, 8, 3)), ["tiled 8x8", "tiled 8x4", "plain"]),
+        (LANES_16, float_convolution(size=(8, 8, 3)), ["tiled 8x8", "tiled 8x4", "plain"]),
         (LANES_16, WIDE, ["tiled 8x48", "tiled 16x16", "plain"]),
         (LANES_16, replace(WIDE, kernel=(1, 1)), ["1x1 8x48", "1x1 16x16", "plain"]),
         (LANES_16, replace(WIDE, out_c=96), ["tiled 8x48", "tiled 4x96", "plain"]),
@@ -86,14 +80,12 @@ STRIDED = FloatConvolution(kernel=(1, 1), stride=(2, 2))
     ],
     ids=str,
 )
-def test_tiles_that_waste_least_then_plain(
-    way: Way, case: FloatConvolution, names: list[str]
-) -> None:
+def test_tiles_that_waste_least_then_plain(way: Way, case: Convolution, names: list[str]) -> None:
     assert [alternative.name for alternative in ops.lower(case.node(), way.target)] == names
 
 
 def test_plain_launch() -> None:
-    node = FloatConvolution(out_c=3, stride=(2, 1), fused="RELU6").node()
+    node = float_convolution(out_c=3, stride=(2, 1), fused="RELU6").node()
     launch = only_launch(ops.lower(node, SIMT.target)[-1])
     assert (launch.file, launch.kernel) == ("conv_2d_float", "conv_2d_float")
     assert (launch.tiles, launch.group_items, launch.defines) == (1, 64, {})  # 4 x 5 x 3 elements
@@ -107,7 +99,7 @@ def test_plain_launch() -> None:
 
 def test_short_sums_have_literal_sizes() -> None:
     short, long = (
-        only_launch(ops.lower(FloatConvolution(size=(7, 5, c)).node(), LANES_8.target)[0])
+        only_launch(ops.lower(float_convolution(size=(7, 5, c)).node(), LANES_8.target)[0])
         for c in (5, 6)  # 45 and 54 terms
     )
     assert short.defines["IS_LITERAL"] == 1
@@ -122,18 +114,16 @@ def test_short_sums_have_literal_sizes() -> None:
     ("case", "units", "order", "parts", "blocks"),
     [
         # Many weights: cores share the channels, and tiles are small where these do not divide.
-        (FloatConvolution(size=(7, 7, 160), kernel=(1, 1), out_c=960), 2, "ASKS_AHEAD", 1, 20),
-        (FloatConvolution(size=(7, 7, 960), kernel=(1, 1), out_c=160), 2, "ASKS_AHEAD", 7, 5),
+        (float_convolution(size=(7, 7, 160), kernel=(1, 1), out_c=960), 2, "ASKS_AHEAD", 1, 20),
+        (float_convolution(size=(7, 7, 960), kernel=(1, 1), out_c=160), 2, "ASKS_AHEAD", 7, 5),
         # Many pixels: each core has the same share of them.
-        (FloatConvolution(size=(8, 8, 128), kernel=(1, 1), out_c=128), 2, "BY_PIXELS", 2, 4),
-        (FloatConvolution(size=(28, 28, 160), kernel=(1, 1), out_c=96), 4, "BY_PIXELS", 4, 2),
-        (FloatConvolution(size=(56, 56, 8), kernel=(1, 1), out_c=16), 2, "BY_PIXELS", 4, 1),
+        (float_convolution(size=(8, 8, 128), kernel=(1, 1), out_c=128), 2, "BY_PIXELS", 2, 4),
+        (float_convolution(size=(28, 28, 160), kernel=(1, 1), out_c=96), 4, "BY_PIXELS", 4, 2),
+        (float_convolution(size=(56, 56, 8), kernel=(1, 1), out_c=16), 2, "BY_PIXELS", 4, 1),
     ],
     ids=str,
 )
-def test_tiles_of_cores(
-    case: FloatConvolution, units: int, order: str, parts: int, blocks: int
-) -> None:
+def test_tiles_of_cores(case: Convolution, units: int, order: str, parts: int, blocks: int) -> None:
     way = replace(LANES_16, facts={**LANES_16.facts, "compute_units": units})
     launch = only_launch(ops.lower(case.node(), way.target)[0])
     assert [name for name in ("BY_PIXELS", "ASKS_AHEAD") if name in launch.defines] == [order]
@@ -142,13 +132,13 @@ def test_tiles_of_cores(
 
 
 def test_groups_of_many_items_go_by_channels_and_ask_for_nothing() -> None:
-    launch = only_launch(ops.lower(FloatConvolution(kernel=(1, 1)).node(), SIMT.target)[0])
+    launch = only_launch(ops.lower(float_convolution(kernel=(1, 1)).node(), SIMT.target)[0])
     assert not {"BY_PIXELS", "ASKS_AHEAD"} & {*launch.defines}
 
 
 @pytest.mark.parametrize("way", [*WAYS, *REGISTERS], ids=str)
 def test_constants_are_as_long_as_they_say(way: Way) -> None:
-    for case in (FloatConvolution(out_c=37), FloatConvolution(kernel=(1, 1), out_c=37)):
+    for case in (float_convolution(out_c=37), float_convolution(kernel=(1, 1), out_c=37)):
         for alternative in ops.lower(case.node(), way.target):
             for value in only_launch(alternative).params.values():
                 if isinstance(value, Constant):
@@ -156,7 +146,7 @@ def test_constants_are_as_long_as_they_say(way: Way) -> None:
 
 
 def test_no_bias_is_zeros() -> None:
-    node = FloatConvolution().node()
+    node = float_convolution().node()
     without = replace(node, inputs=(*node.inputs[:2], None))
     bias = only_launch(ops.lower(without, SIMT.target)[0]).params["bias"]
     assert isinstance(bias, Constant)
@@ -165,7 +155,7 @@ def test_no_bias_is_zeros() -> None:
 
 # What it refuses.
 
-CONV = FloatConvolution().node()
+CONV = float_convolution().node()
 PRODUCT = product()
 REFUSALS = {
     "hybrid": (changed(CONV, 1, dtype="int8"), "hybrid: int8 weights with float32 activations"),
@@ -225,7 +215,7 @@ test_refusal = refused(REFUSALS)
 
 CASES = [
     *(
-        FloatConvolution(
+        float_convolution(
             size=size, kernel=kernel, stride=stride, dilation=dilation, padding=padding
         )
         for size, kernel, stride, dilation, padding in [
@@ -244,24 +234,24 @@ CASES = [
         ]
     ),
     *(
-        FloatConvolution(size=(height, 1, 13), kernel=(1, 1), out_c=out_c)
+        float_convolution(size=(height, 1, 13), kernel=(1, 1), out_c=out_c)
         for height, out_c in [(1, 1), (1, 17), (1, 64), (3, 4), (3, 65), (7, 17), (7, 64), (16, 33)]
     ),
-    *(FloatConvolution(out_c=out_c) for out_c in (3, 5, 16, 33)),
-    FloatConvolution(size=(29, 1, 13), kernel=(1, 1), out_c=16),
+    *(float_convolution(out_c=out_c) for out_c in (3, 5, 16, 33)),
+    float_convolution(size=(29, 1, 13), kernel=(1, 1), out_c=16),
     # Six vectors of 16 lanes; a second one that begins inside the first.
-    FloatConvolution(size=(8, 1, 13), kernel=(1, 1), out_c=96),
-    FloatConvolution(size=(24, 1, 13), kernel=(1, 1), out_c=24),
-    *(FloatConvolution(fused=fused, batch=2) for fused in FUSED[1:]),
-    FloatConvolution(batch=3, kernel=(1, 1), size=(5, 3, 7)),
-    FloatConvolution(size=(4, 4, 61), out_c=19),
+    float_convolution(size=(8, 1, 13), kernel=(1, 1), out_c=96),
+    float_convolution(size=(24, 1, 13), kernel=(1, 1), out_c=24),
+    *(float_convolution(fused=fused, batch=2) for fused in FUSED[1:]),
+    float_convolution(batch=3, kernel=(1, 1), size=(5, 3, 7)),
+    float_convolution(size=(4, 4, 61), out_c=19),
 ]
 
 
 @one_width
 @pytest.mark.parametrize("way", [way for way in WAYS if way is not PLAIN], ids=str)
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_conv_2d_float(case: FloatConvolution, way: Way, device: DeviceInfo) -> None:
+def test_conv_2d_float(case: Convolution, way: Way, device: DeviceInfo) -> None:
     names = assert_float_ways(case.node(), device, way)
     kind = "1x1" if case.kernel == case.stride == (1, 1) else "tiled"
     assert {name.split()[0] for name in names} == {"plain"} | ({kind} if case.out_c >= 4 else set())
@@ -284,9 +274,7 @@ def test_fully_connected_float(number: int, way: Way, device: DeviceInfo) -> Non
 
 @any_driver
 @given(case=float_convolutions(), way=DRAWN_WAYS, seed=st.integers(0, 99))
-def test_drawn_conv_2d_float(
-    device: DeviceInfo, case: FloatConvolution, way: Way, seed: int
-) -> None:
+def test_drawn_conv_2d_float(device: DeviceInfo, case: Convolution, way: Way, seed: int) -> None:
     assert_float_or_refused(case.node(seed), device, way)
 
 
@@ -315,7 +303,7 @@ def _outputs(node: Node, device: DeviceInfo, values: NDArray[Any]) -> list[NDArr
 
 def _huge(fused: str, kernel: tuple[int, int]) -> Node:
     """Return a node whose weights are nearly the largest float, of either sign."""
-    node = FloatConvolution(fused=fused, kernel=kernel).node()
+    node = float_convolution(fused=fused, kernel=kernel).node()
     weights = node.inputs[1]
     assert weights is not None
     assert weights.data is not None
@@ -356,7 +344,7 @@ def test_infinite_products(fused: str, kernel: tuple[int, int], device: DeviceIn
 def test_nan_stays_nan(fused: str, device: DeviceInfo) -> None:
     values = np.ones((1, 7, 5, 3), np.float32)
     values[0, 3, 2, 1] = np.nan
-    node = FloatConvolution(fused=fused).node()
+    node = float_convolution(fused=fused).node()
     got, expected = _outputs(node, device, values)
     assert np.isnan(expected).sum() == 9 * 8
     assert_close(got, expected, exact_doubles(node, np.nan_to_num(values))[1], fused)
@@ -366,7 +354,7 @@ def test_nan_stays_nan(fused: str, device: DeviceInfo) -> None:
 
 
 def test_a_wrong_sum_is_seen() -> None:
-    node = FloatConvolution().node()
+    node = float_convolution().node()
     values = np.random.default_rng(0).standard_normal((1, 7, 5, 3)).astype(np.float32)
     result, bound = exact_doubles(node, values)
     rounded = result.astype(np.float32)
@@ -381,9 +369,12 @@ def test_a_wrong_sum_is_seen() -> None:
         assert_close(off, rounded, bound, "off")
 
 
-NODES = {"CONV_2D_float": FloatConvolution(size=(5, 5, 8)).node(), "FULLY_CONNECTED_float": PRODUCT}
+NODES = {
+    "CONV_2D_float": float_convolution(size=(5, 5, 8)).node(),
+    "FULLY_CONNECTED_float": PRODUCT,
+}
 BUILT = [
-    FloatConvolution(size=(size, size, channels), kernel=kernel, out_c=channels).node()
+    float_convolution(size=(size, size, channels), kernel=kernel, out_c=channels).node()
     for size in SIZES
     for channels in CHANNELS
     for kernel in ((1, 1), (3, 3))

@@ -27,10 +27,10 @@ from tests.support.cases import (
     quantization,
 )
 from tests.support.compare import Arrays, Bounds, assert_within
-from tests.support.convolution import Convolution, convolutions
+from tests.support.convolution import Convolution, convolutions, float_convolution
 from tests.support.deal import any_driver
 from tests.support.factories import refused
-from tests.support.floats import FloatConvolution, exact_doubles
+from tests.support.floats import exact_doubles
 from tests.support.model import chain_model
 
 CASE = Convolution(size=(7, 5, 3), out_c=8)
@@ -66,7 +66,7 @@ def test_groups_of_one_channel_are_depthwise() -> None:
 
 
 NODE = grouped(CASE.node(), 2)
-FLOAT = grouped(FloatConvolution().node(), 2)
+FLOAT = grouped(float_convolution().node(), 2)
 REFUSALS = {
     "remainder": (
         changed(NODE, 0, shape=(1, 7, 5, 7)),
@@ -133,7 +133,7 @@ def test_groups(groups: int, case: Convolution, way: Way, device: DeviceInfo) ->
 @pytest.mark.parametrize("groups", [2, 8])
 def test_float_groups(groups: int, fused: str, device: DeviceInfo) -> None:
     # Each group is a convolution of its own.
-    case = FloatConvolution(size=(7, 5, 5), stride=(2, 1), fused=fused, batch=2)
+    case = float_convolution(size=(7, 5, 5), stride=(2, 1), fused=fused, batch=2)
     node = case.node()
     source, weights, bias = node.inputs
     assert source is not None

@@ -34,12 +34,11 @@ from tests.support.cases import (
     only_launch,
     quantization,
 )
-from tests.support.convolution import Convolution
+from tests.support.convolution import IN_SCALE, RULES, Convolution, convolutions16
 from tests.support.deal import any_driver
 from tests.support.factories import refused
 from tests.support.model import chain_model
 from tests.support.nodes import CHANNELS, SIZES
-from tests.support.quant16 import IN_SCALE, RULES, convolution16, convolutions16
 
 CONV = Convolution(dtype="int16")
 DEPTHWISE = Convolution(dtype="int16", size=(7, 5, 11), depth_multiplier=1)
@@ -64,7 +63,7 @@ OLDER = Rules(int16_sums_of_int32=True)
     ids=str,
 )
 def test_vectors_then_plain(way: Way, case: Convolution, names: list[str]) -> None:
-    found = ops.lower(convolution16(case), way.target)
+    found = ops.lower(case.node(), way.target)
     assert [alternative.name for alternative in found] == names
     for alternative in found:
         for value in only_launch(alternative).params.values():
@@ -77,13 +76,13 @@ def test_vectors_then_plain(way: Way, case: Convolution, names: list[str]) -> No
     [("int64", Rules(), WIDE), ("int64", OLDER, WIDE), ("int32", OLDER, TWICE)],
 )
 def test_rounding_of_the_bias_and_the_runtime(bias_dtype: str, rules: Rules, rounding: str) -> None:
-    node = convolution16(CONV, bias_dtype=bias_dtype)
+    node = replace(CONV, bias_dtype=bias_dtype).node()
     launch = only_launch(ops.lower(node, replace(SIMT.target, rules=rules))[-1])
     assert launch.defines["ROUNDING"] == rounding
 
 
 def test_rows_of_a_channel() -> None:
-    node = changed(convolution16(CONV), 2, data=np.arange(8, dtype=np.int64) - (5 << 32))
+    node = changed(CONV.node(), 2, data=np.arange(8, dtype=np.int64) - (5 << 32))
     rows = only_launch(ops.lower(node, SIMT.target)[-1]).params["channels"]
     assert isinstance(rows, Constant)
     low, high, multiplier, shift, rest = rows.pack()
@@ -95,8 +94,8 @@ def test_rows_of_a_channel() -> None:
 
 # What it refuses.
 
-NODE = convolution16(CONV)
-DEEP = convolution16(DEPTHWISE)
+NODE = CONV.node()
+DEEP = DEPTHWISE.node()
 REFUSALS = {
     "int8_output": (
         changed(NODE, -1, dtype="int8"),
@@ -138,7 +137,7 @@ REFUSALS = {
     ),
     "computed_bias": (changed(NODE, 2, data=None), "the bias is not a constant"),
     "int32_bias": (
-        convolution16(CONV, bias_dtype="int32"),
+        replace(CONV, bias_dtype="int32").node(),
         "an int32 bias with int16 activations: this TFLite reads it as int64",
     ),
     "bias_of_7": (changed(NODE, 2, shape=(7,)), "bias int64 of (7,): int64 of (8,) is needed"),
@@ -169,7 +168,7 @@ REFUSALS = {
         "the last two must be equal and a multiple of the first",
     ),
     "depthwise_int32_bias": (
-        convolution16(DEPTHWISE, bias_dtype="int32"),
+        replace(DEPTHWISE, bias_dtype="int32").node(),
         "bias int32 with int16 activations: TFLite takes int64 here",
     ),
 }
@@ -227,14 +226,14 @@ DEEP_CASES = [
 @pytest.mark.parametrize("way", [PLAIN, SIMT, *REGISTERS, LANES_8], ids=str)
 @pytest.mark.parametrize("case", [*CASES, *DEEP_CASES], ids=str)
 def test_int16(case: Convolution, way: Way, device: DeviceInfo) -> None:
-    assert_exact_way(chain_model([convolution16(case)]), device, way)
+    assert_exact_way(chain_model([case.node()]), device, way)
 
 
 @pytest.mark.parametrize("way", [*WAYS, *REGISTERS], ids=str)
 @pytest.mark.parametrize("kernel", [(1, 1), (9, 7)], ids=["one_tap", "63_taps"])
 def test_sums_at_the_ends(kernel: tuple[int, int], way: Way, device: DeviceInfo) -> None:
     case = replace(CONV, size=(9, 7, 600), kernel=kernel, padding="VALID", multiplier=2.0**-18)
-    node = convolution16(case)
+    node = case.node()
     weights = node.inputs[1]
     assert weights is not None
     node = changed(node, 1, data=np.full(weights.shape, -127, np.int8))
@@ -249,7 +248,7 @@ def test_sums_beside_ties(way: Way, device: DeviceInfo) -> None:
     case = replace(CONV, size=(1, 1, 1), kernel=(1, 1), out_c=1000, per_channel=True)
     scales = (2.0 ** rng.uniform(-20, 6, 1000)).astype(np.float32)
     scales[:100] = np.float32(2.0) ** rng.integers(-20, 6, 100)
-    node = changed(convolution16(case), 1, quantization=quantization(scales, [0] * 1000))
+    node = changed(case.node(), 1, quantization=quantization(scales, [0] * 1000))
     reals = IN_SCALE * scales.astype(np.float64)
     node = changed(node, -1, quantization=quantization(1.0))
     steps = (rng.integers(0, 32767, 1000) + 0.5) / reals
@@ -263,7 +262,7 @@ def test_sums_beside_ties(way: Way, device: DeviceInfo) -> None:
 @pytest.mark.parametrize("way", [PLAIN, SIMT, *REGISTERS, LANES_8], ids=str)
 def test_groups(way: Way, device: DeviceInfo) -> None:
     case = replace(CONV, size=(7, 5, 6), out_c=9, per_channel=True)
-    model = chain_model([convolution16(case, groups=3)])
+    model = chain_model([replace(case, groups=3).node()])
     assert assert_exact_way(model, device, way) == {"plain"}
 
 
@@ -272,7 +271,7 @@ def test_groups(way: Way, device: DeviceInfo) -> None:
 @pytest.mark.parametrize("multiplier", [2.0**-9, 1.7, 2.0**-20])
 def test_int32_bias(multiplier: float, way: Way, device: DeviceInfo) -> None:
     case = replace(CONV, multiplier=multiplier)
-    assert_exact_way(chain_model([convolution16(case, bias_dtype="int32")]), device, way)
+    assert_exact_way(chain_model([replace(case, bias_dtype="int32").node()]), device, way)
 
 
 # CONV_2D must have one.
@@ -280,26 +279,26 @@ def test_int32_bias(multiplier: float, way: Way, device: DeviceInfo) -> None:
 @pytest.mark.parametrize("multiplier", [2.0**-9, 2.0**-9 * 0.71])
 def test_depthwise_without_a_bias(multiplier: float, way: Way, device: DeviceInfo) -> None:
     case = replace(DEPTHWISE, size=(23, 19, 11), multiplier=multiplier)
-    assert_exact_way(chain_model([convolution16(case, bias_dtype=None)]), device, way)
+    assert_exact_way(chain_model([replace(case, has_bias=False).node()]), device, way)
 
 
 @any_driver
 @given(case=convolutions16(), way=DRAWN_WAYS, seed=SEEDS)
 def test_drawn_conv_2d(device: DeviceInfo, case: Convolution, way: Way, seed: int) -> None:
-    assert_exact_or_refused(chain_model([convolution16(case, seed)]), device, way, seed)
+    assert_exact_or_refused(chain_model([case.node(seed)]), device, way, seed)
 
 
 @any_driver
 @given(
     case=convolutions16(is_depthwise=True),
-    bias=st.sampled_from(["int64", None]),
+    has_bias=st.booleans(),
     way=DRAWN_WAYS,
     seed=SEEDS,
 )
 def test_drawn_depthwise(
-    device: DeviceInfo, case: Convolution, bias: str | None, way: Way, seed: int
+    device: DeviceInfo, case: Convolution, has_bias: bool, way: Way, seed: int
 ) -> None:
-    model = chain_model([convolution16(case, seed, bias_dtype=bias)])
+    model = chain_model([replace(case, has_bias=has_bias).node(seed)])
     assert_exact_or_refused(model, device, way, seed)
 
 
@@ -309,7 +308,7 @@ NODES = {"CONV_2D_int16": NODE, "DEPTHWISE_CONV_2D_int16": DEEP}
 def _built() -> Iterator[Node]:
     for size, channels in product(SIZES, CHANNELS):
         conv = replace(CONV, size=(size, size, channels), out_c=channels)
-        for node in (convolution16(conv), convolution16(replace(conv, depth_multiplier=1))):
+        for node in (conv.node(), replace(conv, depth_multiplier=1).node()):
             yield node
             yield replace(node, inputs=(*node.inputs[:2], None))
 

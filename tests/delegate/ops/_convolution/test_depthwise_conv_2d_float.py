@@ -29,14 +29,13 @@ from tests.support.cases import (
     only_launch,
 )
 from tests.support.compare import assert_close, interpreter, invoke, refusals
+from tests.support.convolution import Convolution, float_convolution, float_convolutions
 from tests.support.deal import any_driver, one_width
 from tests.support.factories import refused
 from tests.support.floats import (
-    FloatConvolution,
     assert_float_or_refused,
     assert_float_ways,
     exact_doubles,
-    float_convolutions,
 )
 from tests.support.model import chain_model
 from tests.support.nodes import CHANNELS, SIZES
@@ -51,9 +50,9 @@ def depthwise(
     depth_multiplier: int = 1,
     fused: str = "NONE",
     batch: int = 1,
-) -> FloatConvolution:
+) -> Convolution:
     """Return a depthwise convolution by its parameters."""
-    return FloatConvolution(
+    return float_convolution(
         size=size,
         kernel=kernel,
         stride=stride,
@@ -95,7 +94,7 @@ AS_CONV = depthwise(size=(7, 8, 1), depth_multiplier=8)  # of one input channel:
     ],
     ids=str,
 )
-def test_alternatives(way: Way, case: FloatConvolution, names: list[str]) -> None:
+def test_alternatives(way: Way, case: Convolution, names: list[str]) -> None:
     found = ops.lower(case.node(), way.target)
     assert [alternative.name for alternative in found] == names
 
@@ -207,13 +206,13 @@ CASES = [
 @one_width
 @pytest.mark.parametrize("way", [way for way in WAYS if way is not PLAIN], ids=str)
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_numbers(case: FloatConvolution, way: Way, device: DeviceInfo) -> None:
+def test_numbers(case: Convolution, way: Way, device: DeviceInfo) -> None:
     assert_float_ways(case.node(), device, way)
 
 
 @any_driver
 @given(case=float_convolutions(is_depthwise=True), way=DRAWN_WAYS, seed=st.integers(0, 99))
-def test_drawn(device: DeviceInfo, case: FloatConvolution, way: Way, seed: int) -> None:
+def test_drawn(device: DeviceInfo, case: Convolution, way: Way, seed: int) -> None:
     assert_float_or_refused(case.node(seed), device, way)
 
 

@@ -10,12 +10,10 @@ import pytest
 from delegate import ops
 from delegate.inspect import Node
 from tests.support.cases import SIMT
-from tests.support.convolution import Convolution
-from tests.support.floats import FloatConvolution
-from tests.support.quant16 import convolution16
+from tests.support.convolution import Convolution, float_convolution
 
 CONV = Convolution(size=(9, 9, 8), dtype="int16")
-FLOATS = FloatConvolution(size=(9, 9, 3))
+FLOATS = float_convolution(size=(9, 9, 3))
 DEEP = Convolution(size=(9, 9, 8), dtype="int16", depth_multiplier=1)
 
 
@@ -28,8 +26,8 @@ DEEP = Convolution(size=(9, 9, 8), dtype="int16", depth_multiplier=1)
             Convolution(size=(1, 1, 9), kernel=(1, 1)).node(),
             {0: (1, 8), 96: (1, 8), 48: (1, 4), 24: (1, 4)},
         ),
-        (convolution16(CONV), {0: (4, 4), 128: (4, 4), 96: (1, 4), 48: (1, 4), 24: (1, 2)}),
-        (convolution16(DEEP), {0: (4, 4), 128: (4, 4), 96: (1, 4), 24: (1, 4)}),
+        (CONV.node(), {0: (4, 4), 128: (4, 4), 96: (1, 4), 48: (1, 4), 24: (1, 2)}),
+        (DEEP.node(), {0: (4, 4), 128: (4, 4), 96: (1, 4), 24: (1, 4)}),
         # Unrolled windows keep more: those of few terms, and of 3x3 taps.
         (FLOATS.node(), {0: (4, 4), 96: (4, 4), 48: (2, 4), 24: (1, 4)}),
         (replace(FLOATS, size=(9, 9, 64)).node(), {0: (4, 4), 48: (4, 4), 24: (2, 4)}),
