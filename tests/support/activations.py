@@ -8,16 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from delegate import DeviceInfo
 from delegate.inspect import Node
 from tests.support.cases import (
-    GROUPS,
     RUN,
-    SIMT,
     Way,
     assert_exact_or_refused,
     assert_exact_way,
@@ -30,7 +27,6 @@ from tests.support.cases import (
     zero_points,
 )
 from tests.support.compare import Arrays, assert_within
-from tests.support.factories import Test
 from tests.support.model import chain_model, op, t
 
 SHAPES = [(), (1,), (3,), (63,), (64,), (65,), (2, 3, 5, 7), (4097,)]
@@ -123,28 +119,6 @@ def assert_float_function(
     with forced(way):
         assert_within(case.model(), device, bounds, inputs=inputs)
     RUN[case.op] += 1
-
-
-def floats(case: Activation, magnitude: Magnitude, terms: int = 1) -> Test:
-    """Return a test of a case on floats of all sizes; the rest as in `assert_float_function`."""
-
-    @pytest.mark.parametrize("way", GROUPS, ids=str)
-    def test_floats(way: Way, device: DeviceInfo) -> None:
-        values = floats_of_all_sizes()
-        wide = replace(case, shape=values.shape)
-        assert_float_function(wide, device, way, magnitude, terms, [[values]])
-
-    return test_floats
-
-
-def shapes_of_floats(case: Activation, magnitude: Magnitude, terms: int = 1) -> Test:
-    """Return a test of a case on random floats of many shapes."""
-
-    @pytest.mark.parametrize("shape", SHAPES, ids=str)
-    def test_shapes_of_floats(shape: tuple[int, ...], device: DeviceInfo) -> None:
-        assert_float_function(replace(case, shape=shape), device, SIMT, magnitude, terms)
-
-    return test_shapes_of_floats
 
 
 @st.composite

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import reject
-from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
 from delegate import DeviceInfo, ops
@@ -74,29 +73,3 @@ def _kernels_that_run(node: Node, model: bytes) -> str | None:
             continue
         return kernels
     return None
-
-
-# Pictures, height, width and channels on the deep side's pixels, and the block: what tests of
-# DEPTH_TO_SPACE and of SPACE_TO_DEPTH share.
-BLOCKS = {
-    "one_channel": (2, 3, 5, 1, 2),
-    "channels": (1, 7, 5, 16, 2),
-    "odd": (2, 3, 4, 5, 3),
-    "block_1": (2, 3, 4, 5, 1),
-    "one_pixel": (1, 1, 1, 3, 4),
-    "large": (1, 33, 37, 3, 2),
-}
-BLOCK_TYPES = ("uint8", "int8", "int32", "int64", "float32")
-
-
-def deep_and_wide(n: int, h: int, w: int, c: int, block: int, dtype: str) -> tuple[Tensor, Tensor]:
-    """Return a tensor with blocks in its channels, and the same with them in its pixels."""
-    return like((n, h, w, c * block * block), dtype), like((n, h * block, w * block, c), dtype)
-
-
-def drawn_blocks(build: Callable[[int, int, int, int, int, str], Node]) -> st.SearchStrategy[Node]:
-    """Draw a node of one of the two ops."""
-    small = st.integers(1, 5)
-    channels, block = st.integers(1, 9), st.integers(1, 4)
-    types = st.sampled_from(BLOCK_TYPES)
-    return st.builds(build, st.integers(1, 3), small, small, channels, block, types)
