@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Macros: ELEM, the activations' type, uchar or char; WEIGHT, the stored weights' type;
-// SINGLE_ROUNDING, see quantize.clh; those of residual.clh; for the tiled kernel LANES x VECTORS
+// SINGLE_ROUNDING, see quantize.clh; those of finish.clh; for the tiled kernel LANES x VECTORS
 // output channels and TILE_W output pixels a work-item.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "nhwc.clh"
 #include "quantize.clh"
 #include "float.clh"
-#include "residual.clh"
+#include "finish.clh"
 
 #if USES_CONV_2D_QUANT8
-DEFINE_REQUANTIZE()
-DEFINE_RESIDUAL()
+DEFINE_FINISH()
 
 // output[n,y,x,o] = sum over the in-bounds window of (input - zero) * (weights[o,ky,kx,i] - zero),
 // plus bias, requantised and clamped   NHWC, OHWI   Source: reference/conv.h, integer_ops/conv.h
@@ -57,8 +56,7 @@ KERNEL(conv_2d_quant8)
 #endif
 
 #if USES_CONV_2D_TILED_QUANT8
-DEFINE_REQUANTIZE(LANES)
-DEFINE_RESIDUAL(LANES)
+DEFINE_FINISH(LANES)
 #include "windows.clh"
 #define INTS JOIN(int, LANES)
 #define LOAD_INTS JOIN(vload, LANES)

@@ -1,21 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Macros: for the tiled kernels LANES x VECTORS output channels and TILE_W output pixels a
-// work-item; IS_ALIGNED, see float.clh: then LANES is 4, and the 1x1 kernel loads as many terms.
+// work-item; those of finish.clh; IS_ALIGNED, see float.clh: then LANES is 4, and the 1x1 kernel
+// loads as many terms.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "nhwc.clh"
 #include "float.clh"
-
-// What is stored at an address of the output, of some type. The ADD that follows a convolution is
-// done here where HAS_RESIDUAL says so: its other input is at RESIDUAL, of the output's shape.
-#if HAS_RESIDUAL
-#define OTHER_AT(address) \
-  ((global const float*)((global const uchar*)(address) + (RESIDUAL - OUTPUT)))
-#define WITH_RESIDUAL(type, value, other) \
-  ACTIVATE((value) + (other), (type)(as_float(SUM_MIN)), (type)(as_float(SUM_MAX)))
-#else
-#define WITH_RESIDUAL(type, value, other) (value)
-#endif
+#include "finish.clh"
 
 #if USES_CONV_2D_FLOAT
 // output[n,y,x,o] = sum over the in-bounds window of input * weights[o,ky,kx,i], plus bias, clamped
@@ -45,7 +36,7 @@ TILE(conv_2d_float) {
       }
     }
     sum = ACTIVATE(sum, low, high);
-    output[element] = WITH_RESIDUAL(float, sum, OTHER_AT(output)[element]);
+    output[element] = WITH_RESIDUAL_FLOATS(float, sum, OTHER_AT(float, output)[element]);
   }
 }
 
@@ -56,10 +47,11 @@ KERNEL(conv_2d_float)
 #define BLOCK (LANES * VECTORS)
 // Packed weights lie at multiples of their vectors' size, however many channels there are.
 #define FACTORS_AT(v, weight) (((global const FLOATS*)(weight))[v])
-#define STORE_SUM(sum, to)                                                           \
-  do {                                                                               \
-    FLOATS value = ACTIVATE(sum, low, high);                                         \
-    STORE_FLOATS(WITH_RESIDUAL(FLOATS, value, LOAD_FLOATS(0, OTHER_AT(to))), 0, to); \
+#define STORE_SUM(sum, to)                                                            \
+  do {                                                                                \
+    FLOATS value = ACTIVATE(sum, low, high);                                          \
+    value = WITH_RESIDUAL_FLOATS(FLOATS, value, LOAD_FLOATS(0, OTHER_AT(float, to))); \
+    STORE_FLOATS(value, 0, to);                                                       \
   } while (0)
 
 #if USES_CONV_2D_TILED_FLOAT

@@ -48,7 +48,7 @@ def alike_rows(
 ) -> Constant:
     """Rows as `fixed_rows`, or bias, float factor and offset if all channels' are proven.
 
-    The kernel's half is requantize4.clh. Each block of channels has its rows side by side,
+    The kernel's half is finish.clh. Each block of channels has its rows side by side,
     at a multiple of their size.
 
     Shapes:

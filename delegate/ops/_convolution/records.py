@@ -130,7 +130,7 @@ class Convolution:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Residual:
-    """The ADD after an 8-bit convolution as residual.clh sees it."""
+    """The ADD after an 8-bit convolution as finish.clh sees it."""
 
     other: Tensor
     result: Tensor
@@ -217,7 +217,7 @@ class Quant16Convolution(Convolution):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FloatResidual:
-    """The ADD after a float convolution as conv_2d_float.cl sees it."""
+    """The ADD after a float convolution as finish.clh sees it."""
 
     other: Tensor
     result: Tensor

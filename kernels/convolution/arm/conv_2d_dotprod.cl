@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Macros: IS_SIGNED, 1 for int8 activations, 0 for uint8; TILE_W pixels x VECTORS vectors of 4
 // channels are a block; PANEL_BYTES for a block's windows; HAS_WEIGHT_ZERO, 1 where the weights'
-// zero point is not 0; those of neon.clh and of residual_bytes.clh.
+// zero point is not 0; those of neon.clh and of finish_bytes.clh.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "float.clh"

@@ -4,14 +4,14 @@
 // weights have a zero point; ONCE, 1 where a job is one turn; AHEAD, 1 where besides weights are
 // loaded a step ahead, as pixels always are, for few results a warp; SPLITS, 1 where several warps
 // share a sum's terms, through SCRATCH_INTS; for any window ALIGNED, 1 where pixels are multiples
-// of 16 bytes; those of requantize_word.clh and residual.clh.
+// of 16 bytes; those of requantize_word.clh and finish.clh.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
 #include "float.clh"
 #include "ptx.clh"
 #include "requantize_word.clh"
-#include "residual.clh"
+#include "finish.clh"
 
 DEFINE_RESIDUAL(4)
 

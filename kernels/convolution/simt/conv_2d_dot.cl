@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Macros: those of words.clh, requantize4.clh, residual.clh and dot.clh; TILE_W output pixels and
+// Macros: those of words.clh, finish.clh and dot.clh; TILE_W output pixels and
 // VECTORS x 4 output channels a work-item; HAS_PIXEL_SUMS, 1 where weights less their zero point
 // are no int8.
 #pragma OPENCL FP_CONTRACT OFF
@@ -7,12 +7,11 @@
 #include "quantize.clh"
 #include "float.clh"
 #include "words.clh"
-#include "requantize4.clh"
-#include "residual.clh"
+#include "finish.clh"
 #include "windows.clh"
 #include "dot.clh"
 
-DEFINE_RESIDUAL(4)
+DEFINE_FINISH(4)
 
 #define BLOCK (4 * VECTORS)
 
@@ -107,17 +106,16 @@ TILE(conv_2d_dot_quant8) {
     int4 low = OUTPUT_MIN;
     int4 high = OUTPUT_MAX;
     int4 output_zero = OUTPUT_ZERO;
-#define FINISH(v)                                                                  \
-  {                                                                                \
-    int4 multiplier = channel[VECTORS + v];                                        \
-    int4 shift = channel[2 * VECTORS + v];                                         \
-    global uchar* output = arena + OUTPUT + pixel * out_c + first_channel + 4 * v; \
-    for (int p = 0; p < TILE_W; p++) {                                             \
-      int4 result = REQUANTIZE4(sum[0][v], multiplier, shift) + output_zero;       \
-      STORE_BYTES(WITH_FOUR_RESIDUALS(clamp(result, low, high), output), output);  \
-      output += out_c;                                                             \
-      MOVE_UP(v)                                                                   \
-    }                                                                              \
+#define FINISH(v)                                                                          \
+  {                                                                                        \
+    int4 multiplier = channel[VECTORS + v];                                                \
+    int4 shift = channel[2 * VECTORS + v];                                                 \
+    global uchar* output = arena + OUTPUT + pixel * out_c + first_channel + 4 * v;         \
+    for (int p = 0; p < TILE_W; p++) {                                                     \
+      STORE_BYTES(FINISHED(4, sum[0][v], multiplier, shift, output_zero, output), output); \
+      output += out_c;                                                                     \
+      MOVE_UP(v)                                                                           \
+    }                                                                                      \
   }
     // Pixels move to the first place one after the other: no variable can tell a register.
     FINISH(0)

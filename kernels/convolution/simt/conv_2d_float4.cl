@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Macros: those of words.clh, requantize4.clh and residual.clh; TILE_W output pixels and VECTORS x
+// Macros: those of words.clh and finish.clh; TILE_W output pixels and VECTORS x
 // 4 output channels a work-item; LOAD_WORDS, 1, 2 or 4 words of inputs that are loaded at once,
 // where pixels begin at multiples of them; IS_MATRIX, 1 where output pixel i is made of input pixel
 // i alone; HAS_FLOATS, 1 where weights are floats less their zero point, made for PLACED_OF;
@@ -9,13 +9,12 @@
 #include "quantize.clh"
 #include "float.clh"
 #include "words.clh"
-#include "requantize4.clh"
-#include "residual.clh"
+#include "finish.clh"
 #if !IS_MATRIX
 #include "windows.clh"
 #endif
 
-DEFINE_RESIDUAL(4)
+DEFINE_FINISH(4)
 
 #define BLOCK (4 * VECTORS)
 
@@ -180,19 +179,18 @@ TILE(conv_2d_float4_quant8) {
 #define SUM sum
 #endif
 #define NEXT(p, v, i) SUM[p][v] = SUM[(p + 1) % TILE_W][v];
-#define FINISH(v)                                                                  \
-  {                                                                                \
-    int4 bias = channel[v];                                                        \
-    int4 multiplier = channel[VECTORS + v];                                        \
-    int4 shift = channel[2 * VECTORS + v];                                         \
-    global uchar* output = arena + OUTPUT + pixel * out_c + first_channel + 4 * v; \
-    for (int p = 0; p < TILE_W; p++) {                                             \
-      int4 result = convert_int4(SUM[0][v]) + bias;                                \
-      result = REQUANTIZE4(result, multiplier, shift) + output_zero;               \
-      STORE_BYTES(WITH_FOUR_RESIDUALS(clamp(result, low, high), output), output);  \
-      output += out_c;                                                             \
-      EACH_PIXEL_OF(NEXT, v, 0)                                                    \
-    }                                                                              \
+#define FINISH(v)                                                                      \
+  {                                                                                    \
+    int4 bias = channel[v];                                                            \
+    int4 multiplier = channel[VECTORS + v];                                            \
+    int4 shift = channel[2 * VECTORS + v];                                             \
+    global uchar* output = arena + OUTPUT + pixel * out_c + first_channel + 4 * v;     \
+    for (int p = 0; p < TILE_W; p++) {                                                 \
+      int4 total = convert_int4(SUM[0][v]) + bias;                                     \
+      STORE_BYTES(FINISHED(4, total, multiplier, shift, output_zero, output), output); \
+      output += out_c;                                                                 \
+      EACH_PIXEL_OF(NEXT, v, 0)                                                        \
+    }                                                                                  \
   }
     // Pixels move to the first place one after the other: no variable can tell a register.
     EACH_VECTOR(FINISH)

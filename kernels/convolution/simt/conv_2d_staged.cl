@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Macros: those of words.clh, requantize4.clh and residual.clh; TILE_W, 4, 8 or 16 output pixels
+// Macros: those of words.clh and finish.clh; TILE_W, 4, 8 or 16 output pixels
 // and VECTORS x 4 output channels a work-item; IS_MATRIX, 1 for windows of one pixel, side by side.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
 #include "float.clh"
 #include "words.clh"
-#include "requantize4.clh"
-#include "residual.clh"
+#include "finish.clh"
 
-DEFINE_RESIDUAL(4)
+DEFINE_FINISH(4)
 
 #define BLOCK (4 * VECTORS)
 
@@ -157,8 +156,8 @@ TILE(conv_2d_staged_quant8) {
         int4 total = sum[0][v];
 #pragma unroll
         for (int other = 1; other < TILE_W; other++) total = p == other ? sum[other][v] : total;
-        int4 scaled = REQUANTIZE4(total + bias[v], multiplier[v], shift[v]) + output_zero;
-        int4 result = WITH_RESIDUALS(4, clamp(scaled, low, high), output + 4 * v);
+        int4 result =
+            FINISHED(4, total + bias[v], multiplier[v], shift[v], output_zero, output + 4 * v);
         STORE_BYTES(result, output + 4 * v);
       }
       output += out_c;

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Macros: those of words.clh and requantize4.clh; HAS_PLACES, 1 where weights are made for
+// Macros: those of words.clh and finish.clh; HAS_PLACES, 1 where weights are made for
 // PLACED_OF; for runs TAPS_H and TAPS_W, the window's size, and STEP, by how many pixels it moves
 // along a row; for tiles TILE_W, 1 or 2 pixels a work-item.
 #pragma OPENCL FP_CONTRACT OFF
 #include "kernel.clh"
 #include "quantize.clh"
 #include "words.clh"
-#include "requantize4.clh"
+#include "finish.clh"
+
+DEFINE_FINISH(4)
 
 #if HAS_PLACES
 #define INPUTS_OF PLACED_OF
@@ -93,8 +95,7 @@ TILE(depthwise_conv_2d_float4_quant8) {
       }
       x += STEP;
       int4 total = convert_int4(sum) + bias;
-      int4 scaled = REQUANTIZE4(total, multiplier, shift) + output_zero;
-      STORE_BYTES(clamp(scaled, low, high), output);
+      STORE_BYTES(FINISHED(4, total, multiplier, shift, output_zero, output), output);
       output += in_c;
     }
   }
@@ -153,8 +154,8 @@ TILE(depthwise_conv_2d_tiled_float4_quant8) {
     int4 output_zero = OUTPUT_ZERO;
     global uchar* output = arena + OUTPUT + pixel * in_c + c;
     for (int p = 0; p < TILE_W; p++) {
-      int4 result = REQUANTIZE4(convert_int4(sum) + bias, multiplier, shift) + output_zero;
-      STORE_BYTES(clamp(result, low, high), output);
+      int4 total = convert_int4(sum) + bias;
+      STORE_BYTES(FINISHED(4, total, multiplier, shift, output_zero, output), output);
       output += in_c;
 #if TILE_W == 2
       sum = next;

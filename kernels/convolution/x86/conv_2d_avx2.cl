@@ -103,63 +103,12 @@ INLINE void LOCAL(add_products)(INTS (*sum)[VECTORS], const uchar* rows, int pit
 #endif
 
 typedef int LOCAL(int2s) __attribute__((vector_size(8), aligned(1)));
-typedef int LOCAL(int4s) __attribute__((vector_size(16), aligned(1)));
-typedef int LOCAL(int8s) __attribute__((vector_size(32), aligned(1)));
 
-INLINE void LOCAL(store_some)(const uchar* from, uchar* to, int size) {
+INLINE void LOCAL(store_part)(const uchar* from, uchar* to, int size) {
   for (; size >= 8; size -= 8, from += 8, to += 8) *(LOCAL(int2s)*)to = *(const LOCAL(int2s)*)from;
   for (int i = 0; i < size; i++) to[i] = from[i];
 }
-
-// The first `size` of a vector's N bytes.
-#define STORE(N, type, bytes, to, size)                 \
-  do {                                                  \
-    type all = SUMMED(N, type, bytes, to);              \
-    if (size >= N) {                                    \
-      *(type*)(to) = all;                               \
-    } else {                                            \
-      type held = all;                                  \
-      LOCAL(store_some)((const uchar*)&held, to, size); \
-    }                                                   \
-  } while (0)
-
-DEFINE_SUMMED(8)
-DEFINE_SUMMED(16)
-DEFINE_SUMMED(32)
-
-// A block's results as bytes: `size` channels a pixel, or all, at `to`, `pitch` bytes a pixel.
-#define PIXEL(p) ((p) < TILE_W ? (p) : TILE_W - 1)
-#define BYTES_OF(a, b, c, d)                                   \
-  (is_centred ? LOCAL(bytes_of_centred)(a, b, c, d, low, high) \
-              : LOCAL(bytes_of)(a, b, c, d, zero, low, high, 0))
-#define QUARTER(i) __builtin_shufflevector(bytes, bytes, i, 4 + (i))
-#define HALF(i) \
-  __builtin_shufflevector(bytes, bytes, 2 * (i), 2 * (i) + 1, 2 * (i) + 4, 2 * (i) + 5)
-INLINE void LOCAL(store)(INTS (*sum)[VECTORS], uchar* to, int pitch, int size, int zero, int low,
-                         int high, int is_centred, PARAMS params) {
-#pragma unroll
-#if VECTORS == 1
-  for (int p = 0; p < TILE_W; p += 4, to += 4 * pitch) {
-    INTS bytes =
-        BYTES_OF(sum[p][0], sum[PIXEL(p + 1)][0], sum[PIXEL(p + 2)][0], sum[PIXEL(p + 3)][0]);
-    STORE(8, LOCAL(int2s), QUARTER(0), to, size);
-    if (p + 1 < TILE_W) STORE(8, LOCAL(int2s), QUARTER(1), to + pitch, size);
-    if (p + 2 < TILE_W) STORE(8, LOCAL(int2s), QUARTER(2), to + 2 * pitch, size);
-    if (p + 3 < TILE_W) STORE(8, LOCAL(int2s), QUARTER(3), to + 3 * pitch, size);
-  }
-#elif VECTORS == 2
-  for (int p = 0; p < TILE_W; p += 2, to += 2 * pitch) {
-    INTS bytes = BYTES_OF(sum[p][0], sum[p][1], sum[PIXEL(p + 1)][0], sum[PIXEL(p + 1)][1]);
-    STORE(16, LOCAL(int4s), HALF(0), to, size);
-    if (p + 1 < TILE_W) STORE(16, LOCAL(int4s), HALF(1), to + pitch, size);
-  }
-#elif VECTORS == 4
-  for (int p = 0; p < TILE_W; p++, to += pitch) {
-    INTS bytes = BYTES_OF(sum[p][0], sum[p][1], sum[p][2], sum[p][3]);
-    STORE(32, LOCAL(int8s), bytes, to, size);
-  }
-#endif
-}
+#define STORE_PART(N, bytes, to, size) LOCAL(store_part)((const uchar*)&bytes, to, size)
 
 #include "conv_2d_x86.clh"
 #include "conv_2d_x86_run.clh"

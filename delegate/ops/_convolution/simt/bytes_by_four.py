@@ -14,7 +14,7 @@ _FEW, _MANY = 40, 96  # registers, of `takes_places`
 
 
 def word_defines(conv: Quant8Convolution, uses_floats: bool = False) -> dict[str, int | str]:
-    """Return the macros of words.clh, requantize4.clh and residual.clh."""
+    """Return the macros of words.clh and finish.clh."""
     elem = ELEM[conv.source.dtype]
     return {
         "ELEM": elem,
