@@ -12,7 +12,7 @@ from typing import TextIO
 
 from delegate import NoDeviceError, list_devices
 from delegate.inspect import start_early
-from delegate.sandbox.child import stdout_kept_apart
+from delegate.sandbox.channel import stdout_kept_apart
 from label_image import flags, inputs, report, streams
 from label_image.errors import log_error
 from label_image.flags import Settings

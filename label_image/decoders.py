@@ -6,18 +6,16 @@ decoder.py is what such a child runs.
 
 from __future__ import annotations
 
-import io
-import json
 import os
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.sandbox.child import Child, command_of, signal_name
+from delegate.sandbox.child import Child, Died, Ended, command_of
 from label_image.decoder import Format
 from tflite_opencl.common.errors import OneLineError
 
@@ -54,7 +52,7 @@ class Decoders:
     ) -> None:
         """`processes`: None: as many as this process may use cores."""
         self._paths = iter(paths)
-        self._request = json.dumps(asdict(format))
+        self._format = asdict(format)
         self._command = command or command_of("label_image.decoder")
         self._children: list[_Decoder | None] = [None] * (processes or core_count())
         self._sent = self._received = 0  # pictures; number n is child n % len's
@@ -73,16 +71,16 @@ class Decoders:
         """
         most = self._received + len(self._children) * (1 + _AHEAD)
         while self._sent < most and (path := next(self._paths, None)) is not None:
-            self._child(self._sent).send(path)
+            self._child(self._sent).decode(path)
             self._sent += 1
         if self._received == self._sent:
             return None
         child = self._child(self._received)
         self._received += 1
-        decoded = child.receive(tensor.reshape(-1).view(np.uint8).data)
-        if decoded is None:
-            decoded = self._lost(child)
-        return decoded
+        try:
+            return child.decoded(tensor)
+        except Died as died:
+            return self._lost(child, died.ended)
 
     def close(self) -> None:
         """End the children; whoever waits in `next_into`, in another thread, gets an error."""
@@ -97,69 +95,49 @@ class Decoders:
         place = number % len(self._children)
         child = self._children[place]
         if child is None:
-            child = self._children[place] = _Decoder(self._command, self._request)
+            child = self._children[place] = _Decoder(self._command, self._format)
         return child
 
-    def _lost(self, child: _Decoder) -> Decoded:
+    def _lost(self, child: _Decoder, ended: Ended) -> Decoded:
         """Blame the picture a child died of, and let a new child go on after it."""
-        code = child.close()
+        child.close()
         path, *waiting = child.waiting
-        name = None if code is None else signal_name(code)
-        if self.is_closed or name is None:
-            raise DecoderFailed(f"a picture decoder ended with code {code} at {path}")
-        again = _Decoder(self._command, self._request)
+        if self.is_closed or not ended.signal:
+            raise DecoderFailed(f"a picture decoder {ended} at {path}")
+        again = _Decoder(self._command, self._format)
         self._children[self._children.index(child)] = again
         for each in waiting:
-            again.send(each)
-        return Decoded(path, error=f"cannot read picture {path}: its decoder died ({name})")
+            again.decode(each)
+        return Decoded(path, error=f"cannot read picture {path}: its decoder died ({ended.signal})")
 
 
-class _Decoder:
-    def __init__(self, command: Sequence[str], request: str) -> None:
+class _Decoder(Child):
+    def __init__(self, command: Sequence[str], format: Mapping[str, Any]) -> None:
         self.waiting: deque[str] = deque()  # sent, not yet received
         try:
-            self._process = Child(
+            super().__init__(
                 command,
                 # numpy's library would start a thread a core in each child, and use none.
-                environment={"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+                {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+                keeps_stderr=False,
                 # Linux shares the cores between sessions first: niceness would count for nothing.
                 has_own_session=False,
                 pipe_bytes=_PIPE_BYTES,
             )
         except OSError as error:
             raise DecoderFailed(f"a picture decoder cannot start: {error}") from error
-        assert isinstance(self._process.answers, io.BufferedReader)
-        self._answers = self._process.answers
-        self._write(request)
+        self.send(**format)
 
-    def send(self, path: str) -> None:
+    def decode(self, path: str) -> None:
         self.waiting.append(path)
-        self._write(json.dumps(path))
+        self.send(path=path)
 
-    def receive(self, tensor: memoryview) -> Decoded | None:
-        """Return the outcome of the first picture that waits; None where the child is gone."""
-        line = self._answers.readline()
-        if not line.endswith(b"\n"):
-            return None
-        try:
-            decoded = Decoded(path=self.waiting[0], **json.loads(line))
-        except (ValueError, TypeError) as error:
-            raise DecoderFailed(f"a picture decoder says {line[:80]!r}") from error
-        if not decoded.error and self._answers.readinto(tensor) < len(tensor):
-            return None
-        self.waiting.popleft()
-        return decoded
-
-    def kill(self) -> None:
-        self._process.kill()
-
-    def close(self) -> int | None:
-        """Return the exit code of a child that has ended, or is about to."""
-        self._process.wait()
-        return self._process.close()
-
-    def _write(self, line: str) -> None:
-        self._process.send(line.encode() + b"\n")
+    def decoded(self, tensor: NDArray[Any]) -> Decoded:
+        """Return the outcome of the first picture that waits; raises Died."""
+        event = self.event()
+        if not event["error"]:
+            tensor[...] = np.frombuffer(event.pop("payload"), tensor.dtype).reshape(tensor.shape)
+        return Decoded(path=self.waiting.popleft(), **event)
 
 
 def core_count() -> int:

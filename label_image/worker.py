@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A path's run in a child process, so that a driver that hangs or dies takes only the child along.
 
-`python -m label_image.worker` is that child: a job on stdin, what came of it on stdout, pickled.
+`python -m label_image.worker` is that child. The job, and what came of it, are pickled.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import sys
 
 from delegate import NoDeviceError
 from delegate.inspect import read_model
-from delegate.sandbox.child import Child, command_of, signal_name, stdout_kept_apart
+from delegate.sandbox.channel import serving
+from delegate.sandbox.child import Child, Died, command_of
 from label_image import streams
 from label_image.classify import PathRun, run_path
 from label_image.errors import DelegateFailed, reason_of
@@ -35,40 +36,34 @@ def run_in_child(job: Job, timeout_seconds: float, command: list[str] | None = N
         RunError: TFLite cannot run the model, whatever runs it.
     """
     request = pickle.dumps(job, protocol=5)
-    child = Child(command or command_of("label_image.worker"))
     try:
-        answer, _, is_in_time = child.communicate(request, timeout_seconds)
-    finally:
-        code = child.close()
-    if not is_in_time:
-        raise DelegateFailed(
-            f"the OpenCL run was ended after {timeout_seconds:g} seconds (--device_timeout)"
-        )
-    if code is not None and (name := signal_name(code)):
-        raise DelegateFailed(f"the OpenCL run's process died ({name})")
-    try:
-        lines, result = pickle.loads(answer)
-        if not isinstance(result, PathRun | _Failure):
-            raise TypeError(f"{type(result).__name__} is no result")
-        for text in lines:
-            stdout.info("%s", text)
-    except Exception as error:  # bytes that are no pickle raise many kinds
-        raise DelegateFailed(
-            f"the OpenCL run's process ended with code {code} and without a result"
-        ) from error
+        with Child(command or command_of("label_image.worker"), keeps_stderr=False) as child:
+            answer = child.ask(timeout_seconds, request)
+    except Died as died:
+        ended = died.ended
+        if ended.is_late:
+            why = f" was ended after {timeout_seconds:g} seconds (--device_timeout)"
+        elif ended.signal:
+            why = f"'s process died ({ended.signal})"
+        else:
+            why = f"'s process {ended} and without a result"
+        raise DelegateFailed(f"the OpenCL run{why}") from None
+    result = pickle.loads(answer["payload"])
+    for text in answer["lines"]:
+        stdout.info("%s", text)
     if isinstance(result, PathRun):
         return result
     raise result
 
 
 def main() -> int:
-    """Run the job on stdin, and answer on stdout with what came of it."""
+    """Run the job of the request, and tell what came of it."""
     collected = io.StringIO()
-    with stdout_kept_apart() as answer:
-        job = pickle.loads(sys.stdin.buffer.read())
+    with serving() as parent:
+        job = pickle.loads(next(parent.messages())["payload"])
         with streams.logging_to(collected, sys.stderr, job.verbose):
             result = _result(job)
-        answer.buffer.write(pickle.dumps((collected.getvalue().splitlines(), result), protocol=5))
+        parent.send(pickle.dumps(result, protocol=5), lines=collected.getvalue().splitlines())
     return 0
 
 

@@ -23,7 +23,7 @@ from delegate import cache
 from delegate.errors import CacheError, NoDeviceError
 from delegate.runtime import driver_caches
 from delegate.sandbox import helper, surroundings
-from delegate.sandbox.child import Answers, ask
+from delegate.sandbox.child import Ended, ask_once
 
 TIMEOUT_SECONDS = 20  # listing takes a second, and some where storage is slow
 # A failed library is tried again after an hour: the cause may be elsewhere.
@@ -142,16 +142,14 @@ def ask_platforms(icds: Sequence[Icd] | None = None) -> tuple[list[dict[str, Any
     """
     if icds is None and any(icd.left_out for icd in list_icds()):
         icds = [icd for icd in list_icds() if not icd.left_out]
-    answers = _asked({} if icds is None else _listing(icds))
-    if not answers.texts:
-        return [], answers.end(TIMEOUT_SECONDS)
-    return json.loads(answers.texts[0]), None
+    listed, ended = _asked({} if icds is None else _listing(icds))
+    return (listed[0], None) if listed else ([], ended.sentence)
 
 
-def _asked(environment: Mapping[str, str]) -> Answers:
-    # As an argument, too: importing pyopencl sets the variable.
-    home = [environment[_HOME]] if _HOME in environment else []
-    return ask("delegate.runtime.listing", *home, seconds=TIMEOUT_SECONDS, **environment)
+def _asked(environment: Mapping[str, str]) -> tuple[list[list[dict[str, Any]]], Ended]:
+    # In the request, too: importing pyopencl sets the variable.
+    home = {_HOME: environment[_HOME]} if _HOME in environment else {}
+    return ask_once("delegate.runtime.listing", TIMEOUT_SECONDS, environment, **home)
 
 
 def _failures(found: Sequence[Icd]) -> dict[str, str]:
@@ -164,20 +162,21 @@ def _failures(found: Sequence[Icd]) -> dict[str, str]:
     begun = time.perf_counter()
     failures, is_kept = {}, True
     heard = helper.ask("platforms", step_seconds=TIMEOUT_SECONDS)
-    if not heard.is_answered and not heard.is_own:  # which may be over
+    if not heard.is_answered and not heard.ended.is_own:  # which may be over
         heard = helper.ask("platforms", step_seconds=TIMEOUT_SECONDS)
     if not heard.is_answered:
-        if not heard.is_own:
-            raise NoDeviceError(f"a child process that listed platforms {heard.end}{heard.remedy}")
+        if not heard.ended.is_own:
+            end = heard.ended
+            raise NoDeviceError(f"a child process that listed platforms {end}{end.remedy}")
         # One more at a time, as two libraries may only fail together.
         good: list[Icd] = []
         for icd in found:
-            answers = _asked(_listing([*good, icd]))
-            if answers.texts:
+            listed, ended = _asked(_listing([*good, icd]))
+            if listed:
                 good.append(icd)
             else:
-                failures[icd.path] = answers.end(TIMEOUT_SECONDS)
-                is_kept &= answers.is_own
+                failures[icd.path] = ended.sentence
+                is_kept &= ended.is_own
     if is_kept:
         cache.store(name, json.dumps({"time": time.time(), "failures": failures}).encode())
     _log.debug("drivers were tried in %.2f s", time.perf_counter() - begun)

@@ -4,17 +4,18 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
+from typing import Any
 
 import pyopencl as cl
 
 from delegate.errors import DeviceError
 from delegate.runtime.device_list import device_info
 from delegate.runtime.survey import PlatformInfo, tried_platforms
-from delegate.sandbox import child
+from delegate.sandbox.channel import serve
 
 
 def ask_all() -> tuple[PlatformInfo, ...]:
@@ -27,13 +28,11 @@ def ask_all() -> tuple[PlatformInfo, ...]:
     return platforms
 
 
-def main() -> int:
-    """Answer with all platforms, as JSON; the argument is another folder for pyopencl's drivers."""
-    if len(sys.argv) > 1:
-        os.environ["PYOPENCL_HOME"] = sys.argv[1]
-    child.answer(json.dumps([asdict(each) for each in ask_all()]))
-    return 0
+def _answers(**environment: str) -> Iterator[list[dict[str, Any]]]:
+    """Yield all platforms."""
+    os.environ.update(environment)
+    yield [asdict(each) for each in ask_all()]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve(_answers))

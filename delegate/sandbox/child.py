@@ -1,31 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Child processes for work inside drivers: a driver that crashes or hangs ends only the child.
+"""Child processes for what may die: a driver that crashes or hangs ends only the child.
 
-`ask` runs a child for one question. `Child` is one that serves requests. Both run a module of this
-distribution in a process of its own; `answer` and `stdout_kept_apart` are for that module.
+`Child` takes requests and tells events, with a time limit for each. `Died` says how it ended. `ask`
+runs one for a single request. What a child runs has its end of the channel from `channel.serving`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
-import selectors
+import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TextIO
+from typing import Any, TypeVar
 
 from delegate.sandbox import surroundings
+from delegate.sandbox.channel import Channel
 
 LAST_WAIT_SECONDS = 5.0  # a process inside a hung driver may not even end by SIGKILL
-_ANSWER = "answer: "  # begins each answer's line: drivers write lines of their own to stdout
+_SLICE_SECONDS = 0.5  # from one look at the child, and at Ctrl-C, to the next
 _ROOT = str(Path(__file__).resolve().parents[2])
-
-
+_Self = TypeVar("_Self")
+_BY_CHANCE = re.compile(r"\S*[\d/]\S*")  # words that differ from process to process
 # What a process does to itself; every other signal comes from outside, or from a limit.
 _OWN_SIGNALS = {
     *(signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE),
@@ -37,8 +39,36 @@ _OWN_SIGNALS = {
 class Ended:
     """How a child ended."""
 
-    code: int | None  # its exit code, minus a signal's number; None: it was ended at the time limit
-    stderr: str
+    code: int | None  # its exit code, minus a signal's number; None: it told nothing in time
+    stderr: str = ""  # since the last request
+    seconds: float = 0.0  # the time limit that it had
+
+    def __str__(self) -> str:
+        """Return what it did, for people: "died with SIGABRT: no such chip"."""
+        if self.code is None:
+            return f"gave no answer within {self.seconds:g} s"
+        lines = [line.strip() for line in self.stderr.splitlines() if line.strip()]
+        did = f"died with {self.signal}" if self.signal else f"ended with code {self.code}"
+        return f"{did}: {lines[-1]}" if lines else did
+
+    def is_like(self, other: Ended) -> bool:
+        """Whether both ends are the same, but for numbers and names of files in their words."""
+        return _BY_CHANCE.sub("", str(self)) == _BY_CHANCE.sub("", str(other))
+
+    @property
+    def signal(self) -> str | None:
+        """The name of the signal that ended it."""
+        if self.code is None or self.code >= 0:
+            return None
+        try:
+            return signal.Signals(-self.code).name
+        except ValueError:  # a real-time signal
+            return f"signal {-self.code}"
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it hung."""
+        return self.code is None
 
     @property
     def is_own(self) -> bool:
@@ -47,100 +77,126 @@ class Ended:
         return not is_killed and not surroundings.shortages()
 
     @property
-    def signal(self) -> str | None:
-        """The name of the signal that ended the child."""
-        return None if self.code is None else signal_name(self.code)
+    def remedy(self) -> str:
+        """What to do about it, for the end of a sentence; "": not known."""
+        return "" if self.is_own else surroundings.remedy(was_killed=True)
 
     @property
-    def told(self) -> str:
-        """The last line of stderr, as ": line" for the end of a sentence; "" if there is none."""
-        lines = [line.strip() for line in self.stderr.splitlines() if line.strip()]
-        return f": {lines[-1]}" if lines else ""
-
-    def words(self, seconds: float) -> str:
-        """Return what it did, for people; `seconds`: the limit that it had."""
-        if self.code is None:
-            return f"gave no answer within {seconds} s"
-        if self.signal is not None:
-            return f"died with {self.signal}{self.told}"
-        return f"ended with code {self.code}{self.told}"
+    def sentence(self) -> str:
+        """What "it" did, and what to do about it."""
+        return f"it {self}{self.remedy}"
 
 
-@dataclass(frozen=True, slots=True)
-class Answers(Ended):
-    """What a child answered, and how it ended."""
+class Died(Exception):
+    """A child ended, or told nothing in time.
 
-    texts: tuple[str, ...] = ()  # a child that died may have answered in part
-    stdout: str = ""  # what it wrote there beside its answers
+    Attributes:
+        ended: how.
+    """
 
-    def end(self, seconds: float) -> str:
-        """Return how it ended and what to do, for people; `seconds`: the limit that it had."""
-        remedy = "" if self.is_own else surroundings.remedy(was_killed=True)
-        return f"it {self.words(seconds)}{remedy}"
+    def __init__(self, ended: Ended) -> None:
+        super().__init__(ended.sentence)
+        self.ended = ended
 
 
 class Child:
-    """A child process that reads requests on its stdin and writes answers to its stdout.
-
-    Attributes:
-        answers: the child's stdout.
-    """
-
-    answers: IO[bytes]
+    """A child process that takes requests and tells events; a context that ends it."""
 
     def __init__(
         self,
         command: Sequence[str],
-        stderr: int | IO[bytes] | None = None,
         environment: Mapping[str, str] | None = None,
+        *,
+        keeps_stderr: bool = True,
         has_own_session: bool = True,
         pipe_bytes: int = -1,
+        check: Callable[[], object] = lambda: None,
     ) -> None:
         """Start it.
 
         Args:
             command: mostly what `command_of` returns.
-            stderr: None: this process's; a file; or subprocess.PIPE, for `communicate`.
             environment: variables to set beside this process's own.
+            keeps_stderr: what it writes there is kept for `Ended`; else it is this process's.
             has_own_session: `kill` then ends all that the child started, too. Either way Ctrl-C
                 does not reach the child.
             pipe_bytes: the size of the pipes, as in subprocess.Popen.
+            check: called again and again while an event is waited for; it may raise.
 
         Raises: OSError: it cannot start.
         """
-        self._has_own_session = has_own_session
+        self._has_own_session, self._check = has_own_session, check
+        self._using = threading.Lock()  # what `close` closes
+        self._mark = 0
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, () if has_own_session else (signal.SIGINT,))
         try:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                env=os.environ | dict(environment or {}),
-                start_new_session=has_own_session,
-                pipesize=pipe_bytes,
-            )
+            with contextlib.ExitStack() as stack:
+                # In memory: there may be no folder for temporary files.
+                self._stderr = stack.enter_context(open(os.memfd_create("stderr"), "rb"))
+                self._process = subprocess.Popen(
+                    command,
+                    bufsize=0,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=self._stderr if keeps_stderr else None,
+                    env=os.environ | dict(environment or {}),
+                    start_new_session=has_own_session,
+                    pipesize=pipe_bytes,
+                )
+                assert self._process.stdin is not None
+                assert self._process.stdout is not None
+                self._requests = stack.enter_context(self._process.stdin)
+                self._events = stack.enter_context(self._process.stdout)
+                self._files = stack.pop_all()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._requests, self.answers = self._process.stdin, self._process.stdout
+        self._channel = Channel(self._events.fileno(), self._requests.fileno())
 
-    def send(self, request: bytes, is_last: bool = False) -> None:
-        """Write a request; a child that has died is noticed where its answer is missing."""
+    def send(self, payload: bytes = b"", is_last: bool = False, **request: Any) -> None:
+        """Write a request; a child that has died is noticed where its event is missing."""
+        self._mark = os.fstat(self._stderr.fileno()).st_size
         with contextlib.suppress(BrokenPipeError):
-            self._requests.write(request)
-            self._requests.flush()
-            if is_last:
-                self._requests.close()
+            self._channel.send(payload, **request)
+        if is_last:
+            self._requests.close()
 
-    def communicate(self, request: bytes, seconds: float) -> tuple[bytes, bytes, bool]:
-        """Return stdout, stderr (b"" where it is no pipe), and whether the child ended in time."""
-        try:
-            answer, errors = self._process.communicate(request, seconds)
-        except subprocess.TimeoutExpired as late:
-            return late.stdout or b"", late.stderr or b"", False
-        return answer, errors or b"", True
+    def event(self, seconds: float = math.inf) -> dict[str, Any]:
+        """Return the next event, as Channel.receive does.
+
+        No time counts in which either process is stopped, as Ctrl-Z does.
+
+        Raises: Died: the child ended, or told nothing for so long.
+        """
+        waited = 0.0
+        while True:
+            self._check()
+            part = min(_SLICE_SECONDS, max(0.0, seconds - waited))
+            try:
+                with self._using:
+                    if self._events.closed:
+                        raise EOFError
+                    message = self._channel.receive(part)
+            except EOFError:
+                raise Died(Ended(self.wait(), self.stderr(), seconds)) from None
+            if message is not None:
+                return message
+            waited += 0.0 if self._is_stopped() else part
+            if waited >= seconds:
+                raise Died(Ended(None, self.stderr(), seconds))
+
+    def ask(self, seconds: float, payload: bytes = b"", **request: Any) -> dict[str, Any]:
+        """Send a request and return the first event; raises as `event`."""
+        self.send(payload, **request)
+        return self.event(seconds)
+
+    def stderr(self) -> str:
+        """Return what it wrote there since the last request; "" where the child is closed."""
+        with self._using:
+            if self._stderr.closed:
+                return ""
+            # The child writes where this file's place is: reading must not move it.
+            count = os.fstat(self._stderr.fileno()).st_size - self._mark
+            return os.pread(self._stderr.fileno(), count, self._mark).decode(errors="replace")
 
     def wait(self, seconds: float = LAST_WAIT_SECONDS) -> int | None:
         """Return the exit code, minus a signal's number; None: the child has not ended yet."""
@@ -148,15 +204,6 @@ class Child:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             return None
-
-    @property
-    def is_stopped(self) -> bool:
-        """Whether somebody has stopped it, as Ctrl-Z does."""
-        try:
-            text = Path(f"/proc/{self._process.pid}/stat").read_text()
-        except OSError:
-            return False
-        return text.rpartition(")")[2].split()[0] in "tT"
 
     def kill(self) -> None:
         """End the child, and all that it started if it has a session of its own."""
@@ -166,61 +213,51 @@ class Child:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
-    def close(self) -> int | None:
-        """Kill the child, close its pipes and return its exit code, as `wait` does."""
+    def close(self, seconds: float = 0.0) -> int | None:
+        """Let the child end itself for so long, then kill it; return what `wait` does.
+
+        Whoever waits for an event in another thread finds that it died.
+        """
+        if seconds:
+            self._requests.close()
+            self.wait(seconds)
         self.kill()
         code = self.wait()
-        for pipe in (self._requests, self.answers, self._process.stderr):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
+        with self._using:
+            self._files.close()
         return code
 
+    def __enter__(self: _Self) -> _Self:
+        return self
 
-class Lines:
-    """Lines of a pipe, with a time limit each."""
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
-    def __init__(self, handle: int) -> None:
-        self._handle = handle
-        self._held = b""
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(handle, selectors.EVENT_READ)
-
-    def next(self, seconds: float) -> bytes | None:
-        """Return a line, b"" at the end, None if none came in time."""
-        until = time.monotonic() + seconds
-        while b"\n" not in self._held:
-            if not self._selector.select(max(0.0, until - time.monotonic())):
-                return None
-            read = os.read(self._handle, 65536)
-            if not read:
-                self._selector.close()
-                return b""
-            self._held += read
-        line, _, self._held = self._held.partition(b"\n")
-        return line or b" "
+    def _is_stopped(self) -> bool:
+        try:
+            text = Path(f"/proc/{self._process.pid}/stat").read_text()
+        except OSError:
+            return False
+        return text.rpartition(")")[2].split()[0] in "tT"
 
 
-def ask(module: str, *arguments: str, seconds: float, **environment: str) -> Answers:
-    """Run `python -m module arguments`, wait for its end and return what it gave to `answer`."""
+def ask_once(
+    module: str, seconds: float, environment: Mapping[str, str] | None = None, **request: Any
+) -> tuple[list[Any], Ended]:
+    """Run a module that serves, for one request; return all its answers, and how it ended.
+
+    `seconds`: the time limit of each answer. A child that cannot start has ended, too.
+    """
+    answers = []
     try:
-        child = Child(command_of(module, *arguments), subprocess.PIPE, environment)
+        with Child(command_of(module), environment) as child:
+            child.send(is_last=True, **request)
+            while True:
+                answers.append(child.event(seconds)["answer"])
     except OSError as error:
-        return Answers(1, f"it cannot be started: {error.strerror or error}")
-    try:
-        output, errors, is_in_time = child.communicate(b"", seconds)
-    finally:
-        code = child.close()
-    lines = output.decode(errors="replace").splitlines()
-    texts = tuple(line.removeprefix(_ANSWER) for line in lines if line.startswith(_ANSWER))
-    others = "\n".join(line for line in lines if not line.startswith(_ANSWER))
-    return Answers(code if is_in_time else None, errors.decode(errors="replace"), texts, others)
-
-
-def answer(text: str) -> None:
-    """Give one line of text to the process that called `ask`."""
-    sys.stdout.write(f"\n{_ANSWER}{text}\n")
-    sys.stdout.flush()  # the driver may end the process next
+        return answers, Ended(1, f"it cannot be started: {error.strerror or error}")
+    except Died as died:
+        return answers, died.ended
 
 
 def command_of(module: str, *arguments: str) -> list[str]:
@@ -233,28 +270,3 @@ def command_of(module: str, *arguments: str) -> list[str]:
         f"runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
     )
     return [sys.executable, "-c", code, *arguments]
-
-
-def signal_name(code: int) -> str | None:
-    """Return the name of the signal that ended a process with this exit code; None: none did."""
-    if code >= 0:
-        return None
-    try:
-        return signal.Signals(-code).name
-    except ValueError:  # a real-time signal
-        return f"signal {-code}"
-
-
-@contextlib.contextmanager
-def stdout_kept_apart() -> Iterator[TextIO]:
-    """Give a private stdout; until the end, all else written to stdout goes to stderr."""
-    sys.stdout.flush()
-    own = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        with open(os.dup(own), "w", encoding="utf-8") as stream:
-            yield stream
-    finally:
-        sys.stdout.flush()
-        os.dup2(own, 1)
-        os.close(own)

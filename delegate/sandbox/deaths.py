@@ -42,14 +42,15 @@ class Deaths:
             return None  # by chance, as it seems
         trial = heard.trying[-1].blamed
         first = self._first.setdefault(trial, heard)
-        is_usual = trial.kind == SELF_TEST and heard.is_own  # an instruction that is not there
+        ended = heard.ended
+        is_usual = trial.kind == SELF_TEST and ended.is_own  # an instruction that is not there
         level = logging.INFO if is_usual else logging.WARNING
-        what = f"a child process {heard.end}, as it tried to {trial.words}"
+        what = f"a child process {ended}, as it tried to {trial.words}"
         if first is heard:
             _log.log(level, "%s: another one tries it again", what)
             return None
-        if not (first.is_own and heard.is_own and heard.is_like(first)):
-            _log.log(level, "%s again: this start does without%s", what, heard.remedy)
+        if not (first.ended.is_own and ended.is_own and ended.is_like(first.ended)):
+            _log.log(level, "%s again: this start does without%s", what, ended.remedy)
             self._records.left_out[trial] = what
             self._leave_file_out(trial, heard, is_kept=False)
             return trial
@@ -59,29 +60,32 @@ class Deaths:
             level, "%s, as another one did: it is left out for a week, or until "
             "`tflite-opencl info --lift_bans`", what,
         )  # fmt: skip
-        self._records.ban(trial, heard.end)
+        self._records.ban(trial, str(ended))
         self._leave_file_out(trial, heard, is_kept=True)
         return trial
 
     def _note(self, heard: Heard) -> None:
+        ended = heard.ended
         self._count += 1
-        self._late += heard.is_late
-        self._killed += not heard.is_own
-        self._strays += heard.is_own and not heard.trying
+        self._late += ended.is_late
+        self._killed += not ended.is_own
+        self._strays += ended.is_own and not heard.trying
         if (
             self._count >= _MOST
             or self._late >= _MOST_LATE
             or self._killed >= _MOST_KILLED
             or self._strays >= _MOST_STRAYS
         ):
-            raise DeviceError(f"a child process that tried the device {heard.end}{heard.remedy}")
+            raise DeviceError(
+                f"a child process that tried the device {heard.ended}{heard.ended.remedy}"
+            )
 
     def _leave_file_out(self, trial: Trial, heard: Heard, is_kept: bool) -> None:
         """Try nothing else of a kernel file if a build of it hangs, or several end their child."""
         if trial.kind not in (BUILD, BINARY_OF):
             return
         ended = sum(each.file == trial.file for each in self._records.left_out)
-        if ended < _MOST_OF_A_FILE and not heard.is_late:
+        if ended < _MOST_OF_A_FILE and not heard.ended.is_late:
             return
         _log.warning("nothing else of %s.cl is tried on this device", trial.file)
         whole = Trial(FILE, trial.file)

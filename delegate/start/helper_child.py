@@ -1,24 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m delegate.start.helper_child`: the child process of delegate.sandbox.helper.
 
-A request on stdin is pickled: a word for what is asked, and its arguments. What is told on stdout
-is JSON, a line each: a step that begins, one that ended, a line to log, the answer.
+A request is pickled: a word for what is asked, and its arguments. What is told is a step that
+begins, one that ended, a line to log, the answer.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
-import os
 import pickle
-import select
 import signal
-import struct
 import sys
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from delegate import compiler, progress
 from delegate.errors import DelegateError, DeviceError
@@ -32,7 +28,7 @@ from delegate.runtime.device import Device
 from delegate.runtime.device_list import DeviceInfo, matching
 from delegate.runtime.kernels import Kernels
 from delegate.sandbox import surroundings
-from delegate.sandbox.child import stdout_kept_apart
+from delegate.sandbox.channel import Channel, serving
 from delegate.sandbox.trials import PLATFORMS, Told, Trial, Unkept
 from delegate.start import self_tests
 from delegate.start.engine import Engine, granted, target_of
@@ -48,21 +44,20 @@ class _Teller(logging.Handler):
     The kernel of the operating system ends it, inside a driver, too.
     """
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, parent: Channel) -> None:
         super().__init__()
-        self._stream = stream
+        self._parent = parent
         self._trying: list[Trial] = []
         self.step_seconds = self.between_seconds = 0
 
     def tell(self, **told: Any) -> None:
-        """Write one line."""
+        """Tell an event."""
         if "trying" in told:
             self._trying.append(told["trying"])
         elif self._trying and self._trying[-1] == told.get("tried"):
             self._trying.pop()
         signal.alarm(self.step_seconds if self._trying else self.between_seconds)
-        self._stream.write(f"{json.dumps(told)}\n")
-        self._stream.flush()
+        self._parent.send(**told)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Tell a line to log."""
@@ -70,9 +65,9 @@ class _Teller(logging.Handler):
 
 
 def main() -> int:
-    """Perform the requests on stdin until there are none."""
-    with stdout_kept_apart() as stream:
-        teller = _Teller(stream)
+    """Perform requests until there was none for long, or the parent is gone."""
+    with serving() as parent:
+        teller = _Teller(parent)
         _log.addHandler(teller)
         _log.propagate = False
         icds.trust()  # what this process dies of is the parent's to find
@@ -84,8 +79,9 @@ def main() -> int:
             "engine": performer.engine,
             "ahead": performer.ahead,
         }
-        while (sent := _next()) is not None:
-            request, teller.step_seconds, teller.between_seconds, room, level = pickle.loads(sent)
+        for message in parent.messages(IDLE_SECONDS):
+            sent = pickle.loads(message["payload"])
+            request, teller.step_seconds, teller.between_seconds, room, level = sent
             _log.setLevel(level)
             if room is not None:
                 surroundings.take_as_much(room)
@@ -95,22 +91,6 @@ def main() -> int:
             teller.tell(answer=answer)
             signal.alarm(0)
     return 0
-
-
-def _next() -> bytes | None:
-    """Return a request; None: there was none for long, or the parent is gone."""
-    if not select.select([0], [], [], IDLE_SECONDS)[0]:
-        return None
-    header = _read(8)
-    return _read(*struct.unpack("<Q", header)) if len(header) == 8 else None
-
-
-def _read(count: int) -> bytes:
-    parts = []
-    while count and (part := os.read(0, min(count, 1 << 20))):
-        parts.append(part)
-        count -= len(part)
-    return b"".join(parts)
 
 
 class _Performer:

@@ -76,7 +76,7 @@ def broken(info: DeviceInfo, profile: DeviceProfile | None = None) -> str:
     test = Trial(SELF_TEST, FRESH)
     request = "self-tests", info, profile, (test,), ()
     heard = helper.ask(*request, step_seconds=TIMEOUT_SECONDS)
-    if not heard.is_answered and not heard.is_own:  # which says nothing of the device
+    if not heard.is_answered and not heard.ended.is_own:  # which says nothing of the device
         heard = helper.ask(*request, step_seconds=TIMEOUT_SECONDS)
     answer = heard.found.get(test) or _end(info, heard)
     return "" if answer == PASSED else answer
@@ -130,9 +130,9 @@ def _answers(
 
 
 def _end(info: DeviceInfo, heard: Heard) -> str:
-    died = heard.is_own and heard.end.startswith("died")
-    why = advice(info, heard.words) if died else heard.remedy
-    return f"its self-test {heard.end}{why}"
+    ended = heard.ended
+    why = advice(info, ended.stderr) if ended.is_own and ended.signal else ended.remedy
+    return f"its self-test {ended}{why}"
 
 
 def _known(name: str, isas: Sequence[str]) -> dict[str, bool] | None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,9 +83,9 @@ def test_a_child_that_ends_in_a_phase_has_left_it() -> None:
     with watched(heard.append) as watch, progress.phase("build"):
         with progress.relay_ends():
             child = Heard()
-            progress.Relay(lambda **told: child.hear(json.dumps(told).encode())).begin("tune")
+            progress.Relay(lambda **told: child.hear(told)).begin("tune")
             for words in (["share", 0.5, 1.0], ["at", 0.5, "node 1"], ["close_everything"]):
-                child.hear(json.dumps({"progress": words}).encode())
+                child.hear({"progress": words})
         assert watch.depth() == (1, 1)
         at(0.8, "node 2")
     assert [(e.phase, e.part, e.what) for e in heard[1:]] == [

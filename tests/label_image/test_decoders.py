@@ -146,7 +146,7 @@ def test_names_are_asked_for_as_they_are_needed() -> None:
 
 ANSWERS = """
 for line in sys.stdin:
-    path = json.loads(line)
+    path = json.loads(line)["path"]
     if path == "deadly":
         os.kill(os.getpid(), 11)
     print(json.dumps({"seconds": 0.5, "error": "bad " + path, "warnings": []}), flush=True)
@@ -161,8 +161,8 @@ def test_a_picture_that_kills_its_process_is_named_and_the_others_go_on() -> Non
 
 
 HALF = """
-path = json.loads(sys.stdin.readline())
-print(json.dumps({"seconds": 0.5, "error": "", "warnings": []}), flush=True)
+sys.stdin.readline()
+print(json.dumps({"seconds": 0.5, "error": "", "warnings": [], "bytes": 60}), flush=True)
 sys.stdout.buffer.write(bytes(30))
 sys.stdout.flush()
 os.kill(os.getpid(), 9)
@@ -179,11 +179,10 @@ def test_a_process_that_dies_within_a_tensor_is_told() -> None:
     [
         ("sys.exit(3)", r"a picture decoder ended with code 3 at a"),
         ("", r"a picture decoder ended with code 0 at a"),
-        ("print('Hello', flush=True)", r"a picture decoder says b'Hello\\n'"),
-        ("print('{}', flush=True); input()", r"a picture decoder ended with code 0 at a"),
-        ("print('[1]', flush=True)", r"a picture decoder says b'\[1\]\\n'"),
+        ("print('Hello', flush=True)", r"a picture decoder ended with code 0 at a"),
+        ("print('[1]', flush=True)", r"a picture decoder ended with code 0 at a"),
     ],
-    ids=["exit-3", "exit-0", "prose", "nothing-said", "a-list"],
+    ids=["exit-3", "exit-0", "prose", "a-list"],
 )
 def test_a_process_that_makes_no_sense_ends_it_all(code: str, text: str) -> None:
     with pytest.raises(DecoderFailed, match=text):

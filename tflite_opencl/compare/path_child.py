@@ -1,26 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m tflite_opencl.compare.path_child`: one path of a model in a process of its own.
 
-Each line on stdin is a request, each line on stdout an answer, both JSON. The first request opens
-the path; each later one times some runs, or takes the nodes' times; the last one wants the outputs
-and the memory.
+Each request gets an answer. The first one opens the path; each later one times some runs, or takes
+the nodes' times; the last one wants the outputs and the memory.
 """
 
 from __future__ import annotations
 
 import collections
 import dataclasses
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
 from delegate import DelegateError, Options
 from delegate.inspect import Graph, read_model
-from delegate.sandbox.child import stdout_kept_apart
+from delegate.sandbox.channel import Channel, serving
 from label_image.errors import reason_of
 from label_image.interpreter import OpenInterpreter, open_interpreter
 from label_image.job import Job
@@ -33,28 +31,28 @@ from tflite_opencl.conformance.subject import Opened
 
 
 def main() -> int:
-    """Answer the requests on stdin until there are no more."""
-    with stdout_kept_apart() as answers:
-        request = json.loads(sys.stdin.readline())
+    """Answer the requests until there are no more."""
+    with serving() as parent:
         try:
-            _serve(request, answers)
+            _serve(parent)
         except (OneLineError, DelegateError, OSError, ValueError, RuntimeError) as error:
-            _answer(answers, failed=_reason(error))
+            parent.send(failed=_reason(error))
     return 0
 
 
-def _serve(request: Mapping[str, Any], answers: TextIO) -> None:
+def _serve(parent: Channel) -> None:
+    requests = parent.messages()
+    request = next(requests)
     path = RunPath(**request["path"])
     graph = read_model(request["model"])
     runtime = find_runtime()
     with open_interpreter(_job(request, path), runtime) as opened:
-        _answer(answers, load_ms=opened.load_ms, **_facts(path, opened, graph, runtime))
-        for line in sys.stdin:
-            asked = json.loads(line)
+        parent.send(load_ms=opened.load_ms, **_facts(path, opened, graph, runtime))
+        for asked in requests:
             if "profile" in asked:
                 found = opened.node_profile(graph)
                 rows = [dataclasses.asdict(row) for row in found.rows] if found else []
-                _answer(answers, rows=rows)
+                parent.send(rows=rows)
                 continue
             if "runs" not in asked:
                 break
@@ -62,11 +60,11 @@ def _serve(request: Mapping[str, Any], answers: TextIO) -> None:
             opened.time(stopwatch, asked["runs"], asked["warmup"])
             times = stopwatch.times
             cpu_ms = times.cpu_load * times.total_ms
-            _answer(answers, runs_ms=stopwatch.runs_ms, wall_ms=times.total_ms, cpu_ms=cpu_ms)
+            parent.send(runs_ms=stopwatch.runs_ms, wall_ms=times.total_ms, cpu_ms=cpu_ms)
         outputs = opened.outputs()
     if request["outputs"]:
         np.savez(request["outputs"], *outputs)
-    _answer(answers, peak_bytes=peak_bytes())
+    parent.send(peak_bytes=peak_bytes())
 
 
 def _job(request: Mapping[str, Any], path: RunPath) -> Job:
@@ -110,11 +108,6 @@ def _reason(error: BaseException) -> str:
     """Return an error and its cause as one line, which tells nothing twice."""
     text, cause = one_line(error), error.__cause__
     return text if cause is not None and one_line(cause) in text else reason_of(error)
-
-
-def _answer(answers: TextIO, **content: Any) -> None:
-    answers.write(json.dumps(content) + "\n")
-    answers.flush()
 
 
 if __name__ == "__main__":

@@ -6,11 +6,12 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from delegate import Options
 from tflite_opencl.common.energy import Meter
+from tflite_opencl.common.environment import device_asked
 from tflite_opencl.common.timing import SETTLE_S
 from tflite_opencl.compare.path_process import PathFailed, PathProcess
 from tflite_opencl.compare.paths import RunPath
@@ -87,15 +88,16 @@ def opened(
     each: Running, model: str, inputs: str, settings: Settings, profiling: bool = False
 ) -> PathProcess:
     """Return the process of a path. Raises: PathFailed: it cannot be opened."""
+    options = replace(settings.opencl, device=device_asked(each.path.device))
     return PathProcess(
         each.path,
-        model,
-        inputs,
-        each.outputs,
-        settings.threads,
-        settings.opencl,
         settings.seconds,
-        profiling,
+        model=model,
+        inputs=inputs,  # a .npz file, as the outputs are
+        outputs=each.outputs,
+        threads=settings.threads,
+        opencl=asdict(options),
+        profiling=profiling,  # our delegate's launches stay apart, for `profile`
     )
 
 

@@ -1,24 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Build kernels for a device, each in a child process: a compiler that dies costs one kernel.
 
-`python -m tflite_opencl.compilers.builds` is that child: it answers in JSON, and the driver
-writes what it tells of a kernel to stderr.
+`python -m tflite_opencl.compilers.builds` is that child; the driver writes what it tells of a
+kernel to stderr, or to stdout, which is the same there.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from delegate import DelegateError, DeviceError, DeviceInfo, list_devices
 from delegate.inspect import KernelBuild, KernelBuilder
-from delegate.sandbox.child import answer, ask
+from delegate.sandbox.channel import serve
+from delegate.sandbox.child import ask_once
 from tflite_opencl.common import bars
 from tflite_opencl.compilers.kernel_uses import KernelUse
 from tflite_opencl.compilers.statistics import NONE, Statistics, statistics_of
@@ -66,18 +67,17 @@ def _built(info: DeviceInfo, use: KernelUse, text: Path) -> Built:
     # Mesa keeps its OpenCL library beside the kernels, and takes 1 s to make it. No kernel is there
     # yet, and none comes twice.
     unset["MESA_SHADER_CACHE_DIR"] = str(text.parent)
-    question = (str(info.index), info.identity, use.file, use.kernel, str(text))
-    child = ask("tflite_opencl.compilers.builds", *question, seconds=TIMEOUT_SECONDS, **unset)
-    told = [json.loads(text) for text in child.texts]
-    said = f"{child.stdout}\n{child.stderr}"  # panfrost prints its assembly to stdout
+    wanted = (info.index, info.identity, use.file, use.kernel, str(text))
+    child, seconds = "tflite_opencl.compilers.builds", TIMEOUT_SECONDS
+    told, ended = ask_once(child, seconds, unset, wanted=wanted)
     options = tuple(told[0]) if told else ()
     if len(told) < 2:
         # The compiler may have told of the kernel before the driver failed at what came next.
-        return Built(None, child.end(TIMEOUT_SECONDS), options, statistics_of(said))
+        return Built(None, ended.sentence, options, statistics_of(ended.stderr))
     if "failure" in told[1]:
         return Built(None, _first_line(told[1]["failure"]), options, NONE)
     build = KernelBuild(**told[1])
-    return Built(build, None, options, statistics_of(f"{said}\n{build.log}"))
+    return Built(build, None, options, statistics_of(f"{ended.stderr}\n{build.log}"))
 
 
 def _first_line(log: str) -> str:
@@ -87,22 +87,19 @@ def _first_line(log: str) -> str:
     return (errors or lines or ["the driver says nothing"])[0]
 
 
-def main() -> int:
-    """Build what the arguments name: answer with the options, then with what came of it."""
-    index, identity, file, kernel, path = sys.argv[1:]
+def _answers(wanted: tuple[int, str, str, str, str]) -> Iterator[Any]:
+    """Yield the options of a build, then what came of it."""
+    index, identity, file, kernel, path = wanted
     try:
-        info = next((each for each in list_devices() if each.index == int(index)), None)
+        info = next((each for each in list_devices() if each.index == index), None)
         if info is None or info.identity != identity:
             raise DeviceError(f"device {index} is another one now")
         builder = KernelBuilder(info)
-        answer(json.dumps(builder.options(file)))
-        source = Path(path).read_text(encoding="utf-8")
-        found = asdict(builder.build(file, kernel, source))
+        yield builder.options(file)
+        yield asdict(builder.build(file, kernel, Path(path).read_text(encoding="utf-8")))
     except DelegateError as error:
-        found = {"failure": str(error)}
-    answer(json.dumps(found))
-    return 0
+        yield {"failure": str(error)}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve(_answers))

@@ -1,26 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A child process that runs a batch of cases: a job as JSON on stdin, a line of JSON an event.
+"""A child process that runs cases: what to run them with is its first request, then each is one.
 
-Events: ready, start, delegate (from here on it is the delegate's fault), alternative (its name;
-what follows is of it), result, fatal.
+Events of a case: delegate (from here on it is the delegate's fault), alternative (its name; what
+follows is of it), result.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import gc
-import json
 import os
 import sys
 import time
-from functools import partial
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
 from delegate import DelegateError
 from delegate.inspect import Graph, read_model, write_model
-from delegate.sandbox.child import stdout_kept_apart
+from delegate.sandbox.channel import Channel, serving
 from tflite_opencl.common.build import Case
 from tflite_opencl.common.runtime import ENVIRONMENT_VARIABLE, RuntimeMissing, find_runtime
 from tflite_opencl.common.values import Arrays
@@ -32,25 +30,25 @@ from tflite_opencl.conformance.subject import Subject, SubjectError
 
 
 def main(worker: type[Worker] | None = None) -> int:
-    """Run the batch on stdin and answer on stdout; `worker`: what runs a case, if another."""
-    request = json.loads(sys.stdin.read())
-    if request["runtime"]:
-        os.environ[ENVIRONMENT_VARIABLE] = request["runtime"]
-    with stdout_kept_apart() as answer:
+    """Run the cases that are asked for; `worker`: what runs a case, if another."""
+    with serving() as parent:
+        requests = parent.messages()
+        request = next(requests)
+        if request["runtime"]:
+            os.environ[ENVIRONMENT_VARIABLE] = request["runtime"]
         try:
             subject = Subject(
                 request["delegate"], request["options"], request["device"], find_runtime()
             )
             device = subject.describe()
         except (DelegateError, SubjectError, RuntimeMissing) as error:
-            _say(answer, event="fatal", text=" ".join(str(error).split()))
+            parent.send(fatal=" ".join(str(error).split()))
             return 0
-        runtime = f"{subject.runtime.name} {subject.runtime.version}"
-        _say(answer, event="ready", device=device, runtime=runtime)
-        known = _known({item["name"] for item in request["items"] if item["model"] is None})
+        known = _known({*request["names"]})
         gc.freeze()  # what is there now stays: collecting after each case then takes no time
-        made = (worker or Worker)(answer, subject, request["tolerance"], request["alternatives"])
-        for item in request["items"]:
+        parent.send(device=device, runtime=f"{subject.runtime.name} {subject.runtime.version}")
+        made = (worker or Worker)(parent, subject, request["tolerance"], request["alternatives"])
+        for item in requests:
             made.run(item, known.get(item["name"]))
     return 0
 
@@ -59,16 +57,15 @@ class Worker:
     """Runs cases and tells their events."""
 
     def __init__(
-        self, answer: TextIO, subject: Subject, tolerance: int | None, alternatives: bool
+        self, parent: Channel, subject: Subject, tolerance: int | None, alternatives: bool
     ) -> None:
-        self._say, self._subject = partial(_say, answer), subject
+        self._say, self._subject = parent.send, subject
         self._tolerance, self._alternatives = tolerance, alternatives
         self._held: Any = None
 
     def run(self, item: dict[str, Any], case: Case | None) -> None:
         """Run a case, or the model of a file."""
         name = item["name"]
-        self._say(event="start", name=name)
         begun = time.monotonic()
         try:
             graph, model = self.model(item, case)
@@ -80,7 +77,7 @@ class Worker:
             outcome = self._checked(case.check if case else "values", graph, model, _inputs(item))
             gc.collect()
         took = round(time.monotonic() - begun, 4)
-        self._say(event="result", name=name, seconds=took, **dataclasses.asdict(outcome))
+        self._say(result={"name": name, "seconds": took, **dataclasses.asdict(outcome)})
 
     def model(self, item: dict[str, Any], case: Case | None) -> tuple[Graph, bytes | str]:
         """Return what to run; raises DelegateError, ValueError or OSError: there is none."""
@@ -100,7 +97,7 @@ class Worker:
         self, check: str, graph: Graph, model: bytes | str, inputs: list[Arrays] | None
     ) -> Outcome:
         def alternative(name: str) -> None:
-            self._say(event="alternative", name=name)
+            self._say(alternative=name)
 
         told = alternative if self._alternatives else None
         job = Job(self._subject, graph, model, self._tolerance, inputs, self._begin, told)
@@ -111,7 +108,7 @@ class Worker:
 
     def _begin(self) -> None:
         """Say that the delegate runs from here on, and open its device for this process's life."""
-        self._say(event="delegate")
+        self._say(delegate=True)
         if self._held is None:
             self._held = self._subject.hold()
 
@@ -131,13 +128,6 @@ def _inputs(item: dict[str, Any]) -> list[Arrays] | None:
         return None
     with np.load(item["inputs"]) as saved:
         return [[saved[key] for key in sorted(saved.files)]]
-
-
-def _say(answer: TextIO, **event: Any) -> None:
-    # Who reads this may be late: what is on stderr until now belongs to what was before.
-    event["stderr_bytes"] = os.fstat(sys.stderr.fileno()).st_size
-    answer.write(json.dumps(event) + "\n")
-    answer.flush()
 
 
 if __name__ == "__main__":

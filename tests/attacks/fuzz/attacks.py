@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import random
-import select
 import sys
 import tempfile
 import time
@@ -20,7 +18,7 @@ from typing import Any
 
 from delegate import DelegateError
 from delegate.inspect import read_model
-from delegate.sandbox.child import Child, signal_name
+from delegate.sandbox.child import Child, Died
 from tests.attacks.fuzz.edits import drawn, edited, smaller
 from tests.attacks.fuzz.targets import KINDS, small_models
 from tests.attacks.fuzz.worker import SECONDS
@@ -164,8 +162,6 @@ class InOneChild(OfFiles):
     def __init__(self, kind: str) -> None:
         super().__init__(kind, list(KINDS[kind].seeds().values()))
         self._path = Path(self._scratch.name, "file")
-        # Decoders write there what they dislike.
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         self._child: Child | None = None
 
     def verdicts(self, contents: Sequence[bytes]) -> list[str | None]:
@@ -175,24 +171,26 @@ class InOneChild(OfFiles):
         self._path.write_bytes(content)
         if self._child is None:
             command = [sys.executable, "-m", "tests.attacks.fuzz.worker", self.name]
-            self._child = Child(command, self._errors, {"PYTHONPATH": str(ROOT)})
-            self._child.send(b"\n")
-            self._child.answers.readline()  # its imports take a while, and are no case's
-        self._child.send(f"{self._path}\n".encode())
-        is_answered, *_ = select.select([self._child.answers], [], [], 3 * SECONDS)
-        line = self._child.answers.readline() if is_answered else b""
-        if line:
-            found = json.loads(line)
-            return None if found is None else str(found)
-        code, self._child = self._child.close(), None
-        if not is_answered:
-            return "the process hangs"
-        return f"the process died by {signal_name(code or 0) or f'exit code {code}'}"
+            self._child = Child(command, {"PYTHONPATH": str(ROOT)})
+            self._child.ask(math.inf, path=None)  # its imports take a while, and are no case's
+        try:
+            found: str | None = self._child.ask(3 * SECONDS, path=str(self._path))["answer"]
+        except Died as died:
+            self.close_child()
+            ended = died.ended
+            if ended.is_late:
+                return "the process hangs"
+            return f"the process died by {ended.signal or f'exit code {ended.code}'}"
+        return found
 
-    def close(self) -> None:
+    def close_child(self) -> None:
+        """End the process, if there is one."""
         if self._child is not None:
             self._child.close()
-        self._errors.close()
+        self._child = None
+
+    def close(self) -> None:
+        self.close_child()
         super().close()
 
 

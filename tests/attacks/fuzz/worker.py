@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The child that takes changed files: paths on stdin, a line of JSON each on stdout."""
+"""The child that takes changed files: a path each request, and what is wrong with it."""
 
 from __future__ import annotations
 
-import json
 import resource
 import signal
 import sys
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-from delegate.sandbox.child import stdout_kept_apart
+from delegate.sandbox.channel import serve
 from tests.attacks.fuzz.targets import KINDS
 from tests.support.process import ROOT
 
@@ -46,12 +46,11 @@ def main() -> int:
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + _MEMORY_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    with stdout_kept_apart() as answer:
-        for line in sys.stdin:
-            found = finding(kind, Path(line.strip())) if line.strip() else None
-            answer.write(json.dumps(found) + "\n")
-            answer.flush()
-    return 0
+
+    def answers(path: str | None) -> Iterator[str | None]:
+        yield finding(kind, Path(path)) if path else None
+
+    return serve(answers)
 
 
 if __name__ == "__main__":

@@ -1,83 +1,100 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Children that die, hang, answer in part, or whose drivers write to stdout, too."""
+"""Children that die, hang, tell a part, or whose drivers write to stdout, too."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from delegate.sandbox import child, surroundings
-from delegate.sandbox.child import Answers, Child, ask, command_of
+from delegate.sandbox import channel, child, surroundings
+from delegate.sandbox.child import Child, Died, Ended, ask_once, command_of
 
 SECONDS = 60.0
+ROOT = Path(__file__).parents[3]
+# Begins a child's code. The rest of the package takes long to import.
+SERVE = f"""
+import os, runpy, signal, subprocess, sys, time
+with runpy.run_path({channel.__file__!r})["serving"]() as parent:
+    for request in parent.messages():
+"""
 
 
-@pytest.fixture
-def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Let `ask("asked")` run the code in this file."""
-    monkeypatch.setattr(child, "_ROOT", str(tmp_path))
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
-    return tmp_path / "asked.py"
+def started(code: str, **options: Any) -> Child:
+    """Return a child that does this with each `request` of its `parent`."""
+    lines = "\n".join(f"        {line}" for line in code.splitlines())
+    return Child([sys.executable, "-c", SERVE + lines], {"COLOUR": "red"}, **options)
 
 
-def run(asked: Path, code: str, seconds: float = SECONDS) -> Answers:
-    imports = "import os, signal, sys, time\nfrom delegate.sandbox.child import answer"
-    asked.write_text(f"{imports}\n{code}\n")
-    # A module that was written twice within a second, at one length, is read as it was before.
-    more = {"COLOUR": "red", "PYTHONDONTWRITEBYTECODE": "1"}
-    return ask("asked", "one", "é two", seconds=seconds, **more)
+def end_of(code: str, seconds: float = SECONDS) -> Ended:
+    """Return how such a child ends."""
+    with started(code) as process, pytest.raises(Died) as died:
+        process.ask(seconds)
+    assert str(died.value) == died.value.ended.sentence
+    return died.value.ended
 
 
-def test_an_answer_is_found_between_a_driver_s_own_lines(asked: Path) -> None:
+@pytest.mark.parametrize("has_own_session", [True, False])
+def test_a_child_serves_requests_one_by_one(has_own_session: bool) -> None:
     code = (
-        "sys.stdout.write('driver 1.0'); answer(' '.join(sys.argv[1:]))\n"
-        "print('not an answer: 1'); answer(os.environ['COLOUR']); print('bye')"
+        "sys.stdout.write('driver 1.0'); sys.stdout.flush(); os.write(1, bytes(range(256)))\n"
+        "told = [request['word'], os.environ['COLOUR']]\n"
+        "parent.send(request.get('payload', b'')[::-1], told=told)"
     )
-    answers = run(asked, code)
-    assert (answers.texts, answers.code, answers.stderr) == (("one é two", "red"), 0, "")
-    assert answers.stdout.split() == ["driver", "1.0", "not", "an", "answer:", "1", "bye"]
-    assert (answers.signal, answers.told) == (None, "")
+    with started(code, has_own_session=has_own_session, pipe_bytes=1 << 16) as process:
+        assert process.ask(SECONDS, word="é two") == {"told": ["é two", "red"]}
+        many = bytes(range(250)) * 4000  # more than a pipe holds
+        assert process.ask(SECONDS, many, word=None) == {
+            "told": [None, "red"],
+            "payload": many[::-1],
+        }
+        assert process.stderr().startswith("driver 1.0\0\1")
+        process.send(is_last=True, word=1)
+        assert process.event()["told"] == [1, "red"]
+        assert process.wait() == 0
 
 
 @pytest.mark.parametrize(
-    ("code", "expected", "signal", "told"),
+    ("code", "expected", "text"),
     [
-        ("os.kill(os.getpid(), signal.SIGSEGV)", -11, "SIGSEGV", ""),
-        ("sys.stderr.write('one\\nld: no\\n\\n'); sys.stderr.flush(); os.abort()", -6, "SIGABRT",
-         ": ld: no"),
-        ("os.kill(os.getpid(), signal.SIGRTMIN + 2)", -36, "signal 36", ""),
-        ("sys.exit(3)", 3, None, ""),
-        ("sys.exit('no')", 1, None, ": no"),
-        ("print('words of a driver')", 0, None, ""),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", -11, "died with SIGSEGV"),
+        ("sys.stderr.write('one\\nld: no\\n\\n'); sys.stderr.flush(); os.abort()", -6,
+         "died with SIGABRT: ld: no"),
+        ("os.write(1, b'on stdout'); os.abort()", -6, "died with SIGABRT: on stdout"),
+        ("os.kill(os.getpid(), signal.SIGRTMIN + 2)", -36, "died with signal 36"),
+        ("sys.exit(3)", 3, "ended with code 3"),
+        ("sys.exit('no')", 1, "ended with code 1: no"),
+        ("break", 0, "ended with code 0"),
     ],
-    ids=["signal", "abort", "real-time", "status", "words", "silent"],
+    ids=["signal", "abort", "stdout", "real-time", "status", "words", "silent"],
 )  # fmt: skip
-def test_the_end_of_a_child_without_an_answer(
-    asked: Path, code: str, expected: int, signal: str | None, told: str
-) -> None:
-    answers = run(asked, code)
-    assert (answers.texts, answers.code) == ((), expected)
-    assert (answers.signal, answers.told) == (signal, told)
+def test_the_end_of_a_child_without_an_answer(code: str, expected: int, text: str) -> None:
+    ended = end_of(code)
+    assert (ended.code, str(ended), ended.is_late) == (expected, text, False)
 
 
-def test_whose_end_it_was(asked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    short = "the machine is short of memory"
-    for number, is_own in (("SIGSEGV", True), ("SIGKILL", False), ("SIGXCPU", False)):
-        answers = run(asked, f"os.kill(os.getpid(), signal.{number})")
-        assert answers.is_own == is_own
-        assert (short in answers.end(1)) != is_own
-    answers = run(asked, "time.sleep(60)", seconds=0.5)
-    assert (answers.is_own, answers.end(0.5)) == (True, "it gave no answer within 0.5 s")
+def test_whose_end_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in (signal.SIGILL, signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE):
+        assert Ended(-number).is_own
+    for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGALRM, signal.SIGXCPU, signal.SIGHUP):
+        assert not Ended(-number).is_own
+        assert "the machine is short of memory" in Ended(-number).sentence
+    late = end_of("time.sleep(60)", seconds=0.5)
+    assert (late.code, late.is_own, late.sentence) == (None, True, "it gave no answer within 0.5 s")
+    assert all(Ended(code).is_own for code in (0, 1))
     monkeypatch.setattr(child.subprocess, "Popen", raising(OSError(24, "Too many open files")))
     monkeypatch.setattr(surroundings, "shortages", lambda: "8 open files (ulimit -n)")
-    assert run(asked, "").end(1) == (
+    told, ended = ask_once("asked", 1)
+    assert told == []
+    assert ended.sentence == (
         "it ended with code 1: it cannot be started: Too many open files; this process may have no "
         "more than 8 open files (ulimit -n): raise that"
     )
@@ -90,32 +107,34 @@ def raising(error: Exception) -> Callable[..., object]:
     return refuse
 
 
-def test_what_was_answered_before_the_end_counts(asked: Path) -> None:
-    answers = run(asked, "answer('1'); answer('2'); os.kill(os.getpid(), 9); answer('3')")
-    assert (answers.texts, answers.signal) == (("1", "2"), "SIGKILL")
-
-
-def test_a_child_that_hangs_is_ended_with_all_it_started(asked: Path, tmp_path: Path) -> None:
-    code = (
-        "import subprocess\n"
-        "started = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
-        "answer(str(started.pid)); time.sleep(600)"
+def test_what_was_answered_before_the_end_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "asked.py").write_text(
+        "import os; print('a driver begins', end=''); from delegate.sandbox.channel import serve\n"
+        "def answers(one): yield one; yield 2; print('[]'); os.kill(os.getpid(), 9); yield 3\n"
+        "serve(answers)"
     )
-    begun = time.monotonic()
-    answers = run(asked, code, seconds=5)
-    assert time.monotonic() - begun < SECONDS
-    assert (answers.code, answers.signal) == (None, None)
-    (pid,) = map(int, answers.texts)
+    monkeypatch.setattr(child, "_ROOT", str(tmp_path))
+    answers, ended = ask_once("asked", SECONDS, {"PYTHONPATH": str(ROOT)}, one={"a": 1})
+    assert (answers, ended.signal) == ([{"a": 1}, 2], "SIGKILL")
+
+
+def test_a_child_that_hangs_is_ended_with_all_it_started() -> None:
+    code = (
+        "started = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        "parent.send(pid=started.pid)"
+    )
+    with started(code) as process:
+        pid = process.ask(SECONDS)["pid"]
+        with pytest.raises(Died):
+            process.event(0.2)
+    assert process.close() == -9
     for _ in range(100):
         if not _is_running(pid):
             return
         time.sleep(0.1)
     pytest.fail("the child's child is still there")
-
-
-def test_bytes_that_are_no_text_do_no_harm(asked: Path) -> None:
-    code = "sys.stdout.buffer.write(bytes(range(256))); sys.stdout.flush(); answer('x')"
-    assert run(asked, code).texts == ("x",)
 
 
 def test_a_module_is_found_whatever_the_current_folder_holds(
@@ -131,64 +150,57 @@ def test_a_module_is_found_whatever_the_current_folder_holds(
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-ECHO = "import sys\nfor line in sys.stdin: print(line.strip() + '!', flush=True)"
-
-
-@contextmanager
-def served(code: str, has_own_session: bool = True) -> Iterator[Child]:
-    with closing(
-        Child([sys.executable, "-c", code], has_own_session=has_own_session, pipe_bytes=1 << 16)
-    ) as process:
-        yield process
-
-
-@pytest.mark.parametrize("has_own_session", [True, False])
-def test_a_child_serves_requests_one_by_one(has_own_session: bool) -> None:
-    with served(ECHO, has_own_session) as process:
-        for request in (b"a", b"b"):
-            process.send(request + b"\n")
-            assert process.answers.readline() == request + b"!\n"
-        process.send(b"last", is_last=True)
-        assert process.answers.read() == b"last!\n"
-        assert process.wait() == 0
-
-
 @pytest.mark.parametrize("has_own_session", [True, False])
 def test_a_child_that_dies_while_it_serves(has_own_session: bool) -> None:
-    with served("import os; input(); os.abort()", has_own_session) as process:
-        process.send(b"a\n")
-        assert process.answers.readline() == b""
-        process.send(b"b\n", is_last=True)
-        assert process.wait() == -6
-    assert process.close() == -6
+    with started("os.abort()", has_own_session=has_own_session) as process:
+        for _ in range(2):
+            with pytest.raises(Died, match="it died with SIGABRT"):
+                process.ask(SECONDS, bytes(1 << 20))
 
 
 @pytest.mark.parametrize("has_own_session", [True, False])
 def test_ctrl_c_does_not_reach_a_child(has_own_session: bool) -> None:
-    code = "import os, signal\nprint(os.getsid(0), signal.pthread_sigmask(0, []))"
-    with served(code, has_own_session) as process:
-        session, mask = process.answers.read().decode().split(maxsplit=1)
-        assert (int(session) == os.getsid(0)) is not has_own_session
-        assert ("SIGINT" in mask) is not has_own_session
+    code = "parent.send(session=os.getsid(0), mask=[*signal.pthread_sigmask(0, [])])"
+    with started(code, has_own_session=has_own_session) as process:
+        told = process.ask(SECONDS)
+        assert (told["session"] == os.getsid(0)) is not has_own_session
+        assert (signal.SIGINT in told["mask"]) is not has_own_session
 
 
-def test_a_child_that_goes_on_is_not_waited_for() -> None:
-    with served("import time; time.sleep(600)") as process:
+def test_what_a_wait_looks_at_may_end_it() -> None:
+    with (
+        started("", check=raising(KeyboardInterrupt())) as process,
+        pytest.raises(KeyboardInterrupt),
+    ):
+        process.ask(SECONDS)
+
+
+def test_closing_ends_who_waits_in_another_thread() -> None:
+    process = started("time.sleep(600)")
+    errors: list[BaseException] = []
+
+    def wait() -> None:
+        with pytest.raises(Died) as died:
+            process.ask(SECONDS)
+        errors.append(died.value)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    time.sleep(0.1)
+    assert process.close() == process.close() == -9
+    waiting.join(SECONDS)
+    assert len(errors) == 1
+
+
+def test_a_child_may_end_itself() -> None:
+    with started("parent.send()") as process:
+        process.ask(SECONDS)
         assert process.wait(0.1) is None
-        assert process.close() == -9
-
-
-@pytest.mark.parametrize(
-    ("code", "is_in_time"), [(ECHO, True), ("import time; time.sleep(9)", False)]
-)
-def test_a_whole_request_and_answer(code: str, is_in_time: bool) -> None:
-    with served(code) as process:
-        answer = process.communicate(b"a\nb\n", SECONDS if is_in_time else 0.2)
-        assert answer == (b"a!\nb!\n" if is_in_time else b"", b"", is_in_time)
+        assert process.close(SECONDS) == 0
 
 
 def test_stdout_is_kept_apart(capfd: pytest.CaptureFixture[str]) -> None:
-    with child.stdout_kept_apart() as own:
+    with channel.stdout_kept_apart() as own:
         os.write(1, b"of a driver\n")
         own.write("answer\n")
     os.write(1, b"after\n")

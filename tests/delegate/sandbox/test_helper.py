@@ -32,7 +32,7 @@ def _ends_its_child() -> Iterator[None]:
 def process() -> int:
     """Return the child's process."""
     assert helper._helper is not None
-    return helper._helper._child._process.pid
+    return helper._helper._process.pid
 
 
 def test_one_child_serves_until_it_is_gone_or_would_know_less(
@@ -88,13 +88,13 @@ def test_a_thread_that_ends_the_child_ahead_waits_for_one_that_asks_it(
             stopping.join(0.2)
             return True
 
-        def send(self, *_: object, **__: object) -> None:
+        def request(self, *_: object, **__: object) -> None:
             done.append("sent")
 
         def kill(self) -> None:
             done.append("killed")
 
-        def close(self, is_idle: bool) -> None:
+        def close(self) -> None:
             pass
 
     stopping = threading.Thread(target=helper.stop_ahead, daemon=True)
@@ -104,35 +104,35 @@ def test_a_thread_that_ends_the_child_ahead_waits_for_one_that_asks_it(
     assert done == ["sent", "killed"]
 
 
-def test_what_is_no_line_of_the_child_s_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_a_child_tells(caplog: pytest.LogCaptureFixture) -> None:
     heard = Heard()
-    others = (b"driver 1.0", b"[1]", b'{"a": 1}', b"", b"\xff", b'{"trying": "a"}')
-    for line in (*others, b'{"trying": ["build", "a", "", []]}'):
-        heard.hear(line)
+    heard.hear({"a": 1})  # is passed over
+    heard.hear({"trying": [*BUILT]})
     assert (heard.trying, heard.found, heard.is_answered) == ([BUILT], {}, False)
-    heard.hear(b'{"tried": ["check", "b", "", []], "how": "done"}')  # noted on the way
+    heard.hear({"tried": [*CHECKED], "how": "done"})  # noted on the way
     assert heard.trying == [BUILT]
-    heard.hear(b'{"tried": ["build", "a", "", []], "how": "source"}')
+    heard.hear({"tried": [*BUILT], "how": "source"})
     assert (heard.trying, heard.found) == ([], {CHECKED: "done", BUILT: "source"})
     with caplog.at_level(logging.WARNING, "delegate"):
-        heard.hear(b'{"log": "100% wrong", "level": 30}')
+        heard.hear({"log": "100% wrong", "level": 30})
     assert caplog.messages == ["100% wrong"]
-    heard.hear(b'{"answer": null}')
+    heard.hear({"answer": None})
     assert heard.is_answered
 
 
 def test_an_error_of_our_own_is_an_end_with_its_last_line() -> None:
     heard = ask("nothing")
     assert not heard.is_answered
-    assert heard.end == "ended with code 1: KeyError: 'nothing'"
+    assert str(heard.ended) == "ended with code 1: KeyError: 'nothing'"
     assert helper._helper is None
 
 
 def test_a_step_that_takes_too_long_ends_the_child_from_inside() -> None:
     code = (
-        "import io, time\n"
+        "import time\n"
+        "from delegate.sandbox.channel import Channel\n"
         "from delegate.start.helper_child import _Teller\n"
-        "teller = _Teller(io.StringIO())\n"
+        "teller = _Teller(Channel(0, 1))\n"
         "teller.step_seconds, teller.between_seconds = 1, 60\n"
         "teller.tell(trying='a'); teller.tell(tried='a', how=''); teller.tell(trying='b')\n"
         "time.sleep(50)"
@@ -147,7 +147,7 @@ def test_a_child_ends_with_its_parent() -> None:
         "import os\n"
         "from delegate.sandbox import helper\n"
         "helper.ask('platforms')\n"
-        "print(helper._helper._child._process.pid, flush=True)\n"
+        "print(helper._helper._process.pid, flush=True)\n"
         "os._exit(0)"
     )
     environment = os.environ | {"PYTHONPATH": str(ROOT)}

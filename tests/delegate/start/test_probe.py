@@ -41,8 +41,8 @@ def info(index: int = 0, name: str = "Dev", platform: str = "Plat") -> DeviceInf
 
 
 CHILD = """
-import json, os, pickle, signal, struct, sys, time
-(count,) = struct.unpack("<Q", sys.stdin.buffer.read(8))
+import json, os, pickle, signal, sys, time
+count = json.loads(sys.stdin.buffer.readline())["bytes"]
 (word, _, _, tests, passed), seconds, *_ = pickle.loads(sys.stdin.buffer.read(count))
 names = [test[1] for test in tests]
 def tell(**told):

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import io
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ from delegate.launch import Alternative
 from delegate.runtime.bench import DeviceBench
 from delegate.runtime.kernels import Kernels
 from delegate.sandbox import helper
+from delegate.sandbox.channel import Channel
 from delegate.sandbox.helper import Heard
 from delegate.sandbox.records import Records
 from delegate.sandbox.trials import RUN
@@ -136,7 +136,7 @@ def test_a_child_that_was_not_asked_for_long_ends_itself(
 ) -> None:
     run_of(RehearsedEngine(device.index, tune="off"))
     assert helper._helper is not None
-    assert helper._helper._child.wait(120) == 0
+    assert helper._helper.wait(120) == 0
     assert run_of(RehearsedEngine(device.index, tune="off"), batch=2) == [134]
 
 
@@ -274,7 +274,7 @@ def test_who_works_ahead_runs_the_last_node_first(
         ran.append(alternative.launches[0].file.split("_2d")[0])
 
     monkeypatch.setattr(DeviceBench, "warm_up", noted)
-    performer = helper_child._Performer(helper_child._Teller(io.StringIO()))
+    performer = helper_child._Performer(helper_child._Teller(Channel(0, 1)))
     performer.ahead(device.index, None, (), conv_pool())
     assert ran == (["pool", "conv"] if device.type == "cpu" else [])
     assert not list(cache.cache_folder().glob("programs/*"))
@@ -283,9 +283,9 @@ def test_who_works_ahead_runs_the_last_node_first(
 def test_who_works_ahead_ends_by_itself_or_at_once(device: DeviceInfo) -> None:
     helper.go_ahead("ahead", device.index, None, ("all",), CHAIN)
     assert helper._ahead is not None
-    assert helper._ahead._child.wait(120) == 0
+    assert helper._ahead.wait(120) == 0
     helper.go_ahead("ahead", device.index, None, (), CHAIN)
-    child = helper._ahead._child
+    child = helper._ahead
     helper.stop_ahead()
     assert child.wait(5) is not None
     assert helper._ahead is None

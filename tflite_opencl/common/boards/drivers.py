@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What OpenCL drivers say and do, each asked in a child process: one that dies costs itself alone.
 
-`python -m tflite_opencl.common.boards.drivers` is that child: a question in its arguments, and JSON
-on stdout.
+`python -m tflite_opencl.common.boards.drivers` is that child.
 """
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -25,7 +23,8 @@ from delegate.inspect import (
     device_registers,
     examine,
 )
-from delegate.sandbox.child import answer, ask
+from delegate.sandbox.channel import serve
+from delegate.sandbox.child import ask_once
 from tflite_opencl.common.errors import CommandError
 from tflite_opencl.common.exit_codes import NO_DEVICE
 
@@ -66,12 +65,10 @@ def ask_all() -> LoadedIcd:
 
 def ask_devices() -> tuple[tuple[DeviceInfo, ...], str | None]:
     """Return all devices, and why there are none."""
-    answer, failure = _ask("devices")
-    if answer is None:
-        return (), failure
-    if isinstance(answer, str):
-        return (), answer
-    return tuple(DeviceInfo(**each) for each in answer), None
+    answers, failure = _ask("devices")
+    if answers and isinstance(answers[0], str):
+        return (), answers[0]
+    return tuple(DeviceInfo(**each) for each in answers[0]) if answers else (), failure
 
 
 def meant(selector: str | None, found: Sequence[DeviceInfo]) -> Sequence[DeviceInfo]:
@@ -91,14 +88,13 @@ def meant(selector: str | None, found: Sequence[DeviceInfo]) -> Sequence[DeviceI
 
 def ask_device(info: DeviceInfo, with_rates: bool = True) -> SurveyedDevice:
     """Return one device's limits and proofs, and its rates, which take a second or two."""
-    answer, failure = _ask("device" if with_rates else "proof", str(info.index))
-    if answer is None:
+    answers, failure = _ask("device" if with_rates else "proof", info.index)
+    if not answers:
         return SurveyedDevice(info, None, (), None, failure)
+    answer, *registers = answers
     limits, rates = answer["limits"], answer["rates"]
     if limits is not None:
-        # Compilers are asked last: they may end the process.
-        registers, _ = _ask("registers", str(info.index))
-        limits["registers"] = registers if isinstance(registers, int) else 0
+        limits["registers"] = registers[0] if registers else 0
     return SurveyedDevice(
         info,
         None if limits is None else DeviceLimits(**_tuples(limits)),
@@ -116,24 +112,23 @@ def _tuples(record: dict[str, Any]) -> dict[str, Any]:
     return {k: tuple(value) if isinstance(value, list) else value for k, value in record.items()}
 
 
-def _ask(*question: str) -> tuple[Any, str | None]:
-    """Return the child's answer, or None and how it ended."""
-    child = ask("tflite_opencl.common.boards.drivers", *question, seconds=TIMEOUT_SECONDS)
-    if child.texts:
-        return json.loads(child.texts[0]), None
-    return None, child.end(TIMEOUT_SECONDS)
+def _ask(question: str, index: int = 0) -> tuple[list[Any], str | None]:
+    """Return the child's answers, and how it ended if there are none."""
+    child, seconds = "tflite_opencl.common.boards.drivers", TIMEOUT_SECONDS
+    answers, ended = ask_once(child, seconds, question=question, index=index)
+    return answers, None if answers else ended.sentence
 
 
-def _found(question: str, *arguments: str) -> Any:
+def _answers(question: str, index: int) -> Iterator[Any]:
     try:
         devices = list_devices()
     except NoDeviceError as error:
-        return str(error)
+        yield str(error)
+        return
     if question == "devices":
-        return [asdict(info) for info in devices]
-    info = next(each for each in devices if each.index == int(arguments[0]))
-    if question == "registers":
-        return device_registers(info)
+        yield [asdict(info) for info in devices]
+        return
+    info = next(each for each in devices if each.index == index)
     answer: dict[str, Any] = {"limits": None, "isa": [], "rates": None, "failure": None}
     try:
         answer["limits"] = asdict(device_limits(info))
@@ -143,14 +138,9 @@ def _found(question: str, *arguments: str) -> Any:
             answer["rates"] = asdict(device_rates(info))
     except DelegateError as error:
         answer["failure"] = str(error)
-    return answer
-
-
-def main() -> int:
-    """Answer the question of the arguments."""
-    answer(json.dumps(_found(*sys.argv[1:])))
-    return 0
+    yield answer
+    yield device_registers(info)  # at last: a compiler may end the process
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve(_answers))

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a child process and the one that started it say to each other, through two pipes.
+
+A message is a line of JSON, with bytes after it where its "bytes" counts them:
+
+    the parent's requests    {"path": "a.png"}
+    the child's events       {"error": "", "bytes": 12} and the 12 bytes of a tensor
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import select
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TextIO
+
+
+class Channel:
+    """One end of two pipes that messages go through."""
+
+    def __init__(self, source: int, sink: int) -> None:
+        self._source, self._sink = source, sink
+        self._held = bytearray()
+        self._poll = select.poll()  # which needs no file of its own, as epoll does
+        self._poll.register(source, select.POLLIN)
+
+    def send(self, payload: bytes = b"", **message: Any) -> None:
+        """Write a message; raises BrokenPipeError where nobody reads any more."""
+        counted = {**message, "bytes": len(payload)} if payload else message
+        for part in (json.dumps(counted).encode() + b"\n", payload):
+            view = memoryview(part)
+            while view:
+                view = view[os.write(self._sink, view) :]
+
+    def receive(self, seconds: float = math.inf) -> dict[str, Any] | None:
+        """Return the next message, its bytes as its "payload"; None: none came in time.
+
+        Lines that are no JSON object are passed over: they are a driver's.
+
+        Raises: EOFError: there is no other one.
+        """
+        until = time.monotonic() + seconds
+        while True:
+            while (end := self._held.find(b"\n")) < 0:
+                if not self._read(max(0.0, until - time.monotonic())):
+                    return None
+            with contextlib.suppress(ValueError):
+                message = json.loads(self._taken(end + 1))
+                if isinstance(message, dict):
+                    if count := message.pop("bytes", 0):
+                        while len(self._held) < count:
+                            self._read(math.inf)
+                        message["payload"] = self._taken(count)
+                    return message
+
+    def messages(self, seconds: float = math.inf) -> Iterator[dict[str, Any]]:
+        """Yield messages until there are no more, or none came for so long."""
+        with contextlib.suppress(EOFError):
+            while (message := self.receive(seconds)) is not None:
+                yield message
+
+    def _read(self, seconds: float) -> bool:
+        """Read what comes next; whether something came in time."""
+        if not self._poll.poll(None if seconds == math.inf else math.ceil(seconds * 1000)):
+            return False
+        read = os.read(self._source, 1 << 20)
+        if not read:
+            raise EOFError
+        self._held += read
+        return True
+
+    def _taken(self, count: int) -> bytes:
+        taken = bytes(memoryview(self._held)[:count])
+        del self._held[:count]
+        return taken
+
+
+@contextlib.contextmanager
+def serving() -> Iterator[Channel]:
+    """Give a child its end of the channel; until the end, what else goes to stdout is on stderr."""
+    with stdout_kept_apart() as stream:
+        stream.write("\n")  # a driver may have begun a line while it was imported
+        stream.flush()
+        yield Channel(sys.stdin.fileno(), stream.fileno())
+
+
+def serve(answers: Callable[..., Iterable[Any]]) -> int:
+    """Answer each request with what this yields for it; return the child's exit code."""
+    with serving() as parent:
+        for request in parent.messages():
+            for answer in answers(**request):
+                parent.send(answer=answer)
+    return 0
+
+
+@contextlib.contextmanager
+def stdout_kept_apart() -> Iterator[TextIO]:
+    """Give a private stdout; until the end, all else written to stdout goes to stderr."""
+    sys.stdout.flush()
+    own = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with open(os.dup(own), "w", encoding="utf-8") as stream:
+            yield stream
+    finally:
+        sys.stdout.flush()
+        os.dup2(own, 1)
+        os.close(own)
