@@ -56,7 +56,7 @@ class OpenCLDelegate:
 
     def __init__(
         self,
-        model: str | os.PathLike[str] | bytes | None = None,
+        model: str | os.PathLike[str] | bytes | Graph | None = None,
         device: str | int | None = None,
         exclude_ops: Iterable[str] = (),
         min_nodes_per_partition: int = 0,
@@ -75,7 +75,8 @@ class OpenCLDelegate:
         """Open a device; nothing is built before TFLite asks.
 
         `model`: what the interpreters are made from. It is found in the memory of TFLite, so that
-        it is needed only for a model without names and constants. The keywords are the fields of
+        it is needed only for a model without names and constants; a Graph that was read of it does,
+        too. The keywords are the fields of
         Options, which says what each means. `options`: all of them as one record, in the place of
         keywords.
         """

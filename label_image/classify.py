@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from delegate.inspect import Graph
 from label_image.errors import delegate_failures
 from label_image.heads.post_process import found_only
-from label_image.interpreter import delegate_names, open_interpreter
-from label_image.job import Delegation, Job
 from label_image.verbose import interpreter_state, profile_lines
 from tflite_opencl.common import interrupts
 from tflite_opencl.common.exit_codes import LOST, NO_DEVICE, SUCCESS
+from tflite_opencl.common.job import Delegation, Job
+from tflite_opencl.common.open_job import delegate_names, open_interpreter
 from tflite_opencl.common.profile import Profile
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.common.timing import Times
@@ -62,7 +62,7 @@ def run_path(job: Job, runtime: Runtime, graph: Graph) -> PathRun:
         DelegateFailed: the OpenCL delegate, or a run with it, failed.
     """
     announced = [] if job.quiet else delegate_names(job)
-    with delegate_failures(), open_interpreter(job, runtime, announced) as opened:
+    with delegate_failures(), open_interpreter(job, runtime, graph, announced) as opened:
         taken = opened.delegation
         if not job.quiet:
             _log_opened(job, graph, taken)

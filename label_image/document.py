@@ -9,11 +9,11 @@ from typing import Any
 
 from label_image.classify import PathRun
 from label_image.compare import Distances
-from label_image.job import Delegation
 from label_image.path import OpenPath
 from label_image.paths import Comparison
 from label_image.report import speedup
 from tflite_opencl.common.difference import Difference
+from tflite_opencl.common.job import Delegation
 from tflite_opencl.common.timing import Times
 from tflite_opencl.common.words import stamped
 

@@ -9,13 +9,15 @@ import traceback
 from collections.abc import Iterator
 
 from delegate import DelegateError, NoDeviceError
-from tflite_opencl.common.errors import OneLineError, RunError, code_of, one_line
+from tflite_opencl.common.errors import (
+    DelegateFailed,
+    OneLineError,
+    RunError,
+    code_of,
+    reason_of,
+)
 
 log = logging.getLogger("label_image")
-
-
-class DelegateFailed(OneLineError):
-    """The delegate's path failed and the CPU can take over; the text is one line that says why."""
 
 
 def log_error(error: Exception, verbose: bool) -> int:
@@ -71,11 +73,3 @@ def writing(path: str) -> Iterator[None]:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise RunError(f"cannot write {path}: {reason}") from error
-
-
-def reason_of(error: BaseException) -> str:
-    """Return the error and its cause as one line."""
-    text = one_line(error)
-    if isinstance(error, RunError) and error.__cause__ is not None:
-        text = f"{text.rstrip('.!')}: {one_line(error.__cause__)}"
-    return text

@@ -12,8 +12,8 @@ import numpy as np
 from delegate import DeviceInfo, Model
 from delegate.inspect import Graph, PendingPiece, Portion
 from label_image.errors import delegate_failures
-from label_image.job import Delegation, Job
 from label_image.path import Array, OpenPath, Outputs, Run, outputs_of_each
+from tflite_opencl.common.job import Delegation, Job
 
 _AHEAD = 3  # batches a device that Model.run_async takes before it waits
 

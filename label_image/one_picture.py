@@ -18,7 +18,6 @@ from label_image import streams
 from label_image.classify import PathRun, exit_code, run_path
 from label_image.document import document
 from label_image.errors import writing
-from label_image.job import Job
 from label_image.page.write import write_page
 from label_image.prepare import Prepared
 from label_image.ran import Ran
@@ -29,6 +28,7 @@ from label_image.worker import run_in_child
 from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.feeds import main_values, warn_of_zeros
 from tflite_opencl.common.files import write_file
+from tflite_opencl.common.job import Job
 from tflite_opencl.common.pictures.found import find_picture, read_picture
 from tflite_opencl.common.pictures.image import to_input
 from tflite_opencl.common.profile_text import profile_text

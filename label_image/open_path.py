@@ -20,18 +20,18 @@ from delegate import Model, Options, Unsupported, Verdict
 from delegate.inspect import Graph, examine, several_devices
 from label_image.errors import delegate_failures
 from label_image.heads.post_process import found_only
-from label_image.interpreter import (
-    OpenInterpreter,
-    interpreter_for,
-    open_interpreter,
-    outputs_of,
-    step,
-)
-from label_image.job import Delegation, Job
 from label_image.model_path import model_path
 from label_image.path import OpenPath, Outputs, outputs_of_each
 from tflite_opencl.common import bars
 from tflite_opencl.common.errors import RunError
+from tflite_opencl.common.interpreter import outputs_of
+from tflite_opencl.common.job import Delegation, Job
+from tflite_opencl.common.open_job import (
+    OpenInterpreter,
+    interpreter_for,
+    open_interpreter,
+    step,
+)
 from tflite_opencl.common.runtime import Runtime
 
 log = logging.getLogger("label_image")
@@ -57,7 +57,7 @@ def open_path(
             if job.opencl is not None and batch is not None:
                 path = _whole_model(stack, job, graph, batch, begin_s)
             if path is None:
-                opened = stack.enter_context(open_interpreter(_on_one(job), runtime))
+                opened = stack.enter_context(open_interpreter(_on_one(job), runtime, graph))
                 path = _through_tflite(opened, job, runtime, graph, batch or 1, begin_s)
         yield path
 

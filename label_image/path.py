@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from delegate import DeviceInfo
 from delegate.inspect import Portion, Tensor
-from label_image.job import Delegation
+from tflite_opencl.common.job import Delegation
 
 Array = NDArray[Any]
 Outputs = tuple[Array, ...]  # of one picture, in the model's own shapes

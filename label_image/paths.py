@@ -21,13 +21,13 @@ from label_image.compare import (
     distances_between,
     wrong_text,
 )
-from label_image.errors import DelegateFailed, gave_up, reason_of
-from label_image.job import Delegation, Job
+from label_image.errors import gave_up
 from label_image.outcome import Outcome, Totals
 from label_image.path import Outputs
 from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.difference import NOT_QUANTISED
-from tflite_opencl.common.errors import RunError
+from tflite_opencl.common.errors import DelegateFailed, RunError, reason_of
+from tflite_opencl.common.job import Delegation, Job
 
 ENDED = "Ctrl-C ended the run before"
 

@@ -19,15 +19,14 @@ import numpy as np
 from delegate import DelegateError, Options, Unsupported, Verdict
 from label_image import inputs
 from label_image.carried import read_carried
-from label_image.errors import DelegateFailed, reason_of
 from label_image.found import Area, Class, Found, Mask, Sides
-from label_image.job import Job
 from label_image.meaning import Meaning
 from label_image.open_path import open_path
 from label_image.path import OpenPath, Outputs
 from label_image.scene import Pose, Scene, label_of
-from tflite_opencl.common.errors import RunError
+from tflite_opencl.common.errors import DelegateFailed, RunError, reason_of
 from tflite_opencl.common.feeds import feeds_of
+from tflite_opencl.common.job import Job
 from tflite_opencl.common.labels import labels_in
 from tflite_opencl.common.pictures.image import Picture, pixels_of, to_input
 from tflite_opencl.common.runtime import find_runtime

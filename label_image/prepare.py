@@ -17,7 +17,6 @@ from label_image.carried import read_carried
 from label_image.drawing import format_obstacle
 from label_image.flags import Settings
 from label_image.heads.registry import DRAWN, head_of
-from label_image.job import Job
 from label_image.meaning import Meaning
 from label_image.page.html import NEEDS, can_make
 from label_image.verbose import model_lines
@@ -26,6 +25,7 @@ from tflite_opencl.common.environment import device_asked
 from tflite_opencl.common.errors import RunError, UsageError
 from tflite_opencl.common.feeds import Feeds, feeds_of
 from tflite_opencl.common.files import file_obstacle, folder_obstacle
+from tflite_opencl.common.job import Job
 from tflite_opencl.common.labels import class_numbers
 from tflite_opencl.common.runtime import Runtime, find_runtime
 from tflite_opencl.common.trace import can_write

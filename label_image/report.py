@@ -13,9 +13,9 @@ from rich.table import Table
 from delegate import DeviceInfo
 from label_image.classify import PathRun
 from label_image.compare import Distances
-from label_image.job import Delegation
 from label_image.path import OpenPath
 from label_image.paths import Comparison
+from tflite_opencl.common.job import Delegation
 from tflite_opencl.common.tables import render
 
 _PHASES = ("device", "build", "tune", "upload")

@@ -24,13 +24,13 @@ from label_image.classify import warn_of_nothing_taken
 from label_image.compare import wrong_text
 from label_image.decoder import Format
 from label_image.decoders import Decoders
-from label_image.errors import DelegateFailed
-from label_image.interpreter import delegate_names, log_applied
-from label_image.job import Job
 from label_image.open_path import open_path
 from label_image.outcome import Outcome
 from label_image.path import OpenPath, Outputs, Run
 from label_image.paths import Paths
+from tflite_opencl.common.errors import DelegateFailed
+from tflite_opencl.common.job import Job
+from tflite_opencl.common.open_job import delegate_names, log_applied
 from tflite_opencl.common.runtime import Runtime
 
 log = logging.getLogger("label_image")

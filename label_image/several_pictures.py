@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from label_image import streams
 from label_image.classify import exit_code
 from label_image.heads.registry import is_classifier
-from label_image.job import Job
 from label_image.outcome import Outcome
 from label_image.outputs import picture_folder
 from label_image.prepare import Prepared
@@ -30,6 +29,7 @@ from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.errors import RunError
 from tflite_opencl.common.exit_codes import ERROR
 from tflite_opencl.common.feeds import warn_of_zeros
+from tflite_opencl.common.job import Job
 from tflite_opencl.common.pictures.found import find_pictures, picture_paths, skipped_text
 from tflite_opencl.common.pictures.image import load_picture, to_input
 from tflite_opencl.common.pictures.picture_file import STDIN, PictureError, is_file, kept_file

@@ -17,9 +17,8 @@ from delegate.sandbox.channel import serving
 from delegate.sandbox.child import Child, Died, command_of
 from label_image import streams
 from label_image.classify import PathRun, run_path
-from label_image.errors import DelegateFailed, reason_of
-from label_image.job import Job
-from tflite_opencl.common.errors import RunError
+from tflite_opencl.common.errors import DelegateFailed, RunError, reason_of
+from tflite_opencl.common.job import Job
 from tflite_opencl.common.runtime import find_runtime
 
 _Failure = NoDeviceError | DelegateFailed | RunError

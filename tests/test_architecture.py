@@ -299,7 +299,6 @@ SUBCOMMANDS = {_command(path) for path in (ROOT / "tflite_opencl").rglob("*.py")
 def test_commands_import_the_base_and_never_each_other(path: Path) -> None:
     own = _command(path)
     allowed = {own, BASE} | (SUBCOMMANDS if own == "tflite_opencl.command" else set())
-    allowed |= {"label_image", "tflite_opencl.conformance"}  # until the base has what others take
     for module, names in _imports(path):
         first, *rest = module.split(".")
         if first in COMMANDS:

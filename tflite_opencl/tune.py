@@ -86,7 +86,7 @@ def _tuned(name: str, graph: Graph, told: Options, runtime: Runtime) -> Tuned:
     begun = time.perf_counter()
     with (
         bars.start(os.path.basename(name)) as watch,
-        delegated(name, told, runtime, "builtin", is_shown=False) as (_, delegate),
+        delegated(name, graph, told, runtime, "builtin", is_shown=False) as (_, delegate),
     ):
         return Tuned(
             model=name,

@@ -19,15 +19,19 @@ _log = logging.getLogger("delegate")
 class Graphs:
     """Finds the graph of each interpreter."""
 
-    def __init__(self, model: Source | None) -> None:
-        """`model`: the one of every interpreter; None: each is found in the memory of TFLite.
+    def __init__(self, model: Source | Graph | None) -> None:
+        """`model`: the one of every interpreter, or its main graph, which is then not read again.
+
+        None: each is found in the memory of TFLite.
 
         Raises:
             ModelError: the model cannot be read. OSError: nor can its file.
         """
         self._content: memoryview | None = None
         self._given: dict[int, Graph | None] = {}  # of the given model, by subgraph
-        if model is not None:
+        if isinstance(model, Graph):
+            self._given[0] = model
+        elif model is not None:
             with named(model):
                 self._content = open_model(model)
                 self._given[0] = read_subgraph(self._content, 0)
@@ -53,12 +57,13 @@ class Graphs:
             return first
         located = locate(context)
         if located is None:
-            raise ModelError(_NOT_FOUND if self._content is None else _NOT_TOLD)
+            raise ModelError(_NOT_FOUND if first is None else _NOT_TOLD)
         number = located.subgraph
+        if number in self._given:
+            return self._given[number]
         if self._content is None:
             return _main_graph(located.content, number)
-        if number not in self._given:
-            self._given[number] = _main_graph(self._content, number)
+        self._given[number] = _main_graph(self._content, number)
         return self._given[number]
 
 

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from delegate import ModelError
 from delegate.inspect import Graph, Node, write_model
-from label_image.interpreter import allocate
-from label_image.job import Job
 from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.build import graph as graph_of
 from tflite_opencl.common.errors import one_line
+from tflite_opencl.common.job import Job
+from tflite_opencl.common.open_job import allocate
 from tflite_opencl.common.profile import RUNS
 from tflite_opencl.common.runtime import Runtime
 

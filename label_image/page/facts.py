@@ -11,16 +11,15 @@ from importlib import metadata
 from delegate import DelegateError, DeviceInfo, Verdict
 from delegate.inspect import Graph
 from label_image.classify import PathRun
-from label_image.errors import DelegateFailed, reason_of
-from label_image.interpreter import open_interpreter
-from label_image.job import Delegation, Job
 from label_image.page.cpu_times import CpuTimes, cpu_times
 from tflite_opencl import __version__
 from tflite_opencl.common import bars
 from tflite_opencl.common.boards.board import read_board
 from tflite_opencl.common.boards.facts import facts_here
 from tflite_opencl.common.boards.sections import Rows, sections
-from tflite_opencl.common.errors import RunError
+from tflite_opencl.common.errors import DelegateFailed, RunError, reason_of
+from tflite_opencl.common.job import Delegation, Job
+from tflite_opencl.common.open_job import open_interpreter
 from tflite_opencl.common.profile import Profile
 from tflite_opencl.common.runtime import Runtime
 
@@ -118,7 +117,7 @@ def _profile(
         apart = replace(job, profile_rows=1, traces=False, quiet=True)
         try:
             waiting = bars.waiting("timing the nodes on OpenCL")
-            with open_interpreter(apart, runtime) as opened, waiting:
+            with open_interpreter(apart, runtime, graph) as opened, waiting:
                 profile = opened.node_profile(graph)
         except (RunError, DelegateFailed, DelegateError) as error:
             why = reason_of(error)

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from label_image.classify import PathRun
 from label_image.errors import writing
-from label_image.job import Delegation, Job
 from label_image.page.facts import (
     machine,
     node_times,
@@ -29,6 +28,7 @@ from label_image.ran import Ran
 from label_image.report import comparison_facts, refusals, speedup, time_rows
 from tflite_opencl.common import interrupts
 from tflite_opencl.common.files import write_file
+from tflite_opencl.common.job import Delegation, Job
 
 log = logging.getLogger("label_image")
 

@@ -8,8 +8,9 @@ import pytest
 from delegate import DeviceInfo, OpenCLDelegate
 from delegate.inspect import NodeAlternatives, write_model
 from tests.support.deal import any_driver
-from tflite_opencl.common.oracle import interpreter, oracle
-from tflite_opencl.common.oracle import invoke as run
+from tflite_opencl.common.interpreter import allocated
+from tflite_opencl.common.interpreter import invoke as run
+from tflite_opencl.common.oracle import oracle
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.values import input_sets
 from tflite_opencl.conformance.cases._convolution import Convolution
@@ -28,7 +29,7 @@ def test_each_alternative_can_be_taken(device: DeviceInfo) -> None:
     def alternatives(wanted: str | None) -> NodeAlternatives:
         delegate = OpenCLDelegate(MODEL, device.index, tune="off", alternative=wanted)
         assert delegate.alternatives == []
-        made = interpreter(runtime, MODEL, "reference", [delegate])
+        made = allocated(runtime, MODEL, "reference", [delegate])
         (row,) = delegate.alternatives
         for inputs, expected in zip(sets, right, strict=True):
             assert run(made, inputs)[0].tobytes() == expected[0].tobytes()

@@ -9,7 +9,7 @@ import pytest
 
 from delegate import Verdict
 from label_image.classify import exit_code
-from label_image.job import Delegation
+from tflite_opencl.common.job import Delegation
 
 
 def taken(lost: int, count: int = 4) -> Delegation:

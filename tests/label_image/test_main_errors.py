@@ -298,7 +298,7 @@ def failing_device(monkeypatch: pytest.MonkeyPatch) -> None:
         return BrokenInterpreter(delegates, real(self, model, threads, kernels))
 
     monkeypatch.setattr(Runtime, "interpreter", interpreter)
-    monkeypatch.setattr("label_image.interpreter.OpenCLDelegate", FakeDelegate)
+    monkeypatch.setattr("tflite_opencl.common.open_job.OpenCLDelegate", FakeDelegate)
 
 
 @pytest.mark.usefixtures("failing_device")

@@ -16,7 +16,6 @@ from delegate import DeviceInfo, list_devices
 from delegate.runtime.executor import Executor
 from label_image import one_picture
 from label_image.classify import PathRun
-from label_image.job import Job
 from tests.support.command import (
     CPU_LINES,
     FILES,
@@ -32,6 +31,7 @@ from tests.support.command import (
 from tests.support.deal import any_driver, slow
 from tests.support.model import t
 from tests.support.opencl import opencl_error
+from tflite_opencl.common.job import Job
 from tflite_opencl.common.runtime import find_runtime
 
 pytestmark = any_driver

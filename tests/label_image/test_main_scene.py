@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from delegate import DeviceInfo, NoDeviceError, OpenCLDelegate
-from label_image import interpreter
 from tests.support.command import Run
 from tests.support.deal import any_driver
 from tests.support.model import chain_model, op, t
@@ -89,7 +88,7 @@ def test_without_a_device_the_cpu_finds_the_same(
         def __init__(self, *_: object, **__: object) -> None:
             raise NoDeviceError("no OpenCL platform was found")
 
-    monkeypatch.setattr(interpreter, "OpenCLDelegate", NoDelegate)
+    monkeypatch.setattr("tflite_opencl.common.interpreter.OpenCLDelegate", NoDelegate)
     Path("model.tflite").write_bytes(detector())
     ran = run(*WORDS, "-i", "half.png", "--use_gpu", "--output_image", "drawn.png")
     assert ran.code == 2

@@ -15,10 +15,10 @@ import pytest
 from delegate import Options, Verdict
 from label_image import one_picture
 from label_image.classify import PathRun
-from label_image.errors import DelegateFailed
-from label_image.job import Delegation, Job
 from label_image.ran import Ran
 from tflite_opencl.common import interrupts
+from tflite_opencl.common.errors import DelegateFailed
+from tflite_opencl.common.job import Delegation, Job
 from tflite_opencl.common.timing import Times
 
 TIMES = Times(average_ms=2.0, min_ms=2.0, median_ms=2.0, total_ms=2.0, cpu_load=1.0)

@@ -22,7 +22,6 @@ from delegate import DeviceInfo
 from delegate.inspect import read_model, write_model
 from delegate.runtime.executor import Executor
 from label_image import prepare
-from label_image.job import Delegation, Job
 from label_image.page import chart, cpu_times, facts, write
 from label_image.page.facts import NodeRow, NodeTimes
 from label_image.page.html import picture_uri
@@ -32,6 +31,7 @@ from tests.support.scenes import detector, segmenter
 from tests.support.small_v2 import small_v2
 from tflite_opencl.common.boards.facts import Info
 from tflite_opencl.common.boards.sections import Rows
+from tflite_opencl.common.job import Delegation, Job
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.values import input_sets
 

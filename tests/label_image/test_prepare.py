@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from label_image import flags
-from label_image.job import Job
 from label_image.prepare import prepare
 from tests.support.command import pooling_model
 from tests.support.model import t
+from tflite_opencl.common.job import Job
 
 
 def job(folder: Path, *words: str) -> Job:

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from delegate import Options, Verdict
 from label_image.classify import PathRun
 from label_image.compare import distance_entry
-from label_image.job import Delegation, Job
 from label_image.paths import Comparison
 from label_image.ran import Ran
 from tests.support.model import graph_of, op, t
 from tflite_opencl.common.errors import RunError
+from tflite_opencl.common.job import Delegation, Job
 from tflite_opencl.common.timing import Times
 
 TIMES = Times(1.0, 1.0, 1.0, 1.0, 1.0)

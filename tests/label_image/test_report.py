@@ -15,10 +15,10 @@ from label_image import report
 from label_image.classify import PathRun
 from label_image.compare import Distances
 from label_image.document import document
-from label_image.job import Delegation
 from label_image.paths import Comparison
 from label_image.scene import Scene
 from tflite_opencl.common.difference import Difference
+from tflite_opencl.common.job import Delegation
 from tflite_opencl.common.labels import Row
 from tflite_opencl.common.timing import Times
 from tflite_opencl.common.words import stamped

@@ -21,7 +21,6 @@ from delegate.runtime.copied import Copied
 from delegate.runtime.executor import Executor
 from label_image.compare import Distances
 from label_image.decoder import Format
-from label_image.job import Job
 from label_image.outcome import Outcome, Totals
 from label_image.path import OpenPath
 from label_image.series import Sample, Series
@@ -30,6 +29,7 @@ from tests.support.deal import any_driver
 from tests.support.model import chain_model, op, t
 from tflite_opencl.common.difference import Difference
 from tflite_opencl.common.errors import RunError
+from tflite_opencl.common.job import Job
 from tflite_opencl.common.pictures.image import load_picture, to_input
 
 pytestmark = any_driver

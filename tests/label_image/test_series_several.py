@@ -19,7 +19,6 @@ from label_image import model_path
 from label_image.batches import Batch, Batches, runs_in_order
 from label_image.decoder import Format
 from label_image.decoders import Decoded
-from label_image.job import Job
 from label_image.model_path import SpreadPath
 from label_image.path import OpenPath, Run
 from label_image.series import Series
@@ -35,6 +34,7 @@ from tests.label_image.test_series import (
     pooling_model,
 )
 from tests.support.compare import RUNTIME
+from tflite_opencl.common.job import Job
 
 __all__ = ["paths"]  # a fixture
 pytestmark = pytest.mark.device

@@ -13,7 +13,6 @@ from delegate import DeviceInfo, Verdict
 from delegate.inspect import Portion
 from label_image import several_report
 from label_image.compare import CPU, Distances
-from label_image.job import Delegation, Job
 from label_image.meaning import Meaning
 from label_image.outcome import Outcome, Totals
 from label_image.path import OpenPath
@@ -25,6 +24,7 @@ from tests.support.model import graph_of, op
 from tests.support.nets import image
 from tflite_opencl.common.difference import Difference
 from tflite_opencl.common.feeds import feeds_of
+from tflite_opencl.common.job import Delegation, Job
 from tflite_opencl.common.labels import Row
 from tflite_opencl.common.words import stamped
 

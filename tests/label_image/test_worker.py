@@ -15,12 +15,11 @@ import pytest
 from delegate import DeviceInfo, NoDeviceError, Options
 from delegate.inspect import read_model
 from label_image.classify import run_path
-from label_image.errors import DelegateFailed
-from label_image.job import Job
 from label_image.worker import run_in_child
 from tests.support.deal import any_driver
 from tests.support.model import chain_model, op, t
-from tflite_opencl.common.errors import RunError
+from tflite_opencl.common.errors import DelegateFailed, RunError
+from tflite_opencl.common.job import Job
 from tflite_opencl.common.runtime import find_runtime
 
 pytestmark = any_driver

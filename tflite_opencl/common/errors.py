@@ -26,9 +26,21 @@ class RunError(OneLineError):
         self.level = level
 
 
+class DelegateFailed(OneLineError):
+    """The delegate's path failed and the CPU can take over; the text is one line that says why."""
+
+
 def one_line(error: BaseException) -> str:
     """Return the error's text as one line."""
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the error and its cause as one line."""
+    text = one_line(error)
+    if isinstance(error, RunError) and error.__cause__ is not None:
+        text = f"{text.rstrip('.!')}: {one_line(error.__cause__)}"
+    return text
 
 
 def code_of(error: Exception) -> int:

@@ -9,14 +9,13 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from numpy.typing import NDArray
-
 from delegate import DelegateError, OpenCLDelegate, Options
 from delegate.inspect import Graph, read_model
 from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.environment import device_asked
 from tflite_opencl.common.errors import CommandError, OneLineError, code_of
 from tflite_opencl.common.flag_values import names
+from tflite_opencl.common.interpreter import allocated, delegate_for
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.common.words import known_ops
 
@@ -98,40 +97,35 @@ def one_line() -> Iterator[None]:
 
 @contextlib.contextmanager
 def delegated(
-    model: str, options: Options, runtime: Runtime, cpu_kernels: str, is_shown: bool = True
+    model: str,
+    graph: Graph,
+    options: Options,
+    runtime: Runtime,
+    cpu_kernels: str,
+    is_shown: bool = True,
 ) -> Iterator[tuple[Any, OpenCLDelegate]]:
     """Give an allocated interpreter with the delegate, and the delegate; closed in the end.
 
-    `is_shown`: a bar on a terminal shows how far the start is.
+    `graph`: the model's, as it was read. `is_shown`: a terminal shows how far the start is.
     Raises:
         CommandError: TFLite refuses the model, or the delegate fails. DelegateError: no device.
     """
     with contextlib.ExitStack() as stack:
         with bars.start(os.path.basename(model)) if is_shown else contextlib.nullcontext():
-            delegate = OpenCLDelegate(model, options=options)
-            stack.callback(delegate.close)
-            try:
-                interpreter = runtime.interpreter(model, 1, cpu_kernels, [delegate])
-                interpreter.allocate_tensors()
-            except (RuntimeError, ValueError) as error:
-                interrupts.check()  # TFLite makes an error of Ctrl-C
-                raise failed(model, delegate.failure or error) from error
-        yield interpreter, delegate
+            delegate = stack.enter_context(delegate_for(graph, runtime, options))
+            with failures(model, delegate):
+                made = allocated(runtime, model, cpu_kernels, [delegate])
+        yield made, delegate
 
 
-def invoke(interpreter: Any, inputs: Sequence[NDArray[Any]]) -> None:
-    """Run once on these inputs.
-
-    Raises:
-        CommandError: TFLite or the delegate fails.
-    """
+@contextlib.contextmanager
+def failures(model: str = "the model", delegate: OpenCLDelegate | None = None) -> Iterator[None]:
+    """Turn TFLite's errors into a CommandError, which tells what the delegate says of it."""
     try:
-        for detail, values in zip(interpreter.get_input_details(), inputs, strict=True):
-            interpreter.set_tensor(detail["index"], values)
-        interpreter.invoke()
+        yield
     except (RuntimeError, ValueError) as error:
-        interrupts.check()
-        raise failed("the model", error) from error
+        interrupts.check()  # TFLite makes an error of Ctrl-C
+        raise failed(model, (delegate.failure if delegate else None) or error) from error
 
 
 def failed(model: str, error: object) -> CommandError:

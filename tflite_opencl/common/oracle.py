@@ -6,18 +6,20 @@ Where the reference kernels lack an op, TFLite's built-in ones without a delegat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
-
-import numpy as np
+from typing import Any, TypeVar
 
 from delegate.inspect import Graph, write_model
 from tflite_opencl.common.bounds import Bounds, float_bounds
 from tflite_opencl.common.build import Array
+from tflite_opencl.common.errors import one_line
+from tflite_opencl.common.interpreter import allocated, invoke
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.common.values import Arrays
+
+T = TypeVar("T")
 
 
 class NoOracle(Exception):
@@ -33,26 +35,31 @@ class Oracle:
     bounds: list[Bounds]  # of each input set; None: exact
 
 
-def interpreter(
-    runtime: Runtime, model: bytes | str, cpu_kernels: str, delegates: Sequence[object] = ()
-) -> Any:
-    """Return an allocated interpreter on one thread; raises RuntimeError or ValueError."""
-    made = runtime.interpreter(model, 1, cpu_kernels, delegates)
-    made.allocate_tensors()
-    return made
-
-
-def invoke(made: Any, inputs: Sequence[Array]) -> Arrays:
-    """Return all outputs for these inputs."""
-    for detail, values in zip(made.get_input_details(), inputs, strict=True):
-        made.set_tensor(detail["index"], values)
-    made.invoke()
-    return [np.array(made.get_tensor(detail["index"])) for detail in made.get_output_details()]
-
-
 def run_graph(runtime: Runtime, cpu_kernels: str, graph: Graph, inputs: Sequence[Array]) -> Arrays:
     """Return all outputs of a graph; raises RuntimeError or ValueError."""
-    return invoke(interpreter(runtime, write_model(graph), cpu_kernels), inputs)
+    return invoke(allocated(runtime, write_model(graph), cpu_kernels), inputs)
+
+
+def reference(
+    runtime: Runtime,
+    graph: Graph,
+    model: bytes | str,
+    use: Callable[[Any], T],
+    keeps_all: bool = False,
+) -> tuple[str, T]:
+    """Return the kernels whose outputs are right, and what `use` returns of an interpreter on them.
+
+    They are the built-in ones where the reference kernels are wrong, or do not take the model.
+
+    Raises: NoOracle: neither run the model; `use` may raise RuntimeError or ValueError.
+    """
+    why = ""
+    for kernels in ("builtin",) if reference_is_wrong(graph) else ("reference", "builtin"):
+        try:
+            return kernels, use(allocated(runtime, model, kernels, keeps_all=keeps_all))
+        except (RuntimeError, ValueError) as error:
+            why = why or one_line(error)
+    raise NoOracle(why)
 
 
 def oracle(runtime: Runtime, graph: Graph, model: bytes | str, sets: Sequence[Arrays]) -> Oracle:
@@ -60,21 +67,17 @@ def oracle(runtime: Runtime, graph: Graph, model: bytes | str, sets: Sequence[Ar
 
     Raises: NoOracle: neither the reference kernels nor the built-in ones run the model.
     """
-    why = ""
-    for kernels in ("builtin",) if reference_is_wrong(graph) else ("reference", "builtin"):
-        try:
-            made = interpreter(runtime, model, kernels)
-            outputs = [invoke(made, inputs) for inputs in sets]
-        except (RuntimeError, ValueError) as error:
-            why = why or " ".join(str(error).split())
-            continue
-        run = partial(run_graph, runtime, kernels)
-        bounds = [
-            float_bounds(run, graph, inputs, results)
-            for inputs, results in zip(sets, outputs, strict=True)
-        ]
-        return Oracle(kernels, outputs, bounds)
-    raise NoOracle(why)
+
+    def run_all(made: Any) -> list[Arrays]:
+        return [invoke(made, inputs) for inputs in sets]
+
+    kernels, outputs = reference(runtime, graph, model, run_all)
+    run = partial(run_graph, runtime, kernels)
+    bounds = [
+        float_bounds(run, graph, inputs, results)
+        for inputs, results in zip(sets, outputs, strict=True)
+    ]
+    return Oracle(kernels, outputs, bounds)
 
 
 def reference_is_wrong(graph: Graph) -> bool:

@@ -19,15 +19,14 @@ import numpy as np
 from delegate import DelegateError, Options
 from delegate.inspect import Graph, read_model
 from delegate.sandbox.channel import Channel, serving
-from label_image.errors import reason_of
-from label_image.interpreter import OpenInterpreter, open_interpreter
-from label_image.job import Job
-from tflite_opencl.common.errors import OneLineError, one_line
+from tflite_opencl.common.errors import OneLineError, one_line, reason_of
+from tflite_opencl.common.interpreter import taken_nodes
+from tflite_opencl.common.job import Job
 from tflite_opencl.common.machine import peak_bytes
+from tflite_opencl.common.open_job import OpenInterpreter, open_interpreter
 from tflite_opencl.common.runtime import Runtime, find_runtime
 from tflite_opencl.common.timing import Stopwatch
 from tflite_opencl.compare.paths import KERNELS, OPENCL, RunPath
-from tflite_opencl.conformance.subject import Opened
 
 
 def main() -> int:
@@ -46,7 +45,7 @@ def _serve(parent: Channel) -> None:
     path = RunPath(**request["path"])
     graph = read_model(request["model"])
     runtime = find_runtime()
-    with open_interpreter(_job(request, path), runtime) as opened:
+    with open_interpreter(_job(request, path), runtime, graph) as opened:
         parent.send(load_ms=opened.load_ms, **_facts(path, opened, graph, runtime))
         for asked in requests:
             if "profile" in asked:
@@ -99,7 +98,7 @@ def _facts(
             "refusals": dict(refused),
         }
     elif path.has_delegate:
-        taken = Opened(opened.interpreter, None).taken(graph)
+        taken = taken_nodes(opened.interpreter, graph)
         found |= {"device": Path(path.library).name, "taken": len(taken)}
     return found
 

@@ -19,7 +19,7 @@ from delegate import DelegateError
 from delegate.inspect import Graph, Node, read_model, write_model
 from tflite_opencl.common.build import graph, sizes
 from tflite_opencl.common.errors import OneLineError
-from tflite_opencl.common.oracle import interpreter, invoke
+from tflite_opencl.common.interpreter import allocated, invoke
 from tflite_opencl.common.runtime import ENVIRONMENT_VARIABLE, Runtime, RuntimeMissing, find_runtime
 from tflite_opencl.common.values import Arrays, input_sets
 from tflite_opencl.conformance import bug_report, shrink
@@ -175,7 +175,7 @@ def _part(start: Candidate, nodes: Sequence[Node], runtime: Runtime) -> Candidat
 def _reference(part: Graph, inputs: Arrays, runtime: Runtime) -> Arrays | None:
     for kernels in ("reference", "builtin"):
         try:
-            return invoke(interpreter(runtime, write_model(part), kernels), inputs)
+            return invoke(allocated(runtime, write_model(part), kernels), inputs)
         except (RuntimeError, ValueError):
             continue
     return None

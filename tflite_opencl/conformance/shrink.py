@@ -11,7 +11,7 @@ import numpy as np
 
 from delegate.inspect import Graph, Tensor, write_model
 from tflite_opencl.common.build import Array
-from tflite_opencl.common.oracle import interpreter
+from tflite_opencl.common.interpreter import allocated
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.common.values import Arrays
 
@@ -109,7 +109,7 @@ def _cut(
 def _settled(rough: Graph, inputs: Arrays, runtime: Runtime) -> Candidate | None:
     """Return the graph with the shapes TFLite computes for it."""
     try:
-        made = interpreter(runtime, write_model(rough), "builtin")
+        made = allocated(runtime, write_model(rough), "builtin")
     except (RuntimeError, ValueError):
         return None
     shapes = {

@@ -12,7 +12,7 @@ from typing import Any
 from delegate import DelegateError, OpenCLDelegate, Options, Verdict, list_devices
 from delegate.inspect import Graph, NodeAlternatives, write_model
 from tflite_opencl.common.build import one, tensor
-from tflite_opencl.common.oracle import interpreter
+from tflite_opencl.common.interpreter import allocated, taken_nodes
 from tflite_opencl.common.runtime import Runtime
 
 OPENCL, XNNPACK, PYTHON = "opencl", "xnnpack", "python:"
@@ -32,24 +32,8 @@ class Opened:
     delegate: Any  # kept as long as the interpreter; None for XNNPACK
 
     def taken(self, graph: Graph) -> set[int]:
-        """Return the nodes of the file that the delegate runs.
-
-        TFLite lists a delegate's nodes after the file's own; what one stands for is found by
-        walking from its outputs to its inputs.
-        """
-        count = len(graph.nodes)
-        producers = {output.index: step for step in graph.nodes for output in step.outputs}
-        found: set[int] = set()
-        for detail in self.interpreter._get_ops_details()[count:]:
-            stop = {int(index) for index in detail["inputs"]}
-            ahead = [int(index) for index in detail["outputs"]]
-            while ahead:
-                step = producers.get(ahead.pop())
-                if step is None or step.index in found:
-                    continue
-                found.add(step.index)
-                ahead += [t.index for t in step.inputs if t is not None and t.index not in stop]
-        return found
+        """Return the nodes of the file that the delegate runs."""
+        return taken_nodes(self.interpreter, graph)
 
     def reasons(self) -> list[str]:
         """Return why nodes stayed on the CPU, where the delegate says."""
@@ -83,9 +67,9 @@ class Subject:
         """
         delegate = self._delegate(model)
         if self.spec == XNNPACK:
-            return Opened(interpreter(self.runtime, model, "auto"), None)
+            return Opened(allocated(self.runtime, model, "auto"), None)
         try:
-            return Opened(interpreter(self.runtime, model, cpu_kernels, [delegate]), delegate)
+            return Opened(allocated(self.runtime, model, cpu_kernels, [delegate]), delegate)
         except (RuntimeError, ValueError) as error:
             said = str(getattr(delegate, "failure", "") or "")
             words = " ".join(str(error).split()) or "TFLite refuses the delegate"

@@ -11,8 +11,9 @@ from delegate import DelegateError, NoDeviceError, ProfileError, Verdict
 from delegate.inspect import Graph, LaunchTime, Node, NodeAlternatives, infer
 from tflite_opencl.common import bars
 from tflite_opencl.common.errors import CommandError, OneLineError, code_of
+from tflite_opencl.common.interpreter import run
 from tflite_opencl.common.launch_times import run_times
-from tflite_opencl.common.opening import delegated, invoke, options_of
+from tflite_opencl.common.opening import delegated, failures, options_of
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.values import input_sets
 
@@ -57,13 +58,13 @@ def graph_facts(model: str, file: Graph, given: argparse.Namespace, with_times: 
     graph, options = infer(file), options_of(given, [file], profiling=with_times)
     try:
         runtime = find_runtime()
-        with delegated(model, options, runtime, "auto") as (interpreter, delegate):
+        with delegated(model, file, options, runtime, "auto") as (interpreter, delegate):
             times: dict[int, list[LaunchTime]] = {}
             has_timers = True
             if with_times and any(each.is_taken for each in delegate.verdicts):
                 inputs = input_sets(file)[0]
-                with bars.waiting("timing the nodes"):
-                    found = run_times(delegate, lambda: invoke(interpreter, inputs), _RUNS)
+                with bars.waiting("timing the nodes"), failures():
+                    found = run_times(delegate, lambda: run(interpreter, inputs), _RUNS)
                 has_timers = found.has_timers
                 for launch in found.launches:
                     times.setdefault(launch.node, []).append(launch)

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tflite_opencl.common.opening import failed, invoke
+from tflite_opencl.common.interpreter import allocated, invoke
+from tflite_opencl.common.opening import failures
 from tflite_opencl.common.runtime import Runtime
 
 Arrays = Sequence[NDArray[Any]]
@@ -73,24 +74,20 @@ def agreement(
 
 def _runs(model: str, runtime: Runtime) -> bool:
     try:
-        runtime.interpreter(model, None, "reference").allocate_tensors()
+        allocated(runtime, model, "reference", threads=None)
     except (RuntimeError, ValueError):
         return False
     return True
 
 
 def _allocated(model: str | bytes, runtime: Runtime, kernels: str) -> Any:
-    try:
-        made = runtime.interpreter(model, None, kernels)
-        made.allocate_tensors()
-    except (RuntimeError, ValueError) as error:
-        raise failed("the rewritten model" if isinstance(model, bytes) else model, error) from error
-    return made
+    with failures("the rewritten model" if isinstance(model, bytes) else model):
+        return allocated(runtime, model, kernels, threads=None)
 
 
-def _outputs(model: Any, given: Arrays) -> list[NDArray[Any]]:
-    invoke(model, given)
-    return [model.get_tensor(detail["index"]) for detail in model.get_output_details()]
+def _outputs(model: Any, given: Arrays) -> Arrays:
+    with failures():
+        return invoke(model, given)
 
 
 def _decibels(signal: float, noise: float) -> float | None:

@@ -20,9 +20,10 @@ from tflite_opencl.common import bars
 from tflite_opencl.common.bounds import Bounds, float_bounds
 from tflite_opencl.common.build import graph as graph_of
 from tflite_opencl.common.errors import CommandError
+from tflite_opencl.common.interpreter import run as run_once
 from tflite_opencl.common.launch_times import joined_nodes
-from tflite_opencl.common.opening import delegated, failed, invoke
-from tflite_opencl.common.oracle import reference_is_wrong, run_graph
+from tflite_opencl.common.opening import delegated, failed, failures
+from tflite_opencl.common.oracle import NoOracle, reference, run_graph
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.verify.records import (
     Apart,
@@ -49,21 +50,17 @@ class _Reference:
 
     def __init__(self, model: str, graph: Graph, runtime: Runtime) -> None:
         self._tensors = [*graph.inputs, *(t for node in graph.nodes for t in node.outputs)]
-        why: object = ""
-        for kernels in ("builtin",) if reference_is_wrong(graph) else ("reference", "builtin"):
-            try:
-                self._made = runtime.interpreter(model, 1, kernels, keeps_all=True)
-                self._made.allocate_tensors()
-            except (RuntimeError, ValueError) as error:
-                why = why or error
-                continue
-            self.kernels = kernels
-            return
-        raise failed(model, why)
+        try:
+            self.kernels, self._made = reference(
+                runtime, graph, model, lambda made: made, keeps_all=True
+            )
+        except NoOracle as error:
+            raise failed(model, error) from error
 
     def values(self, inputs: Sequence[Array]) -> Values:
         """Run once; return every tensor that numpy can hold."""
-        invoke(self._made, inputs)
+        with failures():
+            run_once(self._made, inputs)
         found = {}
         for tensor in self._tensors:
             try:
@@ -90,7 +87,7 @@ def verified(
             a run fails. DelegateError: no device.
     """
     reference = _Reference(model, graph, runtime)
-    with delegated(model, options, runtime, reference.kernels) as (interpreter, delegate):
+    with delegated(model, graph, options, runtime, reference.kernels) as (interpreter, delegate):
         if not any(verdict.is_taken for verdict in delegate.verdicts):
             reasons = dict.fromkeys(f"{each.op}: {each.reason}" for each in delegate.verdicts)
             raise CommandError(f"no node runs on OpenCL ({'; '.join([*reasons][:3])})")
@@ -103,12 +100,14 @@ def verified(
                 values = reference.values(inputs)
 
                 def run(inputs: Sequence[Array] = inputs) -> None:
-                    invoke(interpreter, inputs)
+                    with failures():
+                        run_once(interpreter, inputs)
 
                 after = delegate.step_through(run)
                 judge.add(number, values, delegate.isolated(values), after)
         device, verdicts = delegate.device_name, tuple(delegate.verdicts)
-    whole = _whole(model, dataclasses.replace(options, profiling=False), runtime, reference, sets)
+    options = dataclasses.replace(options, profiling=False)
+    whole = _whole(model, graph, options, runtime, reference, sets)
     fault = judge.fault
     return Verification(
         device=device,
@@ -131,6 +130,7 @@ def _require_alternative(name: str | None, delegate: OpenCLDelegate) -> None:
 
 def _whole(
     model: str,
+    graph: Graph,
     options: Options,
     runtime: Runtime,
     reference: _Reference,
@@ -139,10 +139,11 @@ def _whole(
     """Return how the model's outputs differ where it runs as label_image runs it."""
     found = []
     waiting = bars.waiting("running the whole model")
-    with delegated(model, options, runtime, reference.kernels) as (interpreter, _), waiting:
+    with delegated(model, graph, options, runtime, reference.kernels) as (interpreter, _), waiting:
         for inputs in map(sets.of, range(sets.count)):
             values = reference.values(inputs)
-            invoke(interpreter, inputs)
+            with failures():
+                run_once(interpreter, inputs)
             for number, detail in enumerate(interpreter.get_output_details()):
                 index = int(detail["index"])
                 if index in values:

@@ -23,7 +23,8 @@ from delegate.target import Target
 from delegate.tflite.library import installed_rules
 from tflite_opencl.common.bounds import terms_of
 from tflite_opencl.common.build import graph, node, tensor
-from tflite_opencl.common.oracle import interpreter, reference_is_wrong
+from tflite_opencl.common.interpreter import allocated
+from tflite_opencl.common.oracle import reference_is_wrong
 from tflite_opencl.common.runtime import find_runtime
 
 T = TypeVar("T")
@@ -264,7 +265,7 @@ class Pen:
 
 def _runs(model: bytes, cpu_kernels: str) -> bool:
     try:
-        interpreter(find_runtime(), model, cpu_kernels)
+        allocated(find_runtime(), model, cpu_kernels)
     except (RuntimeError, ValueError):
         return False
     return True

@@ -26,7 +26,8 @@ from delegate.tuning.forms import NUMBERS, Forms
 from delegate.tuning.tune import Tuner
 from tflite_opencl.common.bounds import Bounds, float_bounds
 from tflite_opencl.common.build import graph, node, tensor
-from tflite_opencl.common.oracle import Oracle, interpreter, invoke, run_graph
+from tflite_opencl.common.interpreter import allocated, invoke
+from tflite_opencl.common.oracle import Oracle, run_graph
 from tflite_opencl.common.values import Arrays, compare
 from tflite_opencl.conformance.checks.job import Job, NotDelegated, invoke_of, open_job
 from tflite_opencl.conformance.checks.outputs import differences, expect, values
@@ -161,7 +162,7 @@ def _resized(job: Job, known: Oracle) -> Outcome:
         return Outcome(SKIP, "an input has no batch of 1")
     opened, taken = open_job(job, known)
     for count in (3, 2, 1):
-        reference = interpreter(job.subject.runtime, job.model, known.cpu_kernels)
+        reference = allocated(job.subject.runtime, job.model, known.cpu_kernels)
         inputs = [np.concatenate([np.roll(each, i) for i in range(count)]) for each in job.sets[0]]
         try:
             _resize_to(reference, count)

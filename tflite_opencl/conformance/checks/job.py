@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from delegate.inspect import Graph
-from tflite_opencl.common.oracle import Oracle, invoke
+from tflite_opencl.common.interpreter import invoke
+from tflite_opencl.common.oracle import Oracle
 from tflite_opencl.common.values import Arrays, input_sets
 from tflite_opencl.conformance.subject import Opened, Subject, unsupported_ops
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from delegate.inspect import Graph
 from tflite_opencl.common.build import Array
-from tflite_opencl.common.oracle import Oracle, interpreter
+from tflite_opencl.common.interpreter import allocated
+from tflite_opencl.common.oracle import Oracle
 from tflite_opencl.common.values import compare
 from tflite_opencl.conformance.checks.job import Job, invoke_of, open_job
 from tflite_opencl.conformance.checks.outputs import expect, poison
@@ -36,7 +37,7 @@ def reallocate(job: Job, known: Oracle) -> Outcome:
 
 def _can_resize(job: Job, known: Oracle) -> bool:
     try:
-        made = interpreter(job.subject.runtime, job.model, known.cpu_kernels)
+        made = allocated(job.subject.runtime, job.model, known.cpu_kernels)
         _resize_to(made, _resized(job.graph, 7))
     except (RuntimeError, ValueError):
         return False
@@ -46,7 +47,7 @@ def _can_resize(job: Job, known: Oracle) -> bool:
 def resize(job: Job, known: Oracle) -> Outcome:
     """A batch of three gives what its pictures give one by one."""
     shapes = _resized(job.graph, 3)
-    reference = interpreter(job.subject.runtime, job.model, known.cpu_kernels)
+    reference = allocated(job.subject.runtime, job.model, known.cpu_kernels)
     try:
         _resize_to(reference, shapes)
     except (RuntimeError, ValueError) as error:

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from delegate import OpenCLDelegate
 from delegate.inspect import Graph, LaunchTime, Watch, infer, watched
-from label_image.errors import DelegateFailed
-from label_image.job import Delegation, Job
 from tflite_opencl.common import bars, interrupts
-from tflite_opencl.common.errors import RunError, one_line
+from tflite_opencl.common.errors import DelegateFailed, RunError, one_line
+from tflite_opencl.common.interpreter import delegate_for, outputs_of
+from tflite_opencl.common.job import Delegation, Job
 from tflite_opencl.common.profile import Profile, profile_of, timed_runs
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.common.timing import Stopwatch, Times
@@ -105,7 +105,7 @@ class OpenInterpreter:
 
     def outputs(self) -> tuple[NDArray[Any], ...]:
         """Return copies of all outputs of the last run."""
-        return outputs_of(self.interpreter)
+        return tuple(outputs_of(self.interpreter))
 
     def profile(self) -> Sequence[LaunchTime]:
         """Return the times of the OpenCL launches; needs Job.profile_rows."""
@@ -136,10 +136,11 @@ class OpenInterpreter:
 
 @contextlib.contextmanager
 def open_interpreter(
-    job: Job, runtime: Runtime, announced: Sequence[str] = ()
+    job: Job, runtime: Runtime, graph: Graph, announced: Sequence[str] = ()
 ) -> Iterator[OpenInterpreter]:
     """Give the job's interpreter; nothing has run yet.
 
+    `graph`: the model's, as it was read.
     `announced`: names of delegates to log TFLite's lines for, as they are made and applied.
     Raises:
         RunError: TFLite cannot run the model, or the external delegate cannot be used.
@@ -148,7 +149,11 @@ def open_interpreter(
     begin_s = time.perf_counter()
     with contextlib.ExitStack() as stack:
         with _start_shown(job) as watch:
-            delegate = stack.enter_context(_delegate_for(job, runtime))
+            options = job.opencl and replace(
+                job.opencl, profiling=job.profile_rows > 0 or job.traces
+            )
+            made = delegate_for(graph, runtime, options, job.external)
+            delegate = stack.enter_context(made)
             if announced:
                 # Only the first delegate of the process is announced so.
                 stdout.info("INFO: %s delegate created.", announced[0])
@@ -189,30 +194,6 @@ def _delegation_of(delegate: OpenCLDelegate) -> Delegation:
     )
 
 
-@contextlib.contextmanager
-def _delegate_for(job: Job, runtime: Runtime) -> Iterator[Any]:
-    """Give the job's delegate, ours or an external one, and close it in the end; None: the CPU.
-
-    Raises: RunError: the external delegate cannot be used. DelegateError: ours cannot.
-    """
-    if job.opencl is not None:
-        opencl = replace(job.opencl, profiling=job.profile_rows > 0 or job.traces)
-        delegate = OpenCLDelegate(job.model, options=opencl)
-        try:
-            yield delegate
-        finally:
-            delegate.close()
-    elif job.external is not None:
-        path, options = job.external
-        try:
-            loaded = runtime.load_delegate(path, options)
-        except (OSError, ValueError, AttributeError, RuntimeError) as error:
-            raise RunError(f"cannot load the delegate {path}: {one_line(error)}") from error
-        yield loaded
-    else:
-        yield None
-
-
 def interpreter_for(job: Job, runtime: Runtime, delegate: Any) -> Any:
     """Return the job's interpreter; its tensors are not yet allocated. Raises as `step`."""
     delegates = [] if delegate is None else [delegate]
@@ -232,13 +213,6 @@ def allocate(job: Job, interpreter: Any, delegate: Any) -> None:
             if value is None:  # without a value it would hold random memory
                 value = np.zeros(interpreter.get_tensor(details["index"]).shape, details["dtype"])
             interpreter.set_tensor(details["index"], value)
-
-
-def outputs_of(interpreter: Any) -> tuple[NDArray[Any], ...]:
-    """Return copies of all outputs."""
-    return tuple(
-        interpreter.get_tensor(details["index"]) for details in interpreter.get_output_details()
-    )
 
 
 @contextlib.contextmanager

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TFLite's interpreter, with or without a delegate: how each is opened, fed, run and read."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate import OpenCLDelegate, Options
+from delegate.inspect import Graph
+from tflite_opencl.common.errors import RunError, one_line
+from tflite_opencl.common.runtime import Runtime
+
+Arrays = list[NDArray[Any]]
+
+
+@contextlib.contextmanager
+def delegate_for(
+    graph: Graph,
+    runtime: Runtime,
+    opencl: Options | None,
+    library: tuple[str, Mapping[str, str]] | None = None,
+) -> Iterator[Any]:
+    """Give our delegate, closed in the end, or that of a library; None: neither is asked for.
+
+    `graph`: the model's, as it was read, so that it is not read again.
+    Raises: RunError: the library cannot be used. DelegateError: our delegate cannot.
+    """
+    if opencl is not None:
+        delegate = OpenCLDelegate(graph, options=opencl)
+        try:
+            yield delegate
+        finally:
+            delegate.close()
+    elif library is not None:
+        path, options = library
+        try:
+            loaded = runtime.load_delegate(path, options)
+        except (OSError, ValueError, AttributeError, RuntimeError) as error:
+            raise RunError(f"cannot load the delegate {path}: {one_line(error)}") from error
+        yield loaded
+    else:
+        yield None
+
+
+def allocated(
+    runtime: Runtime,
+    model: bytes | str,
+    cpu_kernels: str,
+    delegates: Sequence[object] = (),
+    threads: int | None = 1,
+    keeps_all: bool = False,
+) -> Any:
+    """Return an interpreter with allocated tensors; raises RuntimeError or ValueError."""
+    made = runtime.interpreter(model, threads, cpu_kernels, delegates, keeps_all)
+    made.allocate_tensors()
+    return made
+
+
+def run(made: Any, inputs: Sequence[NDArray[Any]]) -> None:
+    """Run once on these inputs; raises RuntimeError or ValueError."""
+    for detail, values in zip(made.get_input_details(), inputs, strict=True):
+        made.set_tensor(detail["index"], values)
+    made.invoke()
+
+
+def invoke(made: Any, inputs: Sequence[NDArray[Any]]) -> Arrays:
+    """Return all outputs for these inputs; raises RuntimeError or ValueError."""
+    run(made, inputs)
+    return outputs_of(made)
+
+
+def outputs_of(made: Any) -> Arrays:
+    """Return copies of all outputs."""
+    return [np.array(made.get_tensor(detail["index"])) for detail in made.get_output_details()]
+
+
+def taken_nodes(made: Any, graph: Graph) -> set[int]:
+    """Return the nodes of the file that a delegate runs.
+
+    TFLite lists a delegate's nodes after the file's own; what one stands for is found by walking
+    from its outputs to its inputs.
+    """
+    count = len(graph.nodes)
+    producers = {output.index: step for step in graph.nodes for output in step.outputs}
+    found: set[int] = set()
+    for detail in made._get_ops_details()[count:]:
+        stop = {int(index) for index in detail["inputs"]}
+        ahead = [int(index) for index in detail["outputs"]]
+        while ahead:
+            step = producers.get(ahead.pop())
+            if step is None or step.index in found:
+                continue
+            found.add(step.index)
+            ahead += [t.index for t in step.inputs if t is not None and t.index not in stop]
+    return found
