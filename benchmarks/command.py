@@ -24,6 +24,8 @@ from tflite_opencl.common.environment import prepare_environment
 from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.common.fetch import fetched
 from tflite_opencl.common.files import file_obstacle
+from tflite_opencl.common.flag_values import names
+from tflite_opencl.common.flags import add_flag, add_flags
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.standard_streams import OutputError
 from tflite_opencl.common.text import printable
@@ -42,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown:
         _parser().error(f"--rows {unknown[0]}: there are {', '.join(rows.ROWS)}")
     for path in (options.json, options.chart):
-        if path is not None and (obstacle := file_obstacle(path)):
+        if path not in (None, "-") and (obstacle := file_obstacle(path)):
             _parser().error(f"cannot write {path}: {obstacle}")
     prepare_environment()
     if options.threads is not None:  # drivers on CPUs take no other word for it
@@ -71,21 +73,19 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("models", nargs="*", metavar="MODEL.tflite", help="files instead of the table's rows")
-    add("--rows", type=_names, metavar="A,B", help="only these rows of the table")
-    add("--list", action="store_true", help="show the rows and exit")
-    add("--device", help="for all rows: index, or words of the device's or platform's name")
-    add("--runs", type=_count, default=200, metavar="N",
-        help=f"a path, in blocks of {BLOCK_RUNS} (default 200)")  # fmt: skip
-    add("--threads", type=_count, metavar="N", help="for all (default: as many as cores)")
-    add("--tune", choices=("off", "quick", "full"), default="full",
-        help="how long layers are measured before (default full)")  # fmt: skip
+    add("--rows", type=names, metavar="A,B", help="only these rows of the table")
+    add_flag(parser, "list", more=": rows of the table")
+    add_flag(parser, "device", more="; for all rows")
+    add_flag(parser, "count", 200, f" a path, in blocks of {BLOCK_RUNS}")
+    add_flag(parser, "threads", more=", for all (default: as many as cores)")
+    add_flags(parser, tune="full")
     add("--models", dest="folder", type=Path, default=MODELS, metavar="DIR",
         help="where the table's models are (default ../shared/models)")  # fmt: skip
     add("--series", action="store_true", help="also cost against width, batch and threads")
     add("--layers", action="store_true", help="also every launch: time, work, roofline")
     add("--first_starts", action="store_true",
         help="how far a first start is from a tuned one, and exit")  # fmt: skip
-    add("--json", metavar="FILE", help="also write everything measured there")
+    add_flag(parser, "json")
     add("--chart", metavar="FILE", help="also draw it: .svg, .png or .pdf")
     add("--check", action="store_true", help="exit 1 where a figure of the table is missed")
     add("--docs", nargs="?", type=Path, const=_DOCS, metavar="DIR",
@@ -93,16 +93,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--from", dest="read", nargs="+", metavar="FILE",
         help="take what --json wrote, of one machine or several, instead of measuring")  # fmt: skip
     return parser
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a positive number")
-    return int(text)
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 @contextlib.contextmanager
@@ -113,7 +103,7 @@ def _setup(options: argparse.Namespace) -> Iterator[Setup]:
             Path(folder),
             options.device,
             options.threads or len(os.sched_getaffinity(0)),
-            options.runs,
+            options.count,
             options.tune,
             options.folder,
         )
@@ -168,7 +158,8 @@ def _profiled(options: argparse.Namespace) -> list[tuple[str, str]]:
 
 
 def _write(reports: Sequence[Report], options: argparse.Namespace) -> None:
-    console = Console(width=max(160, Console().width), highlight=False)
+    is_apart = options.json == "-"  # stdout then holds nothing else
+    console = Console(width=max(160, Console().width), highlight=False, stderr=is_apart)
     for each in reports:
         for name, value in each.machine.items():
             console.print(f"{name}: {value}", markup=False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -161,12 +162,16 @@ class Report:
 
 
 def save(report: Report, path: str | Path) -> None:
-    """Write a report as JSON. Raises: OSError."""
+    """Write a report as JSON; "-" is stdout. Raises: OSError."""
     document = dataclasses.asdict(report)
     for row, source in zip(document["rows"], report.rows, strict=True):
         for entry, figure in zip(row["figures"], source.figures, strict=True):
             entry["verdict"] = figure.verdict
-    write_file(str(path), json.dumps(document, indent=2) + "\n")
+    text = json.dumps(document, indent=2) + "\n"
+    if path == "-":
+        sys.stdout.write(text)
+    else:
+        write_file(str(path), text)
 
 
 def load(path: str | Path) -> Report:

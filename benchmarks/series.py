@@ -156,7 +156,7 @@ def _in_child(setup: Setup, model: str, device: int, threads: int) -> Mapping[st
             str(threads),
             "--tune",
             setup.tune,
-            "--runs",
+            "--count",
             str(min(setup.runs, _RUNS)),
             "--json",
             str(result),

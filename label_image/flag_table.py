@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,26 +11,23 @@ from label_image.heads.registry import TASKS
 from tflite_opencl.common.flag_values import (
     MOST_PICTURES,
     at_most,
-    backend,
     compared,
-    cpu_kernels,
-    delegate_options,
     divisor,
     integer,
     named_file,
     names,
     not_negative,
+    one_of,
     part,
     path,
     positive,
-    profiling_order,
     real,
     seconds,
     shard,
     thread_count,
     truth,
-    tune,
 )
+from tflite_opencl.common.flags import SHARED
 
 DEFAULT_MODEL = "./mobilenet_quant_v1_224.tflite"  # label_image's own defaults
 DEFAULT_LABELS = "./labels.txt"
@@ -51,13 +47,6 @@ class Flag:
     not_done: str = ""  # why a value other than the default does nothing here
     group: str = "delegate"  # "label_image" (prefixes resolve among these), "delegate", "own"
     is_repeatable: bool = False  # every value counts, not the last
-
-
-def _task(text: str) -> str:
-    """Return the name of what a model is for."""
-    if text not in TASKS:
-        raise argparse.ArgumentTypeError(f"'{text}' is none of {', '.join(TASKS)}")
-    return text
 
 
 def _label_image(
@@ -83,6 +72,20 @@ def _own(
     return Flag(name, text, convert, default, metavar, group="own", is_repeatable=is_repeatable)
 
 
+def _shared(
+    name: str,
+    more: str = "",
+    default: Any = None,
+    group: str = "own",
+    convert: Callable[[str], Any] | None = None,
+    metavar: str = "",
+) -> Flag:
+    """Return a flag that other commands have, too; `more`: what is said of it here besides."""
+    flag = SHARED[name]
+    convert, metavar = convert or flag.convert, metavar or flag.metavar or ""
+    return Flag(name, f"{flag.help}{more}", convert, default, metavar, flag.short, group=group)
+
+
 _NO_NNAPI = "there is no NNAPI here (Android has it)"
 _NO_HEXAGON = "there is no Hexagon DSP here (Android has it)"
 _NO_COREML = "there is no Core ML here (Apple has it)"
@@ -92,15 +95,13 @@ _CACHE = "built kernels are always cached, in the user's cache folder"
 _XNNPACK_DEFAULTS = "XNNPACK runs with TFLite's defaults"
 
 FLAGS = (
-    _label_image("tflite_model", "m", f"the model (default: {DEFAULT_MODEL}, or the embedded one)",
-                 path, None, metavar="FILE"),
-    _label_image("labels", "l", f"one label a line (default: the model's own, or {DEFAULT_LABELS})",
-                 path, None, metavar="FILE"),
-    _label_image("image", "i", "the picture: BMP, or whatever Pillow reads; - is stdin; or a "
-                 "folder of them", path, DEFAULT_IMAGE, metavar="FILE"),
-    _label_image("count", "c", "timed runs", positive, 1),
-    _label_image("warmup_runs", "w", "runs before the timed ones", not_negative, 2),
-    _label_image("threads", "t", "CPU threads; -1: TFLite's own choice", thread_count, 4),
+    _shared("tflite_model", f" (default: {DEFAULT_MODEL}, or the embedded one)", None,
+            "label_image"),
+    _shared("labels", f" (default: the model's own, or {DEFAULT_LABELS})", None, "label_image"),
+    _shared("image", "; - is stdin; or a folder of them", DEFAULT_IMAGE, "label_image"),
+    _shared("count", "", 1, "label_image"),
+    _shared("warmup_runs", "", 2, "label_image"),
+    _shared("threads", "; -1: TFLite's own choice", 4, "label_image", thread_count),
     _label_image("num_results", "r", "results to show", positive, 5),
     _label_image("input_mean", "b", "subtracted from pixels, for float inputs (default: the "
                  "model's own, or 127.5)", real, None, metavar="X"),
@@ -119,7 +120,7 @@ FLAGS = (
                  not_done=_NO_HEXAGON),
     _label_image("help", "h", "show the most used flags and exit", None),
     Flag("use_gpu", "run the model through OpenCL", truth, False, metavar="BOOL"),
-    Flag("gpu_backend", "cl is what runs here", backend, "", metavar="cl|gl"),
+    Flag("gpu_backend", "cl is what runs here", one_of("", "cl", "gl"), "", metavar="cl|gl"),
     Flag("gpu_precision_loss_allowed", "never needed: floats have full precision", truth, True,
           metavar="BOOL"),
     Flag("gpu_experimental_enable_quant", "run quantised models", truth, True, metavar="BOOL",
@@ -133,11 +134,9 @@ FLAGS = (
     Flag("max_delegated_partitions", "most partitions on OpenCL; 0: no limit", not_negative, 0),
     Flag("min_nodes_per_partition", "smallest partition on OpenCL; 0: any that saves time",
           not_negative, 0),
-    Flag("num_threads", "as --threads", thread_count, -1),
-    Flag("external_delegate_path", "a delegate library (libteflon.so, libvx_delegate.so)", str,
-          "", metavar="FILE"),
-    Flag("external_delegate_options", 'its options: "k1:v1;k2:v2"', delegate_options, {},
-          metavar="OPTIONS"),
+    _shared("num_threads", "", -1, "delegate", thread_count),
+    _shared("external_delegate_path", "", "", "delegate"),
+    _shared("external_delegate_options", "", {}, "delegate"),
     Flag("use_xnnpack", "XNNPACK: on by default", truth, False, metavar="BOOL"),
     Flag("xnnpack_force_fp16", "floats in half precision", truth, False, metavar="BOOL",
           not_done=_XNNPACK_DEFAULTS),
@@ -170,43 +169,39 @@ FLAGS = (
     Flag("hexagon_profiling", "Hexagon", truth, False, metavar="BOOL", not_done=_NO_HEXAGON),
     Flag("use_coreml", "Core ML", truth, False, metavar="BOOL", not_done=_NO_COREML),
     Flag("coreml_version", "Core ML", integer, 0, not_done=_NO_COREML),
-    _own("device", "run on this device: its index in --list_devices, or words of its platform's "
-         "or its own name; several pictures go to several devices by all, all WORDS or A,B (or set "
-         "TFLITE_OPENCL_DEVICE)", str, None, metavar="DEVICE"),
-    _own("device_profile", "keep another device's limits: what would not run there does not run "
-         "here: etnaviv-gc7000, panfrost-g52, v3d, ..., or a file", str, None,
-         metavar="NAME|FILE.toml"),
+    _shared("device", "; several pictures go to several devices by all, all WORDS or A,B (or set "
+            "TFLITE_OPENCL_DEVICE); --list_devices shows them"),
+    _shared("device_profile", ": etnaviv-gc7000, panfrost-g52, v3d, ..., or a file"),
     _own("list_devices", "show the OpenCL devices and exit", None),
     _own("batch", "several pictures, N at once where OpenCL runs the whole model",
          at_most(MOST_PICTURES, positive),
          None, metavar="N"),
     _own("compare", "with --use_gpu: run the CPU and the reference kernels too; of many pictures a "
          "sample, or all (default: true)", compared, True, metavar="BOOL|all"),
-    _own("exclude_ops", "leave these ops to the CPU", names, (), metavar="A,B"),
-    _own("tune", "measure which kernels are fastest on this device: off, quick (2 seconds a start, "
-         "until all is known), full (to the end, with more runs and more ways to launch) or auto "
-         "(quick, and on a terminal full once the results are shown); what was found is kept", tune,
-         "auto", metavar="off|quick|full|auto"),
+    _shared("exclude_ops", "", ()),
+    _shared("tune", ": off, quick (2 seconds a start, until all is known), full (to the end, with "
+            "more runs and more ways to launch) or auto (quick, and on a terminal full once the "
+            "results are shown)", "auto", "own", one_of("auto", "off", "quick", "full"),
+            "off|quick|full|auto"),
     _own("profiling_order", "the rows of --profiling's table: node, as they run, or time, the "
-         "longest first", profiling_order, "node", metavar="node|time"),
+         "longest first", one_of("node", "time"), "node", metavar="node|time"),
     _own("trace", "of one picture: write what happens in some runs, by time: for ui.perfetto.dev, "
          "or as Chrome's JSON if it ends in .json", path, None, metavar="FILE"),
     _own("report", "of one picture: write a page of HTML for a bug report: results, times of nodes "
          "on both paths, what was refused, the device, versions and the command", path, None,
          metavar="FILE.html"),
     _own("cpu_kernels", "what runs the CPU's part: auto (TFLite's default, XNNPACK), builtin (no "
-         "XNNPACK) or reference", cpu_kernels, "auto", metavar="auto|builtin|reference"),
+         "XNNPACK) or reference", one_of("auto", "builtin", "reference"), "auto",
+         metavar="auto|builtin|reference"),
     _own("device_timeout", "run OpenCL in a child process and end it after so many seconds; "
          "0: no child", seconds, 0.0, metavar="SECONDS"),
-    _own("json", "write times, results and verdicts to this file; - is stdout, which then holds "
-         "nothing else", path, None, metavar="FILE"),
+    _shared("json"),
     _own("json_lines", "write a line of JSON for each picture to this file; - is stdout, which "
          "then holds nothing else", path, None, metavar="FILE"),
-    _own("csv", "write a row for each result of each picture to this file; - is stdout, which "
-         "then holds nothing else", path, None, metavar="FILE"),
+    _shared("csv", "; a row for each result of each picture"),
     _own("coco", "write the boxes of a detector to this file, as COCO's results; - is stdout, "
          "which then holds nothing else", path, None, metavar="FILE"),
-    _own("resume", "go on with the pictures that are not in the file of --json_lines", None, False),
+    _shared("resume", ": the file of --json_lines says how far it came", False),
     _own("shard", "of all pictures only part I of N: every Nth, from the Ith on", shard, None,
          metavar="I/N"),
     _own("expect", "count what is right: top-1 and top-5 by a CSV file with the columns file and "
@@ -219,8 +214,8 @@ FLAGS = (
          "detector, the coloured classes of a segmenter (.png, .jpg, ...)", path, None,
          metavar="FILE"),
     _own("task", "what the model is for, if that is not seen: classification, segmentation, "
-         "detection, pose or embedding; with the kind of its outputs as detection:yolo8", _task,
-         None, metavar="TASK[:KIND]"),
+         "detection, pose or embedding; with the kind of its outputs as detection:yolo8",
+         one_of(*TASKS), None, metavar="TASK[:KIND]"),
     _own("input", "an input's values, and of which input: its name or its number (0 is the first); "
          "may be repeated; inputs without a file or a picture get zeros", named_file, [],
          metavar="NAME=FILE.npy", is_repeatable=True),
@@ -229,8 +224,7 @@ FLAGS = (
     _own("help_all", "show all flags, those that do nothing included, and exit", None),
     _own("fetch", "download an official model and its labels into the cache and exit; "
          "--tflite_model NAME then means it", str, None, metavar="NAME"),
-    _own("version", "show the versions of this, of TFLite and of the OpenCL drivers and exit",
-         None),
+    _shared("version"),
 )  # fmt: skip
 
 # Those that --help shows; --help_all shows all.

@@ -21,6 +21,7 @@ from tflite_opencl.common.exit_codes import (
     USAGE,
     codes_text,
 )
+from tflite_opencl.common.flags import add_flag, require_documents
 from tflite_opencl.common.help import HelpFormatter, examples_text
 from tflite_opencl.common.text import printable
 from tflite_opencl.common.words import did_you_mean, version_lines, with_underscores
@@ -83,6 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(printable("\n".join(version_lines("tflite-opencl")), kept="\n"))
         return SUCCESS
     try:
+        require_documents(vars(options))
         text = SUBCOMMANDS[options.subcommand].run(options)
     except CommandError as error:
         if error.code == NOT_SO:
@@ -107,9 +109,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentP
         epilog=f"{EPILOG} {codes_text(*CODES)}\n\n{examples_text(EXAMPLES)}",
         formatter_class=HelpFormatter,
     )
-    parser.add_argument(
-        "--version", action="store_true", help="show the versions of this, of TFLite and of drivers"
-    )
+    add_flag(parser, "version")
     chosen = parser.add_subparsers(title="subcommands", dest="subcommand", metavar="SUBCOMMAND")
     subs: dict[str, argparse.ArgumentParser] = {}
     for name, module in SUBCOMMANDS.items():

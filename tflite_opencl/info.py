@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 from dataclasses import asdict, replace
 from functools import partial
@@ -22,8 +21,8 @@ from tflite_opencl.common.boards.own_profile import write_profile
 from tflite_opencl.common.boards.sections import sections
 from tflite_opencl.common.errors import CommandError, require_writable
 from tflite_opencl.common.exit_codes import USAGE
+from tflite_opencl.common.flags import add_flag, as_json, shown
 from tflite_opencl.common.tables import pairs
-from tflite_opencl.common.words import stamped
 
 HELP = "what this board is, what its OpenCL drivers say and do, and what to do next"
 EXAMPLES = (
@@ -36,20 +35,14 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this subcommand's flags."""
-    parser.add_argument(
-        "--json", action="store_true", help="print all facts as JSON instead of for people"
-    )
+    add_flag(parser, "json")
     parser.add_argument(
         "--root",
         metavar="DIR",
         default="/",
         help="read the files of a recorded machine below DIR; its drivers cannot be asked",
     )
-    parser.add_argument(
-        "--device",
-        metavar="DEVICE",
-        help="ask only this device: its index, or words of its name; asking takes some seconds",
-    )
+    add_flag(parser, "device", more="; only this one is asked, which takes some seconds")
     parser.add_argument(
         "--bans",
         action="store_true",
@@ -80,9 +73,8 @@ def run(options: argparse.Namespace) -> str:
         return f"{lifted}: the next starts try again"
     if options.bans:
         bans = list_bans()
-        if options.json:
-            return json.dumps(stamped({"bans": [*map(ban_entry, bans)]}), indent=2)
-        return bans_text(bans, width)
+        facts = {"bans": [*map(ban_entry, bans)]}
+        return shown(options, bans_text(bans, width), json=lambda: as_json(facts))
     if not Path(options.root).is_dir():
         raise CommandError(f"--root {options.root}: there is no such folder")
     asks_profile = options.write_profile is not None
@@ -99,9 +91,7 @@ def run(options: argparse.Namespace) -> str:
     if asks_profile:
         written = write_profile(options.write_profile, info.devices)
         info = replace(info, next_steps=(written, *info.next_steps))
-    if options.json:
-        return json.dumps(stamped(asdict(info)), indent=2)
-    return text_of(info, width)
+    return shown(options, text_of(info, width), json=lambda: as_json(asdict(info)))
 
 
 def _of_files(board: Board) -> Info:

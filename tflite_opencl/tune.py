@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import time
@@ -19,6 +18,7 @@ from delegate.inspect import Graph
 from tflite_opencl.common import bars
 from tflite_opencl.common.errors import CommandError
 from tflite_opencl.common.exit_codes import NOT_SO
+from tflite_opencl.common.flags import add_flag, add_models, as_json, models_of, shown
 from tflite_opencl.common.opening import (
     add_device_arguments,
     delegated,
@@ -28,7 +28,6 @@ from tflite_opencl.common.opening import (
 )
 from tflite_opencl.common.runtime import Runtime, find_runtime
 from tflite_opencl.common.tables import render
-from tflite_opencl.common.words import stamped
 
 HELP = "measure which kernels are the fastest for models on this device, and keep that"
 EXAMPLES = (
@@ -52,9 +51,9 @@ class Tuned:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this subcommand's arguments."""
-    parser.add_argument("model", nargs="+", metavar="MODEL", help="a .tflite file")
-    add_device_arguments(parser, ("full", "quick"))
-    parser.add_argument("--json", action="store_true", help="print all facts as JSON")
+    add_models(parser)
+    add_device_arguments(parser, tune="full")
+    add_flag(parser, "json")
 
 
 def run(options: argparse.Namespace) -> str:
@@ -64,19 +63,17 @@ def run(options: argparse.Namespace) -> str:
         CommandError: a model cannot be read or run, or there is no device; or none of a model's
             nodes runs on it, of which the text is the answer.
     """
-    graphs = [read_graph(name) for name in options.model]
+    models = models_of(options)
+    graphs = [read_graph(name) for name in models]
     told = options_of(options, graphs, profiling=False)
     found = []
     with one_line():
         runtime = find_runtime()
-        for name, graph in zip(options.model, graphs, strict=True):
+        for name, graph in zip(models, graphs, strict=True):
             found.append(_tuned(name, graph, told, runtime))
     width = shutil.get_terminal_size((100, 24)).columns
-    text = (
-        json.dumps(stamped({"models": [asdict(each) for each in found]}), indent=2)
-        if options.json
-        else _text(found, width)
-    )
+    facts = {"models": [asdict(each) for each in found]}
+    text = shown(options, _text(found, width), json=lambda: as_json(facts))
     if not all(each.delegated for each in found):
         raise CommandError(text, NOT_SO)
     return text

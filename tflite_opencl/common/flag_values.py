@@ -102,6 +102,13 @@ def seconds(text: str) -> float:
     return at_most(MOST_SECONDS, real)(text)
 
 
+def duration(text: str) -> float:
+    """Return a number of seconds above 0."""
+    if not (number := seconds(text)):
+        raise argparse.ArgumentTypeError("0 seconds are too few")
+    return number
+
+
 def part(text: str) -> float:
     """Return a number from 0 to 1."""
     if not 0 <= (number := real(text)) <= 1:
@@ -123,32 +130,16 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def backend(text: str) -> str:
-    """Return the name of a GPU backend."""
-    if text not in ("", "cl", "gl"):
-        raise argparse.ArgumentTypeError(f"'{text}' is neither cl nor gl")
-    return text
+def one_of(*words: str) -> Callable[[str], str]:
+    """Return the conversion that takes these words alone."""
 
+    def chosen(text: str) -> str:
+        if text not in words:
+            *first, last = filter(None, words)
+            raise argparse.ArgumentTypeError(f"'{text}' is not {', '.join(first)} or {last}")
+        return text
 
-def profiling_order(text: str) -> str:
-    """Return one of the orders of a profile."""
-    if text not in ("node", "time"):
-        raise argparse.ArgumentTypeError(f"'{text}' is neither node nor time")
-    return text
-
-
-def tune(text: str) -> str:
-    """Return one of the ways to tune."""
-    if text not in ("auto", "off", "quick", "full"):
-        raise argparse.ArgumentTypeError(f"'{text}' is not auto, off, quick or full")
-    return text
-
-
-def cpu_kernels(text: str) -> str:
-    """Return the name of the CPU's kernels."""
-    if text not in ("auto", "builtin", "reference"):
-        raise argparse.ArgumentTypeError(f"'{text}' is not auto, builtin or reference")
-    return text
+    return chosen
 
 
 def delegate_options(text: str) -> dict[str, str]:

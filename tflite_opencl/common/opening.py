@@ -14,44 +14,15 @@ from delegate.inspect import Graph, read_model
 from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.environment import device_asked
 from tflite_opencl.common.errors import CommandError, OneLineError, code_of
-from tflite_opencl.common.flag_values import names
+from tflite_opencl.common.flags import add_flags
 from tflite_opencl.common.interpreter import allocated, delegate_for
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.common.words import known_ops
 
 
-def add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that say which model runs, and where."""
-    parser.add_argument(
-        "--tflite_model", "-m", required=True, metavar="FILE", help="a .tflite file"
-    )
-    add_device_arguments(parser)
-
-
-def add_device_arguments(
-    parser: argparse.ArgumentParser, modes: Sequence[str] = ("quick", "off", "full")
-) -> None:
-    """Add the arguments that say where a model runs; `modes`: of --tune, the default first."""
-    add = parser.add_argument
-    add(
-        "--device",
-        metavar="DEVICE",
-        help="the device: its index, or words of its name; the first that works if not given",
-    )
-    add(
-        "--exclude_ops",
-        type=names,
-        default=(),
-        metavar="OP,OP",
-        help="leave these ops to the CPU",
-    )
-    add("--device_profile", metavar="NAME|FILE.toml", help="keep another device's limits")
-    add(
-        "--tune",
-        choices=modes,
-        default=modes[0],
-        help=f"how kernels are chosen, as in label_image (default: {modes[0]})",
-    )
+def add_device_arguments(parser: argparse.ArgumentParser, tune: str = "quick") -> None:
+    """Add the arguments that say where a model runs; `tune`: the default of --tune."""
+    add_flags(parser, "device", "device_profile", exclude_ops=(), tune=tune)
 
 
 def options_of(given: argparse.Namespace, graphs: Iterable[Graph], profiling: bool) -> Options:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import argparse
 import csv
 import io
-import json
 import os
 import shutil
 import tempfile
@@ -21,17 +20,11 @@ from delegate import Options
 from tflite_opencl.common import bars
 from tflite_opencl.common.errors import CommandError, require_writable, write
 from tflite_opencl.common.exit_codes import NOT_SO, USAGE
-from tflite_opencl.common.flag_values import (
-    delegate_options,
-    not_negative,
-    positive,
-    seconds,
-    threads,
-)
+from tflite_opencl.common.flag_values import positive, seconds
+from tflite_opencl.common.flags import add_flag, add_flags, add_models, as_json, models_of, shown
 from tflite_opencl.common.opening import one_line
 from tflite_opencl.common.profile import NodeTime
 from tflite_opencl.common.tables import render
-from tflite_opencl.common.words import stamped
 from tflite_opencl.compare.benchmark_run import Benchmarked, Limits, benchmarked
 from tflite_opencl.compare.path_run import Settings
 from tflite_opencl.compare.paths import EXTERNAL, RunPath, paths_of
@@ -52,28 +45,24 @@ _LEFT_OUT = ("top result", "off the reference, quanta")  # of a comparison's row
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this subcommand's arguments; most are benchmark_model's, with its defaults."""
     add = parser.add_argument
-    add("model", nargs="*", metavar="MODEL", help="a .tflite file")
-    add("--graph", action="append", default=[], metavar="FILE", help="as MODEL")
+    add_models(parser)
+    add("--graph", dest="tflite_model", action="append", metavar="FILE", help="as MODEL")
     add("--path", type=_path, default="opencl", metavar="PATH",
         help="what runs it, as in compare --paths (default: opencl)")  # fmt: skip
-    add("--external_delegate_path", metavar="PATH.so", help="run it through this library")
-    add("--external_delegate_options", type=delegate_options, default={}, metavar="K:V;K:V",
-        help="of that library")  # fmt: skip
+    add_flags(parser, "external_delegate_path", external_delegate_options={})
     add("--num_runs", type=positive, default=50, metavar="N", help="at least (default: 50)")
     add("--min_secs", type=seconds, default=1.0, metavar="S", help="at least (default: 1)")
     add("--max_secs", type=seconds, default=150.0, metavar="S",
         help="end after this, however few runs there were (default: 150)")  # fmt: skip
     add("--run_delay", type=seconds, default=0.0, metavar="S", help="between two runs")
-    add("--warmup_runs", type=not_negative, default=1, metavar="N", help="at least (default: 1)")
+    add_flag(parser, "warmup_runs", 1, ", at least")
     add("--warmup_min_secs", type=seconds, default=0.5, metavar="S",
         help="at least (default: 0.5)")  # fmt: skip
-    add("--num_threads", type=threads, metavar="N",
-        help="of the CPU's kernels (default: as many as cores)")  # fmt: skip
-    add("--tune", choices=("off", "quick", "full"), default="quick",
-        help="how our kernels are chosen (default: quick)")  # fmt: skip
+    add_flag(parser, "num_threads", more=" (default: as many as cores)")
+    add_flags(parser, tune="quick")
     add("--profiling_output_csv_file", metavar="FILE.csv",
         help="write the time of each node on OpenCL")  # fmt: skip
-    add("--json", action="store_true", help="print all that is known as JSON")
+    add_flag(parser, "json")
 
 
 def run(options: argparse.Namespace) -> str:
@@ -83,9 +72,7 @@ def run(options: argparse.Namespace) -> str:
         CommandError: a model cannot be read, or the CSV file cannot be written; or a model did not
             run, or not on the delegate, of which the text is the answer.
     """
-    names = [*options.model, *options.graph]
-    if not names:
-        raise CommandError("no model is named", USAGE)
+    names = models_of(options)
     require_writable(options.profiling_output_csv_file)
     limits = Limits(**{each.name: getattr(options, each.name) for each in fields(Limits)})
     path = _chosen(options)
@@ -106,13 +93,11 @@ def run(options: argparse.Namespace) -> str:
                     )
     if profiling:
         _write_nodes(options.profiling_output_csv_file, found)
-    if options.json:
-        models_found = [asdict(each) for each in found]
-        text = json.dumps(stamped({"machine": machine, "models": models_found}), indent=2)
-    else:
-        facts = "\n".join(f"{name}: {fact}" for name, fact in machine.items())
-        width = shutil.get_terminal_size((_WIDTH, 24)).columns
-        text = f"{_table(found, width)}\n\n{facts}"
+    facts = "\n".join(f"{name}: {fact}" for name, fact in machine.items())
+    width = shutil.get_terminal_size((_WIDTH, 24)).columns
+    document = {"machine": machine, "models": [asdict(each) for each in found]}
+    text = f"{_table(found, width)}\n\n{facts}"
+    text = shown(options, text, json=lambda: as_json(document))
     if any(each.result.failure or each.result.is_idle for each in found):
         raise CommandError(text, NOT_SO)
     return text

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tflite_opencl.common.errors import CommandError, write
-from tflite_opencl.common.words import JSON_SCHEMA, stamped
+from tflite_opencl.common.errors import CommandError
+from tflite_opencl.common.words import JSON_SCHEMA
 
 _Record = TypeVar("_Record")
 
@@ -106,18 +106,8 @@ class Report:
     models: Sequence[ModelResult]
 
 
-def document(report: Report) -> dict[str, Any]:
-    """Return a report for JSON."""
-    return stamped(dataclasses.asdict(report))
-
-
-def save(report: Report, path: str) -> None:
-    """Write a report as JSON. Raises: CommandError: the file cannot be written."""
-    write(path, json.dumps(document(report), indent=2) + "\n")
-
-
 def load(path: str) -> Report:
-    """Return a report that `save` wrote. Raises: CommandError: it is no such file."""
+    """Return a report that --json wrote. Raises: CommandError: it is no such file."""
     try:
         found = json.loads(Path(path).read_text())
         if found["schema"] != JSON_SCHEMA:
@@ -127,7 +117,7 @@ def load(path: str) -> Report:
     except OSError as error:
         raise CommandError(f"cannot read {path}: {error.strerror or error}") from error
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise CommandError(f"{path} is not what compare --save writes") from error
+        raise CommandError(f"{path} is not what compare --json writes") from error
 
 
 def _model(found: dict[str, Any]) -> ModelResult:

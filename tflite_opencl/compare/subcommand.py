@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +18,9 @@ from delegate import Options
 from tflite_opencl import __version__
 from tflite_opencl.common import bars
 from tflite_opencl.common.energy import Meter
-from tflite_opencl.common.errors import CommandError, require_writable
+from tflite_opencl.common.errors import CommandError
 from tflite_opencl.common.exit_codes import NOT_SO
-from tflite_opencl.common.flag_values import MOST_SECONDS, at_most, not_negative, positive, threads
+from tflite_opencl.common.flags import add_flag, add_flags, add_models, as_json, models_of, shown
 from tflite_opencl.common.given import inputs_for
 from tflite_opencl.common.labels import labels_in
 from tflite_opencl.common.machine import cpu_name
@@ -30,15 +29,15 @@ from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.compare.changes import changes_text
 from tflite_opencl.compare.path_run import Settings
 from tflite_opencl.compare.paths import paths_of
-from tflite_opencl.compare.records import Report, document, load, save
+from tflite_opencl.compare.records import Report, load
 from tflite_opencl.compare.runs import Given, compared
 from tflite_opencl.compare.text import csv_of, failures, markdown_of, text_of
 
 HELP = "time a model on the CPU, on OpenCL devices and through delegates, side by side"
 EXAMPLES = (
     ("tflite-opencl compare -m model.tflite -i picture.jpg", "CPU, reference kernels and OpenCL"),
-    ("tflite-opencl compare -m a.tflite b.tflite --markdown", "two models, as a table for a page"),
-    ("tflite-opencl compare -m model.tflite --paths cpu,opencl:0 --save before.json",
+    ("tflite-opencl compare -m a.tflite b.tflite --markdown -", "two models, for a page"),
+    ("tflite-opencl compare -m model.tflite --paths cpu,opencl:0 --json before.json",
      "the CPU and device 0; keep the result"),
     ("tflite-opencl compare -m model.tflite --against before.json", "and see what changed"),
 )  # fmt: skip
@@ -49,43 +48,27 @@ _WIDTH = 100  # without a terminal
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this subcommand's arguments."""
     add = parser.add_argument
-    add("--tflite_model", "-m", required=True, nargs="+", metavar="FILE",
-        help="a .tflite file; several make a matrix")  # fmt: skip
-    given = parser.add_mutually_exclusive_group()
-    given.add_argument(
-        "--image", "-i", metavar="FILE", help="a picture, as label_image takes it; else random"
-    )
-    add("--labels", "-l", metavar="FILE", help="names of the classes")
+    add_models(parser)
+    add_flag(parser, "image", more="; else random")
+    add_flag(parser, "labels")
     add("--paths", type=paths_of, default=_PATHS, metavar="P,P",
         help="cpu, builtin, reference, opencl, opencl:DEVICE, external:PATH.so:KEY:VALUE;... "
         f"(default: {_PATHS})")  # fmt: skip
-    add("--count", "-c", type=positive, default=50, metavar="N",
-        help="timed runs a path (default: 50)")  # fmt: skip
-    add("--warmup_runs", type=not_negative, default=5, metavar="N",
-        help="runs before them (default: 5)")  # fmt: skip
-    add("--threads", "-t", type=threads, metavar="N",
-        help="of the CPU's kernels (default: as many as cores)")  # fmt: skip
-    add("--tune", choices=("off", "quick", "full"), default="quick",
-        help="how our kernels are chosen (default: quick)")  # fmt: skip
-    add("--timeout", type=at_most(MOST_SECONDS, positive), default=600, metavar="S",
-        help="the longest that a path may take to open, or for its runs of a round")  # fmt: skip
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print all that is known as JSON")
-    form.add_argument("--csv", action="store_true", help="print a line a path")
-    form.add_argument("--markdown", action="store_true", help="print a table in Markdown")
-    add("--save", metavar="FILE.json", help="keep the result")
-    add("--against", metavar="OLD.json", help="show what changed since a result was kept")
+    add_flags(parser, count=50, warmup_runs=5)
+    add_flag(parser, "threads", more=" (default: as many as cores)")
+    add_flags(parser, tune="quick", timeout=600.0)
+    add_flags(parser, "json", "csv", "markdown")
+    add_flag(parser, "against", more=" with --json")
 
 
 def run(options: argparse.Namespace) -> str:
     """Return what to print.
 
     Raises:
-        CommandError: a model, the picture or OLD.json cannot be used, or FILE.json not be written;
-            or a path gave no result of its own, of which the text is the answer.
+        CommandError: a model, the picture or the file of --against cannot be used; or a path gave
+            no result of its own, of which the text is the answer.
     """
     paths = paths_of(options.paths) if isinstance(options.paths, str) else options.paths
-    require_writable(options.save)
     old = load(options.against) if options.against else None
     settings = Settings(
         count=options.count,
@@ -95,7 +78,7 @@ def run(options: argparse.Namespace) -> str:
         seconds=options.timeout,
     )
     with one_line():
-        models = [given_of(name, options.image) for name in options.tflite_model]
+        models = [given_of(name, options.image) for name in models_of(options)]
         if options.labels:
             settings = replace(settings, labels=labels_in(options.labels))
         facts = machine_of(settings.threads)
@@ -105,24 +88,18 @@ def run(options: argparse.Namespace) -> str:
                 with tempfile.TemporaryDirectory(prefix="compare-") as folder:
                     results.append(compared(given, paths, settings, Path(folder), tell))
     report = Report(facts, results)
-    if options.save is not None:
-        save(report, options.save)
-    text = _shown(report, old, options)
+    width = shutil.get_terminal_size((_WIDTH, 24)).columns
+    changes = f"\n\nsince {options.against}:\n{changes_text(old, report, width)}" if old else ""
+    text = shown(
+        options,
+        text_of(report, width) + changes,
+        json=lambda: as_json(asdict(report)),
+        csv=lambda: csv_of(report),
+        markdown=lambda: markdown_of(report) + changes,
+    )
     if failures(report):
         raise CommandError(text, NOT_SO)
     return text
-
-
-def _shown(report: Report, old: Report | None, options: argparse.Namespace) -> str:
-    width = shutil.get_terminal_size((_WIDTH, 24)).columns
-    if options.json:
-        return json.dumps(document(report), indent=2)
-    if options.csv:
-        return csv_of(report)
-    text = markdown_of(report) if options.markdown else text_of(report, width)
-    if old is None:
-        return text
-    return f"{text}\n\nsince {options.against}:\n{changes_text(old, report, width)}"
 
 
 def given_of(name: str, picture: str | None) -> Given:

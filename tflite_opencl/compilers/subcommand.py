@@ -7,7 +7,6 @@ Nothing is run, so it needs no device that passes a self-test, but only a compil
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
@@ -19,9 +18,9 @@ from tflite_opencl.common.boards import drivers
 from tflite_opencl.common.boards.drivers import SurveyedDevice
 from tflite_opencl.common.environment import device_asked
 from tflite_opencl.common.errors import CommandError
-from tflite_opencl.common.exit_codes import NO_DEVICE, NOT_SO, USAGE
+from tflite_opencl.common.exit_codes import NO_DEVICE, NOT_SO
 from tflite_opencl.common.files import folder_obstacle
-from tflite_opencl.common.words import stamped
+from tflite_opencl.common.flags import add_flag, add_flags, add_models, as_json, models_of, shown
 from tflite_opencl.compilers.builds import Built, build_all
 from tflite_opencl.compilers.chips import CHIPS
 from tflite_opencl.compilers.dump import dump
@@ -33,32 +32,25 @@ from tflite_opencl.compilers.text import comparison_text, table_text
 HELP = "what a device's compiler makes of every kernel that some models need; runs none"
 EXAMPLES = (
     ("tflite-opencl kernels model.tflite", "registers, instructions and the like, as far as told"),
-    ("tflite-opencl kernels model.tflite --csv > before.csv", "keep it"),
+    ("tflite-opencl kernels model.tflite --csv before.csv", "keep it"),
     ("tflite-opencl kernels model.tflite --against before.csv", "and see what another driver does"),
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this subcommand's arguments."""
-    parser.add_argument("model", nargs="+", metavar="MODEL", help="a .tflite file")
-    parser.add_argument(
-        "--device",
-        metavar="DEVICE",
-        help="the device: its index, or words of its name; the first one if not given",
-    )
+    add_models(parser)
+    add_flag(parser, "device", more="; the first one if not given")
     parser.add_argument(
         "--literal",
         action="store_true",
         help="show each kernel that is expected to run with its numbers as literals, too",
     )
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--csv", action="store_true", help="print the table as CSV")
-    form.add_argument("--json", action="store_true", help="print all facts as JSON")
-    parser.add_argument(
-        "--against",
-        metavar="OLD.csv",
-        help="print what is better and what is worse than in a table kept with --csv; exit code 1 "
-        "if a kernel is no longer built or now keeps values in memory",
+    add_flags(parser, "csv", "json")
+    add_flag(
+        parser,
+        "against",
+        more=" with --csv; exit code 1 if a kernel is no longer built or keeps values in memory",
     )
     parser.add_argument(
         "--dump",
@@ -74,38 +66,35 @@ def run(options: argparse.Namespace) -> str:
         CommandError: a model or OLD.csv cannot be read, no device is the one meant, DIR cannot be
             written, or the comparison found a kernel that got unusable.
     """
-    if options.against and (options.csv or options.json):
-        raise CommandError("--against prints a comparison: neither --csv nor --json", USAGE)
+    models = models_of(options)
     if options.dump is not None and (obstacle := folder_obstacle(options.dump)):
         raise CommandError(f"cannot write to {options.dump}: {obstacle}")
     old = read_csv(options.against) if options.against else []
     device = _device(device_asked(options.device))
-    of_models = _of_models(options.model, device, options.literal)
+    of_models = _of_models(models, device, options.literal)
     uses = _together(own for _, own in of_models)
     built = build_all(device.info, uses)
     rows = [row_of(device.info, use, each) for use, each in zip(uses, built, strict=True)]
     if options.dump is not None:
         dump(options.dump, device.info, uses, built)
-    if options.csv:
-        return csv_of(rows)
     paper = _on_paper(device.info.name, of_models, uses, built)
-    if options.json:
-        facts = {
-            "device": asdict(device.info),
-            "self_test": device.failure or "passed",
-            "kernels": [asdict(row) for row in rows],
-            "paper": {model: asdict(each) for model, each in paper.items()},
-        }
-        return json.dumps(stamped(facts), indent=2)
+    facts = {
+        "device": asdict(device.info),
+        "self_test": device.failure or "passed",
+        "kernels": [asdict(row) for row in rows],
+        "paper": {model: asdict(each) for model, each in paper.items()},
+    }
     width = shutil.get_terminal_size((120, 24)).columns
-    if options.against:
-        comparison = compared(old, rows)
-        text = comparison_text(comparison)
-        if comparison.broken:
-            raise CommandError(text, NOT_SO)
-        return text
-    text = f"{_head(device)}\n{table_text(rows, width)}"
-    return f"{text}\n{paper_text(CHIPS[device.info.name], paper)}" if paper else text
+    comparison = compared(old, rows) if options.against else None
+    text = (
+        comparison_text(comparison) if comparison else f"{_head(device)}\n{table_text(rows, width)}"
+    )
+    if paper and not comparison:
+        text = f"{text}\n{paper_text(CHIPS[device.info.name], paper)}"
+    text = shown(options, text, csv=lambda: csv_of(rows), json=lambda: as_json(facts))
+    if comparison and comparison.broken:
+        raise CommandError(text, NOT_SO)
+    return text
 
 
 def _device(selector: str | None) -> SurveyedDevice:

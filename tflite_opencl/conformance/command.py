@@ -72,7 +72,7 @@ def _command(settings: Settings) -> int:
             print(line, flush=True)
         return SUCCESS
     cases = select(settings)
-    if settings.list_only:
+    if settings.list:
         print("\n".join(case.name for case in cases))
         return SUCCESS
     for name in (*_OUTPUTS, *(["baseline"] if settings.update_baseline else [])):

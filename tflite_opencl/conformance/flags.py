@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import NoReturn
@@ -13,6 +13,8 @@ from typing import NoReturn
 from tflite_opencl.common.environment import device_asked
 from tflite_opencl.common.errors import UsageError
 from tflite_opencl.common.exit_codes import EXIT_CODES, LOST, codes_text
+from tflite_opencl.common.flag_values import positive
+from tflite_opencl.common.flags import add_flag, add_flags
 from tflite_opencl.common.help import HelpFormatter, examples_text
 from tflite_opencl.common.words import did_you_mean, with_underscores
 
@@ -38,7 +40,7 @@ class Settings:
     device_profile: str | None  # a name or a .toml file
     runtime: str | None
     models: str | None  # a folder
-    list_only: bool
+    list: bool
     filter: str | None
     sample: int | None
     seed: int
@@ -52,8 +54,8 @@ class Settings:
     resume: bool
     baseline: str | None
     update_baseline: bool
-    skips: list[str]
-    flakes: list[str]
+    skips: Sequence[str]
+    flakes: Sequence[str]
     expect_device: str | None
     allow_not_delegated: bool
     junit: str | None
@@ -108,18 +110,14 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
-    made.add_argument(
-        "--version", action="store_true", help="show the versions of this, TFLite and drivers"
-    )
-    for add_flags in (_subject, _cases, _run, _expectations, _outputs):
-        add_flags(made.add_argument)
+    add_flag(made, "version")
+    for group in (_subject, _cases, _run, _expectations, _outputs):
+        group(made)
     return made
 
 
-_Add = Callable[..., object]
-
-
-def _subject(add: _Add) -> None:
+def _subject(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add(
         "--delegate",
         default="opencl",
@@ -133,8 +131,7 @@ def _subject(add: _Add) -> None:
         metavar="K:V;K:V",
         help="options for the delegate",
     )
-    add("--device_profile", metavar="NAME|FILE.toml", help="limits of another device to keep to")
-    add("--device", metavar="D", help="OpenCL device: an index or words of its name")
+    add_flags(parser, "device_profile", "device")
     add(
         "--runtime",
         type=_runtime,
@@ -143,47 +140,38 @@ def _subject(add: _Add) -> None:
     )
 
 
-def _cases(add: _Add) -> None:
+def _cases(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add("--models", metavar="DIR", help="run the .tflite files of a folder too")
-    add("--list", dest="list_only", action="store_true", help="print the cases' names and end")
+    add_flag(parser, "list", more=": the cases' names")
     add("--filter", type=_regex, metavar="REGEX", help="only cases whose name has a match")
-    add("--sample", type=_count, metavar="N", help="only N cases, a fair share of each op")
+    add("--sample", type=positive, metavar="N", help="only N cases, a fair share of each op")
     add("--seed", type=int, default=0, metavar="S", help="which sample (default: %(default)s)")
     add("--quick", action="store_true", help="a small sample and the behaviour cases")
     add("--heavy", action="store_true", help="also cases that take the reference kernels long")
 
 
-def _run(add: _Add) -> None:
+def _run(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add(
         "--alternatives",
         action="store_true",
         help="run each case once for each alternative that opencl has for its nodes",
     )
-    add(
-        "--tolerance",
-        type=_tolerance,
-        default=0,
-        metavar="Q|teflon",
-        help="quanta that count as equal; teflon: 2 an op, 8 a model (default: %(default)s)",
-    )
-    add("--jobs", type=_count, default=1, metavar="N", help="worker processes at a time")
-    add(
-        "--timeout",
-        type=_seconds,
-        default=60.0,
-        metavar="S",
-        help="seconds a case may take, or each of its alternatives (default: %(default)g)",
-    )
+    add_flag(parser, "tolerance", 0, "; teflon: 2 an op, 8 a model", _tolerance, metavar="Q|teflon")
+    add("--jobs", type=positive, default=1, metavar="N", help="worker processes at a time")
+    add_flag(parser, "timeout", 60.0, ": a case, or each of its alternatives")
     add(
         "--output",
         default="delegate-test-results",
         metavar="DIR",
         help="the folder of results.csv and the rest (default: %(default)s)",
     )
-    add("--resume", action="store_true", help="go on with the killed run in --output")
+    add_flag(parser, "resume", more=", by what is in --output")
 
 
-def _expectations(add: _Add) -> None:
+def _expectations(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add("--baseline", metavar="FILE", help="known failures, lines NAME,Fail")
     add("--update_baseline", action="store_true", help="write what failed into --baseline")
     add(
@@ -213,14 +201,15 @@ def _expectations(add: _Add) -> None:
     )
 
 
-def _outputs(add: _Add) -> None:
+def _outputs(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     for name, what in (
         ("junit", "JUnit's XML"),
         ("ktap", "the kernel's TAP"),
-        ("json", "all that is known, as JSON"),
-        ("html", "one page with a matrix"),
     ):
         add(f"--{name}", metavar="FILE", help=f"write {what}; - is stdout")
+    add_flag(parser, "json")
+    add_flag(parser, "html", more="; it has a matrix of ops and types")
     for name, what in (
         ("lava", "LAVA's signals"),
         ("coverage", "the table op x type in Markdown, or renew a page that marks its place"),
@@ -256,22 +245,6 @@ def _regex(text: str) -> str:
     except re.error as error:
         raise argparse.ArgumentTypeError(f"'{text}': {error}") from None
     return text
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text[:11]) < 2**31:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number above 0, of 32 bits")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1
-    if not 0 < seconds < 1e6:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds")
-    return seconds
 
 
 def _tolerance(text: str) -> int | None:

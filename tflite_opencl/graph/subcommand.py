@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 
 from delegate.inspect import graph_table
-from tflite_opencl.common.errors import require_writable, write
+from tflite_opencl.common.flags import add_flag, add_models, model_of, shown
 from tflite_opencl.common.opening import add_device_arguments, read_graph
 from tflite_opencl.graph.facts import GraphFacts, graph_facts
 from tflite_opencl.graph.page import html, require_jinja
@@ -21,11 +21,9 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this subcommand's arguments."""
-    parser.add_argument("model", metavar="MODEL", help="a .tflite file")
+    add_models(parser)
     add_device_arguments(parser)
-    parser.add_argument(
-        "--html", metavar="FILE", help="write a page with each node's time, which works offline"
-    )
+    add_flag(parser, "html", more="; it has each node's time, and works offline")
 
 
 def run(options: argparse.Namespace) -> str:
@@ -35,19 +33,18 @@ def run(options: argparse.Namespace) -> str:
         CommandError: the model cannot be read, FILE cannot be written, or what was asked for by
             name does not exist.
     """
-    require_writable(options.html)
+    model = model_of(options)
     if options.html is not None:
         require_jinja()
-    file = read_graph(options.model)
-    facts = graph_facts(options.model, file, options, with_times=options.html is not None)
+    file = read_graph(model)
+    facts = graph_facts(model, file, options, with_times=options.html is not None)
     if options.html is None:
         table = graph_table(facts.graph, facts.verdicts)
         if not facts.device:  # without the counts of what is not judged
             table = "\n".join(table.splitlines()[: len(facts.verdicts) + 1])
         return f"{_head(facts)}\n{table}"
-    page = html(Path(options.model).name, facts)
-    write(options.html, page)
-    return f"{options.html}: {len(facts.graph.nodes)} nodes; {_head(facts)}"
+    said = f"{options.html}: {len(facts.graph.nodes)} nodes; {_head(facts)}"
+    return shown(options, said, html=lambda: html(Path(model).name, facts))
 
 
 def _head(facts: GraphFacts) -> str:

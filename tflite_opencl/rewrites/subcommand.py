@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -17,12 +16,13 @@ from tflite_opencl.common.errors import CommandError, require_writable, write
 from tflite_opencl.common.exit_codes import NOT_SO, USAGE
 from tflite_opencl.common.feeds import feeds_of
 from tflite_opencl.common.flag_values import positive
+from tflite_opencl.common.flags import add_flag, as_json, shown
 from tflite_opencl.common.given import picture_inputs
 from tflite_opencl.common.opening import one_line, read_graph
 from tflite_opencl.common.pictures.found import find_pictures, picture_paths
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.values import input_sets
-from tflite_opencl.common.words import did_you_mean, stamped
+from tflite_opencl.common.words import did_you_mean
 from tflite_opencl.rewrites import RewrittenModel, graph_passes, pass_bundles, rewrite_model
 from tflite_opencl.rewrites.agreement import Agreement, Arrays, agreement
 from tflite_opencl.rewrites.text import agreement_text, document, listing, text_of
@@ -38,7 +38,7 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this subcommand's arguments."""
     add = parser.add_argument
-    add("source", metavar="IN_FILE", nargs="?", help="the model")
+    add("source", metavar="MODEL", nargs="?", help="the model")
     add("target", metavar="OUT_FILE", nargs="?", help="where the rewritten model goes")
     add("--pass", dest="passes", metavar="NAME", nargs="+", action="extend", default=[],
         help="passes, in the order in which they run")  # fmt: skip
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TARGET",
         help=f"the passes that a target wants, before --pass: {', '.join(pass_bundles())}",
     )
-    add("--list", action="store_true", help="show all passes and bundles")
+    add_flag(parser, "list", more=": passes, and bundles of --for")
     given = parser.add_mutually_exclusive_group()
     given.add_argument(
         "--check",
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="compare both models on N random inputs, by TFLite's reference kernels",
     )
     given.add_argument("--images", metavar="DIR", help="the same on all pictures of a folder")
-    add("--json", action="store_true", help="print all facts as JSON")
+    add_flag(parser, "json")
 
 
 def run(options: argparse.Namespace) -> str:
@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> str:
         return listing(width)
     names = _names(options)
     if options.source is None or options.target is None:
-        raise CommandError("IN_FILE and OUT_FILE are missing; --list shows the passes", USAGE)
+        raise CommandError("MODEL and OUT_FILE are missing; --list shows the passes", USAGE)
     if _is_same_file(options.source, options.target):
         raise CommandError(f"{options.target} is the model itself: name another OUT_FILE", USAGE)
     require_writable(options.target)
@@ -90,10 +90,9 @@ def run(options: argparse.Namespace) -> str:
         )
         raise CommandError(text, NOT_SO)
     write(options.target, made.content)
-    if options.json:
-        return json.dumps(stamped(document(made, found)), indent=2)
     size = f"{options.target}: {len(made.content):,} bytes, {_bytes(options.source):,} before"
-    return f"{text_of(made, found, width)}\n\n{size}"
+    people = f"{text_of(made, found, width)}\n\n{size}"
+    return shown(options, people, json=lambda: as_json(document(made, found)))
 
 
 def _names(options: argparse.Namespace) -> list[str]:

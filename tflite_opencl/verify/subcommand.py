@@ -5,17 +5,16 @@ from __future__ import annotations
 
 import argparse
 import io
-import json
 import shutil
 
 from tflite_opencl.common.errors import CommandError, require_writable, write
 from tflite_opencl.common.exit_codes import NOT_SO
-from tflite_opencl.common.flag_values import not_negative, positive
+from tflite_opencl.common.flag_values import positive
+from tflite_opencl.common.flags import add_flag, add_models, as_json, model_of, shown
 from tflite_opencl.common.given import picture_inputs
-from tflite_opencl.common.opening import add_model_arguments, one_line, options_of, read_graph
+from tflite_opencl.common.opening import add_device_arguments, one_line, options_of, read_graph
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.values import input_sets
-from tflite_opencl.common.words import stamped
 from tflite_opencl.verify.errors import errors, map_image
 from tflite_opencl.verify.records import Verification
 from tflite_opencl.verify.runs import InputSets, verified
@@ -31,26 +30,21 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this subcommand's arguments."""
-    add_model_arguments(parser)
+    add_models(parser)
+    add_device_arguments(parser)
     given = parser.add_mutually_exclusive_group()
-    given.add_argument("--image", "-i", metavar="FILE", help="a picture, as label_image takes it")
+    add_flag(given, "image")
     given.add_argument(
         "--random", type=positive, default=1, metavar="N", help="random inputs (default: 1)"
     )
-    parser.add_argument(
-        "--tolerance",
-        type=not_negative,
-        default=0,
-        metavar="Q",
-        help="quanta that an integer may be off (default: 0)",
-    )
+    add_flag(parser, "tolerance", 0)
     parser.add_argument(
         "--alternative", metavar="NAME", help='take it wherever a node has it, as "plain"'
     )
     parser.add_argument(
         "--heatmap", metavar="FILE.png", help="draw where the first wrong node is wrong"
     )
-    parser.add_argument("--json", action="store_true", help="print all facts as JSON")
+    add_flag(parser, "json")
 
 
 def run(options: argparse.Namespace) -> str:
@@ -61,7 +55,8 @@ def run(options: argparse.Namespace) -> str:
             runs on the device, or a node differs, of which the text is the answer.
     """
     require_writable(options.heatmap)
-    graph = read_graph(options.tflite_model)
+    model = model_of(options)
+    graph = read_graph(model)
     told = options_of(options, [graph], profiling=True)
     with one_line():
         runtime = find_runtime()
@@ -70,14 +65,11 @@ def run(options: argparse.Namespace) -> str:
         else:
             picture = picture_inputs(graph, options.image)
             sets = InputSets(1, lambda number: picture)
-        found = verified(options.tflite_model, graph, told, runtime, sets, options.tolerance)
+        found = verified(model, graph, told, runtime, sets, options.tolerance)
     lines = [] if options.heatmap is None else [_drawn(found, options.heatmap)]
     width = shutil.get_terminal_size((100, 24)).columns
-    text = (
-        json.dumps(stamped(document(found)), indent=2)
-        if options.json
-        else "\n\n".join([text_of(found, width), *lines])
-    )
+    people = "\n\n".join([text_of(found, width), *lines])
+    text = shown(options, people, json=lambda: as_json(document(found)))
     if is_wrong(found):
         raise CommandError(text, NOT_SO)
     return text

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The flags that several commands have: each takes and means the same everywhere."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tflite_opencl.common.errors import CommandError, require_writable, write
+from tflite_opencl.common.exit_codes import USAGE
+from tflite_opencl.common.flag_values import (
+    delegate_options,
+    duration,
+    names,
+    not_negative,
+    one_of,
+    path,
+    positive,
+    threads,
+)
+from tflite_opencl.common.words import stamped
+
+DOCUMENTS = ("json", "csv", "html", "markdown")
+_STDOUT = "; - is stdout, which then holds nothing else"
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all commands say of a flag; each may say more, and has a default of its own."""
+
+    help: str
+    convert: Callable[[str], Any] | None = path  # None: a switch, which takes no value
+    metavar: str | None = "FILE"
+    short: str = ""
+
+
+SHARED = {
+    "tflite_model": Shared("a .tflite file", short="m"),
+    "image": Shared("a picture: BMP, or whatever Pillow reads", short="i"),
+    "labels": Shared("one label a line", short="l"),
+    "count": Shared("timed runs", positive, "N", "c"),
+    "warmup_runs": Shared("runs before the timed ones", not_negative, "N", "w"),
+    "threads": Shared("CPU threads", threads, "N", "t"),
+    "num_threads": Shared("as --threads", threads, "N"),
+    "device": Shared("the OpenCL device: its index, or words of its platform's or its own name",
+                     str, "DEVICE"),
+    "device_profile": Shared("keep another device's limits: what would not run there does not run "
+                             "here", str, "NAME|FILE.toml"),
+    "exclude_ops": Shared("leave these ops to the CPU", names, "OP,OP"),
+    "tune": Shared("measure which kernels are fastest on this device, and keep that",
+                   one_of("off", "quick", "full"), "off|quick|full"),
+    "external_delegate_path": Shared("a delegate library (libteflon.so, libvx_delegate.so)", str),
+    "external_delegate_options": Shared('its options: "k1:v1;k2:v2"', delegate_options, "OPTIONS"),
+    "tolerance": Shared("quanta that an integer may be off", not_negative, "Q"),
+    "timeout": Shared("the longest that one thing may take, in seconds", duration, "SECONDS"),
+    "json": Shared(f"write all that is known as JSON{_STDOUT}"),
+    "csv": Shared(f"write a table as CSV{_STDOUT}"),
+    "html": Shared(f"write a page of HTML{_STDOUT}"),
+    "markdown": Shared(f"write a table in Markdown{_STDOUT}"),
+    "against": Shared("show what changed since that was kept"),
+    "list": Shared("show what there is to choose from, and exit", None),
+    "resume": Shared("go on with a run that was ended", None),
+    "version": Shared("show the versions of this, of TFLite and of the OpenCL drivers and exit",
+                      None),
+}  # fmt: skip
+
+
+def add_flag(
+    parser: argparse._ActionsContainer,
+    name: str,
+    default: Any = None,
+    more: str = "",
+    convert: Callable[[str], Any] | None = None,
+    **changes: Any,
+) -> None:
+    """Add a flag of the table; `more`: what this command says besides, `convert`: of its own."""
+    flag = SHARED[name]
+    words = [f"-{flag.short}"] * bool(flag.short) + [f"--{name}"]
+    shown = f" (default: {default})" if isinstance(default, (int, float, str)) else ""
+    if flag.convert is None:
+        parser.add_argument(*words, action="store_true", help=f"{flag.help}{more}", **changes)
+        return
+    settings = {"type": convert or flag.convert, "metavar": flag.metavar, "default": default}
+    parser.add_argument(*words, help=f"{flag.help}{more}{shown}", **{**settings, **changes})
+
+
+def add_flags(parser: argparse._ActionsContainer, *names: str, **defaults: Any) -> None:
+    """Add flags as the table has them, and others with these defaults."""
+    for name in names:
+        add_flag(parser, name)
+    for name, default in defaults.items():
+        add_flag(parser, name, default)
+
+
+def add_models(parser: argparse.ArgumentParser) -> None:
+    """Add the models: arguments, or -m; `models_of` gives both."""
+    parser.add_argument("model", nargs="*", metavar="MODEL", help="a .tflite file")
+    add_flag(parser, "tflite_model", [], ", as MODEL", nargs="+", action="extend")
+
+
+def models_of(options: argparse.Namespace) -> list[str]:
+    """Return the models that are named, one at least. Raises: CommandError: there is none."""
+    if models := [*options.model, *options.tflite_model]:
+        return models
+    raise CommandError("no model is named: MODEL, or -m FILE", USAGE)
+
+
+def model_of(options: argparse.Namespace) -> str:
+    """Return the one model that is named. Raises: CommandError: there is none, or several."""
+    model, *others = models_of(options)
+    if others:
+        raise CommandError(f"one model at a time: {model} and {others[0]} are named", USAGE)
+    return model
+
+
+def require_documents(given: Mapping[str, Any]) -> None:
+    """Check the files of the documents that are asked for, before the work.
+
+    Raises:
+        CommandError: two are for stdout, or a file cannot be written.
+    """
+    asked = [name for name in DOCUMENTS if given.get(name) is not None]
+    on_stdout = [name for name in asked if given[name] == "-"]
+    if len(on_stdout) > 1:
+        raise CommandError(
+            f"--{on_stdout[0]} and --{on_stdout[1]}: stdout takes one of them", USAGE
+        )
+    for name in asked:
+        if given[name] != "-":
+            require_writable(given[name])
+
+
+def shown(given: argparse.Namespace, text: str, **documents: Callable[[], str]) -> str:
+    """Write the documents that are asked for; return what stdout gets: one of them, or the text.
+
+    Raises:
+        CommandError: a file cannot be written.
+    """
+    for name, make in documents.items():
+        if (target := getattr(given, name)) == "-":
+            text = make()
+        elif target is not None:
+            write(target, make().rstrip("\n") + "\n")
+    return text
+
+
+def as_json(facts: dict[str, Any]) -> str:
+    """Return facts as the text of a JSON document."""
+    return json.dumps(stamped(facts), indent=2)
