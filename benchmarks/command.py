@@ -35,17 +35,17 @@ _DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     if options.list:
         for row in rows.ROWS.values():
             print(f"{row.name:<12} {row.case}")
         return 0
     unknown = [name for name in options.rows or () if name not in rows.ROWS]
     if unknown:
-        _parser().error(f"--rows {unknown[0]}: there are {', '.join(rows.ROWS)}")
+        parser().error(f"--rows {unknown[0]}: there are {', '.join(rows.ROWS)}")
     for path in (options.json, options.chart):
         if path not in (None, "-") and (obstacle := file_obstacle(path)):
-            _parser().error(f"cannot write {path}: {obstacle}")
+            parser().error(f"cannot write {path}: {obstacle}")
     prepare_environment()
     if options.threads is not None:  # drivers on CPUs take no other word for it
         for name in THREAD_VARIABLES:
@@ -62,37 +62,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (DelegateError, OneLineError, OSError, Skipped, ValueError) as error:
         print(printable(f"ERROR: {error}"), file=sys.stderr)
         return 1
-    return _verdict(reports, options.check)
+    return _verdict(reports, options.judge)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """Return a new parser of all flags."""
+    made = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="Time models through OpenCL and everything else that runs them, in turns. "
         "Without a model: every row of the table that this machine can run.",
     )
-    add = parser.add_argument
+    add = made.add_argument
     add("models", nargs="*", metavar="MODEL.tflite", help="files instead of the table's rows")
     add("--rows", type=names, metavar="A,B", help="only these rows of the table")
-    add_flag(parser, "list", more=": rows of the table")
-    add_flag(parser, "device", more="; for all rows")
-    add_flag(parser, "count", 200, f" a path, in blocks of {BLOCK_RUNS}")
-    add_flag(parser, "threads", more=", for all (default: as many as cores)")
-    add_flags(parser, tune="full")
-    add("--models", dest="folder", type=Path, default=MODELS, metavar="DIR",
-        help="where the table's models are (default ../shared/models)")  # fmt: skip
+    add_flag(made, "list", more=": rows of the table")
+    add_flag(made, "device", more="; for all rows")
+    add_flag(made, "count", 200, f" a path, in blocks of {BLOCK_RUNS}")
+    add_flag(made, "threads", more=", for all (default: as many as cores)")
+    add_flags(made, tune="full")
+    add_flag(
+        made, "models", MODELS, ": the table's (default: ../shared/models)", Path, dest="folder"
+    )
     add("--series", action="store_true", help="also cost against width, batch and threads")
     add("--layers", action="store_true", help="also every launch: time, work, roofline")
     add("--first_starts", action="store_true",
         help="how far a first start is from a tuned one, and exit")  # fmt: skip
-    add_flag(parser, "json")
+    add_flag(made, "json")
     add("--chart", metavar="FILE", help="also draw it: .svg, .png or .pdf")
-    add("--check", action="store_true", help="exit 1 where a figure of the table is missed")
+    add("--judge", action="store_true", help="exit 1 where a figure of the table is missed")
     add("--docs", nargs="?", type=Path, const=_DOCS, metavar="DIR",
         help="measure all and write it into DIR/performance.md (default docs/)")  # fmt: skip
     add("--from", dest="read", nargs="+", metavar="FILE",
         help="take what --json wrote, of one machine or several, instead of measuring")  # fmt: skip
-    return parser
+    return made
 
 
 @contextlib.contextmanager

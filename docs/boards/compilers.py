@@ -2,7 +2,7 @@
 """Write compilers.md: what the boards' compilers make of the kernels, and a model on paper.
 
 Its tables are `.ci/board-compilers.csv` and `.ci/board-paper.csv`. With arguments, answers of
-`tflite-opencl kernels --json`, a file for each GPU, it first writes these anew;
+`tflite-opencl kernels --json -`, a file for each GPU, it first writes these anew;
 `.ci/board-compilers DIR renew` does so. After `--paper before` or `--paper now` they renew only
 these rows of the model on paper.
 """

@@ -65,11 +65,11 @@ def test_a_model_of_two_partitions(
         str(model),
         "--device",
         str(device.index),
-        "--runs",
+        "--count",
         "1",
         "--tune",
         "off",
-        "--check",
+        "--judge",
     ]
 
     assert main([*arguments, "--json", str(written), "--chart", str(drawn)]) == 0
@@ -105,7 +105,7 @@ def test_every_launch(
         str(model),
         "--device",
         str(device.index),
-        "--runs",
+        "--count",
         "1",
         "--tune",
         "off",
@@ -152,7 +152,7 @@ def test_the_rows_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--rows", "v1,v17"], ["--runs", "0"], ["--threads", "0"], ["--json", "no/a.json"]],
+    [["--rows", "v1,v17"], ["--count", "0"], ["--threads", "0"], ["--json", "no/a.json"]],
     ids=" ".join,
 )
 def test_a_wrong_argument(
@@ -168,7 +168,7 @@ def test_a_wrong_argument(
 def test_a_row_that_cannot_run_here_says_why(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["--rows", "v2", "--models", str(tmp_path), "--device", "0", "--check"]
+    arguments = ["--rows", "v2", "--models", str(tmp_path), "--device", "0", "--judge"]
     assert main(arguments) == 0
     assert re.search(
         r"^v2: skipped: there is no mobilenet_v2_1.0_224_quant.tflite ",
@@ -178,7 +178,7 @@ def test_a_row_that_cannot_run_here_says_why(
 
 
 def test_a_figure_that_is_missed(saved: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--from", saved, "--check"]) == 1
+    assert main(["--from", saved, "--judge"]) == 1
     said = capsys.readouterr()
     assert said.err.splitlines() == [
         "MISSED: bad: of XNNPACK's time: 0.60, not at most 0.5",
@@ -192,7 +192,7 @@ def test_without_check_only_what_broke_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     save(type(whole)(whole.machine, [row for row in whole.rows if not row.failed]), path)
     assert main(["--from", str(path)]) == 0
-    assert main(["--from", str(path), "--check"]) == 1
+    assert main(["--from", str(path), "--judge"]) == 1
     assert json.loads(path.read_text())["series"] == []
 
 

@@ -88,7 +88,7 @@ WRONG_VALUES = [
     ("--use_gpu=yes", "'yes' is not true, false, 1 or 0"),
     ("--tune fast", "'fast' is not auto, off, quick or full"),
     ("--cpu_kernels fast", "'fast' is not auto, builtin or reference"),
-    ("--gpu_backend=vulkan", "'vulkan' is neither cl nor gl"),
+    ("--gpu_backend=vulkan", "'vulkan' is not cl or gl"),
     ("--device_timeout -1", "'-1' is less than 0 seconds"),
     ("--external_delegate_options=a:b:c", "'a:b:c' is not key:value"),
     ("--external_delegate_options=a", "'a' is not key:value"),

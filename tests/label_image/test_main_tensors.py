@@ -214,7 +214,7 @@ def test_features_are_no_classes(files: Path, run: Run) -> None:
 @pytest.mark.parametrize(
     ("name", "code", "line"),
     [
-        ("detection:yolo99", 64, "--task: 'detection:yolo99' is none of"),
+        ("detection:yolo99", 64, "--task: 'detection:yolo99' is not classification"),
         ("segmentation", 255, "no segmentation is in the outputs, 1x3 uint8: they may be"),
     ],
 )

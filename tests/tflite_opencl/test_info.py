@@ -33,7 +33,7 @@ def test_a_recorded_board(name: str, tmp_path: Path, capsys: pytest.CaptureFixtu
         assert f"  {node.path} " in text
     assert "not asked: these are another machine's files" in text
     assert "What to do next\n  1.    " in text
-    assert main(["info", "--json", "--root", str(root)]) == 0
+    assert main(["info", "--json", "-", "--root", str(root)]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["board"]["compatible"] == list(BOARDS[name].compatible)
     assert facts["next_steps"]
@@ -95,7 +95,7 @@ def asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @slow
 @pytest.mark.usefixtures("asked_once")
 def test_this_machine(device: DeviceInfo, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["info", "--json", "--device", str(device.index)]) == 0
+    assert main(["info", "--json", "-", "--device", str(device.index)]) == 0
     facts = json.loads(capsys.readouterr().out)
     (found,) = facts["devices"]
     assert DeviceInfo(**found["info"]) == device
@@ -124,7 +124,7 @@ def test_a_library_that_dies_is_named_first(
     died = drivers.LoadedIcd((), "it died with SIGABRT: bad chip")
     monkeypatch.setattr(drivers, "ask_icd", lambda path: died)
     monkeypatch.setattr(drivers, "ask_devices", lambda: ((), "none"))
-    assert main(["info", "--json"]) == 0
+    assert main(["info", "--json", "-"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["next_steps"][0] == (
         "remove /nowhere/bad.icd, or mend libbad.so: asked alone, it died with SIGABRT: bad chip"

@@ -44,7 +44,7 @@ def test_a_second_call_knows_all(
     assert "tuned, " in first
     assert second.split()[:4] == ["conv_pool.tflite", "2", "of", "2"]
     assert last == f"device: {device.name}"
-    assert main([*command, "--json"]) == 0
+    assert main([*command, "--json", "-"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == 1
     assert [each["measured_seconds"] for each in document["models"]] == [0, 0]

@@ -61,6 +61,7 @@ SHARED = {
     "html": Shared(f"write a page of HTML{_STDOUT}"),
     "markdown": Shared(f"write a table in Markdown{_STDOUT}"),
     "against": Shared("show what changed since that was kept"),
+    "models": Shared("a folder of .tflite files", metavar="DIR"),
     "list": Shared("show what there is to choose from, and exit", None),
     "resume": Shared("go on with a run that was ended", None),
     "version": Shared("show the versions of this, of TFLite and of the OpenCL drivers and exit",
@@ -79,7 +80,8 @@ def add_flag(
     """Add a flag of the table; `more`: what this command says besides, `convert`: of its own."""
     flag = SHARED[name]
     words = [f"-{flag.short}"] * bool(flag.short) + [f"--{name}"]
-    shown = f" (default: {default})" if isinstance(default, (int, float, str)) else ""
+    text = f"{default:g}" if isinstance(default, (int, float)) else default
+    shown = f" (default: {text})" if isinstance(text, str) else ""
     if flag.convert is None:
         parser.add_argument(*words, action="store_true", help=f"{flag.help}{more}", **changes)
         return

@@ -142,7 +142,7 @@ def _subject(parser: argparse.ArgumentParser) -> None:
 
 def _cases(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--models", metavar="DIR", help="run the .tflite files of a folder too")
+    add_flag(parser, "models", more=" to run, too")
     add_flag(parser, "list", more=": the cases' names")
     add("--filter", type=_regex, metavar="REGEX", help="only cases whose name has a match")
     add("--sample", type=positive, metavar="N", help="only N cases, a fair share of each op")

@@ -102,7 +102,7 @@ def test_every_command_tells_its_versions(
 def test_json_has_its_schema_and_the_version(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["info", "--root", str(tmp_path), "--json"]) == 0
+    assert main(["info", "--root", str(tmp_path), "--json", "-"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == words.JSON_SCHEMA
     assert document["tflite_opencl"] == __version__

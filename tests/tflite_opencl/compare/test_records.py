@@ -5,19 +5,19 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from tflite_opencl.common.errors import CommandError
+from tflite_opencl.common.flags import as_json
 from tflite_opencl.compare.changes import change_of, changes_text
 from tflite_opencl.compare.paths import RunPath, paths_of
 from tflite_opencl.compare.records import (
     ModelResult,
     PathResult,
     Report,
-    document,
     load,
     timing_of,
 )
@@ -131,12 +131,12 @@ def test_what_cannot_be_compared_says_why() -> None:
     [("model", 1), ("device", None), ("nodes", "31"), ("taken", []), ("timing", 3)],
 )
 def test_a_kept_result_of_other_types_is_refused(tmp_path: Path, name: str, value: object) -> None:
-    kept = json.loads(json.dumps(document(report_of(PATH))))
+    kept = json.loads(as_json(asdict(report_of(PATH))))
     file = tmp_path / "kept.json"
     file.write_text(json.dumps(kept))
     assert load(str(file)).models[0].paths == [PATH]
     (model,) = kept["models"]
     (model if name in model else model["paths"][0])[name] = value
     file.write_text(json.dumps(kept))
-    with pytest.raises(CommandError, match="is not what compare --save writes"):
+    with pytest.raises(CommandError, match="is not what compare --json writes"):
         load(str(file))

@@ -55,7 +55,7 @@ class Compare:
         return code, said.out, said.err
 
     def paths(self, model: str, *arguments: str) -> tuple[int, list[dict[str, Any]]]:
-        code, out, _ = self(model, "--json", *arguments)
+        code, out, _ = self(model, "--json", "-", *arguments)
         (found,) = json.loads(out)["models"]
         return code, found["paths"]
 
@@ -71,8 +71,10 @@ def test_each_path_is_timed_and_compared(
 ) -> None:
     kept = tmp_path / "kept.json"
     chosen = f"builtin,reference,opencl:{device.index}"
-    code, paths = compare.paths(small, "--paths", chosen, "--save", str(kept))
-    assert code == 0
+    code, out, _ = compare(small, "--paths", chosen, "--json", str(kept))
+    assert (code, "builtin" in out) == (0, True)
+    (found,) = json.loads(kept.read_text())["models"]
+    paths = found["paths"]
     assert [path["path"] for path in paths] == chosen.split(",")
     for path in paths:
         assert path["failure"] == ""
@@ -200,8 +202,7 @@ def test_an_answer_that_does_not_come_is_a_failure(
 
 @slow
 def test_several_models_make_a_matrix(compare: Compare, small: str, idle: str) -> None:
-    models = ("--tflite_model", small, idle)
-    code, out, _ = compare(small, *models, "--paths", "builtin,reference")
+    code, out, _ = compare(small, "--tflite_model", idle, "--paths", "builtin,reference")
     assert code == 0
     matrix = out[out.index("median of a run, ms") :]
     assert [line.split()[0] for line in matrix.splitlines()[3:5]] == ["small.tflite", "idle.tflite"]
@@ -209,11 +210,11 @@ def test_several_models_make_a_matrix(compare: Compare, small: str, idle: str) -
 
 @slow
 def test_as_csv_and_as_markdown(compare: Compare, small: str) -> None:
-    _, out, _ = compare(small, "--paths", "builtin,reference", "--csv")
+    _, out, _ = compare(small, "--paths", "builtin,reference", "--csv", "-")
     rows = list(csv.DictReader(io.StringIO(out)))
     assert [row["path"] for row in rows] == ["builtin", "reference"]
     assert all(float(row["median_ms"]) > 0 and row["failure"] == "" for row in rows)
-    _, out, _ = compare(small, "--paths", "builtin,reference", "--markdown")
+    _, out, _ = compare(small, "--paths", "builtin,reference", "--markdown", "-")
     table = [line for line in out.splitlines() if line.startswith("|")]
     assert len(table) == 4
     assert len({line.count("|") for line in table}) == 1
@@ -239,7 +240,7 @@ def test_a_picture_and_labels(compare: Compare, tmp_path: Path) -> None:
 @slow
 def test_against_what_was_kept(compare: Compare, small: str, tmp_path: Path) -> None:
     kept = tmp_path / "kept.json"
-    compare(small, "--paths", "builtin", "--save", str(kept))
+    compare(small, "--paths", "builtin", "--json", str(kept))
     code, out, _ = compare(small, "--paths", "builtin", "--against", str(kept))
     assert code == 0
     assert f"since {kept}:" in out
@@ -270,7 +271,7 @@ def test_a_place_to_write_to_is_looked_at_before_runs_are_timed(
     monkeypatch.setattr(
         "tflite_opencl.compare.subcommand.compared", lambda *_: pytest.fail("it is timed")
     )
-    code, _, err = compare(small, "--save", "/nowhere/a.json")
+    code, _, err = compare(small, "--json", "/nowhere/a.json")
     assert (code, err) == (
         255,
         "ERROR: cannot write /nowhere/a.json: there is no folder /nowhere\n",
@@ -279,7 +280,7 @@ def test_a_place_to_write_to_is_looked_at_before_runs_are_timed(
 
 @pytest.mark.parametrize(
     ("content", "line"),
-    [("{}", "is not what compare --save writes"), ('{"schema": 99}', "has schema 99; this is 1")],
+    [("{}", "is not what compare --json writes"), ('{"schema": 99}', "has schema 99; this is 1")],
     ids=["foreign", "newer"],
 )
 def test_a_foreign_file_is_refused(

@@ -67,7 +67,7 @@ def test_the_same_file_twice(run: Any, model: Path, tmp_path: Path) -> None:
 
 
 def test_json(run: Any, model: Path, tmp_path: Path) -> None:
-    arguments = (model, tmp_path / "o", "--for", "teflon", "--check", "1", "--json")
+    arguments = (model, tmp_path / "o", "--for", "teflon", "--check", "1", "--json", "-")
     code, out, _ = run(*arguments)
     told = json.loads(out)
     assert code == 0
@@ -155,7 +155,7 @@ def test_an_exact_pass_that_is_none_writes_nothing(
     ("arguments", "code", "error"),
     [
         (("{model}", "{tmp}/o"), 64, "no pass is asked for; --list shows all"),
-        (("{model}", "--pass", "remove_dead"), 64, "IN_FILE and OUT_FILE are missing"),
+        (("{model}", "--pass", "remove_dead"), 64, "MODEL and OUT_FILE are missing"),
         (("{model}", "{tmp}/o", "--pass", "remove_daed"), 64, "did you mean remove_dead?"),
         (("{model}", "{tmp}/o", "--for", "tefl"), 64, "invalid choice: 'tefl'"),
         (("{tmp}/none", "{tmp}/o", "--for", "teflon"), 255, "cannot read {tmp}/none: No such file"),

@@ -65,7 +65,7 @@ class Verify:
         return code, said.out, said.err
 
     def facts(self, model: str, *arguments: str) -> tuple[int, dict[str, Any]]:
-        code, out, _ = self(model, "--json", *arguments)
+        code, out, _ = self(model, "--json", "-", *arguments)
         return code, json.loads(out)
 
 
@@ -254,7 +254,7 @@ def test_a_picture_is_given(verify: Verify, model: str, tmp_path: Path) -> None:
         ),
         (["-m", "model.tflite", "--random", "0"], 64, "'0' is not a positive number"),
         (["-m", "model.tflite", "--tolerance", "-1"], 64, "'-1' is less than 0"),
-        ([], 64, "--tflite_model"),
+        ([], 64, "no model is named: MODEL, or -m FILE"),
     ],
 )
 @pytest.mark.device

@@ -36,7 +36,7 @@ def test_they_are_listed_and_lifted(
     monkeypatch.setenv("PATH", "/elsewhere")
     assert main(["info", "--bans"]) == 0
     assert "in another environment alone" in " ".join(capsys.readouterr().out.split())
-    assert main(["info", "--bans", "--json"]) == 0
+    assert main(["info", "--bans", "--json", "-"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["bans"]
     assert (found["build"], found["holds_here"]) == ("conv_2d-a1", False)
     assert found["until"] - found["since"] == 7 * 24 * 3600
