@@ -31,6 +31,7 @@ from label_image.paths import Paths
 from tflite_opencl.common.errors import DelegateFailed
 from tflite_opencl.common.job import Job
 from tflite_opencl.common.open_job import delegate_names, log_applied
+from label_image.worker import path_in_child
 from tflite_opencl.common.runtime import Runtime
 
 log = logging.getLogger("label_image")
@@ -84,16 +85,19 @@ class Series(Paths[OpenPath]):
         batch: int | None = None,
         floats: bool = False,
         compares_all: bool = True,
+        limit_s: float = 0.0,
     ) -> None:
         """`job.input`: what the paths are warmed up with. `floats`: as of Paths.
 
-        `compares_all`: each picture, not a sample of them.
+        `compares_all`: each picture, not a sample of them. `limit_s`: of OpenCL's start and of each
+        batch, which are in a child process then.
         """
         super().__init__(job, graph)
         self.floats = floats
         self._runtime = runtime
         self._batch = batch
         self._sample = Sample(compares_all)
+        self._limit_s = limit_s
         self._stack = contextlib.ExitStack()
         self._gpu_stack = contextlib.ExitStack()
         self._left_out = ""  # one of several devices that gave pictures which nobody compared
@@ -173,7 +177,10 @@ class Series(Paths[OpenPath]):
         elif job.opencl is not None:
             stack = self._gpu_stack
             batch = batch or (1 if several_devices(job.opencl.device) else None)
-        path = stack.enter_context(open_path(job, self._runtime, self._graph, batch))
+        if job.opencl is not None and self._limit_s:
+            path = stack.enter_context(path_in_child(job, batch, self._limit_s))
+        else:
+            path = stack.enter_context(open_path(job, self._runtime, self._graph, batch))
         if not job.quiet:
             log_applied(delegate_names(job))
             if path.delegation is not None:

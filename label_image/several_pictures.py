@@ -15,6 +15,7 @@ from typing import TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from delegate.inspect import several_devices
 from label_image import streams
 from label_image.classify import exit_code
 from label_image.heads.registry import is_classifier
@@ -26,7 +27,8 @@ from label_image.series import Series
 from label_image.several_report import picture_entry, summary_text
 from label_image.written import Written
 from tflite_opencl.common import bars, interrupts
-from tflite_opencl.common.errors import RunError
+from tflite_opencl.common.environment import device_asked
+from tflite_opencl.common.errors import RunError, UsageError
 from tflite_opencl.common.exit_codes import ERROR
 from tflite_opencl.common.feeds import warn_of_zeros
 from tflite_opencl.common.job import Job
@@ -94,7 +96,7 @@ def classify_several(prepared: Prepared, out: TextIO, width: Callable[[TextIO], 
         series = stack.enter_context(
             Series(
                 task.job, prepared.runtime, prepared.graph,
-                settings.batch, floats, settings.compares_all,
+                settings.batch, floats, settings.compares_all, settings.device_timeout,
             )
         )  # fmt: skip
         written.open_lines()
@@ -115,8 +117,8 @@ def classify_several(prepared: Prepared, out: TextIO, width: Callable[[TextIO], 
 
 def _task(stack: contextlib.ExitStack, prepared: Prepared) -> _Task:
     settings, graph, feeds = prepared.settings, prepared.graph, prepared.feeds
-    if settings.device_timeout:
-        log.warning("--device_timeout does nothing with several pictures")
+    if settings.device_timeout and several_devices(device_asked(settings.device)):
+        raise UsageError("--device_timeout is for one device, which --device names")
     found = find_pictures(settings.pictures or [settings.image])
     names = {}
     if len(found) == 1 and (found[0] == STDIN or not (is_file(found[0]) or isdir(found[0]))):

@@ -137,6 +137,12 @@ def test_flags_for_one_picture_are_refused(pictures: Path, run: Run, flag: str) 
     assert [line for line in ran.lines if f"--{flag} is for one picture, and" in line] == ran.lines
 
 
+def test_a_limit_is_for_one_device(pictures: Path, run: Run) -> None:
+    ran = run(*SEVERAL, *FOLDER, "--use_gpu", "--device", "all", "--device_timeout", "9")
+    assert (ran.code, ran.out) == (64, [])
+    assert ran.lines[-1] == "ERROR: --device_timeout is for one device, which --device names"
+
+
 @pytest.mark.parametrize("flag", ["coco", "expect"])
 def test_what_a_classifier_does_not_give_is_refused_before_a_picture(
     pictures: Path, run: Run, flag: str
