@@ -28,10 +28,10 @@ from label_image.open_path import open_path
 from label_image.outcome import Outcome
 from label_image.path import OpenPath, Outputs, Run
 from label_image.paths import Paths
+from label_image.worker import path_in_child
 from tflite_opencl.common.errors import DelegateFailed
 from tflite_opencl.common.job import Job
 from tflite_opencl.common.open_job import delegate_names, log_applied
-from label_image.worker import path_in_child
 from tflite_opencl.common.runtime import Runtime
 
 log = logging.getLogger("label_image")

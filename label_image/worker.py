@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A path's run in a child process, so that a driver that hangs or dies takes only the child along.
+"""A path in a child process, so that a driver that hangs or dies takes only the child along.
 
-`python -m label_image.worker` is that child. The job, and what came of it, are pickled.
+`python -m label_image.worker` is that child. The first request is a job to run once; or a job and a
+batch to open a path for, to which each further request gives pictures. All is pickled.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import io
+import itertools
 import logging
 import pickle
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 from delegate import NoDeviceError
 from delegate.inspect import read_model
@@ -17,6 +23,8 @@ from delegate.sandbox.channel import serving
 from delegate.sandbox.child import Child, Died, command_of
 from label_image import streams
 from label_image.classify import PathRun, run_path
+from label_image.open_path import open_path
+from label_image.path import OpenPath
 from tflite_opencl.common.errors import DelegateFailed, RunError, reason_of
 from tflite_opencl.common.job import Job
 from tflite_opencl.common.runtime import find_runtime
@@ -26,7 +34,7 @@ _Failure = NoDeviceError | DelegateFailed | RunError
 stdout = logging.getLogger("label_image.stdout")
 
 
-def run_in_child(job: Job, timeout_seconds: float, command: list[str] | None = None) -> PathRun:
+def run_in_child(job: Job, seconds: float, command: list[str] | None = None) -> PathRun:
     """Return what run_path gives in a child process; the child's own lines go to stderr.
 
     Raises:
@@ -34,14 +42,36 @@ def run_in_child(job: Job, timeout_seconds: float, command: list[str] | None = N
         NoDeviceError: there is no OpenCL device, or not the wanted one.
         RunError: TFLite cannot run the model, whatever runs it.
     """
-    request = pickle.dumps(job, protocol=5)
+    with _child(command) as child:
+        ran: PathRun = _asked(child, seconds, job)
+        return ran
+
+
+@contextlib.contextmanager
+def path_in_child(
+    job: Job, batch: int | None, seconds: float, command: list[str] | None = None
+) -> Iterator[OpenPath]:
+    """Give what open_path gives in a child process; the start and each batch have the limit.
+
+    Raises: as `run_in_child`.
+    """
+    with _child(command) as child:
+        load_ms, at_once, taken, parts = _asked(child, seconds, (job, batch))
+        run = functools.partial(_asked, child, seconds)
+        yield OpenPath(run, load_ms, at_once, taken, load_parts=parts)
+
+
+def _child(command: list[str] | None) -> Child:
+    return Child(command or command_of("label_image.worker"), keeps_stderr=False)
+
+
+def _asked(child: Child, seconds: float, request: object) -> Any:
     try:
-        with Child(command or command_of("label_image.worker"), keeps_stderr=False) as child:
-            answer = child.ask(timeout_seconds, request)
+        answer = child.ask(seconds, pickle.dumps(request, protocol=5))
     except Died as died:
         ended = died.ended
         if ended.is_late:
-            why = f" was ended after {timeout_seconds:g} seconds (--device_timeout)"
+            why = f" was ended after {seconds:g} seconds (--device_timeout)"
         elif ended.signal:
             why = f"'s process died ({ended.signal})"
         else:
@@ -50,29 +80,39 @@ def run_in_child(job: Job, timeout_seconds: float, command: list[str] | None = N
     result = pickle.loads(answer["payload"])
     for text in answer["lines"]:
         stdout.info("%s", text)
-    if isinstance(result, PathRun):
-        return result
-    raise result
+    if isinstance(result, _Failure):
+        raise result
+    return result
 
 
 def main() -> int:
-    """Run the job of the request, and tell what came of it."""
+    """Answer the requests, each with what came of it."""
     collected = io.StringIO()
-    with serving() as parent:
-        job = pickle.loads(next(parent.messages())["payload"])
-        with streams.logging_to(collected, sys.stderr, job.verbose):
-            result = _result(job)
-        parent.send(pickle.dumps(result, protocol=5), lines=collected.getvalue().splitlines())
+    with serving() as parent, contextlib.ExitStack() as stack:
+        requests = (pickle.loads(message["payload"]) for message in parent.messages())
+        first = next(requests)
+        job, *batch = first if isinstance(first, tuple) else (first,)
+        stack.enter_context(streams.logging_to(collected, sys.stderr, job.verbose))
+        path: OpenPath | None = None
+        for request in itertools.chain([first], requests):
+            try:
+                if path is not None:
+                    result: Any = path.run(request)
+                elif not batch:
+                    result = run_path(job, find_runtime(), read_model(job.model))
+                else:
+                    opened = open_path(job, find_runtime(), read_model(job.model), *batch)
+                    path = stack.enter_context(opened)
+                    result = path.load_ms, path.batch, path.delegation, dict(path.load_parts)
+            except (NoDeviceError, DelegateFailed, RunError) as error:
+                if job.verbose and not isinstance(error, NoDeviceError):
+                    logging.getLogger("label_image").debug("", exc_info=True)
+                # Its cause need not be anything that can be pickled.
+                result = type(error)(reason_of(error))
+            parent.send(pickle.dumps(result, protocol=5), lines=collected.getvalue().splitlines())
+            collected.seek(0)
+            collected.truncate()
     return 0
-
-
-def _result(job: Job) -> PathRun | _Failure:
-    try:
-        return run_path(job, find_runtime(), read_model(job.model))
-    except (NoDeviceError, DelegateFailed, RunError) as error:
-        if job.verbose and not isinstance(error, NoDeviceError):
-            logging.getLogger("label_image").debug("", exc_info=True)
-        return type(error)(reason_of(error))  # its cause need not be anything that can be pickled
 
 
 if __name__ == "__main__":

@@ -11,11 +11,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from delegate import DeviceInfo, NoDeviceError, Options
 from delegate.inspect import read_model
+from label_image import worker
 from label_image.classify import run_path
-from label_image.worker import run_in_child
+from label_image.decoder import Format
+from label_image.open_path import open_path
+from label_image.series import Series
+from label_image.worker import path_in_child, run_in_child
 from tests.support.deal import any_driver
 from tests.support.model import chain_model, op, t
 from tflite_opencl.common.errors import DelegateFailed, RunError
@@ -142,6 +147,56 @@ def test_a_child_gives_what_a_run_here_gives(device: DeviceInfo, model: bytes) -
     assert there.delegation.delegated == 1
     assert there.delegation.device == device.name
     assert there.times.average_ms > 0
+
+
+def test_a_path_in_a_child_gives_what_one_here_gives(device: DeviceInfo, model: bytes) -> None:
+    graph, pixels = read_model(model), np.arange(144, dtype=np.uint8).reshape(3, 4, 4, 3)
+    job = Job(model, pixels[:1], opencl=Options(device.index), quiet=True)
+    for batch in (None, 3):
+        own = open_path(job, find_runtime(), graph, batch)
+        with path_in_child(job, batch, 300) as there, own as here:
+            assert there.delegation is not None
+            assert here.delegation is not None
+            assert there.delegation.verdicts == here.delegation.verdicts
+            assert there.batch == here.batch == (batch or 1)
+            for some in (pixels, pixels[:1]):
+                given, expected = there.run(some), here.run(some)
+                assert [[o.tolist() for o in each] for each in given] == [
+                    [o.tolist() for o in each] for each in expected
+                ]
+            assert there.pictures == 4
+
+
+# Such a child opens a path, gives a picture's outputs, and hangs with the next one.
+HANGS = f"""{ANSWERS}
+import numpy, time
+from delegate import Verdict
+from tflite_opencl.common.job import Delegation
+verdicts = Verdict(0, "AVERAGE_POOL_2D", None), Verdict(1, "RESHAPE", None)
+answer((1.0, 1, Delegation("a GPU", "its driver", "1", verdicts, ((0, 1),)), {{}}))
+sys.stdout.flush()
+sys.stdin.buffer.read(json.loads(sys.stdin.buffer.readline())["bytes"])
+answer([(numpy.array([[9, 9, 9]], numpy.uint8),)])
+sys.stdout.flush()
+time.sleep(600)
+"""
+
+
+def test_a_device_that_hangs_in_the_middle_leaves_the_rest_to_the_cpu(
+    model: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(worker, "command_of", lambda _: child(HANGS))
+    names = [str(tmp_path / f"{number}.png") for number in range(4)]
+    for number, name in enumerate(names):
+        Image.new("RGB", (4, 4), (number, 7, 5)).save(name)
+    job = Job(model, np.zeros((1, 4, 4, 3), np.uint8), opencl=Options())
+    with Series(job, find_runtime(), read_model(model), limit_s=5.0) as series:
+        outcomes = list(series.outcomes(names, Format((1, 4, 4, 3), "uint8")))
+        assert [each.outputs[0].tolist() for each in outcomes] == [
+            [[9, 9, 9]], [[1, 7, 5]], [[2, 7, 5]], [[3, 7, 5]],
+        ]  # fmt: skip
+        assert series.failure == "the OpenCL run was ended after 5 seconds (--device_timeout)"
+    assert caplog.messages[-2:] == [series.failure, "the CPU runs the model instead"]
 
 
 def test_a_child_logs_on_stderr_and_hands_stdout_over(
