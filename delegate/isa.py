@@ -42,6 +42,7 @@ class Feature:
     is_asked: bool = False
     # The processors that may have it, as platform.machine() names them; none: any.
     processors: frozenset[str] = frozenset()
+    flag: str = ""  # what the system calls it in /proc/cpuinfo
 
 
 def _own(name: str, device_types: tuple[str, ...], group_items: int, needs: str = "") -> Feature:
@@ -49,9 +50,9 @@ def _own(name: str, device_types: tuple[str, ...], group_items: int, needs: str 
     return Feature(name, device_types, f"runtime_isa_{name}", group_items, needs)
 
 
-def _of_cpu(name: str, processors: frozenset[str]) -> Feature:
+def _of_cpu(name: str, processors: frozenset[str], flag: str) -> Feature:
     """Return an instruction of these processors."""
-    return replace(_own(name, _CPU, 1, ASSEMBLY), processors=processors)
+    return replace(_own(name, _CPU, 1, ASSEMBLY), processors=processors, flag=flag)
 
 
 def _order(
@@ -92,11 +93,11 @@ def _dot(
 FEATURES = (
     # The first: what is tested after it is compiled faster.
     _own(OWN_BUILTINS, _CPU, 1),
-    _of_cpu("avx2", _X86),
-    _of_cpu("vnni", _X86),
-    _of_cpu(AMX, _X86),
-    _of_cpu("dotprod", _ARM),
-    _of_cpu("i8mm", _ARM),
+    _of_cpu("avx2", _X86, "avx2"),
+    _of_cpu("vnni", _X86, "avx512_vnni"),
+    _of_cpu(AMX, _X86, "amx_int8"),
+    _of_cpu("dotprod", _ARM, "asimddp"),
+    _of_cpu("i8mm", _ARM, "i8mm"),
     _order(ORDER_X86, _CPU, ASSEMBLY, processors=_X86),
     _order(ORDER_ARM, _CPU, ASSEMBLY, processors=_ARM),
     _own("dp4a", _NOT_CPU, 32, ASSEMBLY),
@@ -130,6 +131,22 @@ def tried_on(device_type: str) -> list[str]:
         for feature in FEATURES
         if device_type in feature.device_types
         and (not feature.processors or processor in feature.processors)
+    ]
+
+
+def likely_on(device_type: str, flags: Collection[str]) -> list[str]:
+    """Return of what these devices try what a processor with such flags may have."""
+    return [name for name in tried_on(device_type) if BY_NAME[name].flag in {"", *flags}]
+
+
+def instructions(device_type: str) -> list[str]:
+    """Return the names of the instructions that kernels of such devices have, on any machine."""
+    return [
+        feature.name
+        for feature in FEATURES
+        if device_type in feature.device_types
+        and feature.needs == ASSEMBLY
+        and not feature.is_order
     ]
 
 

@@ -20,7 +20,7 @@ from delegate import compiler, progress
 from delegate.errors import DelegateError, DeviceError
 from delegate.graph.infer import infer
 from delegate.graph.ir import Graph
-from delegate.isa import tried_on
+from delegate.isa import likely_on
 from delegate.profiles import DeviceProfile
 from delegate.runtime import icds, listing
 from delegate.runtime.bench import DeviceBench
@@ -132,7 +132,9 @@ class _Performer:
         info = matching(selector)[0]
         if info.type != "cpu":
             return  # it may be for one process at a time
-        isa = [name for name in _likely(info.type) if not {name, "all"} & {*exclude_isa}]
+        # A wrong guess costs this process alone.
+        likely = likely_on(info.type, Path("/proc/cpuinfo").read_text().split())
+        isa = [name for name in likely if not {name, "all"} & {*exclude_isa}]
         device = Device(info, proven=granted(frozenset(isa)), profile=profile)
         bench = DeviceBench(device, Kernels(device, Unkept()))
         target = target_of(device, installed_rules())
@@ -186,14 +188,6 @@ class _Performer:
         if info.identity != identity:
             raise DeviceError(f"device {index} is now {info.identity}")
         return info
-
-
-def _likely(device_type: str) -> list[str]:
-    """Return the features that a device may have; a wrong guess costs this process alone."""
-    words = set(Path("/proc/cpuinfo").read_text().split())
-    flags = {"avx2": "avx2", "vnni": "avx512_vnni", "amx": "amx_int8"}
-    flags |= {"dotprod": "asimddp", "i8mm": "i8mm"}
-    return [name for name in tried_on(device_type) if flags.get(name) in {None, *words}]
 
 
 if __name__ == "__main__":

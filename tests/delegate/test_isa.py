@@ -8,8 +8,19 @@ import platform
 import pytest
 
 from delegate.inspect import device_profile_names, read_device_profile
-from delegate.isa import ASSEMBLY, BY_NAME, DOTS, FEATURES, LANES16, ORDERS, that_need, tried_on
+from delegate.isa import (
+    ASSEMBLY,
+    BY_NAME,
+    DOTS,
+    FEATURES,
+    LANES16,
+    ORDERS,
+    instructions,
+    that_need,
+    tried_on,
+)
 from delegate.runtime.sources import files
+from tests.support.cases import EVERY_WAY
 
 
 def test_each_name_is_there_once() -> None:
@@ -51,8 +62,10 @@ def test_each_type_of_device_tries_its_own(
 
 def test_groups_of_rows() -> None:
     assert {"order_x86", "order_arm", "order_ptx", "order"} == ORDERS
-    of_cpus = {"avx2", "vnni", "amx", "dotprod", "i8mm", "order_x86", "order_arm"}
-    assert that_need(ASSEMBLY) == of_cpus | {"dp4a", "mma", "order_ptx"}
+    found = {*instructions("cpu"), *instructions("gpu")}
+    assert that_need(ASSEMBLY) == found | {"order_x86", "order_arm", "order_ptx"}
+    # each has a way to run its kernels, and so to build them
+    assert found == {name for way in EVERY_WAY for name in way.isa}
     assert [dot.name for dot in DOTS][:4] == ["dot", "mixed_dot", "arm_dot", "qcom_dot"]
 
 

@@ -28,22 +28,7 @@ from delegate.runtime.survey import rate_launch
 from delegate.start.probe import examine
 from delegate.start.self_tests import device_launch, program_of
 from delegate.target import Rules, Target
-from tests.support.cases import (
-    AMX,
-    ARM,
-    DOTS,
-    FLOAT4,
-    LANES_2,
-    NEAREST,
-    NVIDIA,
-    REGISTERS,
-    STAGED,
-    WAYS,
-    X86,
-    Way,
-    emulated,
-    has_isa,
-)
+from tests.support.cases import EVERY_WAY, WAYS, Way, emulated, has_isa
 from tests.support.nodes import built_nodes
 
 # A device need not have these types; the builtin functions' headers are read before our macros.
@@ -67,7 +52,6 @@ REMARK = re.compile(
 KERNEL = re.compile(r"^KERNEL\((\w+)\)$", re.MULTILINE)
 DEFINED = re.compile(r"^[ \t]*#define[ \t]+(\w+)", re.MULTILINE)
 A_SOURCE = 24  # programs that are built as one
-WAYS_BUILT = (*WAYS, LANES_2, *X86, AMX, *ARM, *NVIDIA, FLOAT4, *REGISTERS, NEAREST, STAGED, *DOTS)
 
 
 class Noting(Target):
@@ -125,7 +109,7 @@ def _launches() -> dict[str, tuple[Launch, Way]]:
     found += [(rate_launch(family, 1, 1), WAYS[0]) for family in ("float", "quant8")]
     asked = [
         (way, Noting(**{**way.facts, "rules": rules}))
-        for way in WAYS_BUILT
+        for way in EVERY_WAY
         for twice in (False, True)
         for rules in [Rules(fully_connected_double_rounding=twice, int16_sums_of_int32=twice)]
     ]

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from delegate import DeviceInfo, ops
 from delegate.errors import Unsupported
 from delegate.inspect import Node, Quantization
+from delegate.isa import instructions
 from delegate.launch import Alternative, Launch
 from delegate.start.engine import granted
 from delegate.start.probe import examine
@@ -92,7 +93,7 @@ X86 = (VNNI, AVX2)  # for ops with kernels of their own for these; skipped where
 NVIDIA = NATIVE, EMULATED = tuple(
     Way(
         name,
-        {"device_type": "gpu", "compute_units": 132, "isa": frozenset({"mma", "dp4a"})},
+        {"device_type": "gpu", "compute_units": 132, "isa": frozenset(instructions("gpu"))},
         is_emulated=name == "emulated",
     )
     for name in ("native", "emulated")
@@ -122,6 +123,7 @@ DOTS = tuple(
     Way(isa, {"device_type": "gpu", "isa": frozenset({isa})}, isa)
     for isa in ("emulated_dot", "emulated_mixed_dot")
 )
+EVERY_WAY = (*WAYS, LANES_2, *X86, AMX, *ARM, *NVIDIA, FLOAT4, *REGISTERS, NEAREST, STAGED, *DOTS)
 # Needs no proof: what kernels/dot.clh computes itself, and roundings that wrong numbers would show.
 ANYWHERE = frozenset({"nearest", "emulated_dot", "emulated_mixed_dot"})
 
@@ -191,9 +193,9 @@ def emulated(alternative: Alternative) -> Alternative:
     """Return the same with instructions computed; those of kernels/ptx.clh need local memory."""
 
     def of(launch: Launch) -> Launch:
-        if {"dotprod", "i8mm"} & set(launch.kernel.split("_")):
+        if _OF_ARM.keys() & set(launch.kernel.split("_")):
             return replace(launch, defines={**launch.defines, "EMULATE_NEON": 1})
-        if not {"mma", "dp4a"} & set(launch.kernel.split("_")):
+        if not {*instructions("gpu")} & set(launch.kernel.split("_")):
             return launch
         own = int(launch.defines.get("SCRATCH_INTS", 0))
         room = 6 * launch.group_items  # what kernels/ptx.clh needs

@@ -21,7 +21,7 @@ from delegate.graph.infer import infer
 from delegate.graph.ir import Node
 from delegate.graph.partition import dynamic_tensors, partition_of
 from delegate.inspect import Graph, read_model, write_model
-from delegate.isa import FEATURES
+from delegate.isa import FEATURES, instructions
 from delegate.launch import Alternative, Constant, Program, Step
 from delegate.passes import run_passes
 from delegate.runtime.layout import layout_of
@@ -38,9 +38,9 @@ _EVERY = 11  # takes so few cases of the suite, of every op some
 _ALL = frozenset(feature.name for feature in FEATURES)
 _RULES = installed_rules()
 _TARGETS = (
-    Target(isa=_ALL - {"vnni", "amx", "avx2", "dotprod", "i8mm"}, rules=_RULES),
-    Target("cpu", 8, 2, isa=_ALL - {"mma", "dp4a"}, rules=_RULES),
-    Target("gpu", 1, 132, isa=frozenset({"mma", "dp4a", "nearest"}), rules=_RULES),
+    Target(isa=_ALL - {*instructions("cpu")}, rules=_RULES),
+    Target("cpu", 8, 2, isa=_ALL - {*instructions("gpu")}, rules=_RULES),
+    Target("gpu", 1, 132, isa=frozenset({*instructions("gpu"), "nearest"}), rules=_RULES),
 )
 _MOST_CONSTANT_BYTES = 1 << 24  # larger ones are left unpacked: that takes time
 _OTHERS = (("P", "GIF"), ("L", "TIFF"), ("CMYK", "TIFF"), ("RGB", "TGA"), ("RGB", "PPM"))

@@ -14,7 +14,7 @@ import pytest
 
 from delegate import DeviceInfo, NoDeviceError, cache
 from delegate.inspect import lift_bans, list_bans
-from delegate.isa import BY_NAME, ORDERS, Feature
+from delegate.isa import ASSEMBLY, BY_NAME, ORDERS, Feature, that_need
 from delegate.runtime.device import Device
 from delegate.runtime.executor import Executor
 from delegate.sandbox import helper
@@ -277,22 +277,7 @@ def test_what_a_stronger_proof_covers_is_not_tested(
 
 @pytest.mark.parametrize(
     "isa",
-    [
-        "avx2",
-        "vnni",
-        "amx",
-        "dotprod",
-        "i8mm",
-        "order_x86",
-        "order_arm",
-        "dp4a",
-        "mma",
-        "order_ptx",
-        "order",
-        "nearest",
-        "dot",
-        "command_buffer",
-    ],
+    [*sorted(that_need(ASSEMBLY)), "order", "nearest", "dot", "command_buffer"],
 )
 def test_what_a_device_computes_wrongly_is_not_proven(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, isa: str
