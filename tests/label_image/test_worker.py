@@ -40,7 +40,7 @@ def child(code: str) -> list[str]:
 ANSWERS = """
 import json, os, pickle, sys
 from delegate import NoDeviceError
-from label_image.errors import DelegateFailed, RunError
+from tflite_opencl.common.errors import DelegateFailed, RunError
 count = json.loads(sys.stdin.buffer.readline())["bytes"]
 job = pickle.loads(sys.stdin.buffer.read(count))
 def answer(result):

@@ -76,7 +76,7 @@ def invoke(made: Any, inputs: Sequence[NDArray[Any]]) -> Arrays:
 
 def outputs_of(made: Any) -> Arrays:
     """Return copies of all outputs."""
-    return [np.array(made.get_tensor(detail["index"])) for detail in made.get_output_details()]
+    return [np.asarray(made.get_tensor(detail["index"])) for detail in made.get_output_details()]
 
 
 def taken_nodes(made: Any, graph: Graph) -> set[int]:
