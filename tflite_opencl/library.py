@@ -44,16 +44,17 @@ def run(options: argparse.Namespace) -> str:
     if path.is_dir():
         path /= NAME
     require_writable(str(path))
-    libpython = _libpython()
-    _require_loadable(libpython)
-    _compile(path, libpython)
+    libpython = libpython_file()
+    require_loadable(libpython)
+    compile_library(path, libpython)
     return (
         f"{path} is made for {sys.executable}\n"
         f"benchmark_model --graph=model.tflite --external_delegate_path={path.resolve()}"
     )
 
 
-def _compile(path: Path, libpython: str) -> None:
+def compile_library(path: Path, libpython: str) -> None:
+    """Compile the library for a Python; raises CommandError where no compiler can."""
     wanted = os.environ.get("CC")
     compiler = next(filter(None, map(shutil.which, [wanted] if wanted else _COMPILERS)), None)
     if compiler is None:
@@ -72,7 +73,7 @@ def _compile(path: Path, libpython: str) -> None:
         raise CommandError(f"{compiler} fails: {first}")
 
 
-def _libpython() -> str:
+def libpython_file() -> str:
     """Return the shared library of this Python: its path, or its name for the loader."""
     name = sysconfig.get_config_var("INSTSONAME") or ""
     if ".so" not in name:
@@ -84,7 +85,8 @@ def _libpython() -> str:
     return str(path) if path.exists() else str(name)
 
 
-def _require_loadable(libpython: str) -> None:
+def require_loadable(libpython: str) -> None:
+    """Raise CommandError unless the library of Python can be loaded."""
     # In a child, whose Python may be in the program itself, as Debian's is.
     check = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
     done = subprocess.run([sys.executable, "-c", check, libpython], capture_output=True)

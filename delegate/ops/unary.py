@@ -93,7 +93,7 @@ def alternatives(function: Function, target: Target) -> tuple[Alternative, ...]:
     """
     name, source, result = function.name, function.source, function.result
     if source.dtype not in _COMPUTED:
-        return lookup(source, result, _answers(name, source, result, target.rules), target)
+        return lookup(source, result, answers_of(name, source, result, target.rules), target)
     elements = elements_of(source)
     launch = launch_over(
         "unary",
@@ -105,7 +105,7 @@ def alternatives(function: Function, target: Target) -> tuple[Alternative, ...]:
     return (Alternative("plain", (launch,)),)
 
 
-def _answers(name: str, source: Tensor, result: Tensor, rules: Rules) -> Answers:
+def answers_of(name: str, source: Tensor, result: Tensor, rules: Rules) -> Answers:
     """Return the table of a quantised op."""
     if name in ("SQRT", "RSQRT"):
         return _roots(name, source, result)

@@ -38,9 +38,9 @@ OPTIONS = ["-cl-std=CL1.2"]
 # builtins.clh in place of clang's header, whose guard is defined. NOTE: PoCL 3.1 reads its
 # 18,000 lines for each program: 0.08 s of 0.1.
 _OWN_BUILTINS = ["-D_OPENCL_H_", "-DOWN_BUILTINS"]
-_LONG_SECONDS = 0.02  # if getting a binary takes longer, the driver is compiling
+LONG_SECONDS = 0.02  # if getting a binary takes longer, the driver is compiling
 # For getting such binaries, an opened device; later starts get the others.
-_ASKING_SECONDS = 1.0
+ASKING_SECONDS = 1.0
 _log = logging.getLogger("delegate")
 
 
@@ -58,7 +58,7 @@ class Kernels:
         known = disk_cache.load(self._keeping)
         # Whether the driver itself keeps what it compiled; None: no binary has taken long yet.
         self._driver_keeps = {b"yes": True, b"no": False}.get(known or b"")
-        self._seconds_left = _ASKING_SECONDS
+        self._seconds_left = ASKING_SECONDS
 
     @property
     def _cl_context(self) -> cl.Context:
@@ -170,7 +170,7 @@ class Kernels:
             binaries = program.get_info(cl.program_info.BINARIES)
         asked = time.perf_counter() - begin
         self._seconds_left -= asked
-        if self._driver_keeps is None and asked > _LONG_SECONDS:
+        if self._driver_keeps is None and asked > LONG_SECONDS:
             self._driver_keeps = self._is_kept(asked, file, source)
             disk_cache.store(self._keeping, b"yes" if self._driver_keeps else b"no")
         return binaries[0] if binaries else None

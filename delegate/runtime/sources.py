@@ -31,10 +31,10 @@ def files() -> dict[str, Path]:
 
 
 @cache
-def _text(file: str) -> str:
-    # Includes are put in here: not every driver can open files, and the cache key sees them.
+def text_of(file: str) -> str:
+    """Return a file with its includes: not every driver can open files, and the cache sees it."""
     text = files()[file].read_text()
-    return _INCLUDE.sub(lambda match: _text(match[1]), text)
+    return _INCLUDE.sub(lambda match: text_of(match[1]), text)
 
 
 def defines_of(launch: Launch, is_argument: bool = False) -> dict[str, str]:
@@ -62,4 +62,4 @@ def chosen_of(defines: Mapping[str, str]) -> dict[str, str]:
 def source_of(file: str, defines: Mapping[str, str]) -> str:
     """Return what the driver compiles; macros are lines, as drivers parse options differently."""
     lines = "".join(f"#define {name} {value}\n" for name, value in defines.items())
-    return f'{lines}#line 1 "{file}.cl"\n{_text(f"{file}.cl")}'
+    return f'{lines}#line 1 "{file}.cl"\n{text_of(f"{file}.cl")}'

@@ -46,17 +46,18 @@ def rules_of_caller(context: int) -> Rules:
     context's functions, not by what is imported.
     """
     function = C.cast(abi.Context.from_address(context).GetExecutionPlan, C.c_void_p).value
-    return _rules_of_library(_library_at(function or 0))
+    return rules_of_library(library_at(function or 0))
 
 
 @functools.cache
-def _rules_of_library(file: str) -> Rules:
+def rules_of_library(file: str) -> Rules:
+    """Return the rules of the TFLite in this file, asked once a process."""
     for package in PACKAGES:
         if package in Path(file).parts:
             return _asked(rules(package), functools.partial(package_kernels, package))
     version = _version_of(file)
     if version is not None:
-        by_version = _rules("TFLite", version, _numbers(version) <= _LAST_OLDER)
+        by_version = rules_of_version("TFLite", version, _numbers(version) <= _LAST_OLDER)
         return _asked(by_version, functools.partial(library_kernels, file))
     package = next((package for package in PACKAGES if package in sys.modules), "")
     if not package:
@@ -121,10 +122,10 @@ def rules(package: str) -> Rules:
         version = metadata.version(name)
     except metadata.PackageNotFoundError:
         version = ""
-    return _rules(name, version, package == "tflite_runtime")
+    return rules_of_version(name, version, package == "tflite_runtime")
 
 
-def _rules(runtime: str, version: str, is_older: bool) -> Rules:
+def rules_of_version(runtime: str, version: str, is_older: bool) -> Rules:
     """Return tflite-runtime's rules if `is_older`, else ai-edge-litert's."""
     return Rules(
         runtime=runtime,
@@ -158,7 +159,7 @@ def float_function(name: str) -> Callable[[float], float] | None:
     return None
 
 
-def _library_at(address: int) -> str:
+def library_at(address: int) -> str:
     """Return the file of the library or program that has a function; "" if it cannot be told."""
     symbol = _Symbol()
     try:

@@ -18,8 +18,8 @@ from delegate.errors import ModelError
 from delegate.tflite import schema
 
 MAX_FILE_BYTES = 2**31 - 1  # flatbuffers' offsets have 32 bits, and some of TFLite's are signed
-_MAX_TABLES = 1_000_000  # what TFLite's own verifier allows (flatbuffers/verifier.h, max_tables)
-_MAX_DENSE_BYTES = 1 << 28  # of all sparse tensors
+MAX_TABLES = 1_000_000  # what TFLite's own verifier allows (flatbuffers/verifier.h, max_tables)
+MAX_DENSE_BYTES = 1 << 28  # of all sparse tensors
 # What a table costs of the bytes that may be decoded: reading it takes as long as reading so many
 # bytes of it would. Writers share no tables.
 _TABLE_BYTES, _SHARED_TABLE_BYTES = 32, 1024
@@ -62,9 +62,9 @@ class File:
             kind = "a .tflite model" if identifier == schema.FILE_IDENTIFIER else what
             raise ModelError(f"this is not {kind}: bytes 4..8 are {found!r}, not {identifier!r}")
         self._bytes_left = 2 * self.size + 2**20  # writers may share equal vectors and strings
-        self._tables_left = _MAX_TABLES
+        self._tables_left = MAX_TABLES
         self._tables: set[int] = set()  # where they are
-        self._dense_bytes_left = _MAX_DENSE_BYTES
+        self._dense_bytes_left = MAX_DENSE_BYTES
         self.end = 0  # of all that was read so far
 
     def root(self, kind: str = "Model") -> Table:
@@ -94,7 +94,7 @@ class File:
     def spend_table(self, position: int, where: str) -> None:
         self._tables_left -= 1
         if self._tables_left < 0:
-            raise ModelError(f"{where}: the model has more than {_MAX_TABLES} parts")
+            raise ModelError(f"{where}: the model has more than {MAX_TABLES} parts")
         self.spend(_SHARED_TABLE_BYTES if position in self._tables else _TABLE_BYTES, where)
         self._tables.add(position)
 

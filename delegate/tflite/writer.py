@@ -13,8 +13,7 @@ import numpy as np
 
 from delegate.graph.ir import Graph, Node, Tensor
 from delegate.tflite import schema, sparsity
-from delegate.tflite.building import new_builder, write_content
-from delegate.tflite.building import write_table as _table
+from delegate.tflite.building import new_builder, write_content, write_table
 
 
 def write_model(graph: Graph) -> bytes:
@@ -38,25 +37,26 @@ def write_model(graph: Graph) -> bytes:
     buffers = {id(tensor): number for number, tensor in enumerate(constants, start=1)}
     model = {
         "version": schema.VERSION,
-        "operator_codes": [_code(builder, *code) for code in codes],
-        "subgraphs": [_subgraph(builder, graph, codes, buffers)],
+        "operator_codes": [write_code(builder, *code) for code in codes],
+        "subgraphs": [write_subgraph(builder, graph, codes, buffers)],
         "description": graph.description,
         "buffers": [
-            _table(builder, "Buffer", {}),
-            *(_buffer(builder, tensor) for tensor in constants),
+            write_table(builder, "Buffer", {}),
+            *(write_buffer(builder, tensor) for tensor in constants),
         ],
     }
-    builder.Finish(_table(builder, "Model", model), schema.FILE_IDENTIFIER)
+    builder.Finish(write_table(builder, "Model", model), schema.FILE_IDENTIFIER)
     return bytes(builder.Output())
 
 
-def _subgraph(
+def write_subgraph(
     builder: Any,
     graph: Graph,
     codes: Sequence[tuple[str, bool, int]],
     buffers: Mapping[int, int],
 ) -> int:
-    return _table(
+    """Write a graph; `codes`: ops in the order of their codes; `buffers`: id(tensor) -> number."""
+    return write_table(
         builder,
         "SubGraph",
         {
@@ -93,7 +93,7 @@ def _tensor(builder: Any, tensor: Tensor, buffer: int) -> int:
         "buffer": buffer,
         "name": tensor.name,
         "quantization": quantization
-        and _table(
+        and write_table(
             builder,
             "QuantizationParameters",
             {
@@ -106,7 +106,7 @@ def _tensor(builder: Any, tensor: Tensor, buffer: int) -> int:
         "shape_signature": tensor.shape_signature or None,
         "sparsity": _sparsity(builder, tensor, where) if tensor.is_sparse else None,
     }
-    return _table(builder, "Tensor", values)
+    return write_table(builder, "Tensor", values)
 
 
 def _sparsity(builder: Any, tensor: Tensor, where: str) -> int:
@@ -115,21 +115,22 @@ def _sparsity(builder: Any, tensor: Tensor, where: str) -> int:
     _, segments, indices = sparsity.compressed(tensor.data)
     kinds, formats = schema.enum_values("SparseIndexVector"), schema.enum_values("DimensionType")
     levels = [
-        _table(builder, "DimensionMetadata", {"format": formats["DENSE"], "dense_size": size})
+        write_table(builder, "DimensionMetadata", {"format": formats["DENSE"], "dense_size": size})
         for size in tensor.shape[:-1]
     ]
     last: dict[str, Any] = {"format": formats["SPARSE_CSR"]}
     for name, listed in (("array_segments", segments), ("array_indices", indices)):
         last[f"{name}_type"] = kinds["Int32Vector"]
-        last[name] = _table(builder, "Int32Vector", {"values": listed})
+        last[name] = write_table(builder, "Int32Vector", {"values": listed})
     parameters = {
         "traversal_order": range(len(tensor.shape)),
-        "dim_metadata": [*levels, _table(builder, "DimensionMetadata", last)],
+        "dim_metadata": [*levels, write_table(builder, "DimensionMetadata", last)],
     }
-    return _table(builder, "SparsityParameters", parameters)
+    return write_table(builder, "SparsityParameters", parameters)
 
 
-def _buffer(builder: Any, tensor: Tensor) -> int:
+def write_buffer(builder: Any, tensor: Tensor) -> int:
+    """Write what a constant holds."""
     data = tensor.data
     assert data is not None
     dtype = schema.numpy_dtype(tensor.dtype)
@@ -145,10 +146,11 @@ def _buffer(builder: Any, tensor: Tensor) -> int:
     if tensor.is_sparse:
         data = sparsity.compressed(data)[0]
     content = data.astype(dtype or np.uint8, copy=False).tobytes()
-    return _table(builder, "Buffer", {"data": write_content(builder, content)})
+    return write_table(builder, "Buffer", {"data": write_content(builder, content)})
 
 
-def _code(builder: Any, op: str, is_custom: bool, version: int) -> int:
+def write_code(builder: Any, op: str, is_custom: bool, version: int) -> int:
+    """Write the code of an op."""
     builtin = "CUSTOM" if is_custom else op
     number = _number(schema.enum_values("BuiltinOperator"), builtin, "BUILTIN_", "an operator")
     values = {
@@ -157,7 +159,7 @@ def _code(builder: Any, op: str, is_custom: bool, version: int) -> int:
         "version": version,
         "builtin_code": number,
     }
-    return _table(builder, "OperatorCode", values)
+    return write_table(builder, "OperatorCode", values)
 
 
 def _operator(builder: Any, graph: Graph, node: Node, code: int) -> int:
@@ -182,8 +184,8 @@ def _operator(builder: Any, graph: Graph, node: Node, code: int) -> int:
             for name, value in node.options.items()
         }
         values[f"{union}_type"] = number
-        values[union] = _table(builder, kind, options)
-    return _table(builder, "Operator", values)
+        values[union] = write_table(builder, kind, options)
+    return write_table(builder, "Operator", values)
 
 
 def _check_names(

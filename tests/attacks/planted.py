@@ -29,13 +29,13 @@ def plant(name: str, first: int, patch: pytest.MonkeyPatch) -> None:
 
     `first`: where the parameters of the launch begin that goes wrong; see Layout.firsts.
     """
-    sound = sources._text.__wrapped__
+    sound = sources.text_of.__wrapped__
 
     def text(file: str) -> str:
         found = str(sound(file))
         faulty = _KERNEL.format(name=name, first=first)
         return re.sub(rf"^KERNEL\({name}\)$", faulty, found, flags=re.MULTILINE)
 
-    patch.setattr(sources, "_text", text)
+    patch.setattr(sources, "text_of", text)
     # A launch is known by where its parameters lie in memory, so none has them as an argument.
     patch.setattr(kernels, "may_be_argument", lambda *_: False)

@@ -93,8 +93,8 @@ from delegate.runtime.device import Device
 from delegate.runtime.executor import Executor
 from tests.support.guards import guarded
 body = sys.argv[1]
-text = sources._text("kernel.clh") + "TILE(planted) {" + body + "}\\nKERNEL(planted)\\n"
-sources._text = lambda file: text
+text = sources.text_of("kernel.clh") + "TILE(planted) {" + body + "}\\nKERNEL(planted)\\n"
+sources.text_of = lambda file: text
 source, result = (Tensor(i, "", (64,), "int32") for i in range(2))
 launch = Launch("planted", "planted", 2, 32, {"a": source, "b": result}, (source,), (result,),
                 {"SCRATCH_INTS": 64})

@@ -918,12 +918,12 @@ print(small.verdicts[0][2], small.partitions)
 def test_a_kernel_that_does_not_build_goes_to_the_cpu(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    text = sources._text
+    text = sources.text_of
 
     def with_a_slip(file: str) -> str:
         return text(file) + ("\nthis is a slip;\n" if file == "add.cl" else "")
 
-    monkeypatch.setattr(sources, "_text", with_a_slip)
+    monkeypatch.setattr(sources, "text_of", with_a_slip)
     model = write_model(THREE_PARTITIONS)
     delegate = delegate_for(model, device)
     with caplog.at_level(logging.WARNING, "delegate"):

@@ -179,13 +179,13 @@ def test_a_model_of_many_pictures_keeps_a_profile_too(device: DeviceInfo) -> Non
 def test_a_node_that_would_not_run_there_stays_on_the_cpu_and_says_why(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text_of = sources._text
+    text_of = sources.text_of
     planted = "static long LOCAL(twice)(int x) { return 2L * x; }"
 
     def text(file: str) -> str:
         return text_of(file) + planted * (file == "softmax.cl")
 
-    monkeypatch.setattr(sources, "_text", text)
+    monkeypatch.setattr(sources, "text_of", text)
     without = OpenCLDelegate(SOFTMAX, device.index, tune="off")
     interpreter(SOFTMAX, without)
     assert refusals(without) == {}

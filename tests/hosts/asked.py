@@ -14,10 +14,10 @@ from delegate.tflite import library
 from delegate.tflite.asking import asked, library_kernels
 
 ctypes.CDLL(sys.argv[1])
-expected = library._rules_of_library(sys.argv[1])
+expected = library.rules_of_library(sys.argv[1])
 kernels = library_kernels(sys.argv[1])
 assert kernels is not None, "no C interface"
-other = library._rules("TFLite", expected.version, is_older=expected.saturating_cast)
+other = library.rules_of_version("TFLite", expected.version, is_older=expected.saturating_cast)
 found = asked(other, kernels)
 wrong = {
     field.name

@@ -147,7 +147,7 @@ def unoptimised(file: str) -> list[str]:
 
     Optimisation adds one warning alone: of a `#pragma unroll` that it cannot follow.
     """
-    text = sources._text(f"{file}.cl")
+    text = sources.text_of(f"{file}.cl")
     return [] if "#pragma unroll" in text else ["-cl-opt-disable"]
 
 

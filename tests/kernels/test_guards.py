@@ -16,9 +16,9 @@ from tests.support.model import chain_model
 def test_one_element_too_many(
     device: DeviceInfo, way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = sources._text
+    read = sources.text_of
     monkeypatch.setattr(
-        sources, "_text", lambda file: read(file).replace("i < count", "i <= count")
+        sources, "text_of", lambda file: read(file).replace("i < count", "i <= count")
     )
     # 64 bytes: there is no gap between the output's end and the next multiple of the alignment.
     model = chain_model([gather((5, 16), [4, 0, 3, 3])])

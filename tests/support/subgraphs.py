@@ -25,16 +25,16 @@ def write_subgraphs(*graphs: Graph, signatures: Sequence[int] = ()) -> bytes:
     buffers = {id(tensor): number for number, tensor in enumerate(constants, start=1)}
     model = {
         "version": schema.VERSION,
-        "operator_codes": [writer._code(builder, *code) for code in codes],
-        "subgraphs": [writer._subgraph(builder, graph, codes, buffers) for graph in graphs],
+        "operator_codes": [writer.write_code(builder, *code) for code in codes],
+        "subgraphs": [writer.write_subgraph(builder, graph, codes, buffers) for graph in graphs],
         "buffers": [
-            writer._table(builder, "Buffer", {}),
-            *(writer._buffer(builder, tensor) for tensor in constants),
+            writer.write_table(builder, "Buffer", {}),
+            *(writer.write_buffer(builder, tensor) for tensor in constants),
         ],
         "signature_defs": [_signature(builder, number, graphs[number]) for number in signatures]
         or None,
     }
-    builder.Finish(writer._table(builder, "Model", model), schema.FILE_IDENTIFIER)
+    builder.Finish(writer.write_table(builder, "Model", model), schema.FILE_IDENTIFIER)
     return bytes(builder.Output())
 
 
@@ -45,12 +45,12 @@ def _signature(builder: Any, number: int, graph: Graph) -> int:
         "signature_key": f"graph {number}",
         "subgraph_index": number,
     }
-    return writer._table(builder, "SignatureDef", values)
+    return writer.write_table(builder, "SignatureDef", values)
 
 
 def _names(builder: Any, letter: str, tensors: Sequence[Tensor]) -> list[int]:
     return [
-        writer._table(
+        writer.write_table(
             builder, "TensorMap", {"name": f"{letter}{number}", "tensor_index": tensor.index}
         )
         for number, tensor in enumerate(tensors)

@@ -22,7 +22,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the library for this Python, as the command makes it."""
     path = tmp_path_factory.mktemp("library") / library.NAME
     try:
-        library._require_loadable(library._libpython())
+        library.require_loadable(library.libpython_file())
     except CommandError as error:
         pytest.skip(str(error))
     assert main(["library", str(path)]) == 0

@@ -155,7 +155,7 @@ def test_an_environment_that_has_gone_is_named(
     ask: Ask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(sys, "executable", '/gone/ä b"c/bin/python')
-    library._compile(tmp_path / "gone.so", library._libpython())
+    library.compile_library(tmp_path / "gone.so", library.libpython_file())
     (line,) = ask("reported", file=tmp_path / "gone.so", environment={"LC_ALL": "C.UTF-8"})
     assert line == (
         'OpenCL delegate: there is no /gone/ä b"c/bin/python any more: make the library again '
@@ -164,7 +164,7 @@ def test_an_environment_that_has_gone_is_named(
 
 
 def test_a_libpython_that_has_gone_is_named(ask: Ask, tmp_path: Path) -> None:
-    library._compile(tmp_path / "gone.so", "/gone/libpython3.so.1")
+    library.compile_library(tmp_path / "gone.so", "/gone/libpython3.so.1")
     (line,) = ask("reported", file=tmp_path / "gone.so")
     assert line.startswith("OpenCL delegate: /gone/libpython3.so.1: cannot open shared object file")
 

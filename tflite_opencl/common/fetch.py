@@ -29,8 +29,8 @@ from tflite_opencl.common.errors import OneLineError, UsageError
 Progress = Callable[[int, int], None]
 _CHUNK_BYTES = 1 << 16
 # Far above any of the files, and far below what fills a disk.
-_DOWNLOAD_LIMIT_BYTES = 256 << 20
-_UNPACKED_LIMIT_BYTES = 512 << 20
+DOWNLOAD_LIMIT_BYTES = 256 << 20
+UNPACKED_LIMIT_BYTES = 512 << 20
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -154,14 +154,15 @@ class _SecureRedirects(urllib.request.HTTPRedirectHandler):
         newurl: str,
     ) -> urllib.request.Request | None:
         try:
-            _require_secure(newurl, from_loopback=urlsplit(req.full_url).hostname in _LOOPBACK)
+            require_secure(newurl, from_loopback=urlsplit(req.full_url).hostname in _LOOPBACK)
         except FetchError:
             fp.close()
             raise
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-def _require_secure(url: str, from_loopback: bool = True) -> None:
+def require_secure(url: str, from_loopback: bool = True) -> None:
+    """Raise unless a URL is https, or http to this machine from this machine."""
     parts = urlsplit(url)
     on_this_machine = from_loopback and parts.scheme == "http" and parts.hostname in _LOOPBACK
     if parts.scheme != "https" and not on_this_machine:
@@ -172,7 +173,7 @@ def _download(
     wanted: OfficialFile, part: Path, progress: Progress | None, timeout_seconds: float
 ) -> None:
     """Bring `part` to the archive's full length, going on where an earlier download stopped."""
-    _require_secure(wanted.url)
+    require_secure(wanted.url)
     present = part.stat().st_size if part.is_file() else 0
     request = urllib.request.Request(wanted.url)
     if present:
@@ -220,7 +221,7 @@ def _receive(
             raise _cannot_write(part, error) from error
         while chunk := response.read(_CHUNK_BYTES):
             received += len(chunk)
-            if received > _DOWNLOAD_LIMIT_BYTES:
+            if received > DOWNLOAD_LIMIT_BYTES:
                 raise FetchError(f"{wanted.url}: far larger than {wanted.file_name} should be")
             try:
                 file.write(chunk)
@@ -288,7 +289,7 @@ def _read_member(wanted: OfficialFile, archive: Path) -> bytes:
 
 
 def _limit(wanted: OfficialFile, size_bytes: int) -> None:
-    if size_bytes > _UNPACKED_LIMIT_BYTES:
+    if size_bytes > UNPACKED_LIMIT_BYTES:
         raise FetchError(f"{wanted.url}: the archive unpacks to far more than it should")
 
 

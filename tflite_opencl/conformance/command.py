@@ -34,7 +34,7 @@ from tflite_opencl.conformance.selection import item_of, select
 from tflite_opencl.conformance.subject import OPENCL, OPENCL_OPTIONS
 from tflite_opencl.conformance.tally import Tally
 
-_LINE_SECONDS = 10.0  # between two lines without a terminal
+LINE_SECONDS = 10.0  # between two lines without a terminal
 _SHOWN = 20  # unexpected results on the terminal
 
 _OUTPUTS: dict[str, Callable[[Report], str]] = {
@@ -268,7 +268,7 @@ def _lines(tally: Tally) -> Iterator[Callable[[], None]]:
     is_over = threading.Event()
 
     def tell() -> None:
-        while not is_over.wait(_LINE_SECONDS):
+        while not is_over.wait(LINE_SECONDS):
             _complain(tally.line(time.monotonic()))
 
     teller = threading.Thread(target=tell, daemon=True)  # a case may hang

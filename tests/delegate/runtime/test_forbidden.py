@@ -51,7 +51,7 @@ def launch_of(
     source: str, folder: Path, monkeypatch: pytest.MonkeyPatch, group_items: int = 64
 ) -> Launch:
     """Return a launch of a planted file."""
-    monkeypatch.setattr(sources, "_text", lambda file: source)
+    monkeypatch.setattr(sources, "text_of", lambda file: source)
     return Launch("planted", "planted", 1, group_items, {}, (), ())
 
 

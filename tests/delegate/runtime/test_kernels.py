@@ -78,12 +78,12 @@ def test_a_program_is_built_once_then_loaded(
 def test_a_binary_that_takes_long_is_asked_for_at_a_later_start(
     device: DeviceInfo, folder: Path, builds: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernels_module, "_LONG_SECONDS", -1.0)
+    monkeypatch.setattr(kernels_module, "LONG_SECONDS", -1.0)
     monkeypatch.setattr(Kernels, "_is_kept", lambda *_: True)
     Kernels(Device(device)).build(ADD)  # now it is known that binaries take long
 
     for left in (1.0, 0.0, 1.0, 1.0):
-        monkeypatch.setattr(kernels_module, "_ASKING_SECONDS", left)
+        monkeypatch.setattr(kernels_module, "ASKING_SECONDS", left)
         Kernels(Device(device)).build(POOL)
     # The first notes that the driver has it, the second has no time, the third asks.
     assert builds == ["source", "source", "source", "source", "binary"]

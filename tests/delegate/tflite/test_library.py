@@ -23,9 +23,9 @@ PACKAGE = RUNTIME.module.__package__
 
 @pytest.fixture(autouse=True)
 def _forgets_libraries() -> Iterator[None]:
-    library._rules_of_library.cache_clear()
+    library.rules_of_library.cache_clear()
     yield
-    library._rules_of_library.cache_clear()
+    library.rules_of_library.cache_clear()
 
 
 def rules_of_the_installed_runtime() -> Rules:
@@ -62,11 +62,11 @@ def test_a_library_that_tells_nothing_falls_back_to_what_is_imported(
 ) -> None:
     for package in ("ai_edge_litert", "tflite_runtime"):
         monkeypatch.delitem(sys.modules, package, raising=False)
-    assert library._rules_of_library(file) == library.rules("")
+    assert library.rules_of_library(file) == library.rules("")
     assert "tells no version): it is taken for a new one" in caplog.text
     monkeypatch.setitem(sys.modules, "tflite_runtime", sys)
-    library._rules_of_library.cache_clear()
-    assert library._rules_of_library(file).runtime == "tflite-runtime"
+    library.rules_of_library.cache_clear()
+    assert library.rules_of_library(file).runtime == "tflite-runtime"
 
 
 @pytest.mark.parametrize(
@@ -82,8 +82,8 @@ def test_a_tflite_that_is_no_python_package_is_asked_for_its_version(
     subprocess.run(["cc", "-shared", "-fPIC", "-o", file, source], check=True)
     loaded = ctypes.CDLL(str(file))
     address = ctypes.cast(loaded.TfLiteVersion, ctypes.c_void_p).value or 0
-    assert library._library_at(address) == str(file)
-    rules = library._rules_of_library(str(file))
+    assert library.library_at(address) == str(file)
+    rules = library.rules_of_library(str(file))
     assert (rules.runtime, rules.version) == ("TFLite", version)
     assert rules.fully_connected_double_rounding is rounds_twice
     assert rules.saturating_cast is not rounds_twice
@@ -99,7 +99,7 @@ def test_a_runtime_of_another_version_is_asked_once_and_tells_the_same(
         packages.append(package)
         return asking.package_kernels(package)
 
-    library._rules_of_library.cache_clear()
+    library.rules_of_library.cache_clear()
     monkeypatch.setattr(library, "_COMPARED", frozenset())
     monkeypatch.setattr(library, "package_kernels", kernels)
     assert rules_of_the_installed_runtime() == expected
@@ -108,7 +108,7 @@ def test_a_runtime_of_another_version_is_asked_once_and_tells_the_same(
 
 
 def test_an_address_in_no_library_has_none() -> None:
-    assert library._library_at(0) == ""
+    assert library.library_at(0) == ""
 
 
 @pytest.mark.parametrize(

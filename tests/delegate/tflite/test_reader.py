@@ -704,7 +704,7 @@ def test_parts_that_share_their_bytes_without_end_are_refused() -> None:
 
 
 def test_more_parts_than_tflite_allows_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table, "_MAX_TABLES", 10)
+    monkeypatch.setattr(table, "MAX_TABLES", 10)
     assert "the model has more than 10 parts" in refusal(small_model())
 
 

@@ -36,7 +36,7 @@ class Sparse:
 
     def model(self, monkeypatch: pytest.MonkeyPatch, kind: str = "Int32Vector") -> bytes:
         """Return y = x * w^T with w behind a DENSIFY; `kind`: of the lists of indices."""
-        tables = writer._table
+        tables = writer.write_table
 
         def lists(builder: Any, level: Level) -> dict[str, Any]:
             how, sizes, indices = level
@@ -72,7 +72,7 @@ class Sparse:
         stored = const(np.array(self.values, np.float32), name="sparse")
         weights, x, y = t(self.shape), t((3, columns)), t((3, rows))
         with monkeypatch.context() as patch:
-            patch.setattr(writer, "_table", with_sparsity)
+            patch.setattr(writer, "write_table", with_sparsity)
             return chain_model(
                 [
                     op("DENSIFY", [stored], [weights]),
@@ -203,7 +203,7 @@ def test_what_makes_no_sense_has_no_values(case: Sparse, monkeypatch: pytest.Mon
 
 def test_sparse_tensors_take_so_much_memory_together(monkeypatch: pytest.MonkeyPatch) -> None:
     model = ROWS.model(monkeypatch)
-    monkeypatch.setattr(table, "_MAX_DENSE_BYTES", 4 * 12)
+    monkeypatch.setattr(table, "MAX_DENSE_BYTES", 4 * 12)
     assert dense_of(model) is not None
-    monkeypatch.setattr(table, "_MAX_DENSE_BYTES", 4 * 12 - 1)
+    monkeypatch.setattr(table, "MAX_DENSE_BYTES", 4 * 12 - 1)
     assert dense_of(model) is None

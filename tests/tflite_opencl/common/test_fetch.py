@@ -261,14 +261,14 @@ def test_links_and_outside_names_of_an_archive_write_nothing(
 def test_archive_that_unpacks_to_too_much_is_refused(
     server: Server, monkeypatch: pytest.MonkeyPatch, pack: Any
 ) -> None:
-    monkeypatch.setattr(fetch, "_UNPACKED_LIMIT_BYTES", 1000)
+    monkeypatch.setattr(fetch, "UNPACKED_LIMIT_BYTES", 1000)
     archive = pack([("first", b"0" * 1001), (f"{NAME}.tflite", b"model")])
     assert "unpacks to far more" in _fail(_official(server, archive))
 
 
 def test_endless_download_is_stopped(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     official = _official(server)
-    monkeypatch.setattr(fetch, "_DOWNLOAD_LIMIT_BYTES", 100_000)
+    monkeypatch.setattr(fetch, "DOWNLOAD_LIMIT_BYTES", 100_000)
     assert "far larger" in _fail(official)
 
 
@@ -314,7 +314,7 @@ def test_redirect_to_an_insecure_address_is_refused(server: Server, target: str)
 
 def test_secure_server_cannot_redirect_to_this_machine() -> None:
     with pytest.raises(FetchError, match="only https"):
-        fetch._require_secure("http://127.0.0.1/model.tgz", from_loopback=False)
+        fetch.require_secure("http://127.0.0.1/model.tgz", from_loopback=False)
 
 
 @pytest.mark.parametrize("url", ["http://example.com/m.tgz", "file:///etc/passwd"])

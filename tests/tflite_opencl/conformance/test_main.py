@@ -338,7 +338,7 @@ def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
 def test_without_a_terminal_a_line_says_now_and_then_how_far_it_is(
     run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command, "_LINE_SECONDS", 0.01)
+    monkeypatch.setattr(command, "LINE_SECONDS", 0.01)
     assert run("off_by_one", "--tolerance", "teflon") == 0
     told = [line for line in capsys.readouterr().err.splitlines() if " cases in " in line]
     assert re.match(r"0 of \d+ cases in 0 s: the first one is not done yet", told[0])

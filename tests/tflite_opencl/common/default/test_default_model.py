@@ -134,7 +134,7 @@ def test_other_weights_are_refused(
 ) -> None:
     weights = tmp_path / "other.pth"
     weights.write_bytes(b"not the weights")
-    monkeypatch.setattr(default_model, "_weights_file", lambda: weights)
+    monkeypatch.setattr(default_model, "weights_file", lambda: weights)
     with pytest.raises(DefaultModelError, match="weights are damaged or not the known ones"):
         default_model.default_model()
     assert not folder.exists()
@@ -233,7 +233,7 @@ def test_sample_picture_is_a_military_uniform(model: bytes, kernels: str) -> Non
 
 @pytest.fixture(scope="module")
 def network() -> Graph:
-    with open(default_model._weights_file(), "rb") as file:
+    with open(default_model.weights_file(), "rb") as file:
         return float_graph(read_torch_file(file))
 
 
