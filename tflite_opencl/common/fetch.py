@@ -154,15 +154,14 @@ class _SecureRedirects(urllib.request.HTTPRedirectHandler):
         newurl: str,
     ) -> urllib.request.Request | None:
         try:
-            require_secure(newurl, from_loopback=urlsplit(req.full_url).hostname in _LOOPBACK)
+            _require_secure(newurl, from_loopback=urlsplit(req.full_url).hostname in _LOOPBACK)
         except FetchError:
             fp.close()
             raise
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-def require_secure(url: str, from_loopback: bool = True) -> None:
-    """Raise unless a URL is https, or http to this machine from this machine."""
+def _require_secure(url: str, from_loopback: bool = True) -> None:
     parts = urlsplit(url)
     on_this_machine = from_loopback and parts.scheme == "http" and parts.hostname in _LOOPBACK
     if parts.scheme != "https" and not on_this_machine:
@@ -173,7 +172,7 @@ def _download(
     wanted: OfficialFile, part: Path, progress: Progress | None, timeout_seconds: float
 ) -> None:
     """Bring `part` to the archive's full length, going on where an earlier download stopped."""
-    require_secure(wanted.url)
+    _require_secure(wanted.url)
     present = part.stat().st_size if part.is_file() else 0
     request = urllib.request.Request(wanted.url)
     if present:

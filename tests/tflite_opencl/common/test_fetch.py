@@ -314,7 +314,7 @@ def test_redirect_to_an_insecure_address_is_refused(server: Server, target: str)
 
 def test_secure_server_cannot_redirect_to_this_machine() -> None:
     with pytest.raises(FetchError, match="only https"):
-        fetch.require_secure("http://127.0.0.1/model.tgz", from_loopback=False)
+        fetch._require_secure("http://127.0.0.1/model.tgz", from_loopback=False)
 
 
 @pytest.mark.parametrize("url", ["http://example.com/m.tgz", "file:///etc/passwd"])
