@@ -8,29 +8,23 @@ import csv
 import io
 import os
 import shutil
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 
-from rich import box
-from rich.table import Table
-
 from delegate import Options
-from tflite_opencl.common import bars
 from tflite_opencl.common.errors import CommandError, require_writable, write
 from tflite_opencl.common.exit_codes import NOT_SO, USAGE
 from tflite_opencl.common.flag_values import positive, seconds
 from tflite_opencl.common.flags import add_flag, add_flags, add_models, as_json, models_of, shown
-from tflite_opencl.common.opening import one_line
 from tflite_opencl.common.profile import NodeTime
-from tflite_opencl.common.tables import render
 from tflite_opencl.compare.benchmark_run import Benchmarked, Limits, benchmarked
 from tflite_opencl.compare.path_run import Settings
 from tflite_opencl.compare.paths import EXTERNAL, RunPath, paths_of
 from tflite_opencl.compare.records import ModelResult
-from tflite_opencl.compare.subcommand import given_of, machine_of
-from tflite_opencl.compare.text import ROWS, milliseconds, notes, timed
+from tflite_opencl.compare.runs import Given
+from tflite_opencl.compare.subcommand import each_model
+from tflite_opencl.compare.text import ROWS, machine_text, milliseconds, notes, table_text, timed
 
 HELP = "time models as TFLite's benchmark_model does, with random input"
 EXAMPLES = (
@@ -42,6 +36,16 @@ _WIDTH = 100  # without a terminal
 _LEFT_OUT = ("top result", "off the reference, quanta")  # of a comparison's rows
 
 
+# A flag of benchmark_model: how it is read, its default there, and what it says.
+_FLAGS: Mapping[str, tuple[Callable[[str], float], float, str]] = {
+    "num_runs": (positive, 50, "at least"),
+    "min_secs": (seconds, 1.0, "at least"),
+    "max_secs": (seconds, 150.0, "end after this, however few runs there were"),
+    "run_delay": (seconds, 0.0, "between two runs"),
+    "warmup_min_secs": (seconds, 0.5, "at least"),
+}
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this subcommand's arguments; most are benchmark_model's, with its defaults."""
     add = parser.add_argument
@@ -50,14 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--path", type=_path, default="opencl", metavar="PATH",
         help="what runs it, as in compare --paths (default: opencl)")  # fmt: skip
     add_flags(parser, "external_delegate_path", external_delegate_options={})
-    add("--num_runs", type=positive, default=50, metavar="N", help="at least (default: 50)")
-    add("--min_secs", type=seconds, default=1.0, metavar="S", help="at least (default: 1)")
-    add("--max_secs", type=seconds, default=150.0, metavar="S",
-        help="end after this, however few runs there were (default: 150)")  # fmt: skip
-    add("--run_delay", type=seconds, default=0.0, metavar="S", help="between two runs")
+    for name, (kind, default, text) in _FLAGS.items():
+        metavar, text = "N" if kind is positive else "S", f"{text} (default: {default:g})"
+        add(f"--{name}", type=kind, default=default, metavar=metavar, help=text)
     add_flag(parser, "warmup_runs", 1, ", at least")
-    add("--warmup_min_secs", type=seconds, default=0.5, metavar="S",
-        help="at least (default: 0.5)")  # fmt: skip
     add_flag(parser, "num_threads", more=" (default: as many as cores)")
     add_flags(parser, tune="quick")
     add("--profiling_output_csv_file", metavar="FILE.csv",
@@ -72,7 +72,6 @@ def run(options: argparse.Namespace) -> str:
         CommandError: a model cannot be read, or the CSV file cannot be written; or a model did not
             run, or not on the delegate, of which the text is the answer.
     """
-    names = models_of(options)
     require_writable(options.profiling_output_csv_file)
     limits = Limits(**{each.name: getattr(options, each.name) for each in fields(Limits)})
     path = _chosen(options)
@@ -80,23 +79,17 @@ def run(options: argparse.Namespace) -> str:
     patience_s = 600 + limits.max_secs  # of one answer
     settings = Settings(limits.num_runs, 0, threads, Options(tune=options.tune), patience_s)
     profiling = options.profiling_output_csv_file is not None
-    with one_line():
-        models = [given_of(name, None) for name in names]
-        machine = machine_of(threads)
-        found = []
-        with bars.waiting("") as tell:
-            for given in models:
-                tell(f"{given.model}: {path.text}")
-                with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
-                    found.append(
-                        benchmarked(given, path, settings, limits, Path(folder), profiling)
-                    )
+
+    def time(given: Given, folder: Path, tell: Callable[[str], None]) -> Benchmarked:
+        tell(f"{given.model}: {path.text}")
+        return benchmarked(given, path, settings, limits, folder, profiling)
+
+    machine, found = each_model(models_of(options), None, threads, time)
     if profiling:
         _write_nodes(options.profiling_output_csv_file, found)
-    facts = "\n".join(f"{name}: {fact}" for name, fact in machine.items())
     width = shutil.get_terminal_size((_WIDTH, 24)).columns
     document = {"machine": machine, "models": [asdict(each) for each in found]}
-    text = f"{_table(found, width)}\n\n{facts}"
+    text = f"{_table(found, width)}\n\n{machine_text(machine)}"
     text = shown(options, text, json=lambda: as_json(document))
     if any(each.result.failure or each.result.is_idle for each in found):
         raise CommandError(text, NOT_SO)
@@ -125,23 +118,17 @@ _MORE: Sequence[tuple[str, Callable[[Benchmarked], str]]] = (
 
 
 def _table(found: Sequence[Benchmarked], width: int) -> str:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column(found[0].result.path)
-    for each in found:
-        table.add_column(each.model, justify="right", overflow="fold")
     rows = [
         (name, [of(each.result) for each in found]) for name, of in ROWS if name not in _LEFT_OUT
     ]
     rows += [(name, [of(each) for each in found]) for name, of in _MORE]
-    for name, cells in rows:
-        if any(cell != "-" for cell in cells):
-            table.add_row(name, *cells)
+    table = table_text(width, found[0].result.path, [each.model for each in found], rows)
     lines = [
         f"{each.model}: {line}"
         for each in found
         for line in notes(ModelResult(each.model, "", "", [each.result]))
     ]
-    return "\n".join([render(width, table).strip("\n"), *lines, *map(_summary, found)])
+    return "\n".join([table, *lines, *map(_summary, found)])
 
 
 def _summary(each: Benchmarked) -> str:

@@ -8,9 +8,10 @@ import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -29,7 +30,7 @@ from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.compare.changes import changes_text
 from tflite_opencl.compare.path_run import Settings
 from tflite_opencl.compare.paths import paths_of
-from tflite_opencl.compare.records import Report, load
+from tflite_opencl.compare.records import ModelResult, Report, load
 from tflite_opencl.compare.runs import Given, compared
 from tflite_opencl.compare.text import csv_of, failures, markdown_of, text_of
 
@@ -43,6 +44,7 @@ EXAMPLES = (
 )  # fmt: skip
 _PATHS = "cpu,reference,opencl"
 _WIDTH = 100  # without a terminal
+T = TypeVar("T")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,17 +79,14 @@ def run(options: argparse.Namespace) -> str:
         opencl=Options(tune=options.tune),
         seconds=options.timeout,
     )
-    with one_line():
-        models = [given_of(name, options.image) for name in models_of(options)]
-        if options.labels:
+    if options.labels:
+        with one_line():
             settings = replace(settings, labels=labels_in(options.labels))
-        facts = machine_of(settings.threads)
-        with bars.waiting("") as tell:
-            results = []
-            for given in models:
-                with tempfile.TemporaryDirectory(prefix="compare-") as folder:
-                    results.append(compared(given, paths, settings, Path(folder), tell))
-    report = Report(facts, results)
+
+    def compare(given: Given, folder: Path, tell: Callable[[str], None]) -> ModelResult:
+        return compared(given, paths, settings, folder, tell)
+
+    report = Report(*each_model(models_of(options), options.image, settings.threads, compare))
     width = shutil.get_terminal_size((_WIDTH, 24)).columns
     changes = f"\n\nsince {options.against}:\n{changes_text(old, report, width)}" if old else ""
     text = shown(
@@ -102,11 +101,30 @@ def run(options: argparse.Namespace) -> str:
     return text
 
 
-def given_of(name: str, picture: str | None) -> Given:
-    """Return a model and its input; `picture`: its file, None for random numbers.
+def each_model(
+    names: Sequence[str],
+    picture: str | None,
+    threads: int,
+    time: Callable[[Given, Path, Callable[[str], None]], T],
+) -> tuple[Mapping[str, str], list[T]]:
+    """Return what a reader of times must know of this machine, and what `time` returns of each.
 
-    Raises: CommandError, OneLineError: the model or the picture cannot be used.
+    `picture`: the file that each model is given; None: random numbers. `time`: is given a model, a
+    folder for files on the way, and a function to tell what is done.
+    Raises: CommandError: a model or the picture cannot be used.
     """
+    with one_line():
+        models = [_given(name, picture) for name in names]
+        facts = _machine(threads)
+        found = []
+        with bars.waiting("") as tell:
+            for given in models:
+                with tempfile.TemporaryDirectory(prefix="compare-") as folder:
+                    found.append(time(given, Path(folder), tell))
+    return facts, found
+
+
+def _given(name: str, picture: str | None) -> Given:
     graph = read_graph(name)
     if not graph.inputs or not graph.outputs:
         raise CommandError(f"{name} has no input or no output: there is nothing to run")
@@ -114,8 +132,7 @@ def given_of(name: str, picture: str | None) -> Given:
     return Given(name, graph, inputs_for(graph, picture), what)
 
 
-def machine_of(threads: int) -> Mapping[str, str]:
-    """Return what a reader of times must know of this machine. Raises: RuntimeMissing."""
+def _machine(threads: int) -> Mapping[str, str]:
     runtime = find_runtime()
     load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
     busy = f" on {cores} cores: other programs make all times longer" if load > cores / 2 else ""

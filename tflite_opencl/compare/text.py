@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from rich import box
 from rich.table import Table
@@ -59,28 +59,38 @@ ROWS: Sequence[tuple[str, Callable[[PathResult], str]]] = (
 )
 
 
+def table_text(
+    width: int, head: str, columns: Sequence[str], rows: Iterable[tuple[str, Sequence[str]]]
+) -> str:
+    """Return a table of these columns, without rows that say nothing."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column(head)
+    for column in columns:
+        table.add_column(column, justify="right", overflow="fold")
+    for name, cells in rows:
+        if any(cell != _NONE for cell in cells):
+            table.add_row(name, *cells)
+    return render(width, table).strip("\n")
+
+
 def text_of(report: Report, width: int) -> str:
     """Return all tables for a terminal: a path a column, then what must be known of them."""
     parts: list[str] = []
     for model in report.models:
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        table.add_column("")
-        for result in model.paths:
-            table.add_column(result.path, justify="right", overflow="fold")
-        for name, of in ROWS:
-            cells = [of(result) for result in model.paths]
-            if any(cell != _NONE for cell in cells):
-                table.add_row(name, *cells)
+        paths = [result.path for result in model.paths]
+        rows = ((name, [of(result) for result in model.paths]) for name, of in ROWS)
         head = f"{model.model}, {model.input}"
-        parts.append("\n".join([head, _plain(width, table), *notes(model)]))
+        parts.append("\n".join([head, table_text(width, "", paths, rows), *notes(model)]))
     if len(report.models) > 1:
-        parts.append(f"median of a run, ms\n{_plain(width, _matrix(report))}")
-    parts.append("\n".join(f"{name}: {fact}" for name, fact in report.machine.items()))
-    return "\n\n".join(parts)
+        paths = [result.path for result in report.models[0].paths]
+        rows = ((model.model, [_cell(result) for result in model.paths]) for model in report.models)
+        parts.append(f"median of a run, ms\n{table_text(width, '', paths, rows)}")
+    return "\n\n".join([*parts, machine_text(report.machine)])
 
 
-def _plain(width: int, table: Table) -> str:
-    return render(width, table).strip("\n")
+def machine_text(machine: Mapping[str, str]) -> str:
+    """Return what a reader of times must know of a machine."""
+    return "\n".join(f"{name}: {fact}" for name, fact in machine.items())
 
 
 def notes(model: ModelResult) -> list[str]:
@@ -108,17 +118,6 @@ def failures(report: Report) -> list[str]:
         for result in model.paths
         if result.failure or result.is_idle
     ]
-
-
-def _matrix(report: Report) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("")
-    paths = [result.path for result in report.models[0].paths]
-    for path in paths:
-        table.add_column(path, justify="right", overflow="fold")
-    for model in report.models:
-        table.add_row(model.model, *(_cell(result) for result in model.paths))
-    return table
 
 
 def _cell(result: PathResult) -> str:
