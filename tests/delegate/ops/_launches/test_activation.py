@@ -275,6 +275,14 @@ def test_rounded_floats(case: Activation, way: Way, device: DeviceInfo) -> None:
     assert_float_function(case, device, way, magnitude, terms, [[values]])
 
 
+@pytest.mark.parametrize("name", ROUNDED)
+def test_a_zero_has_the_reference_s_sign(name: str, device: DeviceInfo) -> None:
+    # RSQRT makes infinities of it.
+    values = np.array([0.0, -0.0, -4.0 if name == "HARD_SWISH" else 0.0], np.float32)
+    case = of(name, "float32", shape=values.shape)
+    assert_exact_way(case.model(), device, inputs=[[values]])
+
+
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("name", ROUNDED)
 def test_shapes_of_rounded_floats(name: str, shape: tuple[int, ...], device: DeviceInfo) -> None:
