@@ -15,6 +15,7 @@ import pytest
 from delegate import DeviceInfo, Unsupported, ops
 from delegate.graph.partition import partition_of
 from delegate.inspect import Node, read_model, write_model
+from delegate.isa import FEATURES
 from delegate.passes import PASSES, run_passes
 from delegate.runtime.executor import FORMS, ONE_BY_ONE
 from delegate.start.engine import Engine
@@ -31,6 +32,8 @@ from tests.attacks.fuzz.targets import KINDS, Kind
 from tests.attacks.fuzz.ways import measured_fastest, some_of, ways_of
 from tests.support.deal import any_driver, slow
 from tests.support.nets import net
+from tflite_opencl.common.build import dtype_of
+from tflite_opencl.conformance.cases import all_cases
 
 pytestmark = any_driver
 
@@ -100,7 +103,26 @@ def test_what_a_verdict_raises_is_told(
     assert words in told
 
 
-@pytest.mark.parametrize("op", [op for op in ops.ops() if op.isupper()])
+OPS = [op for op in ops.ops() if op.isupper()]
+
+
+def test_every_op_and_type_has_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: set[str] = set()
+    types: set[str] = set()
+    monkeypatch.setattr(Pen, "_is_taken", lambda pen, made: True)
+    for number in range(200):
+        pen = Pen(number)
+        types.add(pen.dtype)
+        for piece in dict.fromkeys(PIECES):
+            with suppress(Skip):
+                if piece is not of_the_suite:
+                    piece(pen)
+        found |= {made.op for made in pen.nodes}
+    assert set(OPS) <= found
+    assert {dtype_of(case.kind) for case in all_cases()} <= types
+
+
+@pytest.mark.parametrize("op", OPS)
 def test_every_op_is_drawn(op: str) -> None:
     for number in range(200):
         pen = Pen(number)
@@ -136,7 +158,9 @@ def test_ways_are_of_different_kinds() -> None:
     ways = ways_of(drawn(5, PIECES), ["plain", "vector 4"])
     chosen = some_of(ways, 4, 1)
     assert len({way.split()[0] for way in chosen}) == 4
-    assert {f"form {form}, literal" for form in FORMS} < set(ways)
+    assert {f"form {form}, {number}" for form in FORMS for number in NUMBERS} < set(ways)
+    assert {f"passes {name}" for name in PASSES} < set(ways)
+    assert {f"exclude_isa {feature.name}" for feature in FEATURES} < set(ways)
 
 
 @pytest.mark.parametrize("numbers", NUMBERS)

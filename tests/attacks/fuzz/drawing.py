@@ -31,12 +31,11 @@ T = TypeVar("T")
 Shape = tuple[int, ...]
 Numbers = tuple[float, int] | tuple[()]  # a scale and a zero point; () of types without
 QUANT = ("uint8", "int8", "int16")
-_TYPES = ("int8",) * 6 + ("uint8",) * 6 + ("int16",) * 3 + ("float32",) * 4 + ("int32", "bool")
+_TYPES = ("int8", "uint8") * 6 + ("int16",) * 3 + ("float32",) * 4 + ("int32", "int64", "bool")
 _LENGTHS = (1, 1, 1, 2, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30)  # of graphs, in nodes
 CHANNELS = (1, 1, 2, 3, 3, 4, 5, 7, 8, 8, 9, 12, 15, 16, 16, 17, 20, 24, 31, 32, 33, 40, 48, 64, 65)
 _SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 16, 19)
-_MOST_ELEMENTS = 100_000  # of a tensor
-_MOST_INPUTS = 6  # of a graph
+_MOST_ELEMENTS, _MOST_INPUTS = 100_000, 6  # of a tensor; of a graph
 # What TFLite's kernels want results to be scaled by: LOGISTIC, TANH, LOG_SOFTMAX, and so on.
 _WANTED = {
     "uint8": ((1 / 256, 0), (1 / 128, 128), (16 / 256, 255)),

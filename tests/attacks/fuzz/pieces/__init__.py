@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pieces that graphs are drawn of: a node each, or a few that a pass may join.
 
-An op that no function here draws comes with the conformance suite's cases, of which each op has
-some.
+Each op has a function here. What else the conformance suite's cases have comes with them.
 """
 
 from __future__ import annotations

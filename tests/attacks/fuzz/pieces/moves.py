@@ -177,8 +177,22 @@ def shuffle(pen: Pen) -> None:
         pen.hide(y)
 
 
+def filled(pen: Pen) -> None:
+    """FILL, or ONE_HOT of indices of which many are beyond its depth."""
+    value = pen.operand((), pen.dtype)
+    own = numbers_of(value)
+    if pen.may(0.4):
+        shape = pen.shape(pen.one_of((1, 2, 3)))
+        pen.add("FILL", [numbers(shape), value], dtype=pen.dtype, given=own)
+        return
+    x = pen.operand(pen.shape(pen.one_of((1, 2))), pen.one_of(("int32", "int64")))
+    given = [x, numbers(pen.random.randint(1, 20)), value, pen.operand((), pen.dtype, own)]
+    axis = pen.random.randint(-1, len(x.shape))
+    pen.add("ONE_HOT", given, {"axis": axis}, dtype=pen.dtype, given=own)
+
+
 # How often each is drawn.
 OFTEN = (
     (2, resize), (2, pad), (2, join), (2, part), (3, reshape),
-    (4, move), (2, strided_slice), (2, block), (2, shuffle),
+    (4, move), (2, strided_slice), (2, block), (2, shuffle), (1, filled),
 )  # fmt: skip
