@@ -18,7 +18,6 @@ from label_image.errors import delegate_failures
 from label_image.heads.post_process import found_only
 from label_image.verbose import interpreter_state, profile_lines
 from tflite_opencl.common import interrupts
-from tflite_opencl.common.exit_codes import LOST, NO_DEVICE, SUCCESS
 from tflite_opencl.common.job import Delegation, Job
 from tflite_opencl.common.open_job import delegate_names, open_interpreter
 from tflite_opencl.common.profile import Profile
@@ -93,23 +92,6 @@ def warn_of_nothing_taken(taken: Delegation, graph: Graph) -> None:
             "the OpenCL delegate took none of the model's %d nodes: the CPU runs them all",
             len(graph.nodes),
         )
-
-
-def exit_code(failure: str, taken: Delegation | None) -> int:
-    """Return the exit code of a run with results, and say at last where most nodes were lost.
-
-    `failure`: why OpenCL did not do it, or did it wrongly; "": nothing to complain of.
-    """
-    if failure:
-        return NO_DEVICE
-    if taken is None or 2 * taken.lost <= len(taken.verdicts):
-        return SUCCESS
-    log.error(
-        "the CPU ran %d of %d nodes, because child processes died of their OpenCL kernels: "
-        "`tflite-opencl info --bans` says which are left out, and --lift_bans tries them again",
-        taken.lost, len(taken.verdicts),
-    )  # fmt: skip
-    return LOST
 
 
 def _log_opened(job: Job, graph: Graph, taken: Delegation | None) -> None:

@@ -15,7 +15,7 @@ from typing import Any, TextIO
 from numpy.typing import NDArray
 
 from label_image import streams
-from label_image.classify import PathRun, exit_code, run_path
+from label_image.classify import PathRun, run_path
 from label_image.document import document
 from label_image.errors import writing
 from label_image.page.write import write_page
@@ -65,13 +65,13 @@ def classify_one(prepared: Prepared, out: TextIO, width: Callable[[TextIO], int]
             write(_document(prepared, ran, results))
     if settings.report is not None:
         # OpenCL's first.
-        lines = {
-            _path_name(prepared, name, ran): result.lines
-            for name, result in sorted(results.items(), reverse=True)
+        paths = {
+            _path_name(prepared, name, ran): (run, results[name].lines)
+            for name, run in sorted(_paths(prepared, ran).items(), reverse=True)
         }
         shown = None if picture is None else _result(prepared, ran.run, picture).drawn(picture)
-        write_page(settings.report, prepared, job, ran, lines, shown)
-    return exit_code(ran.failure, ran.gpu.delegation if ran.gpu else None)
+        write_page(settings.report, prepared, ran, paths, shown)
+    return ran.exit_code()
 
 
 def _answered(prepared: Prepared, job: Job, picture: NDArray[Any] | None, width: int) -> Ran:

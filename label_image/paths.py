@@ -22,16 +22,70 @@ from label_image.compare import (
     wrong_text,
 )
 from label_image.errors import gave_up
-from label_image.outcome import Outcome, Totals
 from label_image.path import Outputs
 from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.difference import NOT_QUANTISED
 from tflite_opencl.common.errors import DelegateFailed, RunError, reason_of
+from tflite_opencl.common.exit_codes import LOST, NO_DEVICE, SUCCESS
 from tflite_opencl.common.job import Delegation, Job
 
 ENDED = "Ctrl-C ended the run before"
 
 log = logging.getLogger("label_image")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one picture."""
+
+    path: str
+    error: str = ""  # why it could not be read; "" = it was classified
+    # The OpenCL path's; the CPU's where there is none, or where it computes wrongly.
+    outputs: Outputs = ()
+    distances: Distances | None = None  # None: not compared
+    size: Sequence[int] | None = None  # the picture's height and width
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether the OpenCL path's outputs are not the reference kernels'."""
+        return self.distances is not None and self.distances.wrong_by > 0
+
+
+@dataclass(slots=True)
+class Totals:
+    """What all pictures together came to."""
+
+    classified: int = 0
+    unreadable: int = 0
+    wrong: int = 0  # pictures whose OpenCL outputs are not the reference kernels'
+    decoding_seconds: float = 0.0  # of all processes together
+    processes: int = 0  # that decoded
+    distances: Distances | None = None  # the largest of all pictures; None: not compared
+    compared: int = 0  # of those that were classified
+    comparing_seconds: float = 0.0
+    seconds: float = 0.0  # by the clock, from the first picture on
+
+    def add(self, outcome: Outcome) -> None:
+        """Count one picture more."""
+        if outcome.error:
+            self.unreadable += 1
+            return
+        self.classified += 1
+        self.wrong += outcome.is_wrong
+        if outcome.distances is not None:
+            self.compared += 1
+            so_far = self.distances or outcome.distances
+            self.distances = so_far.larger(outcome.distances)
+
+    @property
+    def per_second(self) -> float:
+        """Give the pictures a second by the clock."""
+        return self.classified / self.seconds if self.seconds else 0.0
+
+    @property
+    def decoding_ms(self) -> float:
+        """Give the time that a process took for a picture, readable or not."""
+        return 1e3 * self.decoding_seconds / max(1, self.classified + self.unreadable)
 
 
 class Path(Protocol):
@@ -208,6 +262,20 @@ class Paths(Generic[P]):
         log.error("%s", wrong_text(self._device_name, outcome.distances.wrong_by, which))
         if self.cpu is not None:
             log.warning("the results%s are the CPU's", " of such pictures" if which else "")
+
+    def exit_code(self) -> int:
+        """Return the exit code of a run with results; say at last where most nodes were lost."""
+        if self.failure:
+            return NO_DEVICE
+        taken = self.gpu.delegation if self.gpu else None
+        if taken is None or 2 * taken.lost <= len(taken.verdicts):
+            return SUCCESS
+        log.error(
+            "the CPU ran %d of %d nodes, because child processes died of their OpenCL kernels: "
+            "`tflite-opencl info --bans` says which are left out, and --lift_bans tries them again",
+            taken.lost, len(taken.verdicts),
+        )  # fmt: skip
+        return LOST
 
     def give_up(self, error: DelegateFailed | NoDeviceError) -> None:
         """Go on without OpenCL."""

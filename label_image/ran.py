@@ -13,8 +13,7 @@ from delegate.inspect import Graph
 from label_image.classify import PathRun
 from label_image.compare import Distances
 from label_image.errors import log_error
-from label_image.outcome import Totals
-from label_image.paths import ENDED, Paths
+from label_image.paths import ENDED, Paths, Totals
 from tflite_opencl.common import interrupts
 from tflite_opencl.common.difference import Difference
 from tflite_opencl.common.errors import DelegateFailed

@@ -25,9 +25,8 @@ from label_image.compare import wrong_text
 from label_image.decoder import Format
 from label_image.decoders import Decoders
 from label_image.open_path import open_path
-from label_image.outcome import Outcome
 from label_image.path import OpenPath, Outputs, Run
-from label_image.paths import Paths
+from label_image.paths import Outcome, Paths
 from label_image.worker import path_in_child
 from tflite_opencl.common.errors import DelegateFailed
 from tflite_opencl.common.job import Job

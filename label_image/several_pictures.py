@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 
 from delegate.inspect import several_devices
 from label_image import streams
-from label_image.classify import exit_code
 from label_image.heads.registry import is_classifier
-from label_image.outcome import Outcome
 from label_image.outputs import picture_folder
+from label_image.paths import Outcome
 from label_image.prepare import Prepared
 from label_image.result import Result
 from label_image.series import Series
@@ -112,7 +111,7 @@ def classify_several(prepared: Prepared, out: TextIO, width: Callable[[TextIO], 
     is_right = written.is_expectation_met()
     if series.totals.unreadable or written.unreadable_before or not is_right:
         return ERROR
-    return exit_code(series.failure, series.gpu.delegation if series.gpu else None)
+    return series.exit_code()
 
 
 def _task(stack: contextlib.ExitStack, prepared: Prepared) -> _Task:

@@ -13,8 +13,8 @@ from typing import Any
 from delegate.inspect import Portion
 from label_image.document import comparison_entry, difference_entry, path_entry
 from label_image.expect import Entry
-from label_image.outcome import Outcome, Totals
 from label_image.path import OpenPath
+from label_image.paths import Outcome, Totals
 from label_image.report import delegation_facts, load_rows, output_facts, paths_text
 from label_image.result import Result
 from label_image.series import Series

@@ -28,19 +28,18 @@ from label_image.ran import Ran
 from label_image.report import comparison_facts, refusals, speedup, time_rows
 from tflite_opencl.common import interrupts
 from tflite_opencl.common.files import write_file
-from tflite_opencl.common.job import Delegation, Job
+from tflite_opencl.common.job import Delegation
 
 log = logging.getLogger("label_image")
 
-Results = Mapping[str, Sequence[str]]  # a path's name -> its lines
+Paths = Mapping[str, tuple[PathRun, Sequence[str]]]  # a path's name -> it, and its lines
 
 
 def write_page(
     path: str,
     prepared: Prepared,
-    job: Job,
     ran: Ran,
-    results: Results,
+    paths: Paths,
     picture: NDArray[Any] | None,
 ) -> None:
     """Measure and ask what the run did not tell, and write the page; after Ctrl-C there is none.
@@ -52,21 +51,18 @@ def write_page(
         log.warning("%s is not written: Ctrl-C ended the run", path)
         return
     log.info("Times of nodes and facts of the machine are collected for %s", path)
-    text = html(_page(prepared, job, ran, results, picture))
+    text = html(_page(prepared, ran, paths, picture))
     interrupts.check()
     with writing(path):
         write_file(path, f"{text}\n")
     log.info("the report is in %s", path)
 
 
-def _page(
-    prepared: Prepared, job: Job, ran: Ran, results: Results, picture: NDArray[Any] | None
-) -> Page:
+def _page(prepared: Prepared, ran: Ran, paths: Paths, picture: NDArray[Any] | None) -> Page:
     settings, gpu = prepared.settings, ran.gpu
     taken = gpu.delegation if gpu else None
     in_child = settings.device_timeout > 0
-    nodes = node_times(job, prepared.graph, prepared.runtime, gpu, in_child)
-    headings, runs = _columns(ran, results)
+    nodes = node_times(ran.job, prepared.graph, prepared.runtime, gpu, in_child)
     device = f" on {taken.device}" if taken else ""
     return Page(
         title=f"label_image: {os.path.basename(prepared.model.name)}{device}",
@@ -74,13 +70,13 @@ def _page(
         failure=_failure(ran) or _nothing_taken(taken),
         picture=picture_uri(picture),
         summary=_summary(prepared, ran, picture),
-        results=results,
-        headings=headings,
-        times=time_rows(runs),
+        results={name: lines for name, (_, lines) in paths.items()},
+        headings=[*paths],
+        times=time_rows([run for run, _ in paths.values()]),
         nodes=nodes,
         partitions=partition_rows(taken),
         refusals=refusals(taken) if taken else (),
-        machine=machine(taken, job.opencl is not None),
+        machine=machine(taken, ran.job.opencl is not None),
         versions=versions(prepared.runtime),
         variables=variables(os.environ),
     )
@@ -97,15 +93,6 @@ def _nothing_taken(taken: Delegation | None) -> str:
         return ""
     count = len(taken.verdicts)
     return f"The OpenCL delegate took none of the model's {count} nodes: the CPU ran them all."
-
-
-def _columns(ran: Ran, results: Results) -> tuple[Sequence[str], Sequence[PathRun]]:
-    """Return the heading and the run of each path that was timed."""
-    names = [*results]
-    if ran.gpu is None:
-        return names, [ran.run]
-    cpu = ran.comparison.cpu if ran.comparison else None
-    return names, [ran.gpu, *([cpu] if cpu else [])]
 
 
 def _summary(prepared: Prepared, ran: Ran, picture: NDArray[Any] | None) -> Rows:

@@ -21,8 +21,8 @@ from delegate.runtime.copied import Copied
 from delegate.runtime.executor import Executor
 from label_image.compare import Distances
 from label_image.decoder import Format
-from label_image.outcome import Outcome, Totals
 from label_image.path import OpenPath
+from label_image.paths import Outcome, Totals
 from label_image.series import Sample, Series
 from tests.support.compare import RUNTIME, interpreter, invoke
 from tests.support.deal import any_driver

@@ -14,8 +14,8 @@ from delegate.inspect import Portion
 from label_image import several_report
 from label_image.compare import CPU, Distances
 from label_image.meaning import Meaning
-from label_image.outcome import Outcome, Totals
 from label_image.path import OpenPath
+from label_image.paths import Outcome, Totals
 from label_image.result import Result
 from label_image.scene import Scene
 from label_image.series import Series
