@@ -134,7 +134,7 @@ FLAGS = (
     Flag("max_delegated_partitions", "most partitions on OpenCL; 0: no limit", not_negative, 0),
     Flag("min_nodes_per_partition", "smallest partition on OpenCL; 0: any that saves time",
           not_negative, 0),
-    _shared("num_threads", "", -1, "delegate", thread_count),
+    _shared("num_threads", ", as --threads", -1, "delegate", thread_count),
     _shared("external_delegate_path", "", "", "delegate"),
     _shared("external_delegate_options", "", {}, "delegate"),
     Flag("use_xnnpack", "XNNPACK: on by default", truth, False, metavar="BOOL"),
@@ -179,10 +179,8 @@ FLAGS = (
     _own("compare", "with --use_gpu: run the CPU and the reference kernels too; of many pictures a "
          "sample, or all (default: true)", compared, True, metavar="BOOL|all"),
     _shared("exclude_ops", "", ()),
-    _shared("tune", ": off, quick (2 seconds a start, until all is known), full (to the end, with "
-            "more runs and more ways to launch) or auto (quick, and on a terminal full once the "
-            "results are shown)", "auto", "own", one_of("auto", "off", "quick", "full"),
-            "off|quick|full|auto"),
+    _shared("tune", " or auto (quick, and on a terminal full once the results are shown)", "auto",
+            "own", one_of("auto", "off", "quick", "full"), "off|quick|full|auto"),
     _own("profiling_order", "the rows of --profiling's table: node, as they run, or time, the "
          "longest first", one_of("node", "time"), "node", metavar="node|time"),
     _own("trace", "of one picture: write what happens in some runs, by time: for ui.perfetto.dev, "

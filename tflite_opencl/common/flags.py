@@ -44,13 +44,15 @@ SHARED = {
     "count": Shared("timed runs", positive, "N", "c"),
     "warmup_runs": Shared("runs before the timed ones", not_negative, "N", "w"),
     "threads": Shared("CPU threads", threads, "N", "t"),
-    "num_threads": Shared("as --threads", threads, "N"),
+    "num_threads": Shared("CPU threads", threads, "N"),
     "device": Shared("the OpenCL device: its index, or words of its platform's or its own name",
                      str, "DEVICE"),
     "device_profile": Shared("keep another device's limits: what would not run there does not run "
                              "here", str, "NAME|FILE.toml"),
     "exclude_ops": Shared("leave these ops to the CPU", names, "OP,OP"),
-    "tune": Shared("measure which kernels are fastest on this device, and keep that",
+    "tune": Shared("measure which kernels are fastest on this device, and keep that: off, quick (2 "
+                   "seconds a start, until all is known), full (to the end, with more runs and "
+                   "more ways to launch)",
                    one_of("off", "quick", "full"), "off|quick|full"),
     "external_delegate_path": Shared("a delegate library (libteflon.so, libvx_delegate.so)", str),
     "external_delegate_options": Shared('its options: "k1:v1;k2:v2"', delegate_options, "OPTIONS"),
@@ -60,7 +62,7 @@ SHARED = {
     "csv": Shared(f"write a table as CSV{_STDOUT}"),
     "html": Shared(f"write a page of HTML{_STDOUT}"),
     "markdown": Shared(f"write a table in Markdown{_STDOUT}"),
-    "against": Shared("show what changed since that was kept"),
+    "against": Shared("show what changed since this file was kept"),
     "models": Shared("a folder of .tflite files", metavar="DIR"),
     "list": Shared("show what there is to choose from, and exit", None),
     "resume": Shared("go on with a run that was ended", None),
@@ -97,9 +99,10 @@ def add_flags(parser: argparse._ActionsContainer, *names: str, **defaults: Any) 
         add_flag(parser, name, default)
 
 
-def add_models(parser: argparse.ArgumentParser) -> None:
+def add_models(parser: argparse.ArgumentParser, more: str = "") -> None:
     """Add the models: arguments, or -m; `models_of` gives both."""
-    parser.add_argument("model", nargs="*", metavar="MODEL", help="a .tflite file")
+    text = f"{SHARED['tflite_model'].help}{more}"
+    parser.add_argument("model", nargs="*", metavar="MODEL", help=text)
     add_flag(parser, "tflite_model", [], ", as MODEL", nargs="+", action="extend")
 
 

@@ -50,7 +50,7 @@ T = TypeVar("T")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this subcommand's arguments."""
     add = parser.add_argument
-    add_models(parser)
+    add_models(parser, "; several make a matrix")
     add_flag(parser, "image", more="; else random")
     add_flag(parser, "labels")
     add("--paths", type=paths_of, default=_PATHS, metavar="P,P",
@@ -58,9 +58,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"(default: {_PATHS})")  # fmt: skip
     add_flags(parser, count=50, warmup_runs=5)
     add_flag(parser, "threads", more=" (default: as many as cores)")
-    add_flags(parser, tune="quick", timeout=600.0)
+    add_flags(parser, tune="quick")
+    add_flag(parser, "timeout", 600.0, ": a path to open, or its runs of a round")
     add_flags(parser, "json", "csv", "markdown")
-    add_flag(parser, "against", more=" with --json")
+    add_flag(parser, "against", more=" by --json")
 
 
 def run(options: argparse.Namespace) -> str:

@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flag(
         parser,
         "against",
-        more=" with --csv; exit code 1 if a kernel is no longer built or keeps values in memory",
+        more=" by --csv; exit code 1 if a kernel is no longer built or keeps values in memory",
     )
     parser.add_argument(
         "--dump",

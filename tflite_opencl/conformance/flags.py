@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from tflite_opencl.common.environment import device_asked
 from tflite_opencl.common.errors import UsageError
-from tflite_opencl.common.exit_codes import EXIT_CODES, LOST, codes_text
+from tflite_opencl.common.exit_codes import EXIT_CODES, LOST, NO_DEVICE, codes_text
 from tflite_opencl.common.flag_values import positive
 from tflite_opencl.common.flags import add_flag, add_flags
 from tflite_opencl.common.help import HelpFormatter, examples_text
@@ -105,7 +105,7 @@ def parser() -> argparse.ArgumentParser:
     made = _Parser(
         prog="tflite-delegate-test",
         description="Run a conformance suite on a TFLite delegate, beside the reference kernels.",
-        epilog=f"{codes_text(*(code for code in EXIT_CODES if code != LOST))}\n\n"
+        epilog=f"{codes_text(*(code for code in EXIT_CODES if code not in (NO_DEVICE, LOST)))}\n\n"
         f"{examples_text(EXAMPLES)}",
         formatter_class=HelpFormatter,
         allow_abbrev=False,
