@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tflite_opencl.compare.path_run import Running, Settings, opened, take_facts
+from tflite_opencl.compare.path_run import Running, Settings
 from tflite_opencl.compare.paths import OPENCL, RunPath
 from tflite_opencl.compare.records import PathResult, Timing
 from tflite_opencl.compare.runs import Given
@@ -56,8 +56,8 @@ def benchmarked(
     np.savez(inputs, *given.inputs)
     each = Running(path, "")
     warmup, nodes = None, []
-    with each.step(), opened(each, given.model, inputs, settings) as each.process:
-        take_facts(each)
+    with each.step(), each.opened(given.model, inputs, settings) as facts:
+        each.take_facts(facts)
         if limits.warmup_runs or limits.warmup_min_secs:
             _run(each, limits.warmup_runs, limits.warmup_min_secs, limits)
             warmup = each.timing()
@@ -66,8 +66,8 @@ def benchmarked(
         each.finish()
         each.result = replace(each.result, timing=each.timing(), joules=each.joules())
     if profiling and path.kind == OPENCL and not each.result.failure:
-        with each.step(), opened(each, given.model, inputs, settings, profiling) as each.process:
-            nodes = [*each.process.profile()]
+        with each.step(), each.opened(given.model, inputs, settings, profiling):
+            nodes = each.ask(profile=True)["rows"]
     return Benchmarked(Path(given.model).name, each.result, warmup, nodes)
 
 

@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m tflite_opencl.compare.path_child`: one path of a model in a process of its own.
 
-Each request gets an answer. The first one opens the path; each later one times some runs, or takes
-the nodes' times; the last one wants the outputs and the memory.
+The first request opens the path; the answer is what is told of it. The next ones:
+
+    {"runs": 9, "warmup": 2}   runs_ms, wall_ms and cpu_ms of so many runs, without the warm-up
+    {"profile": true}          rows: the nodes on the device, as NodeTime of common/profile.py
+    {}                         the last: the outputs are written; peak_bytes of the process
+
+An answer may be {"failed": why} instead, and is then the last.
 """
 
 from __future__ import annotations

@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One path while it is timed: its process, its times and the energy that it took."""
+"""One path while it is timed: the process that path_child.py is, its times and its energy."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from delegate import Options
+from delegate.sandbox.child import Child, Died, command_of
+from tflite_opencl.common import interrupts
 from tflite_opencl.common.energy import Meter
 from tflite_opencl.common.environment import device_asked
 from tflite_opencl.common.timing import SETTLE_S
-from tflite_opencl.compare.path_process import PathFailed, PathProcess
 from tflite_opencl.compare.paths import RunPath
 from tflite_opencl.compare.records import PathResult, Timing, timing_of
 
@@ -30,6 +31,10 @@ class Settings:
     labels: Sequence[str] = ()
 
 
+class PathFailed(Exception):
+    """The path gives no result; the text is one line."""
+
+
 class Running:
     """One path while it is timed."""
 
@@ -37,11 +42,50 @@ class Running:
         self.path = path
         self.outputs = outputs  # the file that they are written to
         self.result = PathResult(path.text)
-        self.process: PathProcess | None = None
+        self.process: Child | None = None
+        self._seconds = 0.0  # the longest that one answer may take
         self.meter = Meter()
         self.metered = 0  # runs whose energy was measured, warm-up included
         self.runs_ms: list[float] = []
         self.wall_ms = self.cpu_ms = 0.0
+
+    @contextlib.contextmanager
+    def opened(
+        self, model: str, inputs: str, settings: Settings, profiling: bool = False
+    ) -> Iterator[dict[str, Any]]:
+        """Open the path while inside; return what it tells: load_ms, device, nodes, taken, ...
+
+        `inputs`: a .npz file, as `outputs`. `profiling`: our delegate's launches stay apart.
+
+        Raises: PathFailed: it cannot be opened.
+        """
+        self._seconds = settings.seconds
+        options = replace(settings.opencl, device=device_asked(self.path.device))
+        # Ctrl-C does not reach the child.
+        command = command_of("tflite_opencl.compare.path_child")
+        with Child(command, check=interrupts.check) as self.process:
+            yield self.ask(
+                path=asdict(self.path),
+                model=model,
+                inputs=inputs,
+                outputs=self.outputs,
+                threads=settings.threads,
+                opencl=asdict(options),
+                profiling=profiling,
+            )
+
+    def ask(self, **request: Any) -> dict[str, Any]:
+        """Return the answer to one of path_child's requests. Raises: PathFailed."""
+        assert self.process is not None
+        try:
+            answer = self.process.ask(self._seconds, **request)
+        except Died as died:
+            ended = died.ended
+            why = f"it {ended} (--timeout)" if ended.is_late else f"its process {ended}"
+            raise PathFailed(why) from None
+        if "failed" in answer:
+            raise PathFailed(answer["failed"])
+        return answer
 
     @contextlib.contextmanager
     def step(self) -> Any:
@@ -56,10 +100,9 @@ class Running:
 
     def block(self, runs: int, warmup: int, settle_s: float = SETTLE_S) -> None:
         """Time so many runs, after a pause and some that do not count. Raises: PathFailed."""
-        assert self.process is not None
         time.sleep(settle_s)
         with self.meter.measured():
-            answer = self.process.time(runs, warmup)
+            answer = self.ask(runs=runs, warmup=warmup)
         self.metered += runs + warmup
         self.runs_ms += answer["runs_ms"]
         self.wall_ms += answer["wall_ms"]
@@ -80,30 +123,10 @@ class Running:
 
     def finish(self) -> None:
         """Let it write its outputs. Raises: PathFailed."""
-        assert self.process is not None
-        self.result = replace(self.result, peak_bytes=self.process.end())
+        self.result = replace(self.result, **self.ask())
 
-
-def opened(
-    each: Running, model: str, inputs: str, settings: Settings, profiling: bool = False
-) -> PathProcess:
-    """Return the process of a path. Raises: PathFailed: it cannot be opened."""
-    options = replace(settings.opencl, device=device_asked(each.path.device))
-    return PathProcess(
-        each.path,
-        settings.seconds,
-        model=model,
-        inputs=inputs,  # a .npz file, as the outputs are
-        outputs=each.outputs,
-        threads=settings.threads,
-        opencl=asdict(options),
-        profiling=profiling,  # our delegate's launches stay apart, for `profile`
-    )
-
-
-def take_facts(each: Running) -> None:
-    """Keep what the path told of itself, and time its first run. Raises: PathFailed."""
-    assert each.process is not None
-    each.result = replace(each.result, **each.process.facts)
-    first = each.process.time(1, 0)
-    each.result = replace(each.result, first_ms=first["runs_ms"][0])
+    def take_facts(self, facts: Mapping[str, Any]) -> None:
+        """Keep what the path told of itself, and time its first run. Raises: PathFailed."""
+        self.result = replace(self.result, **facts)
+        first = self.ask(runs=1, warmup=0)
+        self.result = replace(self.result, first_ms=first["runs_ms"][0])

@@ -19,7 +19,7 @@ from tflite_opencl.common.feeds import scale_of
 from tflite_opencl.common.labels import format_row, top_results
 from tflite_opencl.common.scores import are_scores
 from tflite_opencl.common.timing import turns
-from tflite_opencl.compare.path_run import Running, Settings, opened, take_facts
+from tflite_opencl.compare.path_run import Running, Settings
 from tflite_opencl.compare.paths import REFERENCE, RunPath
 from tflite_opencl.compare.records import ModelResult, PathResult
 
@@ -56,8 +56,7 @@ def compared(
         for each in running:
             tell(f"{given.what}: {each.path.text} opens")
             with each.step():
-                each.process = stack.enter_context(opened(each, given.model, inputs, settings))
-                take_facts(each)
+                each.take_facts(stack.enter_context(each.opened(given.model, inputs, settings)))
         _time(running, settings, tell)
         for each in running:
             with each.step():
@@ -90,8 +89,8 @@ def _reference(
         if each.path.kind == REFERENCE:
             return _outputs(each), each.result.failure
     each = Running(RunPath(REFERENCE, REFERENCE), str(folder / "reference.npz"))
-    with each.step(), opened(each, model, inputs, settings) as each.process:
-        each.process.time(1, 0)
+    with each.step(), each.opened(model, inputs, settings):
+        each.ask(runs=1, warmup=0)
         each.finish()
     return _outputs(each), each.result.failure
 

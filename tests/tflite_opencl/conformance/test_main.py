@@ -152,8 +152,8 @@ def test_the_wrong_device_is_refused(run: Run, capsys: pytest.CaptureFixture[str
 @slow
 def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     command = [
-        sys.executable, "-m", "--delegate", f"{LIARS}hang", "--filter", TWO,
-        "--timeout", "300", "--output", str(tmp_path / "out"),
+        sys.executable, "-m", "tflite_opencl.conformance", "--delegate", f"{LIARS}hang",
+        "--filter", TWO, "--timeout", "300", "--output", str(tmp_path / "out"),
     ]  # fmt: skip
     child = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
     details = tmp_path / "out" / "details.jsonl"
