@@ -27,7 +27,7 @@ LOADED, LITERAL = NUMBERS = ("loaded", "literal")
 _OF_FORMS = 0.4  # what is done when the form is chosen
 # To compile all launches as one kernel, beside what it takes to make an executor of known kernels.
 _COST_OF_ONE = 10
-_LAUNCH_S = 0.4  # for a launch of them, where its numbers are literals: no build is shared
+_LAUNCH_S = 0.2  # for a launch of them; twice that with literals, as no build is shared
 _log = logging.getLogger("delegate")
 
 
@@ -204,9 +204,10 @@ def _words(program: Program, form: str) -> str:
     literals = ", numbers as literals" if _is_literal(program) else ""
     if form != PERSISTENT:
         return f"launches {form}{literals}"
-    seconds = 10 * math.ceil(_LAUNCH_S * len(program.launches) / 10)
-    long = f": may take {seconds} s" if literals else ""
-    return f"compiling all launches as one kernel{literals}{long}"
+    launch_s = _LAUNCH_S * (2 if literals else 1)
+    seconds = 10 * math.ceil(launch_s * len(program.launches) / 10)
+    # A narrow terminal cuts the end off.
+    return f"may take {seconds} s: compiling all launches as one kernel{literals}"
 
 
 def _drop_wrong(made: dict[str, Executor]) -> None:

@@ -58,7 +58,7 @@ def test_a_bar_says_that_one_kernel_of_literals_takes_long() -> None:
     launches = (SimpleNamespace(is_literal=True),) * 31
     program: Any = SimpleNamespace(launches=launches)
     assert forms._words(program, PERSISTENT) == (
-        "compiling all launches as one kernel, numbers as literals: may take 20 s"
+        "may take 20 s: compiling all launches as one kernel, numbers as literals"
     )
     assert forms._words(program, ONE_BY_ONE) == f"launches {ONE_BY_ONE}, numbers as literals"
 
