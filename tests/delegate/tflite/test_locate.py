@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from delegate import DeviceInfo, OpenCLDelegate
 from delegate.graph.edit import with_tensors
-from delegate.inspect import Graph, write_model
+from delegate.inspect import Graph, read_model, write_model
 from delegate.tflite import locate
 from tests.support.compare import RUNTIME, inputs_for, interpreter, invoke, refusals
 from tests.support.deal import any_driver
@@ -39,7 +39,12 @@ CHAIN = net([("AVERAGE_POOL_2D", [0], 1), ("ADD", [0, 1], 2)])
 IDENTIFIER = "TFL3"
 
 
-def delegate_on(device: DeviceInfo, model: bytes | None = None) -> OpenCLDelegate:
+Told = Callable[[bytes], bytes | Graph | None]
+# What a delegate is told of a model.
+TOLD: dict[str, Told] = {"found": lambda model: None, "given": bytes, "graph": read_model}
+
+
+def delegate_on(device: DeviceInfo, model: bytes | Graph | None = None) -> OpenCLDelegate:
     return OpenCLDelegate(model, device.index, min_nodes_per_partition=1, tune="off")
 
 
@@ -138,7 +143,8 @@ def test_a_model_without_names_and_constants_has_to_be_given(device: DeviceInfo)
     with pytest.raises(RuntimeError, match=said):
         interpreter(model, delegate)
     assert said in str(delegate.failure)
-    assert_all_taken(model, CHAIN, delegate_on(device, model))
+    for told in (model, read_model(model)):
+        assert_all_taken(model, CHAIN, delegate_on(device, told))
 
 
 def test_memory_that_may_not_be_read_is_an_error(
@@ -197,7 +203,7 @@ def run_signature(made: Any, number: int, inputs: Sequence[Any]) -> list[Any]:
     return [found[name] for name in sorted(found)]
 
 
-@pytest.mark.parametrize("is_given", [False, True], ids=["found", "given"])
+@pytest.mark.parametrize("told", TOLD.values(), ids=TOLD)
 @pytest.mark.parametrize(
     "graphs",
     [
@@ -208,10 +214,10 @@ def run_signature(made: Any, number: int, inputs: Sequence[Any]) -> list[Any]:
     ids=["two", "two-that-are-equal", "three"],
 )
 def test_the_graph_of_each_signature_is_judged(
-    device: DeviceInfo, graphs: Sequence[Graph], is_given: bool
+    device: DeviceInfo, graphs: Sequence[Graph], told: Told
 ) -> None:
     model = write_subgraphs(*graphs, signatures=range(len(graphs)))
-    delegate = delegate_on(device, model if is_given else None)
+    delegate = delegate_on(device, told(model))
     ours, reference = interpreter(model, delegate), interpreter(model)
     taken = {
         number: [(node.index, node.op, None) for node in graph.nodes]
@@ -258,14 +264,14 @@ def test_a_body_of_control_flow_is_left_to_the_cpu(device: DeviceInfo) -> None:
         )
 
 
-@pytest.mark.parametrize("is_given", [False, True], ids=["found", "given"])
+@pytest.mark.parametrize("told", TOLD.values(), ids=TOLD)
 def test_a_damaged_second_graph_is_left_to_the_cpu(
-    device: DeviceInfo, is_given: bool, caplog: pytest.LogCaptureFixture
+    device: DeviceInfo, told: Told, caplog: pytest.LogCaptureFixture
 ) -> None:
     x, y = image(), image()
     damaged = graph_of([op("ADD", [x, x], [y]), op("ADD", [x, x], [y])], [x], [y])
     model = write_subgraphs(CHAIN, damaged)
-    delegate = delegate_on(device, model if is_given else None)
+    delegate = delegate_on(device, told(model))
     assert_all_taken(model, CHAIN, delegate)
     assert list(delegate.subgraph_verdicts) == [0]
     assert {each.message for each in caplog.records if each.levelname == "WARNING"} == {
