@@ -24,7 +24,7 @@ from delegate.sandbox.child import Child, Died, command_of
 from label_image import streams
 from label_image.classify import PathRun, run_path
 from label_image.open_path import open_path
-from label_image.path import OpenPath
+from label_image.path import Array, OpenPath, Outputs
 from tflite_opencl.common.errors import DelegateFailed, RunError, reason_of
 from tflite_opencl.common.job import Job
 from tflite_opencl.common.runtime import find_runtime
@@ -57,8 +57,20 @@ def path_in_child(
     """
     with _child(command) as child:
         load_ms, at_once, taken, parts = _asked(child, seconds, (job, batch))
-        run = functools.partial(_asked, child, seconds)
-        yield OpenPath(run, load_ms, at_once, taken, load_parts=parts)
+        ask = functools.partial(_asked, child, seconds)
+        yield _PathInChild(ask, load_ms, at_once, taken, load_parts=parts)
+
+
+class _PathInChild(OpenPath):
+    """Its times are the child's own, without what crosses to it."""
+
+    def run(self, pixels: Array) -> list[Outputs]:
+        timed: Any = self._run(pixels)
+        outputs, seconds, cpu_seconds = timed
+        self.seconds += seconds
+        self.cpu_seconds += cpu_seconds
+        self.pictures += len(pixels)
+        return [*outputs]
 
 
 def _child(command: list[str] | None) -> Child:
@@ -97,7 +109,9 @@ def main() -> int:
         for request in itertools.chain([first], requests):
             try:
                 if path is not None:
+                    before_s, cpu_before_s = path.seconds, path.cpu_seconds
                     result: Any = path.run(request)
+                    result = result, path.seconds - before_s, path.cpu_seconds - cpu_before_s
                 elif not batch:
                     result = run_path(job, find_runtime(), read_model(job.model))
                 else:

@@ -165,6 +165,7 @@ def test_a_path_in_a_child_gives_what_one_here_gives(device: DeviceInfo, model: 
                     [o.tolist() for o in each] for each in expected
                 ]
             assert there.pictures == 4
+            assert there.cpu_seconds > 0  # of the child, which computes
 
 
 # Such a child opens a path, gives a picture's outputs, and hangs with the next one.
@@ -176,7 +177,7 @@ verdicts = Verdict(0, "AVERAGE_POOL_2D", None), Verdict(1, "RESHAPE", None)
 answer((1.0, 1, Delegation("a GPU", "its driver", "1", verdicts, ((0, 1),)), {{}}))
 sys.stdout.flush()
 sys.stdin.buffer.read(json.loads(sys.stdin.buffer.readline())["bytes"])
-answer([(numpy.array([[9, 9, 9]], numpy.uint8),)])
+answer(([(numpy.array([[9, 9, 9]], numpy.uint8),)], 0.5, 0.25))
 sys.stdout.flush()
 time.sleep(600)
 """
