@@ -22,6 +22,7 @@ from benchmarks.setup import MODELS, POCL, THREAD_VARIABLES, V1, Setup, machine
 from delegate import DelegateError
 from tflite_opencl.common.environment import prepare_environment
 from tflite_opencl.common.errors import OneLineError
+from tflite_opencl.common.exit_codes import ERROR, NOT_SO, SUCCESS
 from tflite_opencl.common.fetch import fetched
 from tflite_opencl.common.files import file_obstacle
 from tflite_opencl.common.flag_values import names
@@ -39,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.list:
         for row in rows.ROWS.values():
             print(f"{row.name:<12} {row.case}")
-        return 0
+        return SUCCESS
     unknown = [name for name in options.rows or () if name not in rows.ROWS]
     if unknown:
         parser().error(f"--rows {unknown[0]}: there are {', '.join(rows.ROWS)}")
@@ -54,14 +55,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.first_starts:
             with _setup(options) as setup:
                 print(first_starts.first_starts(options.models or first_starts.MODELS, setup))
-            return 0
+            return SUCCESS
         reports = [load(path) for path in options.read] if options.read else [_measured(options)]
         _write(reports, options)
     except OutputError:
         raise
     except (DelegateError, OneLineError, OSError, Skipped, ValueError) as error:
         print(printable(f"ERROR: {error}"), file=sys.stderr)
-        return 1
+        return ERROR
     return _verdict(reports, options.judge)
 
 
@@ -186,4 +187,4 @@ def _verdict(reports: Sequence[Report], is_check: bool) -> int:
             for line in row.misses:
                 print(f"MISSED: {row.row}: {line}", file=sys.stderr)
                 failed = True
-    return 1 if failed else 0
+    return NOT_SO if failed else SUCCESS

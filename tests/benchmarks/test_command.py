@@ -138,7 +138,7 @@ def test_every_launch(
 def test_what_cannot_be_run_is_one_line(
     model: Path, file: str, device_name: str, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([str(model.with_name(file)), "--device", device_name]) == 1
+    assert main([str(model.with_name(file)), "--device", device_name]) == 255
     (said,) = capsys.readouterr().err.splitlines()
     assert said.startswith("ERROR: ")
     assert line in said
@@ -219,5 +219,5 @@ def test_a_document_without_a_measured_part(
     saved: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "performance.md").write_text("text\n")
-    assert main(["--from", saved, "--docs", str(tmp_path)]) == 1
+    assert main(["--from", saved, "--docs", str(tmp_path)]) == 255
     assert "has no part between" in capsys.readouterr().err

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Sequence
 
 from tflite_opencl.common import interrupts, standard_streams
-from tflite_opencl.common.exit_codes import BUG, ERROR, INTERRUPTED
+from tflite_opencl.common.exit_codes import BUG, ERROR, INTERRUPTED, SUCCESS, USAGE
 from tflite_opencl.common.standard_streams import OutputError
 
 
@@ -57,8 +57,8 @@ def _code(main: Callable[[], int]) -> int:
     try:
         try:
             code = main()
-        except SystemExit as end:  # argparse's
-            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        except SystemExit as end:  # argparse's, of --help or a wrong command line
+            code = USAGE if end.code else SUCCESS
         standard_streams.flush()
     except BrokenPipeError:  # `| head` has seen enough
         standard_streams.lead_nowhere(sys.stdout)

@@ -28,7 +28,7 @@ TEXTS = [
     "tflite_opencl info --root /proc",
     "benchmarks --list",
 ]
-WRONG = {"label_image": 64, "tflite_opencl.conformance": 64, "tflite_opencl": 64, "benchmarks": 2}
+WRONG = {"label_image": 64, "tflite_opencl.conformance": 64, "tflite_opencl": 64, "benchmarks": 64}
 LINE = "ERROR: cannot write stdout: No space left on device\n"
 
 
