@@ -138,7 +138,7 @@ def test_every_launch(
 def test_what_cannot_be_run_is_one_line(
     model: Path, file: str, device_name: str, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([str(model.with_name(file)), "--device", device_name]) == 255
+    assert main([str(model.with_name(file)), "--device", device_name]) == 1
     (said,) = capsys.readouterr().err.splitlines()
     assert said.startswith("ERROR: ")
     assert line in said

@@ -22,6 +22,7 @@ from tflite_opencl.common.environment import prepare_environment
 from tflite_opencl.common.errors import OneLineError, UsageError, code_of
 from tflite_opencl.common.exit_codes import NOT_SO, NOTHING_RUN, SUCCESS
 from tflite_opencl.common.files import file_obstacle, write_file
+from tflite_opencl.common.standard_streams import OutputError
 from tflite_opencl.common.text import printable
 from tflite_opencl.common.words import version_lines
 from tflite_opencl.conformance import coverage, expectations, flags, page, reduce, reports
@@ -55,6 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CannotRun as error:
         _complain(f"SKIP: {error}")
         return NOTHING_RUN
+    except OutputError:  # no line of ours may be written
+        raise
     except (OneLineError, ProfileError) as error:
         _complain(f"ERROR: {error}")
         return code_of(error)
