@@ -15,7 +15,7 @@ _NOT_CPU = ("gpu", "accelerator", "custom")
 _ANY = (*_NOT_CPU, *_CPU)
 _X86, _ARM = frozenset({"x86_64", "i686"}), frozenset({"aarch64"})
 ASSEMBLY, INTEGER_DOT_PRODUCT = "assembly", "integer_dot_product"
-LANES16, COMMAND_BUFFER = "lanes16", "command_buffer"
+LANES16 = "lanes16"
 PARAMS_ARGUMENT = "params_argument"  # a launch's block of params as its kernel's argument
 OWN_BUILTINS = "own_builtins"
 AMX = "amx"  # each process has to be given the tile registers, see delegate/sandbox/process.py
@@ -88,8 +88,7 @@ def _dot(
     )
 
 
-# In the order of the self-tests. The persistent launch uses one of the orders. On a CPU recorded
-# launches take as long as those one by one, so the better order is enough there.
+# In the order of the self-tests. The persistent launch uses one of the orders.
 FEATURES = (
     # The first: what is tested after it is compiled faster.
     _own(OWN_BUILTINS, _CPU, 1),
@@ -113,9 +112,6 @@ FEATURES = (
     _own(PARAMS_ARGUMENT, _ANY, 32),
     # Not on CPUs: llvmpipe orders too little, and passes often all the same.
     _order("order", _NOT_CPU, "", ORDER_PTX),
-    Feature(
-        COMMAND_BUFFER, _ANY, "runtime_isa_order", 1, proven_by=frozenset({ORDER_X86, ORDER_ARM})
-    ),
     _own(LANES16, _CPU, 1),  # the last: its self-test limits the process
 )
 BY_NAME = {feature.name: feature for feature in FEATURES}
@@ -152,7 +148,7 @@ def instructions(device_type: str) -> list[str]:
 
 def portable_on(device_type: str) -> list[str]:
     """Return the names of what these devices try that OpenCL C 1.2 alone can express."""
-    extra = (COMMAND_BUFFER, LANES16, OWN_BUILTINS)
+    extra = (LANES16, OWN_BUILTINS)
     return [name for name in tried_on(device_type) if not BY_NAME[name].needs and name not in extra]
 
 

@@ -59,8 +59,7 @@ LAYERS = {
 CONFINED = {
     "pyopencl": ("delegate/runtime",),
     "ctypes": (
-        *("delegate/tflite", "delegate/sandbox/process.py"),
-        *("delegate/runtime/command_buffer.py", "delegate/runtime/dot_products.py"),
+        *("delegate/tflite", "delegate/sandbox/process.py", "delegate/runtime/dot_products.py"),
     ),
     "flatbuffers": ("delegate/tflite",),
     "tflite": ("delegate/tflite", "tflite_opencl/common/runtime.py"),  # there: the names of ops

@@ -23,9 +23,8 @@ from delegate.runtime.persistent import Persistent, persistent_kernel
 from delegate.runtime.transfers import COPIED, transfer_for
 from delegate.sandbox.trials import EXECUTOR, Trial
 
-# How a program's launches reach the device: each by a call, recorded in a command buffer, or as the
-# tiles of one launch.
-ONE_BY_ONE, RECORDED, PERSISTENT = FORMS = ("one by one", "recorded", "persistent")
+# How a program's launches reach the device: each by a call, or as the tiles of one launch.
+ONE_BY_ONE, PERSISTENT = FORMS = ("one by one", "persistent")
 _LARGEST_BYTES = 2**31 - 1  # kernels' offsets are ints
 
 
@@ -86,8 +85,6 @@ class Executor:
                 self._set_arguments(kernels, whole, arguments)
                 self.form = PERSISTENT if whole is not None else ONE_BY_ONE
                 self._launches.try_each(device, kernels.trials, runs)
-                if form == RECORDED and self._launches.record(device, kernels.trials, runs):
-                    self.form = RECORDED
                 kind = transfer_for(transfer, batch, device.shares_memory)
                 self._transfer = kind(device, queue, arguments[0], layout, self._launches.enqueue)
         except BaseException:
@@ -212,7 +209,7 @@ class Executor:
     def repeat(self, count: int, wait: bool = False) -> float:
         """Run the launches alone `count` times; return one time's seconds on this clock.
 
-        `wait`: for each time's end, as a run does; a command buffer needs it.
+        `wait`: for each time's end, as a run does.
 
         Raises:
             DeviceError: a failed OpenCL call.
@@ -223,7 +220,7 @@ class Executor:
             begin = time.perf_counter()
             for _ in range(count):
                 self._launches.enqueue()
-                if wait or self.form == RECORDED:
+                if wait:
                     queue.finish()
             queue.finish()
         return (time.perf_counter() - begin) / count

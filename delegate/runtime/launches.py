@@ -1,19 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The launches of a program, ready in a queue: one by one, or recorded in a command buffer."""
+"""The launches of a program, ready in a queue."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 import pyopencl as cl
 
-from delegate.errors import DeviceError
-from delegate.runtime.command_buffer import CommandBuffer
 from delegate.runtime.device import Device
-from delegate.sandbox.trials import RECORDED, Free, Trial
-
-_log = logging.getLogger("delegate")
+from delegate.sandbox.trials import Free, Trial
 
 
 class Launches:
@@ -22,7 +17,6 @@ class Launches:
     def __init__(self, queue: cl.CommandQueue) -> None:
         self.queue = queue
         self.kernels: list[tuple[cl.Kernel, tuple[int], tuple[int]]] = []
-        self._recorded: CommandBuffer | None = None
 
     def try_each(self, device: Device, trials: Free, runs: Sequence[Trial]) -> None:
         """Run each kernel once by itself, if its trial is due."""
@@ -32,28 +26,10 @@ class Launches:
                     cl.enqueue_nd_range_kernel(self.queue, *kernel)
                     self.queue.finish()
 
-    def record(self, device: Device, trials: Free, runs: Sequence[Trial]) -> bool:
-        """Record them in a command buffer; whether that works here. `runs`: as of `try_each`."""
-        try:
-            with trials.of(Trial.of(RECORDED, *runs)):
-                self._recorded = CommandBuffer(device, self.queue, self.kernels)
-                if trials.tells:
-                    self._recorded.enqueue()
-                    self.queue.finish()
-        except DeviceError as error:
-            _log.debug("launches are not recorded: %s", error)
-        return self._recorded is not None
-
     def enqueue(self) -> list[cl.Event]:
-        """Put all into the queue; return their events, of which a command buffer has none."""
-        if self._recorded is not None:
-            self._recorded.enqueue()
-            return []
+        """Put all into the queue; return their events."""
         return [cl.enqueue_nd_range_kernel(self.queue, *each) for each in self.kernels]
 
     def close(self) -> None:
-        """Let kernels and command buffer go; a second call does nothing."""
-        if self._recorded is not None:
-            self._recorded.close()
-        self._recorded = None
+        """Let the kernels go; a second call does nothing."""
         self.kernels = []

@@ -20,7 +20,7 @@ from delegate.errors import KilledChild, Untried
 
 # Kinds of trials.
 BUILD, BINARY_OF, KERNEL, RUN, CHECK = "build", "binary", "kernel", "run", "check"
-FILE, RECORDED, EXECUTOR, WHOLE = "file", "recorded", "executor", "whole"
+FILE, EXECUTOR, WHOLE = "file", "executor", "whole"
 SELF_TEST, PLATFORMS, REFERENCE = "self-test", "platforms", "reference"
 _WORDS = {
     BUILD: "build {file}.cl",
@@ -28,7 +28,6 @@ _WORDS = {
     KERNEL: "make the kernel {kernel}",
     RUN: "run the kernel {kernel}",
     FILE: "build anything else of {build}.cl",
-    RECORDED: "record launches in a command buffer",
     EXECUTOR: "allocate and run a group of nodes",
     SELF_TEST: "pass the self-test of {build}",
     PLATFORMS: "list OpenCL's platforms",

@@ -23,7 +23,6 @@ from delegate.graph.ir import Tensor
 from delegate.isa import (
     AMX,
     BY_NAME,
-    COMMAND_BUFFER,
     LANES16,
     OWN_BUILTINS,
     PARAMS_ARGUMENT,
@@ -35,7 +34,7 @@ from delegate.profiles import DeviceProfile
 from delegate.runtime.device import Device
 from delegate.runtime.device_list import DeviceInfo
 from delegate.runtime.dot_products import is_accelerated
-from delegate.runtime.executor import PERSISTENT, RECORDED, Executor
+from delegate.runtime.executor import PERSISTENT, Executor
 from delegate.runtime.kernels import Kernels
 from delegate.sandbox import process
 from delegate.sandbox.trials import Trial, Unkept
@@ -129,7 +128,7 @@ _VALUES = {
 
 def program_of(feature: Feature) -> Program:
     """Return the self-test of a feature."""
-    if feature.is_order or feature.name == COMMAND_BUFFER:
+    if feature.is_order:
         return _order_program(feature, feature.group_items)
     answers = Tensor(0, "answers", (16, 8), "int32")
     a, b = (_X, _Y) if feature.name == "nearest" else (_A, _B)
@@ -180,10 +179,7 @@ def feature_test(device: Device, feature: Feature) -> str:
         # Groups of one item and of several run two kernels.
         ends = (_order_test(device, _order_program(feature, n), PERSISTENT) for n in (1, 64))
         return next((end for end in ends if end != PASSED), PASSED)
-    program = program_of(feature)
-    if feature.name == COMMAND_BUFFER:
-        return _order_test(device, program, RECORDED)
-    executor = Executor(device, Kernels(device), program)
+    executor = Executor(device, Kernels(device), program_of(feature))
     got = np.zeros((16, 8), np.int32)
     executor.run([], [got.reshape(-1).view(np.uint8)])
     return PASSED if np.array_equal(got, _answers(feature)) else "other numbers than expected"

@@ -13,25 +13,15 @@ from pyopencl import _cl
 
 from delegate import DeviceInfo
 from delegate.inspect import read_device_profile
-from delegate.isa import BY_NAME, COMMAND_BUFFER
 from delegate.profiles import DeviceProfile
 from delegate.runtime.context import Context, shared_context
 from delegate.runtime.device import Device
 from delegate.start.engine import open_device
-from delegate.start.self_tests import PASSED, feature_test
 
 
 def opencl_error(kind: type[cl.Error], call: str, status: int) -> cl.Error:
     """Return pyopencl's exception for a call that gave this status."""
     return kind(_cl._ErrorRecord(call, status, ""))
-
-
-def records(device: DeviceInfo) -> bool:
-    """Whether command buffers work there; where a persistent launch does, none is proven."""
-    opened = Device(device, proven=[COMMAND_BUFFER])
-    if "cl_khr_command_buffer" not in opened.cl_device.extensions.split():
-        return False
-    return feature_test(opened, BY_NAME[COMMAND_BUFFER]) == PASSED
 
 
 # A whole run of the tests may keep another device's limits: TEST_DEVICE_PROFILE=v3d

@@ -12,7 +12,7 @@ import pytest
 from delegate import DeviceInfo
 from delegate.graph.partition import partition_of
 from delegate.inspect import Graph
-from delegate.isa import COMMAND_BUFFER, ORDER_ARM, ORDER_X86, ORDERS
+from delegate.isa import ORDER_ARM, ORDER_X86, ORDERS
 from delegate.runtime import bench
 from delegate.runtime.executor import FORMS, ONE_BY_ONE, PERSISTENT, Executor
 from delegate.start.engine import Engine
@@ -21,7 +21,6 @@ from delegate.tflite.library import installed_rules
 from delegate.tuning.tune import Tuner
 from tests.support.deal import any_driver
 from tests.support.nets import conv_pool, net
-from tests.support.opencl import records
 
 pytestmark = any_driver
 
@@ -41,9 +40,7 @@ def executor_of(engine: Engine, graph: Graph = CHAIN, batch: int = 1) -> Executo
 
 
 def offers(engine: Engine, form: str) -> bool:
-    if form == PERSISTENT:
-        return bool(engine.device.proven & ORDERS)
-    return form == ONE_BY_ONE or COMMAND_BUFFER in engine.device.proven
+    return form == ONE_BY_ONE or bool(engine.device.proven & ORDERS)
 
 
 @pytest.mark.parametrize("fastest", FORMS)
@@ -51,8 +48,6 @@ def test_the_fastest_form_is_taken(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, fastest: str
 ) -> None:
     engine = Engine(device.index, tune="full")
-    if records(device):
-        engine.device.proven |= {COMMAND_BUFFER}
     repeat = Executor.repeat
 
     def told(self: Executor, count: int, wait: bool = False) -> float:

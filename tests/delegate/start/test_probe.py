@@ -261,23 +261,23 @@ def test_what_a_stronger_proof_covers_is_not_tested(
         return PASSED
 
     monkeypatch.setattr(self_tests, "feature_test", passes)
-    tests = [Trial(SELF_TEST, name) for name in ("order_x86", "nearest", "command_buffer")]
+    tests = [Trial(SELF_TEST, name) for name in ("order_ptx", "nearest", "order")]
 
     def tell(**said: Any) -> None:
         if "tried" in said:
             told[said["tried"]] = said["how"]
 
     self_tests.run(device, None, tests, set(), tell)
-    assert asked == ["order_x86", "nearest"]
+    assert asked == ["order_ptx", "nearest"]
     assert told == dict(zip(tests, (PASSED, PASSED, "not needed"), strict=True))
     # A child that goes on for one that was killed knows what passed.
-    self_tests.run(device, None, tests[2:], {"order_x86"}, tell)
-    assert asked == ["order_x86", "nearest"]
+    self_tests.run(device, None, tests[2:], {"order_ptx"}, tell)
+    assert asked == ["order_ptx", "nearest"]
 
 
 @pytest.mark.parametrize(
     "isa",
-    [*sorted(that_need(ASSEMBLY)), "order", "nearest", "dot", "command_buffer"],
+    [*sorted(that_need(ASSEMBLY)), "order", "nearest", "dot"],
 )
 def test_what_a_device_computes_wrongly_is_not_proven(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, isa: str
