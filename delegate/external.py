@@ -78,6 +78,7 @@ def _words(text: str) -> tuple[str, ...]:
 _READERS: Mapping[Any, Callable[[str], Any]] = {
     "str": str,
     "str | None": str,
+    "str | DeviceProfile | None": str,
     "str | int | None": str,
     "int": int,
     "bool": _truth,

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import os
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +31,10 @@ from delegate.runtime.device_list import DeviceInfo, several_devices
 from delegate.tflite.reader import read_model
 
 Array = NDArray[Any]
+# Options that mean nothing to a Model.
+_OF_DELEGATES = frozenset(
+    ("exclude_ops", "min_nodes_per_partition", "max_delegated_partitions", "profiling")
+)
 _log = logging.getLogger("delegate")
 
 
@@ -60,29 +64,20 @@ class Model:
         model: str | os.PathLike[str] | bytes,
         device: str | int | None = None,
         batch: int = 1,
-        tune: str = "quick",
-        exclude_isa: Iterable[str] = (),
-        device_profile: str | None = None,
-        own_context: bool = False,
-        in_child_first: bool = True,
+        **keywords: Any,
     ) -> None:
         """Read the model, open a device or several, build and upload everything.
 
         `device`: "all" means every device, "all WORDS" each that the words match, and "0,WORDS"
-        each that one of the parts matches. All but this and `batch` mean what they mean to
-        OpenCLDelegate; see Options.
+        each that one of the parts matches. `keywords`: the other fields of Options, but those that
+        say what stays on the CPU, and `profiling`.
         Where TFLite's runtimes round differently, the arithmetic is that of the one installed.
         """
         if batch < 1:
             raise ValueError(f"a batch of {batch}: at least one picture must be run")
-        options = Options(
-            device,
-            tune=tune,
-            exclude_isa=exclude_isa,
-            device_profile=device_profile,
-            own_context=own_context,
-            in_child_first=in_child_first,
-        )
+        if none := _OF_DELEGATES & {*keywords}:
+            raise TypeError(f"a Model runs the whole graph on the device: no {', '.join(none)}")
+        options = Options(device, **keywords)
         graph = infer(read_model(model))
         self._on: OneDevice | Spread
         if several := several_devices(device):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,11 +19,8 @@ from delegate.graph.ir import Graph
 from delegate.graph.verdict import Verdict
 from delegate.launch import NodeAlternatives
 from delegate.options import Options
-from delegate.passes import PASSES
-from delegate.profiles import read_device_profile
 from delegate.runtime.device_list import DeviceInfo
 from delegate.runtime.inspection import LaunchTime, PartitionRun, StepRun
-from delegate.start.engine import Engine
 from delegate.start.rehearsal import open_engine
 from delegate.tflite.callbacks import Constants, NativeDelegate, PlannedNode, Shapes
 from delegate.tflite.graphs import Graphs
@@ -58,47 +55,22 @@ class OpenCLDelegate:
         self,
         model: str | os.PathLike[str] | bytes | Graph | None = None,
         device: str | int | None = None,
-        exclude_ops: Iterable[str] = (),
-        min_nodes_per_partition: int = 0,
-        max_delegated_partitions: int = 0,
-        profiling: bool = False,
-        tune: str = "quick",
-        exclude_isa: Iterable[str] = (),
-        device_profile: str | None = None,
-        own_context: bool = False,
-        alternative: str | None = None,
-        in_child_first: bool = True,
-        passes: Iterable[str] = tuple(PASSES),
         *,
         options: Options | None = None,
+        **keywords: Any,
     ) -> None:
         """Open a device; nothing is built before TFLite asks.
 
         `model`: what the interpreters are made from. It is found in the memory of TFLite, so that
         it is needed only for a model without names and constants; a Graph that was read of it does,
-        too. The keywords are the fields of
-        Options, which says what each means. `options`: all of them as one record, in the place of
-        keywords.
+        too. `keywords`: the other fields of Options, which says what each means and what is
+        refused. `options`: all of them as one record, in the place of keywords.
         """
-        keywords = Options(
-            device,
-            exclude_ops,
-            min_nodes_per_partition,
-            max_delegated_partitions,
-            profiling,
-            tune,
-            exclude_isa,
-            device_profile,
-            own_context,
-            alternative,
-            in_child_first,
-            passes,
-        )
-        if options is not None and keywords != Options():
+        if options is not None and (keywords or device is not None):
             raise TypeError("options is given, and other keywords, too")
-        self._options = keywords if options is None else options
+        self._options = options or Options(device, **keywords)
         self._graphs = Graphs(model)
-        self._engine = _engine(self._options, self._graphs.given)
+        self._engine = open_engine(self._options, self._graphs.given)
         # By TFLite context, until TFLite has formed all its groups; then their kernels hold it.
         self._claims: dict[int, Claim] = {}
         self._lock = threading.RLock()  # of what belongs to no kernel yet
@@ -224,7 +196,7 @@ class OpenCLDelegate:
     ) -> Sequence[int]:
         """Return the nodes to claim of those present; `_claims` has what is built for them."""
         if self._engine.is_closed:
-            self._engine = _engine(replace(self._options, device=self.device.index))
+            self._engine = open_engine(replace(self._options, device=self.device.index))
         target = self._engine.target(rules_of_caller(context))
         claim = Claim(graph, shapes, target, self._engine, self._options)
         try:
@@ -265,20 +237,3 @@ class OpenCLDelegate:
         """Keep the text of an error that TFLite will only call an error."""
         self.failure = str(error) or type(error).__name__
         _log.debug("in a TFLite callback", exc_info=error)
-
-
-def _engine(options: Options, graph: Graph | None = None) -> Engine:
-    name = options.device_profile
-    profile = None if name is None else read_device_profile(name)
-    return open_engine(
-        options.in_child_first,
-        graph,
-        options.device,
-        options.tune,
-        options.exclude_isa,
-        options.profiling,
-        profile,
-        options.own_context,
-        options.alternative,
-        options.passes,
-    )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""class Options: all that OpenCLDelegate can be told, as one frozen record."""
+"""class Options: all that OpenCLDelegate and Model can be told, as one frozen record."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from delegate.passes import PASSES
+from delegate.profiles import DeviceProfile, read_device_profile
 from delegate.tuning.tune import MODES
 
 _LISTS = (("exclude_ops", "op names"), ("exclude_isa", "names"), ("passes", "names"))
@@ -14,7 +15,7 @@ _LISTS = (("exclude_ops", "op names"), ("exclude_isa", "names"), ("passes", "nam
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What OpenCLDelegate can be told; each field is a keyword of it, with the same default.
+    """What OpenCLDelegate and Model can be told; each field is a keyword of theirs.
 
     Attributes:
         device: an index of list_devices() or words of a name; None takes the first that works.
@@ -27,8 +28,9 @@ class Options:
             a start, and "full" to the end, with more runs and more ways to launch; what was found
             is kept on disk.
         exclude_isa: instructions not to use, of Target.isa; "all" for every one.
-        device_profile: a name of device_profile_names() or a FILE.toml: limits of another device
-            to keep here; a node that would not run there stays on the CPU, with the limit named.
+        device_profile: a name of device_profile_names(), a FILE.toml or what was read of one:
+            limits of another device to keep here; a node that would not run there stays on the CPU,
+            with the limit named.
         own_context: open an OpenCL context of its own. Else all delegates and models of this
             process share one for each device (and device profile), with the programs built in it.
         alternative: a name of OpenCLDelegate.alternatives: nodes that have an alternative of this
@@ -49,7 +51,7 @@ class Options:
     profiling: bool = False
     tune: str = "quick"
     exclude_isa: Iterable[str] = ()  # kept as a tuple
-    device_profile: str | None = None
+    device_profile: str | DeviceProfile | None = None
     own_context: bool = False
     alternative: str | None = None
     in_child_first: bool = True
@@ -70,3 +72,13 @@ class Options:
                 raise ValueError(f"passes={name!r}: one of {', '.join(PASSES)}")
         if self.tune not in MODES:
             raise ValueError(f"tune='{self.tune}': one of {', '.join(MODES)}")
+
+    @property
+    def profile(self) -> DeviceProfile | None:
+        """The limits of `device_profile`; None: only the device's own.
+
+        Raises:
+            ProfileError: the profile is unknown, unreadable or wrong.
+        """
+        given = self.device_profile
+        return read_device_profile(given) if isinstance(given, str) else given

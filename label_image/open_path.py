@@ -85,9 +85,9 @@ def _whole_model(
                     job.model,
                     options.device,
                     batch,
-                    options.tune,
-                    options.exclude_isa,
-                    options.device_profile,
+                    tune=options.tune,
+                    exclude_isa=options.exclude_isa,
+                    device_profile=options.device_profile,
                 )
             )
     except Unsupported as refusal:

@@ -44,13 +44,13 @@ LAYERS = {
     "tflite": "errors graph launch sandbox target",
     "runtime": "cache errors graph isa launch profiles progress sandbox",
     "tuning": "cache errors graph launch progress runtime",
-    "start": "cache compiler errors graph isa launch ops passes profiles progress runtime sandbox "
+    "options": "passes profiles tuning",
+    "start": "cache compiler errors graph isa launch ops options profiles progress runtime sandbox "
     "target tflite tuning",
-    "options": "passes tuning",
     "claim": "errors graph launch options progress runtime start target tflite",
-    "opencl_delegate": "claim errors graph launch options passes profiles runtime start tflite",
+    "opencl_delegate": "claim errors graph launch options runtime start tflite",
     "external": "opencl_delegate options tflite",
-    "devices": "errors graph options profiles progress runtime sandbox start target tflite",
+    "devices": "errors graph options progress runtime sandbox start target tflite",
     "model": "devices errors graph options progress runtime tflite",
     "__init__": "devices errors graph model opencl_delegate options runtime",
     "inspect": "cache devices errors graph launch profiles progress runtime sandbox start tflite",

@@ -16,7 +16,6 @@ from delegate.errors import DeviceError, TooLarge, Unsupported
 from delegate.graph.ir import Graph
 from delegate.graph.partition import Partition, partition_of
 from delegate.options import Options
-from delegate.profiles import read_device_profile
 from delegate.runtime.device_list import DeviceInfo
 from delegate.start.rehearsal import open_engine
 from delegate.target import Target
@@ -45,17 +44,7 @@ class OneDevice:
 
     def __init__(self, graph: Graph, options: Options, batch: int) -> None:
         """Open the device that the options mean, build and upload everything."""
-        name = options.device_profile
-        self._engine = open_engine(
-            options.in_child_first,
-            graph,
-            options.device,
-            options.tune,
-            options.exclude_isa,
-            False,
-            None if name is None else read_device_profile(name),
-            options.own_context,
-        )
+        self._engine = open_engine(options, graph)
         target = self._engine.target(installed_rules())
         partition = self._partition(graph, target)
         with progress.share(progress.AT_GROUPS, 1):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from delegate import compiler, progress
@@ -15,8 +15,7 @@ from delegate.graph.partition import Partition
 from delegate.graph.verdict import Verdict
 from delegate.isa import AMX, ORDER_ARM, ORDER_PTX, ORDER_X86, ORDERS, most_lanes
 from delegate.launch import Alternative, Program, Step, first_that_runs
-from delegate.passes import PASSES
-from delegate.profiles import DeviceProfile
+from delegate.options import Options
 from delegate.runtime.agreement import outputs_of, random_inputs
 from delegate.runtime.bench import DeviceBench
 from delegate.runtime.device import Device
@@ -46,36 +45,17 @@ class Engine:
         tuner: what chooses alternatives.
     Raises:
         NoDeviceError: no device, none that matches, or none that passes its self-test.
-        ValueError: `tune` is not one of its words.
+        ProfileError: the device profile is unknown or wrong.
     """
 
-    def __init__(
-        self,
-        selector: str | int | None,
-        tune: str = "quick",
-        exclude_isa: Iterable[str] = (),
-        profiling: bool = False,
-        profile: DeviceProfile | None = None,
-        own_context: bool = False,
-        alternative: str | None = None,
-        passes: Iterable[str] = tuple(PASSES),
-        trials: Callable[[str], Free] | None = None,
-    ) -> None:
+    def __init__(self, options: Options, trials: Callable[[str], Free] | None = None) -> None:
         """Open the device; nothing is built yet.
 
-        `exclude_isa`: instructions not to use though the device has them; "all" for every one.
-        `profiling`: launches stay apart, so that each has its time. `profile`: limits to keep
-        beside the device's own. `own_context`: share none with the other engines of this process.
-        `alternative`: its name; nodes that have it run it. `passes`: names of PASSES. `trials`: by
-        the device's identity, what may be done here; None: everything.
+        `trials`: by the device's identity, what may be done here; None: everything.
         """
-        if isinstance(exclude_isa, str):
-            raise TypeError(f"exclude_isa is a list of names: ['{exclude_isa}']")
         begun = time.perf_counter()
         with progress.phase("device"), progress.share(0, progress.AT_VERDICTS):
-            self.device: Device = open_device(
-                selector, profiling, profile, own_context, frozenset(exclude_isa)
-            )
+            self.device: Device = open_device(options)
         seconds = time.perf_counter() - begun
         self._kernels = Kernels(
             self.device, None if trials is None else trials(self.device.identity)
@@ -83,16 +63,16 @@ class Engine:
         self._registers: int | None = None  # not asked yet
         self._bench = DeviceBench(self.device, self._kernels)
         self.tuner = Tuner(
-            tune,
+            options.tune,
             self.device.identity,
             self._bench,
             self._kernels.source_of,
             seconds,
-            alternative,
+            options.alternative,
         )
-        self._is_free = alternative is None
-        self._passes = frozenset(passes)
-        self._forms = Forms(self.tuner, self._bench, profiling)
+        self._is_free = options.alternative is None
+        self._passes = frozenset(options.passes)
+        self._forms = Forms(self.tuner, self._bench, options.profiling)
 
     @property
     def is_closed(self) -> bool:
@@ -231,20 +211,13 @@ def target_of(device: Device, rules: Rules, registers: int = 0) -> Target:
     )
 
 
-def open_device(
-    selector: str | int | None,
-    profiling: bool = False,
-    profile: DeviceProfile | None = None,
-    own_context: bool = False,
-    excluded: frozenset[str] = frozenset(),
-) -> Device:
+def open_device(options: Options) -> Device:
     """Open the first device meant that passes its self-test.
-
-    `excluded`: features of delegate.isa not to use; "all" for every one.
 
     Raises:
         NoDeviceError: none matches, or each that does fails; the text has each reason.
     """
+    selector, profile, excluded = options.device, options.profile, {*options.exclude_isa}
     found = matching(selector)
     failures = []
     for info in found:
@@ -253,7 +226,7 @@ def open_device(
         if failure is None:
             try:
                 isa = frozenset() if "all" in excluded else granted(proof.isa - excluded)
-                device = Device(info, profiling, isa, profile, not own_context)
+                device = Device(info, options.profiling, isa, profile, not options.own_context)
             except DeviceError as error:
                 failure = str(error)
             else:

@@ -21,6 +21,7 @@ from delegate.errors import DelegateError, DeviceError
 from delegate.graph.infer import infer
 from delegate.graph.ir import Graph
 from delegate.isa import likely_on
+from delegate.options import Options
 from delegate.profiles import DeviceProfile
 from delegate.runtime import icds, listing
 from delegate.runtime.bench import DeviceBench
@@ -121,21 +122,15 @@ class _Performer:
             self._found(info.index, info.identity), profile, tests, {*passed}, self._tell
         )
 
-    def ahead(
-        self,
-        selector: str | int | None,
-        profile: DeviceProfile | None,
-        exclude_isa: Sequence[str],
-        graph: Graph,
-    ) -> None:
+    def ahead(self, options: Options, graph: Graph) -> None:
         """Compile what the nodes will launch, the last first; the driver is to keep it on disk."""
-        info = matching(selector)[0]
+        info = matching(options.device)[0]
         if info.type != "cpu":
             return  # it may be for one process at a time
         # A wrong guess costs this process alone.
         likely = likely_on(info.type, Path("/proc/cpuinfo").read_text().split())
-        isa = [name for name in likely if not {name, "all"} & {*exclude_isa}]
-        device = Device(info, proven=granted(frozenset(isa)), profile=profile)
+        isa = [name for name in likely if not {name, "all"} & {*options.exclude_isa}]
+        device = Device(info, proven=granted(frozenset(isa)), profile=options.profile)
         bench = DeviceBench(device, Kernels(device, Unkept()))
         target = target_of(device, installed_rules())
         for node in reversed(infer(graph).nodes):
@@ -144,7 +139,7 @@ class _Performer:
 
     def engine(
         self,
-        same: Sequence[Any],
+        same: tuple[str, Options],
         request: Sequence[Any],
         done: dict[Trial, str],
         left_out: dict[Trial, str],
@@ -167,22 +162,11 @@ class _Performer:
             _log.debug("in a child process: %s", error)  # the parent meets it itself
         return engine.tuner.state()
 
-    def _opened(self, index: int, identity: str, tune: str, *more: Any) -> Engine:
-        exclude_isa, profiling, profile, alternative, passes = more
-        self._found(index, identity)
-        return Engine(
-            index,
-            tune,
-            exclude_isa,
-            profiling,
-            profile,
-            False,
-            alternative,
-            passes,
-            lambda _: self._told,
-        )
+    def _opened(self, identity: str, options: Options) -> Engine:
+        self._found(options.device, identity)
+        return Engine(options, lambda _: self._told)
 
-    def _found(self, index: int, identity: str) -> DeviceInfo:
+    def _found(self, index: str | int | None, identity: str) -> DeviceInfo:
         """Return the device that the parent means."""
         info = matching(index)[0]
         if info.identity != identity:

@@ -14,16 +14,16 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Collection, Iterable
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import TypeVar
 
 from delegate import progress
 from delegate.errors import DeviceError, Untried
 from delegate.graph.ir import Graph
 from delegate.graph.partition import Partition
 from delegate.graph.verdict import Verdict
-from delegate.passes import PASSES
-from delegate.profiles import DeviceProfile
+from delegate.options import Options
 from delegate.runtime.executor import Executor
 from delegate.sandbox import helper
 from delegate.sandbox.deaths import Deaths
@@ -43,42 +43,17 @@ _said: set[str] = set()  # why trials are left out
 
 
 class RehearsedEngine(Engine):
-    """An engine that does only what a child has done; arguments and errors are Engine's."""
+    """An engine that does only what a child has done; errors are Engine's."""
 
-    def __init__(
-        self,
-        selector: str | int | None,
-        tune: str = "quick",
-        exclude_isa: Iterable[str] = (),
-        profiling: bool = False,
-        profile: DeviceProfile | None = None,
-        own_context: bool = False,
-        alternative: str | None = None,
-        passes: Iterable[str] = tuple(PASSES),
-        *,
-        graph: Graph | None = None,
-    ) -> None:
+    def __init__(self, options: Options, graph: Graph | None = None) -> None:
         """`graph`: what will be run, if that is known."""
-        passes = tuple(passes)
-        excluded = exclude_isa if isinstance(exclude_isa, str) else tuple(exclude_isa)
         if graph is not None:
-            _go_ahead(selector, profile, excluded, graph)
-        super().__init__(
-            selector,
-            tune,
-            excluded,
-            profiling,
-            profile,
-            own_context,
-            alternative,
-            passes,
-            self._guarded,
-        )
+            _go_ahead(options, graph)
+        super().__init__(options, self._guarded)
         self.tuner.leave_to_child()
         info = self.device.info
-        ours = (tune, excluded, profiling, profile, alternative, passes)
-        self._same = (info.index, info.identity, *ours)
-        self._deaths = Deaths(self._records, lambda: broken(info, profile))
+        self._same = info.identity, replace(options, device=info.index, own_context=False)
+        self._deaths = Deaths(self._records, lambda: broken(info, options.profile))
 
     def _guarded(self, identity: str) -> Guarded:
         self._records = Records(identity)
@@ -157,28 +132,24 @@ class RehearsedEngine(Engine):
             self._deaths.take(heard)
 
 
-def open_engine(in_child_first: bool, graph: Graph | None, *arguments: Any) -> Engine:
-    """Return an engine; `in_child_first`: one that is rehearsed. `arguments`: Engine's.
+def open_engine(options: Options, graph: Graph | None = None) -> Engine:
+    """Return an engine, which is rehearsed where the options say so.
 
-    `graph`: what will be run, if that is known.
+    `graph`: what will be run, if that is known. Raises: as Engine.
     """
-    if in_child_first and is_on:
-        return RehearsedEngine(*arguments, graph=graph)
-    return Engine(*arguments)
+    options = replace(options, device_profile=options.profile)  # it is read once
+    if options.in_child_first and is_on:
+        return RehearsedEngine(options, graph)
+    return Engine(options)
 
 
-def _go_ahead(
-    selector: str | int | None,
-    profile: DeviceProfile | None,
-    exclude_isa: Iterable[str],
-    graph: Graph,
-) -> None:
+def _go_ahead(options: Options, graph: Graph) -> None:
     """Let a second child compile the graph's kernels while the first one runs the self-tests.
 
     It begins with the last nodes. The driver keeps what it compiled, and the first child finds it.
     """
     if _has_a_core_to_spare() and not was_used_before():
-        helper.go_ahead("ahead", selector, profile, exclude_isa, graph, **_AHEAD)
+        helper.go_ahead("ahead", options, graph, **_AHEAD)
 
 
 def start_early() -> None:

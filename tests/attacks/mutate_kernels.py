@@ -29,7 +29,7 @@ from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 
-from delegate import Unsupported, ops
+from delegate import Options, Unsupported, ops
 from delegate.graph.fold import fold
 from delegate.inspect import write_model
 from delegate.start.engine import Engine
@@ -179,7 +179,7 @@ def _tests(given: argparse.Namespace, scratch: Path) -> Judge:
 def _suite(given: argparse.Namespace) -> Judge:
     """Ask the delegate which kernel files each case's alternatives launch on this device."""
     device = given.device or "pocl"
-    engine = Engine(device, tune="off")
+    engine = Engine(Options(device, tune="off"))
     target = engine.target(installed_rules())
     users: dict[str, list[str]] = defaultdict(list)
     for case in all_cases():

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from delegate import DeviceInfo, Unsupported, ops
+from delegate import DeviceInfo, Options, Unsupported, ops
 from delegate.graph.partition import partition_of
 from delegate.inspect import Node, read_model, write_model
 from delegate.isa import FEATURES
@@ -167,7 +167,7 @@ def test_ways_are_of_different_kinds() -> None:
 def test_a_form_is_taken_as_if_it_was_measured(numbers: str, device: DeviceInfo) -> None:
     graph = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2)])
     with measured_fastest(ONE_BY_ONE, numbers):
-        engine = Engine(device.index, tune="off")
+        engine = Engine(Options(device.index, tune="off"))
         made = engine.executor(partition_of(graph, range(2)), engine.target(installed_rules()))
     assert made.form == ONE_BY_ONE
     assert {launch.is_literal for launch in made.program.launches} == {numbers == "literal"}

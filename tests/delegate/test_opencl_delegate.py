@@ -630,7 +630,7 @@ def test_a_real_model_that_computes_a_shape_is_exact(
 ) -> None:
     path = model_path("mbnet128_0.25_q")
     graph = read_model(path)
-    delegate = OpenCLDelegate(path, device.index, excluded, tune="off")
+    delegate = OpenCLDelegate(path, device.index, exclude_ops=excluded, tune="off")
     ours, reference = interpreter(path, delegate), interpreter(path)
     inputs = inputs_for(graph)[0]
     assert_equal_outputs(invoke(ours, inputs), invoke(reference, inputs))

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import fields
 from typing import Any
 
 import pytest
 
-from delegate import DeviceInfo, OpenCLDelegate, Options
+from delegate import DeviceInfo, Model, OpenCLDelegate, Options
 from delegate.graph.verdict import Verdict
 from delegate.inspect import write_model
 from tests.support.deal import any_driver
@@ -55,13 +54,14 @@ def test_lists_are_kept_as_tuples_and_equal_options_are_equal() -> None:
     assert Options(exclude_ops=["ADD"]).exclude_ops == ("ADD",)
 
 
-def test_every_option_is_a_keyword_with_the_same_default() -> None:
-    keywords = dict(inspect.signature(OpenCLDelegate).parameters)
-    assert next(iter(keywords)) == "model"
-    del keywords["model"], keywords["options"]
-    assert [(each.name, each.default) for each in fields(Options)] == [
-        (name, each.default) for name, each in keywords.items()
-    ]
+def test_every_option_is_a_keyword(device: DeviceInfo) -> None:
+    options = Options(device.index, tune="off", exclude_ops=["ADD"], alternative="plain")
+    keywords = {field.name: getattr(options, field.name) for field in fields(options)}
+    assert OpenCLDelegate(MODEL, **keywords)._options == options
+    with pytest.raises(TypeError, match="tuned"):
+        OpenCLDelegate(MODEL, tuned="off")
+    with pytest.raises(TypeError, match="runs the whole graph on the device: no exclude_ops"):
+        Model(MODEL, device.index, exclude_ops=["ADD"])
 
 
 def test_the_record_stands_for_the_keywords(device: DeviceInfo) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from delegate import DeviceInfo
+from delegate import DeviceInfo, Options
 from delegate.graph.partition import partition_of
 from delegate.inspect import Graph
 from delegate.passes import PASSES, run_passes
@@ -57,7 +57,7 @@ def test_the_passes_that_are_named_run(names: tuple[str, ...], ops: list[str]) -
 def test_an_engine_runs_those_it_is_told(device: DeviceInfo) -> None:
     partition = partition_of(residual(), range(3))
     for names, has_pad in (((), True), (tuple(PASSES), False)):
-        engine = Engine(device.index, tune="off", passes=names)
+        engine = Engine(Options(device.index, tune="off", passes=names))
         program = engine.executor(partition, engine.target(Rules())).program
         assert ("PAD" in {step.op for step in program.steps}) == has_pad
         engine.close()

@@ -11,9 +11,8 @@ from typing import Any
 import pyopencl as cl
 from pyopencl import _cl
 
-from delegate import DeviceInfo
+from delegate import DeviceInfo, Options
 from delegate.inspect import read_device_profile
-from delegate.profiles import DeviceProfile
 from delegate.runtime.context import Context, shared_context
 from delegate.runtime.device import Device
 from delegate.start.engine import open_device
@@ -48,23 +47,17 @@ def hold_context(device: DeviceInfo) -> None:
 _kept: dict[tuple[Any, ...], Device] = {}
 
 
-def open_kept(
-    selector: str | int | None,
-    profiling: bool = False,
-    profile: DeviceProfile | None = None,
-    own_context: bool = False,
-    excluded: frozenset[str] = frozenset(),
-) -> Device:
+def open_kept(options: Options) -> Device:
     """Open a device as `open_device` does, or return a copy of what was opened so before.
 
     Opening one takes milliseconds: rusticl's queue, all devices' names, what is proven.
     """
-    asked = selector, profiling, profile, excluded
+    if options.own_context:
+        return open_device(options)
+    asked = options.device, options.profiling, options.profile, frozenset(options.exclude_isa)
     kept = _kept.get(asked)
-    if own_context:
-        return open_device(*asked[:3], own_context, excluded)
     if kept is None or kept.context is not shared_context(kept.cl_device, kept.identity):
-        kept = _kept[asked] = open_device(*asked[:3], excluded=excluded)
+        kept = _kept[asked] = open_device(options)
     return copy(kept)  # a delegate closes its own
 
 

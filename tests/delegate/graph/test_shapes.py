@@ -277,7 +277,9 @@ def test_a_size_that_is_a_factor_elsewhere_follows_a_resized_input(device: Devic
     asking, first = first_of(x)
     left = op("SUB", [numbers, const(np.array([1, 2, 3], np.int32))], [less])
     model = write_model(graph_of([*asking, left, op("MUL", [less, first], [result])]))
-    delegate = OpenCLDelegate(None, device.index, ["SUB"], min_nodes_per_partition=1, tune="off")
+    delegate = OpenCLDelegate(
+        None, device.index, exclude_ops=["SUB"], min_nodes_per_partition=1, tune="off"
+    )
     ours, reference = interpreter(model, delegate), interpreter(model)
     assert refusals(delegate) == {2: "excluded by exclude_ops"}
     given = [np.array([5, -7, 9], np.int32)]

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from delegate import DeviceInfo, ops
+from delegate import DeviceInfo, Options, ops
 from delegate.errors import Unsupported
 from delegate.graph.infer import infer
 from delegate.graph.partition import partition_of
@@ -82,7 +82,7 @@ def _flipped(constant: Constant) -> np.ndarray:  # type: ignore[type-arg]
 @pytest.mark.device
 @pytest.mark.slow
 def test_faults_in_variants_of_integers_are_noticed(device: DeviceInfo) -> None:
-    engine = Engine(device.index, tune="off")
+    engine = Engine(Options(device.index, tune="off"))
     right, missed, noticed = engine._bench.right, [], 0
     for name, node, variant, plain in each_variant(engine.target(installed_rules())):
         assert right(node, [variant, plain], nobody) == [True, True], name
@@ -183,7 +183,7 @@ def test_a_wrong_plain_kernel_is_the_one_that_goes(
     graph = Convolution(op="DEPTHWISE_CONV_2D", size=(9, 9, 16), out_c=16).graph("uint8")
     monkeypatch.setattr("delegate.tuning.tune.cache.load", lambda name: None)
     plant("depthwise_conv_2d_quant8", 2, monkeypatch)
-    engine = Engine(device.index, tune="full", own_context=True)
+    engine = Engine(Options(device.index, tune="full", own_context=True))
     target = engine.target(installed_rules())
     names = [each.name for each in ops.lower(graph.nodes[0], target)]
     assert len(names) > 1
@@ -208,7 +208,7 @@ def test_logarithms_of_anything_keep_their_forms(
     values, logarithms, roots = (t((1, 5, 5, 8)) for _ in range(3))
     nodes = [op("LOG", [values], [logarithms]), op("SQRT", [logarithms], [roots])]
     graph = graph_of(nodes, [values], [roots])
-    engine = Engine(device.index, tune="full")
+    engine = Engine(Options(device.index, tune="full"))
     with caplog.at_level(logging.WARNING, "delegate"):
         engine.executor(partition_of(graph, range(2)), engine.target(Rules())).close()
     assert caplog.messages == []
@@ -219,7 +219,7 @@ def test_logarithms_of_anything_keep_their_forms(
 @pytest.mark.device
 @pytest.mark.usefixtures("one_context")
 def test_a_temporary_tensor_is_no_output(device: DeviceInfo) -> None:
-    engine = Engine(device.index, tune="off")
+    engine = Engine(Options(device.index, tune="off"))
     read, between, result = (t((64,), "int8", 0.5) for _ in range(3))
     target = engine.target(Rules())
     node = op("ADD", [read, read], [result])

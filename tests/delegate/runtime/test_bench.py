@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from delegate import DeviceInfo, ops
+from delegate import DeviceInfo, Options, ops
 from delegate.isa import ORDERS
 from delegate.runtime.bench import DeviceBench
 from delegate.runtime.executor import ONE_BY_ONE, PERSISTENT, Executor
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.device, any_driver]
 def test_times_are_of_one_launch(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, is_joined: bool
 ) -> None:
-    engine = Engine(device.index, tune="off")
+    engine = Engine(Options(device.index, tune="off"))
     target = engine.target(Rules())
     alternatives = ops.lower(Convolution(size=(4, 4, 8), kernel=(1, 1), out_c=16).node(), target)
     seen: set[tuple[str, int]] = set()
@@ -49,7 +49,7 @@ def test_times_are_of_one_launch(
 def test_a_transfer_that_brings_wrong_bytes_is_left_out(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    engine = Engine(device.index, tune="off")
+    engine = Engine(Options(device.index, tune="off"))
     bench = DeviceBench(engine.device, Kernels(engine.device))
     right = [*bench.transfers()]
     assert right[:3] == [*TRANSFERS][:3]

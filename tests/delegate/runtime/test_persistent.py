@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from delegate import DeviceInfo
+from delegate import DeviceInfo, Options
 from delegate.compiler import compile_partition
 from delegate.graph.partition import partition_of
 from delegate.inspect import Graph, read_model
@@ -31,7 +31,7 @@ CHAIN = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2), ("ADD", [2, 1], 3)], [1])
 def ordered(info: DeviceInfo, way: Way = SIMT) -> Device:
     """Open a device that was proven to order memory between groups, or skip."""
     require_isa(way, info)
-    device = open_device(info.index)
+    device = open_device(Options(info.index))
     if not device.proven & ORDERS:
         pytest.skip(f"{info.name} does not order memory between work-groups")
     return device

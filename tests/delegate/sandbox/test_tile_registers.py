@@ -8,7 +8,7 @@ import platform
 
 import pytest
 
-from delegate import DeviceInfo
+from delegate import DeviceInfo, Options
 from delegate.isa import AMX, BY_NAME
 from delegate.runtime.device import Device
 from delegate.sandbox import process
@@ -33,7 +33,7 @@ def test_a_process_that_is_refused_has_what_else_was_proven(
         monkeypatch.setattr(process, "tile_registers_refused", lambda why=why: why)
         caplog.clear()
         with caplog.at_level(logging.INFO, "delegate"):
-            opened = Engine(device.index, tune="off")
+            opened = Engine(Options(device.index, tune="off"))
         assert opened.target(Rules()).isa == isa
         assert caplog.messages == ([f"{why}: amx is not used"] if why else [])
 
@@ -45,8 +45,10 @@ def test_a_process_that_excludes_it_does_not_ask(
     proven = examine(device).isa - {AMX}
     monkeypatch.setattr(engine, "examine", lambda info, profile: Proof(None, proven | {AMX}))
     monkeypatch.setattr(process, "tile_registers_refused", lambda: pytest.fail("it asked"))
-    assert Engine(device.index, tune="off", exclude_isa=[AMX]).device.proven == proven
-    assert Engine(device.index, tune="off", exclude_isa=["all"]).device.proven == frozenset()
+    assert Engine(Options(device.index, tune="off", exclude_isa=[AMX])).device.proven == proven
+    assert (
+        Engine(Options(device.index, tune="off", exclude_isa=["all"])).device.proven == frozenset()
+    )
 
 
 @any_driver

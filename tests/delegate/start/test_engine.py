@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from delegate import DeviceInfo
+from delegate import DeviceInfo, Options
 from delegate.graph.partition import partition_of
 from delegate.inspect import Graph
 from delegate.isa import ORDER_ARM, ORDER_X86, ORDERS
@@ -47,7 +47,7 @@ def offers(engine: Engine, form: str) -> bool:
 def test_the_fastest_form_is_taken(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, fastest: str
 ) -> None:
-    engine = Engine(device.index, tune="full")
+    engine = Engine(Options(device.index, tune="full"))
     repeat = Executor.repeat
 
     def told(self: Executor, count: int, wait: bool = False) -> float:
@@ -67,7 +67,7 @@ def test_the_fastest_form_is_taken(
 def test_one_launch_is_asked_for_before_the_seconds_are_spent_on_nodes(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, fastest: str
 ) -> None:
-    engine = Engine(device.index, tune="quick")
+    engine = Engine(Options(device.index, tune="quick"))
     engine.tuner.go_on({}, 1e3)
     choose, repeat = Tuner.choose, Executor.repeat
 
@@ -82,13 +82,16 @@ def test_one_launch_is_asked_for_before_the_seconds_are_spent_on_nodes(
     monkeypatch.setattr(Tuner, "choose", spent)
     monkeypatch.setattr(Executor, "repeat", told)
     assert executor_of(engine).form == (fastest if offers(engine, fastest) else ONE_BY_ONE)
-    again = Engine(device.index, tune="quick")  # the next start has no seconds at all
+    again = Engine(Options(device.index, tune="quick"))  # the next start has no seconds at all
     again.tuner.go_on(engine.tuner.state()[0], 0.0)
     assert executor_of(again).form == (fastest if offers(again, fastest) else ONE_BY_ONE)
 
 
 def test_profiling_and_off_keep_launches_apart(device: DeviceInfo) -> None:
-    for engine in (Engine(device.index, profiling=True), Engine(device.index, tune="off")):
+    for engine in (
+        Engine(Options(device.index, profiling=True)),
+        Engine(Options(device.index, tune="off")),
+    ):
         assert executor_of(engine).form == ONE_BY_ONE
 
 
@@ -103,7 +106,7 @@ def test_a_choice_among_launches_apart_is_none_among_all_forms(
     monkeypatch.setattr(Tuner, "remembered", remembered)
     signatures = set()
     for profiling in (False, True):
-        engine = Engine(device.index, profiling=profiling)
+        engine = Engine(Options(device.index, profiling=profiling))
         program = executor_of(engine).program
         asked.clear()
         engine._forms.fastest([program, program], 1, engine._made)
@@ -112,27 +115,24 @@ def test_a_choice_among_launches_apart_is_none_among_all_forms(
 
 
 def test_excluded_instructions_are_not_seen_by_lowering(device: DeviceInfo) -> None:
-    proven = Engine(device.index, tune="full").target(Rules()).isa
-    assert Engine(device.index, exclude_isa=["all"]).target(Rules()).isa == frozenset()
+    proven = Engine(Options(device.index, tune="full")).target(Rules()).isa
+    assert Engine(Options(device.index, exclude_isa=["all"])).target(Rules()).isa == frozenset()
     for isa in proven:
-        assert Engine(device.index, exclude_isa=[isa]).target(Rules()).isa == proven - {isa}
+        assert Engine(Options(device.index, exclude_isa=[isa])).target(Rules()).isa == proven - {
+            isa
+        }
 
 
 def test_all_means_what_kernels_are_built_with_and_their_widest_vectors_too(
     device: DeviceInfo,
 ) -> None:
-    engine = Engine(device.index, exclude_isa=["all"])
+    engine = Engine(Options(device.index, exclude_isa=["all"]))
     assert engine.target(Rules()).vector_width <= 8
     assert "-DOWN_BUILTINS" not in engine._kernels.options("add")
 
 
-def test_excluded_instructions_are_a_list(device: DeviceInfo) -> None:
-    with pytest.raises(TypeError, match=r"exclude_isa is a list of names: \['vnni'\]"):
-        Engine(device.index, exclude_isa="vnni")
-
-
 def test_a_sibling_computes_beside_its_twin(device: DeviceInfo) -> None:
-    engine = Engine(device.index, tune="off")
+    engine = Engine(Options(device.index, tune="off"))
     one = executor_of(engine, batch=2)
     two = engine.sibling(one)
     low, high = np.full(36, 120, np.uint8), np.full(36, 130, np.uint8)
@@ -150,7 +150,7 @@ def test_a_sibling_computes_beside_its_twin(device: DeviceInfo) -> None:
 def test_a_lying_alternative_is_found_on_the_device(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    engine = Engine(device.index, tune="full")
+    engine = Engine(Options(device.index, tune="full"))
     outputs = bench.outputs_of
 
     def wrong(executor: Executor, inputs: list[np.ndarray]) -> list[np.ndarray]:  # type: ignore[type-arg]
@@ -169,7 +169,7 @@ def test_a_lying_alternative_is_found_on_the_device(
 def test_a_form_that_computes_wrongly_is_not_taken(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    engine = Engine(device.index, tune="full")
+    engine = Engine(Options(device.index, tune="full"))
 
     def only_the_first(found: list[object], expected: object) -> list[bool]:
         return [number == len(found) - 1 for number in range(len(found))]  # they come last to first
@@ -199,7 +199,7 @@ def test_findings_are_saved_once_a_partition(
     monkeypatch.setattr(
         "delegate.tuning.tune._UNSAVED_SECONDS", float("inf")
     )  # a slow machine saves more
-    engine = Engine(device.index, tune="full")
+    engine = Engine(Options(device.index, tune="full"))
     executor_of(engine)
     executor_of(engine)
     assert saved == [True, False]
@@ -210,7 +210,7 @@ def test_a_start_that_may_not_measure_runs_what_is_likely_to_be_the_fastest(
 ) -> None:
     monkeypatch.setattr("delegate.tuning.tune.QUICK_SECONDS", 0.0)
     for tune, is_one in (("quick", True), ("off", False)):
-        engine = Engine(device.index, tune=tune)
+        engine = Engine(Options(device.index, tune=tune))
         are_threads = bool(engine.device.proven & {ORDER_X86, ORDER_ARM})
         expected = PERSISTENT if is_one and are_threads else ONE_BY_ONE
         assert executor_of(engine).form == expected

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delegate import DeviceInfo, NoDeviceError, cache
+from delegate import DeviceInfo, NoDeviceError, Options, cache
 from delegate.inspect import lift_bans, list_bans
 from delegate.isa import ASSEMBLY, BY_NAME, ORDERS, Feature, that_need
 from delegate.runtime.device import Device
@@ -104,7 +104,7 @@ def test_a_failing_device_is_skipped_with_its_reason(
         caplog.at_level(logging.WARNING, "delegate"),
         pytest.raises(NoDeviceError) as raised,
     ):
-        open_device(None, profiling=False)
+        open_device(Options())
     assert caplog.messages == [
         f"device 0 is skipped: Dev (Plat 1): {failure}",
         f"device 1 is skipped: Other (Plat 1): {failure}",
@@ -357,10 +357,10 @@ def test_several_matches_take_the_first_and_name_it(
 ) -> None:
     monkeypatch.setattr(engine, "matching", lambda selector: (device, info(9)))
     with caplog.at_level(logging.INFO, "delegate"):
-        opened = open_device("words", profiling=False)
+        opened = open_device(Options("words"))
         assert opened.info == device
         assert caplog.messages == [f"device 'words' is {device.index}: {device.name}"]
-        open_device(None, profiling=False)
+        open_device(Options())
     assert len(caplog.messages) == 1
 
 
@@ -371,7 +371,7 @@ def test_a_failing_device_gives_way_to_the_next(
     answers = {9: Proof("broken"), device.index: Proof(None, frozenset({"dot"}))}
     monkeypatch.setattr(engine, "examine", lambda found, profile: answers[found.index])
     with caplog.at_level(logging.WARNING, "delegate"):
-        opened = open_device("words", profiling=False)
+        opened = open_device(Options("words"))
     assert opened.info == device
     assert opened.proven == {"dot"}
     assert caplog.messages == ["device 9 is skipped: Dev (Plat 1): broken"]

@@ -81,20 +81,21 @@ def run_of(engine: Engine, graph: Graph = CHAIN, batch: int = 1) -> list[int]:
 def test_a_child_does_it_first_and_later_starts_need_none(
     device: DeviceInfo, requests: list[str]
 ) -> None:
-    assert run_of(RehearsedEngine(device.index, tune="full")) == [134]
+    assert run_of(RehearsedEngine(Options(device.index, tune="full"))) == [134]
     assert set(requests) == {"verdicts", "executor"}
     del requests[:]
-    assert run_of(RehearsedEngine(device.index, tune="full")) == [134]
+    assert run_of(RehearsedEngine(Options(device.index, tune="full"))) == [134]
     assert requests == []
     # Other sizes are something new.
-    assert run_of(RehearsedEngine(device.index, tune="full"), batch=2) == [134]
+    assert run_of(RehearsedEngine(Options(device.index, tune="full")), batch=2) == [134]
     assert requests
 
 
 def test_this_process_builds_nothing_that_no_child_built(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = RehearsedEngine(device.index, own_context=True)  # whose self-tests are no concern here
+    # Whose self-tests are no concern here.
+    engine = RehearsedEngine(Options(device.index, own_context=True))
 
     def dies(*request: object, step_seconds: float = 0) -> Heard:
         raise InterruptedError
@@ -117,27 +118,27 @@ def test_without_a_cache_folder_it_works_as_well(
     monkeypatch.setattr("delegate.start.engine.examine", lambda info, profile: proof)
     monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, "/proc/none")
     for _ in range(2):
-        assert run_of(RehearsedEngine(device.index)) == [134]
+        assert run_of(RehearsedEngine(Options(device.index))) == [134]
     assert requests.count("executor") == 2
 
 
 def test_a_binary_that_is_gone_is_made_again(device: DeviceInfo, requests: list[str]) -> None:
-    run_of(RehearsedEngine(device.index, tune="off"))
+    run_of(RehearsedEngine(Options(device.index, tune="off")))
     del requests[:]
     for path in cache.cache_folder().glob("programs/*"):
         path.unlink()
-    assert run_of(RehearsedEngine(device.index, tune="off", own_context=True)) == [134]
-    kept = Records(RehearsedEngine(device.index).device.identity).done.values()
+    assert run_of(RehearsedEngine(Options(device.index, tune="off", own_context=True))) == [134]
+    kept = Records(RehearsedEngine(Options(device.index)).device.identity).done.values()
     assert ("executor" in requests) == ("binary" in kept)
 
 
 def test_a_child_that_was_not_asked_for_long_ends_itself(
     device: DeviceInfo, requests: list[str]
 ) -> None:
-    run_of(RehearsedEngine(device.index, tune="off"))
+    run_of(RehearsedEngine(Options(device.index, tune="off")))
     assert helper._helper is not None
     assert helper._helper.wait(120) == 0
-    assert run_of(RehearsedEngine(device.index, tune="off"), batch=2) == [134]
+    assert run_of(RehearsedEngine(Options(device.index, tune="off")), batch=2) == [134]
 
 
 def scripted(monkeypatch: pytest.MonkeyPatch, *heard: Callable[[], Heard]) -> list[object]:
@@ -156,7 +157,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, *heard: Callable[[], Heard]) -> li
 def test_a_child_that_tries_nothing_is_no_endless_loop(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = RehearsedEngine(device.index)
+    engine = RehearsedEngine(Options(device.index))
     scripted(monkeypatch, *[lambda: Heard(is_answered=True, answer=({}, 0.0))] * 5)
     with pytest.raises(DeviceError, match=r"^no child process tries to (build|make) [\w ]+\.?"):
         engine.verdicts(CHAIN, engine.target(Rules()))
@@ -166,7 +167,7 @@ def test_what_killed_a_child_costs_an_alternative_then_a_node(
     device: DeviceInfo, caplog: pytest.LogCaptureFixture
 ) -> None:
     graph = conv_pool()
-    engine = RehearsedEngine(device.index, tune="off")
+    engine = RehearsedEngine(Options(device.index, tune="off"))
     target = engine.target(Rules())
     partition = partition_of(graph, range(len(graph.nodes)))
     first = engine.executor(partition, target)
@@ -192,7 +193,7 @@ def test_what_killed_a_child_costs_an_alternative_then_a_node(
 
 
 def test_an_executor_that_killed_a_child_is_not_made(device: DeviceInfo) -> None:
-    engine = RehearsedEngine(device.index, tune="off")
+    engine = RehearsedEngine(Options(device.index, tune="off"))
     target, partition = engine.target(Rules()), partition_of(CHAIN, range(2))
     trial = engine.executor(partition, target).trial
     engine._records.left_out[trial] = "it died"
@@ -204,10 +205,15 @@ def test_what_a_compiler_is_asked_is_asked_in_a_child_too(
     device: DeviceInfo, requests: list[str]
 ) -> None:
     profile = read_device_profile("v3d")  # of a GPU, whose compiler is asked for its registers
-    engine = RehearsedEngine(device.index, tune="off", profile=profile)
+    options = Options(device.index, tune="off", device_profile=profile)
+    engine = RehearsedEngine(options)
     assert engine.target(Rules()).registers
     assert requests == ["target"]
-    assert RehearsedEngine(device.index, tune="off", profile=profile).target(Rules()).registers
+    assert (
+        RehearsedEngine(Options(device.index, tune="off", device_profile=profile))
+        .target(Rules())
+        .registers
+    )
     assert requests == ["target"]
 
 
@@ -237,11 +243,11 @@ def test_a_first_start_compiles_from_both_ends(
     monkeypatch.setattr(helper, "go_ahead", lambda word, *more, **environment: begun.append(word))
     monkeypatch.setattr(rehearsal, "was_used_before", lambda: is_known)
     monkeypatch.setattr(rehearsal.os, "sched_getaffinity", lambda process: {0, 1})
-    RehearsedEngine(device.index, graph=CHAIN)
+    RehearsedEngine(Options(device.index), CHAIN)
     assert begun == ([] if is_known else ["ahead"])
     monkeypatch.setattr(rehearsal.os, "sched_getaffinity", lambda process: {0})
-    RehearsedEngine(device.index, graph=CHAIN)
-    RehearsedEngine(device.index)
+    RehearsedEngine(Options(device.index), CHAIN)
+    RehearsedEngine(Options(device.index))
     assert len(begun) <= 1
 
 
@@ -257,7 +263,7 @@ def test_children_are_started_early_where_a_first_start_needs_them(
     start_early()
     assert (helper._helper is None, helper._ahead is None) == (is_known, is_known or cores < 2)
     early = helper._ahead
-    RehearsedEngine(device.index, graph=CHAIN)
+    RehearsedEngine(Options(device.index), CHAIN)
     assert is_known or helper._ahead is early
     assert early is None or not early.is_new
     helper.stop_ahead()
@@ -275,16 +281,16 @@ def test_who_works_ahead_runs_the_last_node_first(
 
     monkeypatch.setattr(DeviceBench, "warm_up", noted)
     performer = helper_child._Performer(helper_child._Teller(Channel(0, 1)))
-    performer.ahead(device.index, None, (), conv_pool())
+    performer.ahead(Options(device.index), conv_pool())
     assert ran == (["pool", "conv"] if device.type == "cpu" else [])
     assert not list(cache.cache_folder().glob("programs/*"))
 
 
 def test_who_works_ahead_ends_by_itself_or_at_once(device: DeviceInfo) -> None:
-    helper.go_ahead("ahead", device.index, None, ("all",), CHAIN)
+    helper.go_ahead("ahead", Options(device.index, exclude_isa=["all"]), CHAIN)
     assert helper._ahead is not None
     assert helper._ahead.wait(120) == 0
-    helper.go_ahead("ahead", device.index, None, (), CHAIN)
+    helper.go_ahead("ahead", Options(device.index), CHAIN)
     child = helper._ahead
     helper.stop_ahead()
     assert child.wait(5) is not None
@@ -299,4 +305,4 @@ def test_who_asks_for_it_gets_it(device: DeviceInfo, monkeypatch: pytest.MonkeyP
         (False, True, Engine),
     ):
         monkeypatch.setattr(rehearsal, "is_on", is_on)
-        assert type(open_engine(wanted, None, device.index)) is kind
+        assert type(open_engine(Options(device.index, in_child_first=wanted))) is kind

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from delegate import DeviceError, DeviceInfo, ops
+from delegate import DeviceError, DeviceInfo, Options, ops
 from delegate.graph.partition import partition_of
 from delegate.inspect import Node
 from delegate.launch import Alternative, Launch
@@ -37,7 +37,7 @@ NODES = valid_nodes("uint8")
 @pytest.mark.usefixtures("one_context")
 @pytest.mark.parametrize("op", NODES)
 def test_every_op_computes_the_same(device: DeviceInfo, op: str) -> None:
-    engine = Engine(device.index, tune="off")
+    engine = Engine(Options(device.index, tune="off"))
     first = ops.lower(NODES[op], engine.target(Rules()))[0]
     both = [first.literal(), first]
     assert engine._bench.right(NODES[op], both, lambda *_: None) == [True, True]
@@ -78,7 +78,8 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
 
 def start(device: DeviceInfo, tune: str = "quick", seconds: float | None = None) -> Executor:
     """Open the device and make an executor, as a process that starts does."""
-    engine = Engine(device.index, tune=tune, profiling=True)  # so that launches stay one by one
+    # Profiling: launches stay one by one.
+    engine = Engine(Options(device.index, tune=tune, profiling=True))
     if seconds is not None:
         engine.tuner._seconds_left = seconds
     return engine.executor(partition_of(CHAIN, range(2)), engine.target(Rules()))
@@ -116,7 +117,7 @@ def test_a_literal_kernel_that_the_driver_compiles_wrongly_is_noticed(
 
 def is_noticed(device: int, node: Node) -> bool:
     """Whether a start takes a node's literal kernel for right or wrong as its outputs are."""
-    engine = Engine(device, tune="off")
+    engine = Engine(Options(device, tune="off"))
     loaded = ops.lower(node, engine.target(Rules()))[-1]
     outputs = [engine._bench._outputs(each) for each in (loaded, loaded.literal())]
     try:
@@ -174,7 +175,7 @@ def test_a_start_that_chose_anything_builds_none(
 
 
 def test_what_is_built_needs_no_more_time(device: DeviceInfo) -> None:
-    engine = Engine(device.index, tune="off")
+    engine = Engine(Options(device.index, tune="off"))
     add = ops.lower(CHAIN.nodes[0], engine.target(Rules()))[0].literal()
     assert not engine._bench.warm_up_some(add.launches, 0.0)
     assert engine._bench.warm_up_some(add.launches, 60.0)
