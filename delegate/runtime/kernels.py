@@ -33,6 +33,7 @@ from delegate.sandbox.trials import (
     Free,
     Trial,
 )
+from delegate.store import FACTS, Store
 
 OPTIONS = ["-cl-std=CL1.2"]
 # builtins.clh in place of clang's header, whose guard is defined. NOTE: PoCL 3.1 reads its
@@ -41,6 +42,7 @@ _OWN_BUILTINS = ["-D_OPENCL_H_", "-DOWN_BUILTINS"]
 LONG_SECONDS = 0.02  # if getting a binary takes longer, the driver is compiling
 # For getting such binaries, an opened device; later starts get the others.
 ASKING_SECONDS = 1.0
+_KEEPS = "driver keeps what it compiled"
 _log = logging.getLogger("delegate")
 
 
@@ -53,11 +55,9 @@ class Kernels:
         self._device = device
         self._digests: dict[str, str] = {}  # by source
         self._told: set[str] = set()  # sources of the failures that were logged
-        identity = hashlib.sha256(device.identity.encode()).hexdigest()[:40]
-        self._keeping = f"devices/{identity}-keeping"
-        known = disk_cache.load(self._keeping)
+        self._store = Store(device.identity)
         # Whether the driver itself keeps what it compiled; None: no binary has taken long yet.
-        self._driver_keeps = {b"yes": True, b"no": False}.get(known or b"")
+        self._driver_keeps: object = self._store.load(FACTS).get(_KEEPS)
         self._seconds_left = ASKING_SECONDS
 
     @property
@@ -172,7 +172,7 @@ class Kernels:
         self._seconds_left -= asked
         if self._driver_keeps is None and asked > LONG_SECONDS:
             self._driver_keeps = self._is_kept(asked, file, source)
-            disk_cache.store(self._keeping, b"yes" if self._driver_keeps else b"no")
+            self._store.save(FACTS, {_KEEPS: self._driver_keeps})
         return binaries[0] if binaries else None
 
     def _is_kept(self, asked: float, file: str, source: str) -> bool:

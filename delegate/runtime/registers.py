@@ -7,13 +7,13 @@ import hashlib
 
 import pyopencl as cl
 
-from delegate import cache as disk_cache
 from delegate.errors import DeviceError, KernelBuildError
 from delegate.graph.ir import Tensor
 from delegate.launch import Launch
 from delegate.runtime.context import is_lost, opencl
 from delegate.runtime.device import Device
 from delegate.runtime.kernels import Kernels
+from delegate.store import FACTS, Store
 
 _OPTION = "-cl-nv-maxrregcount="  # NVIDIA's, of the kernels' own options
 _MOST_ITEMS = 1 << 16  # so that the kernel's own limit holds
@@ -56,11 +56,11 @@ def _asked(device: Device, kernels: Kernels) -> int:
         return 0  # this compiler is told how many to use, and the blocks were measured with that
     launches = [registers_launch(vectors) for vectors in _VECTORS]
     sources = [kernels.source_of(launch) for launch in launches]
-    whole = "\0".join((device.identity, *sources))
-    name = f"devices/{hashlib.sha256(whole.encode()).hexdigest()[:40]}-registers"
-    kept = (disk_cache.load(name) or b"").decode(errors="replace")
-    if kept.isdecimal():
-        return int(kept)
+    store, digest = Store(device.identity), hashlib.sha256("\0".join(sources).encode()).hexdigest()
+    name = f"registers, by {digest[:16]}"
+    kept = store.load(FACTS).get(name)
+    if isinstance(kept, int):
+        return kept
     asked: list[tuple[int, int, int]] = []  # values, private bytes, work-items a group
     for vectors, launch in zip(_VECTORS, launches, strict=True):
         try:
@@ -75,7 +75,7 @@ def _asked(device: Device, kernels: Kernels) -> int:
             return 0
         asked.append((4 * vectors, private, items))
     found = most_kept(asked)
-    disk_cache.store(name, str(found).encode())
+    store.save(FACTS, {name: found})
     return found
 
 

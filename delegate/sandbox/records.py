@@ -3,19 +3,17 @@
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from delegate import cache
 from delegate.sandbox import surroundings
 from delegate.sandbox.trials import Trial
+from delegate.store import BANS, TRIALS, Store, stores
 
 BAN_SECONDS = 7 * 24 * 3600
-_FOLDER = "trials"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +28,11 @@ class Ban:
     end: str  # how the children ended
     since: float  # in seconds since the epoch
     where: str  # surroundings.digest of the process that banned it
+
+    @property
+    def key(self) -> str:
+        """What it is kept by."""
+        return json.dumps((self.trial, self.where))
 
     @property
     def until(self) -> float:
@@ -59,66 +62,57 @@ class Records:
     """
 
     def __init__(self, identity: str) -> None:
-        self._identity = identity
-        self._entry = f"{_FOLDER}/{hashlib.sha256(identity.encode()).hexdigest()[:40]}"
-        done, bans = _kept(self._entry)
-        self.done: dict[Trial, str] = {} if surroundings.shortages() else done
-        self.left_out: dict[Trial, str] = {ban.trial: ban.why for ban in bans if ban.holds}
+        self._store = Store(identity)
+        self.done: dict[Trial, str] = {} if surroundings.shortages() else _done(self._store)
+        self.left_out: dict[Trial, str] = {
+            ban.trial: ban.why for ban in _bans(self._store) if ban.holds
+        }
 
     def add(self, found: Mapping[Trial, str]) -> None:
         """Keep what was found; other processes' findings stay."""
         if found:
             self.done.update(found)
-            done, bans = _kept(self._entry)
-            _keep(self._entry, self._identity, done | self.done, bans)
+            self._store.save(TRIALS, {json.dumps(trial): how for trial, how in found.items()})
 
     def ban(self, trial: Trial, end: str) -> None:
         """Leave a trial out from now on; `end`: how its children ended."""
-        new = Ban(self._identity, trial, end, time.time(), surroundings.digest())
+        new = Ban(self._store.identity, trial, end, time.time(), surroundings.digest())
         self.left_out[trial] = new.why
-        done, bans = _kept(self._entry)
-        others = [ban for ban in bans if (ban.trial, ban.where) != (trial, new.where)]
-        _keep(self._entry, self._identity, done, [*others, new])
+        lapsed = [ban.key for ban in _bans(self._store) if ban.until <= new.since]
+        self._store.save(BANS, {new.key: [end, new.since]}, gone={*lapsed} - {new.key})
 
 
 def list_bans() -> list[Ban]:
     """Return the bans of all devices, those that do not hold in this process among them."""
-    return [ban for entry in _entries() for ban in _kept(entry)[1]]
+    now = time.time()
+    return [ban for store in stores() for ban in _bans(store) if ban.until > now]
 
 
 def lift_bans() -> int:
     """Let the next starts try all again that is banned; return how much that is."""
     count = 0
-    for entry in _entries():
-        done, bans = _kept(entry)
-        if bans:
-            _keep(entry, bans[0].device, done, [])
-            count += len(bans)
+    for store in stores():
+        if keys := [ban.key for ban in _bans(store)]:
+            store.save(BANS, {}, gone=keys)
+            count += len(keys)
     return count
 
 
-def _entries() -> Iterator[str]:
-    for path in sorted((cache.cache_folder() / _FOLDER).glob("[!.]*")):
-        yield f"{_FOLDER}/{path.name}"
+def _done(store: Store) -> dict[Trial, str]:
+    done = {}
+    for key, how in store.load(TRIALS).items():
+        with contextlib.suppress(ValueError, TypeError, RecursionError):  # it is foreign
+            done[Trial.unpacked(json.loads(key))] = str(how)
+    return done
 
 
-def _kept(entry: str) -> tuple[dict[Trial, str], list[Ban]]:
-    """Return what `_keep` kept; nothing where the content is foreign."""
-    try:
-        kept = json.loads(cache.load(entry) or b"")
-        done = {Trial.unpacked(trial): str(how) for trial, how in kept["done"]}
-        bans = [_ban(kept["device"], *fields) for fields in kept["bans"]]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return {}, []
-    return done, bans
-
-
-def _ban(device: Any, trial: Any, end: Any, since: Any, where: Any) -> Ban:
-    return Ban(str(device), Trial.unpacked(trial), str(end), float(since), str(where))
-
-
-def _keep(entry: str, identity: str, done: Mapping[Trial, str], bans: list[Ban]) -> None:
-    now = time.time()
-    kept = [(ban.trial, ban.end, ban.since, ban.where) for ban in bans if ban.until > now]
-    content = {"device": identity, "done": [*done.items()], "bans": kept}
-    cache.store(entry, json.dumps(content).encode())
+def _bans(store: Store) -> list[Ban]:
+    """Return what is kept, those that lapsed among it."""
+    bans = []
+    for key, value in store.load(BANS).items():
+        with contextlib.suppress(ValueError, TypeError, RecursionError):  # it is foreign
+            (trial, where), (end, since) = json.loads(key), value
+            bans.append(
+                Ban(store.identity, Trial.unpacked(trial), str(end), float(since), str(where))
+            )
+    return bans

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from delegate import cache
 from delegate.errors import DeviceError
 from delegate.isa import BY_NAME, tried_on
+from delegate.launch import Launch
 from delegate.profiles import DeviceProfile
 from delegate.runtime.device import allowed, identity_with
 from delegate.runtime.device_list import DeviceInfo
@@ -28,6 +27,7 @@ from delegate.sandbox.records import Records
 from delegate.sandbox.trials import SELF_TEST, Trial
 from delegate.start.advice import advice
 from delegate.start.self_tests import DEVICE, FRESH, PASSED, device_launch, program_of
+from delegate.store import PROVEN, Store
 
 TIMEOUT_SECONDS = 120  # a cold start takes a second or two; a slow board's compiler far longer
 ISA_TIMEOUT_SECONDS = 30  # for what a device can do without
@@ -48,27 +48,23 @@ def examine(info: DeviceInfo, profile: DeviceProfile | None = None) -> Proof:
     Under low limits the first test is: the driver may not get by with them. `profile`: the tests
     keep its limits, and what it does not allow is not tested.
     """
-    isas = allowed(tried_on(info.type), profile)
-    name = _entry(info, isas, profile)
-    known = _known(name, isas)
-    records = Records(identity_with(info, profile))
-    waiting = (
-        [] if known is not None and not surroundings.shortages() else [Trial(SELF_TEST, DEVICE)]
-    )
-    waiting += [
-        test
-        for test in map(_test_of, isas)
-        if test.build not in (known or {}) and test not in records.left_out
-    ]
+    tests = _tests(tuple(allowed(tried_on(info.type), profile)))
+    store = Store(identity_with(info, profile))
+    kept = store.load(PROVEN)
+    known = {test: kept[_key(test)] for test in tests if isinstance(kept.get(_key(test)), bool)}
+    records = Records(store.identity)
+    waiting = [test for test in tests if test not in known and test not in records.left_out]
+    if surroundings.shortages() and tests[0] in known:
+        waiting.insert(0, tests[0])
     try:
         deaths = Deaths(records, lambda: broken(info, profile))
-        answers = _answers(info, profile, waiting, known or {}, deaths)
+        answers = _answers(info, profile, waiting, known, deaths)
     except DeviceError as error:
         return Proof(str(error))
-    if answers != known:
-        kept = (isa if is_proven else f"-{isa}" for isa, is_proven in answers.items())
-        cache.store(name, " ".join(sorted(kept)).encode())
-    return Proof(None, frozenset(isa for isa, is_proven in answers.items() if is_proven))
+    if new := {_key(test): answer for test, answer in answers.items() if test not in known}:
+        store.save(PROVEN, new)
+    proven = {test.build for test, is_proven in answers.items() if is_proven}
+    return Proof(None, frozenset(proven - {DEVICE}))
 
 
 def broken(info: DeviceInfo, profile: DeviceProfile | None = None) -> str:
@@ -82,22 +78,13 @@ def broken(info: DeviceInfo, profile: DeviceProfile | None = None) -> str:
     return "" if answer == PASSED else answer
 
 
-def was_used_before() -> bool:
-    """Whether a device was ever examined by this user."""
-    try:
-        with os.scandir(cache.cache_folder() / "devices") as entries:
-            return any(entries)
-    except OSError:
-        return False
-
-
 def _answers(
     info: DeviceInfo,
     profile: DeviceProfile | None,
     waiting: list[Trial],
-    known: Mapping[str, bool],
+    known: Mapping[Trial, bool],
     deaths: Deaths,
-) -> dict[str, bool]:
+) -> dict[Trial, bool]:
     """Return `known` and which of these tests were passed; those no child survives are not there.
 
     Raises:
@@ -108,14 +95,13 @@ def _answers(
     while waiting:
         is_first = waiting[0].build == DEVICE
         seconds = TIMEOUT_SECONDS if is_first else ISA_TIMEOUT_SECONDS
-        passed = [name for name, is_passed in found.items() if is_passed]
+        passed = [test.build for test, is_passed in found.items() if is_passed]
         heard = helper.ask("self-tests", info, profile, waiting, passed, step_seconds=seconds)
         for test, answer in heard.found.items():
             _log.debug("device %d, %s: %s", info.index, test.build, answer)
-            if test.build != DEVICE:
-                found[test.build] = answer == PASSED
-            elif answer != PASSED:
+            if test.build == DEVICE and answer != PASSED:
                 raise DeviceError(answer)
+            found[test] = answer == PASSED
         waiting = [test for test in waiting if test not in heard.found]
         if heard.is_answered:
             break
@@ -135,32 +121,23 @@ def _end(info: DeviceInfo, heard: Heard) -> str:
     return f"its self-test {ended}{why}"
 
 
-def _known(name: str, isas: Sequence[str]) -> dict[str, bool] | None:
-    """Return which of these were proven before, and which not; None: nothing was kept, or what is
-    kept is foreign.
-    """
-    content = cache.load(name)
-    words = None if content is None else content.decode(errors="replace").split()
-    if words is None or not {word.removeprefix("-") for word in words} <= {*isas}:
-        return None
-    return {word.removeprefix("-"): not word.startswith("-") for word in words}
-
-
-def _test_of(isa: str) -> Trial:
-    """Return the self-test of a feature; its source is in the name."""
-    launch = program_of(BY_NAME[isa]).launches[0]
-    source = source_of(launch.file, defines_of(launch))
-    return Trial(SELF_TEST, isa, hashlib.sha256(source.encode()).hexdigest()[:16])
-
-
-def _entry(info: DeviceInfo, isas: Sequence[str], profile: DeviceProfile | None) -> str:
-    """Return the name the cache keeps a proof by: device, driver, and the tests' sources."""
-    whole = "\0".join((identity_with(info, profile), _sources(tuple(isas))))
-    return f"devices/{hashlib.sha256(whole.encode()).hexdigest()[:40]}"
-
-
 @lru_cache(maxsize=8)
-def _sources(isas: tuple[str, ...]) -> str:
-    """Return all that the self-tests compile; each delegate asks for it when it opens."""
-    launches = [device_launch()[0], *(program_of(BY_NAME[isa]).launches[0] for isa in isas)]
-    return "\0".join(source_of(launch.file, defines_of(launch)) for launch in launches)
+def _tests(isas: tuple[str, ...]) -> tuple[Trial, ...]:
+    """Return the self-tests, the device's own first; each delegate asks for them when it opens.
+
+    The digest of its source is in each one's name.
+    """
+    launches = {DEVICE: device_launch()[0]}
+    launches |= {isa: program_of(BY_NAME[isa]).launches[0] for isa in isas}
+    return tuple(
+        Trial(SELF_TEST, name, hashlib.sha256(_source_of(launch).encode()).hexdigest()[:16])
+        for name, launch in launches.items()
+    )
+
+
+def _source_of(launch: Launch) -> str:
+    return source_of(launch.file, defines_of(launch))
+
+
+def _key(test: Trial) -> str:
+    return f"{test.build} {test.kernel}"

@@ -30,7 +30,8 @@ from delegate.sandbox.deaths import Deaths
 from delegate.sandbox.records import Records
 from delegate.sandbox.trials import Guarded, Trial
 from delegate.start.engine import Engine
-from delegate.start.probe import broken, was_used_before
+from delegate.start.probe import broken
+from delegate.store import has_stores
 from delegate.target import Rules, Target
 
 # Whether engines are rehearsed at all. Tests whose processes may die switch it off.
@@ -148,7 +149,7 @@ def _go_ahead(options: Options, graph: Graph) -> None:
 
     It begins with the last nodes. The driver keeps what it compiled, and the first child finds it.
     """
-    if _has_a_core_to_spare() and not was_used_before():
+    if _has_a_core_to_spare() and not has_stores():
         helper.go_ahead("ahead", options, graph, **_AHEAD)
 
 
@@ -158,7 +159,7 @@ def start_early() -> None:
     Nothing is asked of them yet. If this user has used a device before, no child may be needed, and
     none is started.
     """
-    if is_on and not was_used_before():
+    if is_on and not has_stores():
         if _has_a_core_to_spare():
             helper.begin_ahead(**_AHEAD)
         helper.begin()

@@ -8,16 +8,16 @@ wrongly is left out, and a warning says so. Touches no device: `Bench` does.
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
-from delegate import cache, progress
+from delegate import progress
 from delegate.errors import DeviceError, KernelBuildError, Unsupported, Untried
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch, first_that_runs
+from delegate.store import CHOICES, Store
 
 MODES = ("off", "quick", "full")
 # Time limit of one start, self-tests included. Later starts measure the rest.
@@ -78,10 +78,10 @@ class Tuner:
         self._wanted = wanted
         self._bench = bench
         self._source_of = source_of
-        self._name = f"tune/{hashlib.sha256(identity.encode()).hexdigest()[:40]}"
+        self._store = Store(identity)
         self._chosen: dict[str, str] | None = None  # signature -> alternative's name
         self._seconds_left = QUICK_SECONDS - spent if mode == "quick" else float("inf")
-        self._is_new = False
+        self._new: dict[str, str] = {}  # what was measured and not saved yet
         self._has_chosen = False  # in this start
         self._left_to_child: set[str] | None = None  # signatures that a child was asked for
         self._left: set[str] = set()  # signatures that later starts measure
@@ -182,8 +182,8 @@ class Tuner:
             now = time.perf_counter()
             self._seconds_left -= now - begin
             if known is not None:
-                self._known()[signature] = known
-                self._is_new = self._has_chosen = True
+                self._known()[signature] = self._new[signature] = known
+                self._has_chosen = True
                 if now - self._saved_s > _UNSAVED_SECONDS:
                     self.save()
         self._note(signature, known)
@@ -217,11 +217,9 @@ class Tuner:
 
     def save(self) -> None:
         """Keep what was measured since the last call; other processes' findings stay."""
-        if self._is_new:
-            mine, self._chosen = self._known(), None
-            self._chosen = self._known() | mine
-            cache.store(self._name, json.dumps(self._chosen).encode())
-            self._is_new = False
+        if self._new:
+            self._store.save(CHOICES, self._new)
+            self._new = {}
         self._saved_s = time.perf_counter()
 
     def signature(self, alternatives: Sequence[Alternative]) -> str:
@@ -238,7 +236,8 @@ class Tuner:
 
     def _known(self) -> dict[str, str]:
         if self._chosen is None:
-            self._chosen = _names(cache.load(self._name))
+            kept = self._store.load(CHOICES)
+            self._chosen = {key: name for key, name in kept.items() if isinstance(name, str)}
         return self._chosen
 
     def _measure(
@@ -279,17 +278,6 @@ class Tuner:
                     node.index, node.op, each.name,
                 )  # fmt: skip
         return [each for each, is_right in found if is_right]
-
-
-def _names(content: bytes | None) -> dict[str, str]:
-    """Return what `save` kept; nothing where the content is foreign."""
-    try:
-        known = json.loads(content or b"{}")
-    except (ValueError, RecursionError):
-        return {}
-    if not isinstance(known, dict) or not all(isinstance(name, str) for name in known.values()):
-        return {}
-    return known
 
 
 def _size(value: Tensor | Constant) -> object:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import shutil
 import signal
@@ -19,8 +18,8 @@ from unittest.mock import patch
 import numpy as np
 from PIL import Image
 
-from delegate import cache
 from delegate.runtime.transfers import CROSSING
+from delegate.store import CHOICES, stores
 from tests.attacks.faults import CHILDREN, COMMAND, STATUSES, Fault, calls_of
 from tests.support.command import FILES, ROWS, pooling_nodes
 from tests.support.model import chain_model, const, op, t
@@ -211,12 +210,10 @@ class Bed:
 def _choose(transfer: str, cache_folder: Path) -> None:
     """Keep a way for bytes to cross as the one that was measured to be fastest."""
     with patch.dict(os.environ, TFLITE_OPENCL_CACHE=str(cache_folder)):
-        paths = list((cache_folder / "tune").iterdir())
-        assert paths, "no start has measured anything"
-        for path in paths:
-            name = f"tune/{path.name}"
-            kept = json.loads(cache.load(name) or b"{}")
-            assert cache.store(name, json.dumps(kept | {CROSSING: transfer}).encode())
+        known = [store for store in stores() if store.load(CHOICES)]
+        assert known, "no start has measured anything"
+        for store in known:
+            store.save(CHOICES, {CROSSING: transfer})
 
 
 def run_label_image(

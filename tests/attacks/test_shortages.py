@@ -15,10 +15,12 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from delegate import DeviceInfo
+from delegate.store import BANS, CHOICES, PROVEN, TRIALS, stores
 from tests.attacks.bed import COMMAND_LINE, CPU, LOST, RIGHT, Ran, run_label_image, write_files
 from tests.attacks.faults import CHILDREN, NO_COMPILER, Fault, build_library
 from tests.support.deal import any_driver, slow
@@ -44,14 +46,20 @@ class Place:
         (folder / "pocl").mkdir()
         assert self.run().outcome == RIGHT
         self.proof = self._proof()
-        for name in ("trials", "tune", "programs"):
-            shutil.rmtree(self.cache / name, ignore_errors=True)
+        self._forget_all_but_the_proof()
         shutil.rmtree(folder / "pocl")
         (folder / "pocl").mkdir()
 
-    def _proof(self) -> list[bytes]:
-        files = sorted(self.cache.glob("devices/*"))
-        return [each.read_bytes() for each in files if "-" not in each.name]
+    def _proof(self) -> list[dict[str, bool]]:
+        with patch.dict(os.environ, TFLITE_OPENCL_CACHE=str(self.cache)):
+            return [store.load(PROVEN) for store in stores()]
+
+    def _forget_all_but_the_proof(self) -> None:
+        shutil.rmtree(self.cache / "programs", ignore_errors=True)
+        with patch.dict(os.environ, TFLITE_OPENCL_CACHE=str(self.cache)):
+            for store in stores():
+                for table in (TRIALS, BANS, CHOICES):
+                    store.save(table, {}, gone=store.load(table))
 
     def run(self, fault: Fault | None = None, **variables: str) -> Ran:
         """Run label_image, with a fault in its children."""

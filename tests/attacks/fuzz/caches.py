@@ -24,9 +24,21 @@ _FLIP, _CUT, _SWAP, _FOREIGN, _FOLDER, _PIPE, _LINK = (
     "flip", "cut", "swap", "foreign", "folder", "pipe", "link",
 )  # fmt: skip
 # Sound JSON or text with a sound digest, but of something else.
-_FOREIGN_TEXTS = ("", "[]", "{}", "null", "1e999", '{"a": 1}', '{"": null}', "[" * 9999, "\xff\x00")
+_FOREIGN_TEXTS = (
+    "",
+    "[]",
+    "{}",
+    "null",
+    "1e999",
+    '{"a": 1}',
+    '{"proven": null}',
+    '{"bans": {"a": {}}}',
+    '{"choices": {"": 1}}',
+    "[" * 9999,
+    "\xff\x00",
+)
 # A program's binary is native code: a foreign one with a sound digest may do anything.
-_TEXTS = ("devices", "tune")
+_TEXTS = ("known",)
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,7 +181,7 @@ def test_a_wrong_plain_kernel_is_the_one_that_goes(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     graph = Convolution(op="DEPTHWISE_CONV_2D", size=(9, 9, 16), out_c=16).graph("uint8")
-    monkeypatch.setattr("delegate.tuning.tune.cache.load", lambda name: None)
+    monkeypatch.setattr("delegate.tuning.tune.Store.load", lambda self, table: {})
     plant("depthwise_conv_2d_quant8", 2, monkeypatch)
     engine = Engine(Options(device.index, tune="full", own_context=True))
     target = engine.target(installed_rules())
@@ -204,7 +204,7 @@ def test_a_wrong_plain_kernel_is_the_one_that_goes(
 def test_logarithms_of_anything_keep_their_forms(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("delegate.tuning.tune.cache.load", lambda name: None)
+    monkeypatch.setattr("delegate.tuning.tune.Store.load", lambda self, table: {})
     values, logarithms, roots = (t((1, 5, 5, 8)) for _ in range(3))
     nodes = [op("LOG", [values], [logarithms]), op("SQRT", [logarithms], [roots])]
     graph = graph_of(nodes, [values], [roots])

@@ -38,12 +38,16 @@ def test_records_are_kept_by_device_and_those_of_others_stay() -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"\xff", b"[]", b'{"a": 1}', b"{", b"[" * 100_000, b'{"done": [1], "bans": []}']
+    "content",
+    [
+        *(b"\xff", b"[]", b'{"a": 1}', b"{", b"[" * 100_000, b'{"trials": [1], "bans": []}'),
+        *(b'{"trials": {"a": 1, "[1]": 2}, "bans": {"a": 1, "[[], 1]": [2, 3]}, "device": "a"}',),
+    ],
 )
 def test_foreign_records_are_none(content: bytes) -> None:
     Records("device").add({BUILT: SOURCE})
-    (path,) = cache.cache_folder().rglob("trials/*")
-    assert cache.store(f"trials/{path.name}", content)
+    (path,) = cache.cache_folder().glob("known/[!.]*")
+    assert cache.store(f"known/{path.name}", content)
     assert (Records("device").done, list_bans()) == ({}, [])
 
 

@@ -30,8 +30,8 @@ CHAIN = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2)])
 @pytest.fixture(autouse=True)
 def _empty_tune_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     # Only tune's: what the self-tests found is kept.
-    nowhere = SimpleNamespace(load=lambda name: None, store=lambda name, content: True)
-    monkeypatch.setattr("delegate.tuning.tune.cache", nowhere)
+    nowhere = SimpleNamespace(load=lambda table: {}, save=lambda table, entries: None)
+    monkeypatch.setattr("delegate.tuning.tune.Store", lambda identity: nowhere)
 
 
 def executor_of(engine: Engine, graph: Graph = CHAIN, batch: int = 1) -> Executor:

@@ -157,7 +157,7 @@ def test_a_device_that_passed_is_remembered_until_its_driver_changes(
     assert counter.read_text() == "x"
     examine(info(name="Another"))
     assert counter.read_text() == "xx"
-    for path in cache.cache_folder().rglob("devices/*"):
+    for path in cache.cache_folder().glob("known/[!.]*"):
         path.write_bytes(path.read_bytes()[:-1])
     examine(info())
     assert counter.read_text() == "xxx"
@@ -165,7 +165,7 @@ def test_a_device_that_passed_is_remembered_until_its_driver_changes(
 
 @slow
 @pytest.mark.usefixtures("_empty_cache")
-@pytest.mark.parametrize("content", [b"\xff", b"a no_such_feature", b'{"a": 1}'])
+@pytest.mark.parametrize("content", [b"\xff", b'{"proven": 1}', b'{"proven": {"a": 1}}'])
 def test_a_proof_of_foreign_content_is_asked_for_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes
 ) -> None:
@@ -174,8 +174,8 @@ def test_a_proof_of_foreign_content_is_asked_for_again(
     child_that(monkeypatch, tmp_path, f"tell(tried='a', how='passed'); {GOOD}")
     proof = Proof(None, frozenset({"a"}))
     assert examine(info()) == proof
-    (path,) = cache.cache_folder().rglob("devices/*")
-    assert cache.store(f"devices/{path.name}", content)
+    (path,) = cache.cache_folder().glob("known/[!.]*")
+    assert cache.store(f"known/{path.name}", content)
     assert examine(info()) == proof
 
 

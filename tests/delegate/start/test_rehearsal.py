@@ -27,6 +27,7 @@ from delegate.start import helper_child, rehearsal
 from delegate.start.engine import Engine
 from delegate.start.probe import examine
 from delegate.start.rehearsal import RehearsedEngine, open_engine, start_early
+from delegate.store import PROVEN, stores
 from delegate.target import Rules
 from tests.support.deal import any_driver
 from tests.support.nets import conv_pool, net
@@ -42,12 +43,10 @@ def _a_cache_of_its_own(
 ) -> Iterator[None]:
     """Begin with the proofs of the device and nothing else; end with no child."""
     examine(device)
-    kept = cache.cache_folder().glob("devices/*")
-    proofs = [path for path in kept if not path.name.endswith("-registers")]
+    proofs = [(store, store.load(PROVEN)) for store in stores()]
     monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, str(tmp_path / "cache"))
-    folder = cache.make_folder("devices")
-    for path in proofs:
-        (folder / path.name).write_bytes(path.read_bytes())
+    for store, proven in proofs:
+        store.save(PROVEN, proven)
     yield
     helper._close()
 
@@ -241,7 +240,7 @@ def test_a_first_start_compiles_from_both_ends(
 ) -> None:
     begun: list[str] = []
     monkeypatch.setattr(helper, "go_ahead", lambda word, *more, **environment: begun.append(word))
-    monkeypatch.setattr(rehearsal, "was_used_before", lambda: is_known)
+    monkeypatch.setattr(rehearsal, "has_stores", lambda: is_known)
     monkeypatch.setattr(rehearsal.os, "sched_getaffinity", lambda process: {0, 1})
     RehearsedEngine(Options(device.index), CHAIN)
     assert begun == ([] if is_known else ["ahead"])
@@ -256,7 +255,7 @@ def test_a_first_start_compiles_from_both_ends(
 def test_children_are_started_early_where_a_first_start_needs_them(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, is_known: bool, cores: int
 ) -> None:
-    monkeypatch.setattr(rehearsal, "was_used_before", lambda: is_known)
+    monkeypatch.setattr(rehearsal, "has_stores", lambda: is_known)
     monkeypatch.setattr(rehearsal.os, "sched_getaffinity", lambda process: {*range(cores)})
     monkeypatch.setattr(rehearsal, "is_on", True)
     helper._close()

@@ -64,16 +64,14 @@ def test_a_bar_says_that_one_kernel_of_literals_takes_long() -> None:
 
 
 @pytest.fixture
-def kept(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
+def kept(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Return what tuning keeps, which begins empty."""
-    files: dict[str, bytes] = {}
-
-    def store(name: str, content: bytes) -> bool:
-        files[name] = content
-        return True
-
-    monkeypatch.setattr("delegate.tuning.tune.cache", SimpleNamespace(load=files.get, store=store))
-    return files
+    choices: dict[str, str] = {}
+    store = SimpleNamespace(
+        load=lambda table: choices, save=lambda table, entries: choices.update(entries)
+    )
+    monkeypatch.setattr("delegate.tuning.tune.Store", lambda identity: store)
+    return choices
 
 
 def start(device: DeviceInfo, tune: str = "quick", seconds: float | None = None) -> Executor:
