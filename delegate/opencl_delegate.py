@@ -94,7 +94,7 @@ class OpenCLDelegate:
     @property
     def tuning_left(self) -> int:
         """Count the choices that wait for a later start to be measured."""
-        return self._engine.tuner.left
+        return self._engine.chooser.left
 
     def _get_native_delegate_pointer(self) -> int:
         # The one method TFLite's Python interpreter asks of a delegate.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from delegate.passes import PASSES
 from delegate.profiles import DeviceProfile, read_device_profile
-from delegate.tuning.tune import MODES
+from delegate.tuning.chooser import MODES
 
 _LISTS = (("exclude_ops", "op names"), ("exclude_isa", "names"), ("passes", "names"))
 

@@ -65,7 +65,7 @@ class OneDevice:
     @property
     def tuning_left(self) -> int:
         """Count the choices that wait for a later start to be measured."""
-        return self._engine.tuner.left
+        return self._engine.chooser.left
 
     def run(self, arrays: Sequence[Array], count: int, is_given: bool = False) -> list[Array]:
         """Return the outputs; `is_given`: the arrays are of `empty_input`. Raises: DeviceError."""

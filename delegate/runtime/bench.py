@@ -52,6 +52,10 @@ class DeviceBench:
         """Return why it cannot run here, or None."""
         return self._kernels.check(alternative.launches)
 
+    def source_of(self, launch: Launch) -> str:
+        """Return all that a launch's kernel is compiled from."""
+        return self._kernels.source_of(launch)
+
     def warm_up(self, alternative: Alternative) -> None:
         """Run it, if none of its programs ran here before: drivers compile for a work-group's size.
 

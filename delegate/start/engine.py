@@ -27,8 +27,10 @@ from delegate.runtime.transfers import COPIED, CROSSING, TRANSFERS
 from delegate.sandbox import process
 from delegate.sandbox.trials import DONE, WHOLE, Free, Trial
 from delegate.start.probe import examine
+from delegate.store import Store
 from delegate.target import Rules, Target
 from delegate.tflite.reference import reference_outputs
+from delegate.tuning.chooser import QUICK, Choice, Chooser
 from delegate.tuning.forms import Forms
 from delegate.tuning.tune import Tuner
 
@@ -38,11 +40,11 @@ _log = logging.getLogger("delegate")
 
 
 class Engine:
-    """A device, its programs and its tuner.
+    """A device and its programs.
 
     Attributes:
         device: the opened device; its `proven` lacks what is excluded.
-        tuner: what chooses alternatives.
+        chooser: what measures and remembers, for all choices.
     Raises:
         NoDeviceError: no device, none that matches, or none that passes its self-test.
         ProfileError: the device profile is unknown or wrong.
@@ -62,17 +64,11 @@ class Engine:
         )
         self._registers: int | None = None  # not asked yet
         self._bench = DeviceBench(self.device, self._kernels)
-        self.tuner = Tuner(
-            options.tune,
-            self.device.identity,
-            self._bench,
-            self._kernels.source_of,
-            seconds,
-            options.alternative,
-        )
+        self.chooser = Chooser(options.tune, Store(self.device.identity), seconds)
+        self._tuner = Tuner(self.chooser, self._bench, options.alternative)
         self._is_free = options.alternative is None
         self._passes = frozenset(options.passes)
-        self._forms = Forms(self.tuner, self._bench, options.profiling)
+        self._forms = Forms(self.chooser, self._bench, self._made, options.profiling)
 
     @property
     def is_closed(self) -> bool:
@@ -112,9 +108,9 @@ class Engine:
                     expected = self._as_one_launch(fused, target, batch)
                     programs = self._programs(partition, fused, target, batch)
                 with progress.share(_OF_NODES, 1):
-                    executor = self._forms.fastest(programs, batch, self._made, expected)
+                    executor = self._forms.fastest(programs, batch, expected)
             finally:
-                self.tuner.save()
+                self.chooser.save()
             trials, whole = self._kernels.trials, Trial.of(WHOLE, executor.trial)
             if trials.is_due(whole):
                 outputs_of(executor, random_inputs(executor))
@@ -128,13 +124,13 @@ class Engine:
         CPUs whose threads can wait for each other are taken to be faster so until it is measured,
         and NVIDIA's GPUs where numbers are of 8 bits: see benchmarks/first_starts.py.
         """
-        if not (self.tuner.is_quick and self._may_be_one_launch(batch)):
+        if not (self.chooser.mode == QUICK and self._may_be_one_launch(batch)):
             return None
         program = self._of_first_choices(fused, target)
         is_float = any(tensor.dtype == "float32" for tensor in fused.inputs)
         likely = {ORDER_X86, ORDER_ARM} | (set() if is_float else {ORDER_PTX})
         is_likely = not likely.isdisjoint(self.device.proven)
-        return program if self._forms.is_one_launch_faster(program, self._made, is_likely) else None
+        return program if self._forms.is_one_launch_faster(program, is_likely) else None
 
     def _programs(
         self, partition: Partition, fused: Partition, target: Target, batch: int
@@ -144,7 +140,7 @@ class Engine:
         `fused`: the partition as passes left it.
         """
         reference = partial(reference_outputs, target.rules)
-        choose = partial(self.tuner.choose, batch=batch, reference=reference)
+        choose = partial(self._tuner.choose, batch=batch, reference=reference)
         steps: dict[Node, Step] = {}  # of the nodes that passes leave as they are
         with progress.share(0, _OF_FIRST):
             programs = [compiler.compile_partition(partition, target, choose, steps)]
@@ -177,9 +173,11 @@ class Engine:
         batch: int = 1,
         sibling: Executor | None = None,
     ) -> Executor:
-        transfer = self.tuner.remembered(
-            CROSSING, lambda: self.tuner.fastest(self._bench.transfers()), TRANSFERS
+        transfer = self.chooser.take(
+            Choice(CROSSING, TRANSFERS, default=COPIED),
+            lambda: self.chooser.fastest(self._bench.transfers()),
         )
+        assert transfer is not None
         return Executor(
             self.device,
             self._kernels,
@@ -187,7 +185,7 @@ class Engine:
             batch,
             form,
             sibling,
-            transfer or COPIED,
+            transfer,
         )
 
 

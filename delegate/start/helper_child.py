@@ -145,14 +145,14 @@ class _Performer:
         left_out: dict[Trial, str],
         state: tuple[dict[str, str], float],
     ) -> tuple[dict[str, str], float]:
-        """Do what the parent's engine is about to do; return the tuner's state."""
+        """Do what the parent's engine is about to do; return the chooser's state."""
         if self._engine is None or same != self._same or not self._told.knows(done, left_out):
             if self._engine is not None:
                 self._engine.close()
             self._told = Told(done, left_out, self._tell)
             self._engine, self._same = self._opened(*same), same
         engine, (call, *arguments) = self._engine, request
-        engine.tuner.go_on(*state)
+        engine.chooser.go_on(*state)
         try:
             if call == "executor":
                 engine.executor(*arguments).close()
@@ -160,7 +160,7 @@ class _Performer:
                 getattr(engine, call)(*arguments)  # "target", "verdicts"
         except DelegateError as error:
             _log.debug("in a child process: %s", error)  # the parent meets it itself
-        return engine.tuner.state()
+        return engine.chooser.state()
 
     def _opened(self, identity: str, options: Options) -> Engine:
         self._found(options.device, identity)

@@ -51,7 +51,7 @@ class RehearsedEngine(Engine):
         if graph is not None:
             _go_ahead(options, graph)
         super().__init__(options, self._guarded)
-        self.tuner.leave_to_child()
+        self.chooser.leave_to_child()
         info = self.device.info
         self._same = info.identity, replace(options, device=info.index, own_context=False)
         self._deaths = Deaths(self._records, lambda: broken(info, options.profile))
@@ -116,11 +116,11 @@ class RehearsedEngine(Engine):
             )
 
     def _rehearse(self, request: tuple[object, ...]) -> None:
-        if request[0] == "executor" and self.tuner.state()[1] > 0:
+        if request[0] == "executor" and self.chooser.state()[1] > 0:
             helper.stop_ahead()  # what is measured has the processor for itself
         begun = time.perf_counter()
         while True:
-            state = self.tuner.state()
+            state = self.chooser.state()
             known = self._records.done, self._records.left_out
             heard = helper.ask("engine", self._same, request, *known, state)
             self._records.add(heard.found)
@@ -128,7 +128,7 @@ class RehearsedEngine(Engine):
                 choices, seconds_left = heard.answer
                 if request[0] == "verdicts":  # the next start need not build them, and measures
                     seconds_left -= time.perf_counter() - begun
-                self.tuner.go_on(choices, seconds_left)
+                self.chooser.go_on(choices, seconds_left)
                 return
             self._deaths.take(heard)
 

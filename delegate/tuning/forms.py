@@ -20,7 +20,8 @@ from delegate.launch import Program
 from delegate.runtime.agreement import outputs_of, random_inputs, right_of
 from delegate.runtime.bench import DeviceBench
 from delegate.runtime.executor import FORMS, ONE_BY_ONE, PERSISTENT, Executor
-from delegate.tuning.tune import Tuner
+from delegate.tuning.chooser import Choice, Chooser
+from delegate.tuning.tune import signature
 
 # What the numbers of a program's launches are to the compiler.
 LOADED, LITERAL = NUMBERS = ("loaded", "literal")
@@ -41,57 +42,54 @@ class Make(Protocol):
 
 
 class Forms:
-    """Chooses among equivalent programs and their forms; the tuner measures and remembers."""
+    """Chooses among equivalent programs, their forms, and what their numbers are."""
 
-    def __init__(self, tuner: Tuner, bench: DeviceBench, profiling: bool) -> None:
+    def __init__(self, chooser: Chooser, bench: DeviceBench, make: Make, profiling: bool) -> None:
         """`profiling`: launches stay apart, one by one."""
-        self._tuner = tuner
+        self._chooser = chooser
         self._bench = bench
+        self._make = make
         self._profiling = profiling
 
-    def is_one_launch_faster(self, program: Program, make: Make, is_likely: bool) -> bool:
+    def is_one_launch_faster(self, program: Program, is_likely: bool) -> bool:
         """Whether a program was measured to be faster as one launch than in any other form.
 
         `is_likely`: the answer where nothing was measured.
         """
-        made: dict[str, Executor] = {}
-        choices = self._choices([program], 1)
-        name = self._known([program], choices, 1, make, made)
-        _close(made)
-        return is_likely if name is None else choices[name][1] == PERSISTENT
+        forms = self._forms([program], 1)
+        with _Made(self._make) as made:
+            name = self._form([program], forms, 1, made)
+        return is_likely if name is None else forms[name][1] == PERSISTENT
 
     def fastest(
-        self, programs: Sequence[Program], batch: int, make: Make, expected: Program | None = None
+        self, programs: Sequence[Program], batch: int, expected: Program | None = None
     ) -> Executor:
         """Return what measures fastest in any form among equivalent programs.
 
         If nothing is measured yet: `expected` as one launch, else the first program one by one.
         """
-        choices = self._choices(programs, batch)
-        made: dict[str, Executor] = {}
-        with progress.share(0, _OF_FORMS):
-            name = self._known(programs, choices, batch, make, made)
-        chosen = made.pop(name, None) if name is not None else None
-        _close(made)
+        forms = self._forms(programs, batch)
+        with _Made(self._make) as made:
+            with progress.share(0, _OF_FORMS):
+                name = self._form(programs, forms, batch, made)
+            chosen = made.executors.pop(name, None) if name is not None else None
         if name is not None:
-            program, form = choices[name]
+            program, form = forms[name]
         else:
             program, form = (expected, PERSISTENT) if expected else (programs[0], ONE_BY_ONE)
         with progress.share(_OF_FORMS, 1):
-            is_literal = self._is_faster_literal(program, form, batch, make)
+            is_literal = self._is_faster_literal(program, form, batch)
         if is_literal:
             program = program.literal()
             if chosen is not None:
                 chosen.close()
             chosen = None
         if chosen is None:
-            chosen = make(program, form, batch)
+            chosen = self._make(program, form, batch)
             chosen.repeat(1)  # run once now: a driver's first run is slow
         return chosen
 
-    def _choices(
-        self, programs: Sequence[Program], batch: int
-    ) -> Mapping[str, tuple[Program, str]]:
+    def _forms(self, programs: Sequence[Program], batch: int) -> Mapping[str, tuple[Program, str]]:
         return {
             f"{number}, {form}": (program, form)
             for number, program in enumerate(programs)
@@ -100,103 +98,105 @@ class Forms:
             if form == ONE_BY_ONE or not (self._profiling or batch > 1 or len(program.launches) < 2)
         }
 
-    def _known(
+    def _form(
         self,
         programs: Sequence[Program],
-        choices: Mapping[str, tuple[Program, str]],
+        forms: Mapping[str, tuple[Program, str]],
         batch: int,
-        make: Make,
-        made: dict[str, Executor],
+        made: _Made,
     ) -> str | None:
-        """Return the name of the fastest choice, if it is known or can be measured now.
+        """Return the name of the fastest program and form, if it is known or measured now.
 
         `made`: what was made to measure it is put there.
         """
-        if len(choices) == 1:
-            return next(iter(choices))
-        signature = self._signature(programs, batch)
+        if len(forms) == 1:
+            return next(iter(forms))
+        key = self._key(programs, batch)
         if self._profiling:  # among fewer forms: no choice for those who have all of them
-            signature += f", {ONE_BY_ONE}"
-        measure = partial(self._fastest_of, choices, batch, make, made)
-        return self._tuner.remembered(signature, measure, choices)
+            key += f", {ONE_BY_ONE}"
+        return self._chooser.take(Choice(key, forms), lambda: self._measured(forms, batch, made))
 
-    def _fastest_of(
-        self,
-        choices: Mapping[str, tuple[Program, str]],
-        batch: int,
-        make: Make,
-        made: dict[str, Executor],
+    def _measured(
+        self, forms: Mapping[str, tuple[Program, str]], batch: int, made: _Made
     ) -> str | None:
-        _make_all(choices, batch, make, made)
-        repeats = {name: partial(each.repeat, wait=True) for name, each in made.items()}
-        return self._tuner.fastest(repeats)
+        made.make(forms, batch)
+        repeats = {name: partial(each.repeat, wait=True) for name, each in made.executors.items()}
+        return self._chooser.fastest(repeats)
 
-    def _is_faster_literal(self, program: Program, form: str, batch: int, make: Make) -> bool:
+    def _is_faster_literal(self, program: Program, form: str, batch: int) -> bool:
         """Whether a program was measured to be faster with its numbers as literals.
 
         Starts after the one that chose the form build its kernels, a few each. One kernel of all
-        launches cannot be built by parts: only who has patience waits for it.
+        launches cannot be built by parts.
         """
+
+        def measure() -> str | None:
+            twin = program.literal()
+            seconds = self._chooser.seconds_left
+            with _Made(self._make) as made:
+                try:
+                    if form != PERSISTENT and not self._bench.warm_up_some(twin.launches, seconds):
+                        return None
+                    twins = {LOADED: (program, form), LITERAL: (twin, form)}
+                    return self._measured(twins, batch, made)
+                except (DeviceError, KernelBuildError) as error:
+                    _log.info("numbers stay loads: %s", error)
+                    return LOADED
+
         numbers = [
             [value for value in launch.params.values() if isinstance(value, int)]
             for launch in program.launches
         ]
         of_numbers = hashlib.sha256(repr(numbers).encode()).hexdigest()[:24]
-        signature = f"{self._signature([program], batch)} {of_numbers}, {form}"
+        key = f"{self._key([program], batch)} {of_numbers}, {form}"
+        choice = Choice(key, NUMBERS, LOADED, can_wait=True, is_long=form == PERSISTENT)
+        return self._chooser.take(choice, measure) == LITERAL
 
-        def measure() -> str | None:
-            twin = program.literal()
-            made: dict[str, Executor] = {}
-            seconds = self._tuner.seconds_left
-            try:
-                if form != PERSISTENT and not self._bench.warm_up_some(twin.launches, seconds):
-                    return None
-                choices = {LOADED: (program, form), LITERAL: (twin, form)}
-                return self._fastest_of(choices, batch, make, made)
-            except (DeviceError, KernelBuildError) as error:
-                _log.info("numbers stay loads: %s", error)
-                return LOADED
-            finally:
-                _close(made)
-
-        if form == PERSISTENT and not self._tuner.is_patient:
-            return self._tuner.kept(signature, NUMBERS) == LITERAL
-        return self._tuner.remembered(signature, measure, NUMBERS, can_wait=True) == LITERAL
-
-    def _signature(self, programs: Sequence[Program], batch: int) -> str:
+    def _key(self, programs: Sequence[Program], batch: int) -> str:
         digest = hashlib.sha256(str(batch).encode())
         for step in (step for program in programs for step in program.steps):
-            digest.update(self._tuner.signature([step.alternative]).encode())
+            digest.update(signature([step.alternative], self._bench.source_of).encode())
         return digest.hexdigest()[:24]
 
 
-def _close(made: dict[str, Executor]) -> None:
-    for each in made.values():
-        each.close()
-    made.clear()
+class _Made:
+    """Executors that were made to measure them; at its end those that are still there go.
 
+    Attributes:
+        executors: by name, those that fit, are of the form asked for, and compute right.
+    """
 
-def _make_all(
-    choices: Mapping[str, tuple[Program, str]], batch: int, make: Make, made: dict[str, Executor]
-) -> None:
-    """Put into `made` every executor that fits, is of the form asked for, and computes right."""
+    def __init__(self, make: Make) -> None:
+        self._make = make
+        self.executors: dict[str, Executor] = {}
 
-    def cost(name: str) -> float:
-        program, form = choices[name]
-        return (_COST_OF_ONE if form == PERSISTENT else 1) * (2 if _is_literal(program) else 1)
+    def __enter__(self) -> _Made:
+        return self
 
-    for name in progress.each([*choices], lambda name: _words(*choices[name]), cost):
-        program, form = choices[name]
-        sibling = next((e for e in made.values() if _share_constants(e.program, program)), None)
-        try:
-            executor = make(program, form, batch, sibling)
-        except DeviceError:
-            continue  # so many do not fit at once
-        if executor.form == form:
-            made[name] = executor
-        else:
-            executor.close()
-    _drop_wrong(made)
+    def __exit__(self, *exception: object) -> None:
+        for each in self.executors.values():
+            each.close()
+
+    def make(self, forms: Mapping[str, tuple[Program, str]], batch: int) -> None:
+        """Make all that fit, and drop what computes wrongly."""
+
+        def cost(name: str) -> float:
+            program, form = forms[name]
+            return (_COST_OF_ONE if form == PERSISTENT else 1) * (2 if _is_literal(program) else 1)
+
+        made = self.executors
+        for name in progress.each([*forms], lambda name: _words(*forms[name]), cost):
+            program, form = forms[name]
+            sibling = next((e for e in made.values() if _share_constants(e.program, program)), None)
+            try:
+                executor = self._make(program, form, batch, sibling)
+            except DeviceError:
+                continue  # so many do not fit at once
+            if executor.form == form:
+                made[name] = executor
+            else:
+                executor.close()
+        _drop_wrong(made)
 
 
 def _words(program: Program, form: str) -> str:

@@ -22,8 +22,8 @@ from delegate.inspect import Graph, device_profile_names
 from delegate.isa import FEATURES
 from delegate.passes import PASSES
 from delegate.runtime.executor import FORMS, ONE_BY_ONE
+from delegate.tuning.chooser import Choice, Chooser
 from delegate.tuning.forms import NUMBERS, Forms
-from delegate.tuning.tune import Tuner
 from tflite_opencl.common.bounds import Bounds, float_bounds
 from tflite_opencl.common.build import graph, node, tensor
 from tflite_opencl.common.interpreter import allocated, invoke
@@ -98,14 +98,12 @@ def run_way(way: str, job: Job, known: Oracle) -> Outcome:
 class _Decided:
     """Chooses forms as a start that measured one form and one kind of numbers to be fastest."""
 
-    seconds_left, is_patient = math.inf, True
+    seconds_left = math.inf
 
-    def __init__(self, form: str, numbers: str, tuner: Tuner) -> None:
-        self._wanted, self.signature = (f"0, {form}", numbers), tuner.signature
+    def __init__(self, form: str, numbers: str) -> None:
+        self._wanted = f"0, {form}", numbers
 
-    def remembered(
-        self, signature: str, measure: Callable[[], str | None], *_: object, **__: object
-    ) -> str | None:
+    def take(self, choice: Choice, measure: Callable[[], str | None]) -> str | None:
         return measure()
 
     def fastest(self, repeat: Mapping[str, object]) -> str | None:
@@ -115,18 +113,18 @@ class _Decided:
 @contextlib.contextmanager
 def measured_fastest(form: str, numbers: str) -> Iterator[None]:
     """Let programs run in a form, with such numbers, unless a start would find that wrong."""
-    made, choices = Forms.__init__, Forms._choices
+    made, forms = Forms.__init__, Forms._forms
 
-    def make(self: Forms, tuner: Tuner, *others: Any, **named: Any) -> None:
-        made(self, _Decided(form, numbers, tuner), *others, **named)  # type: ignore[arg-type]
+    def make(self: Forms, chooser: Chooser, *others: Any) -> None:
+        made(self, _Decided(form, numbers), *others)  # type: ignore[arg-type]
 
     def fewer(self: Forms, programs: Any, batch: int) -> dict[str, Any]:
-        found = choices(self, programs, batch).items()
+        found = forms(self, programs, batch).items()
         return {name: each for name, each in found if each[1] in (ONE_BY_ONE, form)}
 
     with (
         mock.patch.object(Forms, "__init__", make),
-        mock.patch.object(Forms, "_choices", fewer),
+        mock.patch.object(Forms, "_forms", fewer),
     ):
         yield
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -174,14 +175,23 @@ def test_the_reference_kernels_know_a_node_of_tflite() -> None:
     assert reference_outputs(installed_rules(), replace(node, op="of_a_pass"), [zeros]) is None
 
 
+@pytest.fixture
+def no_choices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begin with none, and keep none."""
+    nowhere = SimpleNamespace(load=lambda table: {}, save=lambda table, entries: None)
+    monkeypatch.setattr("delegate.start.engine.Store", lambda identity: nowhere)
+
+
 @any_driver
 @pytest.mark.device
 @pytest.mark.usefixtures("one_context")
 def test_a_wrong_plain_kernel_is_the_one_that_goes(
-    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    device: DeviceInfo,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    no_choices: None,
 ) -> None:
     graph = Convolution(op="DEPTHWISE_CONV_2D", size=(9, 9, 16), out_c=16).graph("uint8")
-    monkeypatch.setattr("delegate.tuning.tune.Store.load", lambda self, table: {})
     plant("depthwise_conv_2d_quant8", 2, monkeypatch)
     engine = Engine(Options(device.index, tune="full", own_context=True))
     target = engine.target(installed_rules())
@@ -202,9 +212,8 @@ def test_a_wrong_plain_kernel_is_the_one_that_goes(
 @pytest.mark.device
 @pytest.mark.usefixtures("one_context")
 def test_logarithms_of_anything_keep_their_forms(
-    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    device: DeviceInfo, caplog: pytest.LogCaptureFixture, no_choices: None
 ) -> None:
-    monkeypatch.setattr("delegate.tuning.tune.Store.load", lambda self, table: {})
     values, logarithms, roots = (t((1, 5, 5, 8)) for _ in range(3))
     nodes = [op("LOG", [values], [logarithms]), op("SQRT", [logarithms], [roots])]
     graph = graph_of(nodes, [values], [roots])

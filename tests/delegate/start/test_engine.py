@@ -18,6 +18,7 @@ from delegate.runtime.executor import FORMS, ONE_BY_ONE, PERSISTENT, Executor
 from delegate.start.engine import Engine
 from delegate.target import Rules
 from delegate.tflite.library import installed_rules
+from delegate.tuning.chooser import Choice, Chooser
 from delegate.tuning.tune import Tuner
 from tests.support.deal import any_driver
 from tests.support.nets import conv_pool, net
@@ -31,7 +32,7 @@ CHAIN = net([("ADD", [0, 0], 1), ("ADD", [1, 0], 2)])
 def _empty_tune_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     # Only tune's: what the self-tests found is kept.
     nowhere = SimpleNamespace(load=lambda table: {}, save=lambda table, entries: None)
-    monkeypatch.setattr("delegate.tuning.tune.Store", lambda identity: nowhere)
+    monkeypatch.setattr("delegate.start.engine.Store", lambda identity: nowhere)
 
 
 def executor_of(engine: Engine, graph: Graph = CHAIN, batch: int = 1) -> Executor:
@@ -68,11 +69,11 @@ def test_one_launch_is_asked_for_before_the_seconds_are_spent_on_nodes(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, fastest: str
 ) -> None:
     engine = Engine(Options(device.index, tune="quick"))
-    engine.tuner.go_on({}, 1e3)
+    engine.chooser.go_on({}, 1e3)
     choose, repeat = Tuner.choose, Executor.repeat
 
     def spent(self: Tuner, *args: object, **options: object) -> object:
-        self.go_on({}, 0.0)
+        self._chooser.go_on({}, 0.0)
         return choose(self, *args, **options)  # type: ignore[arg-type]
 
     def told(self: Executor, count: int, wait: bool = False) -> float:
@@ -83,7 +84,7 @@ def test_one_launch_is_asked_for_before_the_seconds_are_spent_on_nodes(
     monkeypatch.setattr(Executor, "repeat", told)
     assert executor_of(engine).form == (fastest if offers(engine, fastest) else ONE_BY_ONE)
     again = Engine(Options(device.index, tune="quick"))  # the next start has no seconds at all
-    again.tuner.go_on(engine.tuner.state()[0], 0.0)
+    again.chooser.go_on(engine.chooser.state()[0], 0.0)
     assert executor_of(again).form == (fastest if offers(again, fastest) else ONE_BY_ONE)
 
 
@@ -100,16 +101,17 @@ def test_a_choice_among_launches_apart_is_none_among_all_forms(
 ) -> None:
     asked: list[str] = []
 
-    def remembered(self: object, signature: str, *_: object, **__: object) -> None:
-        asked.append(signature)
+    def take(self: object, choice: Choice, measure: object) -> str | None:
+        asked.append(choice.key)
+        return choice.default
 
-    monkeypatch.setattr(Tuner, "remembered", remembered)
+    monkeypatch.setattr(Chooser, "take", take)
     signatures = set()
     for profiling in (False, True):
         engine = Engine(Options(device.index, profiling=profiling))
         program = executor_of(engine).program
         asked.clear()
-        engine._forms.fastest([program, program], 1, engine._made)
+        engine._forms.fastest([program, program], 1)
         signatures.add(asked[0])
     assert len(signatures) == 2
 
@@ -189,15 +191,15 @@ def test_findings_are_saved_once_a_partition(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved: list[bool] = []
-    save = Tuner.save
+    save = Chooser.save
 
-    def counted(self: Tuner) -> None:
+    def counted(self: Chooser) -> None:
         saved.append(self._is_new)
         save(self)
 
-    monkeypatch.setattr(Tuner, "save", counted)
+    monkeypatch.setattr(Chooser, "save", counted)
     monkeypatch.setattr(
-        "delegate.tuning.tune._UNSAVED_SECONDS", float("inf")
+        "delegate.tuning.chooser._UNSAVED_SECONDS", float("inf")
     )  # a slow machine saves more
     engine = Engine(Options(device.index, tune="full"))
     executor_of(engine)
@@ -208,7 +210,7 @@ def test_findings_are_saved_once_a_partition(
 def test_a_start_that_may_not_measure_runs_what_is_likely_to_be_the_fastest(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delegate.tuning.tune.QUICK_SECONDS", 0.0)
+    monkeypatch.setattr("delegate.tuning.chooser.QUICK_SECONDS", 0.0)
     for tune, is_one in (("quick", True), ("off", False)):
         engine = Engine(Options(device.index, tune=tune))
         are_threads = bool(engine.device.proven & {ORDER_X86, ORDER_ARM})

@@ -23,7 +23,7 @@ from delegate.runtime.sources import defines_of
 from delegate.start.engine import Engine
 from delegate.target import Rules
 from delegate.tuning import forms
-from delegate.tuning.tune import Tuner
+from delegate.tuning.chooser import Chooser
 from tests.support.cases import integers
 from tests.support.model import const, op, t
 from tests.support.nets import net
@@ -70,7 +70,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     store = SimpleNamespace(
         load=lambda table: choices, save=lambda table, entries: choices.update(entries)
     )
-    monkeypatch.setattr("delegate.tuning.tune.Store", lambda identity: store)
+    monkeypatch.setattr("delegate.start.engine.Store", lambda identity: store)
     return choices
 
 
@@ -79,7 +79,7 @@ def start(device: DeviceInfo, tune: str = "quick", seconds: float | None = None)
     # Profiling: launches stay one by one.
     engine = Engine(Options(device.index, tune=tune, profiling=True))
     if seconds is not None:
-        engine.tuner._seconds_left = seconds
+        engine.chooser.seconds_left = seconds
     return engine.executor(partition_of(CHAIN, range(2)), engine.target(Rules()))
 
 
@@ -126,7 +126,7 @@ def is_noticed(device: int, node: Node) -> bool:
 
 @pytest.mark.parametrize("is_faster", [False, True])
 def test_the_faster_one_is_taken_and_kept(
-    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, kept: dict[str, bytes], is_faster: bool
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, kept: dict[str, str], is_faster: bool
 ) -> None:
     repeat = Executor.repeat
 
@@ -140,17 +140,17 @@ def test_the_faster_one_is_taken_and_kept(
         assert is_literal(start(device, "full")) == is_faster
     assert kept
 
-    def never(self: Tuner, repeat: object) -> str:
+    def never(self: Chooser, repeat: object) -> str:
         raise AssertionError
 
-    monkeypatch.setattr(Tuner, "fastest", never)
+    monkeypatch.setattr(Chooser, "fastest", never)
     for tune in ("full", "quick"):
         assert is_literal(start(device, tune)) == is_faster
     assert not is_literal(start(device, "off"))
 
 
 def test_a_start_that_chose_anything_builds_none(
-    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, kept: dict[str, bytes]
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, kept: dict[str, str]
 ) -> None:
     asked: list[int] = []
 
@@ -159,7 +159,7 @@ def test_a_start_that_chose_anything_builds_none(
         return len(asked) > 1  # the first one has no time for all
 
     monkeypatch.setattr(DeviceBench, "warm_up_some", some)
-    monkeypatch.setattr(Tuner, "fastest", lambda self, repeat: [*repeat][-1])
+    monkeypatch.setattr(Chooser, "fastest", lambda self, repeat: [*repeat][-1])
     assert not is_literal(start(device, seconds=9.0))
     assert (asked, bool(kept)) == ([], True)
     assert not is_literal(start(device, seconds=0.0))
@@ -180,11 +180,11 @@ def test_what_is_built_needs_no_more_time(device: DeviceInfo) -> None:
 
 
 def test_a_kernel_that_does_not_build_leaves_the_numbers_loaded(
-    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, kept: dict[str, bytes]
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, kept: dict[str, str]
 ) -> None:
     def broken(launch: Launch, is_argument: bool) -> dict[str, str]:
         return defines_of(launch, is_argument) | ({"arena": "0"} if launch.is_literal else {})
 
     monkeypatch.setattr("delegate.runtime.kernels.defines_of", broken)
     assert not is_literal(start(device, "full"))
-    assert any(b'"loaded"' in content for content in kept.values())
+    assert "loaded" in kept.values()

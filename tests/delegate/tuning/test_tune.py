@@ -13,8 +13,10 @@ import pytest
 from delegate import DeviceError, Unsupported, cache
 from delegate.graph.ir import Node
 from delegate.launch import Alternative, Launch
-from delegate.tuning import tune
-from delegate.tuning.tune import Reference, Tuner
+from delegate.store import Store
+from delegate.tuning import chooser as choosing
+from delegate.tuning.chooser import Choice, Chooser
+from delegate.tuning.tune import Reference, Tuner, signature
 from tests.support.model import op, t
 
 NODE = op("ADD", [t((4,))], [t((4,))])
@@ -39,6 +41,9 @@ class FakeBench:
     fails: bool = False
     measured: list[list[str]] = field(default_factory=list)
     literal: list[set[bool]] = field(default_factory=list)
+
+    def source_of(self, launch: Launch) -> str:
+        return f"source of {launch.kernel}"
 
     def check(self, alternative: Alternative) -> str | None:
         return f"{alternative.name} does not build" if alternative.name in self.unable else None
@@ -69,8 +74,12 @@ def bench(**facts: object) -> FakeBench:
     return FakeBench({"fast": 1, "middle": 2, "plain": 3}, **facts)  # type: ignore[arg-type]
 
 
+def chooser(mode: str = "quick", identity: str = "device 1") -> Chooser:
+    return Chooser(mode, Store(identity))
+
+
 def tuner(fake: FakeBench, mode: str = "quick", identity: str = "device 1") -> Tuner:
-    return Tuner(mode, identity, fake, lambda each: f"source of {each.kernel}")
+    return Tuner(chooser(mode, identity), fake)
 
 
 def test_the_fastest_is_taken_and_kept_on_disk() -> None:
@@ -79,7 +88,7 @@ def test_the_fastest_is_taken_and_kept_on_disk() -> None:
     assert first.choose(NODE, ALL) is FAST
     assert first.choose(NODE, ALL) is FAST
     assert fake.measured == [["middle", "fast"]]  # plain is a candidate only where it is alone
-    first.save()
+    first._chooser.save()
     for mode in ("quick", "full"):
         later = bench()
         assert tuner(later, mode).choose(NODE, ALL) is FAST
@@ -108,7 +117,7 @@ def test_off_takes_the_first_that_runs_and_touches_no_disk(tmp_path: Path) -> No
     fake = bench(unable=("middle",))
     off = tuner(fake, "off")
     assert off.choose(NODE, ALL) is FAST
-    off.save()
+    off._chooser.save()
     assert (fake.measured, list(tmp_path.iterdir())) == ([], [])
 
 
@@ -120,7 +129,7 @@ def test_the_wanted_one_is_taken_without_measuring(
     wanted: str, unable: tuple[str, ...], chosen: Alternative
 ) -> None:
     fake = bench(unable=unable)
-    made = Tuner("quick", "device 1", fake, lambda each: each.kernel, wanted=wanted)
+    made = Tuner(chooser(), fake, wanted)
     assert made.choose(NODE, ALL) is chosen
     assert (fake.measured == []) == (chosen is MIDDLE)
 
@@ -147,7 +156,7 @@ def test_a_node_that_nothing_computes_right_is_left_to_the_cpu_in_later_starts_t
     for _ in range(2):
         with pytest.raises(Unsupported, match="this device computes it wrongly"):
             first.choose(NODE, ALL)
-    first.save()
+    first._chooser.save()
     with pytest.raises(Unsupported, match="this device computes it wrongly"):
         tuner(bench()).choose(NODE, ALL)
 
@@ -170,37 +179,48 @@ def test_quick_ends_when_its_seconds_are_used_up_and_full_does_not() -> None:
     for mode, expected in (("quick", MIDDLE), ("full", FAST)):
         chosen = tuner(bench(), mode)
         if mode == "quick":
-            chosen._seconds_left = 0
+            chosen._chooser.seconds_left = 0
         assert chosen.choose(NODE, ALL) is expected
         assert chosen.choose(NODE, ALL) is expected
-        assert chosen.left == (mode == "quick")
+        assert chosen._chooser.left == (mode == "quick")
 
 
 def test_what_another_process_found_is_no_more_left() -> None:
     chosen = tuner(bench())
-    chosen._seconds_left = 0
+    chosen._chooser.seconds_left = 0
     chosen.choose(NODE, ALL)
-    chosen.go_on({f"{chosen.signature(ALL)}x1": "fast"}, 0)
+    chosen._chooser.go_on({f"{signature(ALL, bench().source_of)}x1": "fast"}, 0)
     assert chosen.choose(NODE, ALL) is FAST
-    assert chosen.left == 0
+    assert chosen._chooser.left == 0
 
 
 def test_what_waits_for_a_later_start_is_left() -> None:
-    first, later = tuner(bench()), tuner(bench(), "full")
-    for each, left in ((first, 1), (later, 0)):
-        each.choose(NODE, ALL)
-        assert each.remembered("whole", lambda: "a", ["a"], can_wait=True) == [None, "a"][not left]
+    choice = Choice("whole", ["a"], default="b", can_wait=True)
+    for mode, left in (("quick", 1), ("full", 0)):
+        each = chooser(mode)
+        Tuner(each, bench()).choose(NODE, ALL)
+        assert each.take(choice, lambda: "a") == "ab"[left]
         assert each.left == left
+
+
+def test_what_takes_long_is_measured_for_the_patient_alone() -> None:
+    choice = Choice("whole", ["a"], default="b", is_long=True)
+    quick = chooser()
+    assert (quick.take(choice, lambda: "a"), quick.left) == ("b", 0)
+    patient = chooser("full")
+    assert patient.take(choice, lambda: "a") == "a"
+    patient.save()
+    assert chooser().take(choice, lambda: None) == "a"
 
 
 def test_what_cannot_be_measured_is_not_left() -> None:
     chosen = tuner(bench(fails=True))
     chosen.choose(NODE, ALL)
-    assert chosen.left == 0
+    assert chosen._chooser.left == 0
 
 
 def test_what_was_measured_for_a_while_is_kept_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tune, "_UNSAVED_SECONDS", 0.0)
+    monkeypatch.setattr(choosing, "_UNSAVED_SECONDS", 0.0)
     tuner(bench()).choose(NODE, ALL)  # and ends without `save`
     later = bench()
     assert tuner(later).choose(NODE, ALL) is FAST
@@ -208,12 +228,11 @@ def test_what_was_measured_for_a_while_is_kept_at_once(monkeypatch: pytest.Monke
 
 
 def test_a_signature_is_of_kernels_and_sizes_not_of_values() -> None:
-    one = tuner(bench())
-
     def of(**changes: object) -> str:
         each = launch("fast")
         fields = {name: getattr(each, name) for name in Launch.__slots__} | changes
-        return one.signature([Alternative("fast", (Launch(**fields),))])  # type: ignore[arg-type]
+        alternative = Alternative("fast", (Launch(**fields),))  # type: ignore[arg-type]
+        return signature([alternative], bench().source_of)
 
     assert of() == of(params={"input": t((4,)), "zero": 7})
     assert of() != of(params={"input": t((5,)), "zero": 3})
@@ -224,7 +243,7 @@ def test_a_signature_is_of_kernels_and_sizes_not_of_values() -> None:
 def test_a_damaged_file_is_measured_anew() -> None:
     first = tuner(bench())
     first.choose(NODE, ALL)
-    first.save()
+    first._chooser.save()
     for path in cache.cache_folder().glob("known/[!.]*"):
         path.write_bytes(path.read_bytes()[:-1])
     fake = bench()
@@ -249,35 +268,35 @@ FOREIGN = {
 def test_a_foreign_file_is_measured_anew(content: bytes) -> None:
     first = tuner(bench())
     first.choose(NODE, ALL)
-    first.save()
+    first._chooser.save()
     (path,) = cache.cache_folder().glob("known/[!.]*")
     assert cache.store(f"known/{path.name}", content)
     fake = bench()
     later = tuner(fake)
     assert later.choose(NODE, ALL) is FAST
     assert fake.measured != []
-    later.save()
+    later._chooser.save()
     fake = bench()
     assert tuner(fake).choose(NODE, ALL) is FAST
     assert fake.measured == []
 
 
 def test_a_name_that_is_none_of_the_choices_is_measured_anew() -> None:
-    first = tuner(bench())
-    first.remembered("transfer", lambda: "thrown", ["thrown"])
+    first = chooser()
+    first.take(Choice("transfer", ["thrown"]), lambda: "thrown")
     first.save()
-    assert tuner(bench()).remembered("transfer", lambda: "mapped", ["mapped"]) == "mapped"
+    assert chooser().take(Choice("transfer", ["mapped"]), lambda: "mapped") == "mapped"
 
 
 def test_two_processes_keep_each_other_s_findings() -> None:
-    one, two = tuner(bench()), tuner(bench())
-    one.remembered("first", lambda: "x", ("x", "y"))
-    two.remembered("second", lambda: "y", ("x", "y"))
+    one, two = chooser(), chooser()
+    one.take(Choice("first", ("x", "y")), lambda: "x")
+    two.take(Choice("second", ("x", "y")), lambda: "y")
     one.save()
     two.save()
-    fresh = tuner(bench())
-    assert fresh.remembered("first", lambda: None, ("x", "y")) == "x"
-    assert fresh.remembered("second", lambda: None, ("x", "y")) == "y"
+    fresh = chooser()
+    assert fresh.take(Choice("first", ("x", "y")), lambda: None) == "x"
+    assert fresh.take(Choice("second", ("x", "y")), lambda: None) == "y"
 
 
 def test_a_wrong_mode_is_refused() -> None:

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Choices: measured once on this device, remembered on disk. Knows neither nodes nor programs.
+
+Alternatives of a node, forms of a program, what its numbers are to the compiler, and how bytes
+cross are four kinds of one Choice.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from delegate import progress
+from delegate.errors import Untried
+from delegate.store import CHOICES, Store
+
+OFF, QUICK, FULL = MODES = ("off", "quick", "full")
+# Time limit of one start, self-tests included. Later starts measure the rest.
+QUICK_SECONDS = 2.0
+ROUNDS = {QUICK: 3, FULL: 12}
+# For all candidates of a choice that run whole programs; each runs once at least.
+_WHOLE_SECONDS = {QUICK: 0.5, FULL: 5.0}
+_UNSAVED_SECONDS = 1.0  # of measuring; Ctrl-C costs no more
+_log = logging.getLogger("delegate")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One thing to choose on a device.
+
+    Attributes:
+        key: what it is remembered by; two choices that share it are equally fast.
+        candidates: names; another one that was kept does not count.
+        default: what is taken where nothing was measured; None: whoever asks knows.
+        can_wait: a quick start that has chosen anything leaves this one to later starts.
+        is_long: only people who asked for the fastest wait for it.
+    """
+
+    key: str
+    candidates: Collection[str]
+    default: str | None = None
+    can_wait: bool = False
+    is_long: bool = False
+
+
+class Chooser:
+    """What is chosen on one device.
+
+    Attributes:
+        mode: "off" measures nothing, "quick" for some seconds a start, later starts go on, and
+            "full" to the end.
+        seconds_left: that measuring may still take in this start.
+    """
+
+    def __init__(self, mode: str, store: Store, spent: float = 0.0) -> None:
+        """`spent`: seconds that this start has taken already for what the next one knows."""
+        if mode not in MODES:
+            raise ValueError(f"tune='{mode}': one of {', '.join(MODES)}")
+        self.mode = mode
+        self.seconds_left = QUICK_SECONDS - spent if mode == QUICK else float("inf")
+        self._store = store
+        self._chosen: dict[str, str] | None = None  # by key; None: not loaded yet
+        self._new: dict[str, str] = {}  # what was measured and not saved yet
+        self._has_chosen = False  # in this start
+        self._left_to_child: set[str] | None = None  # keys that a child was asked for
+        self._left: set[str] = set()  # keys that later starts measure
+        self._saved_s = time.perf_counter()
+
+    def leave_to_child(self) -> None:
+        """Measure nothing from here on: Untried is raised for what is not known, each once."""
+        self._left_to_child = set()
+
+    @property
+    def left(self) -> int:
+        """Count the choices that were due in this start and wait for a later one."""
+        return len(self._left)
+
+    def state(self) -> tuple[dict[str, str], float]:
+        """Return what is known, by key, and the seconds that measuring may still take."""
+        return self._known(), self.seconds_left
+
+    def go_on(self, known: Mapping[str, str], seconds_left: float) -> None:
+        """Go on from another process's state."""
+        before = len(self._known())
+        self._chosen = self._known() | dict(known)
+        self._has_chosen |= len(self._chosen) > before
+        self.seconds_left = seconds_left
+
+    def take(self, choice: Choice, measure: Callable[[], str | None]) -> str | None:
+        """Return the candidate that is known to be the fastest, else what `measure` finds.
+
+        It is not asked to measure in mode "off", nor when the seconds for it are used up: then,
+        and where it finds nothing, that is the default.
+
+        Raises:
+            Untried: a child is to measure it.
+        """
+        if self.mode == OFF:
+            return choice.default
+        self._left.discard(choice.key)
+        known = self._known().get(choice.key)
+        if known not in choice.candidates:
+            known = self._measured(choice, measure)
+        return choice.default if known is None else known
+
+    def _measured(self, choice: Choice, measure: Callable[[], str | None]) -> str | None:
+        if choice.is_long and self.mode != FULL:
+            return None
+        if (choice.can_wait and self._has_chosen and self.mode == QUICK) or self.seconds_left <= 0:
+            self._left.add(choice.key)
+            return None
+        if self._left_to_child is not None:
+            if choice.key not in self._left_to_child:
+                self._left_to_child.add(choice.key)
+                raise Untried(f"choice {choice.key}")
+            return None
+        begin = time.perf_counter()
+        with progress.phase("tune"):
+            found = measure()
+        now = time.perf_counter()
+        self.seconds_left -= now - begin
+        if found is not None:
+            self._known()[choice.key] = self._new[choice.key] = found
+            self._has_chosen = True
+            if now - self._saved_s > _UNSAVED_SECONDS:
+                self.save()
+        elif self.seconds_left <= 0:
+            self._left.add(choice.key)
+        return found
+
+    def fastest(self, repeat: Mapping[str, Callable[[int], float]]) -> str | None:
+        """Return the name of what runs faster; each is called with a count and gives seconds."""
+        if not repeat:
+            return None
+        times = {name: run(1) for name, run in repeat.items()}
+        end = time.perf_counter() + _WHOLE_SECONDS[self.mode]
+        for _ in range(6 * ROUNDS[self.mode]):
+            if time.perf_counter() > end:
+                break
+            for name, run in repeat.items():  # one by one: others' work in between costs one run
+                times[name] = min(times[name], run(1))
+        _log.debug("whole: %s", ", ".join(f"{n} {t * 1e6:.0f} us" for n, t in times.items()))
+        return min(times, key=times.__getitem__)
+
+    def save(self) -> None:
+        """Keep what was measured since the last call; other processes' findings stay."""
+        if self._new:
+            self._store.save(CHOICES, self._new)
+            self._new = {}
+        self._saved_s = time.perf_counter()
+
+    def _known(self) -> dict[str, str]:
+        if self._chosen is None:
+            kept = self._store.load(CHOICES)
+            self._chosen = {key: name for key, name in kept.items() if isinstance(name, str)}
+        return self._chosen
