@@ -19,7 +19,7 @@ import numpy as np
 from PIL import Image
 
 from delegate.runtime.transfers import CROSSING
-from delegate.store import CHOICES, stores
+from delegate.store import BANS, CHOICES, FACTS, PROVEN, TRIALS, stores
 from tests.attacks.faults import CHILDREN, COMMAND, STATUSES, Fault, calls_of
 from tests.support.command import FILES, ROWS, pooling_nodes
 from tests.support.model import chain_model, const, op, t
@@ -60,7 +60,7 @@ class Attack:
 
     Attributes:
         name: for the table; forgets: what of our cache the run starts without, so that its children
-            do that work, as patterns; arguments: more of label_image's.
+            do that work: folders, and tables of the devices' files; arguments: more of label_image's.
     """
 
     name: str
@@ -84,14 +84,15 @@ class Attack:
         return CHILDREN if "death" in self.name else COMMAND
 
 
+_WORK = "programs", TRIALS, BANS, CHOICES
 ATTACKS = (
     Attack("error"),
     Attack("lost"),
     Attack("lie"),
     # Untuned: children that try kernels would take the deaths, and the run would be right.
     Attack("death", arguments=("--device_timeout", str(DEVICE_TIMEOUT), "--tune", "off")),
-    Attack("cold death", forgets=("*",)),
-    Attack("kernel death", forgets=("trials", "tune", "programs")),
+    Attack("cold death", forgets=(PROVEN, FACTS, *_WORK)),
+    Attack("kernel death", forgets=_WORK),
 )
 
 
@@ -185,9 +186,7 @@ class Bed:
     def _cache(self, attack: Attack) -> Path:
         cache = self._folder / f"cache{next(self._numbers)}"
         shutil.copytree(self._warm, cache)
-        for pattern in attack.forgets:
-            for folder in cache.glob(pattern):
-                shutil.rmtree(folder)
+        forget(cache, *attack.forgets)
         return cache
 
     def _counted(self, arguments: Sequence[str], cache: Path) -> dict[str, Counter[str]]:
@@ -205,6 +204,16 @@ class Bed:
             "TFLITE_OPENCL_CACHE": str(cache),
         }
         return run_label_image(self._folder, self._device, *arguments, **variables)
+
+
+def forget(cache_folder: Path, *names: str) -> None:
+    """Take folders out of a cache, and tables out of its devices' files."""
+    for name in names:
+        shutil.rmtree(cache_folder / name, ignore_errors=True)
+    with patch.dict(os.environ, TFLITE_OPENCL_CACHE=str(cache_folder)):
+        for store in stores():
+            for table in {PROVEN, FACTS, TRIALS, BANS, CHOICES} & {*names}:
+                store.save(table, {}, gone=store.load(table))
 
 
 def _choose(transfer: str, cache_folder: Path) -> None:

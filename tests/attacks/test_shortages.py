@@ -21,7 +21,16 @@ import pytest
 
 from delegate import DeviceInfo
 from delegate.store import BANS, CHOICES, PROVEN, TRIALS, stores
-from tests.attacks.bed import COMMAND_LINE, CPU, LOST, RIGHT, Ran, run_label_image, write_files
+from tests.attacks.bed import (
+    COMMAND_LINE,
+    CPU,
+    LOST,
+    RIGHT,
+    Ran,
+    forget,
+    run_label_image,
+    write_files,
+)
 from tests.attacks.faults import CHILDREN, NO_COMPILER, Fault, build_library
 from tests.support.deal import any_driver, slow
 from tests.support.process import ROOT
@@ -46,20 +55,13 @@ class Place:
         (folder / "pocl").mkdir()
         assert self.run().outcome == RIGHT
         self.proof = self._proof()
-        self._forget_all_but_the_proof()
+        forget(self.cache, "programs", TRIALS, BANS, CHOICES)
         shutil.rmtree(folder / "pocl")
         (folder / "pocl").mkdir()
 
     def _proof(self) -> list[dict[str, bool]]:
         with patch.dict(os.environ, TFLITE_OPENCL_CACHE=str(self.cache)):
             return [store.load(PROVEN) for store in stores()]
-
-    def _forget_all_but_the_proof(self) -> None:
-        shutil.rmtree(self.cache / "programs", ignore_errors=True)
-        with patch.dict(os.environ, TFLITE_OPENCL_CACHE=str(self.cache)):
-            for store in stores():
-                for table in (TRIALS, BANS, CHOICES):
-                    store.save(table, {}, gone=store.load(table))
 
     def run(self, fault: Fault | None = None, **variables: str) -> Ran:
         """Run label_image, with a fault in its children."""
@@ -149,7 +151,7 @@ def test_a_child_that_is_killed_in_the_self_tests_loses_nothing(
 ) -> None:
     place = place_of(device)
     for nth in (1, 2, 4):
-        shutil.rmtree(place.cache / "devices")
+        forget(place.cache, PROVEN)
         died = str(place.folder / f"died{nth}")
         ran = place.run(Fault("clCreateKernel", nth, "kill", place=CHILDREN, once=died))
         assert ran.outcome == RIGHT
