@@ -60,7 +60,8 @@ class Attack:
 
     Attributes:
         name: for the table; forgets: what of our cache the run starts without, so that its children
-            do that work: folders, and tables of the devices' files; arguments: more of label_image's.
+            do that work: folders, and tables of the devices' files.
+        arguments: more of label_image's.
     """
 
     name: str
@@ -91,7 +92,7 @@ ATTACKS = (
     Attack("lie"),
     # Untuned: children that try kernels would take the deaths, and the run would be right.
     Attack("death", arguments=("--device_timeout", str(DEVICE_TIMEOUT), "--tune", "off")),
-    Attack("cold death", forgets=(PROVEN, FACTS, *_WORK)),
+    Attack("cold death", forgets=("known", "icds", "programs")),
     Attack("kernel death", forgets=_WORK),
 )
 
