@@ -75,7 +75,14 @@ class AbiMismatch(DelegateError):
 
 
 class Untried(Exception):
-    """No child process has done this yet, which begins with one; its text is the trial's name.
+    """No child process has done this yet, which begins with one.
 
     It never leaves the engine, and is no DelegateError: who recovers from those must not see it.
+
+    Attributes:
+        what: a Trial, or the key of a Choice; words: what it does, for people: to ...
     """
+
+    def __init__(self, what: object, words: str) -> None:
+        self.what, self.words = what, words
+        super().__init__(words)

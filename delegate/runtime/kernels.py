@@ -128,7 +128,7 @@ class Kernels:
                 return program
             if under_way.how == BINARY:  # it is gone
                 self.trials.forget(trial)
-                raise Untried(trial)
+                raise Untried(trial, trial.words)
             under_way.how = SOURCE
             program = self._compile(cl.Program(self._cl_context, source), file)
         if self._driver_keeps and (binary is None or self._seconds_left <= 0):

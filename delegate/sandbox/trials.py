@@ -163,7 +163,7 @@ class Guarded(_Knowing):
     def of(self, trial: Trial) -> Iterator[UnderWay]:
         self._refuse_left_out(trial)
         if trial not in self._done:
-            raise Untried(trial)
+            raise Untried(trial, trial.words)
         yield UnderWay(self._done[trial])
 
     def is_due(self, trial: Trial) -> bool:

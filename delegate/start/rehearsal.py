@@ -28,7 +28,7 @@ from delegate.runtime.executor import Executor
 from delegate.sandbox import helper
 from delegate.sandbox.deaths import Deaths
 from delegate.sandbox.records import Records
-from delegate.sandbox.trials import Guarded, Trial
+from delegate.sandbox.trials import Guarded
 from delegate.start.engine import Engine
 from delegate.start.probe import broken
 from delegate.store import has_stores
@@ -88,16 +88,14 @@ class RehearsedEngine(Engine):
 
     def _repeated(self, do: Callable[[], _Result], request: tuple[object, ...]) -> _Result:
         """Return what `do` gives, after a child has done the same where that is needed."""
-        asked: set[str] = set()
+        asked: set[object] = set()
         while True:
             try:
                 result = do()
             except Untried as untried:
-                if str(untried) in asked:
-                    what = untried.args[0]
-                    words = what.words if isinstance(what, Trial) else f"make the {what}"
-                    raise DeviceError(f"no child process tries to {words}") from None
-                asked.add(str(untried))
+                if untried.what in asked:
+                    raise DeviceError(f"no child process tries to {untried.words}") from None
+                asked.add(untried.what)
             else:
                 self._say_bans()
                 return result

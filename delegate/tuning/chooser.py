@@ -114,7 +114,7 @@ class Chooser:
         if self._left_to_child is not None:
             if choice.key not in self._left_to_child:
                 self._left_to_child.add(choice.key)
-                raise Untried(f"choice {choice.key}")
+                raise Untried(choice.key, f"make the choice {choice.key}")
             return None
         begin = time.perf_counter()
         with progress.phase("tune"):

@@ -38,7 +38,7 @@ def test_the_user_s_process_does_what_a_child_did() -> None:
     for tried in (lambda: guarded.of(MADE).__enter__(), lambda: guarded.is_due(MADE)):
         with pytest.raises(Untried) as raised:
             tried()
-        assert raised.value.args == (MADE,)
+        assert raised.value.what == MADE
     done[MADE] = BINARY
     with guarded.of(MADE) as under_way:
         assert under_way.how == BINARY
