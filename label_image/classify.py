@@ -47,6 +47,11 @@ class PathRun:
         """Give the times that are compared with other paths'."""
         return self.longer or self.times
 
+    @property
+    def picture_ms(self) -> float:
+        """Milliseconds a picture: the median, as a busy machine moves averages."""
+        return self.compared.median_ms
+
     def run(self, pixels: NDArray[Any]) -> list[tuple[NDArray[Any], ...]]:
         """Return the outputs for the job's input, which is all that was run."""
         return [self.outputs]

@@ -37,10 +37,7 @@ def comparison_text(
     runs = {"OpenCL, tuned" if untuned else "OpenCL": gpu}
     runs |= {"OpenCL, first": untuned} if untuned else {}
     runs |= {f"CPU, {kernels}": cpu} if cpu else {}
-    facts = comparison_facts(gpu.delegation, comparison, kernels)
-    if cpu:
-        text = f"{speedup(gpu, cpu):.2f} (median of the CPU over OpenCL's)"
-        facts.insert(0, ("speedup", text))
+    facts = speedup_facts(gpu, cpu) + comparison_facts(gpu.delegation, comparison, kernels)
     return paths_text([*runs], time_rows([*runs.values()]), facts, gpu.delegation, width)
 
 
@@ -196,9 +193,16 @@ def refusals(taken: Delegation) -> list[tuple[str, int, str, str]]:
     ]
 
 
-def speedup(gpu: PathRun, cpu: PathRun) -> float:
-    """Return the median time on the CPU over that on OpenCL: a busy machine moves averages."""
-    return cpu.compared.median_ms / max(gpu.compared.median_ms, 1e-9)
+def speedup(gpu: PathRun | OpenPath, cpu: PathRun | OpenPath) -> float:
+    """Return the time of a picture on the CPU over that on OpenCL."""
+    return cpu.picture_ms / max(gpu.picture_ms, 1e-9)
+
+
+def speedup_facts(gpu: PathRun, cpu: PathRun | None) -> list[tuple[str, str]]:
+    """Return how much faster OpenCL is, as (word, text); nothing without the CPU's run."""
+    if cpu is None:
+        return []
+    return [("speedup", f"{speedup(gpu, cpu):.2f} (median of the CPU over OpenCL's)")]
 
 
 def _count(number: int, noun: str) -> str:

@@ -15,7 +15,7 @@ from label_image.document import comparison_entry, difference_entry, path_entry
 from label_image.expect import Entry
 from label_image.path import OpenPath
 from label_image.paths import Outcome, Totals
-from label_image.report import delegation_facts, load_rows, output_facts, paths_text
+from label_image.report import delegation_facts, load_rows, output_facts, paths_text, speedup
 from label_image.result import Result
 from label_image.series import Series
 from tflite_opencl.common.words import stamped
@@ -43,7 +43,7 @@ def summary_text(
     rows = _rows(list(shown.values()))
     facts = [*_count_facts(totals), *more]
     if gpu and cpu and cpu.pictures and gpu.pictures:
-        facts.append(("speedup", f"{_speedup(gpu, cpu):.2f} (OpenCL's pictures/s over the CPU's)"))
+        facts.append(("speedup", f"{speedup(gpu, cpu):.2f} (OpenCL's pictures/s over the CPU's)"))
     if gpu is None or gpu.delegation is None:
         return paths_text(headings, rows, facts, None, width)
     facts += _device_facts(gpu.portions) or delegation_facts(gpu.delegation)[:1]
@@ -154,7 +154,7 @@ def _summary_entry(series: Series, threads: int | None, other: str) -> dict[str,
         entries["gpu"]["devices"] = [_portion_entry(portion) for portion in gpu.portions]
     if totals.compared:
         entries["compared"] = {"pictures": totals.compared, "seconds": totals.comparing_seconds}
-    ratio = _speedup(gpu, cpu) if cpu and cpu.pictures and gpu.pictures else None
+    ratio = speedup(gpu, cpu) if cpu and cpu.pictures and gpu.pictures else None
     why = "no picture was classified" if series.comparison else "--compare=false"
     return entries | comparison_entry(totals.distances, {"speedup": ratio}, why)
 
@@ -191,7 +191,3 @@ def _portion_entry(portion: Portion) -> dict[str, Any]:
 
 def _rate(portion: Portion) -> float:
     return portion.pictures / portion.seconds if portion.seconds else 0.0
-
-
-def _speedup(gpu: OpenPath, cpu: OpenPath) -> float:
-    return cpu.picture_ms / max(gpu.picture_ms, 1e-9)

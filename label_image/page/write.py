@@ -25,7 +25,7 @@ from label_image.page.facts import (
 from label_image.page.html import Page, Rows, html, picture_uri
 from label_image.prepare import Prepared
 from label_image.ran import Ran
-from label_image.report import comparison_facts, refusals, speedup, time_rows
+from label_image.report import comparison_facts, refusals, speedup_facts, time_rows
 from tflite_opencl.common import interrupts
 from tflite_opencl.common.files import write_file
 from tflite_opencl.common.job import Delegation
@@ -107,9 +107,7 @@ def _summary(prepared: Prepared, ran: Ran, picture: NDArray[Any] | None) -> Rows
     rows.append(("timed runs", f"{settings.count}, after {settings.warmup_runs} others, {threads}"))
     if gpu is not None and gpu.delegation is not None:
         rows += comparison_facts(gpu.delegation, ran.comparison, prepared.kernels)
-        if ran.comparison and ran.comparison.cpu:
-            text = f"{speedup(gpu, ran.comparison.cpu):.2f} (median of the CPU over OpenCL's)"
-            rows.append(("speedup", text))
+        rows += speedup_facts(gpu, ran.comparison.cpu if ran.comparison else None)
         if ran.comparison is None:
             rows.append(("outputs", "not compared: --compare=false"))
     elif settings.external_delegate_path:
