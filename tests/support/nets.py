@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from delegate import DeviceInfo, OpenCLDelegate
@@ -79,7 +80,7 @@ def delegate_for(
     It measures nothing unless it is told to: a test that needs it says so.
     """
     options = {"min_nodes_per_partition": 1, "tune": "off", **options}
-    return OpenCLDelegate(model, device.index, exclude_ops, **options)
+    return OpenCLDelegate(model, device.index, exclude_ops=exclude_ops, **options)
 
 
 def assert_equal_outputs(
@@ -96,3 +97,35 @@ def assert_runs_exactly(model: bytes | str, graph: Graph, delegate: OpenCLDelega
     ours, reference = interpreter(model, delegate), interpreter(model)
     for number, inputs in enumerate(inputs_for(graph)):
         assert_equal_outputs(invoke(ours, inputs), invoke(reference, inputs), f"inputs {number}")
+
+
+CHAIN = net([("AVERAGE_POOL_2D", [0], 1), ("MAX_POOL_2D", [1], 2), ("ADD", [1, 2], 3)])
+# 0 - 1 - 2 are one partition of 3 nodes; 4 is one of 1; 6 - 7 are one of 2.
+THREE_PARTITIONS = net(
+    [
+        ("AVERAGE_POOL_2D", [0], 1),
+        ("ADD", [0, 1], 2),
+        ("ADD", [1, 2], 3),
+        ("MAX_POOL_2D", [3], 4),
+        ("AVERAGE_POOL_2D", [4], 5),
+        ("MUL", [4, 5], 6),
+        ("AVERAGE_POOL_2D", [6], 7),
+        ("ADD", [7, 1], 8),
+    ]
+)
+
+
+def run_with(delegate: OpenCLDelegate, model: bytes, graph: Graph, seed: int) -> bool:
+    """Assert that a new interpreter with the delegate gives the reference kernels' outputs."""
+    inputs = inputs_for(graph, seed)[0]
+    assert_equal_outputs(
+        invoke(interpreter(model, delegate), inputs), invoke(interpreter(model), inputs)
+    )
+    return True
+
+
+def last_words(made: Any, inputs: Sequence[NDArray[Any]]) -> str:
+    """Return the first line of the error that a run of the interpreter ends with."""
+    with pytest.raises(RuntimeError) as raised:
+        invoke(made, inputs)
+    return str(raised.value).splitlines()[0]

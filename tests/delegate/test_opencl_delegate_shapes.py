@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Inputs that are resized, and tensors that are allocated again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from delegate import DeviceInfo
+from delegate.inspect import write_model
+from tests.support.compare import RUNTIME, inputs_for, interpreter, invoke, refusals
+from tests.support.nets import (
+    THREE_PARTITIONS,
+    assert_equal_outputs,
+    conv_pool,
+    delegate_for,
+)
+
+
+def test_tensors_may_be_allocated_again(device: DeviceInfo) -> None:
+    model = write_model(THREE_PARTITIONS)
+    delegate = delegate_for(model, device)
+    ours, reference = interpreter(model, delegate), interpreter(model)
+    for inputs in inputs_for(THREE_PARTITIONS):
+        ours.allocate_tensors()
+        assert_equal_outputs(invoke(ours, inputs), invoke(reference, inputs))
+    assert len(delegate.partitions) == 3
+
+
+@pytest.mark.parametrize("has_open_batch", [False, True], ids=["fixed-batch", "open-batch"])
+def test_inputs_may_be_resized(device: DeviceInfo, has_open_batch: bool) -> None:
+    graph = conv_pool(has_open_batch)
+    model = write_model(graph)
+    delegate = delegate_for(model, device)
+    ours, reference = interpreter(model, delegate), interpreter(model)
+    rng = np.random.default_rng(3)
+    for batch in (1, 3, 1, 2, 2):
+        picture = rng.integers(0, 256, (batch, 7, 6, 2)).astype(np.uint8)
+        for made in (ours, reference):
+            made.resize_tensor_input(0, picture.shape)
+            made.allocate_tensors()
+        assert_equal_outputs(invoke(ours, [picture]), invoke(reference, [picture]), f"{batch}")
+    assert refusals(delegate) == {}
+
+
+def test_inputs_may_be_resized_before_they_are_allocated(device: DeviceInfo) -> None:
+    graph = conv_pool()
+    model = write_model(graph)
+    picture = np.random.default_rng(3).integers(0, 256, (4, 9, 5, 2)).astype(np.uint8)
+    results = []
+    for delegates in ([delegate_for(model, device)], []):
+        made = RUNTIME.interpreter(model, None, "reference", delegates)
+        made.resize_tensor_input(0, picture.shape)
+        made.allocate_tensors()
+        results.append(invoke(made, [picture]))
+    assert results[0][0].shape == (4, 9, 5, 5)
+    assert_equal_outputs(results[0], results[1])
+
+
+def test_a_size_that_does_not_fit_is_an_error_each_time_and_no_other_size_suffers(
+    device: DeviceInfo,
+) -> None:
+    graph = conv_pool()
+    model = write_model(graph)
+    delegate = delegate_for(model, device)
+    delegate._engine.device.max_alloc_bytes = 10_000
+    ours, inputs = interpreter(model, delegate), inputs_for(graph)[0]
+    expected = invoke(interpreter(model), inputs)
+    assert refusals(delegate) == {}
+    assert_equal_outputs(invoke(ours, inputs), expected)
+    ours.resize_tensor_input(0, (50, 7, 6, 2))
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="arena of 21184 bytes: one buffer of this device"):
+            ours.allocate_tensors()
+    ours.resize_tensor_input(0, (1, 7, 6, 2))
+    ours.allocate_tensors()
+    assert_equal_outputs(invoke(ours, inputs), expected)
