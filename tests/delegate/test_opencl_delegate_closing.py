@@ -152,6 +152,9 @@ model, inputs = write_model(graph), inputs_for(graph)[0]
 shared = OpenCLDelegate(model, int(sys.argv[1])) if sys.argv[2] == "one-for-all" else None
 def resident_kib():
     return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
+def counted():
+    return Counter(type(thing).__name__ for thing in gc.get_objects())
+before = counted()
 for number in range(1, 111):
     delegate = shared or OpenCLDelegate(model, int(sys.argv[1]))
     made = interpreter(model, delegate)
@@ -159,7 +162,7 @@ for number in range(1, 111):
     del made, delegate
     if number in (30, 110):
         print(resident_kib(), len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task")))
-kinds = Counter(type(thing).__name__ for thing in gc.get_objects())
+kinds = counted() - before
 print(*(kinds[name] for name in ("Executor", "Claim", "PartitionKernel", "Graph", "Buffer")))
 """
     early, late, objects = (
