@@ -28,23 +28,17 @@ TILE(conv_2d_quant8) {
     if (element >= ELEMENTS) break;
     LOCATE_OUTPUT(element);
     int sum = channel[o];
-    for (int ky = 0; ky < KERNEL_H; ky++) {
-      int in_y = y * STRIDE_H - PAD_TOP + ky * DILATION_H;
-      if (in_y < 0 || in_y >= IN_H) continue;
-      for (int kx = 0; kx < KERNEL_W; kx++) {
-        int in_x = x * STRIDE_W - PAD_LEFT + kx * DILATION_W;
-        if (in_x < 0 || in_x >= IN_W) continue;
-        global const ELEM* source = input + ((n * IN_H + in_y) * IN_W + in_x) * in_c;
-        global const WEIGHT* weight = weights + ((o * KERNEL_H + ky) * KERNEL_W + kx) * in_c;
-        int c = 0;
-        // NOTE: llvmpipe leaves every loop after 65535 rounds, so there are fewer than terms.
-        for (; c <= in_c - 8; c += 8) {
+    EACH_TAP_INSIDE (ky, kx) {
+      global const ELEM* source = input + ((n * IN_H + in_y) * IN_W + in_x) * in_c;
+      global const WEIGHT* weight = weights + ((o * KERNEL_H + ky) * KERNEL_W + kx) * in_c;
+      int c = 0;
+      // NOTE: llvmpipe leaves every loop after 65535 rounds, so there are fewer than terms.
+      for (; c <= in_c - 8; c += 8) {
 #pragma unroll
-          for (int j = 0; j < 8; j++)
-            sum += ((int)source[c + j] - input_zero) * ((int)weight[c + j] - weight_zero);
-        }
-        for (; c < in_c; c++) sum += ((int)source[c] - input_zero) * ((int)weight[c] - weight_zero);
+        for (int j = 0; j < 8; j++)
+          sum += ((int)source[c + j] - input_zero) * ((int)weight[c + j] - weight_zero);
       }
+      for (; c < in_c; c++) sum += ((int)source[c] - input_zero) * ((int)weight[c] - weight_zero);
     }
     int scaled = REQUANTIZE()(sum, channel[OUT_C + o], channel[2 * OUT_C + o]) + OUTPUT_ZERO;
     int result = clamp(scaled, OUTPUT_MIN, OUTPUT_MAX);

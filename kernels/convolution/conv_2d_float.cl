@@ -24,16 +24,10 @@ TILE(conv_2d_float) {
     if (element >= ELEMENTS) continue;
     LOCATE_OUTPUT(element);
     float sum = bias[o];
-    for (int ky = 0; ky < KERNEL_H; ky++) {
-      int in_y = y * STRIDE_H - PAD_TOP + ky * DILATION_H;
-      if (in_y < 0 || in_y >= IN_H) continue;
-      for (int kx = 0; kx < KERNEL_W; kx++) {
-        int in_x = x * STRIDE_W - PAD_LEFT + kx * DILATION_W;
-        if (in_x < 0 || in_x >= IN_W) continue;
-        global const float* source = input + ((n * IN_H + in_y) * IN_W + in_x) * IN_C;
-        global const float* weight = weights + ((o * KERNEL_H + ky) * KERNEL_W + kx) * IN_C;
-        for (int c = 0; c < IN_C; c++) sum = MULTIPLY_ADD(source[c], weight[c], sum);
-      }
+    EACH_TAP_INSIDE (ky, kx) {
+      global const float* source = input + ((n * IN_H + in_y) * IN_W + in_x) * IN_C;
+      global const float* weight = weights + ((o * KERNEL_H + ky) * KERNEL_W + kx) * IN_C;
+      for (int c = 0; c < IN_C; c++) sum = MULTIPLY_ADD(source[c], weight[c], sum);
     }
     sum = ACTIVATE(sum, low, high);
     output[element] = WITH_RESIDUAL_FLOATS(float, sum, OTHER_AT(float, output)[element]);

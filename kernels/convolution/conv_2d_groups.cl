@@ -6,25 +6,6 @@
 #include "quantize.clh"
 #include "float.clh"
 
-// Goes through the in-bounds taps of an output element: `source` and `weight` are the input
-// channels of its group, and their weights.
-#define EACH_TAP(TYPE, DO)                                                                        \
-  LOCATE_OUTPUT(element);                                                                         \
-  int first = o / GROUP_OUT_C * in_c;                                                             \
-  for (int ky = 0; ky < KERNEL_H; ky++) {                                                         \
-    int in_y = y * STRIDE_H - PAD_TOP + ky * DILATION_H;                                          \
-    if (in_y < 0 || in_y >= IN_H) continue;                                                       \
-    for (int kx = 0; kx < KERNEL_W; kx++) {                                                       \
-      int in_x = x * STRIDE_W - PAD_LEFT + kx * DILATION_W;                                       \
-      if (in_x < 0 || in_x >= IN_W) continue;                                                     \
-      global const TYPE* source =                                                                 \
-          (global const TYPE*)(arena + INPUT) + ((n * IN_H + in_y) * IN_W + in_x) * IN_C + first; \
-      global const TYPE* weight = (global const TYPE*)(constants + WEIGHTS) +                     \
-                                  ((o * KERNEL_H + ky) * KERNEL_W + kx) * in_c;                   \
-      DO                                                                                          \
-    }                                                                                             \
-  }
-
 #if USES_CONV_2D_GROUPS_QUANT8
 DEFINE_ROUNDING()
 
@@ -41,15 +22,22 @@ TILE(conv_2d_groups_quant8) {
     int element = tile * TILE_ITEMS + i;
     if (element >= ELEMENTS) break;
     int sum = 0;
-    // NOTE: llvmpipe leaves every loop after 65535 rounds, so there are fewer than terms.
-    EACH_TAP(ELEM, {
+    LOCATE_OUTPUT(element);
+    int first = o / GROUP_OUT_C * in_c;
+    EACH_TAP_INSIDE (ky, kx) {
+      global const ELEM* source =
+          (global const ELEM*)(arena + INPUT) + ((n * IN_H + in_y) * IN_W + in_x) * IN_C + first;
+      global const ELEM* weight =
+          (global const ELEM*)(constants + WEIGHTS) + ((o * KERNEL_H + ky) * KERNEL_W + kx) * in_c;
       int c = 0;
+      // NOTE: llvmpipe leaves every loop after 65535 rounds, so there are fewer than terms.
       for (; c <= in_c - 8; c += 8) {
-        _Pragma("unroll") for (int j = 0; j < 8; j++) sum +=
-            ((int)source[c + j] - input_zero) * ((int)weight[c + j] - weight_zero);
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+          sum += ((int)source[c + j] - input_zero) * ((int)weight[c + j] - weight_zero);
       }
       for (; c < in_c; c++) sum += ((int)source[c] - input_zero) * ((int)weight[c] - weight_zero);
-    })
+    }
     sum += channel[o];
     int scaled = LOCAL(requantize)(sum, channel[OUT_C + o], channel[2 * OUT_C + o]) + OUTPUT_ZERO;
     ((global ELEM*)(arena + OUTPUT))[element] = (ELEM)clamp(scaled, OUTPUT_MIN, OUTPUT_MAX);
@@ -70,9 +58,15 @@ TILE(conv_2d_groups_float) {
     int element = tile * TILE_ITEMS + i;
     if (element >= ELEMENTS) continue;
     float sum = 0.0f;
-    EACH_TAP(float, {
+    LOCATE_OUTPUT(element);
+    int first = o / GROUP_OUT_C * in_c;
+    EACH_TAP_INSIDE (ky, kx) {
+      global const float* source =
+          (global const float*)(arena + INPUT) + ((n * IN_H + in_y) * IN_W + in_x) * IN_C + first;
+      global const float* weight =
+          (global const float*)(constants + WEIGHTS) + ((o * KERNEL_H + ky) * KERNEL_W + kx) * in_c;
       for (int c = 0; c < in_c; c++) sum = MULTIPLY_ADD(source[c], weight[c], sum);
-    })
+    }
     sum += ((global const float*)(constants + BIAS))[o];
     ((global float*)(arena + OUTPUT))[element] = ACTIVATE(sum, low, high);
   }

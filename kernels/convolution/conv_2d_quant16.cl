@@ -31,27 +31,21 @@ TILE(conv_2d_quant16) {
     uint low = as_uint(channel[o]);
     int high = channel[out_c + o];
     int part = 0;
-    for (int ky = 0; ky < KERNEL_H; ky++) {
-      int in_y = y * STRIDE_H - PAD_TOP + ky * DILATION_H;
-      if (in_y < 0 || in_y >= IN_H) continue;
-      for (int kx = 0; kx < KERNEL_W; kx++) {
-        int in_x = x * STRIDE_W - PAD_LEFT + kx * DILATION_W;
-        if (in_x < 0 || in_x >= IN_W) continue;
-        global const short* source = input + ((n * IN_H + in_y) * IN_W + in_x) * IN_C + first;
-        global const char* weight = weights + ((o * KERNEL_H + ky) * KERNEL_W + kx) * in_c;
-        int c = 0;
-        // NOTE: llvmpipe leaves every loop after 65535 rounds, so there are fewer than terms. As
-        // many fit the 32 bits of a part.
-        for (; c <= in_c - 256; c += 256) {
-          for (int k = 0; k < 256; k += 16) {
+    EACH_TAP_INSIDE (ky, kx) {
+      global const short* source = input + ((n * IN_H + in_y) * IN_W + in_x) * IN_C + first;
+      global const char* weight = weights + ((o * KERNEL_H + ky) * KERNEL_W + kx) * in_c;
+      int c = 0;
+      // NOTE: llvmpipe leaves every loop after 65535 rounds, so there are fewer than terms. As
+      // many fit the 32 bits of a part.
+      for (; c <= in_c - 256; c += 256) {
+        for (int k = 0; k < 256; k += 16) {
 #pragma unroll
-            for (int j = 0; j < 16; j++) part += (int)source[c + k + j] * (int)weight[c + k + j];
-          }
-          LOCAL(add_part)(&high, &low, &part);
+          for (int j = 0; j < 16; j++) part += (int)source[c + k + j] * (int)weight[c + k + j];
         }
-        for (; c < in_c; c++) part += (int)source[c] * (int)weight[c];
         LOCAL(add_part)(&high, &low, &part);
       }
+      for (; c < in_c; c++) part += (int)source[c] * (int)weight[c];
+      LOCAL(add_part)(&high, &low, &part);
     }
     global const int* scaling = channel + 2 * out_c + o;
     int result = LOCAL(requantize_sum)(high, low, scaling[0], scaling[out_c], scaling[2 * out_c]);

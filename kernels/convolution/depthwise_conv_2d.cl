@@ -24,16 +24,10 @@ TILE(depthwise_conv_2d_quant8) {
     if (element >= ELEMENTS) break;
     LOCATE_OUTPUT(element);
     int sum = channel[o];
-    for (int ky = 0; ky < KERNEL_H; ky++) {
-      int in_y = y * STRIDE_H - PAD_TOP + ky * DILATION_H;
-      if (in_y < 0 || in_y >= IN_H) continue;
-      for (int kx = 0; kx < KERNEL_W; kx++) {
-        int in_x = x * STRIDE_W - PAD_LEFT + kx * DILATION_W;
-        if (in_x < 0 || in_x >= IN_W) continue;
-        int source = input[((n * IN_H + in_y) * IN_W + in_x) * IN_C + o / DEPTH_MULTIPLIER];
-        int weight = weights[(ky * KERNEL_W + kx) * OUT_C + o];
-        sum += (source - INPUT_ZERO) * (weight - WEIGHT_ZERO);
-      }
+    EACH_TAP_INSIDE (ky, kx) {
+      int source = input[((n * IN_H + in_y) * IN_W + in_x) * IN_C + o / DEPTH_MULTIPLIER];
+      int weight = weights[(ky * KERNEL_W + kx) * OUT_C + o];
+      sum += (source - INPUT_ZERO) * (weight - WEIGHT_ZERO);
     }
     int scaled = LOCAL(requantize)(sum, channel[OUT_C + o], channel[2 * OUT_C + o]) + OUTPUT_ZERO;
     output[element] = (ELEM)clamp(scaled, OUTPUT_MIN, OUTPUT_MAX);
@@ -62,11 +56,7 @@ TILE(depthwise_conv_2d_vector_quant8) {
   for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
     int item = tile * TILE_ITEMS + i;
     if (item >= ITEMS) break;
-    int c = min(item % CHANNEL_BLOCKS * LANES, OUT_C - LANES);
-    int rest = item / CHANNEL_BLOCKS;
-    int x = min(rest % ROW_BLOCKS * TILE_W, OUT_W - TILE_W);
-    int y = rest / ROW_BLOCKS % OUT_H;
-    int n = rest / ROW_BLOCKS / OUT_H;
+    LOCATE_BLOCK(item, OUT_C);
     global const int* channel = (global const int*)(constants + CHANNELS) + c;
     global const short* weight = (global const short*)(constants + WEIGHTS) + c;
     global const uchar* zeros = constants + ZEROS;

@@ -23,15 +23,9 @@ TILE(depthwise_conv_2d_float) {
     if (element >= ELEMENTS) continue;
     LOCATE_OUTPUT(element);
     float sum = bias[o];
-    for (int ky = 0; ky < KERNEL_H; ky++) {
-      int in_y = y * STRIDE_H - PAD_TOP + ky * DILATION_H;
-      if (in_y < 0 || in_y >= IN_H) continue;
-      for (int kx = 0; kx < KERNEL_W; kx++) {
-        int in_x = x * STRIDE_W - PAD_LEFT + kx * DILATION_W;
-        if (in_x < 0 || in_x >= IN_W) continue;
-        float source = input[((n * IN_H + in_y) * IN_W + in_x) * IN_C + o / DEPTH_MULTIPLIER];
-        sum = MULTIPLY_ADD(source, weights[(ky * KERNEL_W + kx) * OUT_C + o], sum);
-      }
+    EACH_TAP_INSIDE (ky, kx) {
+      float source = input[((n * IN_H + in_y) * IN_W + in_x) * IN_C + o / DEPTH_MULTIPLIER];
+      sum = MULTIPLY_ADD(source, weights[(ky * KERNEL_W + kx) * OUT_C + o], sum);
     }
     output[element] = ACTIVATE(sum, low, high);
   }
@@ -55,11 +49,7 @@ TILE(depthwise_conv_2d_vector_float) {
   for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
     int item = tile * TILE_ITEMS + i;
     if (item >= ITEMS) continue;
-    int c = min(item % CHANNEL_BLOCKS * LANES, out_c - LANES);
-    int rest = item / CHANNEL_BLOCKS;
-    int x = min(rest % ROW_BLOCKS * TILE_W, OUT_W - TILE_W);
-    int y = rest / ROW_BLOCKS % OUT_H;
-    int n = rest / ROW_BLOCKS / OUT_H;
+    LOCATE_BLOCK(item, out_c);
     FLOATS bias = LOAD_FLOATS(0, (global const float*)(constants + BIAS) + c);
     FLOATS sum[TILE_W];
 #pragma unroll
@@ -107,11 +97,7 @@ TILE(depthwise_conv_2d_3x3_float) {
   for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
     int item = tile * TILE_ITEMS + i;
     if (item >= ITEMS) continue;
-    int c = min(item % CHANNEL_BLOCKS * LANES, out_c - LANES);
-    int rest = item / CHANNEL_BLOCKS;
-    int x = min(rest % ROW_BLOCKS * TILE_W, OUT_W - TILE_W);
-    int y = rest / ROW_BLOCKS % OUT_H;
-    int n = rest / ROW_BLOCKS / OUT_H;
+    LOCATE_BLOCK(item, out_c);
     int in_x = x * HOP - PAD_LEFT;
     int is_first_inside = in_x >= 0;
     int is_last_inside = in_x + (TILE_W - 1) * HOP + 2 < IN_W;

@@ -26,16 +26,10 @@ TILE(depthwise_conv_2d_quant16) {
     LOCATE_OUTPUT(element);
     uint low = as_uint(channel[o]);
     int high = channel[out_c + o];
-    for (int ky = 0; ky < KERNEL_H; ky++) {
-      int in_y = y * STRIDE_H - PAD_TOP + ky * DILATION_H;
-      if (in_y < 0 || in_y >= IN_H) continue;
-      for (int kx = 0; kx < KERNEL_W; kx++) {
-        int in_x = x * STRIDE_W - PAD_LEFT + kx * DILATION_W;
-        if (in_x < 0 || in_x >= IN_W) continue;
-        int source = input[((n * IN_H + in_y) * IN_W + in_x) * IN_C + o / DEPTH_MULTIPLIER];
-        int part = source * weights[(ky * KERNEL_W + kx) * out_c + o];
-        LOCAL(add_part)(&high, &low, &part);
-      }
+    EACH_TAP_INSIDE (ky, kx) {
+      int source = input[((n * IN_H + in_y) * IN_W + in_x) * IN_C + o / DEPTH_MULTIPLIER];
+      int part = source * weights[(ky * KERNEL_W + kx) * out_c + o];
+      LOCAL(add_part)(&high, &low, &part);
     }
     global const int* scaling = channel + 2 * out_c + o;
     int result = LOCAL(requantize_sum)(high, low, scaling[0], scaling[out_c], scaling[2 * out_c]);
@@ -71,11 +65,7 @@ TILE(depthwise_conv_2d_vector_quant16) {
   for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
     int item = tile * TILE_ITEMS + i;
     if (item >= ITEMS) break;
-    int c = min(item % CHANNEL_BLOCKS * LANES, out_c - LANES);
-    int rest = item / CHANNEL_BLOCKS;
-    int x = min(rest % ROW_BLOCKS * TILE_W, OUT_W - TILE_W);
-    int y = rest / ROW_BLOCKS % OUT_H;
-    int n = rest / ROW_BLOCKS / OUT_H;
+    LOCATE_BLOCK(item, out_c);
     global const int* channel = (global const int*)(constants + CHANNELS) + c;
     global const short* weight = (global const short*)(constants + WEIGHTS) + c;
     global const short* zeros = (global const short*)(constants + ZEROS);

@@ -114,28 +114,9 @@ TILE(conv_2d_float4_quant8) {
 #endif
     global const WEIGHT* weight = (global const WEIGHT*)(constants + WEIGHTS) +
                                   block * (taps * words * VECTORS * WORD_WEIGHTS);
-#if !IS_MATRIX
-    for (int ky = 0; ky < kernel_h; ky++) {
-      for (int kx = 0; kx < kernel_w; kx++) {
-        LOCAL(enter_tap)(arena, constants, params, ky, kx, in_x, in_y, in_row, source);
-#else
-    {
-      {
-#endif
-#if HAS_CHUNKS
-        for (int begin = 0; begin < words; begin += chunk_words) {
-          int end = min(begin + chunk_words, words);
-#else
-        {
-          int begin = 0;
-          int end = words;
-#endif
-          for (int word = begin; word < end; word += LOAD_WORDS) {
-            LOADED inputs[TILE_W];
 #define READ(p)                     \
   inputs[p] = LOADED_AT(source[p]); \
   source[p] += 4 * LOAD_WORDS;
-            EACH_PIXEL(READ)
 #define ADD(p, v, i)                                    \
   {                                                     \
     float4 a = TERMS_OF(LOADED_WORD(inputs[p], i));     \
@@ -157,17 +138,35 @@ TILE(conv_2d_float4_quant8) {
 #define ADD_WORD(i)             \
   EACH_VECTOR_OF(ADD_VECTOR, i) \
   weight += VECTORS * WORD_WEIGHTS;
-            EACH_WORD(ADD_WORD)
-          }
+#define ADD_WORDS(begin, end)                              \
+  for (int word = begin; word < end; word += LOAD_WORDS) { \
+    LOADED inputs[TILE_W];                                 \
+    EACH_PIXEL(READ)                                       \
+    EACH_WORD(ADD_WORD)                                    \
+  }
 #if HAS_CHUNKS
 #define MOVE(p, v, i)                     \
   total[p][v] += convert_int4(sum[p][v]); \
   sum[p][v] = 0.0f;
-          EACH_PIXEL_AND_VECTOR(MOVE)
+#define ADD_TAP                                              \
+  for (int begin = 0; begin < words; begin += chunk_words) { \
+    int end = min(begin + chunk_words, words);               \
+    ADD_WORDS(begin, end)                                    \
+    EACH_PIXEL_AND_VECTOR(MOVE)                              \
+  }
+#else
+#define ADD_TAP ADD_WORDS(0, words)
 #endif
-        }
+#if IS_MATRIX
+    ADD_TAP
+#else
+    for (int ky = 0; ky < kernel_h; ky++) {
+      for (int kx = 0; kx < kernel_w; kx++) {
+        LOCAL(enter_tap)(arena, constants, params, ky, kx, in_x, in_y, in_row, source);
+        ADD_TAP
       }
     }
+#endif
     int first_channel = min(block * BLOCK, out_c - BLOCK);
     global const int4* channel = (global const int4*)(constants + CHANNELS) + block * (3 * VECTORS);
     int4 low = OUTPUT_MIN;
