@@ -135,9 +135,14 @@ class _Decoder(Child):
     def decoded(self, tensor: NDArray[Any]) -> Decoded:
         """Return the outcome of the first picture that waits; raises Died."""
         event = self.event()
-        if not event["error"]:
-            tensor[...] = np.frombuffer(event.pop("payload"), tensor.dtype).reshape(tensor.shape)
-        return Decoded(path=self.waiting.popleft(), **event)
+        try:
+            if not event["error"]:
+                tensor[...] = np.frombuffer(event.pop("payload"), tensor.dtype).reshape(
+                    tensor.shape
+                )
+            return Decoded(path=self.waiting.popleft(), **event)
+        except (KeyError, ValueError, TypeError) as error:
+            raise DecoderFailed(f"a picture decoder says {event}") from error
 
 
 def core_count() -> int:

@@ -253,7 +253,9 @@ def ask_once(
         with Child(command_of(module), environment) as child:
             child.send(is_last=True, **request)
             while True:
-                answers.append(child.event(seconds)["answer"])
+                event = child.event(seconds)
+                if "answer" in event:  # else it is a driver's, from before the child served
+                    answers.append(event["answer"])
     except OSError as error:
         return answers, Ended(1, f"it cannot be started: {error.strerror or error}")
     except Died as died:

@@ -181,8 +181,12 @@ def test_a_process_that_dies_within_a_tensor_is_told() -> None:
         ("", r"a picture decoder ended with code 0 at a"),
         ("print('Hello', flush=True)", r"a picture decoder ended with code 0 at a"),
         ("print('[1]', flush=True)", r"a picture decoder ended with code 0 at a"),
+        ("print('{}', flush=True); input()", r"a picture decoder says \{\}"),
+        ('print(\'{"error": "a", "b": 1}\', flush=True); input()', "a picture decoder says"),
+        ('print(\'{"error": "", "bytes": 1} \', flush=True)', "ended with code 0 at a"),
+        ('print(\'{"error": "", "bytes": 1}\\n12\', flush=True)', "a picture decoder says"),
     ],
-    ids=["exit-3", "exit-0", "prose", "a-list"],
+    ids=["exit-3", "exit-0", "prose", "a-list", "nothing-said", "more", "no-bytes", "few-bytes"],
 )
 def test_a_process_that_makes_no_sense_ends_it_all(code: str, text: str) -> None:
     with pytest.raises(DecoderFailed, match=text):

@@ -111,7 +111,8 @@ def test_what_was_answered_before_the_end_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "asked.py").write_text(
-        "import os; print('a driver begins', end=''); from delegate.sandbox.channel import serve\n"
+        "import os; print('{}\\na driver begins', end='')\n"
+        "from delegate.sandbox.channel import serve\n"
         "def answers(one): yield one; yield 2; print('[]'); os.kill(os.getpid(), 9); yield 3\n"
         "serve(answers)"
     )
