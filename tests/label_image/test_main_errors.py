@@ -298,7 +298,8 @@ def failing_device(monkeypatch: pytest.MonkeyPatch) -> None:
         return BrokenInterpreter(delegates, real(self, model, threads, kernels))
 
     monkeypatch.setattr(Runtime, "interpreter", interpreter)
-    monkeypatch.setattr("tflite_opencl.common.open_job.OpenCLDelegate", FakeDelegate)
+    for module in ("interpreter", "open_job"):
+        monkeypatch.setattr(f"tflite_opencl.common.{module}.OpenCLDelegate", FakeDelegate)
 
 
 @pytest.mark.usefixtures("failing_device")
