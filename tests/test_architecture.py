@@ -390,12 +390,10 @@ OTHER_TESTS = {
     "test_documents.py": "the documents",
     "test_floats.py": "a real model",
     "test_guards.py": "tests/support/guards.py on a kernel",
-    "test_literals.py": "kernels with their numbers as literals, and who builds and takes them",
     "test_models.py": "real models",
     "test_oclgrind.py": "all kernels, by .ci/oclgrind",
     "test_packaging.py": "pyproject.toml",
     "test_shortages.py": "a start's surroundings",
-    "test_tile_registers.py": "AMX's tile registers, from the process to the engine",
 }
 
 

@@ -98,7 +98,7 @@ def test_a_literal_kernel_that_the_driver_compiles_wrongly_is_noticed(
     alphas = const(integers(alpha, "int8"), 0.2447, 0)
     leak = op("PRELU", [t(shape, "int8", 0.016, 49), alphas], [t(shape, "int8", 0.0174, 0)])
     code = (
-        "import pickle, sys; from tests.delegate.tuning.test_literals import is_noticed\n"
+        "import pickle, sys; from tests.delegate.tuning.test_forms_literals import is_noticed\n"
         "sys.exit(not is_noticed(*pickle.load(sys.stdin.buffer)))"
     )
     # As users have it: without optimisation, which the tests leave out, the child only dies.
