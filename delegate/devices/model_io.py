@@ -54,7 +54,7 @@ def checked_arrays(
 ) -> tuple[list[Array], int]:
     """Return the arrays in one block each, and how many pictures they are.
 
-    `most`: pictures that a call may give; None: any number.
+    A model without inputs is run for one. `most`: pictures that a call may give; None: any number.
     Raises: ValueError: a wrong number of arrays, dtype or shape.
     """
     given = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
@@ -77,7 +77,7 @@ def checked_arrays(
             f"input {number} ({details.name}) is {found}, not {details.dtype} of shape "
             f"{_shown((counts, *details.shape[1:]))}"
         )
-    counts_given = [len(array) for array in given]
+    counts_given = [len(array) for array in given] or [1]
     if len(set(counts_given)) > 1:
         raise ValueError(f"the inputs are of {_shown(counts_given)} pictures: one number each")
     return [np.ascontiguousarray(array) for array in given], counts_given[0]

@@ -68,7 +68,12 @@ class Engine:
         self._tuner = Tuner(self.chooser, self._bench, options.alternative)
         self._is_free = options.alternative is None
         self._passes = frozenset(options.passes)
-        self._forms = Forms(self.chooser, self._bench, self._made, options.profiling)
+        self._profiling = options.profiling
+
+    @property
+    def _forms(self) -> Forms:
+        # Kept, it would be a circle that holds the device's context until garbage is collected.
+        return Forms(self.chooser, self._bench, self._made, self._profiling)
 
     @property
     def is_closed(self) -> bool:

@@ -27,6 +27,7 @@ from tests.support.nets import POOL, conv_pool, image, net
 from tests.support.process import run_python
 from tests.support.shared import model_path, picture_path, picture_paths
 from tests.support.subgraphs import write_subgraphs
+from tflite_opencl.common.build import graph, node, tensor
 from tflite_opencl.common.pictures.image import load_picture, to_input
 
 pytestmark = any_driver
@@ -497,3 +498,15 @@ def test_a_real_model_is_exact_in_batches(device: DeviceInfo, name: str) -> None
         assert_equal(part.result(), [each[3:] for each in expected], "the last picture")
         assert_equal(whole.result(), [each[:3] for each in expected], "three pictures")
     assert len({output.tobytes() for output in expected[0]}) == len(given)
+
+
+def test_a_model_without_inputs_runs_for_one_picture(device: DeviceInfo) -> None:
+    rows, fill = tensor((2,), "int32", data=np.array([3, 5], np.int32)), np.array(7, np.int32)
+    result = tensor((3, 5), "int32")
+    model = write_model(
+        graph([node("FILL", [rows, tensor((), "int32", data=fill)], [result])], [], [result])
+    )
+    with Model(model, device.index, in_child_first=False) as made:
+        (found,) = made.run([])
+    assert found.shape == (1, 3, 5)
+    assert (found == 7).all()

@@ -88,7 +88,8 @@ def compare(
 ) -> Difference | None:
     """Return how an output differs, None if it does not.
 
-    Floats that differ within `bound` do not differ. `tolerance`: quanta that an integer may be off.
+    Floats that differ within `bound` do not differ; an infinite bound allows anything.
+    `tolerance`: quanta that an integer may be off.
 
     Raises: ValueError: type or shape is another one.
     """
@@ -102,7 +103,7 @@ def compare(
             distance = np.abs(got.astype(np.float64) - expected.astype(np.float64))
             is_same = (got == expected) | (np.isnan(got) & np.isnan(expected))
             allowed = np.broadcast_to(0.0 if bound is None else bound, got.shape)
-            wrong = ~is_same & ~(distance <= allowed)
+            wrong = ~is_same & ~(distance <= allowed) & ~np.isposinf(allowed)
             ratio = np.where(wrong, distance / np.maximum(allowed, 1e-300), 0)
             greatest = float(np.nanmax(ratio, initial=0))
             greatest = math.inf if not math.isfinite(greatest) else greatest + 1e-9

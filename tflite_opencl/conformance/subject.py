@@ -16,8 +16,12 @@ from tflite_opencl.common.interpreter import allocated, taken_nodes
 from tflite_opencl.common.runtime import Runtime
 
 OPENCL, XNNPACK, PYTHON = "opencl", "xnnpack", "python:"
-# The options that are texts, as the command line gives them.
-OPENCL_OPTIONS = sorted(each.name for each in fields(Options) if each.type in ("str", "str | None"))
+# The options that are texts, as the command line gives them; the device has a flag of its own.
+OPENCL_OPTIONS = sorted(
+    each.name
+    for each in fields(Options)
+    if "str" in str(each.type).split(" | ") and each.name != "device"
+)
 
 
 class SubjectError(Exception):

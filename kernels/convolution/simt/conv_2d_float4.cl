@@ -185,8 +185,8 @@ TILE(conv_2d_float4_quant8) {
     int4 shift = channel[2 * VECTORS + v];                                             \
     global uchar* output = arena + OUTPUT + pixel * out_c + first_channel + 4 * v;     \
     for (int p = 0; p < TILE_W; p++) {                                                 \
-      int4 total = convert_int4(SUM[0][v]) + bias;                                     \
-      STORE_BYTES(FINISHED(4, total, multiplier, shift, output_zero, output), output); \
+      int4 value = convert_int4(SUM[0][v]) + bias;                                     \
+      STORE_BYTES(FINISHED(4, value, multiplier, shift, output_zero, output), output); \
       output += out_c;                                                                 \
       EACH_PIXEL_OF(NEXT, v, 0)                                                        \
     }                                                                                  \

@@ -36,6 +36,7 @@ from tflite_opencl.conformance.shrink import with_tensors
 
 PLAIN = "as it is"
 _SHAKEN = 4  # runs of the reference kernels on numbers that are a little others
+_HUGE = 1e37  # ten of these are more than a float holds
 _PLACES = 2.0**-21  # how much others: a few units in a float32's last place
 
 
@@ -131,6 +132,8 @@ def measured_fastest(form: str, numbers: str) -> Iterator[None]:
 
 def _batch(job: Job, known: Oracle, count: int) -> Outcome:
     """Run several input sets as one batch of a Model, then as one that is not full."""
+    if not job.graph.inputs:
+        return Outcome(SKIP, "no input says how many pictures there are")
     model = job.model if isinstance(job.model, bytes) else open(job.model, "rb").read()  # noqa: SIM115
     device = job.subject.device
     with Model(model, device, count, tune="off", in_child_first=False) as made:
@@ -224,8 +227,23 @@ def with_wider_bounds(job: Job, known: Oracle) -> Oracle:
     for number, outputs in enumerate(known.outputs):
         own = float_bounds(run, job.graph, job.sets[number], outputs, is_last_alone=True)
         rows = zip(own, moved[number], strict=True)
-        bounds.append([None if bound is None else _wider(bound, moves) for bound, moves in rows])
+        wider = [None if bound is None else _wider(bound, moves) for bound, moves in rows]
+        if _may_overflow(run, job.graph, job.sets[number]):
+            wider = [None if bound is None else np.full_like(bound, np.inf) for bound in wider]
+        bounds.append(wider)
     return dataclasses.replace(known, bounds=bounds)
+
+
+def _may_overflow(run: Callable[[Graph, Arrays], Arrays], whole: Graph, inputs: Arrays) -> bool:
+    """Whether a float is so large that the order of a sum decides between it, inf and NaN.
+
+    TFLite clamps an infinity to the largest float where a node has no activation, so the nodes
+    after it sum such numbers.
+    """
+    floats = {each for made in whole.nodes for each in made.outputs if each.dtype == "float32"}
+    outputs = tuple(each for each in whole.tensors if each in floats)
+    sizes = [np.abs(each) for each in run(dataclasses.replace(whole, outputs=outputs), inputs)]
+    return any(bool(np.any(np.isfinite(each) & (each > _HUGE))) for each in sizes)
 
 
 def _wider(bound: Any, moves: Any) -> Any:

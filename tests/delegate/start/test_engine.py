@@ -194,7 +194,7 @@ def test_findings_are_saved_once_a_partition(
     save = Chooser.save
 
     def counted(self: Chooser) -> None:
-        saved.append(self._is_new)
+        saved.append(bool(self._new))
         save(self)
 
     monkeypatch.setattr(Chooser, "save", counted)
