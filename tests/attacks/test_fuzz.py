@@ -10,6 +10,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from delegate import DeviceInfo, Options, Unsupported, ops
@@ -29,11 +30,15 @@ from tests.attacks.fuzz.drawing import Pen, Skip, drawn
 from tests.attacks.fuzz.graphs import OfGraphs
 from tests.attacks.fuzz.pieces import PIECES, moves, of_the_suite, sums
 from tests.attacks.fuzz.targets import KINDS, Kind
-from tests.attacks.fuzz.ways import measured_fastest, some_of, ways_of
+from tests.attacks.fuzz.ways import measured_fastest, some_of, ways_of, with_wider_bounds
+from tests.support.compare import RUNTIME
 from tests.support.deal import any_driver, slow
 from tests.support.nets import net
-from tflite_opencl.common.build import dtype_of
+from tflite_opencl.common.build import dtype_of, graph, node, tensor
+from tflite_opencl.common.oracle import oracle
 from tflite_opencl.conformance.cases import all_cases
+from tflite_opencl.conformance.checks.job import Job
+from tflite_opencl.conformance.subject import Subject
 
 pytestmark = any_driver
 
@@ -161,6 +166,29 @@ def test_ways_are_of_different_kinds() -> None:
     assert {f"form {form}, {number}" for form in FORMS for number in NUMBERS} < set(ways)
     assert {f"passes {name}" for name in PASSES} < set(ways)
     assert {f"exclude_isa {feature.name}" for feature in FEATURES} < set(ways)
+
+
+def test_only_what_the_reference_itself_moves_is_left_open() -> None:
+    plain = {"fused_activation_function": "NONE"}
+    x, tail, root, large, total = (tensor((1, 4)) for _ in range(5))
+    # LOG makes -inf or NaN of GELU's tail; sums of the largest floats make NaN in some orders.
+    of_tail = [node("GELU", [x], [tail], {"approximate": True}), node("LOG", [tail], [root])]
+    of_large = [
+        node("MUL", [x, tensor((), data=np.float32(1e38))], [large], plain),
+        node("SUB", [large, x], [total], plain),
+    ]
+
+    def is_open(nodes: Sequence[Node], values: Sequence[float]) -> list[bool]:
+        made = graph(nodes, [x], nodes[-1].outputs)
+        model, given = write_model(made), [[np.array([values], np.float32)]]
+        job = Job(Subject("opencl", {}, None, RUNTIME), made, model, None, given, lambda: None)
+        ((bound,),) = with_wider_bounds(job, oracle(RUNTIME, made, model, given)).bounds
+        assert bound is not None
+        return [bool(each) for each in np.isinf(bound)[0]]
+
+    assert is_open(of_tail, [-6.0, 1.5, -7.5, 2.5]) == [True, False, True, False]
+    assert is_open(of_large, [1.5, 2.5, 0.25, 0.5]) == [True] * 4
+    assert is_open(of_large, [1e-9, 2e-9, 3e-9, 0.0]) == [False] * 4
 
 
 @pytest.mark.parametrize("numbers", NUMBERS)

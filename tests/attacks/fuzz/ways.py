@@ -207,7 +207,8 @@ def with_wider_bounds(job: Job, known: Oracle) -> Oracle:
 
     A clamp or a function hides how large the terms before it were, which the suite's bounds follow
     from. So the reference kernels run on inputs, constants and floats made of integers that differ
-    in their last places: what these make of the outputs, a device's other roundings may make, too.
+    in their last places, with results of GELU moved by what its argument rounds to: what these make
+    of the outputs, a device's other roundings may make, too, NaN and infinities among it.
     """
     if len(job.graph.nodes) == 1 or all(bound is None for bound in known.bounds[0]):
         return known
@@ -220,9 +221,7 @@ def with_wider_bounds(job: Job, known: Oracle) -> Oracle:
             outputs = run(shaken, [_shaken(each, rng) for each in inputs])
             for place, (one, other) in enumerate(zip(outputs, known.outputs[number], strict=True)):
                 if other.dtype == np.float32:
-                    with np.errstate(all="ignore"):
-                        distance = np.abs(one.astype(np.float64) - other)
-                    moved[number][place] = np.fmax(moved[number][place], np.nan_to_num(distance))
+                    moved[number][place] = np.maximum(moved[number][place], _moves(one, other))
     bounds: list[Bounds] = []
     for number, outputs in enumerate(known.outputs):
         own = float_bounds(run, job.graph, job.sets[number], outputs, is_last_alone=True)
@@ -246,11 +245,20 @@ def _may_overflow(run: Callable[[Graph, Arrays], Arrays], whole: Graph, inputs: 
     return any(bool(np.any(np.isfinite(each) & (each > _HUGE))) for each in sizes)
 
 
+def _moves(one: Any, other: Any) -> Any:
+    """Return how far outputs lie from each other; NaN or another infinity is infinitely far."""
+    with np.errstate(all="ignore"):
+        distance = np.abs(one.astype(np.float64) - other)
+    is_same = (one == other) | (np.isnan(one) & np.isnan(other))
+    return np.where(is_same, 0.0, np.nan_to_num(distance, nan=np.inf, posinf=np.inf))
+
+
 def _wider(bound: Any, moves: Any) -> Any:
     """Return a bound with what the reference's own output moved."""
     if not np.any(bound):
         return bound  # moved values, which nothing rounds
-    return bound + 8 * moves + 4 * float(np.mean(moves))
+    known = moves[np.isfinite(moves)]
+    return bound + 8 * moves + 4 * float(np.mean(known) if known.size else 0)
 
 
 def _shaken(values_: Any, rng: np.random.Generator) -> Any:
@@ -265,7 +273,7 @@ def _factors(shape: tuple[int, ...], rng: np.random.Generator) -> Any:
 
 
 def _shaken_graph(whole: Graph, rng: np.random.Generator) -> Graph:
-    """Return the graph with other constants; what it makes floats of integers is multiplied."""
+    """Return the graph with other constants; floats made of integers, and by GELU, are moved."""
     tensors = {
         each: each if each.data is None else dataclasses.replace(each, data=_shaken(each.data, rng))
         for each in whole.tensors
@@ -280,6 +288,14 @@ def _shaken_graph(whole: Graph, rng: np.random.Generator) -> Graph:
             factors = tensor(result.shape, data=_factors(result.shape, rng))
             nodes += [dataclasses.replace(made, outputs=(exact,))]
             nodes += [node("MUL", [exact, factors], [result], plain)]
+        elif made.op == "GELU" and result.dtype == "float32":
+            # Its tail is a difference of numbers as large as its argument, or 0 where tanh is -1.
+            exact = dataclasses.replace(result, name=f"{result.name} exact")
+            error = tensor(result.shape, name=f"{result.name} error")
+            factors = tensor(result.shape, data=_factors(result.shape, rng) - np.float32(1))
+            nodes += [dataclasses.replace(made, outputs=(exact,))]
+            nodes += [node("MUL", [made.inputs[0], factors], [error], plain)]
+            nodes += [node("ADD", [exact, error], [result], plain)]
         else:
             nodes.append(made)
     return graph(nodes, other.inputs, other.outputs)
