@@ -93,8 +93,9 @@ def _parsed(content: bytes) -> Mapping[str, Any]:
 
 @lru_cache(maxsize=8)
 def _say_older(folder: Path) -> None:
-    if not (folder / _FOLDER).exists() and any((folder / name).exists() for name in _OLDER):
-        _log.info("what earlier versions kept in %s is not used", folder)
+    with contextlib.suppress(OSError):  # a folder that cannot be read
+        if not (folder / _FOLDER).exists() and any((folder / name).exists() for name in _OLDER):
+            _log.info("what earlier versions kept in %s is not used", folder)
 
 
 @contextlib.contextmanager

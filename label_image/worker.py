@@ -29,6 +29,7 @@ from tflite_opencl.common.errors import DelegateFailed, RunError, reason_of
 from tflite_opencl.common.job import Job
 from tflite_opencl.common.runtime import find_runtime
 
+_END_SECONDS = 2.0  # for the drivers of a child that has done its work
 _Failure = NoDeviceError | DelegateFailed | RunError
 
 stdout = logging.getLogger("label_image.stdout")
@@ -44,6 +45,7 @@ def run_in_child(job: Job, seconds: float, command: list[str] | None = None) -> 
     """
     with _child(command) as child:
         ran: PathRun = _asked(child, seconds, job)
+        child.close(_END_SECONDS)
         return ran
 
 
@@ -59,6 +61,7 @@ def path_in_child(
         load_ms, at_once, taken, parts = _asked(child, seconds, (job, batch))
         ask = functools.partial(_asked, child, seconds)
         yield _PathInChild(ask, load_ms, at_once, taken, load_parts=parts)
+        child.close(_END_SECONDS)
 
 
 class _PathInChild(OpenPath):

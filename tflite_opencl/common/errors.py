@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 
-from delegate import DelegateError, NoDeviceError, ProfileError
 from tflite_opencl.common.exit_codes import BUG, ERROR, NO_DEVICE, USAGE
 from tflite_opencl.common.files import file_obstacle, write_file
 
@@ -45,6 +44,9 @@ def reason_of(error: BaseException) -> str:
 
 def code_of(error: Exception) -> int:
     """Return the exit code of a command that this error ends."""
+    # Here, because start.py needs this file before Ctrl-C is heard, and the delegate takes long.
+    from delegate import DelegateError, NoDeviceError, ProfileError
+
     if isinstance(error, (UsageError, ProfileError)):
         return USAGE
     if isinstance(error, NoDeviceError):
