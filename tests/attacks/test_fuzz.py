@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +30,7 @@ from tests.attacks.fuzz.drawing import Pen, Skip, drawn
 from tests.attacks.fuzz.graphs import OfGraphs
 from tests.attacks.fuzz.pieces import PIECES, moves, of_the_suite, sums
 from tests.attacks.fuzz.targets import KINDS, Kind
-from tests.attacks.fuzz.ways import measured_fastest, some_of, ways_of, with_wider_bounds
+from tests.attacks.fuzz.ways import START, measured_fastest, some_of, ways_of, with_wider_bounds
 from tests.support.compare import RUNTIME
 from tests.support.deal import any_driver, slow
 from tests.support.nets import net
@@ -38,6 +38,8 @@ from tflite_opencl.common.build import dtype_of, graph, node, tensor
 from tflite_opencl.common.oracle import oracle
 from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.conformance.checks.job import Job
+from tflite_opencl.conformance.outcome import CRASH, PASS, Result
+from tflite_opencl.conformance.process import Item
 from tflite_opencl.conformance.subject import Subject
 
 pytestmark = any_driver
@@ -214,6 +216,28 @@ def test_a_wrong_graph_is_found_and_shrunk(liar: str) -> None:
         (finding,) = found
         assert finding.text.startswith("graph 1, as it is: Fail ")
         assert len(read_model(finding.content).nodes) == 1
+
+
+@dataclass(frozen=True)
+class _Dying:
+    """Workers that die of every graph, but as a start only of graph 6."""
+
+    options: dict[str, str]
+
+    def run(self, items: Sequence[Item], jobs: int, tell: Callable[[Result], None]) -> None:
+        for item in items:
+            is_survived = self.options == {"alternative": START} and item.name == "5"
+            tell(Result(item.name, PASS if is_survived else CRASH))
+
+
+def test_a_graph_that_kills_is_none_if_a_start_survives_it() -> None:
+    with closing(OfGraphs("", [])) as attack:
+        attack._workers = _Dying({})  # type: ignore[assignment]
+        survived, killed = attack.verdicts([b"5", b"6"])
+        assert (survived, attack.survived) == (None, 1)
+        assert killed is not None
+        assert killed.startswith("graph 6, ")
+        assert "1 ended a process, and were right as a start runs them" in attack.summary()
 
 
 def test_a_child_s_death_is_a_finding() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from delegate.sandbox.child import command_of
 from tests.attacks.fuzz.attacks import Attack
+from tests.attacks.fuzz.ways import START
 from tflite_opencl.conformance.outcome import CRASH, FAIL, FLAKE, PASS, TIMEOUT, Result
 from tflite_opencl.conformance.process import Item
 from tflite_opencl.conformance.reduce import ReduceError, reduce
@@ -27,6 +28,8 @@ class OfGraphs(Attack):
 
     Attributes:
         nodes: how many the graphs had together; ways: how often each kind of way was run.
+        survived: graphs that ended a process without a child, and were right as a start runs them:
+            a driver's fault that costs no result, and no finding.
     """
 
     name = "graphs"
@@ -46,7 +49,7 @@ class OfGraphs(Attack):
             _SECONDS,
             command=command_of("tests.attacks.fuzz.graph_worker"),
         )
-        self.nodes = 0
+        self.nodes = self.survived = 0
         self.ways: Counter[str] = Counter()
 
     def draw(self, rng: random.Random) -> tuple[int, list[Any]]:
@@ -66,19 +69,30 @@ class OfGraphs(Attack):
             if not content.isdigit():
                 self._path(name).write_bytes(content)
         texts: dict[str, str | None] = dict.fromkeys(names)
+        died: list[Item] = []
 
         def tell(result: Result) -> None:
             if result.result in _WRONG:
                 words = result.stderr.splitlines()[-1:]
                 how = f"graph {result.name}, {result.alternative.replace(':', '')}"
                 texts[result.name] = " ".join([f"{how}: {result.result} {result.detail}", *words])
+                if result.result == CRASH:
+                    died.append(Item(result.name, str(self._path(result.name))))
             elif result.result == PASS:
                 self.nodes += result.nodes
                 for ran in result.detail.split("; "):
                     count, _, kind = ran.partition(" ")
                     self.ways[kind] += int(count)
 
+        def tell_of_start(result: Result) -> None:
+            if result.result == PASS:
+                texts[result.name] = None
+                self.survived += 1
+
         self._workers.run([Item(name, str(self._path(name))) for name in names], 1, tell)
+        if died:
+            as_a_start = replace(self._workers, options={"alternative": START})
+            as_a_start.run(died, 1, tell_of_start)
         return list(texts.values())
 
     def _path(self, name: str) -> Path:
@@ -101,7 +115,10 @@ class OfGraphs(Attack):
     def summary(self) -> str:
         """Return how many nodes there were, and how they were run."""
         ways = ", ".join(f"{count} {kind}" for kind, count in self.ways.most_common())
-        return f"    {self.nodes} nodes, run in {sum(self.ways.values())} ways: {ways}"
+        text = f"    {self.nodes} nodes, run in {sum(self.ways.values())} ways: {ways}"
+        if self.survived:
+            text += f"\n    {self.survived} ended a process, and were right as a start runs them"
+        return text
 
     def close(self) -> None:
         self._scratch.cleanup()

@@ -35,6 +35,7 @@ from tflite_opencl.conformance.outcome import FAIL, PASS, SKIP, Outcome
 from tflite_opencl.conformance.shrink import with_tensors
 
 PLAIN = "as it is"
+START = "start"  # as for a user: a child first, and everything measured
 _SHAKEN = 4  # runs of the reference kernels on numbers that are a little others
 _HUGE = 1e37  # ten of these are more than a float holds
 _PLACES = 2.0**-21  # how much others: a few units in a float32's last place
@@ -84,6 +85,7 @@ def run_way(way: str, job: Job, known: Oracle) -> Outcome:
         "exclude_isa": {"exclude_isa": (rest,)},
         "device_profile": {"device_profile": rest},
         "profiling": {"profiling": True},
+        START: {"in_child_first": True, "tune": "full"},
     }.get(kind, {})
     subject = dataclasses.replace(job.subject, options={**job.subject.options, **told})
     try:
