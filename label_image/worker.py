@@ -20,7 +20,7 @@ from typing import Any
 from delegate import NoDeviceError
 from delegate.inspect import read_model
 from delegate.sandbox.channel import serving
-from delegate.sandbox.child import Child, Died, command_of
+from delegate.sandbox.child import END_SECONDS, Child, Died, command_of
 from label_image import streams
 from label_image.classify import PathRun, run_path
 from label_image.open_path import open_path
@@ -29,7 +29,6 @@ from tflite_opencl.common.errors import DelegateFailed, RunError, reason_of
 from tflite_opencl.common.job import Job
 from tflite_opencl.common.runtime import find_runtime
 
-_END_SECONDS = 2.0  # for the drivers of a child that has done its work
 _Failure = NoDeviceError | DelegateFailed | RunError
 
 stdout = logging.getLogger("label_image.stdout")
@@ -45,7 +44,7 @@ def run_in_child(job: Job, seconds: float, command: list[str] | None = None) -> 
     """
     with _child(command) as child:
         ran: PathRun = _asked(child, seconds, job)
-        child.close(_END_SECONDS)
+        child.close(END_SECONDS)
         return ran
 
 
@@ -61,7 +60,7 @@ def path_in_child(
         load_ms, at_once, taken, parts = _asked(child, seconds, (job, batch))
         ask = functools.partial(_asked, child, seconds)
         yield _PathInChild(ask, load_ms, at_once, taken, load_parts=parts)
-        child.close(_END_SECONDS)
+        child.close(END_SECONDS)
 
 
 class _PathInChild(OpenPath):

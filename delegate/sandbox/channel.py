@@ -26,6 +26,7 @@ class Channel:
     def __init__(self, source: int, sink: int) -> None:
         self._source, self._sink = source, sink
         self._held = bytearray()
+        self._begun: tuple[dict[str, Any], int] | None = None  # a message and its missing bytes
         self._poll = select.poll()  # which needs no file of its own, as epoll does
         self._poll.register(source, select.POLLIN)
 
@@ -46,17 +47,16 @@ class Channel:
         """
         until = time.monotonic() + seconds
         while True:
-            while (end := self._held.find(b"\n")) < 0:
-                if not self._read(max(0.0, until - time.monotonic())):
-                    return None
-            with contextlib.suppress(ValueError):
-                message = json.loads(self._taken(end + 1))
-                if isinstance(message, dict):
-                    if count := message.pop("bytes", 0):
-                        while len(self._held) < count:
-                            self._read(math.inf)
-                        message["payload"] = self._taken(count)
-                    return message
+            if self._begun is None and (end := self._held.find(b"\n")) >= 0:
+                with contextlib.suppress(ValueError):
+                    message = json.loads(self._taken(end + 1))
+                    if isinstance(message, dict):
+                        self._begun = message, message.pop("bytes", 0)
+            elif self._begun is not None and len(self._held) >= self._begun[1]:
+                (message, count), self._begun = self._begun, None
+                return {**message, "payload": self._taken(count)} if count else message
+            elif not self._read(max(0.0, until - time.monotonic())):
+                return None
 
     def messages(self, seconds: float = math.inf) -> Iterator[dict[str, Any]]:
         """Yield messages until there are no more, or none came for so long."""

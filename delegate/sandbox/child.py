@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from delegate.sandbox import surroundings
 from delegate.sandbox.channel import Channel
 
+END_SECONDS = 2.0  # for the own end of a child that has done its work, drivers' included
 LAST_WAIT_SECONDS = 5.0  # a process inside a hung driver may not even end by SIGKILL
 _SLICE_SECONDS = 0.5  # from one look at the child, and at Ctrl-C, to the next
 _ROOT = str(Path(__file__).resolve().parents[2])

@@ -20,12 +20,11 @@ from typing import Any
 from delegate import progress
 from delegate.errors import NoDeviceError
 from delegate.sandbox import surroundings
-from delegate.sandbox.child import Child, Died, Ended, command_of
+from delegate.sandbox.child import END_SECONDS, Child, Died, Ended, command_of
 from delegate.sandbox.trials import Trial
 
 STEP_SECONDS = 60  # for a kernel; a slow board's compiler takes some seconds
 BETWEEN_SECONDS = 120  # from one step to the next: imports, packing constants, releasing memory
-_LAST_SECONDS = 2.0  # for its own end
 _SLACK_SECONDS = 10  # then the child ends itself: this process may be gone
 _ALIVE = Ended(0)
 _log = logging.getLogger("delegate")
@@ -172,7 +171,7 @@ class _Helper(Child):
 
     def end(self, is_idle: bool) -> None:
         """End the child; `is_idle`: it waits for a request, so that it ends itself without one."""
-        self.close(_LAST_SECONDS if is_idle and not self.is_new else 0)
+        self.close(END_SECONDS if is_idle and not self.is_new else 0)
 
 
 _helper: _Helper | None = None

@@ -81,6 +81,12 @@ def test_the_end_of_a_child_without_an_answer(code: str, expected: int, text: st
     assert (ended.code, str(ended), ended.is_late) == (expected, text, False)
 
 
+def test_a_child_that_stops_within_an_answer_is_late() -> None:
+    code = "os.write(parent._sink, b'{\"bytes\": 9}\\n1234'); time.sleep(60)"
+    ended = end_of(code, seconds=0.5)
+    assert ended.is_late
+
+
 def test_whose_end_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in (signal.SIGILL, signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE):
         assert Ended(-number).is_own
