@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.missing import imported
+from benchmarks.measure import imported
 from benchmarks.results import Report, RowResult
 
 _INK = "#808080"  # of equal contrast on white and on near-black
@@ -53,21 +55,15 @@ def write_figures(report: Report, path: str | Path) -> None:
             axes.barh(place, max(share, 0.0), 0.6, color=_VERDICTS[figure.verdict])
             if goal.aim is not None:
                 axes.plot([aim, aim], [place - 0.42, place + 0.42], color=_INK, linewidth=2)
-            axes.text(
-                1.01,
-                place,
-                figure.text,
-                va="center",
-                fontsize=8,
-                transform=axes.get_yaxis_transform(),
-            )
+            beside = {"va": "center", "transform": axes.get_yaxis_transform()}
+            axes.text(1.01, place, figure.text, fontsize=8, **beside)
             labels.append(f"{row.row}\n{goal.what}")
         axes.axvline(1, color=_INK, linewidth=1.4, linestyle="--")
         axes.set_yticks(range(len(labels)), labels, fontsize=7)
         axes.set_xlim(0, _WIDEST)
         axes.set_xlabel("figure over its limit (dashed); tick: the aim; at the right: the figure")
         axes.invert_yaxis()
-        _legend(axes, [_patch(colour, name) for name, colour in _VERDICTS.items()])
+        _legend(axes, _VERDICTS)
 
 
 def write_times(rows: Sequence[RowResult], path: str | Path) -> None:
@@ -76,16 +72,17 @@ def write_times(rows: Sequence[RowResult], path: str | Path) -> None:
     Raises: as write_report.
     """
     rows = [row for row in rows if row.has_model]
-    names = list(dict.fromkeys(name for row in rows for name in row.paths))
+    names = dict.fromkeys(name for row in rows for name in row.paths)
+    colours = dict(zip(names, itertools.cycle(_COLOURS), strict=False))
     height = sum(len(row.paths) for row in rows) * 0.22 + len(rows) * 0.2 + 1
     with _page(path, height) as axes:
         place, ticks, labels = 0.0, [], []
         for row in rows:
             first = place
             for name, times in row.paths.items():
-                colour = _COLOURS[names.index(name) % len(_COLOURS)]
                 whisker = [[0], [max(0.0, times.median_ms - times.min_ms)]]
-                axes.barh(place, times.min_ms, 0.8, color=colour, xerr=whisker, ecolor=_INK)
+                bar = {"color": colours[name], "xerr": whisker, "ecolor": _INK}
+                axes.barh(place, times.min_ms, 0.8, **bar)
                 axes.text(times.median_ms * 1.05, place, f"{times.min_ms:.3g}", va="center",
                           fontsize=7)  # fmt: skip
                 place += 1
@@ -101,49 +98,26 @@ def write_times(rows: Sequence[RowResult], path: str | Path) -> None:
         axes.set_yticks(ticks, labels)
         axes.set_xlabel("minimum, ms; whisker: median")
         axes.invert_yaxis()
-        _legend(
-            axes,
-            [_patch(_COLOURS[number % len(_COLOURS)], name) for number, name in enumerate(names)],
-        )
+        _legend(axes, colours)
 
 
-def _legend(axes: Any, handles: Sequence[Any]) -> None:
-    axes.legend(
-        handles=handles,
-        frameon=False,
-        fontsize=8,
-        ncols=min(4, len(handles)),
-        loc="lower left",
-        bbox_to_anchor=(0, 1),
-    )
+def _legend(axes: Any, colours: Mapping[str, str]) -> None:
+    patch = imported("matplotlib.patches").Patch
+    handles = [patch(color=colour, label=name) for name, colour in colours.items()]
+    place = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": min(4, len(handles))}
+    axes.legend(handles=handles, frameon=False, fontsize=8, **place)
 
 
-def _patch(colour: str, label: str) -> Any:
-    return imported("matplotlib.patches").Patch(color=colour, label=label)
-
-
-class _page:
-    """Axes to draw on; the file is written at the end, unless something was raised."""
-
-    def __init__(self, path: str | Path, height: float) -> None:
-        matplotlib = imported("matplotlib")
-        figures = imported("matplotlib.figure", "matplotlib")
-        self._path = Path(path)
-        self._style = matplotlib.rc_context(_STYLE)
-        self._style.__enter__()
-        self._figure = figures.Figure(figsize=(7.5, height), layout="constrained")
-
-    def __enter__(self) -> Any:
-        axes = self._figure.add_subplot()
+@contextmanager
+def _page(path: str | Path, height: float) -> Iterator[Any]:
+    """Give axes to draw on; the file is written at the end, unless something was raised."""
+    matplotlib, figures = imported("matplotlib"), imported("matplotlib.figure", "matplotlib")
+    with matplotlib.rc_context(_STYLE):
+        figure = figures.Figure(figsize=(7.5, height), layout="constrained")
+        axes = figure.add_subplot()
         axes.set_facecolor("none")
         axes.spines[["top", "right"]].set_visible(False)
-        return axes
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
-            if kind is None:
-                # The date would make every file differ from the last.
-                metadata = {"Date": None} if self._path.suffix == ".svg" else None
-                self._figure.savefig(self._path, dpi=110, transparent=True, metadata=metadata)
-        finally:
-            self._style.__exit__(None, None, None)
+        yield axes
+        # The date would make every file differ from the last.
+        metadata = {"Date": None} if Path(path).suffix == ".svg" else None
+        figure.savefig(path, dpi=110, transparent=True, metadata=metadata)

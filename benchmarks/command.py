@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import os
 import sys
 import tempfile
@@ -14,11 +15,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import chart, documents, first_starts, layers, report, rows, series
-from benchmarks.measure import BLOCK_RUNS
-from benchmarks.missing import Skipped
+from benchmarks import chart, first_starts, layers, report, rows, series
+from benchmarks.measure import BLOCK_RUNS, Skipped
 from benchmarks.results import Layers, Report, load, save
-from benchmarks.setup import MODELS, POCL, THREAD_VARIABLES, V1, Setup, machine
+from benchmarks.setup import MODELS, THREAD_VARIABLES, Setup, machine
 from delegate import DelegateError
 from tflite_opencl.common.environment import prepare_environment
 from tflite_opencl.common.errors import OneLineError
@@ -52,6 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in THREAD_VARIABLES:
             os.environ.setdefault(name, str(options.threads))
     try:
+        options.models = [Path(fetched(name) or name) for name in options.models]
         if options.first_starts:
             with _setup(options) as setup:
                 print(first_starts.first_starts(options.models or first_starts.MODELS, setup))
@@ -114,20 +115,19 @@ def _setup(options: argparse.Namespace) -> Iterator[Setup]:
 
 def _measured(options: argparse.Namespace) -> Report:
     load_before = os.getloadavg()[0]
+    chosen = [row for row in rows.ROWS.values() if row.name in (options.rows or rows.ROWS)]
+    if options.models:
+        chosen = [*map(rows.model_row, options.models)]
     with _setup(options) as setup:
-        if options.models:
-            chosen = [rows.model_row(str(fetched(name) or name)) for name in options.models]
-        else:
-            chosen = [row for row in rows.ROWS.values() if row.name in (options.rows or rows.ROWS)]
         results = []
         for row in chosen:
             with _progress(row.name, is_quiet=bool(options.models)):
-                results.append(rows.run(row, setup))
+                results.append(row.result(setup))
+                gc.collect()  # a peer's threads go with it
         found = []
-        if options.series:
-            for name in series.NAMES:
-                with _progress(name):
-                    found.append(series.measured(name, setup))
+        for name in series.NAMES if options.series else ():
+            with _progress(name):
+                found.append(series.measured(name, setup))
         profiled = list(_taken_apart(options, setup)) if options.layers else []
         return Report(machine(setup.runtime, setup.threads, load_before), results, found, profiled)
 
@@ -143,21 +143,16 @@ def _progress(what: str, is_quiet: bool = False) -> Iterator[None]:
 
 
 def _taken_apart(options: argparse.Namespace, setup: Setup) -> Iterator[Layers]:
-    for model, device in _profiled(options):
+    """Yield the launches of the models that are given, or of the rows' models, or of V1."""
+    given = [rows.ROWS[name] for name in options.rows or () if rows.ROWS[name].model]
+    chosen = [*map(rows.model_row, options.models)] or given or [rows.ROWS["v1"]]
+    for model, device in {row.model: row.device for row in chosen}.items():
         try:
-            path = model if options.models else setup.model(model)[0]
+            path, _ = setup.model(model)
             with _progress(f"layers of {model}", is_quiet=bool(options.models)):
                 yield layers.layers_of(path, setup.find(device), setup)
         except (DelegateError, OSError, RuntimeError, Skipped, ValueError) as reason:
             print(f"layers of {model}: left out: {reason}", file=sys.stderr)
-
-
-def _profiled(options: argparse.Namespace) -> list[tuple[str, str]]:
-    """Return the models to take apart, with their devices: those given, of the rows, or V1."""
-    if options.models:
-        return [(str(fetched(name) or name), "") for name in options.models]
-    chosen = [rows.ROWS[name] for name in options.rows or () if rows.ROWS[name].model]
-    return list({row.model: row.device for row in chosen}.items()) or [(V1, POCL)]
 
 
 def _write(reports: Sequence[Report], options: argparse.Namespace) -> None:
@@ -173,7 +168,7 @@ def _write(reports: Sequence[Report], options: argparse.Namespace) -> None:
     if options.chart is not None:
         chart.write_report(reports[0], options.chart)
     if options.docs:
-        for path in documents.write(reports, options.docs):
+        for path in report.write(reports, options.docs):
             console.print(f"written: {path}", markup=False)
 
 

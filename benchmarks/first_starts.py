@@ -13,14 +13,14 @@ import re
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from statistics import fmean
 
 import numpy as np
 
-from benchmarks.measure import Contender, compared, in_turns
+from benchmarks.measure import Contender, timed
 from benchmarks.setup import SHUFFLENET, SQUEEZENET, V1, V2_FLOAT, Setup
 from delegate import Model
 
@@ -34,7 +34,7 @@ _NODE = re.compile(r"node \d+ \((\w+)\): (.* us)$")
 _CHOICE = re.compile(r"(?:, |^)(.+?) (\d+) us")
 
 
-def first_starts(models: Sequence[str], setup: Setup) -> str:
+def first_starts(models: Sequence[str | Path], setup: Setup) -> str:
     """Return a table of both for each model, then what was chosen otherwise.
 
     Raises: Skipped: a model is not there.
@@ -55,25 +55,27 @@ def first_starts(models: Sequence[str], setup: Setup) -> str:
 
 def _times(model: str, setup: Setup) -> dict[str, float]:
     """Return the least milliseconds of a run, of both, taken in turns."""
-    device, kept = setup.device, os.environ.get(_CACHE)
-    with tempfile.TemporaryDirectory() as empty, tempfile.TemporaryDirectory() as other:
+    with (
+        closing(_opened(model, setup, "quick")) as first,
+        closing(_opened(model, setup, "full")) as tuned,
+    ):
+        inputs = [np.zeros(each.shape, each.dtype) for each in first.input_details]
+        both = {_FIRST: first, _TUNED: tuned}
+        made = [Contender(name, partial(one.run, inputs)) for name, one in both.items()]
+        return {name: times.min_ms for name, times in timed(made, setup.runs).items()}
+
+
+def _opened(model: str, setup: Setup, tune: str) -> Model:
+    """Return a model that is opened with an empty cache."""
+    kept = os.environ.get(_CACHE)
+    with tempfile.TemporaryDirectory() as empty:
+        os.environ[_CACHE] = empty
         try:
-            os.environ[_CACHE] = empty
-            first = Model(model, device, tune="quick")
-            os.environ[_CACHE] = other
-            tuned = Model(model, device, tune="full")
+            return Model(model, setup.device, tune=tune)
         finally:
-            if kept is None:
-                del os.environ[_CACHE]
-            else:
+            del os.environ[_CACHE]
+            if kept is not None:
                 os.environ[_CACHE] = kept
-    inputs = [np.zeros(each.shape, each.dtype) for each in first.input_details]
-    both = {_FIRST: first, _TUNED: tuned}
-    made = [Contender(name, partial(one.run, inputs)) for name, one in both.items()]
-    found = compared(in_turns(made, setup.runs), _TUNED)
-    first.close()
-    tuned.close()
-    return {name: times.min_ms for name, times in found.items()}
 
 
 @contextmanager

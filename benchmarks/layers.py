@@ -4,45 +4,46 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from math import prod
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.family import Network
-from benchmarks.peers import Workload
+from benchmarks.network import Network
 from benchmarks.results import Layer, Layers
-from benchmarks.setup import Setup
-from benchmarks.versus import named, new_delegate
+from benchmarks.setup import Setup, named
 from delegate import DeviceInfo
-from delegate.inspect import Graph, LaunchTime, Node, Quantization, Tensor, write_model
+from delegate.inspect import Graph, LaunchTime, Node, Tensor, write_model
+from tflite_opencl.common.launch_times import run_times
 
 _RUNS = 50
 # Layers that are easy for any kernel: (side, channels) of a 1x1 convolution whose data stays in a
 # cache, and of a FULLY_CONNECTED one whose weights are read once each, as many bytes as V1 has.
 _COMPUTE = ((14, 512), (28, 256), (28, 512))
 _MEMORY = ((1024, 1024), (1024, 4096))
-_QUANTIZATION = Quantization((float(np.float32(6 / 255)),), (0,))
 
 
 def layers_of(model: str, info: DeviceInfo, setup: Setup) -> Layers:
     """Return every launch of a model with its work, each one's least time of many runs."""
     layers = _profile(model, info, setup)
-    made = list(_made_layers(info, setup))
-    by_multiply_adds = max(
-        (*layers, *made), key=lambda layer: layer.multiply_adds / layer.microseconds
+    made = [layer for easy in _easy(setup) for layer in _profile(easy, info, setup)]
+
+    def rate(name: str, layer: Layer) -> float:
+        return float(getattr(layer, name)) / layer.microseconds
+
+    work, moved = (
+        max((*layers, *made), key=lambda layer, name=name: rate(name, layer))
+        for name in ("multiply_adds", "bytes_moved")
     )
-    by_bytes = max((*layers, *made), key=lambda layer: layer.bytes_moved / layer.microseconds)
     return Layers(
         model=Path(model).stem,
         device=named(info),
-        peak_multiply_adds=by_multiply_adds.multiply_adds / by_multiply_adds.microseconds * 1e6,
-        peak_bytes=by_bytes.bytes_moved / by_bytes.microseconds * 1e6,
+        peak_multiply_adds=rate("multiply_adds", work) * 1e6,
+        peak_bytes=rate("bytes_moved", moved) * 1e6,
         peak_source=(
-            "the best this delegate did on that device: multiply-adds in "
-            f"{by_multiply_adds.op} {by_multiply_adds.shape}, bytes in "
-            f"{by_bytes.op} {by_bytes.shape}; tried were the model's own layers and "
+            f"the best this delegate did on that device: multiply-adds in {work.op} {work.shape}, "
+            f"bytes in {moved.op} {moved.shape}; tried were the model's own layers and "
             f"{len(made)} made to be easy"
         ),
         layers=layers,
@@ -50,18 +51,9 @@ def layers_of(model: str, info: DeviceInfo, setup: Setup) -> Layers:
 
 
 def _profile(model: str, info: DeviceInfo, setup: Setup) -> list[Layer]:
-    workload = Workload(model, setup.runtime, setup.threads)
-    delegate = new_delegate(model, info, setup, profiling=True)
+    workload, delegate = setup.workload(model), setup.delegate(model, info, profiling=True)
     invoke = workload.interpreter("auto", [delegate])
-    least: list[LaunchTime] = []
-    for _ in range(min(setup.runs, _RUNS)):
-        invoke()
-        times = delegate.profile()
-        least = (
-            [min(pair, key=lambda t: t.microseconds) for pair in zip(least, times, strict=True)]
-            if least
-            else times
-        )
+    least = run_times(delegate, invoke, min(setup.runs, _RUNS)).launches
     launches = Counter(time.node for time in least)
     work = work_of(workload.graph, launches)
     return [_layer(time, workload.graph, launches[time.node], work) for time in least]
@@ -109,34 +101,13 @@ def _size_bytes(tensor: Tensor | None) -> int:
     return 0 if tensor is None else prod(tensor.shape) * np.dtype(tensor.dtype).itemsize
 
 
-def _made_layers(info: DeviceInfo, setup: Setup) -> Iterator[Layer]:
-    for name, network in _networks().items():
-        path = setup.folder / f"{name}.tflite"
-        path.write_bytes(network)
-        yield from _profile(str(path), info, setup)
-
-
-def _networks() -> Mapping[str, bytes]:
-    networks: dict[str, bytes] = {}
+def _easy(setup: Setup) -> Iterator[str]:
+    """Yield the files of models of one layer each."""
     for side, channels in _COMPUTE:
-        network = Network(f"1x1 convolution {side}x{side}x{channels}")
-        source = network.tensor((1, side, side, channels), _QUANTIZATION)
-        result = network.convolution(source, channels)
-        networks[f"compute_{side}_{channels}"] = write_model(network.graph(source, result))
+        network = Network()
+        network.convolution(network.tensor((1, side, side, channels)), channels)
+        yield setup.written(f"compute_{side}_{channels}", write_model(network.graph("1x1")))
     for inputs, outputs in _MEMORY:
-        network = Network(f"fully connected {inputs} to {outputs}")
-        source = network.tensor((1, inputs), _QUANTIZATION)
-        result = network.fully_connected(source, outputs)
-        networks[f"memory_{inputs}_{outputs}"] = write_model(network.graph(source, result))
-    return networks
-
-
-def summary(layers: Layers) -> Sequence[tuple[str, float, int, int]]:
-    """Return microseconds, multiply-adds and bytes of each op, the longest first."""
-    ops: dict[str, tuple[float, int, int]] = {}
-    for layer in layers.layers:
-        time, work, moved = ops.get(layer.op, (0.0, 0, 0))
-        ops[layer.op] = (
-            time + layer.microseconds, work + layer.multiply_adds, moved + layer.bytes_moved
-        )  # fmt: skip
-    return sorted(((op, *entry) for op, entry in ops.items()), key=lambda entry: -entry[1])
+        network = Network()
+        network.fully_connected(network.tensor((1, inputs)), outputs)
+        yield setup.written(f"memory_{inputs}_{outputs}", write_model(network.graph("dense")))

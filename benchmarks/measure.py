@@ -3,15 +3,36 @@
 
 from __future__ import annotations
 
+import importlib
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 
 from tflite_opencl.common.timing import SETTLE_S, Times, measure, turns
 
 BLOCK_RUNS = 10
 _WARM_UP_RUNS = 2
+
+
+class Skipped(Exception):
+    """A row or a peer cannot run here; the text is one line that says why."""
+
+
+def imported(module: str, package: str = "") -> ModuleType:
+    """Return an optional module.
+
+    Raises: Skipped: it is not installed, or does not load.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]:
+            package = package or module
+            raise Skipped(f"{package} is not installed (pip install {package})") from None
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise Skipped(f"{package or module} does not load: {reason}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +73,9 @@ def in_turns(
 
 
 def compared(
-    blocks: Mapping[str, Mapping[int, Times]], leader: str, block_runs: int = BLOCK_RUNS
+    blocks: Mapping[str, Mapping[int, Times]], block_runs: int = BLOCK_RUNS
 ) -> Mapping[str, PathTimes]:
-    """Return the summary of each contender, compared with the leader."""
+    """Return the summary of each contender, compared with the first one."""
 
     def least(name: str) -> float:
         return min(block.min_ms for block in blocks[name].values())
@@ -62,7 +83,7 @@ def compared(
     def median(name: str) -> float:
         return statistics.median(block.median_ms for block in blocks[name].values())
 
-    summary = {}
+    leader, summary = next(iter(blocks)), {}
     for name, own in blocks.items():
         ratios = [
             theirs.median_ms / own[round_].median_ms
@@ -79,3 +100,18 @@ def compared(
             ratio_quartiles=(quartiles[0], quartiles[-1]),
         )
     return summary
+
+
+def timed(contenders: Sequence[Contender], runs: int) -> Mapping[str, PathTimes]:
+    """Return the summary of each contender, of at least `runs` runs that took turns."""
+    return compared(in_turns(contenders, runs))
+
+
+def repeated(run: Callable[[], object], times: int) -> Callable[[], object]:
+    """Return so many runs as one."""
+
+    def several() -> None:
+        for _ in range(times):
+            run()
+
+    return several

@@ -3,19 +3,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.measure import Contender, PathTimes, compared, in_turns
-from benchmarks.missing import Skipped, imported
-from benchmarks.peers import Peers, Workload
+from benchmarks.measure import Contender, PathTimes, Skipped, imported, repeated, timed
+from benchmarks.peers import Peers
 from benchmarks.results import OPENCL, Figure, RowResult
-from benchmarks.setup import Row, Setup
-from benchmarks.versus import difference, named, new_delegate, too_few
-from delegate import Model, list_devices
+from benchmarks.setup import Row, Setup, named
+from benchmarks.versus import difference, too_few
+from delegate import DeviceInfo, Model, list_devices
 from delegate.inspect import Graph
 
 BATCH = 256
@@ -26,102 +26,75 @@ _BATCHES_A_RUN = 16  # a run streams so many, that uploads and compute overlap
 _ROUNDS_OF_BATCHES = 100
 
 
-def one_picture(row: Row, setup: Setup) -> RowResult:
+def one_picture(row: Row, setup: Setup, info: DeviceInfo, model: str) -> RowResult:
     """Time one picture from its tensor in host memory to the scores in host memory."""
-    info = setup.find(row.device)
-    model, note = setup.model(row.model)
-    workload = Workload(model, setup.runtime, setup.threads)
-    ours = Model(model, info.index, tune=setup.tune)
-    picture = workload.inputs[0]
-    delegate = new_delegate(model, info, setup)
-    others = Peers()
-    others.add(OPENCL, lambda: workload.interpreter("auto", [delegate]))
-    others.add(setup.runtime.kernels("auto"), lambda: workload.interpreter("auto"))
-    others.add(f"{_PYTORCH}, CUDA graph", lambda: _pytorch(workload.graph, 1, is_graph=True))
-    contenders = [Contender(_THROUGH_MODEL, lambda: ours.run(picture)), *others.contenders]
-    paths = compared(in_turns(contenders, setup.runs), _THROUGH_MODEL)
-    fastest = min((_THROUGH_MODEL, OPENCL), key=lambda name: paths[name].min_ms)
-    reference = workload.interpreter("reference", threads=1)
-    result = RowResult(
-        row.name,
-        row.case,
-        device=named(info),
+    workload, delegate = setup.workload(model), setup.delegate(model, info)
+    (picture,) = workload.inputs
+    with contextlib.closing(Model(model, info.index, tune=setup.tune)) as ours:
+        found = Peers([Contender(_THROUGH_MODEL, lambda: ours.run(picture))])
+        found.add(OPENCL, lambda: workload.interpreter("auto", [delegate]))
+        found.add(setup.runtime.kernels("auto"), lambda: workload.interpreter("auto"))
+        found.add(f"{_PYTORCH}, CUDA graph", lambda: _pytorch(workload.graph, 1, is_graph=True))
+        paths = timed(found.contenders, setup.runs)
+        exact = difference(ours.run(picture), workload.reference())
+    fastest_ms = min(paths[name].min_ms for name in (_THROUGH_MODEL, OPENCL))
+    return RowResult(
         paths=paths,
-        figures=[Figure(row.goals[0], paths[fastest].min_ms, _reason(info.name, setup))],
-        exact=difference(ours.run(picture), reference.outputs()),
-        missing=others.missing,
-        notes=[note] if note else [],
+        figures=[Figure(row.goals[0], fastest_ms, _reason(info, setup))],
+        exact=exact,
+        missing=found.missing,
     )
-    ours.close()
-    return result
 
 
-def many_pictures(row: Row, setup: Setup) -> RowResult:
+def many_pictures(row: Row, setup: Setup, info: DeviceInfo, model: str) -> RowResult:
     """Time a stream of batches from host memory to host memory."""
-    info = setup.find(row.device)
-    model, note = setup.model(row.model)
-    workload = Workload(model, setup.runtime, setup.threads)
-    ours = Model(model, info.index, batch=BATCH, tune=setup.tune)
+    workload = setup.workload(model)
     batch = np.concatenate([workload.inputs[0]] * BATCH)
-    others = Peers()
-    name = f"{_PYTORCH}, channels last"
-    others.add(name, lambda: _repeated(_pytorch(workload.graph, BATCH, is_graph=False)))
-    contenders = [Contender(OPENCL, _stream(ours, batch)), *others.contenders]
-    paths = compared(in_turns(contenders, min(setup.runs, _ROUNDS_OF_BATCHES)), OPENCL)
+    with contextlib.closing(Model(model, info.index, batch=BATCH, tune=setup.tune)) as ours:
+        found = Peers([Contender(OPENCL, _stream(ours, batch))])
+        name = f"{_PYTORCH}, channels last"
+        found.add(name, lambda: repeated(_pytorch(workload.graph, BATCH, False), _BATCHES_A_RUN))
+        paths = timed(found.contenders, min(setup.runs, _ROUNDS_OF_BATCHES))
+        (scores,) = ours.run(batch)
     rates = _rates(paths)
-    reference = workload.interpreter("reference", threads=1)
-    scores = ours.run(batch)
-    result = RowResult(
-        row.name,
-        row.case,
-        device=named(info),
+    return RowResult(
         paths=paths,
-        figures=[Figure(row.goals[0], rates[OPENCL], _reason(info.name, setup))],
-        exact=difference([scores[0][-1:]], reference.outputs()),
-        missing=others.missing,
-        notes=[*([note] if note else []), _in_words(rates)],
+        figures=[Figure(row.goals[0], rates[OPENCL], _reason(info, setup))],
+        exact=difference([scores[-1:]], workload.reference()),
+        missing=found.missing,
+        notes=[_in_words(rates)],
     )
-    ours.close()
-    return result
 
 
-def all_gpus(row: Row, setup: Setup) -> RowResult:
+def all_gpus(row: Row, setup: Setup, info: DeviceInfo, model: str) -> RowResult:
     """Time a stream of batches on all of the machine's GPUs, and on the first of them alone."""
     words = setup.device or row.device
-    found = [info for info in list_devices() if info.matches(words)]
-    if len(found) < 2:
-        raise Skipped(f"{len(found)} devices match '{words}': this row is for two or more")
-    model, note = setup.model(row.model)
-    workload = Workload(model, setup.runtime, setup.threads)
-    alone = Model(model, found[0].index, batch=BATCH, tune=setup.tune)
-    together = Model(model, f"all {words}", batch=BATCH, tune=setup.tune)
+    count = sum(each.matches(words) for each in list_devices())
+    if count < 2:
+        raise Skipped(f"{count} devices match '{words}': this row is for two or more")
+    workload = setup.workload(model)
     batch = np.concatenate([workload.inputs[0]] * BATCH)
-    contenders = [
-        Contender(OPENCL, _stream(together, batch)),
-        Contender(_ONE_GPU, _stream(alone, batch)),
-    ]
-    paths = compared(in_turns(contenders, min(setup.runs, _ROUNDS_OF_BATCHES)), OPENCL)
+    with (
+        contextlib.closing(Model(model, info.index, batch=BATCH, tune=setup.tune)) as alone,
+        contextlib.closing(Model(model, f"all {words}", batch=BATCH, tune=setup.tune)) as together,
+    ):
+        streams = {OPENCL: _stream(together, batch), _ONE_GPU: _stream(alone, batch)}
+        contenders = [Contender(name, run) for name, run in streams.items()]
+        paths = timed(contenders, min(setup.runs, _ROUNDS_OF_BATCHES))
+        pieces = together.run_on_each(batch)
     rates = _rates(paths)
-    reference = workload.interpreter("reference", threads=1)
-    pieces = together.run_on_each(batch)
-    result = RowResult(
-        row.name,
-        row.case,
-        device=f"{len(found)} x {named(found[0])}",
+    last = [scores[-1:] for _, (scores,) in pieces]
+    return RowResult(
+        device=f"{count} x {named(info)}",
         paths=paths,
         figures=[Figure(row.goals[0], rates[OPENCL] / rates[_ONE_GPU], too_few(setup.runs))],
-        exact=difference(
-            [scores[-1:] for _, (scores,) in pieces], reference.outputs() * len(pieces)
-        ),
-        notes=[*([note] if note else []), _in_words(rates)],
+        exact=difference(last, workload.reference() * len(pieces)),
+        notes=[_in_words(rates)],
     )
-    alone.close()
-    together.close()
-    return result
 
 
-def _reason(device: str, setup: Setup) -> str:
-    return too_few(setup.runs) if "H200" in device else "the figure is for an H200"
+def _reason(info: DeviceInfo, setup: Setup) -> str:
+    return too_few(setup.runs) if "H200" in info.name else "the figure is for an H200"
 
 
 def _rates(paths: Mapping[str, PathTimes]) -> dict[str, float]:
@@ -145,14 +118,6 @@ def _stream(model: Model, batch: NDArray[Any]) -> Callable[[], object]:
         pending = [model.run_async(given) for _ in range(_BATCHES_A_RUN)]
         for each in pending:
             each.result()
-
-    return stream
-
-
-def _repeated(run: Callable[[], object]) -> Callable[[], object]:
-    def stream() -> None:
-        for _ in range(_BATCHES_A_RUN):
-            run()
 
     return stream
 
@@ -206,19 +171,15 @@ def _layers(torch: Any, graph: Graph) -> Any:
         if node.op in ("CONV_2D", "DEPTHWISE_CONV_2D"):
             weights = node.inputs[1]
             assert weights is not None
-            _, height, width, in_c = weights.shape
-            is_depthwise = node.op == "DEPTHWISE_CONV_2D"
-            out_c = weights.shape[3 if is_depthwise else 0]
+            out_c, height, width, in_c = weights.shape
+            groups = 1
+            if node.op == "DEPTHWISE_CONV_2D":
+                groups = out_c = in_c
+            # As many pixels as SAME gives; where it pads does not change the time.
+            padding = height // 2, width // 2
+            stride = node.options["stride_h"], node.options["stride_w"]
             layers.append(
-                torch.nn.Conv2d(
-                    out_c if is_depthwise else in_c,
-                    out_c,
-                    (height, width),
-                    stride=(node.options["stride_h"], node.options["stride_w"]),
-                    # As many pixels as SAME gives; where it pads does not change the time.
-                    padding=(height // 2, width // 2),
-                    groups=out_c if is_depthwise else 1,
-                )
+                torch.nn.Conv2d(in_c, out_c, (height, width), stride, padding, groups=groups)
             )
             if node.options.get("fused_activation_function") == "RELU6":
                 layers.append(torch.nn.ReLU6(inplace=True))

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.missing import Skipped, imported
+from benchmarks.measure import Skipped, imported
 from delegate.inspect import Graph, Node, Tensor
 
 _OPSET = 17
 # A saturating quantisation is RELU6 already, where the range is RELU6's own.
 _SCALE, _ZERO_POINT = np.float32(6 / 255), np.uint8(0)
+_POOLS = {"AVERAGE_POOL_2D": "AveragePool", "MAX_POOL_2D": "MaxPool"}
 _IGNORED = ("QUANTIZE", "DEQUANTIZE", "RESHAPE")
 
 
@@ -59,18 +60,13 @@ class _Builder:
         self.add("Flatten", [values[result.index]], axis=1)
         self.nodes[-1].output[0] = "output"
         _, height, width, channels = source.shape
-        input_type = types.UINT8 if self.is_quantized else types.FLOAT
-        graph = helper.make_graph(
-            self.nodes,
-            "network",
-            [
-                helper.make_tensor_value_info(
-                    "input", input_type, (self.batch, channels, height, width)
-                )
-            ],
-            [helper.make_tensor_value_info("output", types.FLOAT, (self.batch, None))],
-            self.constants,
+        kind, info = (
+            types.UINT8 if self.is_quantized else types.FLOAT,
+            helper.make_tensor_value_info,
         )
+        given = info("input", kind, (self.batch, channels, height, width))
+        made = info("output", types.FLOAT, (self.batch, None))
+        graph = helper.make_graph(self.nodes, "network", [given], [made], self.constants)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)])
         model.ir_version = 8  # what runtimes of 2023 read, too
         return bytes(model.SerializeToString())
@@ -82,17 +78,13 @@ class _Builder:
         if node.op in ("CONV_2D", "DEPTHWISE_CONV_2D"):
             return self.convolution(node, x)
         if node.op == "FULLY_CONNECTED":
-            weights = _constant(node, 1)
+            shape = _constant(node, 1).shape
             flat = self.add("Flatten", [x], axis=1)
-            return self.add(
-                "Gemm", [flat, *self.weights_and_bias(weights.shape, weights.shape[0])], transB=1
-            )
-        if node.op in ("AVERAGE_POOL_2D", "MAX_POOL_2D"):
-            if first.shape[1:3] == (node.options["filter_height"], node.options["filter_width"]):
-                kind = "GlobalAveragePool" if node.op == "AVERAGE_POOL_2D" else "GlobalMaxPool"
-                return self.add(kind, [x])
-            kind = "AveragePool" if node.op == "AVERAGE_POOL_2D" else "MaxPool"
+            return self.add("Gemm", [flat, *self.weights_and_bias(shape, shape[0])], transB=1)
+        if (kind := _POOLS.get(node.op)) is not None:
             size = (node.options["filter_height"], node.options["filter_width"])
+            if first.shape[1:3] == size:
+                return self.add(f"Global{kind}", [x])
             return self.add(kind, [x], kernel_shape=size, **_window(node))
         if node.op == "MEAN":
             return self.add("GlobalAveragePool", [x])

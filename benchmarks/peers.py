@@ -18,11 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.measure import Contender
-from benchmarks.missing import Skipped, imported
+from benchmarks.measure import Contender, Skipped, imported
 from benchmarks.onnx_model import onnx_model
 from delegate.inspect import Graph, read_model
+from tflite_opencl.common.interpreter import allocated, outputs_of
+from tflite_opencl.common.interpreter import run as run_once
 from tflite_opencl.common.runtime import Runtime
+from tflite_opencl.common.values import input_sets
 
 ONNX_RUNTIME = "ONNX Runtime"
 OPENVINO = "OpenVINO"
@@ -37,16 +39,20 @@ class Workload:
     def __init__(self, model: str, runtime: Runtime, threads: int) -> None:
         self.model, self.runtime, self.threads = model, runtime, threads
         self.graph: Graph = read_model(model)
-        self.inputs: list[NDArray[Any]] = [
-            _values(model, tensor.shape, tensor.dtype) for tensor in self.graph.inputs
-        ]
+        self.inputs: list[NDArray[Any]] = input_sets(self.graph)[0]
 
     def interpreter(
         self, kernels: str, delegates: Sequence[object] = (), threads: int | None = None
     ) -> Interpreter:
         """Return the model in TFLite's interpreter, after its first run."""
-        made = self.runtime.interpreter(self.model, threads or self.threads, kernels, delegates)
-        return Interpreter(made, self.graph, self.inputs)
+        threads = threads or self.threads
+        return Interpreter(
+            allocated(self.runtime, self.model, kernels, delegates, threads), self.inputs
+        )
+
+    def reference(self) -> list[NDArray[Any]]:
+        """Return the outputs of TFLite's reference kernels."""
+        return self.interpreter("reference", threads=1).outputs()
 
     @cached_property
     def picture(self) -> NDArray[Any]:
@@ -55,7 +61,7 @@ class Workload:
             raise Skipped("the model's input is not one picture")
         planes = self.inputs[0].transpose(0, 3, 1, 2)
         if planes.dtype == np.float32:
-            planes = np.rint((planes + 1) * 127.5)
+            planes = np.clip(np.rint((planes + 1) * 127.5), 0, 255)
         return np.ascontiguousarray(planes.astype(np.uint8))
 
     @cached_property
@@ -65,21 +71,18 @@ class Workload:
 
 
 class Interpreter:
-    """A TFLite interpreter that has run once; called, it runs again."""
+    """An allocated TFLite interpreter that has run once; called, it runs again."""
 
-    def __init__(self, interpreter: Any, graph: Graph, inputs: Sequence[NDArray[Any]]) -> None:
-        interpreter.allocate_tensors()
-        for tensor, values in zip(graph.inputs, inputs, strict=True):
-            interpreter.set_tensor(tensor.index, values)
-        self._interpreter, self._graph = interpreter, graph
-        self()
+    def __init__(self, made: Any, inputs: Sequence[NDArray[Any]]) -> None:
+        run_once(made, inputs)
+        self._made = made
 
     def __call__(self) -> None:
-        self._interpreter.invoke()
+        self._made.invoke()
 
     def outputs(self) -> list[NDArray[Any]]:
         """Return the last run's outputs."""
-        return [self._interpreter.get_tensor(tensor.index) for tensor in self._graph.outputs]
+        return outputs_of(self._made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +162,8 @@ def _tflite_runtime(workload: Workload) -> Callable[[], object]:
     module = imported("tflite_runtime.interpreter", "tflite-runtime")
     try:
         made = module.Interpreter(workload.model, num_threads=workload.threads)
-        return Interpreter(made, workload.graph, workload.inputs)
+        made.allocate_tensors()
+        return Interpreter(made, workload.inputs)
     except (AttributeError, ImportError, RuntimeError, SystemError, ValueError) as error:
         raise Skipped(f"does not run: {_last_line(error)}") from error
 
@@ -188,15 +192,6 @@ def _tinygrad(workload: Workload) -> Callable[[], object]:
         except (AttributeError, OSError, RuntimeError) as error:
             raise Skipped(f"does not run: {_last_line(error)}") from error
     return run
-
-
-def _values(model: str, shape: Sequence[int], dtype: str) -> NDArray[Any]:
-    values = np.random.default_rng(0).integers(0, 256, tuple(shape), np.uint8)
-    if dtype in ("uint8", "int8"):
-        return values.view(dtype)
-    if dtype == "float32":
-        return (values / 127.5 - 1).astype(np.float32)
-    raise ValueError(f"{model}: an input of {dtype}, only 8-bit and float32 are run")
 
 
 def _last_line(error: BaseException) -> str:

@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from benchmarks.family import Network
 from benchmarks.measure import compared
+from benchmarks.network import one_pool
 from benchmarks.results import Figure, RowResult
 from benchmarks.setup import Row, Setup
-from benchmarks.versus import named, not_judged, too_few
-from delegate.inspect import Quantization, write_model
-from tflite_opencl.common.timing import Times
+from benchmarks.versus import not_judged, too_few
+from delegate import DeviceInfo
+from tflite_opencl.common.timing import Times, turns
 
 _WARM_ROUNDS, _COLD_RUNS, _MEMORY_RUNS = 15, 3, 3
 _MOST_SETTLING_RUNS = 12
@@ -29,13 +29,11 @@ _CHECKOUT = Path(__file__).resolve().parents[1]
 _COLD, _WARM, _CPU = "first time ever", "warm cache", "CPU alone"
 
 
-def wall_times(row: Row, setup: Setup) -> RowResult:
+def wall_times(row: Row, setup: Setup, info: DeviceInfo, model: str) -> RowResult:
     """Time `label_image` on the model with and without --use_gpu, each in a new process.
 
     First time ever: no cache of ours, nor of the driver's, holds anything yet.
     """
-    info = setup.find(row.device)
-    model, note = setup.model(row.model)
     picture, labels = setup.folder / "picture.bmp", setup.folder / "labels.txt"
     values = np.random.default_rng(0).integers(0, 256, (600, 512, 3), np.uint8)
     Image.fromarray(values).save(picture)
@@ -53,46 +51,33 @@ def wall_times(row: Row, setup: Setup) -> RowResult:
     rounds = min(_WARM_ROUNDS, setup.runs)
     with tempfile.TemporaryDirectory(dir=setup.folder) as cache:
         _settle(opencl, cache)
-        for round_ in range(rounds):
-            commands = [(_WARM, opencl), (_CPU, cpu)]
-            for name, command in commands[:: -1 if round_ % 2 else 1]:
-                blocks[name][round_] = _one(_seconds(command, _caches(cache)))
-    paths = compared(blocks, _WARM, block_runs=1)
+        for round_, (name, command) in turns([(_WARM, opencl), (_CPU, cpu)], rounds):
+            blocks[name][round_] = _one(_seconds(command, _caches(cache)))
+    paths = compared(blocks, block_runs=1)
     more_s = (paths[_WARM].min_ms - paths[_CPU].min_ms) / 1e3
     reason = not_judged(setup, info) or too_few(rounds, _WARM_ROUNDS)
-    return RowResult(
-        row.name,
-        row.case,
-        device=named(info),
-        paths=paths,
-        figures=[
-            Figure(row.goals[0], paths[_COLD].min_ms / 1e3, reason),
-            Figure(row.goals[1], more_s, reason),
-        ],
-        notes=[note] if note else [],
-    )
+    found = (paths[_COLD].min_ms / 1e3, more_s)
+    figures = [Figure(goal, value, reason) for goal, value in zip(row.goals, found, strict=True)]
+    return RowResult(paths=paths, figures=figures)
 
 
-def memory(row: Row, setup: Setup) -> RowResult:
+def memory(row: Row, setup: Setup, info: DeviceInfo, model: str) -> RowResult:
     """Compare the peak memory of processes that run the model, each in a new process.
 
     The driver's own part is what a process that opens the device and builds one small kernel needs
     beyond one that does all the same without a device.
     """
-    info = setup.find(row.device)
-    model, note = setup.model(row.model)
-    small = setup.folder / "small.tflite"
-    small.write_bytes(small_model())
+    small = setup.written("small", one_pool())
     with tempfile.TemporaryDirectory(dir=setup.folder) as cache:
 
-        def command(what: str, path: str | Path) -> list[str]:
-            words = ["-m", "benchmarks.peak", what, str(path), str(setup.threads)]
+        def command(what: str, path: str) -> list[str]:
+            words = ["-m", "benchmarks.peak", what, path, str(setup.threads)]
             return [*words, str(info.index)] if what == "opencl" else words
 
-        def once(what: str, path: str | Path) -> float:
-            return float(_output(command(what, path), _caches(cache))) / 1e6
+        def once(what: str, path: str) -> float:
+            return float(output(command(what, path), _caches(cache))) / 1e6
 
-        def peak(what: str, path: str | Path) -> float:
+        def peak(what: str, path: str) -> float:
             return statistics.median(once(what, path) for _ in range(_MEMORY_RUNS))
 
         first = once("opencl", model)
@@ -102,12 +87,8 @@ def memory(row: Row, setup: Setup) -> RowResult:
         driver = peak("opencl", small) - peak("modules", small)
     more = with_delegate - cpu - driver
     return RowResult(
-        row.name,
-        row.case,
-        device=named(info),
         figures=[Figure(row.goals[0], more, not_judged(setup, info))],
         notes=[
-            *([note] if note else []),
             f"peak: CPU {cpu:.0f} MB, with the delegate {with_delegate:.0f} MB, of which the "
             f"driver's own {driver:.0f} MB; medians of {_MEMORY_RUNS} processes each",
             f"the first time, while the driver compiles: {first:.0f} MB",
@@ -135,11 +116,15 @@ def _settle(command: Sequence[str], cache: str) -> None:
 
 def _seconds(command: Sequence[str], environment: Mapping[str, str]) -> float:
     begin_s = time.perf_counter()
-    _output(command, environment)
+    output(command, environment)
     return time.perf_counter() - begin_s
 
 
-def _output(command: Sequence[str], environment: Mapping[str, str]) -> str:
+def output(command: Sequence[str], environment: Mapping[str, str]) -> str:
+    """Return what Python prints with these arguments, of this checkout.
+
+    Raises: RuntimeError: it ended with another code than 0.
+    """
     paths = os.pathsep.join(filter(None, (str(_CHECKOUT), os.environ.get("PYTHONPATH", ""))))
     child = subprocess.run(
         [sys.executable, *command],
@@ -161,14 +146,3 @@ def _output(command: Sequence[str], environment: Mapping[str, str]) -> str:
 def _one(seconds: float) -> Times:
     ms = seconds * 1e3
     return Times(average_ms=ms, min_ms=ms, median_ms=ms, total_ms=ms, cpu_load=0)
-
-
-def small_model() -> bytes:
-    """Return a model of one node, whose kernel is small."""
-    network = Network("one pool")
-    quantization = Quantization((0.5,), (0,))
-    picture = network.tensor((1, 4, 4, 4), quantization)
-    pooled = network.tensor((1, 2, 2, 4), quantization)
-    window = {"stride_w": 2, "stride_h": 2, "filter_width": 2, "filter_height": 2}
-    network.node("AVERAGE_POOL_2D", [picture], pooled, {"padding": "VALID", **window})
-    return write_model(network.graph(picture, pooled))

@@ -1,15 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports -> tables in Markdown, for the terminal and for docs. Prints nothing itself."""
+"""Reports -> tables in Markdown for the terminal, and the measured part of docs/performance.md.
+
+The page has the rows. Series and launches are on the terminal and in --json. Prints nothing itself.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 
 from rich import box
 from rich.table import Table
 
-from benchmarks.layers import summary
+from benchmarks import chart
 from benchmarks.results import Figure, Layers, Report, RowResult, Series
+from tflite_opencl.common.tables import render
+
+DOCUMENT = "performance.md"
+_BEGIN, _END = "<!-- measured: begin -->", "<!-- measured: end -->"
+_PART = re.compile(f"{re.escape(_BEGIN)}\n.*?{re.escape(_END)}", re.DOTALL)
+_WIDE = 500  # columns, so that nothing wraps
 
 
 def tables(report: Report) -> Iterator[Table | str]:
@@ -30,63 +42,64 @@ def tables(report: Report) -> Iterator[Table | str]:
         yield f"{layers.model} on {layers.device}"
         yield by_op(layers)
         yield by_launch(layers)
-        yield roof(layers)
+        yield (
+            f"Roofline: {layers.peak_multiply_adds / 1e9:.0f} Gmultiply-adds/s and "
+            f"{layers.peak_bytes / 1e9:.0f} GB/s, {layers.peak_source}."
+        )
 
 
-def _table(*headings: str, left: int = 1) -> Table:
+def _table(headings: Sequence[str], rows: Iterable[Sequence[str]], words: Sequence[int]) -> Table:
+    """Return a table in Markdown; `words`: the columns that are no numbers."""
     table = Table(box=box.MARKDOWN)
     for number, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if number < left else "right", no_wrap=number == 0)
+        justify = "left" if number in words else "right"
+        table.add_column(heading, justify=justify, no_wrap=number == 0)
+    for row in rows:
+        table.add_row(*row)
     return table
 
 
 def times(rows: Sequence[RowResult]) -> Table:
     """Return what every path took, and our time over it."""
-    table = _table(
-        "row", "path", "runs", "minimum, ms", "median, ms", "ours/it, minima", "medians",
-        "quartiles", left=2,
+    return _table(
+        ("row", "path", "runs", "minimum, ms", "median, ms", "ours/it, minima", "medians",
+         "quartiles"),
+        (
+            ("" if number else row.row, path, str(spent.runs), f"{spent.min_ms:.3f}",
+             f"{spent.median_ms:.3f}", f"{spent.ratio:.2f}", f"{spent.ratio_of_medians:.2f}",
+             "{:.2f} to {:.2f}".format(*spent.ratio_quartiles))
+            for row in rows
+            for number, (path, spent) in enumerate(row.paths.items())
+        ),
+        words=(0, 1),
     )  # fmt: skip
-    for row in rows:
-        for number, (path, spent) in enumerate(row.paths.items()):
-            table.add_row(
-                "" if number else row.row,
-                path,
-                str(spent.runs),
-                f"{spent.min_ms:.3f}",
-                f"{spent.median_ms:.3f}",
-                f"{spent.ratio:.2f}",
-                f"{spent.ratio_of_medians:.2f}",
-                "{:.2f} to {:.2f}".format(*spent.ratio_quartiles),
-            )
-    return table
 
 
 def delegated(rows: Sequence[RowResult]) -> Table:
     """Return what the delegate took of each model, and whether its outputs are right."""
-    table = _table("row", "nodes", "partitions", "launches", "bytes up", "bytes down", "outputs")
-    table.columns[-1].justify = "left"
-    for row in rows:
-        if (taken := row.delegation) is not None:
-            table.add_row(
-                row.row,
-                f"{taken.delegated} of {taken.nodes}",
-                str(taken.partitions),
-                str(taken.launches),
-                str(taken.up_bytes),
-                str(taken.down_bytes),
-                row.exact,
-            )
-    return table
+    return _table(
+        ("row", "nodes", "partitions", "launches", "bytes up", "bytes down", "outputs"),
+        (
+            (row.row, f"{of.delegated} of {of.nodes}", str(of.partitions), str(of.launches),
+             str(of.up_bytes), str(of.down_bytes), row.exact)
+            for row in rows
+            if (of := row.delegation) is not None
+        ),
+        words=(0, 6),
+    )  # fmt: skip
 
 
 def figures(rows: Sequence[RowResult]) -> Table:
     """Return each figure with its limit and its aim."""
-    table = _table("row", "figure", "measured", "limit", "aim", "verdict", left=2)
-    table.columns[-1].justify = "left"
-    for row in rows:
-        for number, figure in enumerate(row.figures):
-            table.add_row("" if number else row.row, figure.goal.what, *_judged(figure))
-    return table
+    return _table(
+        ("row", "figure", "measured", "limit", "aim", "verdict"),
+        (
+            ("" if number else row.row, figure.goal.what, *_judged(figure))
+            for row in rows
+            for number, figure in enumerate(row.figures)
+        ),
+        words=(0, 1, 5),
+    )
 
 
 def _judged(figure: Figure) -> Iterator[str]:
@@ -102,9 +115,12 @@ def _judged(figure: Figure) -> Iterator[str]:
 def remarks(rows: Sequence[RowResult]) -> Iterator[str]:
     """Yield a line for each row that was not measured, each note and each peer that is missing."""
     devices: dict[str, list[str]] = {}
+    missing: dict[str, list[str]] = {}
     for row in rows:
         if row.device:
             devices.setdefault(row.device, []).append(row.row)
+        for peer, reason in row.missing.items():
+            missing.setdefault(f"{peer}: {reason}", []).append(row.row)
     for device, names in devices.items():
         yield f"on {device}: {', '.join(names)}"
     for row in rows:
@@ -116,70 +132,120 @@ def remarks(rows: Sequence[RowResult]) -> Iterator[str]:
             yield f"{row.row}: outputs {row.exact}"
         for note in row.notes:
             yield f"{row.row}: {note}"
-    missing: dict[tuple[str, str], list[str]] = {}
-    for row in rows:
-        for peer, reason in row.missing.items():
-            missing.setdefault((peer, reason), []).append(row.row)
-    for (peer, reason), names in missing.items():
-        yield f"without {peer}: {reason} ({', '.join(names)})"
+    for peer, names in missing.items():
+        yield f"without {peer} ({', '.join(names)})"
 
 
 def points(series: Series) -> Table:
     """Return a series, a line of it in each row."""
     places = sorted({x for line in series.lines.values() for x, _ in line})
-    heading = f"{series.y_label}, by {series.x_label}"
-    table = _table(heading, *(f"{place:g}" for place in places))
-    for name, line in series.lines.items():
-        values = dict(line)
-        table.add_row(name, *(f"{values[x]:.3f}" if x in values else "" for x in places))
-    return table
+    lines = {name: dict(line) for name, line in series.lines.items()}
+    return _table(
+        (f"{series.y_label}, by {series.x_label}", *(f"{place:g}" for place in places)),
+        (
+            (name, *(f"{line[x]:.3f}" if x in line else "" for x in places))
+            for name, line in lines.items()
+        ),
+        words=(0,),
+    )
 
 
 def by_launch(layers: Layers) -> Table:
     """Return every launch with its share of the time and its place under the roofline."""
-    table = _table(
-        "node", "op", "output", "kernel", "us", "share", "Gmultiply-adds/s", "GB/s", "of roofline",
+    return _table(
+        ("node", "op", "output", "kernel", *_SPENT, "of roofline"),
+        (
+            (str(layer.node), layer.op, layer.shape, layer.alternative,
+             *_spent(layers, layer.microseconds, layer.multiply_adds, layer.bytes_moved),
+             f"{layers.roofline_fraction(layer):.0%}")
+            for layer in layers.layers
+        ),
+        words=(0, 1, 2, 3),
     )  # fmt: skip
-    for column in table.columns[1:4]:
-        column.justify = "left"
-    for layer in layers.layers:
-        table.add_row(
-            str(layer.node),
-            layer.op,
-            layer.shape,
-            layer.alternative,
-            f"{layer.microseconds:.1f}",
-            f"{layer.microseconds / layers.total_us:.1%}",
-            *_rates(layer.microseconds, layer.multiply_adds, layer.bytes_moved),
-            f"{layers.roofline_fraction(layer):.0%}",
-        )
-    return table
 
 
 def by_op(layers: Layers) -> Table:
     """Return the sums of each op's launches."""
-    table = _table("op", "us", "share", "Gmultiply-adds/s", "GB/s")
-    for op, microseconds, work, moved in summary(layers):
-        table.add_row(
-            op,
-            f"{microseconds:.1f}",
-            f"{microseconds / layers.total_us:.1%}",
-            *_rates(microseconds, work, moved),
-        )
-    table.add_row("all", f"{layers.total_us:.1f}", "100%", "", "")
-    return table
+    rows = [(op, *_spent(layers, *sums)) for op, sums in summary(layers).items()]
+    total = ("all", f"{layers.total_us:.1f}", "100%", "", "")
+    return _table(("op", *_SPENT), [*rows, total], words=(0,))
 
 
-def roof(layers: Layers) -> str:
-    """Return the two peaks in words."""
+def summary(layers: Layers) -> Mapping[str, tuple[float, int, int]]:
+    """Return microseconds, multiply-adds and bytes of each op, the longest first."""
+    ops: dict[str, tuple[float, int, int]] = {}
+    for layer in layers.layers:
+        time, work, moved = ops.get(layer.op, (0.0, 0, 0))
+        ops[layer.op] = (
+            time + layer.microseconds, work + layer.multiply_adds, moved + layer.bytes_moved
+        )  # fmt: skip
+    return dict(sorted(ops.items(), key=lambda entry: -entry[1][0]))
+
+
+_SPENT = ("us", "share", "Gmultiply-adds/s", "GB/s")
+
+
+def _spent(layers: Layers, microseconds: float, work: int, moved: int) -> Sequence[str]:
     return (
-        f"Roofline: {layers.peak_multiply_adds / 1e9:.0f} Gmultiply-adds/s and "
-        f"{layers.peak_bytes / 1e9:.0f} GB/s, {layers.peak_source}."
-    )
-
-
-def _rates(microseconds: float, work: int, moved: int) -> tuple[str, str]:
-    return (
+        f"{microseconds:.1f}",
+        f"{microseconds / layers.total_us:.1%}",
         f"{work / microseconds / 1e3:.0f}" if work else "",
         f"{moved / microseconds / 1e3:.1f}",
     )
+
+
+def write(reports: Sequence[Report], folder: Path) -> list[Path]:
+    """Replace the measured part of the document; return the files written.
+
+    Raises:
+        OSError: a file cannot be read or written. ValueError: the document has no measured part.
+        Skipped: matplotlib is not there.
+    """
+    document = folder / DOCUMENT
+    text = document.read_text()
+    if not _PART.search(text):
+        raise ValueError(f"{document} has no part between {_BEGIN} and {_END}")
+    pictures: list[Path] = []
+
+    def picture(name: str, title: str, draw: Callable[[Path], None]) -> str:
+        path = folder / f"performance_{name}.svg"
+        draw(path)
+        pictures.append(path)
+        return f"![{title}]({path.name})\n"
+
+    parts = [
+        part
+        for number, each in enumerate(reports, start=1)
+        for part in _sections(each, f"{number}", picture)
+    ]
+    measured = "\n".join([_BEGIN, *parts, _END])
+    document.write_text(_PART.sub(lambda _: measured, text))
+    return [document, *pictures]
+
+
+def _sections(
+    each: Report, number: str, picture: Callable[[str, str, Callable[[Path], None]], str]
+) -> Iterator[str]:
+    names = [each.machine[part] for part in ("GPU", "CPU") if part in each.machine]
+    yield f"### {' and '.join(names)}\n"
+    yield "".join(f"- {name}: {value}\n" for name, value in each.machine.items())
+    measured = [row for row in each.rows if row.paths]
+    if any(row.figures for row in each.rows):
+        yield markdown(figures(each.rows))
+        yield picture(
+            f"{number}_figures", "Figures over their limits", partial(chart.write_figures, each)
+        )
+    if measured:
+        yield markdown(times(measured))
+        if any(row.has_model for row in measured):
+            yield picture(
+                f"{number}_times", "Times of every path", partial(chart.write_times, measured)
+            )
+        if any(row.delegation for row in measured):
+            yield markdown(delegated(measured))
+    yield "".join(f"- {line}\n" for line in remarks(each.rows))
+
+
+def markdown(table: Table) -> str:
+    """Return a table as Markdown."""
+    return render(_WIDE, table) + "\n"

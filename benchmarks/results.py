@@ -12,10 +12,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from benchmarks.measure import PathTimes
 from tflite_opencl.common.files import write_file
+from tflite_opencl.common.records import from_json
 
 OPENCL = "OpenCL"  # how the names of our own paths begin
 
@@ -71,10 +71,10 @@ class Delegation:
 
 @dataclass(frozen=True, slots=True)
 class RowResult:
-    """One row of the table."""
+    """One row of the table; who measures it leaves its name and case out."""
 
-    row: str
-    case: str
+    row: str = ""
+    case: str = ""
     device: str = ""
     skipped: str = ""  # why it was not run here
     failed: str = ""  # what broke
@@ -178,39 +178,9 @@ def load(path: str | Path) -> Report:
     """Return a report that `save` wrote. Raises: OSError; ValueError: it is no such file."""
     try:
         document = json.loads(Path(path).read_text())
-        return Report(
-            machine=document["machine"],
-            rows=[_row(row) for row in document["rows"]],
-            series=[_series(entry) for entry in document["series"]],
-            layers=[
-                Layers(**{**entry, "layers": [Layer(**layer) for layer in entry["layers"]]})
-                for entry in document["layers"]
-            ],
-        )
-    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+        for figure in (each for row in document["rows"] for each in row["figures"]):
+            del figure["verdict"]
+        report: Report = from_json(Report, document)
+    except (KeyError, TypeError, json.JSONDecodeError) as error:
         raise ValueError(f"{path} is not what --json writes: {error!r}") from error
-
-
-def _row(row: dict[str, Any]) -> RowResult:
-    delegation = row["delegation"]
-    changed = {
-        "paths": {
-            name: PathTimes(**{**times, "ratio_quartiles": tuple(times["ratio_quartiles"])})
-            for name, times in row["paths"].items()
-        },
-        "figures": [
-            Figure(_goal(figure["goal"]), figure["value"], figure["not_judged"])
-            for figure in row["figures"]
-        ],
-        "delegation": delegation and Delegation(**delegation),
-    }
-    return RowResult(**{**row, **changed})
-
-
-def _goal(entry: dict[str, Any]) -> Goal:
-    return Goal(**{**entry, "against": tuple(entry["against"])})
-
-
-def _series(entry: dict[str, Any]) -> Series:
-    lines = {name: [(x, y) for x, y in points] for name, points in entry["lines"].items()}
-    return Series(**{**entry, "lines": lines})
+    return report

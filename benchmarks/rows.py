@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks import calls, nvidia, processes, versus
-from benchmarks.missing import Skipped
+from benchmarks import nvidia, processes, versus
 from benchmarks.peers import ONNX_RUNTIME, OPENVINO
-from benchmarks.results import Goal, RowResult
+from benchmarks.results import Goal
 from benchmarks.setup import (
     DCGAN,
     DEFAULT,
@@ -23,27 +21,12 @@ from benchmarks.setup import (
     V1,
     V2_FLOAT,
     Row,
-    Setup,
 )
-from delegate import DelegateError
 
 
-def run(row: Row, setup: Setup) -> RowResult:
-    """Return what a row measured, or why it was not, or what broke."""
-    try:
-        return row.measure(row, setup)
-    except Skipped as reason:
-        return RowResult(row.name, row.case, skipped=str(reason))
-    except (DelegateError, OSError, RuntimeError, ValueError) as error:
-        text = " ".join(str(error).split()) or type(error).__name__
-        return RowResult(row.name, row.case, failed=text)
-    finally:
-        gc.collect()  # a peer's threads go with it
-
-
-def model_row(model: str) -> Row:
+def model_row(model: Path) -> Row:
     """Return the row of a model of one's own: it has no figures to reach."""
-    return Row(Path(model).stem, model, (), versus.own_model, model, device="")
+    return Row(model.stem, str(model), (), versus.against_peers, model, device="")
 
 
 def _of_xnnpack(limit: float, aim: float | None = None) -> Goal:
@@ -72,84 +55,33 @@ _MODELS = (
     ("v2-float", V2_FLOAT, (_of_xnnpack(0.95, 0.8),)),
 )
 
-ROWS: Mapping[str, Row] = {
-    row.name: row
-    for row in (
-        *(
-            Row(
-                name,
-                f"{model}, PoCL",
-                goals,
-                versus.against_peers,
-                model,
-                is_slow=name == "deeplabv3",
-                has_tinygrad=name == "v1",
-            )
-            for name, model, goals in _MODELS
-        ),
-        Row(
-            "v1-avx2",
-            f"{V1}, PoCL without VNNI",
-            (_of_xnnpack(0.60),),
-            versus.against_peers,
-            V1,
-            exclude_isa=("vnni",),
-        ),
-        Row(
-            "calls",
-            "a model of one small node, PoCL",
-            (Goal("a run beside its kernel", 0.015, 0.008, "ms"),),
-            calls.beside_kernels,
-        ),
-        Row(
-            "v1-rusticl",
-            f"{V1}, rusticl on llvmpipe",
-            (Goal("of our portable kernels' time on PoCL", 2.5, against=(versus.PORTABLE,)),),
-            versus.against_pocl,
-            V1,
-            RUSTICL,
-            is_slow=True,
-        ),
-        Row(
-            "nvidia-1",
-            f"{V1}, one H200, tensor in, scores out",
-            (Goal("wall time", 0.13, 0.10, "ms"),),
-            nvidia.one_picture,
-            V1,
-            NVIDIA,
-        ),
-        Row(
-            "nvidia-256",
-            f"{V1}, one H200, batches of {nvidia.BATCH}, host memory in and out",
-            (Goal("throughput", 120_000, 150_000, "pictures/s", is_least=True),),
-            nvidia.many_pictures,
-            V1,
-            NVIDIA,
-        ),
-        Row(
-            "nvidia-all",
-            f"{V1}, all H200s of a machine, each with batches of {nvidia.BATCH}",
-            (Goal("of one GPU's throughput, by two", 1.9, 2.0, is_least=True),),
-            nvidia.all_gpus,
-            V1,
-            NVIDIA,
-        ),
-        Row(
-            "process",
-            f"label_image --use_gpu -c 1 --compare=false, {V1}, PoCL",
-            (
-                Goal("first time ever", 4, 3, unit="s"),
-                Goal("more than the CPU's run, with a warm cache", 0.8, unit="s"),
-            ),
-            processes.wall_times,
-            V1,
-        ),
-        Row(
-            "memory",
-            f"memory of a process, {V1}, PoCL",
-            (Goal("more than the CPU's run, without the driver's own", 40, unit="MB"),),
-            processes.memory,
-            V1,
-        ),
-    )
-}
+_ROWS = (
+    *(
+        Row(name, f"{model}, PoCL", goals, versus.against_peers, model,
+            is_slow=name == "deeplabv3", has_tinygrad=name == "v1")
+        for name, model, goals in _MODELS
+    ),
+    Row("v1-avx2", f"{V1}, PoCL without VNNI", (_of_xnnpack(0.60),), versus.against_peers, V1,
+        exclude_isa=("vnni",)),
+    Row("calls", "a model of one small node, PoCL",
+        (Goal("a run beside its kernel", 0.015, 0.008, "ms"),), versus.beside_kernels),
+    Row("v1-rusticl", f"{V1}, rusticl on llvmpipe",
+        (Goal("of our portable kernels' time on PoCL", 2.5, against=(versus.PORTABLE,)),),
+        versus.against_pocl, V1, RUSTICL, is_slow=True),
+    Row("nvidia-1", f"{V1}, one H200, tensor in, scores out",
+        (Goal("wall time", 0.13, 0.10, "ms"),), nvidia.one_picture, V1, NVIDIA),
+    Row("nvidia-256", f"{V1}, one H200, batches of {nvidia.BATCH}, host memory in and out",
+        (Goal("throughput", 120_000, 150_000, "pictures/s", is_least=True),),
+        nvidia.many_pictures, V1, NVIDIA),
+    Row("nvidia-all", f"{V1}, all H200s of a machine, each with batches of {nvidia.BATCH}",
+        (Goal("of one GPU's throughput, by two", 1.9, 2.0, is_least=True),),
+        nvidia.all_gpus, V1, NVIDIA),
+    Row("process", f"label_image --use_gpu -c 1 --compare=false, {V1}, PoCL",
+        (Goal("first time ever", 4, 3, unit="s"),
+         Goal("more than the CPU's run, with a warm cache", 0.8, unit="s")),
+        processes.wall_times, V1),
+    Row("memory", f"memory of a process, {V1}, PoCL",
+        (Goal("more than the CPU's run, without the driver's own", 40, unit="MB"),),
+        processes.memory, V1),
+)  # fmt: skip
+ROWS: Mapping[str, Row] = {row.name: row for row in _ROWS}

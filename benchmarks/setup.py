@@ -5,22 +5,22 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.family import mobilenet_v1, mobilenet_v2, squeezenet
-from benchmarks.family_int8 import mobilenet_edgetpu, shufflenet_v2
-from benchmarks.generator import dcgan
-from benchmarks.missing import Skipped
-from benchmarks.peers import versions
+from benchmarks import networks
+from benchmarks.measure import Skipped
+from benchmarks.peers import Workload, versions
 from benchmarks.results import Goal, RowResult
-from delegate import DeviceInfo, NoDeviceError, list_devices
+from delegate import DelegateError, DeviceInfo, NoDeviceError, OpenCLDelegate, list_devices
 from delegate.inspect import Graph, write_model
 from tflite_opencl import __version__
 from tflite_opencl.common.default.default_model import DefaultModelError, default_model
+from tflite_opencl.common.errors import one_line
 from tflite_opencl.common.fetch import fetched
 from tflite_opencl.common.machine import cpu_name
 from tflite_opencl.common.runtime import Runtime
@@ -39,13 +39,13 @@ EDGETPU = "mobilenet_edgetpu_0.75 in int8 of random weights"
 DCGAN = "dcgan's generator in float32 of random weights"
 # Networks that are made where no file is found; of V1 alone there is an official one.
 _MADE: Mapping[str, Callable[[], Graph]] = {
-    V1: lambda: mobilenet_v1(1.0, 224),
-    SQUEEZENET: squeezenet,
-    SQUEEZENET_FLOAT: lambda: squeezenet(version="1.0", is_float=True),
-    V2_FLOAT: mobilenet_v2,
-    SHUFFLENET: shufflenet_v2,
-    EDGETPU: mobilenet_edgetpu,
-    DCGAN: dcgan,
+    V1: partial(networks.mobilenet_v1, 1.0, 224),
+    SQUEEZENET: networks.squeezenet,
+    SQUEEZENET_FLOAT: partial(networks.squeezenet, version="1.0", dtype="float32"),
+    V2_FLOAT: networks.mobilenet_v2,
+    SHUFFLENET: networks.shufflenet_v2,
+    EDGETPU: networks.mobilenet_edgetpu,
+    DCGAN: networks.dcgan,
 }
 POCL, RUSTICL, NVIDIA = "pocl", "rusticl", "nvidia"  # words of their platforms' names
 
@@ -62,11 +62,13 @@ class Setup:
     tune: str = "full"  # the steady state is what is timed
     models: Path = MODELS
 
-    def model(self, name: str) -> tuple[str, str]:
+    def model(self, name: str | Path) -> tuple[str, str]:
         """Return the file of a model, and a note where it is a stand-in of equal structure.
 
-        Raises: Skipped: it is not there.
+        `name`: of the table's models, or a file's path. Raises: Skipped: it is not there.
         """
+        if isinstance(name, Path):
+            return str(name), ""
         if name == DEFAULT:
             return self._default(), ""
         path = self.models / f"{name}.tflite"
@@ -88,13 +90,29 @@ class Setup:
             raise Skipped(str(error)) from error
         if not isinstance(model, bytes):
             return str(model)
-        path = self.folder / "default.tflite"
+        return self.written("default", model)
+
+    def written(self, name: str, model: bytes) -> str:
+        """Return the file of a model that is made on the way."""
+        path = self.folder / f"{name}.tflite"
         path.write_bytes(model)
         return str(path)
 
-    def runs_of(self, row: Row) -> int:
-        """Return how often a row's contenders are timed."""
-        return min(self.runs, 100) if row.is_slow else self.runs
+    def workload(self, model: str) -> Workload:
+        """Return a model's file as every peer wants it."""
+        return Workload(model, self.runtime, self.threads)
+
+    def delegate(
+        self,
+        model: str,
+        info: DeviceInfo,
+        exclude_isa: Collection[str] = (),
+        profiling: bool = False,
+    ) -> OpenCLDelegate:
+        """Return a delegate on a device."""
+        return OpenCLDelegate(
+            model, info.index, tune=self.tune, exclude_isa=exclude_isa, profiling=profiling
+        )
 
     def find(self, words: str) -> DeviceInfo:
         """Return the device a row wants, or the one chosen for all rows.
@@ -121,28 +139,50 @@ class Row:
     name: str
     case: str
     goals: tuple[Goal, ...]
-    measure: Callable[[Row, Setup], RowResult]
-    model: str = ""
+    # Given the device and the model's file, which is "" where the row names none.
+    measure: Callable[[Row, Setup, DeviceInfo, str], RowResult]
+    model: str | Path = ""
     device: str = POCL
     exclude_isa: tuple[str, ...] = ()
     is_slow: bool = False  # timed as often as a figure needs, and no more
     has_tinygrad: bool = False  # which takes long to start
 
+    def runs(self, setup: Setup) -> int:
+        """Return how often its contenders are timed."""
+        return min(setup.runs, 100) if self.is_slow else setup.runs
+
+    def result(self, setup: Setup) -> RowResult:
+        """Return what it measured, or why it was not measured, or what broke."""
+        try:
+            info = setup.find(self.device)
+            model, note = setup.model(self.model) if self.model else ("", "")
+            found = self.measure(self, setup, info, model)
+            notes = [*([note] if note else []), *found.notes]
+            found = replace(found, device=found.device or named(info), notes=notes)
+        except Skipped as reason:
+            found = RowResult(skipped=str(reason))
+        except (DelegateError, OSError, RuntimeError, ValueError) as error:
+            found = RowResult(failed=one_line(error))
+        return replace(found, row=self.name, case=self.case)
+
+
+def named(info: DeviceInfo) -> str:
+    """Return a device in words."""
+    return f"{info.name} ({info.platform}, {info.driver})"
+
 
 def machine(runtime: Runtime, threads: int, load: float) -> Mapping[str, str]:
     """Return what a reader must know of this machine; its name is not part of it."""
+    packages = {
+        "tflite-opencl": __version__,
+        "Python": platform.python_version(),
+        "numpy": np.__version__,
+        **versions(runtime),
+    }
     facts = {
         "CPU": cpu_name(),
         "threads": f"{threads}, load {load:.2f} before",
-        "versions": ", ".join(
-            f"{name} {version}"
-            for name, version in {
-                "tflite-opencl": __version__,
-                "Python": platform.python_version(),
-                "numpy": np.__version__,
-                **versions(runtime),
-            }.items()
-        ),
+        "versions": ", ".join(f"{name} {version}" for name, version in packages.items()),
         "POCL_AFFINITY": os.environ.get("POCL_AFFINITY", "unset"),
     }
     try:

@@ -11,44 +11,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.measure import Contender, PathTimes, compared, in_turns
+from benchmarks.measure import Contender, PathTimes, timed
+from benchmarks.network import one_pool
 from benchmarks.peers import Interpreter, Workload, peers
 from benchmarks.results import OPENCL, Delegation, Figure, Goal, RowResult
 from benchmarks.setup import POCL, Row, Setup
 from delegate import DeviceInfo, OpenCLDelegate
 from delegate.inspect import Graph, Tensor
+from tflite_opencl.common import difference as outputs
 from tflite_opencl.common.machine import has_vnni
 
 PORTABLE = "portable kernels on PoCL"
 FEWEST_RUNS = 100  # that a figure is made of
 
 
-def own_model(row: Row, setup: Setup) -> RowResult:
-    """Measure a file that is no part of the table."""
-    return _against_peers(row, setup, row.model)
-
-
-def against_peers(row: Row, setup: Setup) -> RowResult:
-    """Measure the delegate and every peer on a known model."""
-    model, note = setup.model(row.model)
-    result = _against_peers(row, setup, model)
-    return replace(result, notes=[note]) if note else result
-
-
-def _against_peers(row: Row, setup: Setup, model: str) -> RowResult:
-    info = setup.find(row.device)
-    workload = Workload(model, setup.runtime, setup.threads)
-    delegate = new_delegate(model, info, setup, row.exclude_isa)
+def against_peers(row: Row, setup: Setup, info: DeviceInfo, model: str) -> RowResult:
+    """Measure the delegate and every peer."""
+    workload = setup.workload(model)
+    delegate = setup.delegate(model, info, row.exclude_isa)
     ours = workload.interpreter("auto", [delegate])
     others = peers(workload, with_tinygrad=row.has_tinygrad)
-    runs = setup.runs_of(row)
-    paths = compared(in_turns([Contender(OPENCL, ours), *others.contenders], runs), OPENCL)
+    paths = timed([Contender(OPENCL, ours), *others.contenders], row.runs(setup))
     delegation = _delegation(workload, delegate, setup, row.exclude_isa)
-    reason = not_judged(setup, info) or _partly(delegation) or too_few(runs)
+    reason = not_judged(setup, info) or _partly(delegation) or too_few(row.runs(setup))
     return RowResult(
-        row.name,
-        row.case,
-        device=named(info),
         paths=paths,
         figures=ratios(row.goals, paths, reason, others.missing),
         delegation=delegation,
@@ -57,40 +43,53 @@ def _against_peers(row: Row, setup: Setup, model: str) -> RowResult:
     )
 
 
-def against_pocl(row: Row, setup: Setup) -> RowResult:
+def against_pocl(row: Row, setup: Setup, info: DeviceInfo, model: str) -> RowResult:
     """Measure a device against PoCL with the kernels that any device can run."""
-    model, note = setup.model(row.model)
-    workload = Workload(model, setup.runtime, setup.threads)
-    info, pocl = setup.find(row.device), replace(setup, device=None).find(POCL)
-    delegate = new_delegate(model, info, setup)
+    workload, pocl = setup.workload(model), replace(setup, device=None).find(POCL)
+    delegate = setup.delegate(model, info)
     ours = workload.interpreter("auto", [delegate])
-    portable = workload.interpreter("auto", [new_delegate(model, pocl, setup, ["all"])])
-    contenders = [Contender(OPENCL, ours), Contender(PORTABLE, portable)]
+    portable = workload.interpreter("auto", [setup.delegate(model, pocl, ["all"])])
     reason = "" if "llvmpipe" in info.name else "the figure is for llvmpipe"
-    runs = setup.runs_of(row)
-    paths = compared(in_turns(contenders, runs), OPENCL)
+    runs = row.runs(setup)
+    paths = timed([Contender(OPENCL, ours), Contender(PORTABLE, portable)], runs)
     return RowResult(
-        row.name,
-        row.case,
-        device=named(info),
         paths=paths,
         figures=ratios(row.goals, paths, reason or too_few(runs), {}),
         delegation=_delegation(workload, delegate, setup),
         exact=_exactness(workload, delegate, ours),
-        notes=[note] if note else [],
     )
 
 
-def new_delegate(
-    model: str,
-    info: DeviceInfo,
-    setup: Setup,
-    exclude_isa: Collection[str] = (),
-    profiling: bool = False,
-) -> OpenCLDelegate:
-    """Return a delegate on a device."""
-    return OpenCLDelegate(
-        model, info.index, tune=setup.tune, exclude_isa=exclude_isa, profiling=profiling
+def beside_kernels(row: Row, setup: Setup, info: DeviceInfo, _: str) -> RowResult:
+    """Time a model of one small node, and take off what the driver's events say of its kernel.
+
+    What is left is the call, the copies and the driver's threads.
+    """
+    model = setup.written("one_node", one_pool())
+    workload = setup.workload(model)
+    ours = workload.interpreter("auto", [setup.delegate(model, info)])
+    profiled = setup.delegate(model, info, profiling=True)
+    apart = workload.interpreter("auto", [profiled])
+    kernel_us: list[float] = []
+
+    def run_profiled() -> None:
+        apart()
+        kernel_us.append(sum(launch.microseconds for launch in profiled.profile()))
+
+    contenders = [
+        Contender(OPENCL, ours),
+        Contender(f"{OPENCL}, profiled", run_profiled),
+        Contender(setup.runtime.kernels("auto"), workload.interpreter("auto")),
+    ]
+    paths = timed(contenders, row.runs(setup))
+    beside_ms = paths[OPENCL].min_ms - min(kernel_us) / 1e3
+    reason = not_judged(setup, info) or too_few(row.runs(setup))
+    return RowResult(
+        paths=paths,
+        figures=[Figure(row.goals[0], beside_ms, reason)],
+        notes=[
+            f"the kernel takes {min(kernel_us):.1f} us by the driver's events, the least of all"
+        ],
     )
 
 
@@ -131,29 +130,21 @@ def _partly(delegation: Delegation) -> str:
     return f"only {delegation.delegated} of {delegation.nodes} nodes are on OpenCL"
 
 
-def named(info: DeviceInfo) -> str:
-    """Return a device in words."""
-    return f"{info.name} ({info.platform}, {info.driver})"
-
-
 def _exactness(workload: Workload, delegate: OpenCLDelegate, ours: Interpreter) -> str:
     """Return how far the outputs are from those of TFLite's reference kernels."""
-    if any(reason is not None for _, _, reason in delegate.verdicts):
+    if not all(verdict.is_taken for verdict in delegate.verdicts):
         ours = workload.interpreter("reference", [delegate])  # for what the CPU has
-    reference = workload.interpreter("reference", threads=1)
-    return difference(ours.outputs(), reference.outputs())
+    return difference(ours.outputs(), workload.reference())
 
 
 def difference(ours: Sequence[NDArray[Any]], reference: Sequence[NDArray[Any]]) -> str:
     """Return in words whether the outputs are equal; "NOT equal" where integers are not."""
-    largest = 0.0
-    for own, theirs in zip(ours, reference, strict=True):
-        apart = np.abs(own.astype(np.float64) - theirs.astype(np.float64))
-        largest = max(largest, float(apart.max(initial=0.0)))
-        if largest and own.dtype.kind != "f":
-            return f"NOT equal to the reference kernels: {largest:g} apart"
-    if largest:
-        return f"within {largest:.1g} of the reference kernels"
+    apart = outputs.difference(ours, reference, "")
+    if apart.quanta or not apart.each:
+        told = f"{apart.quanta} apart" if apart.quanta else apart.reason
+        return f"NOT equal to the reference kernels: {told}"
+    if apart.floats:
+        return f"within {apart.floats:.1g} of the reference kernels"
     return "equal to the reference kernels"
 
 
@@ -163,14 +154,14 @@ def _delegation(
     setup: Setup,
     exclude_isa: Collection[str] = (),
 ) -> Delegation:
-    counter = new_delegate(workload.model, delegate.device, setup, exclude_isa, profiling=True)
+    counter = setup.delegate(workload.model, delegate.device, exclude_isa, profiling=True)
     counted = workload.interpreter("auto", [counter])
     launches = len(counter.profile())
     del counted  # and its interpreter, which must outlive the profile
     up_bytes, down_bytes = _transfers(workload.graph, delegate.partitions)
     return Delegation(
         nodes=len(delegate.verdicts),
-        delegated=sum(reason is None for _, _, reason in delegate.verdicts),
+        delegated=sum(verdict.is_taken for verdict in delegate.verdicts),
         partitions=len(delegate.partitions),
         launches=launches,
         up_bytes=up_bytes,

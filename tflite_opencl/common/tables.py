@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rich's tables as plain text of a width."""
+"""rich's tables as plain text of a width, and tables as CSV."""
 
 from __future__ import annotations
 
+import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -23,6 +26,25 @@ def render(width: int, *parts: RenderableType) -> str:
         for part in parts:
             console.print(part)
     return "\n".join(line.rstrip() for line in captured.get().strip("\n").splitlines())
+
+
+def columns(headings: Sequence[str], rows: Iterable[Sequence[str]], left: int) -> Table:
+    """Return a table with a line below its head; `left`: columns of words, before the numbers."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if number < left else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def csv_text(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return these columns of rows as CSV, a head line first; None is empty."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, names, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue().rstrip("\n")
 
 
 def pairs(rows: Sequence[tuple[str, str]], width: int) -> Group:

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A network while it grows, its weights random: layers for models whose speed alone matters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from delegate.inspect import Graph, Node, Tensor, write_model
+from tflite_opencl.common.build import constant, graph, integers, node, numbers, tensor
+
+# Scale and zero point of what a tensor holds.
+_QUANTIZATION: dict[str, dict[str, tuple[float, int]]] = {
+    "uint8": {"picture": (1 / 128, 128), "activation": (6 / 255, 0), "shares": (1 / 256, 0),
+              "logits": (0.166, 66)},
+    "int8": {"picture": (1 / 128, -1), "activation": (6 / 255, -128), "shares": (1 / 256, -128),
+             "logits": (0.166, 66), "linear": (0.05, 3)},
+}  # fmt: skip
+
+
+class Network:
+    """A graph of uint8 with a scale a tensor, of int8 with a scale a channel, or of float32.
+
+    Its methods add nodes, and return what the last one computes.
+    """
+
+    def __init__(self, dtype: str = "uint8") -> None:
+        self.dtype = dtype  # of activations
+        self._rng = np.random.default_rng(0)
+        self._nodes: list[Node] = []
+
+    def tensor(self, shape: tuple[int, ...], holds: str = "activation") -> Tensor:
+        """Return an activation, or the network's input; `holds`: "picture", "logits", ..."""
+        of_type = _QUANTIZATION.get(self.dtype)
+        return tensor(shape, self.dtype, *(of_type[holds] if of_type else ()))
+
+    def add(self, op: str, inputs: list[Tensor], output: Tensor, **options: Any) -> Tensor:
+        """Add a node of one output."""
+        self._nodes.append(node(op, inputs, [output], options))
+        return output
+
+    def convolution(
+        self,
+        x: Tensor,
+        out_c: int,
+        side: int = 1,
+        stride: int = 1,
+        is_depthwise: bool = False,
+        activation: str = "RELU6",
+        holds: str = "activation",
+    ) -> Tensor:
+        """Add a convolution with SAME padding."""
+        _, height, width, in_c = x.shape
+        shape = (1, side, side, out_c) if is_depthwise else (out_c, side, side, in_c)
+        options = {"padding": "SAME", "stride_w": stride, "stride_h": stride}
+        if is_depthwise:
+            options["depth_multiplier"] = 1
+        return self.add(
+            "DEPTHWISE_CONV_2D" if is_depthwise else "CONV_2D",
+            [x, *self._weights(x, shape, side * side * (1 if is_depthwise else in_c), out_c)],
+            self.tensor((1, -(-height // stride), -(-width // stride), out_c), holds),
+            fused_activation_function=activation,
+            dilation_w_factor=1,
+            dilation_h_factor=1,
+            **options,
+        )
+
+    def pool(self, op: str, x: Tensor, side: int, stride: int, padding: str = "VALID") -> Tensor:
+        """Add a pooling."""
+        lost = side - 1 if padding == "VALID" else 0
+        sizes = (-(-(size - lost) // stride) for size in x.shape[1:3])
+        window = {"stride_w": stride, "stride_h": stride, "filter_width": side}
+        result = replace(x, shape=(1, *sizes, x.shape[3]))
+        return self.add(op, [x], result, padding=padding, filter_height=side, **window)
+
+    def reshaped(self, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """Add a RESHAPE."""
+        return self.add("RESHAPE", [x, numbers(shape)], replace(x, shape=shape), new_shape=shape)
+
+    def fully_connected(self, x: Tensor, outputs: int) -> Tensor:
+        """Add a fully connected layer."""
+        weights = self._weights(x, (outputs, x.shape[1]), x.shape[1], outputs)
+        return self.add("FULLY_CONNECTED", [x, *weights], self.tensor((1, outputs), "logits"))
+
+    def softmax(self, x: Tensor) -> Tensor:
+        """Add a SOFTMAX of the last dimension."""
+        return self.add("SOFTMAX", [x], self.tensor(x.shape, "shares"), beta=1.0)
+
+    def joined(self, parts: list[Tensor]) -> Tensor:
+        """Add a CONCATENATION of channels."""
+        total = sum(part.shape[3] for part in parts)
+        return self.add("CONCATENATION", parts, self.tensor((*parts[0].shape[:3], total)), axis=3)
+
+    def halves(self, x: Tensor) -> list[Tensor]:
+        """Add a SPLIT of the channels, and return both parts."""
+        found = [replace(x, shape=(*x.shape[:3], x.shape[3] // 2)) for _ in range(2)]
+        self._nodes.append(node("SPLIT", [numbers(3), x], found, {"num_splits": 2}))
+        return found
+
+    def floats(self, shape: tuple[int, ...], terms: float) -> Tensor:
+        """Return constants that keep the size of what they are multiplied with in so many terms."""
+        return constant((self._rng.standard_normal(shape) / np.sqrt(terms)).astype(np.float32))
+
+    def _weights(
+        self, x: Tensor, shape: tuple[int, ...], terms: int, outputs: int
+    ) -> tuple[Tensor, Tensor]:
+        """Return the weights of a layer on x, and its bias; `terms` of each sum."""
+        if x.quantization is None:
+            # Sums as large as the inputs after an activation that halves them.
+            weights = self.floats(shape, terms / 2)
+            return weights, constant(self._rng.uniform(-0.1, 0.1, outputs).astype(np.float32))
+        # Codes of a standard deviation of 74: the sums fill the range of the output.
+        scale = np.float32(1 / (30 * np.sqrt(terms)))
+        axis = zero_point = 0
+        if self.dtype == "uint8":
+            scales, zero_point = scale[None], 128
+        else:  # a scale for each output channel, which is the last axis of depthwise weights
+            scales = np.float32(self._rng.uniform(0.5, 1.5, outputs)) * scale
+            axis = 3 if shape[0] == 1 and len(shape) == 4 else 0
+        codes = integers(self._rng, shape, self.dtype)
+        bias = self._rng.integers(-200, 200, outputs).astype(np.int32)
+        of_products = np.float32(x.quantization.scale[0]) * scales
+        return constant(codes, scales, zero_point, axis=axis), constant(bias, of_products)
+
+    def graph(self, description: str) -> Graph:
+        """Return what was added: from what no node writes to what no node reads."""
+        return replace(graph(self._nodes), description=f"{description}, random weights")
+
+
+def one_pool() -> bytes:
+    """Return a model of one node, whose kernel is small."""
+    network = Network()
+    network.pool("AVERAGE_POOL_2D", network.tensor((1, 4, 4, 4)), 2, 2)
+    return write_model(network.graph("one pool"))

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Networks with random weights, for their speed: the structures of published ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from benchmarks.network import Network
+from delegate.inspect import Graph, Tensor
+from tflite_opencl.common.build import numbers
+
+WIDTHS = (0.25, 0.5, 0.75, 1.0)
+RESOLUTIONS = (128, 160, 192, 224)
+CLASSES = 1001
+
+# Output channels at width 1 and stride of each depthwise and 1x1 pair.
+# Source: MobileNets (arXiv 1704.04861), table 1.
+_PAIRS = (
+    (64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), (512, 1), (512, 1), (512, 1),
+    (512, 1), (512, 1), (1024, 2), (1024, 1),
+)  # fmt: skip
+# Expansion, output channels, count and first stride of V2's bottlenecks.
+# Source: MobileNetV2 (arXiv 1801.04381), table 2.
+_BOTTLENECKS = (
+    (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2),
+    (6, 320, 1, 1),
+)  # fmt: skip
+# The first convolution's channels and side; channels of each fire module's 1x1 before and of
+# either half after it; None: a pooling.
+# Source: SqueezeNet (arXiv 1602.07360) is version 1.0; its authors' repository has 1.1.
+_Fires = tuple[tuple[int, int] | None, ...]
+_SQUEEZENETS: Mapping[str, tuple[int, int, _Fires]] = {
+    "1.0": (96, 7, (
+        None, (16, 64), (16, 64), (32, 128),
+        None, (32, 128), (48, 192), (48, 192), (64, 256), None, (64, 256),
+    )),
+    "1.1": (64, 3, (
+        None, (16, 64), (16, 64), None, (32, 128), (32, 128),
+        None, (48, 192), (48, 192), (64, 256), (64, 256),
+    )),
+}  # fmt: skip
+# Channels and units of each stage at width 1. Source: ShuffleNet V2 (arXiv 1807.11164), table 5.
+_STAGES = ((116, 4), (232, 8), (464, 4))
+# Channels, of the first unit of each group, stride, window, expansion, then how many more units
+# with a residual and an expansion of 4; the first three groups expand by dense convolutions.
+# Source: tensorflow/models, research/slim/nets/mobilenet/mobilenet_v3.py, V3_EDGETPU at 0.75.
+_GROUPS = (
+    (16, 1, 3, 1, 0), (24, 2, 3, 8, 3), (40, 2, 3, 8, 3),
+    (72, 2, 3, 8, 3), (72, 1, 3, 8, 3), (120, 2, 5, 8, 3), (144, 1, 3, 8, 0),
+)  # fmt: skip
+_DENSE_GROUPS = 3
+# Channels after each TRANSPOSE_CONV of stride 2, and its window.
+# Source: DCGAN (arXiv 1511.06434), figure 1, at half its width.
+_UPWARDS = ((256, 5), (128, 5), (64, 5), (3, 5))
+
+
+def mobilenet_v1(width: float, resolution: int) -> Graph:
+    """Return the uint8 network, per tensor as the official quantised ones are.
+
+    Shapes: picture (1, resolution, resolution, 3) -> shares (1, 1001)
+    Raises: ValueError: `resolution` is no multiple of 32.
+    """
+    if resolution % 32:
+        raise ValueError(f"resolution {resolution}: only multiples of 32 halve five times")
+
+    def channels(at_width_1: int) -> int:
+        return max(8, int(at_width_1 * width))
+
+    network = Network()
+    x = network.tensor((1, resolution, resolution, 3), "picture")
+    x = network.convolution(x, channels(32), 3, 2)
+    for out_c, stride in _PAIRS:
+        x = network.convolution(x, x.shape[3], 3, stride, is_depthwise=True)
+        x = network.convolution(x, channels(out_c))
+    side = x.shape[1]
+    window = {"stride_w": 2, "stride_h": 2, "filter_width": side, "filter_height": side}
+    pooled = network.tensor((1, 1, 1, x.shape[3]))
+    x = network.add("AVERAGE_POOL_2D", [x], pooled, padding="VALID", **window)
+    x = network.convolution(x, CLASSES, activation="NONE", holds="logits")
+    network.softmax(network.reshaped(x, (1, CLASSES)))
+    return network.graph(f"mobilenet_v1_{width}_{resolution}")
+
+
+def mobilenet_v2(resolution: int = 224) -> Graph:
+    """Return MobileNet V2 of width 1 in float32.
+
+    Shapes: picture (1, resolution, resolution, 3) -> shares (1, 1001)
+    """
+    network = Network("float32")
+    x = network.convolution(network.tensor((1, resolution, resolution, 3)), 32, 3, 2)
+    for expansion, out_c, count, first_stride in _BOTTLENECKS:
+        for number in range(count):
+            before, stride = x, 1 if number else first_stride
+            if expansion > 1:
+                x = network.convolution(x, expansion * x.shape[3])
+            x = network.convolution(x, x.shape[3], 3, stride, is_depthwise=True)
+            x = network.convolution(x, out_c, activation="NONE")
+            if number:
+                x = network.add("ADD", [x, before], network.tensor(x.shape))
+    x = network.convolution(x, 1280)
+    x = network.pool("AVERAGE_POOL_2D", x, x.shape[1], 1)
+    x = network.convolution(x, CLASSES, activation="NONE")
+    network.softmax(network.reshaped(x, (1, CLASSES)))
+    return network.graph(f"mobilenet_v2_1.0_{resolution}")
+
+
+def squeezenet(resolution: int = 224, version: str = "1.1", dtype: str = "uint8") -> Graph:
+    """Return SqueezeNet in uint8 or float32: 3x3 convolutions, concatenations, no depthwise ones.
+
+    Shapes: picture (1, resolution, resolution, 3) -> shares (1, 1, 1, 1000)
+    """
+    first, side, fires = _SQUEEZENETS[version]
+    network = Network(dtype)
+    x = network.tensor((1, resolution, resolution, 3), "picture")
+    x = network.convolution(x, first, side, 2, activation="RELU")
+    for fire in fires:
+        if fire is None:
+            x = network.pool("MAX_POOL_2D", x, 3, 2)
+            continue
+        squeezed, expanded = fire
+        x = network.convolution(x, squeezed, activation="RELU")
+        halves = [network.convolution(x, expanded, side, activation="RELU") for side in (1, 3)]
+        x = network.joined(halves)
+    x = network.convolution(x, 1000, activation="RELU")
+    network.softmax(network.pool("AVERAGE_POOL_2D", x, x.shape[1], x.shape[1]))
+    return network.graph(f"squeezenet_{version}_{resolution}")
+
+
+def shufflenet_v2(resolution: int = 224) -> Graph:
+    """Return ShuffleNet V2 1.0 in int8: a unit splits the channels, joins and shuffles them.
+
+    Shapes: picture (1, resolution, resolution, 3) -> shares (1, 1000)
+    """
+    network = Network("int8")
+
+    def depthwise(x: Tensor, stride: int) -> Tensor:
+        return network.convolution(
+            x, x.shape[3], 3, stride, is_depthwise=True, activation="NONE", holds="linear"
+        )
+
+    def shuffled(left: Tensor, right: Tensor) -> Tensor:
+        """Join two tensors, and take the channels of either one in turn."""
+        x = network.joined([left, right])
+        batch, height, width, half = left.shape
+        pairs = network.reshaped(x, (batch, height, width, 2, half))
+        turned = network.tensor((batch, height, width, half, 2))
+        turned = network.add("TRANSPOSE", [pairs, numbers((0, 1, 2, 4, 3))], turned)
+        return network.reshaped(turned, x.shape)
+
+    x = network.convolution(network.tensor((1, resolution, resolution, 3), "picture"), 24, 3, 2)
+    x = network.pool("MAX_POOL_2D", x, 3, 2, "SAME")
+    for out_c, units in _STAGES:
+        half = out_c // 2
+        left = network.convolution(depthwise(x, 2), half)
+        right = depthwise(network.convolution(x, half), 2)
+        x = shuffled(left, network.convolution(right, half))
+        for _ in range(units - 1):
+            left, right = network.halves(x)
+            right = depthwise(network.convolution(right, half), 1)
+            x = shuffled(left, network.convolution(right, half))
+    _classify(network, network.convolution(x, 1024))
+    return network.graph(f"shufflenet_v2_1.0_{resolution} int8")
+
+
+def mobilenet_edgetpu(resolution: int = 224) -> Graph:
+    """Return MobileNet EdgeTPU 0.75 in int8: its first units expand by dense 3x3 convolutions.
+
+    Shapes: picture (1, resolution, resolution, 3) -> shares (1, 1000)
+    """
+    network = Network("int8")
+    x = network.convolution(network.tensor((1, resolution, resolution, 3), "picture"), 24, 3, 2)
+    for place, (out_c, stride, side, expansion, more) in enumerate(_GROUPS):
+        for unit in range(1 + more):
+            source, inner = x, x.shape[3] * (4 if unit else expansion)
+            step = 1 if unit else stride
+            if place < _DENSE_GROUPS:
+                x = network.convolution(x, inner, side, step)
+            else:
+                x = network.convolution(x, inner)
+                x = network.convolution(x, inner, side, step, is_depthwise=True)
+            x = network.convolution(x, out_c, activation="NONE", holds="linear")
+            if unit:
+                x = network.add("ADD", [x, source], network.tensor(x.shape, "linear"))
+    _classify(network, network.convolution(x, 1280))
+    return network.graph(f"mobilenet_edgetpu_0.75_{resolution} int8")
+
+
+def _classify(network: Network, x: Tensor) -> None:
+    """Add the mean of each channel, and a fully connected layer."""
+    mean = network.tensor((1, x.shape[3]))
+    mean = network.add("MEAN", [x, numbers((1, 2))], mean, keep_dims=False)
+    network.softmax(network.fully_connected(mean, 1000))
+
+
+def dcgan() -> Graph:
+    """Return DCGAN's generator in float32, as converters write it: MUL and ADD normalise a batch.
+
+    Shapes: code (1, 100) -> picture (1, 64, 64, 3)
+    """
+    network = Network("float32")
+
+    def a_channel(op: str, x: Tensor) -> Tensor:
+        return network.add(op, [x, network.floats(x.shape[3:], 1)], network.tensor(x.shape))
+
+    x = network.fully_connected(network.tensor((1, 100)), 4 * 4 * 512)
+    x = network.reshaped(x, (1, 4, 4, 512))
+    for out_c, window in _UPWARDS:
+        x = a_channel("ADD", a_channel("MUL", x))
+        x = network.add("LEAKY_RELU", [x], network.tensor(x.shape), alpha=0.2)
+        _, height, width, in_c = x.shape
+        shape = (1, 2 * height, 2 * width, out_c)
+        weights = network.floats((out_c, window, window, in_c), window * window * in_c / 4)
+        options = {"padding": "SAME", "stride_w": 2, "stride_h": 2}
+        result = network.tensor(shape)
+        x = network.add("TRANSPOSE_CONV", [numbers(shape), weights, x], result, **options)
+    x = a_channel("ADD", x)
+    network.add("TANH", [x], network.tensor(x.shape))
+    return network.graph("DCGAN's generator")
