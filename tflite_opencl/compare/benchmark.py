@@ -1,16 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tflite-opencl benchmark`: TFLite's benchmark_model, for any path and several models."""
+"""`tflite-opencl benchmark`: TFLite's benchmark_model, for any path and several models.
+
+It is compare of one path, whose runs end as benchmark_model's do: by runs and by seconds.
+Source: tflite/tools/benchmark/benchmark_model.cc
+"""
 
 from __future__ import annotations
 
 import argparse
-import csv
-import io
+import math
 import os
 import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from delegate import Options
 from tflite_opencl.common.errors import CommandError, require_writable, write
@@ -18,11 +24,11 @@ from tflite_opencl.common.exit_codes import NOT_SO, USAGE
 from tflite_opencl.common.flag_values import positive, seconds
 from tflite_opencl.common.flags import add_flag, add_flags, add_models, as_json, models_of, shown
 from tflite_opencl.common.profile import NodeTime
-from tflite_opencl.compare.benchmark_run import Benchmarked, Limits, benchmarked
-from tflite_opencl.compare.path_run import Settings
-from tflite_opencl.compare.paths import EXTERNAL, RunPath, paths_of
-from tflite_opencl.compare.records import ModelResult
-from tflite_opencl.compare.runs import Given
+from tflite_opencl.common.tables import csv_text
+from tflite_opencl.compare.path_run import Running, Settings
+from tflite_opencl.compare.paths import EXTERNAL, OPENCL, RunPath, paths_of
+from tflite_opencl.compare.records import ModelResult, PathResult, Timing
+from tflite_opencl.compare.runs import Given, run_all
 from tflite_opencl.compare.subcommand import each_model
 from tflite_opencl.compare.text import ROWS, machine_text, milliseconds, notes, table_text, timed
 
@@ -33,9 +39,8 @@ EXAMPLES = (
     ("tflite-opencl benchmark model.tflite --profiling_output_csv_file nodes.csv", "by nodes"),
 )
 _WIDTH = 100  # without a terminal
+_BLOCK_S = 0.25  # how long a path is not heard of
 _LEFT_OUT = ("top result", "off the reference, quanta")  # of a comparison's rows
-
-
 # A flag of benchmark_model: how it is read, its default there, and what it says.
 _FLAGS: Mapping[str, tuple[Callable[[str], float], float, str]] = {
     "num_runs": (positive, 50, "at least"),
@@ -51,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_models(parser)
     add("--graph", dest="tflite_model", action="append", metavar="FILE", help="as MODEL")
-    add("--path", type=_path, default="opencl", metavar="PATH",
+    add("--path", type=_path, default=OPENCL, metavar="PATH",
         help="what runs it, as in compare --paths (default: opencl)")  # fmt: skip
     add_flags(parser, "external_delegate_path", external_delegate_options={})
     for name, (kind, default, text) in _FLAGS.items():
@@ -65,6 +70,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flag(parser, "json")
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When to end; the names are benchmark_model's."""
+
+    num_runs: int
+    min_secs: float
+    max_secs: float
+    run_delay: float  # seconds between two runs; 0: none
+    warmup_runs: int
+    warmup_min_secs: float
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmarked:
+    """What a model took."""
+
+    model: str
+    result: PathResult
+    warmup: Timing | None = None
+    nodes: Sequence[Mapping[str, Any]] = ()  # with their times, where they were asked for
+
+
 def run(options: argparse.Namespace) -> str:
     """Return what to print.
 
@@ -72,26 +99,23 @@ def run(options: argparse.Namespace) -> str:
         CommandError: a model cannot be read, or the CSV file cannot be written; or a model did not
             run, or not on the delegate, of which the text is the answer.
     """
-    require_writable(options.profiling_output_csv_file)
+    nodes_file = options.profiling_output_csv_file
+    require_writable(nodes_file)
     limits = Limits(**{each.name: getattr(options, each.name) for each in fields(Limits)})
-    path = _chosen(options)
+    path, patience_s = _chosen(options), 600 + limits.max_secs  # of one answer
     threads = options.num_threads or len(os.sched_getaffinity(0))
-    patience_s = 600 + limits.max_secs  # of one answer
     settings = Settings(limits.num_runs, 0, threads, Options(tune=options.tune), patience_s)
-    profiling = options.profiling_output_csv_file is not None
-
-    def time(given: Given, folder: Path, tell: Callable[[str], None]) -> Benchmarked:
-        tell(f"{given.model}: {path.text}")
-        return benchmarked(given, path, settings, limits, folder, profiling)
-
-    machine, found = each_model(models_of(options), None, threads, time)
-    if profiling:
-        _write_nodes(options.profiling_output_csv_file, found)
+    measure = partial(benchmarked, path, settings, limits, nodes_file is not None)
+    machine, found = each_model(models_of(options), None, threads, measure)
+    if nodes_file is not None:
+        names = ["model", *(each.name for each in fields(NodeTime))]
+        rows = ({"model": each.model, **row} for each in found for row in each.nodes)
+        write(nodes_file, csv_text(names, rows) + "\n")
     width = shutil.get_terminal_size((_WIDTH, 24)).columns
     document = {"machine": machine, "models": [asdict(each) for each in found]}
     text = f"{_table(found, width)}\n\n{machine_text(machine)}"
     text = shown(options, text, json=lambda: as_json(document))
-    if any(each.result.failure or each.result.is_idle for each in found):
+    if any(each.result.is_no_result for each in found):
         raise CommandError(text, NOT_SO)
     return text
 
@@ -107,22 +131,79 @@ def _chosen(options: argparse.Namespace) -> RunPath:
     return options.path if isinstance(options.path, RunPath) else _path(options.path)
 
 
-_MORE: Sequence[tuple[str, Callable[[Benchmarked], str]]] = (
-    ("warm-up, average, ms", lambda b: milliseconds(b.warmup.average_ms if b.warmup else None)),
-    ("timed runs", lambda b: timed(lambda timing: str(timing.runs))(b.result)),
-    ("95th percentile, ms", lambda b: timed(lambda t: milliseconds(t.p95_ms))(b.result)),
-    ("99th percentile, ms", lambda b: timed(lambda t: milliseconds(t.p99_ms))(b.result)),
-    ("maximum, ms", lambda b: timed(lambda t: milliseconds(t.max_ms))(b.result)),
-    ("standard deviation, ms", lambda b: timed(lambda t: milliseconds(t.deviation_ms))(b.result)),
+def _path(text: str) -> RunPath:
+    (first, *others) = paths_of(text)
+    if others:
+        raise argparse.ArgumentTypeError(f"'{text}' is more than one path: compare takes several")
+    return first
+
+
+def benchmarked(
+    path: RunPath,
+    settings: Settings,
+    limits: Limits,
+    profiling: bool,
+    given: Given,
+    tell: Callable[[str], None],
+) -> Benchmarked:
+    """Return a model's times; a failure is in the result.
+
+    `profiling`: take each node's time on OpenCL, too, in another process: launches are apart there.
+    """
+    each = given.on(path, settings, "outputs")
+    warmup, nodes = None, []
+
+    def measure() -> None:
+        nonlocal warmup
+        with each.step():
+            if each.process is not None and (limits.warmup_runs or limits.warmup_min_secs):
+                run_until(each, limits.warmup_runs, limits.warmup_min_secs, limits)
+                warmup = each.timing()
+                each.forget()
+            if each.process is not None:
+                run_until(each, limits.num_runs, limits.min_secs, limits)
+
+    run_all(given, [each], measure, tell)
+    if profiling and path.kind == OPENCL and not each.result.failure:
+        with each.step(), each.opened(profiling):
+            nodes = each.ask(profile=True)["rows"]
+    return Benchmarked(Path(given.model).name, each.result, warmup, nodes)
+
+
+def run_until(each: Running, least_runs: int, least_s: float, limits: Limits) -> None:
+    """Run at least so often and so long, but not beyond max_secs."""
+    begin_s = time.monotonic()
+    passed_s = 0.0
+    while (len(each.runs_ms) < least_runs or passed_s < least_s) and passed_s <= limits.max_secs:
+        runs = 1
+        if each.runs_ms and not limits.run_delay:
+            run_s = max(1e-6, each.wall_ms / 1e3 / len(each.runs_ms))
+            wanted = max(least_runs - len(each.runs_ms), math.ceil((least_s - passed_s) / run_s))
+            runs = max(1, min(wanted, int(_BLOCK_S / run_s)))
+        each.block(runs, 0, limits.run_delay if each.runs_ms else 0)
+        passed_s = time.monotonic() - begin_s
+
+
+# More rows than compare's, of the model's own times.
+_MORE: Sequence[tuple[str, Callable[[PathResult], str]]] = (
+    ("timed runs", timed(lambda timing: str(timing.runs))),
+    ("95th percentile, ms", timed(lambda timing: milliseconds(timing.p95_ms))),
+    ("99th percentile, ms", timed(lambda timing: milliseconds(timing.p99_ms))),
+    ("maximum, ms", timed(lambda timing: milliseconds(timing.max_ms))),
+    ("standard deviation, ms", timed(lambda timing: milliseconds(timing.deviation_ms))),
 )
 
 
 def _table(found: Sequence[Benchmarked], width: int) -> str:
-    rows = [
-        (name, [of(each.result) for each in found]) for name, of in ROWS if name not in _LEFT_OUT
-    ]
-    rows += [(name, [of(each) for each in found]) for name, of in _MORE]
-    table = table_text(width, found[0].result.path, [each.model for each in found], rows)
+    def rows(
+        table: Sequence[tuple[str, Callable[[PathResult], str]]],
+    ) -> list[tuple[str, list[str]]]:
+        return [(name, [of(each.result) for each in found]) for name, of in table]
+
+    warmups = [milliseconds(each.warmup.average_ms if each.warmup else None) for each in found]
+    listed = [row for row in rows(ROWS) if row[0] not in _LEFT_OUT]
+    listed += [("warm-up, average, ms", warmups), *rows(_MORE)]
+    table = table_text(width, found[0].result.path, [each.model for each in found], listed)
     lines = [
         f"{each.model}: {line}"
         for each in found
@@ -142,20 +223,3 @@ def _summary(each: Benchmarked) -> str:
         f"{result.first_ms * 1e3:.0f}, Warmup (avg): {warmup:g}, Inference (avg): "
         f"{timing.average_ms * 1e3:g}"
     )
-
-
-def _write_nodes(path: str, found: Sequence[Benchmarked]) -> None:
-    names = [each.name for each in fields(NodeTime)]
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["model", *names])
-    for each in found:
-        writer.writerows([each.model, *(row[name] for name in names)] for row in each.nodes)
-    write(path, out.getvalue())
-
-
-def _path(text: str) -> RunPath:
-    (first, *others) = paths_of(text)
-    if others:
-        raise argparse.ArgumentTypeError(f"'{text}' is more than one path: compare takes several")
-    return first

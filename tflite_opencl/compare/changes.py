@@ -4,83 +4,44 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from rich import box
-from rich.table import Table
-
-from tflite_opencl.common.tables import render
+from tflite_opencl.common.tables import columns, render
 from tflite_opencl.compare.records import ModelResult, PathResult, Report
 
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One path of one model, before and now."""
-
-    model: str
-    path: str
-    old_ms: float  # medians
-    new_ms: float
-    spread: float  # the larger of the two, as a part of the median
-
-    @property
-    def part(self) -> float:
-        """Return the change as a part of the old median: -0.2 is a fifth less."""
-        return self.new_ms / self.old_ms - 1
-
-    @property
-    def is_told(self) -> bool:
-        """Whether the change is larger than the spread."""
-        return abs(self.part) > self.spread
+_HEADINGS = ("model", "path", "before, ms", "now, ms", "change", "spread")
 
 
 def changes_text(old: Report, new: Report, width: int) -> str:
     """Return a table of medians, and a line for whatever else is different."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("model", "path"):
-        table.add_column(name, overflow="fold")
-    for name in ("before, ms", "now, ms", "change", "spread"):
-        table.add_column(name, justify="right")
+    rows: list[tuple[str, ...]] = []
     lines: list[str] = []
-    for before, now, path_before, path_now in _pairs(old, new):
-        lines += _other_changes(before, now, path_before, path_now)
-        change = change_of(now.model, path_before, path_now)
-        if change is None:
+    for before, now, was, is_ in _pairs(old, new):
+        where = f"{now.model}, {is_.path}"
+        lines += [*_other_changes(where, before, now, was, is_)]
+        if was.timing is None or is_.timing is None or not was.timing.median_ms:
             continue
-        table.add_row(
-            change.model, change.path, f"{change.old_ms:.4g}", f"{change.new_ms:.4g}",
-            f"{change.part:+.1%}", f"{change.spread:.1%}",
-        )  # fmt: skip
-        if not change.is_told:
+        old_ms, new_ms = was.timing.median_ms, is_.timing.median_ms
+        part, spread = new_ms / old_ms - 1, max(was.timing.spread, is_.timing.spread)
+        figures = (f"{old_ms:.4g}", f"{new_ms:.4g}", f"{part:+.1%}", f"{spread:.1%}")
+        rows.append((now.model, is_.path, *figures))
+        if abs(part) <= spread:
             lines.append(
-                f"WARNING: {change.model}, {change.path}: the spread of the runs is larger than "
-                "the change: nothing can be told"
+                f"WARNING: {where}: the spread of the runs is larger than the change: nothing can "
+                "be told"
             )
     for name in sorted({*old.machine, *new.machine}):
         if old.machine.get(name) != new.machine.get(name):
             lines.append(f"{name}: {old.machine.get(name)} before, {new.machine.get(name)} now")
-    if not table.rows:
-        lines.insert(0, "WARNING: no path was timed both before and now")
-        return "\n".join(lines)
-    return "\n".join([render(width, table), *lines])
-
-
-def change_of(model: str, before: PathResult, now: PathResult) -> Change | None:
-    """Return the change of a path; None: it was not timed both times."""
-    old, new = before.timing, now.timing
-    if old is None or new is None or not old.median_ms:
-        return None
-    spread = max(old.spread, new.spread)
-    return Change(model, now.path, old.median_ms, new.median_ms, spread)
+    if not rows:
+        return "\n".join(["WARNING: no path was timed both before and now", *lines])
+    return "\n".join([render(width, columns(_HEADINGS, rows, left=2)), *lines])
 
 
 def _pairs(
     old: Report, new: Report
 ) -> Iterator[tuple[ModelResult, ModelResult, PathResult, PathResult]]:
     for now in new.models:
-        for before in old.models:
-            if before.model != now.model:
-                continue
+        for before in (each for each in old.models if each.model == now.model):
             known = {result.path: result for result in before.paths}
             for result in now.paths:
                 if result.path in known:
@@ -88,14 +49,12 @@ def _pairs(
 
 
 def _other_changes(
-    before: ModelResult, now: ModelResult, old: PathResult, new: PathResult
-) -> list[str]:
-    where = f"{now.model}, {new.path}"
-    lines = []
+    where: str, before: ModelResult, now: ModelResult, old: PathResult, new: PathResult
+) -> Iterator[str]:
     if before.digest != now.digest:
-        lines.append(f"WARNING: {where}: the model's file is another one")
+        yield f"WARNING: {where}: the model's file is another one"
     if before.input != now.input:
-        lines.append(f"WARNING: {where}: the input was {before.input}, and is {now.input}")
+        yield f"WARNING: {where}: the input was {before.input}, and is {now.input}"
     for name, was, is_ in (
         ("the result", old.failure or "there", new.failure or "there"),
         ("the device", old.device, new.device),
@@ -104,5 +63,4 @@ def _other_changes(
         ("quanta off the reference", old.quanta, new.quanta),
     ):
         if was != is_:
-            lines.append(f"{where}: {name}: {was} before, {is_} now")
-    return lines
+            yield f"{where}: {name}: {was} before, {is_} now"

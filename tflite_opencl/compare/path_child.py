@@ -66,8 +66,7 @@ def _serve(parent: Channel) -> None:
             cpu_ms = times.cpu_load * times.total_ms
             parent.send(runs_ms=stopwatch.runs_ms, wall_ms=times.total_ms, cpu_ms=cpu_ms)
         outputs = opened.outputs()
-    if request["outputs"]:
-        np.savez(request["outputs"], *outputs)
+    np.savez(request["outputs"], *outputs)
     parent.send(peak_bytes=peak_bytes())
 
 

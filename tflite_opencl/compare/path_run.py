@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -38,47 +38,50 @@ class PathFailed(Exception):
 class Running:
     """One path while it is timed."""
 
-    def __init__(self, path: RunPath, outputs: str) -> None:
-        self.path = path
-        self.outputs = outputs  # the file that they are written to
+    def __init__(
+        self, path: RunPath, settings: Settings, model: str, inputs: str, outputs: str
+    ) -> None:
+        """Keep what to run; `inputs`, `outputs`: .npz files, to be read and to be written."""
+        self.path, self.outputs = path, outputs
         self.result = PathResult(path.text)
         self.process: Child | None = None
-        self._seconds = 0.0  # the longest that one answer may take
+        self._settings = settings
+        self._given = {"model": model, "inputs": inputs, "outputs": outputs}
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew: what was timed so far was for warming up."""
         self.meter = Meter()
         self.metered = 0  # runs whose energy was measured, warm-up included
         self.runs_ms: list[float] = []
         self.wall_ms = self.cpu_ms = 0.0
 
     @contextlib.contextmanager
-    def opened(
-        self, model: str, inputs: str, settings: Settings, profiling: bool = False
-    ) -> Iterator[dict[str, Any]]:
-        """Open the path while inside; return what it tells: load_ms, device, nodes, taken, ...
+    def opened(self, profiling: bool = False) -> Iterator[None]:
+        """Open the path while inside, and keep what it tells of itself.
 
-        `inputs`: a .npz file, as `outputs`. `profiling`: our delegate's launches stay apart.
-
-        Raises: PathFailed: it cannot be opened.
+        `profiling`: our delegate's launches stay apart. Raises: PathFailed: it cannot be opened.
         """
-        self._seconds = settings.seconds
-        options = replace(settings.opencl, device=device_asked(self.path.device))
+        opencl = replace(self._settings.opencl, device=device_asked(self.path.device))
         # Ctrl-C does not reach the child.
         command = command_of("tflite_opencl.compare.path_child")
         with Child(command, check=interrupts.check) as self.process:
-            yield self.ask(
+            facts = self.ask(
                 path=asdict(self.path),
-                model=model,
-                inputs=inputs,
-                outputs=self.outputs,
-                threads=settings.threads,
-                opencl=asdict(options),
+                threads=self._settings.threads,
+                opencl=asdict(opencl),
                 profiling=profiling,
+                **self._given,
             )
+            if not profiling:
+                self.result = replace(self.result, **facts)
+            yield
 
     def ask(self, **request: Any) -> dict[str, Any]:
         """Return the answer to one of path_child's requests. Raises: PathFailed."""
         assert self.process is not None
         try:
-            answer = self.process.ask(self._seconds, **request)
+            answer = self.process.ask(self._settings.seconds, **request)
         except Died as died:
             ended = died.ended
             why = f"it {ended} (--timeout)" if ended.is_late else f"its process {ended}"
@@ -88,7 +91,7 @@ class Running:
         return answer
 
     @contextlib.contextmanager
-    def step(self) -> Any:
+    def step(self) -> Iterator[None]:
         """Turn a failure into the path's result; it is not timed any more."""
         try:
             yield
@@ -97,6 +100,10 @@ class Running:
             if self.process is not None:
                 self.process.close()
             self.process = None
+
+    def first(self) -> None:
+        """Time the first run. Raises: PathFailed."""
+        self.result = replace(self.result, first_ms=self.ask(runs=1, warmup=0)["runs_ms"][0])
 
     def block(self, runs: int, warmup: int, settle_s: float = SETTLE_S) -> None:
         """Time so many runs, after a pause and some that do not count. Raises: PathFailed."""
@@ -108,25 +115,15 @@ class Running:
         self.wall_ms += answer["wall_ms"]
         self.cpu_ms += answer["cpu_ms"]
 
-    def forget(self) -> None:
-        """Begin anew: what was timed so far was for warming up."""
-        self.meter, self.metered, self.runs_ms = Meter(), 0, []
-        self.wall_ms = self.cpu_ms = 0.0
-
     def timing(self) -> Timing:
         """Return the times of all blocks, of which there is at least one."""
         return timing_of(self.runs_ms, self.cpu_ms / self.wall_ms if self.wall_ms else 0.0)
 
-    def joules(self) -> float | None:
-        """Return the energy of a run; None: the machine does not tell."""
-        return self.meter.joules / self.metered if self.meter.source else None
-
     def finish(self) -> None:
-        """Let it write its outputs. Raises: PathFailed."""
-        self.result = replace(self.result, **self.ask())
-
-    def take_facts(self, facts: Mapping[str, Any]) -> None:
-        """Keep what the path told of itself, and time its first run. Raises: PathFailed."""
-        self.result = replace(self.result, **facts)
-        first = self.ask(runs=1, warmup=0)
-        self.result = replace(self.result, first_ms=first["runs_ms"][0])
+        """Let it write its outputs, and keep all figures. Raises: PathFailed."""
+        told = self.ask()
+        if self.runs_ms:
+            # The energy of a run, where the machine tells it.
+            told["joules"] = self.meter.joules / self.metered if self.meter.source else None
+            told["timing"] = self.timing()
+        self.result = replace(self.result, **told)

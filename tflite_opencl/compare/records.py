@@ -3,20 +3,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import NoneType
-from typing import Any, TypeVar
 
 import numpy as np
 
 from tflite_opencl.common.errors import CommandError
+from tflite_opencl.common.records import from_json
 from tflite_opencl.common.words import JSON_SCHEMA
-
-_Record = TypeVar("_Record")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +72,7 @@ class PathResult:
     taken: int | None = None  # nodes that the delegate runs; None: the path has none
     nodes: int = 0  # of the model
     partitions: int | None = None
-    refusals: Mapping[str, int] = dataclasses.field(default_factory=dict)  # why -> nodes
+    refusals: Mapping[str, int] = field(default_factory=dict)  # why -> nodes
     top: str = ""  # the best class of the first output
     quanta: int | None = None  # greatest difference from the reference of outputs of integers
     difference: float | None = None  # of outputs of floats
@@ -86,6 +82,11 @@ class PathResult:
     def is_idle(self) -> bool:
         """Whether there is a delegate and it runs nothing: the times are the CPU's."""
         return self.taken == 0
+
+    @property
+    def is_no_result(self) -> bool:
+        """Whether the path gave nothing of its own."""
+        return bool(self.failure) or self.is_idle
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,44 +113,9 @@ def load(path: str) -> Report:
         found = json.loads(Path(path).read_text())
         if found["schema"] != JSON_SCHEMA:
             raise CommandError(f"{path} has schema {found['schema']}; this is {JSON_SCHEMA}")
-        machine = {str(name): str(fact) for name, fact in found["machine"].items()}
-        return Report(machine, [_model(each) for each in found["models"]])
+        report: Report = from_json(Report, {name: found[name] for name in ("machine", "models")})
     except OSError as error:
         raise CommandError(f"cannot read {path}: {error.strerror or error}") from error
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise CommandError(f"{path} is not what compare --json writes") from error
-
-
-def _model(found: dict[str, Any]) -> ModelResult:
-    return _made(ModelResult, {**found, "paths": [_path(each) for each in found["paths"]]})
-
-
-def _path(found: dict[str, Any]) -> PathResult:
-    timing = found["timing"]
-    if timing is not None:
-        low, high = map(float, timing["quartiles_ms"])
-        timing = _made(Timing, {**timing, "quartiles_ms": (low, high)})
-    return _made(PathResult, {**found, "timing": timing})
-
-
-# By the annotations of the records.
-_KINDS: Mapping[Any, tuple[type, ...]] = {
-    "str": (str,),
-    "int": (int,),
-    "int | None": (int, NoneType),
-    "float": (int, float),
-    "float | None": (int, float, NoneType),
-    "tuple[float, float]": (tuple,),
-    "Mapping[str, int]": (dict,),
-    "Timing | None": (Timing, NoneType),
-    "Sequence[PathResult]": (list,),
-}
-
-
-def _made(kind: type[_Record], values: dict[str, Any]) -> _Record:
-    """Return a record of these values. Raises: TypeError: one is missing, or of another type."""
-    made = kind(**values)
-    for each in dataclasses.fields(made):  # type: ignore[arg-type]
-        if not isinstance(getattr(made, each.name), _KINDS[each.type]):
-            raise TypeError(each.name)
-    return made
+    return report

@@ -36,63 +36,64 @@ class Given:
     graph: Graph
     inputs: Outputs
     what: str  # for people
+    folder: Path = Path()  # for files on the way
+
+    def on(self, path: RunPath, settings: Settings, name: str) -> Running:
+        """Return a path that is to run it; `name`: of the file with its outputs."""
+        inputs = self.folder / "inputs.npz"
+        if not inputs.exists():
+            np.savez(inputs, *self.inputs)
+        return Running(path, settings, self.model, str(inputs), str(self.folder / f"{name}.npz"))
 
 
-def compared(
+def run_all(
     given: Given,
-    paths: Sequence[RunPath],
-    settings: Settings,
-    folder: Path,
+    running: Sequence[Running],
+    time: Callable[[], None],
     tell: Callable[[str], None],
-) -> ModelResult:
-    """Return what each path gives for the model; a path that fails says why.
+) -> None:
+    """Open all paths, `time` them, and let them write their outputs; a path that fails says why.
 
-    `folder`: for files on the way. `tell`: is told what is done, for people.
+    `tell`: is told what is done, for people.
     """
-    inputs = str(folder / "inputs.npz")
-    np.savez(inputs, *given.inputs)
-    running = [Running(path, str(folder / f"{n}.npz")) for n, path in enumerate(paths)]
     with contextlib.ExitStack() as stack:
         for each in running:
-            tell(f"{given.what}: {each.path.text} opens")
+            tell(f"{Path(given.model).name}: {each.path.text} opens")
             with each.step():
-                each.take_facts(stack.enter_context(each.opened(given.model, inputs, settings)))
-        _time(running, settings, tell)
+                stack.enter_context(each.opened())
+                each.first()
+        time()
         for each in running:
             with each.step():
                 if each.process is not None:
                     each.finish()
-    tell("the reference kernels run")
-    expected, why_not = _reference(running, given.model, inputs, settings, folder)
-    found = [_judged(each, given, settings, expected, why_not) for each in running]
+
+
+def compared(
+    given: Given, paths: Sequence[RunPath], settings: Settings, tell: Callable[[str], None]
+) -> ModelResult:
+    """Return what each path gives for the model; a path that fails says why."""
+    running = [given.on(path, settings, str(number)) for number, path in enumerate(paths)]
+    rounds = min(_ROUNDS, settings.count)
+
+    def time() -> None:
+        for number, each in turns(running, rounds):
+            if each.process is None:
+                continue
+            tell(f"round {number + 1} of {rounds}: {each.path.text}")
+            runs = settings.count // rounds + (number < settings.count % rounds)
+            most = _WARM_UP_RUNS if number else settings.warmup_runs
+            with each.step():
+                each.block(runs, min(most, settings.warmup_runs))
+
+    run_all(given, running, time, tell)
+    reference = next((each for each in running if each.path.kind == REFERENCE), None)
+    if reference is None:
+        reference = given.on(RunPath(REFERENCE, REFERENCE), settings, "reference")
+        run_all(given, [reference], lambda: None, tell)
+    found = [_judged(each, reference, given, settings) for each in running]
     digest = hashlib.sha256(Path(given.model).read_bytes()).hexdigest()
     return ModelResult(Path(given.model).name, digest, given.what, found)
-
-
-def _time(running: Sequence[Running], settings: Settings, tell: Callable[[str], None]) -> None:
-    rounds = min(_ROUNDS, settings.count)
-    for number, each in turns(running, rounds):
-        if each.process is None:
-            continue
-        tell(f"round {number + 1} of {rounds}: {each.path.text}")
-        runs = settings.count // rounds + (number < settings.count % rounds)
-        warmup = settings.warmup_runs if number == 0 else min(_WARM_UP_RUNS, settings.warmup_runs)
-        with each.step():
-            each.block(runs, warmup)
-
-
-def _reference(
-    running: Sequence[Running], model: str, inputs: str, settings: Settings, folder: Path
-) -> tuple[Outputs | None, str]:
-    """Return the outputs of the reference kernels, or why there are none."""
-    for each in running:
-        if each.path.kind == REFERENCE:
-            return _outputs(each), each.result.failure
-    each = Running(RunPath(REFERENCE, REFERENCE), str(folder / "reference.npz"))
-    with each.step(), each.opened(model, inputs, settings):
-        each.ask(runs=1, warmup=0)
-        each.finish()
-    return _outputs(each), each.result.failure
 
 
 def _outputs(each: Running) -> Outputs | None:
@@ -102,18 +103,14 @@ def _outputs(each: Running) -> Outputs | None:
         return [kept[f"arr_{number}"] for number in range(len(kept.files))]
 
 
-def _judged(
-    each: Running, given: Given, settings: Settings, expected: Outputs | None, why_not: str
-) -> PathResult:
-    outputs = _outputs(each)
+def _judged(each: Running, reference: Running, given: Given, settings: Settings) -> PathResult:
+    outputs, why_not = _outputs(each), reference.result.failure
     if outputs is None:
         return each.result
     why = f"the reference kernels cannot run this model: {why_not}" if why_not else ""
-    apart = difference(outputs, expected, why)
+    apart = difference(outputs, _outputs(reference), why)
     return replace(
         each.result,
-        timing=each.timing(),
-        joules=each.joules(),
         top=_top(outputs, given.graph, settings.labels),
         quanta=apart.quanta,
         difference=apart.floats,

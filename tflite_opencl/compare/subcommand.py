@@ -32,7 +32,7 @@ from tflite_opencl.compare.path_run import Settings
 from tflite_opencl.compare.paths import paths_of
 from tflite_opencl.compare.records import ModelResult, Report, load
 from tflite_opencl.compare.runs import Given, compared
-from tflite_opencl.compare.text import csv_of, failures, markdown_of, text_of
+from tflite_opencl.compare.text import csv_of, markdown_of, text_of
 
 HELP = "time a model on the CPU, on OpenCL devices and through delegates, side by side"
 EXAMPLES = (
@@ -84,8 +84,8 @@ def run(options: argparse.Namespace) -> str:
         with one_line():
             settings = replace(settings, labels=labels_in(options.labels))
 
-    def compare(given: Given, folder: Path, tell: Callable[[str], None]) -> ModelResult:
-        return compared(given, paths, settings, folder, tell)
+    def compare(given: Given, tell: Callable[[str], None]) -> ModelResult:
+        return compared(given, paths, settings, tell)
 
     report = Report(*each_model(models_of(options), options.image, settings.threads, compare))
     width = shutil.get_terminal_size((_WIDTH, 24)).columns
@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> str:
         csv=lambda: csv_of(report),
         markdown=lambda: markdown_of(report) + changes,
     )
-    if failures(report):
+    if any(path.is_no_result for model in report.models for path in model.paths):
         raise CommandError(text, NOT_SO)
     return text
 
@@ -106,22 +106,21 @@ def each_model(
     names: Sequence[str],
     picture: str | None,
     threads: int,
-    time: Callable[[Given, Path, Callable[[str], None]], T],
+    time: Callable[[Given, Callable[[str], None]], T],
 ) -> tuple[Mapping[str, str], list[T]]:
     """Return what a reader of times must know of this machine, and what `time` returns of each.
 
-    `picture`: the file that each model is given; None: random numbers. `time`: is given a model, a
-    folder for files on the way, and a function to tell what is done.
+    `picture`: the file that each model is given; None: random numbers. `time`: is given a model,
+    and a function to tell what is done.
     Raises: CommandError: a model or the picture cannot be used.
     """
     with one_line():
         models = [_given(name, picture) for name in names]
-        facts = _machine(threads)
-        found = []
+        facts, found = _machine(threads), []
         with bars.waiting("") as tell:
             for given in models:
                 with tempfile.TemporaryDirectory(prefix="compare-") as folder:
-                    found.append(time(given, Path(folder), tell))
+                    found.append(time(replace(given, folder=Path(folder)), tell))
     return facts, found
 
 

@@ -3,14 +3,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 
-from rich import box
-from rich.table import Table
-
-from tflite_opencl.common.tables import render
+from tflite_opencl.common.tables import columns, csv_text, render
 from tflite_opencl.compare.records import ModelResult, PathResult, Report, Timing
 
 _MIB = 2**20
@@ -42,6 +38,11 @@ def _off(result: PathResult) -> str:
     return _NONE
 
 
+_CSV = (
+    "model", "path", "device", "load_ms", "first_ms", "runs", "average_ms", "min_ms", "median_ms",
+    "p90_ms", "deviation_ms", "cpu_load", "peak_bytes", "joules", "taken", "nodes", "top", "quanta",
+    "difference", "failure",
+)  # fmt: skip
 ROWS: Sequence[tuple[str, Callable[[PathResult], str]]] = (
     ("device", lambda result: result.device or _NONE),
     ("load, ms", lambda result: milliseconds(result.load_ms)),
@@ -60,17 +61,11 @@ ROWS: Sequence[tuple[str, Callable[[PathResult], str]]] = (
 
 
 def table_text(
-    width: int, head: str, columns: Sequence[str], rows: Iterable[tuple[str, Sequence[str]]]
+    width: int, head: str, names: Sequence[str], rows: Iterable[tuple[str, Sequence[str]]]
 ) -> str:
     """Return a table of these columns, without rows that say nothing."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column(head)
-    for column in columns:
-        table.add_column(column, justify="right", overflow="fold")
-    for name, cells in rows:
-        if any(cell != _NONE for cell in cells):
-            table.add_row(name, *cells)
-    return render(width, table).strip("\n")
+    kept = [(name, *cells) for name, cells in rows if any(cell != _NONE for cell in cells)]
+    return render(width, columns((head, *names), kept, left=1)).strip("\n")
 
 
 def text_of(report: Report, width: int) -> str:
@@ -110,16 +105,6 @@ def notes(model: ModelResult) -> list[str]:
     return lines
 
 
-def failures(report: Report) -> list[str]:
-    """Return a line for each path that gave no result of its own."""
-    return [
-        f"{model.model}: {result.path}"
-        for model in report.models
-        for result in model.paths
-        if result.failure or result.is_idle
-    ]
-
-
 def _cell(result: PathResult) -> str:
     if result.timing is None:
         return "no result"
@@ -147,27 +132,11 @@ def _line(cells: Sequence[str]) -> str:
 
 def csv_of(report: Report) -> str:
     """Return a row a path; numbers are whole, and what is not known is empty."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(
+    return csv_text(
+        _CSV,
         (
-            "model", "path", "device", "load_ms", "first_ms", "runs", "average_ms", "min_ms",
-            "median_ms", "p90_ms", "deviation_ms", "cpu_load", "peak_bytes", "joules", "taken",
-            "nodes", "top", "quanta", "difference", "failure",
-        )
-    )  # fmt: skip
-    for model in report.models:
-        for r in model.paths:
-            t = r.timing
-            timed = (
-                (t.runs, t.average_ms, t.min_ms, t.median_ms, t.p90_ms, t.deviation_ms, t.cpu_load)
-                if t
-                else (None,) * 7
-            )
-            writer.writerow(
-                (
-                    model.model, r.path, r.device, r.load_ms, r.first_ms, *timed, r.peak_bytes,
-                    r.joules, r.taken, r.nodes, r.top, r.quanta, r.difference, r.failure,
-                )
-            )  # fmt: skip
-    return out.getvalue().rstrip("\n")
+            {"model": model.model, **asdict(path), **(asdict(path.timing) if path.timing else {})}
+            for model in report.models
+            for path in model.paths
+        ),
+    )
