@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 
-from delegate import OpenCLDelegate, Options
+from delegate import OpenCLDelegate, Options, Verdict
 from delegate.inspect import Graph, Node, StepRun
 from tflite_opencl.common import bars
 from tflite_opencl.common.bounds import Bounds, float_bounds
@@ -92,7 +92,8 @@ def verified(
             reasons = dict.fromkeys(f"{each.op}: {each.reason}" for each in delegate.verdicts)
             raise CommandError(f"no node runs on OpenCL ({'; '.join([*reasons][:3])})")
         _require_alternative(options.alternative, delegate)
-        judge = _Judge(graph, delegate, runtime, reference.kernels, tolerance)
+        verdicts = tuple(delegate.verdicts)
+        judge = _Judge(graph, verdicts, runtime, reference.kernels, tolerance)
         with bars.parts() as tell:
             for number in range(sets.count):
                 tell(number / sets.count, f"comparing nodes, input {number + 1} of {sets.count}")
@@ -105,10 +106,9 @@ def verified(
 
                 after = delegate.step_through(run)
                 judge.add(number, values, delegate.isolated(values), after)
-        device, verdicts = delegate.device_name, tuple(delegate.verdicts)
+        device = delegate.device_name
     options = dataclasses.replace(options, profiling=False)
     whole = _whole(model, graph, options, runtime, reference, sets)
-    fault = judge.fault
     return Verification(
         device=device,
         reference=runtime.kernels(reference.kernels),
@@ -116,7 +116,7 @@ def verified(
         checks=[*judge.checks.values()],
         verdicts=verdicts,
         constants=judge.constants,
-        fault=fault,
+        fault=judge.fault,
         whole=[each for each in whole if each is not None and each.most > tolerance],
         whole_is_judged=not judge.has_floats,
     )
@@ -152,26 +152,24 @@ def _whole(
     return found
 
 
+@dataclass(eq=False)
 class _Judge:
     """Keeps of each tensor its worst input, and the first fault's values."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        delegate: OpenCLDelegate,
-        runtime: Runtime,
-        kernels: str,
-        tolerance: int,
-    ) -> None:
-        self._graph, self._runtime, self._kernels = graph, runtime, kernels
-        self._tolerance = tolerance
-        self._verdicts = tuple(delegate.verdicts)
-        self.checks: dict[int, Check] = {}  # by tensor index
-        self.constants: tuple[int, ...] = ()
-        self.has_floats = any(
-            t.dtype == "float32" and t.data is None for node in graph.nodes for t in node.outputs
-        )
-        self._faults: dict[bool, Fault] = {}  # by whether they are wrong alone
+    graph: Graph
+    verdicts: Sequence[Verdict]
+    runtime: Runtime
+    kernels: str  # of the reference
+    tolerance: int
+    checks: dict[int, Check] = field(default_factory=dict)  # by tensor index
+    constants: tuple[int, ...] = ()
+    _faults: dict[bool, Fault] = field(default_factory=dict)  # by whether they are wrong alone
+
+    @property
+    def has_floats(self) -> bool:
+        """Whether a node computes floats."""
+        outputs = (tensor for node in self.graph.nodes for tensor in node.outputs)
+        return any(tensor.dtype == "float32" and tensor.data is None for tensor in outputs)
 
     @property
     def fault(self) -> Fault | None:
@@ -183,14 +181,14 @@ class _Judge:
     ) -> None:
         """Compare one input's run; both lists are of the same program."""
         joined: dict[int, tuple[int, ...]] = {}
-        homes = joined_nodes(self._graph, self._verdicts, {step.node for step in alone})
+        homes = joined_nodes(self.graph, self.verdicts, {step.node for step in alone})
         for index, home in sorted(homes.items()):
             joined[home] = (*joined.get(home, ()), index)
         own = {index: array for step in after for index, array in step.values.items()}
         self.constants = tuple(step.node for step in alone if not step.values)
         for step in alone:
-            node = self._graph.nodes[step.node]
-            nodes = [self._graph.nodes[index] for index in (*joined.get(step.node, ()), step.node)]
+            node = self.graph.nodes[step.node]
+            nodes = [self.graph.nodes[index] for index in (*joined.get(step.node, ()), step.node)]
             for tensor in (t for t in node.outputs if t.index in step.values):
                 if tensor.index not in values:
                     raise CommandError(f"TFLite does not tell the values of tensor {tensor.index}")
@@ -198,8 +196,8 @@ class _Judge:
                 bounds = self._bounds(nodes, step, values)
                 bound = None if bounds is None else bounds[node.outputs.index(tensor)]
                 where, got = f"input {number}", step.values[tensor.index]
-                one = apart(got, expected, bound, self._tolerance, where)
-                other = apart(own[tensor.index], expected, bound, self._tolerance, where)
+                one = apart(got, expected, bound, self.tolerance, where)
+                other = apart(own[tensor.index], expected, bound, self.tolerance, where)
                 known = self.checks.get(tensor.index)
                 self.checks[tensor.index] = check = Check(
                     node,
@@ -252,5 +250,5 @@ class _Judge:
         )
         inputs = [values[t.index] for t in given]
         outputs = [values[t.index] for t in last.outputs]
-        run = partial(run_graph, self._runtime, self._kernels)
+        run = partial(run_graph, self.runtime, self.kernels)
         return float_bounds(run, part, inputs, outputs)

@@ -8,32 +8,32 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from rich import box
-from rich.table import Table
 
-from delegate.inspect import LaunchSize, Tensor
+from delegate.inspect import LaunchSize
 from tflite_opencl.common.build import sizes
-from tflite_opencl.common.tables import render
+from tflite_opencl.common.tables import columns, render
 from tflite_opencl.verify.errors import Array, Errors, errors, map_text
 from tflite_opencl.verify.records import Apart, Check, Fault, Verification
 
 _MOST_ROWS = 40
 _FIRST = 8  # elements shown of a tensor
 _BAR = 40
+_HEADINGS = (
+    "node", "op", "tensor", "alternative", "alone: wrong, most", "after others: wrong, most"
+)  # fmt: skip
 
 
 def text_of(found: Verification, width: int) -> str:
     """Return the verdict, what differs, and what was not compared."""
-    parts = [_head(found)]
-    if found.fault is not None:
-        parts += [_fault_text(found.fault)]
     differing = [check for check in found.checks if check.alone or check.after_others]
-    if differing:
-        parts.append(_table(differing, width))
-    if found.whole:
-        parts.append(_whole_text(found))
-    parts.append(_left_text(found))
-    return "\n\n".join(part for part in parts if part)
+    parts = (
+        _head(found),
+        _fault_text(found.fault) if found.fault else "",
+        _table(differing, width) if differing else "",
+        _whole_text(found) if found.whole else "",
+        _left_text(found),
+    )
+    return "\n\n".join(filter(None, parts))
 
 
 def is_wrong(found: Verification) -> bool:
@@ -58,24 +58,31 @@ def _head(found: Verification) -> str:
 
 
 def _fault_text(fault: Fault) -> str:
-    check = fault.check
-    step, found = check.step, errors(fault.got, fault.expected)
-    how = (
-        "wrong on the reference's inputs"
+    check, step = fault.check, fault.check.step
+    found = errors(fault.got, fault.expected)
+    how, difference = (
+        ("wrong on the reference's inputs", check.alone)
         if fault.is_alone
-        else "right on the reference's inputs, wrong after the nodes before it"
+        else (
+            "right on the reference's inputs, wrong after the nodes before it",
+            check.after_others,
+        )
     )
-    difference = check.alone if fault.is_alone else check.after_others
     more = f", with node {', '.join(map(str, check.with_nodes))}" if check.with_nodes else ""
+    name = f" {check.tensor.name}" if check.tensor.name else ""
     lines = [
         f"the first wrong node: {step.node} {step.op}{more}: {how}",
-        f"output: {_tensor_text(check.tensor, fault.got)}",
-        *(f"input: {_given_text(index, values)}" for index, values in fault.inputs.items()),
+        f"output: tensor {check.tensor.index}{name}, {_kind(fault.got)}",
+        *(
+            f"input: tensor {index}, {_kind(values)}"
+            + (f", {values.min():g} .. {values.max():g}" if values.size else "")
+            for index, values in fault.inputs.items()
+        ),
         f"alternative: {step.alternative}",
         *map(_launch_text, step.launches),
         "" if difference is None else difference.text,
         "",
-        _elements(fault, found),
+        *_elements(fault, found),
         "",
         "errors, the device's less the reference's:",
         *_bars(found),
@@ -87,6 +94,10 @@ def _fault_text(fault: Fault) -> str:
     return "\n".join(lines)
 
 
+def _kind(values: Array) -> str:
+    return f"{sizes(values.shape)} {values.dtype}"
+
+
 def _launch_text(launch: LaunchSize) -> str:
     groups = launch.global_size // max(launch.local_size, 1)
     macros = f", built with {' '.join(launch.macros)}" if launch.macros else ""
@@ -96,26 +107,15 @@ def _launch_text(launch: LaunchSize) -> str:
     )
 
 
-def _tensor_text(tensor: Tensor, values: Array) -> str:
-    name = f" {tensor.name}" if tensor.name else ""
-    return f"tensor {tensor.index}{name}, {sizes(values.shape)} {values.dtype}"
-
-
-def _given_text(index: int, values: Array) -> str:
-    ends = f", {values.min():g} .. {values.max():g}" if values.size else ""
-    return f"tensor {index}, {sizes(values.shape)} {values.dtype}{ends}"
-
-
-def _elements(fault: Fault, found: Errors) -> str:
-    """Return the first elements of the tensor, and the first that differ, as a table."""
-    wrong = np.argwhere(np.atleast_1d(found.apart) != 0)[:_FIRST]
-    places = [tuple(int(i) for i in place) for place in wrong]
+def _elements(fault: Fault, found: Errors) -> list[str]:
+    """Return the first elements of the tensor, and the first that differ, a line each."""
     got, expected = np.atleast_1d(fault.got), np.atleast_1d(fault.expected)
-    head = ", ".join(f"{value:g}" for value in got.ravel()[:_FIRST])
-    should = ", ".join(f"{value:g}" for value in expected.ravel()[:_FIRST])
-    lines = [f"first elements: {head}", f"they should be: {should}", "first that differ:"]
-    lines += [f"  {list(p)}: {got[p]:g} instead of {expected[p]:g}" for p in places]
-    return "\n".join(lines)
+    places = [*map(tuple, np.argwhere(np.atleast_1d(found.apart) != 0)[:_FIRST].tolist())]
+    firsts = (", ".join(f"{value:g}" for value in of.ravel()[:_FIRST]) for of in (got, expected))
+    names = ("first elements", "they should be")
+    lines = [f"{name}: {first}" for name, first in zip(names, firsts, strict=True)]
+    differing = [f"  {list(p)}: {got[p]:g} instead of {expected[p]:g}" for p in places]
+    return [*lines, "first that differ:", *differing]
 
 
 def _bars(found: Errors) -> list[str]:
@@ -140,22 +140,16 @@ def _extents(found: Errors) -> list[str]:
 
 
 def _table(checks: list[Check], width: int) -> str:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("node", "op", "tensor", "alternative"):
-        table.add_column(heading, overflow="fold")
-    table.add_column("alone: wrong, most", justify="right")
-    table.add_column("after others: wrong, most", justify="right")
-    for check in checks[:_MOST_ROWS]:
-        table.add_row(
-            str(check.node.index),
-            check.step.op,
-            str(check.tensor.index),
-            check.step.alternative,
-            _apart(check.alone),
-            _apart(check.after_others),
+    rows = [
+        (
+            *(str(check.node.index), check.step.op, str(check.tensor.index)),
+            *(check.step.alternative, _apart(check.alone), _apart(check.after_others)),
         )
+        for check in checks[:_MOST_ROWS]
+    ]
     more = len(checks) - _MOST_ROWS
-    return render(width, table).strip("\n") + (f"\n{more} more differ" if more > 0 else "")
+    table = render(width, columns(_HEADINGS, rows, left=4)).strip("\n")
+    return table + (f"\n{more} more differ" if more > 0 else "")
 
 
 def _apart(found: Apart | None) -> str:
