@@ -86,7 +86,7 @@ def parser() -> argparse.ArgumentParser:
         made, "models", MODELS, ": the table's (default: ../shared/models)", Path, dest="folder"
     )
     add("--series", action="store_true", help="also cost against width, batch and threads")
-    add("--layers", action="store_true", help="also every launch: time, work, roofline")
+    add("--layers", action="store_true", help="also every node on the device: time, work, roofline")
     add("--first_starts", action="store_true",
         help="how far a first start is from a tuned one, and exit")  # fmt: skip
     add_flag(made, "json")
@@ -143,7 +143,7 @@ def _progress(what: str, is_quiet: bool = False) -> Iterator[None]:
 
 
 def _taken_apart(options: argparse.Namespace, setup: Setup) -> Iterator[Layers]:
-    """Yield the launches of the models that are given, or of the rows' models, or of V1."""
+    """Yield the layers of the models that are given, or of the rows' models, or of V1."""
     given = [rows.ROWS[name] for name in options.rows or () if rows.ROWS[name].model]
     chosen = [*map(rows.model_row, options.models)] or given or [rows.ROWS["v1"]]
     for model, device in {row.model: row.device for row in chosen}.items():

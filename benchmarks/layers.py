@@ -1,23 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model launch by launch: time, work, and the share of what the device was seen to do at most."""
+"""A model node by node: time, work, and the share of what the device was seen to do at most."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
-from math import prod
+from collections.abc import Iterator
 from pathlib import Path
-
-import numpy as np
 
 from benchmarks.network import Network
 from benchmarks.results import Layer, Layers
 from benchmarks.setup import Setup, named
 from delegate import DeviceInfo
-from delegate.inspect import Graph, LaunchTime, Node, Tensor, write_model
-from tflite_opencl.common.launch_times import run_times
+from delegate.inspect import write_model
+from tflite_opencl.common.profile import profile_of
 
-_RUNS = 50
 # Layers that are easy for any kernel: (side, channels) of a 1x1 convolution whose data stays in a
 # cache, and of a FULLY_CONNECTED one whose weights are read once each, as many bytes as V1 has.
 _COMPUTE = ((14, 512), (28, 256), (28, 512))
@@ -25,7 +20,7 @@ _MEMORY = ((1024, 1024), (1024, 4096))
 
 
 def layers_of(model: str, info: DeviceInfo, setup: Setup) -> Layers:
-    """Return every launch of a model with its work, each one's least time of many runs."""
+    """Return every node of a model on a device with its work, of the shortest of some runs."""
     layers = _profile(model, info, setup)
     made = [layer for easy in _easy(setup) for layer in _profile(easy, info, setup)]
 
@@ -52,53 +47,19 @@ def layers_of(model: str, info: DeviceInfo, setup: Setup) -> Layers:
 
 def _profile(model: str, info: DeviceInfo, setup: Setup) -> list[Layer]:
     workload, delegate = setup.workload(model), setup.delegate(model, info, profiling=True)
-    invoke = workload.interpreter("auto", [delegate])
-    least = run_times(delegate, invoke, min(setup.runs, _RUNS)).launches
-    launches = Counter(time.node for time in least)
-    work = work_of(workload.graph, launches)
-    return [_layer(time, workload.graph, launches[time.node], work) for time in least]
-
-
-def work_of(graph: Graph, launches: Collection[int]) -> Mapping[int, int]:
-    """Return the multiply-adds of each launched node, with those of nodes fused into it."""
-    work: dict[int, int] = {}
-    waiting = 0
-    for node in graph.nodes:
-        waiting += multiply_adds(node)
-        if node.index in launches:  # what has no launch of its own runs in the next one
-            work[node.index], waiting = waiting, 0
-    return work
-
-
-def _layer(time: LaunchTime, graph: Graph, launches: int, work: Mapping[int, int]) -> Layer:
-    # Where a node takes several launches, its work is shared out equally.
-    node = graph.nodes[time.node]
-    tensors = [*node.inputs, *node.outputs]
-    return Layer(
-        node=time.node,
-        op=time.op,
-        shape="x".join(map(str, node.outputs[0].shape)),
-        alternative=time.alternative,
-        microseconds=time.microseconds,
-        multiply_adds=work[time.node] // launches,
-        bytes_moved=sum(_size_bytes(tensor) for tensor in tensors) // launches,
-    )
-
-
-def multiply_adds(node: Node) -> int:
-    """Return the products a node sums up; ops without weights have none."""
-    if node.op not in ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"):
-        return 0
-    weights = node.inputs[1]
-    assert weights is not None
-    outputs = prod(node.outputs[0].shape)
-    if node.op == "DEPTHWISE_CONV_2D":
-        return outputs * prod(weights.shape[1:3])
-    return outputs * prod(weights.shape[1:])
-
-
-def _size_bytes(tensor: Tensor | None) -> int:
-    return 0 if tensor is None else prod(tensor.shape) * np.dtype(tensor.dtype).itemsize
+    found = profile_of(delegate, workload.graph, workload.interpreter("auto", [delegate]))
+    return [
+        Layer(
+            node=row.node,
+            op=row.op,
+            shape=row.shape.rpartition(" ")[2],
+            alternative=row.alternative,
+            microseconds=row.microseconds,
+            multiply_adds=row.multiply_adds or 0,
+            bytes_moved=row.bytes,
+        )
+        for row in found.rows
+    ]
 
 
 def _easy(setup: Setup) -> Iterator[str]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reports -> tables in Markdown for the terminal, and the measured part of docs/performance.md.
 
-The page has the rows. Series and launches are on the terminal and in --json. Prints nothing itself.
+The page has the rows. Series and layers are on the terminal and in --json. Prints nothing itself.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def tables(report: Report) -> Iterator[Table | str]:
     for layers in report.layers:
         yield f"{layers.model} on {layers.device}"
         yield by_op(layers)
-        yield by_launch(layers)
+        yield by_node(layers)
         yield (
             f"Roofline: {layers.peak_multiply_adds / 1e9:.0f} Gmultiply-adds/s and "
             f"{layers.peak_bytes / 1e9:.0f} GB/s, {layers.peak_source}."
@@ -150,8 +150,8 @@ def points(series: Series) -> Table:
     )
 
 
-def by_launch(layers: Layers) -> Table:
-    """Return every launch with its share of the time and its place under the roofline."""
+def by_node(layers: Layers) -> Table:
+    """Return every node with its share of the time and its place under the roofline."""
     return _table(
         ("node", "op", "output", "kernel", *_SPENT, "of roofline"),
         (
@@ -165,7 +165,7 @@ def by_launch(layers: Layers) -> Table:
 
 
 def by_op(layers: Layers) -> Table:
-    """Return the sums of each op's launches."""
+    """Return the sums of each op's nodes."""
     rows = [(op, *_spent(layers, *sums)) for op, sums in summary(layers).items()]
     total = ("all", f"{layers.total_us:.1f}", "100%", "", "")
     return _table(("op", *_SPENT), [*rows, total], words=(0,))

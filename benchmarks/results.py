@@ -116,7 +116,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One launch of a profiled run."""
+    """One node on the device, in a profiled run."""
 
     node: int
     op: str
@@ -129,7 +129,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """A model, launch by launch, and the most the device was seen to do."""
+    """A model, node by node, and the most the device was seen to do."""
 
     model: str
     device: str
@@ -140,7 +140,7 @@ class Layers:
 
     @property
     def total_us(self) -> float:
-        """Return the sum of all launches."""
+        """Return the sum of all nodes."""
         return sum(layer.microseconds for layer in self.layers)
 
     def roofline_fraction(self, layer: Layer) -> float:

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from math import prod
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.measure import Contender, PathTimes, timed
@@ -17,9 +15,9 @@ from benchmarks.peers import Interpreter, Workload, peers
 from benchmarks.results import OPENCL, Delegation, Figure, Goal, RowResult
 from benchmarks.setup import POCL, Row, Setup
 from delegate import DeviceInfo, OpenCLDelegate
-from delegate.inspect import Graph, Tensor
 from tflite_opencl.common import difference as outputs
 from tflite_opencl.common.machine import has_vnni
+from tflite_opencl.common.profile import profile_of
 
 PORTABLE = "portable kernels on PoCL"
 FEWEST_RUNS = 100  # that a figure is made of
@@ -155,35 +153,12 @@ def _delegation(
     exclude_isa: Collection[str] = (),
 ) -> Delegation:
     counter = setup.delegate(workload.model, delegate.device, exclude_isa, profiling=True)
-    counted = workload.interpreter("auto", [counter])
-    launches = len(counter.profile())
-    del counted  # and its interpreter, which must outlive the profile
-    up_bytes, down_bytes = _transfers(workload.graph, delegate.partitions)
+    counted = profile_of(counter, workload.graph, workload.interpreter("auto", [counter]))
     return Delegation(
         nodes=len(delegate.verdicts),
         delegated=sum(verdict.is_taken for verdict in delegate.verdicts),
         partitions=len(delegate.partitions),
-        launches=launches,
-        up_bytes=up_bytes,
-        down_bytes=down_bytes,
+        launches=counted.launches,
+        up_bytes=counted.up_bytes,
+        down_bytes=counted.down_bytes,
     )
-
-
-def _transfers(graph: Graph, partitions: Collection[Collection[int]]) -> tuple[int, int]:
-    """Return the bytes of all tensors that cross into and out of these groups of nodes."""
-    up_bytes = down_bytes = 0
-    for members in partitions:
-        inside = [node for node in graph.nodes if node.index in members]
-        outside = [node for node in graph.nodes if node.index not in members]
-        made = {tensor for node in inside for tensor in node.outputs}
-        read = {tensor for node in inside for tensor in node.inputs}
-        wanted = {tensor for node in outside for tensor in node.inputs} | set(graph.outputs)
-        up_bytes += sum(map(_computed_bytes, read - made))
-        down_bytes += sum(map(_computed_bytes, made & wanted))
-    return up_bytes, down_bytes
-
-
-def _computed_bytes(tensor: Tensor | None) -> int:
-    if tensor is None or tensor.data is not None:
-        return 0
-    return prod(tensor.shape) * np.dtype(tensor.dtype).itemsize

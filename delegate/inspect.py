@@ -8,6 +8,7 @@ from delegate.errors import AbiMismatch, CacheError, KernelBuildError
 from delegate.graph.dump import graph_table
 from delegate.graph.infer import infer
 from delegate.graph.ir import Graph, Node, Quantization, Tensor
+from delegate.kernel_uses import ExpectedLaunch, KernelUse, kernel_uses
 from delegate.launch import NodeAlternatives
 from delegate.profiles import (
     DeviceProfile,
@@ -47,11 +48,13 @@ __all__ = [
     "DeviceLimits",
     "DeviceProfile",
     "DeviceRates",
+    "ExpectedLaunch",
     "Graph",
     "Icd",
     "KernelBuild",
     "KernelBuildError",
     "KernelBuilder",
+    "KernelUse",
     "LaunchSize",
     "LaunchTime",
     "ModelMetadata",
@@ -80,6 +83,7 @@ __all__ = [
     "examine",
     "graph_table",
     "infer",
+    "kernel_uses",
     "lift_bans",
     "list_bans",
     "list_icds",

@@ -42,6 +42,7 @@ LAYERS = {
     "ops": "errors graph isa launch target",
     "passes": "graph",
     "compiler": "errors graph launch ops passes progress target",
+    "kernel_uses": "compiler graph isa launch runtime target tflite",
     "tflite": "errors graph launch sandbox target",
     "runtime": "cache errors graph isa launch profiles progress sandbox store",
     "tuning": "errors graph launch progress runtime store",
@@ -54,7 +55,8 @@ LAYERS = {
     "devices": "errors graph options progress runtime sandbox start target tflite",
     "model": "devices errors graph options progress runtime tflite",
     "__init__": "devices errors graph model opencl_delegate options runtime",
-    "inspect": "cache devices errors graph launch profiles progress runtime sandbox start tflite",
+    "inspect": "cache devices errors graph kernel_uses launch profiles progress runtime sandbox start "
+    "tflite",
 }
 # Module -> the folders that may import it.
 CONFINED = {
@@ -266,7 +268,6 @@ def _require_two_steps(text: str, module: Any) -> None:
 
 # Package -> the modules of `delegate` that it stands on, beside the public names.
 STANDS_ON = {
-    "tflite_opencl/compilers/kernel_uses.py": ("delegate.",),
     "tflite_opencl/rewrites": ("delegate.graph.", "delegate.tflite.", "delegate.ops._numbers."),
 }
 

@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from delegate import DelegateError, DeviceError, DeviceInfo, list_devices
-from delegate.inspect import KernelBuild, KernelBuilder
+from delegate.inspect import KernelBuild, KernelBuilder, KernelUse
 from delegate.sandbox.channel import serve
 from delegate.sandbox.child import ask_once
 from tflite_opencl.common import bars
-from tflite_opencl.compilers.kernel_uses import KernelUse
 from tflite_opencl.compilers.statistics import NONE, Statistics, statistics_of
 
 TIMEOUT_SECONDS = 300  # large kernels on a slow board

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from delegate import DeviceInfo
+from delegate.inspect import KernelUse
 from tflite_opencl.common.errors import CommandError
 from tflite_opencl.compilers.builds import Built
-from tflite_opencl.compilers.kernel_uses import KernelUse
 
 
 def dump(folder: str, info: DeviceInfo, uses: Sequence[KernelUse], built: Sequence[Built]) -> None:

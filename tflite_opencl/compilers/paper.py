@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A model on paper: what a run should take, by the compiler's listings and the chip's data sheet.
 
+The clocks, lanes and memory of the boards' GPUs are from data sheets: no driver here can be asked.
+The delegate knows none of this: it measures.
+
 A launch takes the longer of two times. Its units' time: instructions outside the hot loop once an
 item, and those of the loop as often as the node's multiply-adds ask for, over the unit's rate. Its
 memory's time: every tensor and constant that it reads or writes, once.
@@ -11,10 +14,45 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tflite_opencl.compilers.chips import Chip
-from tflite_opencl.compilers.kernel_uses import ExpectedLaunch
-from tflite_opencl.compilers.listing import Listing
+from delegate.inspect import ExpectedLaunch
+from tflite_opencl.compilers.assembly import Listing
 
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """One GPU on one board."""
+
+    board: str
+    megahertz: int
+    gigabytes_a_second: float  # between GPU and memory
+    has_one_issue: bool  # the units' times add up; else the busiest unit's time counts
+    # Unit of the compiler's listing -> how many work-items all such units of the GPU serve in a
+    # clock, one instruction each.
+    rates: Mapping[str, int]
+
+
+# Adreno. Clocks: the operating points of Linux' sdm845.dtsi and sm8550.dtsi. Lanes: 6xx has two
+# partitions of 64 floats, 32 integers, 8 special functions (and as many integer multipliers) in
+# each of its texture and shader processors: "Inside the Snapdragon 855's iGPU", chipsandcheese.com,
+# which measured 90 % of that. 630: 727 GFLOPS at 710 MHz are 512 lanes; 740: 1.8 TFLOPS at 600 MHz
+# are 1536. That 740's integers are half as many is taken from 6xx.
+# Mali. Rates a core are those of Mesa's own count (bifrost_compile.c: 24 pairs, one message;
+# Valhall: 64, 64 and 16). Cores: A311D has 6 engines of 8 lanes, which are 2 cores; RK3588's
+# G610 MP4 has 4.
+# V3D: 2 slices of 4 QPUs of 4 lanes at 500 MHz (github.com/Idein/py-videocore6).
+# Memory: its data rate times its width, as the boards have it:
+# LPDDR4X-3733 of 64 bits, LPDDR5X-8400 of 64, LPDDR4-3200 of 32, LPDDR4X-4224 of 64, LPDDR4-3200 of
+# 32.
+CHIPS: Mapping[str, Chip] = {
+    "FD630": Chip("Snapdragon 845", 710, 29.9, True, {"float": 512, "integer": 256, "special": 64}),
+    "FD740": Chip("Snapdragon 8 Gen 2", 680, 67.2, True,
+                  {"float": 1536, "integer": 768, "special": 192}),
+    "Mali-G52 (Panfrost)": Chip("Amlogic A311D (VIM3)", 800, 12.8, False,
+                                {"arithmetic": 48, "memory": 2}),
+    "Mali-G610 (Panfrost)": Chip("RK3588", 1000, 33.8, False,
+                                 {"multiplier": 256, "converter": 256, "special": 64, "memory": 4}),
+    "V3D 4.2.14.0": Chip("Raspberry Pi 4", 500, 12.8, True, {"instruction": 32}),
+}  # fmt: skip
 NOT_SEEN = (
     "a launch's cost in the driver, waiting for memory that too few threads hide, caches, a clock "
     "that falls; outer loops and loops without multiply-adds of floats, which it passes once; "

@@ -6,14 +6,15 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from delegate import DeviceInfo
+from delegate.inspect import KernelUse
 from tflite_opencl.common.errors import CommandError
+from tflite_opencl.common.tables import csv_text
 from tflite_opencl.compilers.builds import Built
-from tflite_opencl.compilers.kernel_uses import KernelUse
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +58,20 @@ class Row:
         return (self.spills or 0) + (self.fills or 0)
 
 
-# Column -> whether less is better, in the order in which they are compared.
-COMPARED = {
-    "spills": True,
-    "fills": True,
-    "instructions": True,
-    "cycles": True,
-    "arithmetic_cycles": True,
-    "memory_cycles": True,
-    "loop_instructions": True,
-    "registers": True,
-    "private_bytes": True,
-    "local_bytes": True,
-    "threads": False,
-    "group_limit": False,
+# Figure -> its heading in a table, and whether less is better. Fills stand beside spills.
+FIGURES = {
+    "group_limit": ("group", False),
+    "private_bytes": ("private", True),
+    "local_bytes": ("local", True),
+    "registers": ("regs", True),
+    "instructions": ("instr", True),
+    "spills": ("spills", True),
+    "fills": ("", True),
+    "threads": ("threads", False),
+    "cycles": ("cycles", True),
+    "arithmetic_cycles": ("arith", True),
+    "memory_cycles": ("mem", True),
+    "loop_instructions": ("/mad", True),
 }
 _TYPES = {
     field.name: float if "float" in str(field.type) else int
@@ -82,7 +83,8 @@ _NEEDED = {field.name for field in fields(Row) if field.default is MISSING}
 
 def row_of(info: DeviceInfo, use: KernelUse, built: Built) -> Row:
     """Return the row of one kernel."""
-    build, told = built.build, built.statistics
+    build, of = built.build, (built.statistics, built.build)
+    told = {name: getattr(each, name) for name in FIGURES for each in of if hasattr(each, name)}
     return Row(
         device=info.name,
         kernel=use.kernel,
@@ -91,31 +93,14 @@ def row_of(info: DeviceInfo, use: KernelUse, built: Built) -> Row:
         launches=use.launches,
         expected=len(use.expected),
         built="yes" if build is not None else built.failure or "no",
-        group_limit=None if build is None else build.group_limit,
-        private_bytes=None if build is None else build.private_bytes,
-        local_bytes=None if build is None else build.local_bytes,
-        registers=told.registers,
-        instructions=told.instructions,
-        spills=told.spills,
-        fills=told.fills,
-        threads=told.threads,
-        cycles=told.cycles,
-        arithmetic_cycles=told.arithmetic_cycles,
-        memory_cycles=told.memory_cycles,
-        loop_instructions=told.loop_instructions,
         seconds=None if build is None else round(build.seconds, 3),
+        **told,
     )
 
 
 def csv_of(rows: Sequence[Row]) -> str:
     """Return the rows as CSV, a head line first; what the driver does not tell is empty."""
-    text = io.StringIO()
-    names = [field.name for field in fields(Row)]
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(names)
-    for row in rows:
-        writer.writerow(["" if (v := getattr(row, name)) is None else v for name in names])
-    return text.getvalue().rstrip("\n")
+    return csv_text([field.name for field in fields(Row)], map(asdict, rows))
 
 
 def read_csv(path: str) -> list[Row]:
@@ -185,14 +170,11 @@ def compared(old: Sequence[Row], new: Sequence[Row]) -> Comparison:
     pairs = [(before[key], row) for key, row in after.items() if key in before]
     changes = [change for was, now in pairs if (change := _change(was, now)) is not None]
     totals = []
-    for name in COMPARED:
-        known = [
-            (a, b)
-            for was, now in pairs
-            if (a := getattr(was, name)) is not None and (b := getattr(now, name)) is not None
-        ]
+    for name in FIGURES:
+        figures = [(getattr(was, name), getattr(now, name)) for was, now in pairs]
+        known = [pair for pair in figures if None not in pair]
         if known:
-            totals.append((name, sum(a for a, _ in known), sum(b for _, b in known)))
+            totals.append((name, *map(sum, zip(*known, strict=True))))
     return Comparison(
         tuple(changes),
         tuple(row for key, row in after.items() if key not in before),
@@ -204,7 +186,7 @@ def compared(old: Sequence[Row], new: Sequence[Row]) -> Comparison:
 def _change(old: Row, new: Row) -> Change | None:
     better = ["built"] if new.is_built and not old.is_built else []
     worse = ["built"] if old.is_built and not new.is_built else []
-    for name, is_less_better in COMPARED.items():
+    for name, (_, is_less_better) in FIGURES.items():
         was, now = getattr(old, name), getattr(new, name)
         if was is not None and now is not None and was != now:
             (better if (now < was) == is_less_better else worse).append(name)

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from tflite_opencl.compilers.ir3 import ir3_instructions
-from tflite_opencl.compilers.listing import Instruction, Listing, listing_of
-from tflite_opencl.compilers.mali import mali_instructions
-from tflite_opencl.compilers.v3d import v3d_instructions
+from tflite_opencl.compilers.assembly import (
+    Listing,
+    ir3_instructions,
+    listing_of,
+    mali_instructions,
+    v3d_instructions,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +32,12 @@ class Statistics:
     cycles: float | None = None  # of the whole kernel, each instruction once
     arithmetic_cycles: float | None = None
     memory_cycles: float | None = None  # of loads and stores
-    loop_instructions: float | None = None  # of the hot loop, a multiply-add
     listing: Listing | None = None  # what a work-item executes
+
+    @property
+    def loop_instructions(self) -> float | None:
+        """Those of the hot loop, a multiply-add."""
+        return None if self.listing is None else self.listing.lines_a_product
 
 
 NONE = Statistics()
@@ -50,7 +57,7 @@ def _panfrost(text: str) -> Statistics | None:
         return None
     of = _numbers(lines[-1])
     spills, fills = _spills_and_fills(lines[-1])
-    told = Statistics(
+    return Statistics(
         instructions=int(of["inst"]),
         spills=spills,
         fills=fills,
@@ -58,8 +65,8 @@ def _panfrost(text: str) -> Statistics | None:
         cycles=of["cycles"],
         arithmetic_cycles=max(of.get(unit, 0.0) for unit in ("arith", "fma", "cvt", "sfu")),
         memory_cycles=of["ldst"] if "ldst" in of else of["ls"],
+        listing=listing_of(mali_instructions(text)),
     )
-    return _listed(told, mali_instructions(text))
 
 
 def _v3d(text: str) -> Statistics | None:
@@ -69,10 +76,13 @@ def _v3d(text: str) -> Statistics | None:
         return None
     of = _numbers(lines[-1])
     spills, fills = _spills_and_fills(lines[-1])
-    told = Statistics(
-        instructions=int(of["inst"]), spills=spills, fills=fills, threads=int(of["threads"])
+    return Statistics(
+        instructions=int(of["inst"]),
+        spills=spills,
+        fills=fills,
+        threads=int(of["threads"]),
+        listing=listing_of(v3d_instructions(text)),
     )
-    return _listed(told, v3d_instructions(text))
 
 
 def _ir3(text: str) -> Statistics | None:
@@ -81,14 +91,14 @@ def _ir3(text: str) -> Statistics | None:
     registers = re.findall(r"; \w+ prog \d+/\d+: .* (\d+) full, ", text)
     if not counts or not registers:
         return None
-    # Private memory is reached by these alone.
-    told = Statistics(
+    # Private memory is reached by stp and ldp alone.
+    return Statistics(
         registers=int(registers[-1]),
         instructions=int(counts[-1]),
         spills=len(re.findall(r"\bstp\.", text)),
         fills=len(re.findall(r"\bldp\.", text)),
+        listing=listing_of(ir3_instructions(text)),
     )
-    return _listed(told, ir3_instructions(text))
 
 
 def _nvidia(text: str) -> Statistics | None:
@@ -96,20 +106,9 @@ def _nvidia(text: str) -> Statistics | None:
     registers = re.findall(r"Used (\d+) registers", text)
     if not registers:
         return None
-    told = Statistics(registers=int(registers[-1]))
     spilled = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", text)
-    if spilled:
-        stores, loads = map(int, spilled[-1])
-        told = replace(told, spills=stores, fills=loads)
-    return told
-
-
-def _listed(told: Statistics, instructions: list[Instruction]) -> Statistics:
-    """Return this with what the compiler's assembly tells, where it printed any."""
-    if not instructions:
-        return told
-    listing = listing_of(instructions)
-    return replace(told, loop_instructions=listing.lines_a_product, listing=listing)
+    stores, loads = map(int, spilled[-1]) if spilled else (None, None)
+    return Statistics(registers=int(registers[-1]), spills=stores, fills=loads)
 
 
 _PARSERS: tuple[Callable[[str], Statistics | None], ...] = (_panfrost, _v3d, _ir3, _nvidia)

@@ -14,6 +14,7 @@ from itertools import chain
 from pathlib import Path
 
 from delegate import DelegateError
+from delegate.inspect import KernelUse, kernel_uses
 from tflite_opencl.common.boards import drivers
 from tflite_opencl.common.boards.drivers import SurveyedDevice
 from tflite_opencl.common.environment import device_asked
@@ -22,10 +23,8 @@ from tflite_opencl.common.exit_codes import NO_DEVICE, NOT_SO
 from tflite_opencl.common.files import folder_obstacle
 from tflite_opencl.common.flags import add_flag, add_flags, add_models, as_json, models_of, shown
 from tflite_opencl.compilers.builds import Built, build_all
-from tflite_opencl.compilers.chips import CHIPS
 from tflite_opencl.compilers.dump import dump
-from tflite_opencl.compilers.kernel_uses import KernelUse, kernel_uses
-from tflite_opencl.compilers.paper import Estimate, estimate, paper_text
+from tflite_opencl.compilers.paper import CHIPS, Estimate, estimate, paper_text
 from tflite_opencl.compilers.rows import compared, csv_of, read_csv, row_of
 from tflite_opencl.compilers.text import comparison_text, table_text
 

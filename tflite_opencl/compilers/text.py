@@ -4,28 +4,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from rich.console import Console
 from rich.table import Table
 
-from tflite_opencl.compilers.rows import COMPARED, Comparison, Row
+from tflite_opencl.common.tables import render
+from tflite_opencl.compilers.rows import FIGURES, Comparison, Row
 
-# Heading -> the column's text; one that is empty in every row is left out.
-_COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
-    ("group", lambda row: _text(row.group_limit)),
-    ("private", lambda row: _text(row.private_bytes)),
-    ("local", lambda row: _text(row.local_bytes)),
-    ("regs", lambda row: _text(row.registers)),
-    ("instr", lambda row: _text(row.instructions)),
-    ("spills", lambda row: "" if row.spills is None else f"{row.spills}:{row.fills}"),
-    ("threads", lambda row: _text(row.threads)),
-    ("cycles", lambda row: _text(row.cycles)),
-    ("arith", lambda row: _text(row.arithmetic_cycles)),
-    ("mem", lambda row: _text(row.memory_cycles)),
-    ("/mad", lambda row: _text(row.loop_instructions)),
-    ("s", lambda row: "" if row.seconds is None else f"{row.seconds:.2f}"),
-)
 _LEGEND = (
     "runs: launches a run, where every node that may launch the kernel does; first: those that are "
     "expected to be the fastest. group: work-items a work-group may have; private, local: bytes. "
@@ -38,22 +23,22 @@ def table_text(rows: Sequence[Row], width: int) -> str:
     """Return the rows as a table with a legend and a total."""
     table = Table(box=None, padding=(0, 1, 0, 0))
     table.add_column("kernel (variant)", overflow="fold")
-    for heading in ("runs", "first"):
+    names = [
+        name if row.is_built else f"{name}\n  NOT BUILT: {row.built}"
+        for row, name in zip(rows, _names(rows), strict=True)
+    ]
+    columns = {"runs": [str(r.launches) for r in rows], "first": [str(r.expected) for r in rows]}
+    for figure, (heading, _) in FIGURES.items():
+        columns[heading] = [_text(getattr(row, figure)) for row in rows]
+    columns["spills"] = ["" if r.spills is None else f"{r.spills}:{r.fills}" for r in rows]
+    columns["s"] = ["" if row.seconds is None else f"{row.seconds:.2f}" for row in rows]
+    # A column that is empty in every row is left out, and fills have none of their own.
+    kept = {heading: cells for heading, cells in columns.items() if heading and any(cells)}
+    for heading in kept:
         table.add_column(heading, justify="right", no_wrap=True)
-    columns = [(heading, text) for heading, text in _COLUMNS if any(text(row) for row in rows)]
-    for heading, _ in columns:
-        table.add_column(heading, justify="right", no_wrap=True)
-    names = _names(rows)
-    for row, name in zip(rows, names, strict=True):
-        words = name if row.is_built else f"{name}\n  NOT BUILT: {row.built}"
-        numbers = [text(row) for _, text in columns]
-        table.add_row(words, str(row.launches), str(row.expected), *numbers)
-    console = Console(width=width, color_system=None, highlight=False, emoji=False, markup=False)
-    with console.capture() as captured:
-        console.print(table)
-        console.print(_LEGEND)
-        console.print(_total(rows))
-    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+    for row in zip(names, *kept.values(), strict=True):
+        table.add_row(*row)
+    return render(width, table, _LEGEND, _total(rows))
 
 
 def _names(rows: Sequence[Row]) -> list[str]:
@@ -88,8 +73,11 @@ def comparison_text(found: Comparison) -> str:
     for change in found.changes:
         name = f"{change.new.device} {change.new.kernel} ({change.new.variant})"
         for words, columns in (("better", change.better), ("WORSE", change.worse)):
-            figures = [_figure(column, change.old, change.new) for column in columns]
-            if figures:
+            figures = (
+                f"{each} {_text(getattr(change.old, each))} -> {_text(getattr(change.new, each))}"
+                for each in columns
+            )
+            if columns:
                 lines.append(f"{words}: {name} [{change.new.macros}]: {', '.join(figures)}")
     for words, rows in (("new", found.added), ("gone", found.gone)):
         lines += [f"{words}: {r.device} {r.kernel} ({r.variant}) [{r.macros}]" for r in rows]
@@ -107,17 +95,9 @@ def comparison_text(found: Comparison) -> str:
     return "\n".join(lines)
 
 
-def _figure(column: str, old: Row, new: Row) -> str:
-    if column not in COMPARED:
-        return f"{column} {getattr(old, column)} -> {getattr(new, column)}"
-    return f"{column} {_text(getattr(old, column))} -> {_text(getattr(new, column))}"
-
-
 def _why(row: Row) -> str:
     return f"{row.spills} spills, {row.fills} fills" if row.is_built else row.built
 
 
-def _text(value: float | None) -> str:
-    if value is None:
-        return ""
-    return str(value) if isinstance(value, int) else f"{value:.4g}"
+def _text(value: float | str | None) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)

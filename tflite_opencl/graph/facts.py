@@ -8,17 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from delegate import DelegateError, NoDeviceError, ProfileError, Verdict
-from delegate.inspect import Graph, LaunchTime, Node, NodeAlternatives, infer
+from delegate.inspect import Graph, Node, infer
 from tflite_opencl.common import bars
 from tflite_opencl.common.errors import CommandError, OneLineError, code_of
 from tflite_opencl.common.interpreter import run
-from tflite_opencl.common.launch_times import run_times
 from tflite_opencl.common.opening import delegated, failures, options_of
+from tflite_opencl.common.profile import NodeTime, Profile, profile_of
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.values import input_sets
 
 DEVICE, CPU, CONSTANT, UNKNOWN = "opencl", "cpu", "constant", "not judged"
-_RUNS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +28,9 @@ class GraphFacts:
     device: str  # "": none judged it
     why_not: str  # why no device judged it
     verdicts: Sequence[Verdict]
-    alternatives: Mapping[int, NodeAlternatives] = field(default_factory=dict)
-    times: Mapping[int, Sequence[LaunchTime]] = field(default_factory=dict)  # the shortest of some
-    has_timers: bool = True  # of RunTimes
+    alternatives: Mapping[int, str] = field(default_factory=dict)  # node -> the one that is taken
+    profile: Profile | None = None
+    times: Mapping[int, NodeTime] = field(default_factory=dict)  # the profile's, by node
 
     def place(self, node: Node) -> str:
         """Return where a node runs."""
@@ -41,11 +40,6 @@ class GraphFacts:
             return CPU
         is_constant = bool(node.outputs) and all(tensor.is_folded for tensor in node.outputs)
         return CONSTANT if is_constant else DEVICE
-
-    def microseconds(self, node: Node) -> float | None:
-        """Return the time of a node's launches on the device; None: it has none."""
-        found = self.times.get(node.index)
-        return None if not found else sum(each.microseconds for each in found)
 
 
 def graph_facts(model: str, file: Graph, given: argparse.Namespace, with_times: bool) -> GraphFacts:
@@ -59,23 +53,19 @@ def graph_facts(model: str, file: Graph, given: argparse.Namespace, with_times: 
     try:
         runtime = find_runtime()
         with delegated(model, file, options, runtime, "auto") as (interpreter, delegate):
-            times: dict[int, list[LaunchTime]] = {}
-            has_timers = True
+            profile = None
             if with_times and any(each.is_taken for each in delegate.verdicts):
                 inputs = input_sets(file)[0]
                 with bars.waiting("timing the nodes"), failures():
-                    found = run_times(delegate, lambda: run(interpreter, inputs), _RUNS)
-                has_timers = found.has_timers
-                for launch in found.launches:
-                    times.setdefault(launch.node, []).append(launch)
+                    profile = profile_of(delegate, graph, lambda: run(interpreter, inputs))
             return GraphFacts(
                 graph,
                 delegate.device_name,
                 "",
                 tuple(delegate.verdicts),
-                {each.node: each for each in delegate.alternatives},
-                times,
-                has_timers,
+                {each.node: each.taken for each in delegate.alternatives},
+                profile,
+                {} if profile is None else {row.node: row for row in profile.rows},
             )
     except (CommandError, DelegateError, OneLineError) as error:
         why = " ".join(str(error).split())

@@ -5,38 +5,18 @@ from __future__ import annotations
 
 import importlib.util
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from delegate.inspect import Node, Tensor
+from delegate.inspect import Tensor
 from tflite_opencl.common.build import sizes
 from tflite_opencl.common.errors import CommandError
-from tflite_opencl.common.launch_times import joined_nodes
 from tflite_opencl.graph.facts import CONSTANT, CPU, DEVICE, UNKNOWN, GraphFacts
 from tflite_opencl.graph.layout import HEIGHT, WIDTH, layout_of
 
 _CLASSES = {DEVICE: "device", CPU: "cpu", CONSTANT: "constant", UNKNOWN: "unknown"}
 _WORDS = {DEVICE: "OpenCL", CPU: "CPU", CONSTANT: "constant", UNKNOWN: "not judged"}
-
-
-@dataclass(frozen=True, slots=True)
-class PageNode:
-    """A node as the page shows it; all but `index` is text for people."""
-
-    index: int
-    op: str
-    css: str
-    place: str
-    reason: str
-    shape: str
-    dtype: str
-    time: str
-    share: float  # of the longest node's time, 0 to 1
-    alternative: str
-    kernels: str
-    inputs: list[str]
-    outputs: list[str]
-    options: str
 
 
 def require_jinja() -> None:
@@ -51,58 +31,45 @@ def html(name: str, facts: GraphFacts) -> str:
     import jinja2
 
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    nodes = _page_nodes(facts)
-    total = sum(facts.microseconds(node) or 0 for node in facts.graph.nodes)
+    nodes = [*_page_nodes(facts)]
+    total = sum(each.microseconds for each in facts.times.values())
     text = (Path(__file__).parent / "graph.html").read_text(encoding="utf-8")
     return environment.from_string(text).render(
         name=name,
         facts=facts,
         nodes=nodes,
-        counts=Counter((each.css, each.place) for each in nodes),
+        counts=Counter((each["css"], each["place"]) for each in nodes),
         total=_time(total) if total else "",
         layout=layout_of(facts.graph),
         box={"width": WIDTH, "height": HEIGHT},
     )
 
 
-def _page_nodes(facts: GraphFacts) -> list[PageNode]:
-    longest = max((facts.microseconds(node) or 0 for node in facts.graph.nodes), default=0) or 1
-    joined: dict[int, int] = {}
-    if facts.alternatives:
-        joined = joined_nodes(facts.graph, facts.verdicts, facts.alternatives)
-    made = []
+def _page_nodes(facts: GraphFacts) -> Iterator[Mapping[str, Any]]:
+    """Yield each node as the page shows it: text for people, but for its index and its share."""
+    longest = max((each.microseconds for each in facts.times.values()), default=0) or 1
+    joined = facts.profile.joined if facts.profile else {}
     for node in facts.graph.nodes:
-        place = facts.place(node)
-        spent = facts.microseconds(node)
-        alternative = facts.alternatives.get(node.index)
+        place, times = facts.place(node), facts.times.get(node.index)
         first = node.outputs[0] if node.outputs else None
         home = joined.get(node.index)
-        made.append(
-            PageNode(
-                index=node.index,
-                op=node.op,
-                css=_CLASSES[place],
-                place=_WORDS[place],
-                reason=(facts.verdicts[node.index].reason or "") if place == CPU else "",
-                shape=sizes(first.shape) if first else "",
-                dtype=first.dtype if first else "",
-                time=_time(spent) if spent is not None else f"in {home}" if home else "",
-                share=(spent or 0) / longest,
-                alternative=alternative.taken if alternative else "",
-                kernels=", ".join(_kernels(facts, node)),
-                inputs=[_tensor(tensor) for tensor in node.inputs if tensor is not None],
-                outputs=[_tensor(tensor) for tensor in node.outputs],
-                options=", ".join(f"{k} {v}" for k, v in sorted(node.options.items())),
-            )
-        )
-    return made
-
-
-def _kernels(facts: GraphFacts, node: Node) -> list[str]:
-    return [
-        f"{each.kernel} {each.global_size}/{each.local_size}"
-        for each in facts.times.get(node.index, ())
-    ]
+        pairs = times and zip(times.kernels.split(", "), times.sizes.split(", "), strict=True)
+        yield {
+            "index": node.index,
+            "op": node.op,
+            "css": _CLASSES[place],
+            "place": _WORDS[place],
+            "reason": (facts.verdicts[node.index].reason or "") if place == CPU else "",
+            "shape": sizes(first.shape) if first else "",
+            "dtype": first.dtype if first else "",
+            "time": _time(times.microseconds) if times else f"in {home}" if home else "",
+            "share": times.microseconds / longest if times else 0,  # of the longest node's time
+            "alternative": facts.alternatives.get(node.index, ""),
+            "kernels": ", ".join(" ".join(pair) for pair in pairs or ()),
+            "inputs": [_tensor(tensor) for tensor in node.inputs if tensor is not None],
+            "outputs": [_tensor(tensor) for tensor in node.outputs],
+            "options": ", ".join(f"{k} {v}" for k, v in sorted(node.options.items())),
+        }
 
 
 def _tensor(tensor: Tensor) -> str:

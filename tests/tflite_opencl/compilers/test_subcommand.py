@@ -14,13 +14,12 @@ from pathlib import Path
 import pytest
 
 from delegate import DeviceInfo
-from delegate.inspect import KernelBuilder
+from delegate.inspect import KernelBuilder, KernelUse
 from tests.support.deal import any_driver, slow
 from tests.support.model import chain_model, op, t
 from tflite_opencl.command import main
 from tflite_opencl.common.boards import drivers
 from tflite_opencl.compilers import builds
-from tflite_opencl.compilers.kernel_uses import KernelUse
 
 pytestmark = any_driver
 

@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from delegate import compiler
 from delegate.graph.infer import infer
@@ -91,16 +90,23 @@ def _takes(_: Alternative) -> str | None:
     return None
 
 
+@dataclass(slots=True)
+class _Seen:
+    """What launches one kernel, as far as it was counted."""
+
+    launch: Launch  # the first
+    variants: dict[str, None] = field(default_factory=dict)
+    count: int = 0
+    # Of the launches that are expected to be the fastest of their nodes.
+    expected: list[tuple[ExpectedLaunch, Launch]] = field(default_factory=list)
+
+
 class _Counted:
     """The launches of programs by what the compiler is given."""
 
     def __init__(self, text: Callable[[Launch], str]) -> None:
         self._text = text  # of a launch
-        self._launches: dict[tuple[str, str], Launch] = {}
-        self._variants: dict[tuple[str, str], dict[str, None]] = {}
-        self._all: Counter[tuple[str, str]] = Counter()
-        self._expected: dict[tuple[str, str], list[ExpectedLaunch]] = {}
-        self._largest: dict[tuple[str, str], Launch] = {}  # of those expected
+        self._seen: dict[tuple[str, str], _Seen] = {}
 
     def add(self, partition: Partition, target: Target, without: Sequence[Node] = ()) -> None:
         """Count a partition's launches.
@@ -111,45 +117,40 @@ class _Counted:
         is_rewritten, known_nodes = bool(without), {*without}
 
         def count(node: Node, alternatives: Sequence[Alternative]) -> Alternative:
-            if node not in known_nodes:
-                for alternative in alternatives:
-                    for launch in alternative.launches:
-                        key = launch.kernel, self._text(launch)
-                        self._launches.setdefault(key, launch)
-                        self._variants.setdefault(key, {})[alternative.name] = None
-                        self._all[key] += 1
-                        if alternative is alternatives[0] and not is_rewritten:
-                            expected = _expected(launch, node)
-                            self._expected.setdefault(key, []).append(expected)
-                            largest = self._largest.setdefault(key, launch)
-                            if expected.items > _expected(largest, node).items:
-                                self._largest[key] = launch
+            for alternative in alternatives if node not in known_nodes else ():
+                for launch in alternative.launches:
+                    key = launch.kernel, self._text(launch)
+                    seen = self._seen.setdefault(key, _Seen(launch))
+                    seen.variants[alternative.name] = None
+                    seen.count += 1
+                    if alternative is alternatives[0] and not is_rewritten:
+                        seen.expected.append((_expected(launch, node), launch))
             return alternatives[0]
 
         compiler.compile_partition(partition, target, count)
 
     def uses(self) -> Iterator[KernelUse]:
         """Yield a record for each, and one with literal numbers where it is expected to run."""
-        for key, launch in self._launches.items():
-            macros = tuple(f"{name}={value}" for name, value in launch.defines.items())
+        for (kernel, source), seen in self._seen.items():
+            macros = tuple(f"{name}={value}" for name, value in seen.launch.defines.items())
             use = KernelUse(
-                kernel=launch.kernel,
-                variants=tuple(self._variants[key]),
+                kernel=kernel,
+                variants=tuple(seen.variants),
                 macros=macros,
-                file=launch.file,
-                source=key[1],
-                group_items=launch.group_items,
-                launches=self._all[key],
-                expected=tuple(self._expected.get(key, ())),
+                file=seen.launch.file,
+                source=source,
+                group_items=seen.launch.group_items,
+                launches=seen.count,
+                expected=tuple(expected for expected, _ in seen.expected),
             )
             yield use
-            if key in self._largest:
-                literal = self._largest[key].literal()
+            if seen.expected:
+                _, largest = max(seen.expected, key=lambda each: each[0].items)
                 yield replace(
                     use,
                     variants=tuple(f"{name}, literal" for name in use.variants),
                     macros=(*macros, "literal"),
-                    source=self._text(literal),
+                    source=self._text(largest.literal()),
                     expected=(),
                     is_literal=True,
                 )

@@ -9,11 +9,10 @@ from dataclasses import fields
 import pytest
 
 from delegate import DeviceInfo, ModelError
-from delegate.inspect import DeviceLimits
+from delegate.inspect import DeviceLimits, KernelUse, kernel_uses
 from delegate.isa import portable_on
 from tests.support.convolution import Convolution
 from tests.support.model import chain_model, op, t
-from tflite_opencl.compilers.kernel_uses import KernelUse, kernel_uses
 
 INFO = DeviceInfo(0, "a platform", "1", "a GPU", "nobody", "OpenCL 3.0", "1", "gpu")
 # Nothing else of them is read.
