@@ -55,8 +55,8 @@ LAYERS = {
     "devices": "errors graph options progress runtime sandbox start target tflite",
     "model": "devices errors graph options progress runtime tflite",
     "__init__": "devices errors graph model opencl_delegate options runtime",
-    "inspect": "cache devices errors graph kernel_uses launch profiles progress runtime sandbox start "
-    "tflite",
+    "inspect": "cache devices errors graph kernel_uses launch profiles progress runtime sandbox "
+    "start tflite",
 }
 # Module -> the folders that may import it.
 CONFINED = {

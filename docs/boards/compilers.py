@@ -21,8 +21,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tflite_opencl.compilers.chips import CHIPS  # noqa: E402
-from tflite_opencl.compilers.paper import NOT_SEEN  # noqa: E402
+from tflite_opencl.compilers.paper import CHIPS, NOT_SEEN  # noqa: E402
 
 TABLE = ROOT / ".ci" / "board-compilers.csv"
 PAPER = ROOT / ".ci" / "board-paper.csv"
@@ -61,7 +60,7 @@ V3D = ("instr", "instructions"), ("threads", "threads")
 PAPER_HEAD = """## On paper
 
 What a run should take, in milliseconds, by the compilers' listings, the trip counts of the hot
-loops and the chips' data sheets (`tflite_opencl/compilers/chips.py` names the sources). A launch
+loops and the chips' data sheets (`tflite_opencl/compilers/paper.py` names the sources). A launch
 takes the longer of two times. Its units' time: the instructions outside the hot loop once an item,
 and those of the loop as often as the node's multiply-adds ask for, over the unit's rate. Its
 memory's time: each tensor and constant once. `tflite-opencl kernels MODEL` prints it.

@@ -42,14 +42,13 @@ def test_times_and_other_choices(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
         def close(self) -> None: ...
 
-    def compared(blocks: object, leader: str) -> dict[str, PathTimes]:
+    def timed(contenders: object, runs: int) -> dict[str, PathTimes]:
         least = {"first start": 3.0, "tuned": 2.0}
         return {name: PathTimes(1, ms, ms, 1, 1, (1, 1)) for name, ms in least.items()}
 
     monkeypatch.setenv("TFLITE_OPENCL_CACHE", "mine")
     monkeypatch.setattr(first_starts, "Model", Model)
-    monkeypatch.setattr(first_starts, "in_turns", lambda made, runs: None)
-    monkeypatch.setattr(first_starts, "compared", compared)
+    monkeypatch.setattr(first_starts, "timed", timed)
     setup: Any = SimpleNamespace(device="pocl", runs=9, model=lambda name: (f"{name}.tflite", ""))
     assert first_starts.first_starts(["m"], setup).splitlines() == [
         "m: first start 3.000 ms, tuned 2.000 ms, 1.50 times as long",

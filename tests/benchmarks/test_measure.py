@@ -41,7 +41,7 @@ def test_comparison_with_the_leader() -> None:
         "slow": {0: block(10.0, 20.0), 2: block(10.0, 10.0)},
     }
 
-    summary = compared(blocks, "ours")
+    summary = compared(blocks)
 
     theirs = summary["theirs"]
     assert (theirs.runs, theirs.min_ms, theirs.median_ms) == (3 * BLOCK_RUNS, 1.8, 4.0)
@@ -54,5 +54,5 @@ def test_comparison_with_the_leader() -> None:
 
 
 def test_one_round_has_no_spread() -> None:
-    summary = compared({"ours": {0: block(1, 1)}, "theirs": {0: block(2, 2)}}, "ours")
+    summary = compared({"ours": {0: block(1, 1)}, "theirs": {0: block(2, 2)}})
     assert summary["theirs"].ratio_quartiles == (0.5, 0.5)

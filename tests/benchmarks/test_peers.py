@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from benchmarks import peers
-from benchmarks.family import mobilenet_v1
-from benchmarks.missing import Skipped, imported
+from benchmarks.measure import Skipped, imported
+from benchmarks.networks import mobilenet_v1
 from benchmarks.onnx_model import onnx_model
 from benchmarks.peers import Peers, Workload
 from delegate.inspect import write_model

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import processes
+from benchmarks.network import one_pool
 from benchmarks.rows import ROWS
 from benchmarks.setup import Setup
 from delegate import DeviceInfo
@@ -44,7 +45,7 @@ def test_wall_times(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
         return 5.0 if is_first else 0.75
 
     monkeypatch.setattr(processes, "_seconds", seconds)
-    result = processes.wall_times(ROWS["process"], setup)
+    result = ROWS["process"].result(setup)
     first, more = result.figures
     assert (first.value, more.value) == (5.0, 0.5)
     assert len(caches) == 3  # a cold one each time, and one that warms up
@@ -65,19 +66,17 @@ def test_memory(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
         name = "small" if Path(model).stem == "small" else "v1"
         return f"{megabytes[what, name] * 1_000_000}\n"
 
-    monkeypatch.setattr(processes, "_output", output)
-    (figure,) = processes.memory(ROWS["memory"], setup).figures
+    monkeypatch.setattr(processes, "output", output)
+    (figure,) = ROWS["memory"].result(setup).figures
     assert figure.value == pytest.approx(290 - 50 - (270 - 60))
 
 
 def test_the_peak_of_a_process(setup: Setup) -> None:
-    small = setup.folder / "small.tflite"
-    small.write_bytes(processes.small_model())
-    command = ["-m", "benchmarks.peak", "modules", str(small), "1"]
-    assert 10e6 < int(processes._output(command, {})) < 1e9
+    command = ["-m", "benchmarks.peak", "modules", setup.written("small", one_pool()), "1"]
+    assert 10e6 < int(processes.output(command, {})) < 1e9
     assert 10e6 < peak_bytes() < 100e9
 
 
 def test_a_process_that_fails(setup: Setup) -> None:
     with pytest.raises(RuntimeError, match=r"-m benchmarks\.peak ended with 1"):
-        processes._output(["-m", "benchmarks.peak", "cpu", "no model", "1"], {})
+        processes.output(["-m", "benchmarks.peak", "cpu", "no model", "1"], {})

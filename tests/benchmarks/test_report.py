@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from benchmarks.documents import markdown
-from benchmarks.report import tables
+from benchmarks.report import markdown, summary, tables
 from tests.support.report import report
 
 
@@ -43,3 +42,11 @@ def test_every_kind_of_line_is_there() -> None:
     assert "Cost against batch: skipped: there is no such device" in lines
     assert any("not judged: the figure is for another machine" in line for line in lines)
     assert any(line.startswith("Roofline: 400 Gmultiply-adds/s and 100 GB/s") for line in lines)
+
+
+def test_sums_by_op() -> None:
+    (layers,) = report().layers
+    assert summary(layers) == {
+        "CONV_2D": (150.0, 21_000_000, 5_000_000),
+        "SOFTMAX": (50.0, 0, 2002),
+    }

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.missing import Skipped
+from benchmarks.measure import Skipped
 from benchmarks.rows import ROWS
 from benchmarks.setup import V1, Setup, machine
 from delegate import DeviceInfo, NoDeviceError
@@ -56,7 +56,7 @@ def test_devices(setup: Setup, device: DeviceInfo) -> None:
 
 
 def test_long_rows_are_timed_less(setup: Setup) -> None:
-    assert (setup.runs_of(ROWS["v1"]), setup.runs_of(ROWS["v1-rusticl"])) == (200, 100)
+    assert (ROWS["v1"].runs(setup), ROWS["v1-rusticl"].runs(setup)) == (200, 100)
 
 
 @pytest.mark.usefixtures("device")

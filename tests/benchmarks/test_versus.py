@@ -3,12 +3,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from benchmarks.results import Goal
+from benchmarks.rows import ROWS
+from benchmarks.setup import Setup
 from benchmarks.versus import difference, ratios, too_few
+from delegate import DeviceInfo
+from tests.support.deal import any_driver
 from tests.support.report import times
+from tflite_opencl.common.runtime import find_runtime
 
 GOAL = Goal("of the faster one's time", 0.95, against=("A", "B"))
 
@@ -51,3 +58,14 @@ def test_floats_may_differ() -> None:
     assert difference([np.array([1, 2], np.float32)], reference).startswith("equal")
     said = difference([np.array([1, 2.25], np.float32)], reference)
     assert said == "within 0.2 of the reference kernels"
+
+
+@any_driver
+def test_a_run_is_split_into_its_kernel_and_the_rest(device: DeviceInfo, tmp_path: Path) -> None:
+    setup = Setup(find_runtime(), tmp_path, str(device.index), runs=1, tune="off")
+    result = ROWS["calls"].result(setup)
+    (figure,), (note,) = result.figures, result.notes
+    kernel_ms = float(note.split()[3]) / 1e3
+    assert kernel_ms >= 0  # rusticl 22.3 says 0 of all kernels
+    assert figure.value == pytest.approx(result.paths["OpenCL"].min_ms - kernel_ms, abs=1e-4)
+    assert "runs: a figure needs" in figure.not_judged or "PoCL" in figure.not_judged

@@ -18,8 +18,8 @@ from tests.support.model import chain_model, op, t
 from tests.support.nets import conv_pool
 from tflite_opencl.command import main
 from tflite_opencl.common.words import stamped
-from tflite_opencl.compare import benchmark_run
-from tflite_opencl.compare.benchmark_run import Limits
+from tflite_opencl.compare import benchmark
+from tflite_opencl.compare.benchmark import Limits
 from tflite_opencl.compare.path_run import Running
 
 pytestmark = any_driver
@@ -33,7 +33,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
-def benchmark(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+def called(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     code = main(["benchmark", *SHORT, *arguments])
     said = capsys.readouterr()
     return code, said.out, said.err
@@ -44,7 +44,7 @@ def test_a_model_on_a_device(
 ) -> None:
     nodes = tmp_path / "nodes.csv"
     chosen = ("--path", f"opencl:{device.index}", "--profiling_output_csv_file", str(nodes))
-    code, out, err = benchmark(capsys, model, *chosen)
+    code, out, err = called(capsys, model, *chosen)
     assert (code, err) == (0, "")
     assert "2 of 2" in out
     assert re.search(r"timed runs +3\n", out)
@@ -57,7 +57,7 @@ def test_a_model_on_a_device(
 
 
 def test_several_models_on_the_cpu_as_json(capsys: pytest.CaptureFixture[str], model: str) -> None:
-    code, out, _ = benchmark(capsys, model, "--graph", model, "--path", "builtin", "--json", "-")
+    code, out, _ = called(capsys, model, "--graph", model, "--path", "builtin", "--json", "-")
     assert code == 0
     document = json.loads(out)
     assert document.items() >= stamped({}).items()
@@ -75,7 +75,7 @@ def test_a_delegate_that_takes_nothing_is_no_success(
 ) -> None:
     path = tmp_path / "idle.tflite"
     path.write_bytes(chain_model([op("SIN", [t((1, 4))], [t((1, 4))])]))
-    code, out, _ = benchmark(capsys, str(path), "--path", f"opencl:{device.index}")
+    code, out, _ = called(capsys, str(path), "--path", f"opencl:{device.index}")
     assert code == 1
     assert "0 of 1" in out
     assert "idle.tflite: opencl:" in out
@@ -86,10 +86,10 @@ def test_a_path_that_fails_says_why(
     capsys: pytest.CaptureFixture[str], model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OCL_ICD_VENDORS", "/nowhere")
-    code, out, _ = benchmark(capsys, model)
+    code, out, _ = called(capsys, model)
     assert code == 1
     assert "small.tflite: opencl: no result: no OpenCL" in out
-    code, out, _ = benchmark(capsys, model, "--external_delegate_path", "/nowhere.so")
+    code, out, _ = called(capsys, model, "--external_delegate_path", "/nowhere.so")
     assert code == 1
     assert "external:/nowhere.so: no result: cannot load the delegate /nowhere.so" in out
 
@@ -111,7 +111,7 @@ def test_a_path_that_fails_says_why(
 def test_bad_input_is_one_line(
     capsys: pytest.CaptureFixture[str], model: str, arguments: tuple[str, ...], code: int, line: str
 ) -> None:
-    ended, out, err = benchmark(capsys, *(model if word == "M" else word for word in arguments))
+    ended, out, err = called(capsys, *(model if word == "M" else word for word in arguments))
     assert (ended, out) == (code, "")
     assert line in err
     assert err.count("\n") == 1
@@ -125,7 +125,7 @@ def test_bad_input_is_one_line(
 def test_values_that_are_none(
     capsys: pytest.CaptureFixture[str], model: str, words: tuple[str, str]
 ) -> None:
-    assert benchmark(capsys, model, *words)[0] == 64
+    assert called(capsys, model, *words)[0] == 64
 
 
 class Clock(Running):
@@ -160,8 +160,8 @@ def test_runs_end_as_benchmark_model_ends_them(
     given = {"num_runs": 4, "min_secs": 0.0, "max_secs": 150.0, "run_delay": 0.0}
     limits = Limits(**{**given, "warmup_runs": 0, "warmup_min_secs": 0.0, **changed})
     path = Clock()
-    monkeypatch.setattr(benchmark_run.time, "monotonic", lambda: path.now_s)
-    benchmark_run._run(path, limits.num_runs, limits.min_secs, limits)
+    monkeypatch.setattr(benchmark.time, "monotonic", lambda: path.now_s)
+    benchmark.run_until(path, limits.num_runs, limits.min_secs, limits)
     assert len(path.runs_ms) == runs
     if limits.run_delay:
         assert path.blocks == [(1, 0), *[(1, 0.5)] * 3]

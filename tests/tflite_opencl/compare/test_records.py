@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 from tflite_opencl.common.errors import CommandError
 from tflite_opencl.common.flags import as_json
-from tflite_opencl.compare.changes import change_of, changes_text
+from tflite_opencl.compare.changes import changes_text
 from tflite_opencl.compare.paths import RunPath, paths_of
 from tflite_opencl.compare.records import (
     ModelResult,
@@ -80,11 +81,9 @@ def test_words_that_are_no_paths(text: str, reason: str) -> None:
 
 def test_a_change_within_the_spread_is_not_told() -> None:
     slower = replace(PATH, timing=timing_of([1.3, 1.3, 1.31, 1.31], 1.0))
-    change = change_of("m.tflite", PATH, slower)
-    assert change is not None
-    assert change.is_told
-    assert change.part == pytest.approx(0.3, abs=0.01)
-    assert "nothing can be told" not in changes_text(report_of(PATH), report_of(slower), 100)
+    text = changes_text(report_of(PATH), report_of(slower), 100)
+    assert re.search(r"m\.tflite +opencl +1\.005 +1\.305 +\+29\.9% +1\.0%", text)
+    assert "nothing can be told" not in text
     wild = replace(PATH, timing=WILD)
     text = changes_text(report_of(PATH), report_of(wild), 100)
     assert "WARNING: m.tflite, opencl: the spread of the runs is larger than the change" in text

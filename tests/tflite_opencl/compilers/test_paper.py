@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tflite_opencl.compilers.chips import CHIPS, Chip
-from tflite_opencl.compilers.kernel_uses import ExpectedLaunch
-from tflite_opencl.compilers.listing import Listing
-from tflite_opencl.compilers.paper import NOT_SEEN, Estimate, estimate, paper_text
+from delegate.inspect import ExpectedLaunch
+from tflite_opencl.compilers.assembly import Listing
+from tflite_opencl.compilers.paper import CHIPS, NOT_SEEN, Chip, Estimate, estimate, paper_text
 
-CHIP = Chip("a board", 1000, {"fast": 10, "slow": 2}, True, gigabytes_a_second=1.0)
+CHIP = Chip("a board", 1000, 1.0, True, {"fast": 10, "slow": 2})
 # 4 multiply-adds a pass: 1000 items of 20 products pass the loop 5 times.
 LISTING = Listing({"fast": 10, "slow": 2, "wait": 99}, {"fast": 8}, products=4, lines=9)
 LAUNCH = ExpectedLaunch(items=1000, products=20_000, size_bytes=500)

@@ -10,17 +10,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from benchmarks.family import (
+from benchmarks.network import Network
+from benchmarks.networks import (
     RESOLUTIONS,
     WIDTHS,
-    Network,
+    dcgan,
+    mobilenet_edgetpu,
     mobilenet_v1,
     mobilenet_v2,
+    shufflenet_v2,
     squeezenet,
 )
-from benchmarks.family_int8 import mobilenet_edgetpu, shufflenet_v2
-from benchmarks.generator import dcgan
-from benchmarks.layers import multiply_adds
+from delegate.graph.partition import products
 from delegate.inspect import Graph, read_model, write_model
 from tests.support.compare import interpreter
 from tests.support.shared import model_path
@@ -48,14 +49,14 @@ def test_structure_of_the_official_networks(width: float, resolution: int) -> No
 @pytest.mark.parametrize("width", WIDTHS)
 def test_cost_grows_with_the_area(width: float) -> None:
     small, large = (
-        sum(map(multiply_adds, mobilenet_v1(width, side).nodes)) for side in RESOLUTIONS[::3]
+        sum(map(products, mobilenet_v1(width, side).nodes)) for side in RESOLUTIONS[::3]
     )
     assert 2.8 < large / small < 3.1  # (224 / 128) ** 2, but for the last layer
 
 
 def test_multiply_adds_of_the_paper() -> None:
     # MobileNets (arXiv 1704.04861), table 8: 569 million multiply-adds; 1000 classes there.
-    work = sum(map(multiply_adds, mobilenet_v1(1.0, 224).nodes))
+    work = sum(map(products, mobilenet_v1(1.0, 224).nodes))
     assert round(work / 1e6) == 569
 
 
@@ -71,11 +72,10 @@ def test_it_runs_and_uses_its_range() -> None:
 
 
 def test_a_fully_connected_layer() -> None:
-    network = Network("one layer")
-    source = network.tensor((1, 8), mobilenet_v1(0.25, 32).inputs[0].quantization)
-    graph = network.graph(source, network.fully_connected(source, 5))
-    (node,) = read_model(write_model(graph)).nodes
-    assert (node.op, node.outputs[0].shape, multiply_adds(node)) == ("FULLY_CONNECTED", (1, 5), 40)
+    network = Network()
+    network.fully_connected(network.tensor((1, 8), "picture"), 5)
+    (node,) = read_model(write_model(network.graph("one layer"))).nodes
+    assert (node.op, node.outputs[0].shape, products(node)) == ("FULLY_CONNECTED", (1, 5), 40)
 
 
 def test_a_resolution_that_does_not_halve() -> None:
@@ -107,29 +107,29 @@ def _scores(graph: Graph) -> NDArray[Any]:
 
 # What both are known for.
 @pytest.mark.parametrize(("version", "parameters"), [("1.0", 1_248_424), ("1.1", 1_235_496)])
-@pytest.mark.parametrize("is_float", [False, True])
-def test_squeezenet_has_its_size_and_runs(version: str, parameters: int, is_float: bool) -> None:
-    graph = read_model(write_model(squeezenet(224, version, is_float)))
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_squeezenet_has_its_size_and_runs(version: str, parameters: int, dtype: str) -> None:
+    graph = read_model(write_model(squeezenet(224, version, dtype)))
     assert _parameters(graph) == parameters
-    scores = _scores(squeezenet(64, version, is_float))
+    scores = _scores(squeezenet(64, version, dtype))
     assert scores.shape == (1, 1, 1, 1000)
     assert scores.any()
-    assert not is_float or scores.sum() == pytest.approx(1, abs=1e-4)
+    assert dtype == "uint8" or scores.sum() == pytest.approx(1, abs=1e-4)
 
 
 def test_mobilenet_v2_has_its_size_and_runs() -> None:
     graph = read_model(write_model(mobilenet_v2()))
     # torchvision's with 1000 classes: 3,504,872, of which its batch norms hold 17,056 more.
     assert _parameters(graph) == 3_504_872 - 17_056 + 1281
-    assert round(sum(map(multiply_adds, graph.nodes)) / 1e6) == 301  # arXiv 1801.04381: 300
+    assert round(sum(map(products, graph.nodes)) / 1e6) == 301  # arXiv 1801.04381: 300
     scores = _scores(mobilenet_v2(64))
     assert scores.shape == (1, 1001)
     assert scores.sum() == pytest.approx(1, abs=1e-4)
 
 
-def test_shufflenet_has_the_paper_s_multiply_adds() -> None:
+def test_shufflenet_has_the_paper_s_products() -> None:
     # ShuffleNet V2 (arXiv 1807.11164), table 5: 146 million at width 1.
-    work = sum(map(multiply_adds, shufflenet_v2().nodes))
+    work = sum(map(products, shufflenet_v2().nodes))
     assert work == pytest.approx(146e6, rel=0.01)
     ops = [node.op for node in shufflenet_v2().nodes]
     assert (ops.count("SPLIT"), ops.count("TRANSPOSE"), ops.count("CONCATENATION")) == (13, 16, 16)
