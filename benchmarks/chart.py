@@ -19,12 +19,8 @@ _VERDICTS = {
 }  # fmt: skip
 _WIDEST = 2.0  # of a figure over its limit; beyond, the bar is cut
 _STYLE = {
-    "text.color": _INK,
-    "axes.edgecolor": _INK,
-    "axes.labelcolor": _INK,
-    "xtick.color": _INK,
-    "ytick.color": _INK,
-    "grid.color": _INK,
+    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor"), _INK),
+    **dict.fromkeys(("xtick.color", "ytick.color", "grid.color"), _INK),
     "grid.alpha": 0.3,
     "font.size": 9,
     "svg.hashsalt": "tflite-opencl",  # equal figures give equal files

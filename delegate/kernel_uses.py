@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model and the facts of a device -> every kernel it may launch there. Nothing is built."""
+"""Models and the facts of a device -> every kernel they may launch there. Nothing is built."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from delegate import compiler
@@ -28,11 +28,12 @@ class ExpectedLaunch:
     items: int  # each passes the kernel's body once
     products: int  # multiply-adds of the node; 0 where it has no constant weights
     size_bytes: int  # read and written, each once
+    model: int = 0  # its number among those that were asked for
 
 
 @dataclass(frozen=True, slots=True)
 class KernelUse:
-    """A kernel as one program has it, and how often a model launches it."""
+    """A kernel as one program has it, and how often the models launch it."""
 
     kernel: str  # the function's name
     variants: tuple[str, ...]  # the alternatives that launch it
@@ -40,28 +41,28 @@ class KernelUse:
     file: str  # stem of the .cl file
     source: str  # all that the compiler is given
     group_items: int  # work-items wanted a work-group
-    launches: int  # a run, where every node that may launch it does
+    launches: int  # of a run of each model, where every node that may launch it does
     expected: tuple[ExpectedLaunch, ...]  # of these, those that are expected to be the fastest
-    # Whether its numbers are literals. Each layer has such a kernel; this one is of the layer with
-    # the most work-items, of those that are expected to run the same kernel with loaded numbers.
+    # Whether its numbers are literals. Each layer has such a kernel; this one stands for all. It is
+    # of the layer with the most work-items, of those that are expected to run the same kernel with
+    # loaded numbers.
     is_literal: bool = False
 
 
 def kernel_uses(
-    model: str | os.PathLike[str] | bytes,
+    models: Sequence[str | os.PathLike[str] | bytes],
     info: DeviceInfo,
     limits: DeviceLimits,
     isa: Collection[str] | None,
 ) -> tuple[KernelUse, ...]:
-    """Return every kernel that a model's nodes may launch on a device, in order of their first use.
+    """Return every kernel that models' nodes may launch on a device, in order of their first use.
 
     `isa`: what was proven of the device. None: its self-test did not pass, and what OpenCL C 1.2
     alone can express is taken for proven.
 
     Raises:
-        ModelError: the model cannot be read. OSError: nor can its file.
+        ModelError: a model cannot be read. OSError: nor can its file.
     """
-    graph = infer(read_model(model))
     proven = frozenset(portable_on(info.type) if isa is None else isa)
     target = Target(
         device_type=info.type,
@@ -71,18 +72,19 @@ def kernel_uses(
         isa=proven,
         rules=installed_rules(),
     )
-    verdicts = compiler.verdicts(graph, target, _takes)
 
     def text(launch: Launch) -> str:
         is_argument = may_be_argument(launch, proven, limits.max_argument_bytes)
         return source_of(launch.file, defines_of(launch, is_argument))
 
-    counted = _Counted(text)
-    for partition in partitions(graph, {each.node for each in verdicts if each.is_taken}):
-        fused = compiler.rewritten(partition, target, _takes)
-        counted.add(fused, target)
-        if fused is not partition:
-            counted.add(partition, target, without=fused.nodes)
+    counted = _Counted(text, target)
+    for number, graph in enumerate(infer(read_model(model)) for model in models):
+        verdicts = compiler.verdicts(graph, target, _takes)
+        for partition in partitions(graph, {each.node for each in verdicts if each.is_taken}):
+            fused = compiler.rewritten(partition, target, _takes)
+            counted.add(number, fused)
+            if fused is not partition:
+                counted.add(number, partition, without=fused.nodes)
     return tuple(counted.uses())
 
 
@@ -97,19 +99,20 @@ class _Seen:
     launch: Launch  # the first
     variants: dict[str, None] = field(default_factory=dict)
     count: int = 0
-    # Of the launches that are expected to be the fastest of their nodes.
-    expected: list[tuple[ExpectedLaunch, Launch]] = field(default_factory=list)
+    expected: list[ExpectedLaunch] = field(default_factory=list)
+    largest: Launch | None = None  # of those expected, the one with the most work-items
 
 
 class _Counted:
     """The launches of programs by what the compiler is given."""
 
-    def __init__(self, text: Callable[[Launch], str]) -> None:
+    def __init__(self, text: Callable[[Launch], str], target: Target) -> None:
         self._text = text  # of a launch
+        self._target = target
         self._seen: dict[tuple[str, str], _Seen] = {}
 
-    def add(self, partition: Partition, target: Target, without: Sequence[Node] = ()) -> None:
-        """Count a partition's launches.
+    def add(self, model: int, partition: Partition, without: Sequence[Node] = ()) -> None:
+        """Count the launches of a partition of a model.
 
         `without`: the nodes of the rewritten partition. A node that it has too was counted there,
         and none of this partition is expected to run.
@@ -124,16 +127,20 @@ class _Counted:
                     seen.variants[alternative.name] = None
                     seen.count += 1
                     if alternative is alternatives[0] and not is_rewritten:
-                        seen.expected.append((_expected(launch, node), launch))
+                        expected = _expected(launch, node, model)
+                        if all(expected.items > each.items for each in seen.expected):
+                            seen.largest = launch
+                        seen.expected.append(expected)
             return alternatives[0]
 
-        compiler.compile_partition(partition, target, count)
+        compiler.compile_partition(partition, self._target, count)
 
-    def uses(self) -> Iterator[KernelUse]:
-        """Yield a record for each, and one with literal numbers where it is expected to run."""
+    def uses(self) -> Iterable[KernelUse]:
+        """Return a record for each, and one with literal numbers where it is expected to run."""
+        found: dict[tuple[str, ...], KernelUse] = {}
         for (kernel, source), seen in self._seen.items():
             macros = tuple(f"{name}={value}" for name, value in seen.launch.defines.items())
-            use = KernelUse(
+            found[kernel, source] = use = KernelUse(
                 kernel=kernel,
                 variants=tuple(seen.variants),
                 macros=macros,
@@ -141,22 +148,24 @@ class _Counted:
                 source=source,
                 group_items=seen.launch.group_items,
                 launches=seen.count,
-                expected=tuple(expected for expected, _ in seen.expected),
+                expected=tuple(seen.expected),
             )
-            yield use
-            if seen.expected:
-                _, largest = max(seen.expected, key=lambda each: each[0].items)
-                yield replace(
-                    use,
-                    variants=tuple(f"{name}, literal" for name in use.variants),
-                    macros=(*macros, "literal"),
-                    source=self._text(largest.literal()),
-                    expected=(),
-                    is_literal=True,
-                )
+            if seen.largest is None:
+                continue
+            variants = [f"{name}, literal" for name in use.variants]
+            literal = replace(
+                use, macros=(*macros, "literal"), source=self._text(seen.largest.literal()), expected=(),
+                is_literal=True,
+            )  # fmt: skip
+            key = kernel, *literal.macros
+            if (same := found.get(key)) is not None:
+                variants = [*same.variants, *variants]
+                literal = replace(same, launches=same.launches + use.launches)
+            found[key] = replace(literal, variants=tuple(dict.fromkeys(variants)))
+        return found.values()
 
 
-def _expected(launch: Launch, node: Node) -> ExpectedLaunch:
+def _expected(launch: Launch, node: Node, model: int) -> ExpectedLaunch:
     tile_items = launch.params.get("tile_items", launch.group_items)
     assert isinstance(tile_items, int)
     constants = [each for each in launch.params.values() if isinstance(each, Constant)]
@@ -165,4 +174,5 @@ def _expected(launch: Launch, node: Node) -> ExpectedLaunch:
         products=products(node),
         size_bytes=sum(each.size_bytes for each in constants)
         + sum(size_bytes(tensor) for tensor in (*launch.reads, *launch.writes)),
+        model=model,
     )

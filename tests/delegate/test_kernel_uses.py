@@ -22,7 +22,7 @@ LIMITS = DeviceLimits(**{field.name: FACTS.get(field.name) for field in fields(D
 
 def uses(model: bytes, isa: tuple[str, ...] | None, is_literal: bool = False) -> list[KernelUse]:
     """Return the uses, of which no two are the same kernel."""
-    found = kernel_uses(model, INFO, LIMITS, isa)
+    found = kernel_uses([model], INFO, LIMITS, isa)
     assert len({(use.kernel, use.source) for use in found}) == len(found)
     return [use for use in found if use.is_literal == is_literal]
 
@@ -95,6 +95,6 @@ def test_what_is_proven_decides() -> None:
 
 def test_what_cannot_be_read() -> None:
     with pytest.raises(ModelError):
-        kernel_uses(b"no model", INFO, LIMITS, None)
+        kernel_uses([b"no model"], INFO, LIMITS, None)
     with pytest.raises(FileNotFoundError):
-        kernel_uses("none.tflite", INFO, LIMITS, None)
+        kernel_uses(["none.tflite"], INFO, LIMITS, None)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
-from itertools import chain
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from delegate import DelegateError
@@ -70,13 +69,12 @@ def run(options: argparse.Namespace) -> str:
         raise CommandError(f"cannot write to {options.dump}: {obstacle}")
     old = read_csv(options.against) if options.against else []
     device = _device(device_asked(options.device))
-    of_models = _of_models(models, device, options.literal)
-    uses = _together(own for _, own in of_models)
+    uses = _uses(models, device, options.literal)
     built = build_all(device.info, uses)
     rows = [row_of(device.info, use, each) for use, each in zip(uses, built, strict=True)]
     if options.dump is not None:
         dump(options.dump, device.info, uses, built)
-    paper = _on_paper(device.info.name, of_models, uses, built)
+    paper = _on_paper(device.info.name, models, uses, built)
     facts = {
         "device": asdict(device.info),
         "self_test": device.failure or "passed",
@@ -109,64 +107,38 @@ def _device(selector: str | None) -> SurveyedDevice:
     return device
 
 
-def _of_models(
+def _uses(
     models: Sequence[str], device: SurveyedDevice, with_literal: bool
-) -> list[tuple[str, tuple[KernelUse, ...]]]:
-    """Return each model and its kernels."""
+) -> tuple[KernelUse, ...]:
+    """Return the kernels of all models; one of several models counts for each."""
     assert device.limits is not None
     isa = None if device.failure else device.isa
-    found = []
-    for model in models:
-        try:
-            uses = kernel_uses(model, device.info, device.limits, isa)
-            found.append((model, tuple(u for u in uses if with_literal or not u.is_literal)))
-        except OSError as error:
-            raise CommandError(f"cannot read {model}: {error.strerror or error}") from error
-        except DelegateError as error:
-            raise CommandError(str(error)) from error
-    if not any(uses for _, uses in found):
+    try:
+        found = kernel_uses(models, device.info, device.limits, isa)
+    except OSError as error:
+        raise CommandError(f"cannot read {error.filename}: {error.strerror or error}") from error
+    except DelegateError as error:
+        raise CommandError(str(error)) from error
+    if not found:
         raise CommandError(f"{', '.join(models)}: no node runs on OpenCL")
-    return found
-
-
-def _together(of_models: Iterable[Sequence[KernelUse]]) -> list[KernelUse]:
-    """Return the kernels of all models; one of several models counts for each."""
-    uses: dict[tuple[str, str], KernelUse] = {}
-    for use in chain.from_iterable(of_models):
-        # One literal kernel stands for those of all layers, and of all models.
-        key = use.kernel, " ".join(use.macros) if use.is_literal else use.source
-        same = uses.get(key)
-        if same is not None:
-            variants = dict.fromkeys((*same.variants, *use.variants))
-            use = replace(
-                same,
-                variants=tuple(variants),
-                launches=use.launches + same.launches,
-                expected=use.expected + same.expected,
-            )
-        uses[key] = use
-    return list(uses.values())
+    return tuple(use for use in found if with_literal or not use.is_literal)
 
 
 def _on_paper(
-    name: str,
-    of_models: Sequence[tuple[str, Sequence[KernelUse]]],
-    uses: Sequence[KernelUse],
-    built: Sequence[Built],
+    name: str, models: Sequence[str], uses: Sequence[KernelUse], built: Sequence[Built]
 ) -> dict[str, Estimate]:
-    """Return what each model's run takes; nothing for a device that chips.py does not have."""
-    listings = {
-        (use.kernel, use.source): each.statistics.listing
-        for use, each in zip(uses, built, strict=True)
-    }
-    if name not in CHIPS or not any(listings.values()):
+    """Return what each model's run takes; nothing for a device that CHIPS does not have."""
+    listings = [each.statistics.listing for each in built]
+    if name not in CHIPS or not any(listings):
         return {}
+    launches = [
+        (launch, listing)
+        for use, listing in zip(uses, listings, strict=True)
+        for launch in use.expected
+    ]
     return {
-        Path(model).stem: estimate(
-            CHIPS[name],
-            ((launch, listings[use.kernel, use.source]) for use in own for launch in use.expected),
-        )
-        for model, own in of_models
+        Path(model).stem: estimate(CHIPS[name], [each for each in launches if each[0].model == n])
+        for n, model in enumerate(models)
     }
 
 

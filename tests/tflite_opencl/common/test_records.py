@@ -50,4 +50,4 @@ def test_records_come_back(record: Outer) -> None:
 )
 def test_what_is_no_such_record(changed: dict[str, Any]) -> None:
     with pytest.raises(TypeError):
-        from_json(Outer, {**asdict(OUTER), **changed})
+        from_json(Outer, {**json.loads(json.dumps(asdict(OUTER))), **changed})
