@@ -55,7 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.models = [Path(fetched(name) or name) for name in options.models]
         if options.first_starts:
             with _setup(options) as setup:
-                print(first_starts.first_starts(options.models or first_starts.MODELS, setup))
+                given = [each if each.is_file() else str(each) for each in options.models]
+                print(first_starts.first_starts(given or first_starts.MODELS, setup))
             return SUCCESS
         reports = [load(path) for path in options.read] if options.read else [_measured(options)]
         _write(reports, options)

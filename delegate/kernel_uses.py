@@ -153,10 +153,9 @@ class _Counted:
             if seen.largest is None:
                 continue
             variants = [f"{name}, literal" for name in use.variants]
-            literal = replace(
-                use, macros=(*macros, "literal"), source=self._text(seen.largest.literal()), expected=(),
-                is_literal=True,
-            )  # fmt: skip
+            source = self._text(seen.largest.literal())
+            literal = replace(use, source=source, expected=(), is_literal=True)
+            literal = replace(literal, macros=(*macros, "literal"))
             key = kernel, *literal.macros
             if (same := found.get(key)) is not None:
                 variants = [*same.variants, *variants]

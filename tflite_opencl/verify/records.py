@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate import Verdict
-from delegate.inspect import Node, StepRun, Tensor
+from delegate.inspect import StepRun, Tensor
 from tflite_opencl.common.errors import CommandError
 from tflite_opencl.common.values import compare
 from tflite_opencl.verify.errors import errors
@@ -35,7 +35,6 @@ class Apart:
 class Check:
     """One computed tensor of a node on the device, in its worst input."""
 
-    node: Node  # as the file has it
     step: StepRun  # of the isolated run
     tensor: Tensor
     with_nodes: tuple[int, ...]  # nodes that the same kernel computes

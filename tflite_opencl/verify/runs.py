@@ -200,7 +200,6 @@ class _Judge:
                 other = apart(own[tensor.index], expected, bound, self.tolerance, where)
                 known = self.checks.get(tensor.index)
                 self.checks[tensor.index] = check = Check(
-                    node,
                     step,
                     tensor,
                     joined.get(step.node, ()),

@@ -142,7 +142,7 @@ def _extents(found: Errors) -> list[str]:
 def _table(checks: list[Check], width: int) -> str:
     rows = [
         (
-            *(str(check.node.index), check.step.op, str(check.tensor.index)),
+            *(str(check.step.node), check.step.op, str(check.tensor.index)),
             *(check.step.alternative, _apart(check.alone), _apart(check.after_others)),
         )
         for check in checks[:_MOST_ROWS]
@@ -194,7 +194,7 @@ def document(found: Verification) -> dict[str, Any]:
         "first_wrong": None if fault is None else _fault_document(fault),
         "nodes": [
             {
-                "node": check.node.index,
+                "node": check.step.node,
                 "op": check.step.op,
                 "tensor": check.tensor.index,
                 "alternative": check.step.alternative,
