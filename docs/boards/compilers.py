@@ -21,7 +21,9 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT))
 
+from tflite_opencl.common.tables import csv_text  # noqa: E402
 from tflite_opencl.compilers.paper import CHIPS, NOT_SEEN  # noqa: E402
+from tflite_opencl.compilers.rows import Row, read_csv  # noqa: E402
 
 TABLE = ROOT / ".ci" / "board-compilers.csv"
 PAPER = ROOT / ".ci" / "board-paper.csv"
@@ -31,7 +33,7 @@ MODELS = (
     "mobilenet_v2_1.0_224_quant",
     "tf2_mobilenet_v2_1.0_224_ptq",
 )
-Row = dict[str, str]
+Paper = dict[str, str]  # a row of the model on paper
 
 HEAD = """# The kernels, as the boards' compilers make them
 
@@ -84,30 +86,26 @@ def main(arguments: Sequence[str]) -> None:
     kernels, files = (arguments[1], arguments[2:]) if is_paper else ("now", arguments)
     answers = [json.loads(Path(each).read_text(encoding="utf-8")) for each in files]
     if answers:
-        kept = [row for row in rows_of(PAPER) if row["kernels"] != kernels]
+        kept = [row for row in paper_of(PAPER) if row["kernels"] != kernels]
         paper = [*kept, *paper_rows(kernels, answers)]
         write(PAPER, sorted(paper, key=lambda row: row["kernels"] != "before"))
     if answers and not is_paper:
-        # Without the seconds that a build took.
-        rows = [row for answer in answers for row in answer["kernels"]]
-        write(TABLE, [{k: v for k, v in row.items() if k != "seconds"} for row in rows])
-    PAGE.write_text(text_of(rows_of(TABLE), rows_of(PAPER)), encoding="utf-8")
+        write(TABLE, [row for answer in answers for row in answer["kernels"]])
+    PAGE.write_text(text_of(read_csv(str(TABLE)), paper_of(PAPER)), encoding="utf-8")
 
 
-def rows_of(path: Path) -> list[Row]:
-    """Return a table's rows."""
+def paper_of(path: Path) -> list[Paper]:
+    """Return the table of the model on paper."""
     return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
 
 
 def write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Write a table; what a driver does not tell is empty."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    """Write a table, without the seconds that a build took."""
+    names = [name for name in rows[0] if name != "seconds"]
+    path.write_text(csv_text(names, rows) + "\n", encoding="utf-8")
 
 
-def paper_rows(kernels: str, answers: Sequence[dict[str, Any]]) -> list[Row]:
+def paper_rows(kernels: str, answers: Sequence[dict[str, Any]]) -> list[Paper]:
     """Return the rows of the model on paper; `kernels`: "before" or "now"."""
     return [
         {"kernels": kernels, "device": answer["device"]["name"], "model": model}
@@ -117,14 +115,14 @@ def paper_rows(kernels: str, answers: Sequence[dict[str, Any]]) -> list[Row]:
     ]
 
 
-def text_of(rows: list[Row], paper: list[Row]) -> str:
+def text_of(rows: list[Row], paper: list[Paper]) -> str:
     """Return the page."""
-    devices = list(dict.fromkeys(row["device"] for row in rows))
+    devices = list(dict.fromkeys(row.device for row in rows))
     lines = [HEAD.rstrip("\n")]
     for device in devices:
-        own = [row for row in rows if row["device"] == device]
-        in_memory = [row for row in own if spilled(row)]
-        failed = sum(row["built"] != "yes" for row in own)
+        own = [row for row in rows if row.device == device]
+        in_memory = [row for row in own if row.scratch]
+        failed = sum(not row.is_built for row in own)
         lines.append(
             f"| {device} | {len(own)} | {failed} | {len(in_memory)} | {launches(own)} | "
             f"{launches(in_memory)} |"
@@ -135,17 +133,15 @@ def text_of(rows: list[Row], paper: list[Row]) -> str:
         lines += ["", f"## {device}", "", "| kernel | variant | expected | spills, fills |"]
         lines[-1] += "".join(f" {heading} |" for heading, _ in columns)
         lines.append("|---|---|---|---|" + "---|" * len(columns))
-        lines += of_device([row for row in rows if row["device"] == device], columns)
-    failures = [row for row in rows if row["built"] != "yes"]
+        lines += of_device([row for row in rows if row.device == device], columns)
+    failures = [row for row in rows if not row.is_built]
     if failures:
         lines += ["", "## Not built", ""]
-        lines += [
-            f"- {r['device']}, {r['kernel']} ({r['variant']}): {r['built']}" for r in failures
-        ]
+        lines += [f"- {r.device}, {r.kernel} ({r.variant}): {r.built}" for r in failures]
     return "\n".join(lines) + "\n"
 
 
-def paper_lines(paper: list[Row]) -> list[str]:
+def paper_lines(paper: list[Paper]) -> list[str]:
     """Return the model on paper."""
     lines = PAPER_HEAD.format(not_seen=NOT_SEEN).rstrip("\n").splitlines()
     before = {(r["device"], r["model"]): r for r in paper if r["kernels"] == "before"}
@@ -161,7 +157,7 @@ def paper_lines(paper: list[Row]) -> list[str]:
     return lines
 
 
-def shown(row: Row | None) -> str:
+def shown(row: Paper | None) -> str:
     """Return a run's time, or "?" where a tenth of its launches and more are unknown."""
     if row is None or 10 * int(row["without"]) >= int(row["launches"]):
         return "?"
@@ -173,31 +169,24 @@ def of_device(rows: list[Row], columns: tuple[tuple[str, str], ...]) -> list[str
     """Return a line for each kernel and variant."""
     same: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows:
-        same[row["kernel"], row["variant"]].append(row)
+        same[row.kernel, row.variant].append(row)
     lines = []
     for (kernel, variant), builds in sorted(same.items()):
-        worst = max(builds, key=lambda row: (spilled(row), float(row["instructions"] or 0)))
-        # Fewer threads are worse, of all else more.
-        figures = [
-            (min if name == "threads" else max)(
-                (float(row[name]) for row in builds if row[name]), default=None
-            )
-            for _, name in columns
-        ]
-        shown = "".join(f" {'' if value is None else f'{value:.4g}'} |" for value in figures)
-        in_memory = f"{worst['spills']}, {worst['fills']}" if spilled(worst) else ""
+        worst = max(builds, key=lambda row: (row.scratch, row.instructions or 0))
+        shown = ""
+        for _, name in columns:
+            known = [value for row in builds if (value := getattr(row, name)) is not None]
+            # Fewer threads are worse, of all else more.
+            value = (min if name == "threads" else max)(known, default=None)
+            shown += f" {'' if value is None else f'{value:.4g}'} |"
+        in_memory = f"{worst.spills}, {worst.fills}" if worst.scratch else ""
         lines.append(f"| {kernel} | {variant} | {launches(builds)} | {in_memory} |{shown}")
     return lines
 
 
-def spilled(row: Row) -> int:
-    """Return how many instructions keep values in memory."""
-    return int(row["spills"] or 0) + int(row["fills"] or 0)
-
-
 def launches(rows: list[Row]) -> int:
     """Return the launches of these that are expected to be the fastest."""
-    return sum(int(row["expected"]) for row in rows)
+    return sum(row.expected for row in rows)
 
 
 if __name__ == "__main__":
