@@ -23,6 +23,7 @@ POOL = {
     "padding": "VALID", "stride_w": 2, "stride_h": 2, "filter_width": 2, "filter_height": 2
 }  # fmt: skip
 
+QUICKLY = ("--count", "1", "--tune", "off")
 LARGE, MIDDLE, SMALL = 128 * 128 * 8, 64 * 64 * 8, 32 * 32 * 8  # elements of its pictures
 
 
@@ -61,16 +62,7 @@ def test_a_model_of_two_partitions(
     model: Path, device: DeviceInfo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     written, drawn = tmp_path / "times.json", tmp_path / "times.svg"
-    arguments = [
-        str(model),
-        "--device",
-        str(device.index),
-        "--count",
-        "1",
-        "--tune",
-        "off",
-        "--judge",
-    ]
+    arguments = [str(model), "--device", str(device.index), *QUICKLY, "--judge"]
 
     assert main([*arguments, "--json", str(written), "--chart", str(drawn)]) == 0
 
@@ -97,20 +89,11 @@ def test_a_model_of_two_partitions(
     assert "4 of 5" in said
 
 
-def test_every_launch(
+def test_every_node(
     model: Path, device: DeviceInfo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     written = tmp_path / "layers.json"
-    arguments = [
-        str(model),
-        "--device",
-        str(device.index),
-        "--count",
-        "1",
-        "--tune",
-        "off",
-        "--layers",
-    ]
+    arguments = [str(model), "--device", str(device.index), *QUICKLY, "--layers"]
 
     assert main([*arguments, "--json", str(written)]) == 0
 
