@@ -34,7 +34,8 @@ class Network:
     def tensor(self, shape: tuple[int, ...], holds: str = "activation") -> Tensor:
         """Return an activation, or the network's input; `holds`: "picture", "logits", ..."""
         of_type = _QUANTIZATION.get(self.dtype)
-        return tensor(shape, self.dtype, *(of_type[holds] if of_type else ()))
+        scale, zero_point = of_type[holds] if of_type else (None, 0)
+        return tensor(shape, self.dtype, scale, zero_point)
 
     def add(self, op: str, inputs: list[Tensor], output: Tensor, **options: Any) -> Tensor:
         """Add a node of one output."""

@@ -151,7 +151,8 @@ def benchmarked(
     `profiling`: take each node's time on OpenCL, too, in another process: launches are apart there.
     """
     each = given.on(path, settings, "outputs")
-    warmup, nodes = None, []
+    warmup: Timing | None = None
+    nodes: Sequence[Mapping[str, Any]] = ()
 
     def measure() -> None:
         nonlocal warmup

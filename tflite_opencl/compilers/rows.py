@@ -174,7 +174,7 @@ def compared(old: Sequence[Row], new: Sequence[Row]) -> Comparison:
         figures = [(getattr(was, name), getattr(now, name)) for was, now in pairs]
         known = [pair for pair in figures if None not in pair]
         if known:
-            totals.append((name, *map(sum, zip(*known, strict=True))))
+            totals.append((name, sum(was for was, _ in known), sum(now for _, now in known)))
     return Comparison(
         tuple(changes),
         tuple(row for key, row in after.items() if key not in before),

@@ -12,6 +12,7 @@ from typing import Any
 from delegate.inspect import Tensor
 from tflite_opencl.common.build import sizes
 from tflite_opencl.common.errors import CommandError
+from tflite_opencl.common.profile import NodeTime
 from tflite_opencl.graph.facts import CONSTANT, CPU, DEVICE, UNKNOWN, GraphFacts
 from tflite_opencl.graph.layout import HEIGHT, WIDTH, layout_of
 
@@ -53,7 +54,6 @@ def _page_nodes(facts: GraphFacts) -> Iterator[Mapping[str, Any]]:
         place, times = facts.place(node), facts.times.get(node.index)
         first = node.outputs[0] if node.outputs else None
         home = joined.get(node.index)
-        pairs = times and zip(times.kernels.split(", "), times.sizes.split(", "), strict=True)
         yield {
             "index": node.index,
             "op": node.op,
@@ -65,11 +65,16 @@ def _page_nodes(facts: GraphFacts) -> Iterator[Mapping[str, Any]]:
             "time": _time(times.microseconds) if times else f"in {home}" if home else "",
             "share": times.microseconds / longest if times else 0,  # of the longest node's time
             "alternative": facts.alternatives.get(node.index, ""),
-            "kernels": ", ".join(" ".join(pair) for pair in pairs or ()),
+            "kernels": _kernels(times) if times else "",
             "inputs": [_tensor(tensor) for tensor in node.inputs if tensor is not None],
             "outputs": [_tensor(tensor) for tensor in node.outputs],
             "options": ", ".join(f"{k} {v}" for k, v in sorted(node.options.items())),
         }
+
+
+def _kernels(times: NodeTime) -> str:
+    pairs = zip(times.kernels.split(", "), times.sizes.split(", "), strict=True)
+    return ", ".join(f"{kernel} {size}" for kernel, size in pairs)
 
 
 def _tensor(tensor: Tensor) -> str:
