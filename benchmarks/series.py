@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.measure import Contender, Skipped, repeated, timed
 from benchmarks.networks import RESOLUTIONS, WIDTHS, mobilenet_v1
 from benchmarks.onnx_model import onnx_model
-from benchmarks.peers import ONNX_RUNTIME, OPENVINO, Workload, onnx_runtime, openvino
+from benchmarks.peers import ONNX_RUNTIME, OPENVINO, Peers, Workload, onnx_runtime, openvino
 from benchmarks.processes import output
 from benchmarks.results import OPENCL, Series, load
 from benchmarks.setup import POCL, THREAD_VARIABLES, V1, Setup
@@ -67,21 +67,27 @@ def by_batch(setup: Setup, notes: list[str]) -> Points:
     model, note = setup.model(V1)
     workload = setup.workload(model)
     notes += [f"{V1}, {setup.threads} threads, {info.name}", *([note] if note else [])]
-    peer = f"{setup.runtime.kernels('auto')}, one by one"
     one_by_one = workload.interpreter("auto")
     for batch in BATCHES:
         with contextlib.closing(Model(model, info.index, batch=batch, tune=setup.tune)) as ours:
-            pictures = np.repeat(workload.inputs[0], batch, axis=0)
-            contenders = [Contender(OPENCL, partial(ours.run, pictures))]
-            contenders.append(Contender(peer, repeated(one_by_one, batch)))
-            for name, make in _onnx_peers(workload, batch).items():
-                try:
-                    contenders.append(Contender(name, make()))
-                except Skipped as reason:
-                    if batch == BATCHES[0]:
-                        notes.append(f"{name}: {reason}")
-            paths = timed(contenders, min(setup.runs, _BATCH_RUNS))
+            found = _peers(workload, ours, one_by_one, batch)
+            paths = timed(found.contenders, min(setup.runs, _BATCH_RUNS))
+        if batch == BATCHES[0]:
+            notes += [f"{name}: {reason}" for name, reason in found.missing.items()]
         yield batch, {name: times.min_ms / batch for name, times in paths.items()}
+
+
+def _peers(workload: Workload, ours: Model, one_by_one: Callable[[], object], batch: int) -> Peers:
+    """Return our model and whoever else takes batches, or pictures one by one."""
+    pictures = np.repeat(workload.inputs[0], batch, axis=0)
+    planes = np.repeat(workload.picture, batch, axis=0)
+    graph, threads = workload.graph, workload.threads
+    peer = f"{workload.runtime.kernels('auto')}, one by one"
+    found = Peers([Contender(OPENCL, partial(ours.run, pictures))])
+    found.add(peer, lambda: repeated(one_by_one, batch))
+    found.add(ONNX_RUNTIME, lambda: onnx_runtime(onnx_model(graph, batch), planes, threads))
+    found.add(OPENVINO, lambda: openvino(onnx_model(graph, batch), [planes], threads))
+    return found
 
 
 def by_threads(setup: Setup, notes: list[str]) -> Points:
@@ -108,18 +114,6 @@ def _family_model(setup: Setup, width: float, resolution: int) -> str:
         with contextlib.suppress(Skipped):
             return setup.model(f"mobilenet_v1_{width}_{resolution}_quant")[0]
     return setup.written(f"v1_{width}_{resolution}", write_model(mobilenet_v1(width, resolution)))
-
-
-def _onnx_peers(workload: Workload, batch: int) -> Mapping[str, Callable[[], Callable[[], object]]]:
-    def network() -> bytes:
-        return onnx_model(workload.graph, batch)
-
-    pictures = np.repeat(workload.picture, batch, axis=0)
-    threads = workload.threads
-    return {
-        ONNX_RUNTIME: lambda: onnx_runtime(network(), pictures, threads),
-        OPENVINO: lambda: openvino(network(), [pictures], threads),
-    }
 
 
 _SERIES: Mapping[str, tuple[str, str, Callable[[Setup, list[str]], Points]]] = {
