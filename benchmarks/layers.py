@@ -24,18 +24,13 @@ def layers_of(model: str, info: DeviceInfo, setup: Setup) -> Layers:
     layers = _profile(model, info, setup)
     made = [layer for easy in _easy(setup) for layer in _profile(easy, info, setup)]
 
-    def rate(name: str, layer: Layer) -> float:
-        return float(getattr(layer, name)) / layer.microseconds
-
-    work, moved = (
-        max((*layers, *made), key=lambda layer, name=name: rate(name, layer))
-        for name in ("multiply_adds", "bytes_moved")
-    )
+    work = max((*layers, *made), key=lambda layer: layer.multiply_adds / layer.microseconds)
+    moved = max((*layers, *made), key=lambda layer: layer.bytes_moved / layer.microseconds)
     return Layers(
         model=Path(model).stem,
         device=named(info),
-        peak_multiply_adds=rate("multiply_adds", work) * 1e6,
-        peak_bytes=rate("bytes_moved", moved) * 1e6,
+        peak_multiply_adds=work.multiply_adds / work.microseconds * 1e6,
+        peak_bytes=moved.bytes_moved / moved.microseconds * 1e6,
         peak_source=(
             f"the best this delegate did on that device: multiply-adds in {work.op} {work.shape}, "
             f"bytes in {moved.op} {moved.shape}; tried were the model's own layers and "

@@ -52,8 +52,8 @@ def _table(headings: Sequence[str], rows: Iterable[Sequence[str]], words: Sequen
     """Return a table in Markdown; `words`: the columns that are no numbers."""
     table = Table(box=box.MARKDOWN)
     for number, heading in enumerate(headings):
-        justify = "left" if number in words else "right"
-        table.add_column(heading, justify=justify, no_wrap=number == 0)
+        is_word = number in words
+        table.add_column(heading, justify="left" if is_word else "right", no_wrap=number == 0)
     for row in rows:
         table.add_row(*row)
     return table

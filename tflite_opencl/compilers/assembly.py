@@ -183,8 +183,8 @@ def _valhall(text: str) -> list[Instruction]:
     for place, operation in enumerate(map(str.strip, lines)):
         offset = _OFFSET.search(operation)
         target = place + 1 + int(offset[1]) if offset else None
-        units, products = (_by_name(each, operation) for each in (_VALHALL_UNITS, _MALI_PRODUCTS))
-        kept.append(Instruction(units, products, 1, target))
+        units = _by_name(_VALHALL_UNITS, operation)
+        kept.append(Instruction(units, _by_name(_MALI_PRODUCTS, operation), 1, target))
     return kept
 
 
