@@ -39,7 +39,7 @@ from tflite_opencl.common.oracle import oracle
 from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.conformance.checks.job import Job
 from tflite_opencl.conformance.outcome import CRASH, PASS, Result
-from tflite_opencl.conformance.process import Item
+from tflite_opencl.conformance.runner import Item
 from tflite_opencl.conformance.subject import Subject
 
 pytestmark = any_driver
@@ -227,7 +227,7 @@ class _Dying:
     def run(self, items: Sequence[Item], jobs: int, tell: Callable[[Result], None]) -> None:
         for item in items:
             is_survived = self.options == {"alternative": START} and item.name == "5"
-            tell(Result(item.name, PASS if is_survived else CRASH))
+            tell(Result(PASS if is_survived else CRASH, name=item.name))
 
 
 def test_a_graph_that_kills_is_none_if_a_start_survives_it() -> None:

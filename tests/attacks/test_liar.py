@@ -13,7 +13,7 @@ import pytest
 from tests.support.deal import slow
 from tests.support.suite import run_cases
 from tflite_opencl.conformance.outcome import Result
-from tflite_opencl.conformance.process import CannotRun
+from tflite_opencl.conformance.runner import CannotRun
 
 SOURCE = Path(__file__).with_name("liar.c")
 ADD = "add/float32/1x7x5x3"

@@ -3,17 +3,13 @@
 
 from __future__ import annotations
 
-import contextlib
+import argparse
 import re
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from delegate import ProfileError
 from delegate.inspect import read_device_profile
@@ -25,25 +21,22 @@ from tflite_opencl.common.files import file_obstacle, write_file
 from tflite_opencl.common.standard_streams import OutputError
 from tflite_opencl.common.text import printable
 from tflite_opencl.common.words import version_lines
-from tflite_opencl.conformance import coverage, expectations, flags, page, reduce, reports
-from tflite_opencl.conformance.flags import Settings
+from tflite_opencl.conformance import coverage, expectations, flags, reduce, reports, results
+from tflite_opencl.conformance.expectations import Expectations
 from tflite_opencl.conformance.outcome import NOT_DELEGATED, PASS, SKIP, Result
-from tflite_opencl.conformance.process import CannotRun
-from tflite_opencl.conformance.results import Folder, Report, ResultsError, Row
-from tflite_opencl.conformance.runner import Workers
+from tflite_opencl.conformance.progress import Tally, told
+from tflite_opencl.conformance.results import Report, Row
+from tflite_opencl.conformance.runner import CannotRun, Workers
 from tflite_opencl.conformance.selection import item_of, select
 from tflite_opencl.conformance.subject import OPENCL, OPENCL_OPTIONS
-from tflite_opencl.conformance.tally import Tally
 
-LINE_SECONDS = 10.0  # between two lines without a terminal
 _SHOWN = 20  # unexpected results on the terminal
-
 _OUTPUTS: dict[str, Callable[[Report], str]] = {
     "junit": reports.junit,
     "ktap": reports.ktap,
     "lava": reports.lava,
     "json": reports.as_json,
-    "html": page.html,
+    "html": reports.html,
     "coverage": coverage.table,
 }
 
@@ -63,60 +56,58 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code_of(error)
 
 
-def _command(settings: Settings) -> int:
-    if settings.version:
+def _command(options: argparse.Namespace) -> int:
+    if options.version:
         print("\n".join(map(printable, version_lines("tflite-delegate-test"))))
         return SUCCESS
-    if settings.delegate == OPENCL:
-        _check_options(settings.delegate_options)
-    if settings.reduce is not None:
-        workers = _workers(settings, lambda device, runtime: None)
-        for line in reduce.reduce(settings.reduce, workers, Path(settings.output)):
+    if options.delegate == OPENCL:
+        if unknown := sorted(set(options.delegate_options) - set(OPENCL_OPTIONS)):
+            known = ", ".join(OPENCL_OPTIONS)
+            raise UsageError(f"--delegate_options {unknown[0]}: opencl has {known}")
+        if "device_profile" in options.delegate_options:
+            read_device_profile(options.delegate_options["device_profile"])
+    if options.reduce is not None:
+        for line in reduce.reduce(options.reduce, _workers(options), Path(options.output)):
             print(line, flush=True)
         return SUCCESS
-    cases = select(settings)
-    if settings.list:
+    cases = select(options)
+    if options.list:
         print("\n".join(case.name for case in cases))
         return SUCCESS
-    for name in (*_OUTPUTS, *(["baseline"] if settings.update_baseline else [])):
-        target = getattr(settings, name)
+    for name in (*_OUTPUTS, *(["baseline"] if options.update_baseline else [])):
+        target = getattr(options, name)
         if target not in (None, "-") and (obstacle := file_obstacle(target)):
-            raise ResultsError(f"cannot write --{name} {target}: {obstacle}")
+            raise OneLineError(f"cannot write --{name} {target}: {obstacle}")
     known = expectations.read(
-        settings.baseline,
-        settings.skips,
-        settings.flakes,
-        settings.allow_not_delegated,
-        settings.update_baseline,
+        options.baseline,
+        options.skips,
+        options.flakes,
+        options.allow_not_delegated,
+        options.update_baseline,
     )
-    return _run(settings, cases, known)
+    return _run(options, cases, known)
 
 
-def _check_options(options: Mapping[str, str]) -> None:
-    """Raise UsageError or ProfileError where opencl has no such option or profile."""
-    if unknown := sorted(set(options) - set(OPENCL_OPTIONS)):
-        known = ", ".join(OPENCL_OPTIONS)
-        raise UsageError(f"--delegate_options {unknown[0]}: opencl has {known}")
-    if "device_profile" in options:
-        read_device_profile(options["device_profile"])
-
-
-def _run(settings: Settings, cases: list[Case], known: expectations.Expectations) -> int:
+def _run(options: argparse.Namespace, cases: list[Case], known: Expectations) -> int:
     begun = time.monotonic()
-    results, device, runtime = _results(settings, cases, known)
-    rows = [_row(case, results[case.name], known) for case in cases]
-    seconds = time.monotonic() - begun
-    report = Report(
-        rows, settings.delegate, device or "no device", runtime or "no runtime", seconds
-    )
-    if settings.update_baseline and settings.baseline is not None:
-        comment = f"{settings.delegate} on {report.device}"
-        text = expectations.baseline_text(results.values(), known.baseline, comment)
-        with _writing(settings.baseline):
-            write_file(settings.baseline, text)
-    _summary(report, settings)  # first: a file may not be writable any more
-    _write(settings, report)
-    if settings.update_baseline:
+    done, device, runtime = _results(options, cases, known)
+    rows = []
+    for case in cases:
+        status = known.status(done[case.name])
+        rows.append(Row(case, done[case.name], status, known.is_expected(status)))
+    report = Report(rows, options.delegate, device, runtime, time.monotonic() - begun)
+    if options.update_baseline:
+        comment = f"{options.delegate} on {report.device}"
+        text = expectations.baseline_text(done.values(), known.baseline, comment)
+        _write(options.baseline, text)
+    _summary(report, options)  # first: a file may not be writable any more
+    for name, text_of in _OUTPUTS.items():
+        target = getattr(options, name)
+        if target == "-":
+            print(text_of(report), end="")
+        elif target is not None:
+            _write(target, text_of(report), is_placed=name == "coverage")
+    if options.update_baseline:
         return SUCCESS
     if all(row.result.result == SKIP for row in rows):
         return NOTHING_RUN
@@ -124,105 +115,94 @@ def _run(settings: Settings, cases: list[Case], known: expectations.Expectations
 
 
 def _results(
-    settings: Settings, cases: list[Case], known: expectations.Expectations
+    options: argparse.Namespace, cases: list[Case], known: Expectations
 ) -> tuple[dict[str, Result], str, str]:
     """Run the cases, but for those done before; return their results, the device, the runtime."""
-    folder, run = Folder(settings.output), _described(settings)
-    done = folder.resume(run) if settings.resume else {}
-    wanted = {case.name for case in cases}
-    results = {name: result for name, result in done.items() if name in wanted}
-    for case in cases:
-        if known.is_skipped(case.name):
-            results.setdefault(case.name, Result(case.name, SKIP, "listed in --skips"))
-    left = [item_of(case, settings.models) for case in cases if case.name not in results]
-    before = len(results)
-    facts = {"device": "", "runtime": ""}
+    folder, run = Path(options.output), _described(options)
+    resumed = results.resumed(folder, run) if options.resume else {}
+    names = [case.name for case in cases]
+    done = {name: resumed[name] for name in names if name in resumed}
+    for name in names:
+        if known.is_skipped(name):
+            done.setdefault(name, Result(SKIP, "listed in --skips", name=name))
+    before = dict(done)
+    found = ["no device", "no runtime"]
 
     def ready(device: str, runtime: str) -> None:
-        if settings.expect_device and not re.search(settings.expect_device, device):
-            raise CannotRun(f"the device is {device}, not {settings.expect_device}")
-        facts.update(device=device, runtime=runtime)
+        if options.expect_device and not re.search(options.expect_device, device):
+            raise CannotRun(f"the device is {device}, not {options.expect_device}")
+        found[:] = device, runtime
 
+    tally = Tally(len(cases), time.monotonic())
     try:
-        with folder.writing(run, known, results) as writer, _progress(len(cases), known) as show:
-            for result in results.values():
-                show(result, is_known=True)
+        with results.writing(folder, run, known) as write, told(tally, _complain) as show:
 
             def add(result: Result) -> None:
-                results[result.name] = result
-                writer.add(result)
-                show(result)
+                done[result.name] = result
+                write(result)
+                tally.add(known.status(result), result.name, result.name in before)
+                show()
 
-            _workers(settings, ready).run(left, settings.jobs, add)
+            for result in before.values():
+                add(result)
+            left = [item_of(case, options.models) for case in cases if case.name not in done]
+            _workers(options, ready).run(left, options.jobs, add)
     except BaseException:
-        if len(results) > before:
-            _complain(f"{len(results)} of {len(cases)} cases are done; --resume goes on with them")
+        if len(done) > len(before):
+            _complain(f"{len(done)} of {len(cases)} cases are done; --resume goes on with them")
         raise
-    return results, facts["device"], facts["runtime"]
+    device, runtime = found
+    return done, device, runtime
 
 
-def _described(settings: Settings) -> dict[str, Any]:
+def _described(options: argparse.Namespace) -> dict[str, Any]:
     """Return the settings that results depend on: --resume goes on only with the same."""
     return {
-        "delegate": settings.delegate,
-        "delegate_options": settings.delegate_options,
-        "device": settings.device,
-        "runtime": settings.runtime,
-        "tolerance": "teflon" if settings.tolerance is None else settings.tolerance,
-        "alternatives": settings.alternatives or None,  # as in folders that know of none
+        "delegate": options.delegate,
+        "delegate_options": options.delegate_options,
+        "device": options.device,
+        "runtime": options.runtime,
+        "tolerance": "teflon" if options.tolerance is None else options.tolerance,
+        "alternatives": options.alternatives or None,  # as in folders that know of none
     }
 
 
-def _row(case: Case, result: Result, known: expectations.Expectations) -> Row:
-    status = known.status(result)
-    return Row(case, result, status, known.is_expected(status))
-
-
-def _workers(settings: Settings, ready: Callable[[str, str], None]) -> Workers:
-    spec = settings.delegate
+def _workers(
+    options: argparse.Namespace,
+    ready: Callable[[str, str], None] = lambda device, runtime: None,
+) -> Workers:
+    spec = options.delegate
     if spec not in ("opencl", "xnnpack") and not spec.startswith("python:"):
         # A worker has another folder; a bare name is for the loader to find.
         spec = str(Path(spec).resolve()) if "/" in spec or Path(spec).exists() else spec
     return Workers(
         spec,
-        settings.delegate_options,
-        settings.device,
-        settings.runtime,
-        settings.tolerance,
-        settings.timeout,
+        options.delegate_options,
+        options.device,
+        options.runtime,
+        options.tolerance,
+        options.timeout,
         ready,
-        settings.alternatives,
+        options.alternatives,
     )
 
 
-def _write(settings: Settings, report: Report) -> None:
-    for name, text_of in _OUTPUTS.items():
-        target = getattr(settings, name)
-        if target is None:
-            continue
-        text = text_of(report)
-        if target == "-":
-            print(text, end="")
-            continue
-        if name == "coverage" and Path(target).is_file():
-            with _writing(target):
-                text = coverage.placed(Path(target).read_text("utf-8"), text)
-        with _writing(target):
-            write_file(target, text)
+def _write(path: str, text: str, is_placed: bool = False) -> None:
+    """Write a file; `is_placed`: a page that is there keeps what is around its table.
 
-
-@contextlib.contextmanager
-def _writing(path: str) -> Iterator[None]:
-    """Turn an error of writing, or renewing, this file into a ResultsError."""
+    Raises: OneLineError: it cannot be written, or renewed.
+    """
     try:
-        yield
+        if is_placed and Path(path).is_file():
+            text = coverage.placed(Path(path).read_text("utf-8"), text)
+        write_file(path, text)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise ResultsError(f"cannot write {path}: {reason}") from None
+        raise OneLineError(f"cannot write {path}: {reason}") from None
 
 
-def _summary(report: Report, settings: Settings) -> None:
-    out = sys.stderr if "-" in (getattr(settings, name) for name in _OUTPUTS) else sys.stdout
+def _summary(report: Report, options: argparse.Namespace) -> None:
+    out = sys.stderr if "-" in (getattr(options, name) for name in _OUTPUTS) else sys.stdout
     wrong = [row for row in report.unexpected if row.status != NOT_DELEGATED]
     for row in wrong[:_SHOWN]:
         print(printable(f"{row.status} {row.case.name}: {row.result.detail}"), file=out)
@@ -237,47 +217,3 @@ def _summary(report: Report, settings: Settings) -> None:
 
 def _complain(text: str) -> None:
     print(printable(text), file=sys.stderr)
-
-
-@contextlib.contextmanager
-def _progress(total: int, known: expectations.Expectations) -> Iterator[Callable[..., None]]:
-    """Give a function to call after each case; it tells on stderr how far the run is.
-
-    On a terminal that is a bar, elsewhere a line each 10 seconds.
-    """
-    tally = Tally(total, time.monotonic())
-
-    with _bar(total, tally) if sys.stderr.isatty() else _lines(tally) as step:
-
-        def show(result: Result, is_known: bool = False) -> None:
-            tally.add(known.status(result), result.name, is_known)
-            step()
-
-        yield show
-
-
-@contextlib.contextmanager
-def _bar(total: int, tally: Tally) -> Iterator[Callable[[], None]]:
-    columns = (
-        BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn(),
-    )  # fmt: skip
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("opening the delegate", total=total)
-        yield lambda: bar.update(task, advance=1, description=tally.counts)
-
-
-@contextlib.contextmanager
-def _lines(tally: Tally) -> Iterator[Callable[[], None]]:
-    is_over = threading.Event()
-
-    def tell() -> None:
-        while not is_over.wait(LINE_SECONDS):
-            _complain(tally.line(time.monotonic()))
-
-    teller = threading.Thread(target=tell, daemon=True)  # a case may hang
-    teller.start()
-    try:
-        yield lambda: None
-    finally:
-        is_over.set()
-        teller.join()

@@ -29,10 +29,6 @@ EXPECTED_FAIL, KNOWN_FLAKE, IMPROVEMENT = "ExpectedFail", "KnownFlake", "Unexpec
 _LISTED = (NOT_DELEGATED, FAIL, TIMEOUT, CRASH)
 
 
-class ExpectationError(OneLineError):
-    """A file of expectations cannot be read; the text names file and line."""
-
-
 @dataclass(frozen=True, slots=True)
 class Expectations:
     """What is known of a driver."""
@@ -76,16 +72,15 @@ def read(
 ) -> Expectations:
     """Return what the files say; `may_be_missing`: a baseline that is to be written.
 
-    Raises: ExpectationError.
+    Raises: OneLineError: a file cannot be read; the text names file and line.
     """
     known: dict[str, str] = {}
     if baseline is not None and not (may_be_missing and not Path(baseline).exists()):
         for number, line in _lines(baseline):
             name, comma, result = line.rpartition(",")
             if not comma or result not in _LISTED:
-                raise ExpectationError(
-                    f"{baseline}:{number}: '{line}' is not NAME,{'|'.join(_LISTED)}"
-                )
+                words = f"'{line}' is not NAME,{'|'.join(_LISTED)}"
+                raise OneLineError(f"{baseline}:{number}: {words}")
             known[name] = result
     return Expectations(known, _patterns(skips), _patterns(flakes), not_delegated_is_fine)
 
@@ -105,7 +100,7 @@ def _lines(path: str) -> list[tuple[int, str]]:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise ExpectationError(f"cannot read {path}: {reason}") from None
+        raise OneLineError(f"cannot read {path}: {reason}") from None
     stripped = ((number, line.strip()) for number, line in enumerate(text.splitlines(), 1))
     return [(number, line) for number, line in stripped if line and not line.startswith("#")]
 
@@ -117,5 +112,5 @@ def _patterns(paths: Sequence[str]) -> list[re.Pattern[str]]:
             try:
                 found.append(re.compile(line))
             except re.error as error:
-                raise ExpectationError(f"{path}:{number}: '{line}': {error}") from None
+                raise OneLineError(f"{path}:{number}: '{line}': {error}") from None
     return found

@@ -6,9 +6,8 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from tflite_opencl.common.environment import device_asked
 from tflite_opencl.common.errors import UsageError
@@ -19,8 +18,6 @@ from tflite_opencl.common.help import HelpFormatter, examples_text
 from tflite_opencl.common.words import did_you_mean, with_underscores
 
 RUNTIMES = {"litert": "ai-edge-litert", "tflite-runtime": "tflite-runtime"}
-
-
 EXAMPLES = (
     ("tflite-delegate-test --quick", "a small sample, on the first OpenCL device"),
     ("tflite-delegate-test --delegate ./libteflon.so --tolerance teflon", "a library's delegate"),
@@ -28,44 +25,9 @@ EXAMPLES = (
      "all cases, in continuous integration: known failures do not count"),
     ("tflite-delegate-test --reduce conv_2d/int8/NAME", "make a failing case small"),
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What the command line asks for."""
-
-    delegate: str  # "opencl", "xnnpack", "python:MODULE:CALLABLE" or a library's path
-    delegate_options: dict[str, str]
-    device: str | None
-    device_profile: str | None  # a name or a .toml file
-    runtime: str | None
-    models: str | None  # a folder
-    list: bool
-    filter: str | None
-    sample: int | None
-    seed: int
-    quick: bool
-    heavy: bool
-    alternatives: bool
-    tolerance: int | None  # quanta; None: Teflon's
-    jobs: int
-    timeout: float  # seconds a case
-    output: str
-    resume: bool
-    baseline: str | None
-    update_baseline: bool
-    skips: Sequence[str]
-    flakes: Sequence[str]
-    expect_device: str | None
-    allow_not_delegated: bool
-    junit: str | None
-    ktap: str | None
-    lava: str | None
-    json: str | None
-    html: str | None
-    coverage: str | None
-    reduce: str | None
-    version: bool
+_SWITCH: dict[str, Any] = {"action": "store_true"}
+_FILE = {"metavar": "FILE"}
+_FILES: dict[str, Any] = {"action": "append", "default": [], **_FILE}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -73,31 +35,30 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(message)
 
 
-def parse(arguments: Sequence[str]) -> Settings:
-    """Return the settings; --help ends the process as argparse does.
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Return the flags' values; --help ends the process as argparse does.
 
     Raises: UsageError: an unknown flag, a missing or a wrong value.
     """
     made = parser()
-    known, unknown = made.parse_known_args(with_underscores(arguments))
+    given, unknown = made.parse_known_args(with_underscores(arguments))
     if unknown:
         meant = did_you_mean(unknown[0], made._option_string_actions)
         raise UsageError(f"unrecognized arguments: {' '.join(unknown)}{meant}")
-    given = vars(known)
-    if given["update_baseline"] and not given["baseline"]:
+    if given.update_baseline and not given.baseline:
         raise UsageError("--update_baseline needs --baseline FILE")
-    if given["device_profile"]:
-        if given["delegate"] != "opencl":
+    if given.device_profile:
+        if given.delegate != "opencl":
             raise UsageError("--device_profile is for --delegate opencl")
-        profile = given["device_profile"]
+        profile = given.device_profile
         path = str(Path(profile).resolve()) if profile.endswith(".toml") else profile
-        given["delegate_options"] = {**given["delegate_options"], "device_profile": path}
-    if given["alternatives"] and not re.match("opencl$|python:", given["delegate"]):
+        given.delegate_options = {**given.delegate_options, "device_profile": path}
+    if given.alternatives and not re.match("opencl$|python:", given.delegate):
         raise UsageError("--alternatives is for --delegate opencl: others do not tell theirs")
-    given["device"] = device_asked(given["device"])
-    if given["quick"] and given["sample"] is not None:
+    given.device = device_asked(given.device)
+    if given.quick and given.sample is not None:
         raise UsageError("--quick and --sample exclude each other")
-    return Settings(**{entry.name: given[entry.name] for entry in fields(Settings)})
+    return given
 
 
 def parser() -> argparse.ArgumentParser:
@@ -116,111 +77,65 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
+def _add(parser: argparse.ArgumentParser, name: str, help: str, **settings: Any) -> None:
+    parser.add_argument(f"--{name}", help=help, **settings)
+
+
 def _subject(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "--delegate",
-        default="opencl",
-        metavar="opencl|xnnpack|PATH.so",
-        help="the delegate under test; also python:MODULE:CALLABLE (default: %(default)s)",
-    )
-    add(
-        "--delegate_options",
-        type=_options,
-        default={},
-        metavar="K:V;K:V",
-        help="options for the delegate",
-    )
+    text = "the delegate under test; also python:MODULE:CALLABLE (default: %(default)s)"
+    _add(parser, "delegate", text, default="opencl", metavar="opencl|xnnpack|PATH.so")
+    text, metavar = "options for the delegate", "K:V;K:V"
+    _add(parser, "delegate_options", text, type=_options, default={}, metavar=metavar)
     add_flags(parser, "device_profile", "device")
-    add(
-        "--runtime",
-        type=_runtime,
-        metavar="|".join(RUNTIMES),
-        help="which installed TFLite calls the delegate",
-    )
+    text, metavar = "which installed TFLite calls the delegate", "|".join(RUNTIMES)
+    _add(parser, "runtime", text, type=_runtime, metavar=metavar)
 
 
 def _cases(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
     add_flag(parser, "models", more=" to run, too")
     add_flag(parser, "list", more=": the cases' names")
-    add("--filter", type=_regex, metavar="REGEX", help="only cases whose name has a match")
-    add("--sample", type=positive, metavar="N", help="only N cases, a fair share of each op")
-    add("--seed", type=int, default=0, metavar="S", help="which sample (default: %(default)s)")
-    add("--quick", action="store_true", help="a small sample and the behaviour cases")
-    add("--heavy", action="store_true", help="also cases that take the reference kernels long")
+    text = "only cases whose name has a match"
+    _add(parser, "filter", text, type=_regex, metavar="REGEX")
+    text = "only N cases, a fair share of each op"
+    _add(parser, "sample", text, type=positive, metavar="N")
+    _add(parser, "seed", "which sample (default: %(default)s)", type=int, default=0, metavar="S")
+    _add(parser, "quick", "a small sample and the behaviour cases", **_SWITCH)
+    _add(parser, "heavy", "also cases that take the reference kernels long", **_SWITCH)
 
 
 def _run(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "--alternatives",
-        action="store_true",
-        help="run each case once for each alternative that opencl has for its nodes",
-    )
+    text = "run each case once for each alternative that opencl has for its nodes"
+    _add(parser, "alternatives", text, **_SWITCH)
     add_flag(parser, "tolerance", 0, "; teflon: 2 an op, 8 a model", _tolerance, metavar="Q|teflon")
-    add("--jobs", type=positive, default=1, metavar="N", help="worker processes at a time")
+    _add(parser, "jobs", "worker processes at a time", type=positive, default=1, metavar="N")
     add_flag(parser, "timeout", 60.0, ": a case, or each of its alternatives")
-    add(
-        "--output",
-        default="delegate-test-results",
-        metavar="DIR",
-        help="the folder of results.csv and the rest (default: %(default)s)",
-    )
+    text = "the folder of results.csv and the rest (default: %(default)s)"
+    _add(parser, "output", text, default="delegate-test-results", metavar="DIR")
     add_flag(parser, "resume", more=", by what is in --output")
 
 
 def _expectations(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--baseline", metavar="FILE", help="known failures, lines NAME,Fail")
-    add("--update_baseline", action="store_true", help="write what failed into --baseline")
-    add(
-        "--skips",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="cases not to run, a regular expression a line",
-    )
-    add(
-        "--flakes",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="cases that fail at times, a regular expression a line",
-    )
-    add(
-        "--expect_device",
-        type=_regex,
-        metavar="REGEX",
-        help="run nothing unless the device's name has a match",
-    )
-    add(
-        "--allow_not_delegated",
-        action="store_true",
-        help="a case of which the delegate takes nothing is not unexpected",
-    )
+    _add(parser, "baseline", "known failures, lines NAME,Fail", **_FILE)
+    _add(parser, "update_baseline", "write what failed into --baseline", **_SWITCH)
+    _add(parser, "skips", "cases not to run, a regular expression a line", **_FILES)
+    _add(parser, "flakes", "cases that fail at times, a regular expression a line", **_FILES)
+    text = "run nothing unless the device's name has a match"
+    _add(parser, "expect_device", text, type=_regex, metavar="REGEX")
+    text = "a case of which the delegate takes nothing is not unexpected"
+    _add(parser, "allow_not_delegated", text, **_SWITCH)
 
 
 def _outputs(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    for name, what in (
-        ("junit", "JUnit's XML"),
-        ("ktap", "the kernel's TAP"),
-    ):
-        add(f"--{name}", metavar="FILE", help=f"write {what}; - is stdout")
+    _add(parser, "junit", "write JUnit's XML; - is stdout", **_FILE)
+    _add(parser, "ktap", "write the kernel's TAP; - is stdout", **_FILE)
     add_flag(parser, "json")
     add_flag(parser, "html", more="; it has a matrix of ops and types")
-    for name, what in (
-        ("lava", "LAVA's signals"),
-        ("coverage", "the table op x type in Markdown, or renew a page that marks its place"),
-    ):
-        words = f"write {what} (default: stdout)"
-        add(f"--{name}", nargs="?", const="-", metavar="FILE", help=words)
-    add(
-        "--reduce",
-        metavar="NAME|MODEL.tflite",
-        help="shrink a failing case to the smallest model and input that still fail",
-    )
+    on_stdout: dict[str, Any] = {"nargs": "?", "const": "-", **_FILE}
+    _add(parser, "lava", "write LAVA's signals (default: stdout)", **on_stdout)
+    text = "write the table op x type in Markdown, or renew a page that marks its place"
+    _add(parser, "coverage", f"{text} (default: stdout)", **on_stdout)
+    text = "shrink a failing case to the smallest model and input that still fail"
+    _add(parser, "reduce", text, metavar="NAME|MODEL.tflite")
 
 
 def _options(text: str) -> dict[str, str]:

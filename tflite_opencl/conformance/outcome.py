@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What came of a case: the words for it, the worker's Outcome and the run's Result."""
+"""What came of a case: the words for it, and the record that workers and the run fill."""
 
 from __future__ import annotations
 
@@ -11,30 +11,18 @@ CRASH, TIMEOUT, FLAKE = "Crash", "Timeout", "Flake"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of one case in the worker."""
+class Result:
+    """What came of one case."""
 
-    result: str  # PASS, FAIL, NOT_DELEGATED or SKIP
+    result: str  # one of the words above
     detail: str = ""
     quanta: float = 0  # the greatest difference, also one that was tolerated
     taken: int = 0  # nodes the delegate ran
     nodes: int = 0
     alternative: str = ""  # whose result it is, where several ran; the detail begins with it
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What came of a case in the run."""
-
-    name: str
-    result: str  # any of the words above
-    detail: str = ""
+    name: str = ""  # the case's: a check does not know it
     seconds: float = 0
-    quanta: float = 0
-    taken: int = 0
-    nodes: int = 0
     stderr: str = ""  # what the driver wrote meanwhile
-    alternative: str = ""  # as in Outcome
 
 
 def named(alternative: str, detail: str) -> str:

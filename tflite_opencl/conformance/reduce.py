@@ -10,6 +10,7 @@ import dataclasses
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,44 +20,38 @@ from delegate import DelegateError
 from delegate.inspect import Graph, Node, read_model, write_model
 from tflite_opencl.common.build import graph, sizes
 from tflite_opencl.common.errors import OneLineError
-from tflite_opencl.common.interpreter import allocated, invoke
-from tflite_opencl.common.runtime import ENVIRONMENT_VARIABLE, Runtime, RuntimeMissing, find_runtime
-from tflite_opencl.common.values import Arrays, input_sets
-from tflite_opencl.conformance import bug_report, shrink
+from tflite_opencl.common.interpreter import invoke
+from tflite_opencl.common.oracle import NoOracle, reference
+from tflite_opencl.common.runtime import ENVIRONMENT_VARIABLE, Runtime, find_runtime
+from tflite_opencl.common.values import input_sets
+from tflite_opencl.conformance import shrink
 from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.conformance.outcome import CRASH, FAIL, TIMEOUT, Result
-from tflite_opencl.conformance.process import Item
-from tflite_opencl.conformance.runner import Workers
+from tflite_opencl.conformance.runner import Item, Workers
 from tflite_opencl.conformance.shrink import Candidate
 
 _GENERATIONS = 16
 _MOST_NODES = 400  # prefixes tried of a whole model
 
 
-class ReduceError(OneLineError):
-    """There is nothing to reduce; the text says why."""
-
-
 def reduce(name: str, workers: Workers, folder: Path) -> Iterator[str]:
     """Shrink a case or a model's file; yield lines that tell how it goes.
 
-    Raises: ReduceError: no such case, it does not fail, or the folder cannot be written.
+    Raises: OneLineError: no TFLite, no such case, it does not fail, or no room for what is written.
     """
-    try:
-        if workers.runtime:
-            os.environ[ENVIRONMENT_VARIABLE] = workers.runtime
-        runtime = find_runtime()
-    except RuntimeMissing as error:
-        raise ReduceError(str(error)) from None
-    whole = _graph(name)
+    if workers.runtime:
+        os.environ[ENVIRONMENT_VARIABLE] = workers.runtime
+    runtime, whole = find_runtime(), _graph(name)
     starts = [Candidate(whole, inputs) for inputs in input_sets(whole)]
     failing = _failing(starts, workers)
     if not failing:
-        raise ReduceError(f"{name} does not fail with {workers.delegate}")
+        raise OneLineError(f"{name} does not fail with {workers.delegate}")
     found, result = failing[0]
     yield f"{name}: {result.result}: {result.detail}"
     kind = result.result
-    workers = _of_one_alternative(workers, result)
+    # The alternative that failed alone, where each was run.
+    named = {"alternative": result.alternative} if result.alternative else {}
+    workers = dataclasses.replace(workers, alternatives=False, options={**workers.options, **named})
     if len(whole.nodes) > 1:
         found, words = _fewer_nodes(found, workers, runtime, kind)
         yield words
@@ -73,18 +68,9 @@ def reduce(name: str, workers: Workers, folder: Path) -> Iterator[str]:
             found, result = min(better, key=lambda pair: shrink.cost(pair[0]))
         inputs = ", ".join(sizes(tensor.shape) for tensor in found.graph.inputs)
         yield f"simpler {what}: {found.size} elements, inputs {inputs}"
-    try:
-        files = bug_report.write(found, result, workers, runtime, folder)
-    except OSError as error:
-        raise ReduceError(f"cannot write {folder}: {error.strerror}") from None
+    files = _write(found, result, workers, runtime, folder)
     yield f"{result.result}: {result.detail}"
     yield f"wrote {', '.join(files)} to {folder}"
-
-
-def _of_one_alternative(workers: Workers, result: Result) -> Workers:
-    """Return workers for the alternative that failed alone, where each was run."""
-    named = {"alternative": result.alternative} if result.alternative else {}
-    return dataclasses.replace(workers, alternatives=False, options={**workers.options, **named})
 
 
 def _graph(name: str) -> Graph:
@@ -92,15 +78,15 @@ def _graph(name: str) -> Graph:
         try:
             return read_model(name)
         except DelegateError as error:
-            raise ReduceError(str(error)) from None
+            raise OneLineError(str(error)) from None
         except OSError as error:
-            raise ReduceError(f"cannot read {name}: {error.strerror or error}") from None
+            raise OneLineError(f"cannot read {name}: {error.strerror or error}") from None
     for case in all_cases():
         if case.name == name:
             if case.check != "values":
-                raise ReduceError(f"{name} is about behaviour: there is no value to reduce")
+                raise OneLineError(f"{name} is about behaviour: there is no value to reduce")
             return case.make()
-    raise ReduceError(f"there is no case {name} (--list prints all)")
+    raise OneLineError(f"there is no case {name} (--list prints all)")
 
 
 def _failing(candidates: Sequence[Candidate], workers: Workers) -> list[tuple[Candidate, Result]]:
@@ -131,12 +117,14 @@ def _fewer_nodes(
     nodes = start.graph.nodes
     if len(nodes) > _MOST_NODES:
         return start, f"{len(nodes)} nodes are too many to try each"
-    prefixes = [Candidate(_slice(start.graph, nodes[: i + 1]), start.inputs)
-                for i in range(len(nodes))]  # fmt: skip
-    failing = [c for c, result in _failing(prefixes, workers) if result.result == kind]
-    if not failing:
+    # Each has the model's inputs, and the outputs of its last node.
+    prefixes = [
+        Candidate(graph(nodes[: i + 1], start.graph.inputs, nodes[i].outputs), start.inputs)
+        for i in range(len(nodes))
+    ]
+    first = next((c for c, result in _failing(prefixes, workers) if result.result == kind), None)
+    if first is None:
         return start, "no part from the start fails by itself"
-    first = failing[0]
     index = next(i for i, prefix in enumerate(prefixes) if prefix is first)
     words = f"the first node whose output is wrong: {index}, {nodes[index].op}"
     for count in range(1, min(index + 1, 4) + 1):
@@ -147,35 +135,71 @@ def _fewer_nodes(
     return first, f"{words}; only with all before it"
 
 
-def _slice(whole: Graph, nodes: Sequence[Node]) -> Graph:
-    """Return the nodes as a graph with the model's inputs, and the last one's outputs."""
-    return graph(nodes, whole.inputs, nodes[-1].outputs)
-
-
 def _part(start: Candidate, nodes: Sequence[Node], runtime: Runtime) -> Candidate | None:
     """Return the nodes with inputs as the reference kernels compute them."""
     produced = {t for node in nodes for t in node.outputs}
-    wanted = list(
-        dict.fromkeys(
-            t for node in nodes for t in node.inputs
-            if t is not None and t.data is None and t not in produced
-        )
-    )  # fmt: skip
+    read = dict.fromkeys(t for node in nodes for t in node.inputs if t is not None)
+    wanted = [t for t in read if t.data is None and t not in produced]
     known = dict(zip(start.graph.inputs, start.inputs, strict=True))
     computed = [t for t in wanted if t not in known]
     if computed:
-        before = [node for node in start.graph.nodes if node.index < nodes[0].index]
-        values = _reference(graph(before, start.graph.inputs, computed), start.inputs, runtime)
-        if values is None:
+        nodes_before = [node for node in start.graph.nodes if node.index < nodes[0].index]
+        before = graph(nodes_before, start.graph.inputs, computed)
+        run = partial(invoke, inputs=start.inputs)
+        try:
+            _, values = reference(runtime, before, write_model(before), run)
+        except NoOracle:
             return None
         known.update(zip(computed, values, strict=True))
     return Candidate(graph(nodes, wanted, nodes[-1].outputs), [known[t] for t in wanted])
 
 
-def _reference(part: Graph, inputs: Arrays, runtime: Runtime) -> Arrays | None:
-    for kernels in ("reference", "builtin"):
-        try:
-            return invoke(allocated(runtime, write_model(part), kernels), inputs)
-        except (RuntimeError, ValueError):
-            continue
-    return None
+def _write(
+    found: Candidate, result: Result, workers: Workers, runtime: Runtime, folder: Path
+) -> list[str]:
+    """Write the model, its inputs and a script that prints both answers; return the files' names.
+
+    Raises: OneLineError: the folder cannot be written.
+    """
+    model, script = "reduced.tflite", "reduced.py"
+    inputs = {f"reduced_{number}.npy": values for number, values in enumerate(found.inputs)}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / model).write_bytes(write_model(found.graph))
+        for name, values in inputs.items():
+            np.save(folder / name, values)
+        (folder / script).write_text(_script(result, workers, runtime, len(inputs)))
+    except OSError as error:
+        raise OneLineError(f"cannot write {folder}: {error.strerror}") from None
+    return [model, script, *inputs]
+
+
+def _script(result: Result, workers: Workers, runtime: Runtime, inputs: int) -> str:
+    module = {"ai-edge-litert": "ai_edge_litert", "tflite-runtime": "tflite_runtime"}[runtime.name]
+    spec, options = workers.delegate, workers.options
+    model = "'reduced.tflite'"
+    if spec == "opencl":
+        named = f", alternative={options['alternative']!r}" if "alternative" in options else ""
+        made = f"__import__('delegate').OpenCLDelegate({model}, device={workers.device!r}{named})"
+    elif spec.startswith("python:"):
+        where, _, name = spec.removeprefix("python:").partition(":")
+        made = (
+            f"__import__({where!r}, fromlist=['_']).{name}(open({model}, 'rb').read(), {options})"
+        )
+    else:
+        made = f"tflite.load_delegate({spec!r}, {options})"
+    ways = "dict(experimental_op_resolver_type=tflite.OpResolverType.BUILTIN_REF)"
+    other = "{}" if spec == "xnnpack" else (
+        f"dict(experimental_delegates=[{made}], "
+        "experimental_op_resolver_type=tflite.OpResolverType.BUILTIN_REF)"
+    )  # fmt: skip
+    return (
+        f"# {result.result}: {' '.join(result.detail.split())}\n"
+        f"import numpy, os, {module}.interpreter as tflite\n"
+        "os.chdir(os.path.dirname(os.path.abspath(__file__)))\n"
+        f"for words in ({ways}, {other}):\n"
+        f"    made = tflite.Interpreter({model}, **words); made.allocate_tensors()\n"
+        f"    [made.set_tensor(d['index'], numpy.load(f'reduced_{{i}}.npy')) "
+        f"for i, d in enumerate(made.get_input_details()[:{inputs}])]; made.invoke()\n"
+        "    print([made.get_tensor(d['index']).tolist() for d in made.get_output_details()])\n"
+    )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report as other programs read it: JUnit, KTAP, LAVA's signals, JSON."""
+"""A report as other programs read it: JUnit, KTAP, LAVA's signals, JSON, a page."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ import dataclasses
 import json
 import re
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
+from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.common.words import stamped
+from tflite_opencl.conformance.coverage import Cell, cells, kinds_of
 from tflite_opencl.conformance.expectations import EXPECTED_FAIL, KNOWN_FLAKE
 from tflite_opencl.conformance.outcome import NOT_DELEGATED, SKIP
 from tflite_opencl.conformance.results import Report, Row
 
+_LIMIT = 500  # unexpected results on the page
 _PASSED_OVER = (SKIP, EXPECTED_FAIL, KNOWN_FLAKE)
 # XML 1.0 has no other control characters.
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -90,32 +94,58 @@ def lava(report: Report) -> str:
 
 def as_json(report: Report) -> str:
     """Return everything, for programs of one's own."""
-    return (
-        json.dumps(
-            stamped(
-                {
-                    "delegate": report.delegate,
-                    "device": report.device,
-                    "runtime": report.runtime,
-                    "seconds": round(report.seconds, 3),
-                    "counts": report.counts(),
-                    "unexpected": len(report.unexpected),
-                    "cases": [
-                        {
-                            **dataclasses.asdict(row.result),
-                            "op": row.case.op,
-                            "type": row.case.kind,
-                            "status": row.status,
-                            "is_expected": row.is_expected,
-                        }
-                        for row in report.rows
-                    ],
-                }
-            ),
-            indent=1,
-        )
-        + "\n"
+    cases = [
+        {
+            "name": row.case.name,
+            **dataclasses.asdict(row.result),
+            "op": row.case.op,
+            "type": row.case.kind,
+            "status": row.status,
+            "is_expected": row.is_expected,
+        }
+        for row in report.rows
+    ]
+    facts = {
+        "delegate": report.delegate,
+        "device": report.device,
+        "runtime": report.runtime,
+        "seconds": round(report.seconds, 3),
+        "counts": report.counts(),
+        "unexpected": len(report.unexpected),
+        "cases": cases,
+    }
+    return json.dumps(stamped(facts), indent=1) + "\n"
+
+
+def html(report: Report) -> str:
+    """Return one page of HTML: the matrix of ops and types, and what went wrong.
+
+    Raises: OneLineError: there is no jinja2.
+    """
+    try:
+        import jinja2
+    except ImportError:
+        raise OneLineError("--html needs jinja2 (pip install tflite-opencl[suite])") from None
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    matrix = cells(report)
+    text = (Path(__file__).parent / "page.html").read_text(encoding="utf-8")
+    return environment.from_string(text).render(
+        report=report,
+        matrix=matrix,
+        kinds=kinds_of(matrix),
+        # What is not delegated has its place in the matrix; wrong results come first here.
+        unexpected=sorted(report.unexpected, key=lambda row: row.status == NOT_DELEGATED),
+        limit=_LIMIT,
+        mark=_mark,
     )
+
+
+def _mark(cell: Cell) -> str:
+    if cell.counts[NOT_DELEGATED] == cell.ran:
+        return "refused"
+    if cell.passed == cell.ran:
+        return "all"
+    return "some" if cell.passed else "none"
 
 
 def _is_skipped(row: Row) -> bool:

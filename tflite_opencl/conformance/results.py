@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from tflite_opencl.common.build import Case
 from tflite_opencl.common.errors import OneLineError
@@ -21,10 +22,6 @@ from tflite_opencl.conformance.expectations import Expectations
 from tflite_opencl.conformance.outcome import Result
 
 _DETAILS, _RUN = "details.jsonl", "run.json"
-
-
-class ResultsError(OneLineError):
-    """The folder cannot be used; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +46,7 @@ class Report:
 
     def counts(self) -> dict[str, int]:
         """Return how many rows have each status, the most frequent first."""
-        found: dict[str, int] = {}
-        for row in self.rows:
-            found[row.status] = found.get(row.status, 0) + 1
-        return dict(sorted(found.items(), key=lambda pair: -pair[1]))
+        return dict(Counter(row.status for row in self.rows).most_common())
 
     @property
     def unexpected(self) -> list[Row]:
@@ -60,79 +54,57 @@ class Report:
         return [row for row in self.rows if not row.is_expected]
 
 
-class Folder:
-    """A folder that results are appended to."""
+def resumed(folder: Path, run: dict[str, Any]) -> dict[str, Result]:
+    """Return what a run with the same settings has done in this folder, by the cases' names.
 
-    def __init__(self, path: str) -> None:
-        self.path = Path(path)
+    Raises: OneLineError: there is none, or of another kind.
+    """
+    try:
+        before = json.loads((folder / _RUN).read_text("utf-8"))
+        lines = (folder / _DETAILS).read_text("utf-8").splitlines()
+    except FileNotFoundError:
+        raise OneLineError(f"{folder} has no run to go on with") from None
+    except (OSError, ValueError) as error:
+        raise OneLineError(f"cannot read {folder}: {error}") from None
+    if not isinstance(before, dict):
+        raise OneLineError(f"cannot read {folder}: {_RUN} is no description of a run")
+    for key, value in run.items():
+        if before.get(key) != value:
+            words = f"{key} was {before.get(key)}, now {value}"
+            raise OneLineError(f"{folder} is of another run: {words}")
+    done = {}
+    for line in lines:
+        # A run that was killed may have left half a line.
+        with contextlib.suppress(ValueError, TypeError):
+            result = Result(**json.loads(line))
+            done[result.name] = result
+    return done
 
-    def resume(self, run: dict[str, Any]) -> dict[str, Result]:
-        """Return what a run with the same settings has done here.
 
-        Raises: ResultsError: there is none, or of another kind.
-        """
-        try:
-            before = json.loads((self.path / _RUN).read_text("utf-8"))
-            lines = (self.path / _DETAILS).read_text("utf-8").splitlines()
-        except FileNotFoundError:
-            raise ResultsError(f"{self.path} has no run to go on with") from None
-        except (OSError, ValueError) as error:
-            raise ResultsError(f"cannot read {self.path}: {error}") from None
-        if not isinstance(before, dict):
-            raise ResultsError(f"cannot read {self.path}: {_RUN} is no description of a run")
-        other = [key for key in run if before.get(key) != run[key]]
-        if other:
-            key = other[0]
-            raise ResultsError(
-                f"{self.path} is of another run: {key} was {before.get(key)}, now {run[key]}"
+@contextlib.contextmanager
+def writing(
+    folder: Path, run: dict[str, Any], known: Expectations
+) -> Iterator[Callable[[Result], None]]:
+    """Give a function that writes a result to all files of a folder at once.
+
+    Raises: OneLineError: the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_file(str(folder / _RUN), json.dumps(run, indent=1) + "\n")
+        with contextlib.ExitStack() as stack:
+            details, csv, failures = (
+                stack.enter_context(open(folder / name, "w", encoding="utf-8", buffering=1))
+                for name in (_DETAILS, "results.csv", "failures.csv")
             )
-        done = {}
-        for line in lines:
-            # A run that was killed may have left half a line.
-            with contextlib.suppress(ValueError, TypeError):
-                result = Result(**json.loads(line))
-                done[result.name] = result
-        return done
 
-    @contextlib.contextmanager
-    def writing(
-        self, run: dict[str, Any], expectations: Expectations, done: dict[str, Result]
-    ) -> Iterator[Writer]:
-        """Give what results are told to, from the first of what was done before.
+            def add(result: Result) -> None:
+                status = known.status(result)
+                details.write(json.dumps(dataclasses.asdict(result)) + "\n")
+                csv.write(f"{result.name},{status},{result.seconds:.4f}\n")
+                if not known.is_expected(status):
+                    failures.write(f"{result.name},{status}\n")
 
-        Raises: ResultsError: the folder cannot be written.
-        """
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            write_file(str(self.path / _RUN), json.dumps(run, indent=1) + "\n")
-            with contextlib.ExitStack() as stack:
-                details, csv, failures = (
-                    stack.enter_context(open(self.path / name, "w", encoding="utf-8"))
-                    for name in (_DETAILS, "results.csv", "failures.csv")
-                )
-                writer = Writer(details, csv, failures, expectations)
-                for result in done.values():
-                    writer.add(result)
-                yield writer
-        except OSError as error:
-            raise ResultsError(f"cannot write {self.path}: {error.strerror}") from None
-
-
-@dataclass(frozen=True, slots=True)
-class Writer:
-    """Open files of results."""
-
-    details: TextIO
-    csv: TextIO
-    failures: TextIO
-    expectations: Expectations
-
-    def add(self, result: Result) -> None:
-        """Write one result to all files at once."""
-        status = self.expectations.status(result)
-        self.details.write(json.dumps(dataclasses.asdict(result)) + "\n")
-        self.csv.write(f"{result.name},{status},{result.seconds:.4f}\n")
-        if not self.expectations.is_expected(status):
-            self.failures.write(f"{result.name},{status}\n")
-        for stream in (self.details, self.csv, self.failures):
-            stream.flush()
+            yield add
+    except OSError as error:
+        raise OneLineError(f"cannot write {folder}: {error.strerror}") from None

@@ -1,21 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cases in worker processes: a crash or a hang costs the one case, and the rest goes on."""
+"""Cases in worker processes: a crash or a hang costs the one case, and the rest goes on.
+
+A worker's events become results, and so do its death and its silence.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from delegate.sandbox.child import LAST_WAIT_SECONDS, command_of
+from delegate.sandbox.child import LAST_WAIT_SECONDS, Child, Died, command_of
 from tflite_opencl.common import interrupts
-from tflite_opencl.conformance.outcome import CRASH, FAIL, FLAKE, PASS, TIMEOUT, Result
-from tflite_opencl.conformance.process import CannotRun, Item, results_of
+from tflite_opencl.conformance.outcome import CRASH, FAIL, FLAKE, PASS, SKIP, TIMEOUT, Result, named
 
-_BATCH = 60
-_WORKER = "tflite_opencl.conformance.worker"
+_BATCH = 60  # cases a worker
+_IDLE_DEATHS = 3  # workers that end before a case; then no other is tried
+_STARTING_SECONDS = 120.0  # a driver's first build may take long
+_KEPT_STDERR = 4000  # characters a case
+
+
+class CannotRun(Exception):
+    """No worker can run anything: no device, no delegate; the text is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A case to run: by its name, or a model of a file."""
+
+    name: str
+    model: str | None = None
+    inputs: str | None = None  # an .npz file
+    is_repeated: bool = True  # whether a failure is tried again
+    patience: float = 1.0  # times the time limit
+
+
+class _Stopped(Exception):
+    """Nobody wants the results any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +48,16 @@ class Workers:
     """How workers are started."""
 
     delegate: str
-    options: dict[str, str]
+    options: Mapping[str, str]
     device: str | None
     runtime: str | None
     tolerance: int | None
     timeout: float  # seconds a case, or each of its alternatives
     on_ready: Callable[[str, str], None] = lambda device, runtime: None
     alternatives: bool = False  # run each case once for each alternative of its nodes
-    command: Sequence[str] = field(default_factory=lambda: command_of(_WORKER))
+    command: Sequence[str] = field(
+        default_factory=lambda: command_of("tflite_opencl.conformance.worker")
+    )
 
     def run(
         self,
@@ -43,29 +70,24 @@ class Workers:
 
         Raises: CannotRun: the delegate cannot be used at all. And what `on_result` raises.
         """
-        stopped = threading.Event()
-        batches: queue.SimpleQueue[list[Item]] = queue.SimpleQueue()
+        stopped, lock = threading.Event(), threading.Lock()
+        batches: queue.SimpleQueue[Sequence[Item]] = queue.SimpleQueue()
         size = max(1, min(_BATCH, -(-len(items) // jobs)))
         for start in range(0, len(items), size):
-            batches.put(list(items[start : start + size]))
-        lock = threading.Lock()
+            batches.put(items[start : start + size])
         problems: list[Exception] = []
 
-        def tell(result: Result) -> None:
-            with lock:
-                on_result(result)
-
         def work() -> None:
-            while not stopped.is_set():
-                try:
+            with contextlib.suppress(queue.Empty):
+                while not stopped.is_set():
                     batch = batches.get_nowait()
-                except queue.Empty:
-                    return
-                try:
-                    self._batch(batch, tell, stopped, repeat)
-                except Exception as error:  # also of `on_result`; raised below
-                    problems.append(error)
-                    stopped.set()
+                    try:
+                        for result in self._batch(batch, stopped, repeat):
+                            with lock:
+                                on_result(result)
+                    except Exception as error:  # also of `on_result`; raised below
+                        problems.append(error)
+                        stopped.set()
 
         threads = [threading.Thread(target=work, daemon=True) for _ in range(min(jobs, len(items)))]
         for thread in threads:
@@ -84,49 +106,105 @@ class Workers:
             raise problems[0]
 
     def _batch(
-        self,
-        batch: list[Item],
-        tell: Callable[[Result], None],
-        stopped: threading.Event,
-        repeat: bool,
-    ) -> None:
-        again: dict[str, tuple[Item, Result]] = {}
-        by_name = {item.name: item for item in batch}
-        for result in self._results(batch, stopped):
-            item = by_name[result.name]
+        self, batch: Sequence[Item], stopped: threading.Event, repeat: bool
+    ) -> Iterator[Result]:
+        """Yield a result an item; what fails is repeated in the end, in a new worker."""
+        again: list[tuple[Item, Result]] = []
+        for item, result in self._results(batch, stopped):
             if repeat and item.is_repeated and result.result in (FAIL, CRASH, TIMEOUT):
-                again[item.name] = item, result
+                again.append((item, result))
             else:
-                tell(result)
-        for result in self._results([item for item, _ in again.values()], stopped):
-            _, first = again.pop(result.name)
+                yield result
+        firsts = {item.name: first for item, first in again}
+        for item, result in self._results([item for item, _ in again], stopped):
+            first = firsts[item.name]
             if result.result == PASS:
                 detail = f"{first.result} at first, then Pass: {first.detail}"
-                tell(dataclasses.replace(first, result=FLAKE, detail=detail))
-            else:
-                tell(first)
+                first = dataclasses.replace(first, result=FLAKE, detail=detail)
+            yield first
 
-    def _results(self, items: Sequence[Item], stopped: threading.Event) -> Iterator[Result]:
-        """Yield a result an item, from as many workers as it takes."""
-        left = list(items)
-        idle_deaths = 0
-        while left and not stopped.is_set():
-            done = 0
-            for result in self._worker(left, stopped):
+    def _results(
+        self, items: Sequence[Item], stopped: threading.Event
+    ) -> Iterator[tuple[Item, Result]]:
+        """Yield a result an item, in their order, from as many workers as it takes."""
+        done = idle_deaths = 0
+        while done < len(items) and not stopped.is_set():
+            before = done
+            for result in self._worker(items[done:], stopped):
+                yield items[done], result
                 done += 1
-                yield result
-            left = left[done:]
-            idle_deaths = 0 if done else idle_deaths + 1
-            if idle_deaths == 3 and not stopped.is_set():
+            idle_deaths = idle_deaths + 1 if done == before else 0
+            if idle_deaths == _IDLE_DEATHS and not stopped.is_set():
                 raise CannotRun("worker processes end before their first case")
 
     def _worker(self, items: Sequence[Item], stopped: threading.Event) -> Iterator[Result]:
-        request = {
-            "delegate": self.delegate,
-            "options": self.options,
-            "device": self.device,
-            "runtime": self.runtime,
-            "tolerance": self.tolerance,
-            "alternatives": self.alternatives,
-        }
-        return results_of(self.command, request, items, self.timeout, self.on_ready, stopped)
+        """Run items in one process; yield their results, in order, until it is done or gone.
+
+        Raises: CannotRun: the worker cannot start, or says that it can run nothing.
+        """
+
+        def check() -> None:
+            if stopped.is_set():
+                raise _Stopped
+
+        try:
+            child = Child(self.command, check=check)
+        except OSError as error:
+            reason = error.strerror or error
+            raise CannotRun(f"a worker process cannot start: {reason}") from error
+        with child, contextlib.suppress(_Stopped, Died):
+            ready = child.ask(
+                _STARTING_SECONDS,
+                delegate=self.delegate,
+                options=dict(self.options),
+                device=self.device,
+                runtime=self.runtime,
+                tolerance=self.tolerance,
+                alternatives=self.alternatives,
+                names=[item.name for item in items if item.model is None],
+            )
+            if "fatal" in ready:
+                raise CannotRun(ready["fatal"])
+            self.on_ready(ready["device"], ready["runtime"])
+            for item in items:
+                result, is_alive = _result(child, item, self.timeout * item.patience)
+                yield result
+                if not is_alive:
+                    return
+
+
+def _result(child: Child, item: Item, seconds: float) -> tuple[Result, bool]:
+    """Return what came of an item, and whether the worker outlived it."""
+    begun, alternative, is_delegates = time.monotonic(), "", False
+    child.send(name=item.name, model=item.model, inputs=item.inputs)
+    try:
+        while True:
+            match child.event(seconds):
+                case {"result": result}:
+                    return Result(**result | {"stderr": _words(child.stderr())}), True
+                case {"alternative": name}:
+                    alternative = name
+                case {"delegate": _}:  # from here on it is the delegate's fault
+                    is_delegates = True
+    except Died as died:
+        ended = died.ended
+    if ended.is_late:
+        word, detail = TIMEOUT, f"no answer after {seconds:g} seconds"
+    else:
+        who = "the process" if is_delegates else "TFLite's own kernels"
+        word, detail = CRASH, f"{who} died ({ended.signal or f'exit code {ended.code}'})"
+    result = Result(
+        word if is_delegates else SKIP,
+        named(alternative, detail),
+        alternative=alternative,
+        name=item.name,
+        seconds=time.monotonic() - begun,
+        stderr=_words(ended.stderr),
+    )
+    return result, False
+
+
+def _words(stderr: str) -> str:
+    """Return what came on stderr since the case began, without TFLite's own notes."""
+    kept = [line for line in stderr.splitlines() if not line.startswith("INFO: ")]
+    return "\n".join(kept)[-_KEPT_STDERR:]

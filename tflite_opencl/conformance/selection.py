@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 import random
 import re
 from collections.abc import Sequence
@@ -14,8 +15,7 @@ from tflite_opencl.common.errors import OneLineError, UsageError
 from tflite_opencl.common.text import printable
 from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.conformance.checks import NOT_REPEATED
-from tflite_opencl.conformance.flags import Settings
-from tflite_opencl.conformance.process import Item
+from tflite_opencl.conformance.runner import Item
 
 QUICK = 250
 _MODEL = "model/"
@@ -24,31 +24,31 @@ _SPECIAL = re.compile("[,#]")  # of CSV and KTAP
 _PATIENCE = 5.0
 
 
-class NoCases(UsageError):
-    """Nothing is left to run; the text says why."""
+def select(options: argparse.Namespace) -> list[Case]:
+    """Return the cases that the command line asks for.
 
-
-def select(settings: Settings) -> list[Case]:
-    """Return the cases that are asked for.
-
-    Raises: NoCases.
+    Raises: UsageError: nothing is left to run. OneLineError: the models' folder cannot be read.
     """
-    cases = [case for case in all_cases() if settings.heavy or not case.is_heavy]
-    cases += model_cases(settings.models)
-    if settings.filter is not None:
-        pattern = re.compile(settings.filter)
+    cases = [case for case in all_cases() if options.heavy or not case.is_heavy]
+    if options.models is not None:
+        names = _models(options.models)
+        if not names:
+            raise UsageError(f"{options.models} has no .tflite file")
+        cases += [Case(name, "model", "whole", _no_graph) for name in names]
+    if options.filter is not None:
+        pattern = re.compile(options.filter)
         cases = [case for case in cases if pattern.search(case.name)]
         if not cases:
-            raise NoCases(f"no case matches {settings.filter}")
-    if settings.quick:
+            raise UsageError(f"no case matches {options.filter}")
+    chosen = cases
+    if options.quick:
         behaviour = [case for case in cases if case.check not in ("values", "reopen_100")]
         values = [case for case in cases if case.check == "values"]
-        chosen = {*sample(values, QUICK, settings.seed), *sample(behaviour, 40, settings.seed)}
-        cases = [case for case in cases if case in chosen]
-    elif settings.sample is not None:
-        chosen = set(sample(cases, settings.sample, settings.seed))
-        cases = [case for case in cases if case in chosen]
-    return cases
+        chosen = [*sample(values, QUICK, options.seed), *sample(behaviour, 40, options.seed)]
+    elif options.sample is not None:
+        chosen = sample(cases, options.sample, options.seed)
+    wanted = set(chosen)
+    return [case for case in cases if case in wanted]
 
 
 def sample(cases: Sequence[Case], count: int, seed: int) -> list[Case]:
@@ -63,24 +63,8 @@ def sample(cases: Sequence[Case], count: int, seed: int) -> list[Case]:
             rng.shuffle(found)
         columns = list(kinds.values())
         rng.shuffle(columns)
-        turns.append([case for column in _in_turns(columns) for case in [column]])
+        turns.append(_in_turns(columns))
     return _in_turns(turns)[:count]
-
-
-def model_cases(folder: str | None) -> list[Case]:
-    """Return a case for each .tflite file of a folder.
-
-    Raises: NoCases: there is none.
-    """
-    if folder is None:
-        return []
-    try:
-        files = _models(folder)
-    except OSError as error:
-        raise OneLineError(f"cannot read {folder}: {error.strerror}") from None
-    if not files:
-        raise NoCases(f"{folder} has no .tflite file")
-    return [Case(name, "model", "whole", _no_graph) for name in files]
 
 
 def _models(folder: str) -> dict[str, Path]:
@@ -88,7 +72,10 @@ def _models(folder: str) -> dict[str, Path]:
 
     What a terminal, CSV, KTAP or UTF-8 would trip over is written as Python's escapes.
     """
-    files = sorted(path for path in Path(folder).iterdir() if path.suffix == ".tflite")
+    try:
+        files = sorted(path for path in Path(folder).iterdir() if path.suffix == ".tflite")
+    except OSError as error:
+        raise OneLineError(f"cannot read {folder}: {error.strerror}") from None
     return {
         f"{_MODEL}whole/{printable(_SPECIAL.sub(_escape, path.stem))}".encode(
             "utf-8", "backslashreplace"

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,8 +42,8 @@ _TOGETHER: dict[str, tuple[dict[int, int], ...]] = {
 def smaller(found: Candidate, runtime: Runtime) -> Iterator[Candidate]:
     """Yield the same model with one axis shorter."""
     for group in _groups(found.graph):
-        for tensor, axis in list(group.items())[:1]:
-            size = tensor.shape[axis]
+        tensor, axis = next(iter(group.items()))
+        size = tensor.shape[axis]
         for wanted in sorted({1, size // 4, size // 2, 3 * size // 4, size - 1} - {0, size}):
             candidate = _cut(found, group, wanted, runtime)
             if candidate is not None:
@@ -97,25 +98,13 @@ def _cut(
         data = None if tensor.data is None else short(tensor.data, axis)
         return dataclasses.replace(tensor, shape=shape, data=data, quantization=numbers)
 
-    inputs = [
-        short(values, group[tensor]) if tensor in group else values
-        for tensor, values in zip(found.graph.inputs, found.inputs, strict=True)
-    ]
-    return _settled(
-        with_tensors(found.graph, {t: cut(t) for t in found.graph.tensors}), inputs, runtime
-    )
-
-
-def _settled(rough: Graph, inputs: Arrays, runtime: Runtime) -> Candidate | None:
-    """Return the graph with the shapes TFLite computes for it."""
+    rough = with_tensors(found.graph, {t: cut(t) for t in found.graph.tensors})
     try:
         made = allocated(runtime, write_model(rough), "builtin")
     except (RuntimeError, ValueError):
         return None
-    shapes = {
-        detail["index"]: tuple(int(n) for n in detail["shape"])
-        for detail in made.get_tensor_details()
-    }
+    # The computed tensors get the shapes that TFLite computes.
+    shapes = {each["index"]: tuple(map(int, each["shape"])) for each in made.get_tensor_details()}
     computed = {t for node in rough.nodes for t in node.outputs}
     changed = {
         t: dataclasses.replace(t, shape=shapes.get(t.index, t.shape)) if t in computed else t
@@ -123,25 +112,31 @@ def _settled(rough: Graph, inputs: Arrays, runtime: Runtime) -> Candidate | None
     }
     if any(0 in t.shape for t in changed.values()):
         return None
+    inputs = [
+        short(values, group[tensor]) if tensor in group else values
+        for tensor, values in zip(found.graph.inputs, found.inputs, strict=True)
+    ]
     return Candidate(with_tensors(rough, changed), inputs)
 
 
 def with_tensors(whole: Graph, tensors: dict[Tensor, Tensor]) -> Graph:
     """Return the same graph with other tensors in the place of its own."""
-    return dataclasses.replace(
-        whole,
-        tensors=tuple(tensors[t] for t in whole.tensors),
-        nodes=tuple(
-            dataclasses.replace(
-                node,
-                inputs=tuple(None if t is None else tensors[t] for t in node.inputs),
-                outputs=tuple(tensors[t] for t in node.outputs),
-            )
-            for node in whole.nodes
-        ),
-        inputs=tuple(tensors[t] for t in whole.inputs),
-        outputs=tuple(tensors[t] for t in whole.outputs),
+
+    def of(olds: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        return tuple(tensors[t] for t in olds)
+
+    nodes = tuple(
+        dataclasses.replace(
+            node,
+            inputs=tuple(None if t is None else tensors[t] for t in node.inputs),
+            outputs=of(node.outputs),
+        )
+        for node in whole.nodes
     )
+    return dataclasses.replace(
+        whole, tensors=of(whole.tensors), nodes=nodes, inputs=of(whole.inputs),
+        outputs=of(whole.outputs),
+    )  # fmt: skip
 
 
 def simpler(found: Candidate, runtime: Runtime) -> Iterator[Candidate]:
@@ -166,11 +161,8 @@ def _zeroed(values: Array, zero: int) -> Iterator[Array]:
     used = np.flatnonzero(flat != np.asarray(zero).astype(flat.dtype))
     if not len(used):
         return
-    for part in (
-        used,
-        *np.array_split(used, 2),
-        *(np.array_split(used, 4) if len(used) > 3 else ()),
-    ):
+    fourths = np.array_split(used, 4) if len(used) > 3 else ()
+    for part in (used, *np.array_split(used, 2), *fourths):
         simpler = flat.copy()
         simpler[part] = zero
         yield simpler.reshape(values.shape)
@@ -182,13 +174,7 @@ def _zero(tensor: Tensor) -> int:
 
 def cost(candidate: Candidate) -> tuple[int, int]:
     """Return what to make small: elements, then values that are not at their zero points."""
-    busy = sum(
-        int(np.count_nonzero(values != _zero(tensor)))
-        for tensor, values in zip(candidate.graph.inputs, candidate.inputs, strict=True)
-    )
-    busy += sum(
-        int(np.count_nonzero(tensor.data != _zero(tensor)))
-        for tensor in candidate.graph.tensors
-        if tensor.data is not None
-    )
-    return candidate.size, busy
+    values = zip(candidate.graph.inputs, candidate.inputs, strict=True)
+    constants = ((t, t.data) for t in candidate.graph.tensors if t.data is not None)
+    pairs = itertools.chain(values, constants)
+    return candidate.size, sum(int(np.count_nonzero(data != _zero(t))) for t, data in pairs)

@@ -12,6 +12,7 @@ from typing import Any
 from delegate import DelegateError, OpenCLDelegate, Options, Verdict, list_devices
 from delegate.inspect import Graph, NodeAlternatives, write_model
 from tflite_opencl.common.build import one, tensor
+from tflite_opencl.common.errors import one_line
 from tflite_opencl.common.interpreter import allocated, taken_nodes
 from tflite_opencl.common.runtime import Runtime
 
@@ -48,9 +49,10 @@ class Opened:
         """Return the alternatives of the nodes that the delegate runs, where it tells them."""
         return list(getattr(self.delegate, "alternatives", ()))
 
-    def failure(self) -> str:
-        """Return what the delegate says of its last failure, "" if nothing."""
-        return str(getattr(self.delegate, "failure", "") or "")
+
+def failure_of(delegate: Any) -> str:
+    """Return what a delegate says of its last failure, "" if nothing."""
+    return str(getattr(delegate, "failure", "") or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +77,8 @@ class Subject:
         try:
             return Opened(allocated(self.runtime, model, cpu_kernels, [delegate]), delegate)
         except (RuntimeError, ValueError) as error:
-            said = str(getattr(delegate, "failure", "") or "")
             words = " ".join(str(error).split()) or "TFLite refuses the delegate"
-            raise RuntimeError(f"{said}; {words}" if said else words) from error
+            raise RuntimeError("; ".join(filter(None, [failure_of(delegate), words]))) from error
 
     def hold(self) -> Any:
         """Return what keeps opencl's device open: the context goes with the last that uses it."""
@@ -97,41 +98,36 @@ class Subject:
         if self.spec == XNNPACK:
             return f"XNNPACK of {self.runtime.name} {self.runtime.version}"
         if self.spec == OPENCL:
-            devices = list_devices()  # raises NoDeviceError, which the worker reports
-            wanted = self.device
-            for info in devices:
-                if wanted is None or info.matches(wanted):
+            for info in list_devices():  # raises NoDeviceError, which the worker reports
+                if self.device is None or info.matches(self.device):
                     return f"{info.name} ({info.platform}, {info.driver})"
-            raise SubjectError(f"no OpenCL device matches '{wanted}'")
+            raise SubjectError(f"no OpenCL device matches '{self.device}'")
         try:
             self._delegate(b"")
         except (OSError, ValueError, AttributeError, RuntimeError, ImportError) as error:
-            raise SubjectError(f"cannot load {self.spec}: {' '.join(str(error).split())}") from None
+            raise SubjectError(f"cannot load {self.spec}: {one_line(error)}") from None
         return self.spec if self.spec.startswith(PYTHON) else str(Path(self.spec).resolve())
 
     def _delegate(self, model: bytes | str) -> Any:
         if self.spec == XNNPACK:
             return None
+        options = dict(self.options)
+        if self.alternative is not None:
+            options["alternative"] = self.alternative
         if self.spec == OPENCL:
             # Without measuring a run is the same each time; partitions are taken however small.
-            options: dict[str, Any] = {
+            usual: dict[str, Any] = {
                 "device": self.device,
                 "tune": "off",
                 "min_nodes_per_partition": 1,
                 "own_context": self.own_context,
                 "in_child_first": False,  # a worker may die
-                **self._texts(),
             }
-            return OpenCLDelegate(model, options=Options(**options))
+            return OpenCLDelegate(model, options=Options(**usual | options))
         if self.spec.startswith(PYTHON):
             module, _, name = self.spec.removeprefix(PYTHON).partition(":")
-            make = getattr(importlib.import_module(module), name)
-            return make(model, self._texts())
+            return getattr(importlib.import_module(module), name)(model, options)
         return self.runtime.load_delegate(self.spec, self.options)
-
-    def _texts(self) -> dict[str, Any]:
-        wanted = {} if self.alternative is None else {"alternative": self.alternative}
-        return {**self.options, **wanted}
 
 
 def unsupported_ops(graph: Graph, taken: Sequence[int] | set[int]) -> list[str]:

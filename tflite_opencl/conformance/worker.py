@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import itertools
 import os
 import sys
 import time
@@ -20,12 +21,13 @@ from delegate import DelegateError
 from delegate.inspect import Graph, read_model, write_model
 from delegate.sandbox.channel import Channel, serving
 from tflite_opencl.common.build import Case
+from tflite_opencl.common.errors import one_line
 from tflite_opencl.common.runtime import ENVIRONMENT_VARIABLE, RuntimeMissing, find_runtime
 from tflite_opencl.common.values import Arrays
 from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.conformance.checks import run_check
 from tflite_opencl.conformance.checks.job import Job
-from tflite_opencl.conformance.outcome import FAIL, SKIP, Outcome
+from tflite_opencl.conformance.outcome import FAIL, SKIP, Result
 from tflite_opencl.conformance.subject import Subject, SubjectError
 
 
@@ -42,7 +44,7 @@ def main(worker: type[Worker] | None = None) -> int:
             )
             device = subject.describe()
         except (DelegateError, SubjectError, RuntimeMissing) as error:
-            parent.send(fatal=" ".join(str(error).split()))
+            parent.send(fatal=one_line(error))
             return 0
         known = _known({*request["names"]})
         gc.freeze()  # what is there now stays: collecting after each case then takes no time
@@ -65,46 +67,39 @@ class Worker:
 
     def run(self, item: dict[str, Any], case: Case | None) -> None:
         """Run a case, or the model of a file."""
-        name = item["name"]
         begun = time.monotonic()
         try:
             graph, model = self.model(item, case)
         except (DelegateError, ValueError, OSError) as error:
             # A file may be no model; a case of this suite always is one.
-            result = FAIL if case else SKIP
-            outcome = Outcome(result, f"no model: {' '.join(str(error).split())}")
+            result = Result(FAIL if case else SKIP, f"no model: {one_line(error)}")
         else:
-            outcome = self._checked(case.check if case else "values", graph, model, _inputs(item))
+            told = self._alternative if self._alternatives else None
+            args = self._subject, graph, model, self._tolerance, _inputs(item), self._begin, told
+            try:
+                result = self.check(case.check if case else "values", Job(*args))
+            except Exception as error:  # a fault of this suite or of the delegate's Python
+                result = Result(FAIL, f"{type(error).__name__}: {one_line(error)}")
             gc.collect()
         took = round(time.monotonic() - begun, 4)
-        self._say(result={"name": name, "seconds": took, **dataclasses.asdict(outcome)})
+        result = dataclasses.replace(result, name=item["name"], seconds=took)
+        self._say(result=dataclasses.asdict(result))
 
     def model(self, item: dict[str, Any], case: Case | None) -> tuple[Graph, bytes | str]:
         """Return what to run; raises DelegateError, ValueError or OSError: there is none."""
-        if case is None:
-            path = item.get("model")
-            if path is None:
-                raise ValueError("there is no case of this name")
-            return read_model(path), path
-        graph = case.make()
-        return graph, write_model(graph)
+        if case is not None:
+            graph = case.make()
+            return graph, write_model(graph)
+        if (path := item["model"]) is None:
+            raise ValueError("there is no case of this name")
+        return read_model(path), path
 
-    def check(self, name: str, job: Job) -> Outcome:
+    def check(self, name: str, job: Job) -> Result:
         """Return what came of a case; only what ends the process escapes."""
         return run_check(name, job)
 
-    def _checked(
-        self, check: str, graph: Graph, model: bytes | str, inputs: list[Arrays] | None
-    ) -> Outcome:
-        def alternative(name: str) -> None:
-            self._say(alternative=name)
-
-        told = alternative if self._alternatives else None
-        job = Job(self._subject, graph, model, self._tolerance, inputs, self._begin, told)
-        try:
-            return self.check(check, job)
-        except Exception as error:  # a fault of this suite or of the delegate's Python
-            return Outcome(FAIL, f"{type(error).__name__}: {' '.join(str(error).split())}")
+    def _alternative(self, name: str) -> None:
+        self._say(alternative=name)
 
     def _begin(self) -> None:
         """Say that the delegate runs from here on, and open its device for this process's life."""
@@ -115,16 +110,12 @@ class Worker:
 
 def _known(names: set[str]) -> dict[str, Case]:
     """Return the cases of these names that there are; nothing is listed after the last of them."""
-    known: dict[str, Case] = {}
-    cases = all_cases()
-    while len(known) < len(names) and (case := next(cases, None)) is not None:
-        if case.name in names:
-            known[case.name] = case
-    return known
+    found = (case for case in all_cases() if case.name in names)
+    return {case.name: case for case in itertools.islice(found, len(names))}
 
 
 def _inputs(item: dict[str, Any]) -> list[Arrays] | None:
-    if not item.get("inputs"):
+    if item["inputs"] is None:
         return None
     with np.load(item["inputs"]) as saved:
         return [[saved[key] for key in sorted(saved.files)]]

@@ -24,8 +24,7 @@ from tests.attacks.fuzz.targets import KINDS, small_models
 from tests.attacks.fuzz.worker import SECONDS
 from tests.support.process import ROOT
 from tflite_opencl.conformance.outcome import CRASH, FAIL, TIMEOUT, Result
-from tflite_opencl.conformance.process import Item
-from tflite_opencl.conformance.runner import Workers
+from tflite_opencl.conformance.runner import Item, Workers
 
 # The types of inputs that the suite draws values of; strings and resources are none.
 _DRAWN = ("bool", "int8", "uint8", "int16", "int32", "int64", "float16", "float32")

@@ -24,7 +24,7 @@ from tflite_opencl.common.oracle import NoOracle, Oracle, oracle
 from tflite_opencl.common.values import Arrays
 from tflite_opencl.conformance import worker
 from tflite_opencl.conformance.checks.job import Job, invoke_of
-from tflite_opencl.conformance.outcome import FAIL, PASS, SKIP, Outcome
+from tflite_opencl.conformance.outcome import FAIL, PASS, SKIP, Result
 from tflite_opencl.conformance.subject import Opened
 
 _WAYS = 3  # of a drawn graph, beside the plain one
@@ -48,7 +48,7 @@ class GraphWorker(worker.Worker):
             part.replace(path)
         return read_model(path), str(path)
 
-    def check(self, name: str, job: Job) -> Outcome:
+    def check(self, name: str, job: Job) -> Result:
         """Run the graph as it is and then in other ways; return what came of the first wrong one.
 
         The detail of a PASS says how many times each kind of way was run.
@@ -59,7 +59,7 @@ class GraphWorker(worker.Worker):
         try:
             known = oracle(job.subject.runtime, job.graph, job.model, job.sets)
         except NoOracle as error:
-            return Outcome(SKIP, f"TFLite itself does not run it: {error}")
+            return Result(SKIP, f"TFLite itself does not run it: {error}")
         known = with_wider_bounds(job, known)
         job.on_delegate()
         names: list[str] = []
@@ -85,13 +85,13 @@ class GraphWorker(worker.Worker):
         self._earlier.append((stem, run, job, known))
         return replace(outcome, detail="; ".join(f"{ran[kind]} {kind}" for kind in ran))
 
-    def _run(self, way: str, job: Job, known: Oracle) -> Outcome:
-        self._say(event="alternative", name=way)
+    def _run(self, way: str, job: Job, known: Oracle) -> Result:
+        self._say(alternative=way)
         try:
             found = run_way(way, job, known)
             again(self._earlier)
         except Exception as error:
-            found = Outcome(FAIL, f"{type(error).__name__}: {' '.join(str(error).split())}")
+            found = Result(FAIL, f"{type(error).__name__}: {' '.join(str(error).split())}")
         return replace(found, nodes=len(job.graph.nodes), alternative=way)
 
 

@@ -14,10 +14,10 @@ from typing import Any
 from delegate.sandbox.child import command_of
 from tests.attacks.fuzz.attacks import Attack
 from tests.attacks.fuzz.ways import START
+from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.conformance.outcome import CRASH, FAIL, FLAKE, PASS, TIMEOUT, Result
-from tflite_opencl.conformance.process import Item
-from tflite_opencl.conformance.reduce import ReduceError, reduce
-from tflite_opencl.conformance.runner import Workers
+from tflite_opencl.conformance.reduce import reduce
+from tflite_opencl.conformance.runner import Item, Workers
 
 _WRONG = (FAIL, CRASH, TIMEOUT, FLAKE)
 _SECONDS = 120.0  # of a way: a driver may compile thirty kernels
@@ -108,7 +108,7 @@ class OfGraphs(Attack):
                 for _ in reduce(str(whole), workers, Path(folder)):
                     pass
                 small = Path(folder, "reduced.tflite").read_bytes()
-            except (ReduceError, OSError):
+            except (OneLineError, OSError):
                 return whole.read_bytes()
         return small if self.verdicts([small]) != [None] else whole.read_bytes()
 

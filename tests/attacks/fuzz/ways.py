@@ -31,7 +31,7 @@ from tflite_opencl.common.oracle import Oracle, run_graph
 from tflite_opencl.common.values import Arrays, compare
 from tflite_opencl.conformance.checks.job import Job, NotDelegated, invoke_of, open_job
 from tflite_opencl.conformance.checks.outputs import differences, expect, values
-from tflite_opencl.conformance.outcome import FAIL, PASS, SKIP, Outcome
+from tflite_opencl.conformance.outcome import FAIL, PASS, SKIP, Result
 from tflite_opencl.conformance.shrink import with_tensors
 
 PLAIN = "as it is"
@@ -67,7 +67,7 @@ def some_of(ways: Sequence[str], count: int, seed: int) -> list[str]:
     return [rng.choice(kinds[kind]) for kind in rng.sample(list(kinds), min(count, len(kinds)))]
 
 
-def run_way(way: str, job: Job, known: Oracle) -> Outcome:
+def run_way(way: str, job: Job, known: Oracle) -> Result:
     """Return what came of a graph that is run this way."""
     kind, _, rest = way.partition(" ")
     if kind == "batch":
@@ -91,7 +91,7 @@ def run_way(way: str, job: Job, known: Oracle) -> Outcome:
     try:
         outcome = values(dataclasses.replace(job, subject=subject), known)
     except NotDelegated as error:
-        return Outcome(FAIL if way == PLAIN else PASS, f"no node is taken: {error}")
+        return Result(FAIL if way == PLAIN else PASS, f"no node is taken: {error}")
     count = len(job.graph.nodes)
     if way == PLAIN and outcome.result == PASS and outcome.taken < count:
         return dataclasses.replace(outcome, result=FAIL, detail=f"not all taken: {outcome.detail}")
@@ -132,10 +132,10 @@ def measured_fastest(form: str, numbers: str) -> Iterator[None]:
         yield
 
 
-def _batch(job: Job, known: Oracle, count: int) -> Outcome:
+def _batch(job: Job, known: Oracle, count: int) -> Result:
     """Run several input sets as one batch of a Model, then as one that is not full."""
     if not job.graph.inputs:
-        return Outcome(SKIP, "no input says how many pictures there are")
+        return Result(SKIP, "no input says how many pictures there are")
     model = job.model if isinstance(job.model, bytes) else open(job.model, "rb").read()  # noqa: SIM115
     device = job.subject.device
     with Model(model, device, count, tune="off", in_child_first=False) as made:
@@ -152,17 +152,17 @@ def _batch(job: Job, known: Oracle, count: int) -> Outcome:
                     for each, tensor in zip(got, job.graph.outputs, strict=True)
                 ]
                 expect(job, known, number, outputs, f"picture {place} of {full}")
-    return Outcome(PASS, taken=len(job.graph.nodes))
+    return Result(PASS, taken=len(job.graph.nodes))
 
 
 def _stacked(parts: Arrays, shape: Sequence[int]) -> Any:
     return np.concatenate(parts) if tuple(shape[:1]) == (1,) else np.stack(parts)
 
 
-def _resized(job: Job, known: Oracle) -> Outcome:
+def _resized(job: Job, known: Oracle) -> Result:
     """Give the inputs another batch, as TFLite's own interpreter gets it, and then their own."""
     if any(each.shape[:1] != (1,) for each in job.graph.inputs):
-        return Outcome(SKIP, "an input has no batch of 1")
+        return Result(SKIP, "an input has no batch of 1")
     opened, taken = open_job(job, known)
     for count in (3, 2, 1):
         reference = allocated(job.subject.runtime, job.model, known.cpu_kernels)
@@ -177,14 +177,14 @@ def _resized(job: Job, known: Oracle) -> Outcome:
         except RuntimeError as error:
             if "it is empty" not in str(error):
                 raise
-            return Outcome(SKIP, "the delegate refuses a tensor without elements, and says so")
+            return Result(SKIP, "the delegate refuses a tensor without elements, and says so")
         got = invoke_of(opened, inputs)
         for one, other, bound in zip(got, expected, known.bounds[0], strict=True):
             most = None if bound is None else np.full(other.shape, 4 * bound.max(initial=0))
             found = compare(one, other, most, 0, f"at batch {count}")
             if found is not None and found.is_beyond:
-                return Outcome(FAIL, str(found), found.greatest, taken)
-    return Outcome(PASS, taken=taken)
+                return Result(FAIL, str(found), found.greatest, taken)
+    return Result(PASS, taken=taken)
 
 
 def _resize_to(made: Any, count: int) -> None:

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import math
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from delegate.inspect import Graph, Node, Tensor
 from tflite_opencl.common.build import (
+    Shape,
     constant,
     dtype_of,
     graph,
@@ -22,7 +24,13 @@ from tflite_opencl.common.build import (
 )
 
 KINDS = ("uint8", "int8", "int8-per-channel", "16x8", "float32")
-_VERSIONS = {"CONV_2D": 3, "DEPTHWISE_CONV_2D": 3, "TRANSPOSE_CONV": 3, "FULLY_CONNECTED": 4}
+Zeros = tuple[int, int, int]  # zero points of input, weights, output
+_VERSIONS = {  # of 16x8 the second
+    "CONV_2D": (3, 4),
+    "DEPTHWISE_CONV_2D": (3, 5),
+    "TRANSPOSE_CONV": (3, 3),
+    "FULLY_CONNECTED": (5, 7),
+}
 # Standard deviation of a product of two random 8-bit values; an output shall use half its range.
 _SPREAD, _WANTED = 5400.0, 60.0
 
@@ -42,7 +50,7 @@ class Convolution:
     dilation: tuple[int, int] = (1, 1)
     padding: str = "SAME"
     fused: str = "NONE"
-    zeros: tuple[int, int, int] | None = None  # of input, weights, output
+    zeros: Zeros | None = None
     multiplier: float | None = None  # real: input scale * weight scale / output scale
     has_bias: bool = True
     # Scale and zero point of the output, so that layers can follow each other; the weights' scale
@@ -76,23 +84,20 @@ class Convolution:
     @property
     def multiplications(self) -> int:
         """How many the op needs."""
-        height, width = self.out_size()
-        inner = 1 if self.op == "DEPTHWISE_CONV_2D" else self.size[2] // self.groups
-        return (
-            self.batch
-            * height
-            * width
-            * self.out_channels
-            * self.kernel[0]
-            * (self.kernel[1] * inner)
-        )
+        return math.prod((self.batch, *self.out_size(), *self.weights_shape))
 
     @property
     def out_channels(self) -> int:
         """Channels of the output."""
+        is_depthwise = self.op == "DEPTHWISE_CONV_2D"
+        return self.size[2] * self.depth_multiplier if is_depthwise else self.out_c
+
+    @property
+    def weights_shape(self) -> Shape:
+        """Shape of the weights; each of their output channels has a scale of its own."""
         if self.op == "DEPTHWISE_CONV_2D":
-            return self.size[2] * self.depth_multiplier
-        return self.out_c
+            return (1, *self.kernel, self.out_channels)
+        return (self.out_c, *self.kernel, self.size[2] // self.groups)
 
     def out_size(self) -> tuple[int, int]:
         """Return the output's height and width."""
@@ -114,19 +119,13 @@ class Convolution:
 
     def node(self, kind: str, source: Tensor | None) -> Node:
         """Return the node on this tensor, or on an input of its own."""
-        is_depthwise, dtype = self.op == "DEPTHWISE_CONV_2D", dtype_of(kind)
-        rng = seeded(self, kind)
-        in_c, out_c = self.size[2], self.out_channels
-        shape = (out_c, *self.kernel, in_c // self.groups)
-        if is_depthwise:
-            shape = (1, *self.kernel, out_c)
-        terms = self.kernel[0] * self.kernel[1] * (1 if is_depthwise else shape[3])
+        is_depthwise = self.op == "DEPTHWISE_CONV_2D"
         source = source or weighted_input((self.batch, *self.size), kind, self.zeros)
-        weights, bias, out_scale = weights_and_bias(
-            rng, shape, kind, source, terms, self.zeros, self.multiplier, 3 if is_depthwise else 0,
-            None if self.out is None else self.out[0],
+        weights, bias, out_scale = _weights_and_bias(
+            seeded(self, kind), self.weights_shape, kind, source, self.zeros, self.multiplier,
+            3 if is_depthwise else 0, self.out and self.out[0],
         )  # fmt: skip
-        out_shape = (self.batch, *self.out_size(), out_c)
+        out_shape = (self.batch, *self.out_size(), self.out_channels)
         inputs: list[Tensor | None] = [source, weights, bias]
         options: dict[str, Any] = {
             "padding": self.padding,
@@ -142,12 +141,9 @@ class Convolution:
             options["depth_multiplier"] = self.depth_multiplier
         if not self.has_bias:
             inputs.pop()
-        version = {"16x8": 5 if is_depthwise else 4}.get(kind, _VERSIONS[self.op])
-        if self.op == "TRANSPOSE_CONV":
-            version = 3
-        zero = out_zero(kind, self.zeros) if self.out is None else self.out[1]
-        out = tensor(out_shape, dtype, out_scale, zero)
-        return node(self.op, inputs, [out], options, version)
+        zero = self.out[1] if self.out else _out_zero(kind, self.zeros)
+        out = tensor(out_shape, dtype_of(kind), out_scale, zero)
+        return node(self.op, inputs, [out], options, _VERSIONS[self.op][kind == "16x8"])
 
 
 def fully_connected(
@@ -158,26 +154,23 @@ def fully_connected(
     fused: str = "NONE",
     keep_num_dims: bool = False,
     has_bias: bool = True,
-    zeros: tuple[int, int, int] | None = None,
+    zeros: Zeros | None = None,
     multiplier: float | None = None,
 ) -> Graph:
     """Return the graph of one FULLY_CONNECTED."""
-    rng = seeded(kind, batch, in_c, out_c)
     source = weighted_input((*batch, in_c), kind, zeros)
-    weights, bias, out_scale = weights_and_bias(
-        rng, (out_c, in_c), kind, source, in_c, zeros, multiplier, 0
+    weights, bias, out_scale = _weights_and_bias(
+        seeded(kind, batch, in_c, out_c), (out_c, in_c), kind, source, zeros, multiplier
     )
-    rows = batch if keep_num_dims else (int(np.prod(batch)),)
-    out = tensor((*rows, out_c), dtype_of(kind), out_scale, out_zero(kind, zeros))
+    rows = batch if keep_num_dims else (math.prod(batch),)
+    out = tensor((*rows, out_c), dtype_of(kind), out_scale, _out_zero(kind, zeros))
     options = {"fused_activation_function": fused, "keep_num_dims": keep_num_dims}
-    version = {"float32": 5, "16x8": 7}.get(kind, 5)
-    inputs = [source, weights, bias] if has_bias else [source, weights, None]
+    inputs = [source, weights, bias if has_bias else None]
+    version = _VERSIONS["FULLY_CONNECTED"][kind == "16x8"]
     return graph([node("FULLY_CONNECTED", inputs, [out], options, version)])
 
 
-def weighted_input(
-    shape: tuple[int, ...], kind: str, zeros: tuple[int, int, int] | None = None
-) -> Tensor:
+def weighted_input(shape: Shape, kind: str, zeros: Zeros | None = None) -> Tensor:
     """Return the input of an op with weights."""
     if kind == "float32":
         return tensor(shape)
@@ -186,27 +179,25 @@ def weighted_input(
     return tensor(shape, dtype_of(kind), scale, zeros[0] if zeros else zero)
 
 
-def out_zero(kind: str, zeros: tuple[int, int, int] | None) -> int:
-    """Return the output's zero point."""
+def _out_zero(kind: str, zeros: Zeros | None) -> int:
     if kind in ("16x8", "float32"):
         return 0
     return zeros[2] if zeros else 123 if kind == "uint8" else -5
 
 
-def weights_and_bias(
+def _weights_and_bias(
     rng: np.random.Generator,
-    shape: tuple[int, ...],
+    shape: Shape,
     kind: str,
     source: Tensor,
-    terms: int,
-    zeros: tuple[int, int, int] | None,
+    zeros: Zeros | None,
     multiplier: float | None,
-    axis: int,
+    axis: int = 0,
     out_scale: float | None = None,
 ) -> tuple[Tensor, Tensor, float | None]:
     """Return random weights and bias, and the scale of an output that uses its range.
 
-    `out_scale`: the weights' scale is made to fit it.
+    `axis`: of the output's channels; `out_scale`: the weights' scale is made to fit it.
     """
     count = shape[axis]
     if kind == "float32":
@@ -216,7 +207,7 @@ def weights_and_bias(
     assert source.quantization is not None
     in_scale = source.quantization.scale[0]
     # A 16-bit sum is 256 times as large, and so is its range.
-    multiplier = multiplier or _WANTED / (_SPREAD * float(np.sqrt(terms)))
+    multiplier = multiplier or _WANTED / (_SPREAD * math.sqrt(math.prod(shape) // count))
     weight_scale = 0.03 if out_scale is None else out_scale * multiplier / in_scale
     scales: Any = weight_scale
     if kind in ("int8-per-channel", "16x8"):
@@ -230,30 +221,6 @@ def weights_and_bias(
         constant(sums, np.float32(in_scale) * np.float32(scales)),
         in_scale * weight_scale / multiplier,
     )
-
-
-def edges(base: Convolution) -> list[Convolution]:
-    """Return the base changed in one thing a case: everything but shape, kernel and stride."""
-    changes: list[dict[str, Any]] = [
-        *({"fused": fused, "padding": padding} for fused in ("RELU", "RELU6", "RELU_N1_TO_1")
-          for padding in ("SAME", "VALID")),
-        *({"batch": batch} for batch in (2, 3, 5)),
-        *({"multiplier": m} for m in (2.0**-20, 2.0**-14, 1e-4, 1 / 3, 0.75, 0.999, 1.0, 1.25, 4)),
-        *([{"has_bias": False}] if base.op != "CONV_2D" else []),  # which must have one
-        {"batch": 2, "stride": (2, 2), "fused": "RELU6"},
-    ]  # fmt: skip
-    return [replace(base, **change) for change in changes]
-
-
-def zero_points(base: Convolution, kind: str) -> list[Convolution]:
-    """Return the base with zero points at the ends of the range."""
-    if kind not in ("uint8", "int8", "int8-per-channel"):
-        return []
-    low, high = (0, 255) if kind == "uint8" else (-128, 127)
-    weights = (low, high) if kind == "uint8" else (0,)
-    return [
-        replace(base, zeros=(a, b, c)) for a in (low, high) for b in weights for c in (low, high)
-    ]
 
 
 def _pair(values: tuple[int, int]) -> str:

@@ -12,8 +12,8 @@ import numpy as np
 from delegate.inspect import Graph, Tensor
 from tflite_opencl.common.build import (
     FUSED,
-    USUAL,
     Case,
+    Shape,
     case,
     dtype_of,
     integers,
@@ -23,7 +23,6 @@ from tflite_opencl.common.build import (
     tensor,
 )
 
-Shape = tuple[int, ...]
 _SHAPES: tuple[tuple[Shape, Shape], ...] = (
     ((1, 7, 5, 3), (1, 7, 5, 3)),
     ((1,), (1,)),
@@ -58,38 +57,43 @@ _EQUALITY = ("EQUAL", "NOT_EQUAL")
 _SCALES = ((0.5, 0.5, 0.5), (0.001, 0.9, 0.3), (0.9, 0.001, 2.0), (0.02, 0.03, 0.0004))
 
 
+# The usual ones: scales, zero points.
+_USUAL: dict[str, tuple[tuple[float, float, float], tuple[int, int, int]]] = {
+    "uint8": ((0.1, 0.07, 0.13), (131, 120, 125)),
+    "int8": ((0.1, 0.07, 0.13), (3, -8, -3)),
+    "int16": ((0.0004, 0.0003, 0.0005), (0, 0, 0)),
+}
+_VERSIONS = {("ADD", "int16"): 3, ("SUB", "int16"): 5, ("MUL", "int16"): 4, ("ADD", "int64"): 4}
+
+
 def cases() -> Iterator[Case]:
     """Yield this family's cases."""
-    for op, kinds in _KINDS.items():
-        for kind in kinds:
-            for shapes in _SHAPES:
-                if kind == "bool" and () in shapes:
-                    continue  # one value would decide all
+    for op, kind in ((op, kind) for op, kinds in _KINDS.items() for kind in kinds):
+        for shapes in _SHAPES:
+            if kind != "bool" or () not in shapes:  # where one value would decide all
                 yield _case(op, kind, shapes)
-            for constant in ("left", "right"):
-                yield _case(op, kind, _SHAPES[0], constant=constant)
-                yield _case(op, kind, _SHAPES[2], constant=constant)
-            # Integers divided by what only a run tells may be divided by 0: not for a delegate.
-            side: dict[str, Any] = {"constant": "right"} if op == "DIV" else {}
-            if op in _ARITHMETIC and kind != "int64":
-                for fused in FUSED[1:]:
-                    yield _case(op, kind, _SHAPES[0], fused=fused, **side)
-            if op in ("POW", "DIV"):
-                yield _case(op, kind, _SHAPES[-1], constant="right")
-            is_free = op in (*_ARITHMETIC, "SQUARED_DIFFERENCE", *_COMPARISONS)
-            if is_free and kind in ("uint8", "int8"):
-                for scales in _SCALES:
-                    yield _case(op, kind, _SHAPES[0], scales=scales, **side)
-                low, high = (0, 255) if kind == "uint8" else (-128, 127)
-                for zeros in itertools.product((low, high), repeat=3):
-                    if op == "DIV" and zeros[1] == high:
-                        continue  # no divisor is above 0
+        for constant in ("left", "right"):
+            yield _case(op, kind, _SHAPES[0], constant=constant)
+            yield _case(op, kind, _SHAPES[2], constant=constant)
+        # Integers divided by what only a run tells may be divided by 0: not for a delegate.
+        side: dict[str, Any] = {"constant": "right"} if op == "DIV" else {}
+        if op in _ARITHMETIC and kind != "int64":
+            for fused in FUSED[1:]:
+                yield _case(op, kind, _SHAPES[0], fused=fused, **side)
+        if op in ("POW", "DIV"):
+            yield _case(op, kind, _SHAPES[-1], constant="right")
+        is_free = op in (*_ARITHMETIC, "SQUARED_DIFFERENCE", *_COMPARISONS)
+        if is_free and kind in ("uint8", "int8"):
+            for scales in _SCALES:
+                yield _case(op, kind, _SHAPES[0], scales=scales, **side)
+            low, high = (0, 255) if kind == "uint8" else (-128, 127)
+            for zeros in itertools.product((low, high), repeat=3):
+                if op != "DIV" or zeros[1] == low:  # else no divisor is above 0
                     yield _case(op, kind, _SHAPES[0], zeros=zeros, **side)
 
 
 def _case(op: str, kind: str, shapes: tuple[Shape, Shape], **options: Any) -> Case:
-    left, right = map(sizes, shapes)
-    words = [left if left == right else f"{left}_{right}"]
+    words = ["_".join(dict.fromkeys(map(sizes, shapes)))]
     for name, value in options.items():
         if name == "constant":
             words.append(f"{value}_constant")
@@ -110,51 +114,41 @@ def _graph(
     zeros: tuple[int, int, int] | None = None,
 ) -> Graph:
     dtype = dtype_of(kind)
-    moves = op in ("MAXIMUM", "MINIMUM")
+    has_one = op in ("MAXIMUM", "MINIMUM") or (op in _EQUALITY and not (scales or zeros))
 
-    def made(which: int, shape: Shape, is_constant: bool) -> Tensor:
+    def made(which: int, shape: Shape, side: str = "") -> Tensor:
         numbers: tuple[Any, ...] = ()
-        if dtype in USUAL:
-            usual_zeros = {"uint8": (131, 120, 125), "int8": (3, -8, -3), "int16": (0, 0, 0)}
-            usual_scales = (0.1, 0.07, 0.13)
-            if dtype == "int16":
-                usual_scales = (0.0004, 0.0003, 0.0005)
-            which_numbers = 0 if moves or (op in _EQUALITY and not (scales or zeros)) else which
-            numbers = (
-                (scales or usual_scales)[which_numbers],
-                (zeros or usual_zeros[dtype])[which_numbers],
-            )
+        if dtype in _USUAL:
+            of = 0 if has_one else which
+            numbers = (scales or _USUAL[dtype][0])[of], (zeros or _USUAL[dtype][1])[of]
         limits = _limits(op, dtype, which, numbers[1] if numbers else 0)
-        if not is_constant:
-            return tensor(shape, dtype, *numbers, limits=limits)
-        rng = seeded(op, kind, shape)
-        low, high = limits or (-3, 3)
-        if dtype == "float32":
-            data: Any = rng.uniform(low, high, shape).astype(dtype)
-        elif dtype == "bool":
-            data = rng.integers(0, 2, shape).astype(dtype)
-        elif limits:
-            data = rng.integers(int(low), int(high), shape, endpoint=True).astype(dtype)
-            if op == "POW" and not shape:
-                data = np.array(3, dtype)
-        else:
-            data = integers(rng, shape, dtype)
-        return tensor(shape, dtype, *numbers, data=data)
+        if side and side == constant:
+            return tensor(shape, dtype, *numbers, data=_values(op, kind, shape, limits))
+        return tensor(shape, dtype, *numbers, limits=limits)
 
-    left, right = (
-        made(i, shape, constant == ("left", "right")[i]) for i, shape in enumerate(shapes)
-    )
     out_shape = np.broadcast_shapes(*shapes)
-    out = tensor(out_shape, "bool") if op in _COMPARISONS else made(2, out_shape, False)
+    out = tensor(out_shape, "bool") if op in _COMPARISONS else made(2, out_shape)
     options: dict[str, Any] = {"fused_activation_function": fused} if op in _ARITHMETIC else {}
     if op in ("ADD", "SUB") and dtype == "int16":
         options["pot_scale_int16"] = False
-    version = 2 if dtype in USUAL else 1
-    if op in ("ADD", "MUL") and dtype == "int64":
-        version = 4 if op == "ADD" else 6
-    if dtype == "int16":
-        version = {"ADD": 3, "SUB": 5, "MUL": 4}.get(op, 2)
-    return one(op, [left, right], [out], options, version)
+    version = _VERSIONS.get((op, dtype), 2 if dtype in _USUAL else 1)
+    inputs = [made(0, shapes[0], "left"), made(1, shapes[1], "right")]
+    return one(op, inputs, [out], options, version)
+
+
+def _values(op: str, kind: str, shape: Shape, limits: tuple[float, float] | None) -> Any:
+    """Return a constant's values."""
+    rng, dtype = seeded(op, kind, shape), dtype_of(kind)
+    low, high = limits or (-3, 3)
+    if dtype == "float32":
+        return rng.uniform(low, high, shape)
+    if dtype == "bool":
+        return rng.integers(0, 2, shape)
+    if op == "POW" and not shape:
+        return 3
+    if limits is None:
+        return integers(rng, shape, dtype)
+    return rng.integers(int(low), int(high), shape, endpoint=True)
 
 
 def _limits(op: str, dtype: str, which: int, zero: int) -> tuple[float, float] | None:
@@ -164,7 +158,7 @@ def _limits(op: str, dtype: str, which: int, zero: int) -> tuple[float, float] |
             return ((-5, 5), (0, 6), (0, 0))[which]
         return ((0.05, 8.0), (-4.0, 4.0), (0, 0))[which]
     if op in ("DIV", "FLOOR_DIV", "FLOOR_MOD"):
-        if dtype in USUAL:
+        if dtype in _USUAL:
             return (zero + 1, np.iinfo(dtype).max) if which == 1 else None
         if which == 1:
             return (1, 40) if dtype == "int32" else (0.3, 20.0)

@@ -4,17 +4,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from delegate.inspect import Graph, Node, Tensor
 from tflite_opencl.common.build import (
+    Array,
     Case,
+    Shape,
     case,
     constant,
     dtype_of,
@@ -50,7 +50,7 @@ def cases() -> Iterator[Case]:
         yield case("densify", kind, "fully_connected", _sparse_weights, dense)
 
 
-def _computed_reshape(shape: Sequence[int], dtype: str, index: str) -> Graph:
+def _computed_reshape(shape: Shape, dtype: str, index: str) -> Graph:
     """Return a RESHAPE to (batch, all the rest), which the graph computes from the input's shape.
 
     So converters write a layer that flattens. int64 shapes are cast to int32 on the way.
@@ -70,37 +70,30 @@ def _computed_reshape(shape: Sequence[int], dtype: str, index: str) -> Graph:
     return graph(steps)
 
 
-def _weights_of(step: Node) -> tuple[Tensor, NDArray[Any]]:
-    weights = step.inputs[1]
-    assert weights is not None
-    assert weights.data is not None
-    return weights, weights.data
-
-
-def _with_weights(step: Node, stored: Tensor, op: str, version: int) -> Graph:
-    """Return the graph of a node whose weights `op` makes of what is stored."""
+def _with_weights(
+    step: Node, op: str, version: int, store: Callable[[Tensor, Array], Tensor]
+) -> Graph:
+    """Return the graph of a node whose weights `op` makes of what `store` keeps of them."""
     source, weights, *rest = step.inputs
     assert weights is not None
+    assert weights.data is not None
     made = replace(weights, data=None)
-    return graph(
-        [
-            node(op, [stored], [made], {}, version),
-            replace(step, inputs=(source, made, *rest)),
-        ]
-    )
+    unpack = node(op, [store(weights, weights.data)], [made], {}, version)
+    return graph([unpack, replace(step, inputs=(source, made, *rest))])
 
 
 def _half_weights(convolution: Convolution) -> Graph:
     """Return a float convolution whose weights are kept as float16."""
     step = convolution.node("float32", None)
-    _, values = _weights_of(step)
-    return _with_weights(step, constant(values.astype(np.float16)), "DEQUANTIZE", 3)
+    return _with_weights(step, "DEQUANTIZE", 3, lambda _, data: constant(data.astype(np.float16)))
 
 
 def _sparse_weights(dense: Callable[[], Graph]) -> Graph:
     """Return a graph of one node with most weights 0, and those not stored."""
     (step,) = dense().nodes
-    weights, values = _weights_of(step)
-    is_kept = seeded(step.op, weights.dtype).random(weights.shape) < _KEPT
-    stored = replace(weights, data=(values * is_kept).astype(values.dtype), is_sparse=True)
-    return _with_weights(step, stored, "DENSIFY", 1)
+
+    def sparse(weights: Tensor, data: Array) -> Tensor:
+        is_kept = seeded(step.op, weights.dtype).random(weights.shape) < _KEPT
+        return replace(weights, data=(data * is_kept).astype(data.dtype), is_sparse=True)
+
+    return _with_weights(step, "DENSIFY", 1, sparse)

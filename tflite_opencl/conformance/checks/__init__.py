@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked of a delegate for one model: its values, and how it behaves; -> an Outcome.
+"""What is asked of a delegate for one model: its values, and how it behaves; -> a Result.
 
 Runs inside a worker process: whatever a driver does here costs one case.
 """
@@ -10,65 +10,109 @@ import dataclasses
 import gc
 from collections.abc import Callable
 
+from delegate.inspect import NodeAlternatives
+from tflite_opencl.common.errors import one_line
 from tflite_opencl.common.oracle import NoOracle, Oracle, oracle
-from tflite_opencl.conformance.checks.alternatives import run_each
-from tflite_opencl.conformance.checks.behaviour import (
-    inputs_unchanged,
-    reopen,
-    twice,
-    two_interpreters,
-)
+from tflite_opencl.conformance.checks import behaviour
 from tflite_opencl.conformance.checks.guards import guard_bytes
 from tflite_opencl.conformance.checks.job import Job, NotDelegated, own_answers
-from tflite_opencl.conformance.checks.leaks import reopen_100
 from tflite_opencl.conformance.checks.outputs import values
-from tflite_opencl.conformance.checks.shapes import reallocate, resize
-from tflite_opencl.conformance.outcome import FAIL, NOT_DELEGATED, SKIP, Outcome
+from tflite_opencl.conformance.outcome import FAIL, NOT_DELEGATED, PASS, SKIP, Result, named
+from tflite_opencl.conformance.subject import Opened
 
-_CHECKS: dict[str, Callable[[Job, Oracle], Outcome]] = {
+_CHECKS: dict[str, Callable[[Job, Oracle], Result]] = {
     "values": values,
-    "twice": twice,
-    "inputs_unchanged": inputs_unchanged,
+    "twice": behaviour.twice,
+    "inputs_unchanged": behaviour.inputs_unchanged,
     "guard_bytes": guard_bytes,
-    "reallocate": reallocate,
-    "resize": resize,
-    "two_interpreters": two_interpreters,
-    "reopen": reopen,
-    "reopen_100": reopen_100,
+    "reallocate": behaviour.reallocate,
+    "resize": behaviour.resize,
+    "two_interpreters": behaviour.two_interpreters,
+    "reopen": behaviour.reopen,
+    "reopen_100": behaviour.reopen_100,
 }
 BEHAVIOURS = tuple(name for name in _CHECKS if name != "values")
+_WORSE = (PASS, SKIP, NOT_DELEGATED, FAIL)  # the last is the worst
 # They look for a difference from run to run: such a failure is not tried again.
 NOT_REPEATED = frozenset({"twice", "reopen_100"})
-
-
 # They are about what an opening leaves behind, a context included.
 _REOPENING = frozenset({"reopen", "reopen_100"})
 
 
-def run_check(check: str, job: Job) -> Outcome:
+def run_check(check: str, job: Job) -> Result:
     """Return what came of a case; only what ends the process escapes."""
     try:
         known = oracle(job.subject.runtime, job.graph, job.model, job.sets)
     except NoOracle as error:
-        return Outcome(SKIP, f"TFLite itself does not run it: {error}")
+        return Result(SKIP, f"TFLite itself does not run it: {error}")
     if check in _REOPENING:
         subject = dataclasses.replace(job.subject, own_context=True)
         job = dataclasses.replace(job, subject=subject)
     job.on_delegate()
     if job.on_alternative is None:
         return _run(check, job, known)
-    return run_each(job, lambda each: _run(check, each, known), job.on_alternative)
+    return _run_each(job, lambda each: _run(check, each, known), job.on_alternative)
 
 
-def _run(check: str, job: Job, known: Oracle) -> Outcome:
+def _run(check: str, job: Job, known: Oracle) -> Result:
     count = len(job.graph.nodes)
     try:
         if check != "values":
             known = own_answers(job, known)
         return dataclasses.replace(_CHECKS[check](job, known), nodes=count)
     except NotDelegated as error:
-        return Outcome(NOT_DELEGATED, str(error), nodes=count)
+        return Result(NOT_DELEGATED, str(error), nodes=count)
     except (RuntimeError, ValueError, OSError) as error:
-        return Outcome(FAIL, " ".join(str(error).split()) or type(error).__name__, nodes=count)
+        return Result(FAIL, one_line(error), nodes=count)
     finally:
         gc.collect()
+
+
+def _run_each(job: Job, check: Callable[[Job], Result], tell: Callable[[str], None]) -> Result:
+    """Run a check for each alternative; return the worst result, which names its alternative.
+
+    The first run takes each node's first alternative, as a run without measuring does. Each other
+    name then gets a run, in which all nodes take it that have it. `tell` hears what runs next.
+    """
+
+    def run(wanted: str | None) -> tuple[Result, list[NodeAlternatives]]:
+        rows: list[NodeAlternatives] = []
+
+        def opened(made: Opened) -> None:
+            if not rows and wanted is None:
+                tell(_taken(made.alternatives()))
+            rows.extend(made.alternatives())
+
+        subject = dataclasses.replace(job.subject, alternative=wanted)
+        return check(dataclasses.replace(job, subject=subject, on_opened=opened)), rows
+
+    result, rows = run(None)
+    results = {_taken(rows): result}
+    others = dict.fromkeys(name for row in rows for name in row.names if name != row.taken)
+    for name in others:
+        tell(name)
+        result, rows = run(name)
+        # One that does not build here is not run, and is no fault: the delegate leaves it out.
+        if any(row.taken == name for row in rows) or (result.result == FAIL and not rows):
+            results[name] = result
+    return _worst(results)
+
+
+def _taken(rows: list[NodeAlternatives]) -> str:
+    """Return the names that were taken where there was a choice."""
+    return ", ".join(dict.fromkeys(row.taken for row in rows if len(row.names) > 1))
+
+
+def _worst(results: dict[str, Result]) -> Result:
+    def badness(name: str) -> tuple[int, float]:
+        return _WORSE.index(results[name].result), results[name].quanta
+
+    name = max(results, key=badness)
+    worst = results[name]
+    if worst.result == PASS:
+        ran = f"alternatives: {'; '.join(results)}" if len(results) > 1 else ""
+        words = named(name, worst.detail) if worst.quanta else worst.detail
+        return dataclasses.replace(worst, detail="; ".join(filter(None, [words, ran])))
+    others = [n for n, each in results.items() if each.result == worst.result and n != name]
+    detail = named(name, worst.detail) + (f"; also {'; '.join(others)}" if others else "")
+    return dataclasses.replace(worst, detail=detail, alternative=name)

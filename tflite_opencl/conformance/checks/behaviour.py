@@ -1,23 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs again, beside each other and after reopening: the answers and the inputs stay the same."""
+"""Runs again, side by side, reopened, moved and resized: answers and inputs stay, nothing leaks."""
 
 from __future__ import annotations
 
 import gc
+import itertools
 import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from delegate.inspect import Graph
+from tflite_opencl.common.interpreter import allocated
 from tflite_opencl.common.oracle import Oracle
+from tflite_opencl.common.values import compare
 from tflite_opencl.conformance.checks.job import Job, invoke_of, open_job
-from tflite_opencl.conformance.checks.outputs import expect
-from tflite_opencl.conformance.outcome import FAIL, PASS, Outcome
+from tflite_opencl.conformance.checks.outputs import expect, poison
+from tflite_opencl.conformance.outcome import FAIL, PASS, SKIP, Result
 from tflite_opencl.conformance.subject import Opened
 
 _RUNS = 8
+_OPENINGS, _SETTLED = 100, 40
+# The C library and a driver's caches may keep so much of an opening, on average.
+_LEAK_BYTES = 32 * 1024
 
 
-def twice(job: Job, known: Oracle) -> Outcome:
+def twice(job: Job, known: Oracle) -> Result:
     """Run the same inputs again and again: all results are the first, bit for bit."""
     opened, taken = open_job(job, known)
     first = invoke_of(opened, job.sets[0])
@@ -26,12 +36,12 @@ def twice(job: Job, known: Oracle) -> Outcome:
         for got, before in zip(again, first, strict=True):
             if got.tobytes() != before.tobytes():
                 wrong = int(np.count_nonzero(got != before))
-                return Outcome(FAIL, f"run {run} differs from run 1 in {wrong} elements", 0, taken)
+                return Result(FAIL, f"run {run} differs from run 1 in {wrong} elements", 0, taken)
     expect(job, known, 0, first, "the first run")
-    return Outcome(PASS, taken=taken)
+    return Result(PASS, taken=taken)
 
 
-def inputs_unchanged(job: Job, known: Oracle) -> Outcome:
+def inputs_unchanged(job: Job, known: Oracle) -> Result:
     """After a run the inputs hold what was put there."""
     opened, taken = open_job(job, known)
     made = opened.interpreter
@@ -40,11 +50,11 @@ def inputs_unchanged(job: Job, known: Oracle) -> Outcome:
         for detail, values in zip(made.get_input_details(), inputs, strict=True):
             now = made.get_tensor(detail["index"])
             if now.tobytes() != values.tobytes():
-                return Outcome(FAIL, f"input {detail['name']} was changed by the run", 0, taken)
-    return Outcome(PASS, taken=taken)
+                return Result(FAIL, f"input {detail['name']} was changed by the run", 0, taken)
+    return Result(PASS, taken=taken)
 
 
-def two_interpreters(job: Job, known: Oracle) -> Outcome:
+def two_interpreters(job: Job, known: Oracle) -> Result:
     """Two interpreters, in turns and at the same time."""
     (first, taken), (second, _) = open_job(job, known), open_job(job, known)
     for number in (0, 1, 2):
@@ -66,14 +76,124 @@ def two_interpreters(job: Job, known: Oracle) -> Outcome:
         thread.start()
     for thread in threads:
         thread.join()
-    return Outcome(FAIL if problems else PASS, "; ".join(problems), taken=taken)
+    return Result(FAIL if problems else PASS, "; ".join(problems), taken=taken)
 
 
-def reopen(job: Job, known: Oracle) -> Outcome:
+def reallocate(job: Job, known: Oracle) -> Result:
+    """TFLite's tensors may move: allocate again, grow and shrink, and run as before."""
+    opened, taken = open_job(job, known)
+    made = opened.interpreter
+    expect(job, known, 0, invoke_of(opened, job.sets[0]), "the first run")
+    made.allocate_tensors()
+    expect(job, known, 1, invoke_of(opened, job.sets[1]), "after allocate_tensors()")
+    shapes = _shapes(job.graph, 7)
+    if not _why_not_resized(job, known, shapes):
+        _resize_to(made, shapes)
+        _resize_to(made, [(i, list(t.shape)) for i, t in enumerate(job.graph.inputs)])
+        poison(made)
+        outputs = invoke_of(opened, job.sets[2])
+        expect(job, known, 2, outputs, "after resizing there and back")
+    return Result(PASS, taken=taken)
+
+
+def resize(job: Job, known: Oracle) -> Result:
+    """A batch of three gives what its pictures give one by one."""
+    shapes = _shapes(job.graph, 3)
+    if why := _why_not_resized(job, known, shapes):
+        return Result(SKIP, f"TFLite itself does not resize it: {why}")
+    opened, taken = open_job(job, known)
+    single, _ = open_job(job, known)
+    expect(job, known, 0, invoke_of(opened, job.sets[0]), "before")
+    _resize_to(opened.interpreter, shapes)
+    for number, inputs in enumerate(job.sets):
+        # Several pictures, each other than the first.
+        pictures = [[np.roll(values, number + i) for i in range(3)] for values in inputs]
+        each = [invoke_of(single, list(parts)) for parts in zip(*pictures, strict=True)]
+        got = invoke_of(opened, [np.concatenate(parts) for parts in pictures])
+        for index, one in enumerate(got):
+            other = np.concatenate([outputs[index] for outputs in each])
+            bound = known.bounds[number][index]
+            bound = None if bound is None else np.full(other.shape, bound.max(initial=0) * 4)
+            difference = compare(one, other, bound, job.allowed, f"at batch 3, output {index}")
+            if difference is not None and difference.is_beyond:
+                return Result(FAIL, str(difference), difference.greatest, taken)
+    return Result(PASS, taken=taken)
+
+
+def _why_not_resized(job: Job, known: Oracle, shapes: Sequence[tuple[int, list[int]]]) -> str:
+    """Return why TFLite itself does not resize the inputs so; "": it does."""
+    made = allocated(job.subject.runtime, job.model, known.cpu_kernels)
+    try:
+        _resize_to(made, shapes)
+    except (RuntimeError, ValueError) as error:
+        return str(error) or type(error).__name__
+    return ""
+
+
+def _shapes(graph: Graph, batch: int) -> list[tuple[int, list[int]]]:
+    return [(i, [batch, *t.shape[1:]]) for i, t in enumerate(graph.inputs) if t.shape]
+
+
+def _resize_to(made: Any, shapes: Sequence[tuple[int, list[int]]]) -> None:
+    details = made.get_input_details()
+    for position, shape in shapes:
+        made.resize_tensor_input(details[position]["index"], shape)
+    made.allocate_tensors()
+
+
+def reopen(job: Job, known: Oracle) -> Result:
     """Closed and opened again, the answer is the same."""
     for number in (0, 1, 2, 0):
         opened, taken = open_job(job, known)
         expect(job, known, number, invoke_of(opened, job.sets[number]), "after reopening")
         del opened
         gc.collect()
-    return Outcome(PASS, taken=taken)
+    return Result(PASS, taken=taken)
+
+
+def reopen_100(job: Job, known: Oracle) -> Result:
+    """Memory, file handles and a GPU's memory do not grow over 100 reopenings."""
+    seen, taken = [], 0
+    for number in range(1, _OPENINGS + 1):
+        opened, taken = open_job(job, known)
+        outputs = invoke_of(opened, job.sets[0])
+        del opened
+        gc.collect()
+        if number in (_SETTLED, (_SETTLED + _OPENINGS) // 2, _OPENINGS):
+            seen.append(_held())
+            expect(job, known, 0, outputs, f"opening {number}")
+    half = (_OPENINGS - _SETTLED) / 2
+    for name, unit, limit in (
+        ("file handles", "", 0.05),
+        ("memory", " bytes", _LEAK_BYTES),
+        ("GPU memory", " bytes", _LEAK_BYTES),
+    ):
+        growth = [(b[name] - a[name]) / half for a, b in itertools.pairwise(seen)]
+        if min(growth) > limit:
+            grown = sum(growth) / 2
+            return Result(FAIL, f"each opening leaks {grown:.4g}{unit} of {name}", 0, taken)
+    return Result(PASS, taken=taken)
+
+
+def _held() -> dict[str, int]:
+    """Return what this process holds."""
+    handles = list(Path("/proc/self/fd").iterdir())
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return {"file handles": len(handles), "memory": pages * 4096, "GPU memory": _drm_bytes()}
+
+
+def _drm_bytes() -> int:
+    """Return the memory that kernel drivers say this process has; 0 without such a driver."""
+    total = 0
+    for info in Path("/proc/self/fdinfo").iterdir():
+        try:
+            lines = info.read_text().splitlines()
+        except OSError:
+            continue  # it was the handle of the folder itself
+        for line in lines:
+            # Source: the kernel's Documentation/gpu/drm-usage-stats.rst
+            if line.startswith(("drm-memory-", "drm-total-")):
+                value = line.split(":")[1].split()
+                factor = {"KiB": 1024, "MiB": 1 << 20}.get(value[1] if len(value) > 1 else "", 1)
+                total += int(value[0]) * factor
+    return total

@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from delegate.inspect import Graph
+from tflite_opencl.common.errors import one_line
 from tflite_opencl.common.interpreter import invoke
 from tflite_opencl.common.oracle import Oracle
 from tflite_opencl.common.values import Arrays, input_sets
-from tflite_opencl.conformance.subject import Opened, Subject, unsupported_ops
+from tflite_opencl.conformance.subject import Opened, Subject, failure_of, unsupported_ops
 
 TEFLON_OP, TEFLON_MODEL = 2, 8  # Source: Mesa's test_teflon.cpp
 
@@ -79,5 +80,6 @@ def invoke_of(opened: Opened, inputs: Arrays) -> Arrays:
     try:
         return invoke(opened.interpreter, inputs)
     except (RuntimeError, ValueError) as error:
-        words = " ".join(str(error).split())
-        raise RuntimeError(f"the run failed: {opened.failure() or words}") from error
+        raise RuntimeError(
+            f"the run failed: {failure_of(opened.delegate) or one_line(error)}"
+        ) from error

@@ -11,13 +11,13 @@ from tflite_opencl.common.build import Array
 from tflite_opencl.common.oracle import Oracle
 from tflite_opencl.common.values import SETS, Arrays, Difference, compare, worst
 from tflite_opencl.conformance.checks.job import Job, invoke_of, open_job
-from tflite_opencl.conformance.outcome import FAIL, PASS, Outcome
+from tflite_opencl.conformance.outcome import FAIL, PASS, Result
 from tflite_opencl.conformance.subject import unsupported_ops
 
 POISON = 0xA5
 
 
-def values(job: Job, known: Oracle) -> Outcome:
+def values(job: Job, known: Oracle) -> Result:
     """Compare every input set's outputs with the oracle's."""
     opened, taken = open_job(job, known)
     found: list[Difference] = []
@@ -25,17 +25,15 @@ def values(job: Job, known: Oracle) -> Outcome:
         poison(opened.interpreter)
         outputs = invoke_of(opened, inputs)
         present = differences(job, known, number, outputs)
-        if any(one.is_beyond for one in present):
-            why = _kind_of_wrong(outputs, known, number)
-            worst_one = worst(present)
-            return Outcome(FAIL, f"{why}{worst_one}", worst_one.greatest if worst_one else 0, taken)
+        if (wrong := worst(present)) and wrong.is_beyond:
+            detail = f"{_kind_of_wrong(outputs, known, number)}{wrong}"
+            return Result(FAIL, detail, wrong.greatest, taken)
         found += present
     greatest = worst(found)
-    left = unsupported_ops(job.graph, opened.taken(job.graph))
-    detail = f"within tolerance: {greatest}" if greatest else ""
-    if left:
-        detail = "; ".join(filter(None, [detail, f"left {', '.join(left)}"]))
-    return Outcome(PASS, detail, greatest.greatest if greatest else 0, taken)
+    words = [f"within tolerance: {greatest}"] if greatest else []
+    if left := unsupported_ops(job.graph, opened.taken(job.graph)):
+        words.append(f"left {', '.join(left)}")
+    return Result(PASS, "; ".join(words), greatest.greatest if greatest else 0, taken)
 
 
 def differences(job: Job, known: Oracle, number: int, outputs: Arrays) -> list[Difference]:
@@ -90,6 +88,6 @@ def expect(job: Job, known: Oracle, number: int, outputs: Arrays, when: str) -> 
 
     Raises: RuntimeError: they differ by more than is allowed; the text begins with `when`.
     """
-    beyond = [one for one in differences(job, known, number, outputs) if one.is_beyond]
-    if beyond:
-        raise RuntimeError(f"{when}: {_kind_of_wrong(outputs, known, number)}{worst(beyond)}")
+    wrong = worst(differences(job, known, number, outputs))
+    if wrong and wrong.is_beyond:
+        raise RuntimeError(f"{when}: {_kind_of_wrong(outputs, known, number)}{wrong}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tflite_opencl.conformance.tally import Tally
+from tflite_opencl.conformance.progress import Tally
 
 
 def test_a_line_says_what_is_done_and_what_is_left() -> None:

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ops with weights: shapes at the edges of tiles, kernels, strides, zero points, multipliers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from delegate.inspect import Graph
+from tflite_opencl.common.build import FUSED, Case, case, graph, node, sizes, tensor
+from tflite_opencl.conformance.cases._convolution import KINDS, Convolution, fully_connected
+
+_BOTH = ("SAME", "VALID")
+_depthwise = partial(Convolution, op="DEPTHWISE_CONV_2D")
+_transposed = partial(Convolution, op="TRANSPOSE_CONV")
+# h, w, c -> out_c: odd primes, powers of two, one more and one less, a single pixel or channel.
+_SHAPES = (
+    ((7, 5, 3), 8),
+    ((8, 8, 8), 16),
+    ((9, 7, 17), 15),
+    ((5, 13, 4), 33),
+    ((6, 16, 16), 1),
+    ((11, 6, 1), 31),
+    ((5, 5, 32), 64),
+)
+_KERNELS = ((1, 1), (3, 3), (5, 5), (1, 3), (3, 1), (2, 2))
+
+
+def conv_2d() -> Iterator[Case]:
+    """Yield the cases of CONV_2D: also dilation and groups."""
+    return _cases(_conv_2d)
+
+
+def depthwise_conv_2d() -> Iterator[Case]:
+    """Yield the cases of DEPTHWISE_CONV_2D: also depth multipliers, and vectors' edges."""
+    return _cases(_depthwise_conv_2d)
+
+
+def transpose_conv() -> Iterator[Case]:
+    """Yield the cases of TRANSPOSE_CONV: kernels smaller and larger than the stride."""
+    return _cases(_transpose_conv)
+
+
+def _cases(convolutions: Callable[[str], Iterator[Convolution]]) -> Iterator[Case]:
+    for kind in KINDS:
+        for each in convolutions(kind):
+            if each.fits:
+                yield case(each.op.lower(), kind, str(each), each.graph, kind)
+
+
+def _conv_2d(kind: str) -> Iterator[Convolution]:
+    for (size, out_c), kernel, stride, padding in itertools.product(
+        _SHAPES, _KERNELS, ((1, 1), (2, 2)), _BOTH
+    ):
+        yield Convolution(size=size, out_c=out_c, kernel=kernel, stride=stride, padding=padding)
+    yield from _edges(Convolution(size=(7, 6, 5)))
+    yield from _edges(Convolution(size=(6, 4, 16), kernel=(1, 1), out_c=24))
+    yield from _zero_points(Convolution(size=(6, 7, 3)), kind)
+    yield from _zero_points(Convolution(size=(4, 7, 9), kernel=(1, 1)), kind)
+    for dilation, padding in itertools.product(((2, 2), (1, 3), (3, 2)), _BOTH):
+        yield Convolution(size=(9, 11, 4), dilation=dilation, padding=padding)
+    for stride in ((1, 2), (2, 1), (3, 3), (4, 2)):
+        yield Convolution(size=(10, 9, 4), stride=stride)
+    for size, out_c in (((1, 1, 1), 1), ((1, 1, 129), 7), ((1, 33, 3), 5), ((65, 1, 2), 3)):
+        yield Convolution(size=size, kernel=(1, 1), out_c=out_c)
+        yield Convolution(size=size, out_c=out_c)
+    yield Convolution(size=(4, 4, 6), kernel=(7, 7))  # a kernel larger than the picture
+    if kind != "16x8":
+        for groups in (2, 4):
+            yield Convolution(size=(5, 6, 8), out_c=12, groups=groups)
+
+
+def _depthwise_conv_2d(kind: str) -> Iterator[Convolution]:
+    for size, kernel, stride, padding in itertools.product(
+        ((7, 5, 3), (8, 8, 8), (5, 9, 17), (6, 7, 32), (4, 13, 1), (9, 4, 15)),
+        ((3, 3), (5, 5), (1, 1), (3, 1)),
+        ((1, 1), (2, 2)),
+        _BOTH,
+    ):
+        yield _depthwise(size=size, kernel=kernel, stride=stride, padding=padding)
+    for depth, size in itertools.product((2, 3, 8), ((5, 6, 1), (7, 5, 3), (4, 4, 9))):
+        yield _depthwise(size=size, depth_multiplier=depth)
+    yield from _edges(_depthwise(size=(7, 6, 8)))
+    yield from _zero_points(_depthwise(size=(6, 5, 8)), kind)
+    for dilation, padding in itertools.product(((2, 2), (3, 1)), _BOTH):
+        yield _depthwise(size=(9, 11, 4), dilation=dilation, padding=padding)
+    for size in ((1, 1, 1), (1, 1, 65), (1, 17, 4), (33, 1, 5)):
+        yield _depthwise(size=size)
+    yield _depthwise(size=(3, 3, 8), kernel=(7, 7))
+    yield _depthwise(size=(7, 7, 33), kernel=(7, 7), padding="VALID")
+
+
+def _transpose_conv(kind: str) -> Iterator[Convolution]:
+    for (size, out_c), kernel, stride, padding in itertools.product(
+        (((4, 5, 3), 8), ((3, 3, 16), 5), ((1, 1, 7), 1)),
+        ((3, 3), (2, 2), (4, 4)),
+        ((1, 1), (2, 2), (3, 3)),
+        _BOTH,
+    ):
+        if padding == "VALID" or stride[0] <= kernel[0]:
+            yield _transposed(size=size, out_c=out_c, kernel=kernel, stride=stride, padding=padding)
+    base = _transposed(size=(4, 3, 5), stride=(2, 2))
+    yield from _zero_points(base, kind)
+    for multiplier in (2.0**-18, 1 / 3, 1.0, 1.5):
+        yield replace(base, multiplier=multiplier)
+    for fused in ("RELU", "RELU6"):
+        yield replace(base, fused=fused)
+    for batch in (2, 3):
+        yield _transposed(size=(3, 4, 5), stride=(2, 2), batch=batch)
+    yield _transposed(size=(3, 4, 5), stride=(2, 2), has_bias=False)
+    yield _transposed(size=(3, 4, 5), stride=(2, 1), kernel=(3, 2))
+
+
+def _edges(base: Convolution) -> Iterator[Convolution]:
+    """Yield the base changed in one thing a case: everything but shape, kernel and stride."""
+    for fused, padding in itertools.product(("RELU", "RELU6", "RELU_N1_TO_1"), _BOTH):
+        yield replace(base, fused=fused, padding=padding)
+    for batch in (2, 3, 5):
+        yield replace(base, batch=batch)
+    for multiplier in (2.0**-20, 2.0**-14, 1e-4, 1 / 3, 0.75, 0.999, 1.0, 1.25, 4):
+        yield replace(base, multiplier=multiplier)
+    if base.op != "CONV_2D":  # which must have one
+        yield replace(base, has_bias=False)
+    yield replace(base, batch=2, stride=(2, 2), fused="RELU6")
+
+
+def _zero_points(base: Convolution, kind: str) -> Iterator[Convolution]:
+    """Yield the base with zero points at the ends of the range."""
+    if kind in ("uint8", "int8", "int8-per-channel"):
+        low, high = (0, 255) if kind == "uint8" else (-128, 127)
+        weights = (low, high) if kind == "uint8" else (0,)
+        for zeros in itertools.product((low, high), weights, (low, high)):
+            yield replace(base, zeros=zeros)
+
+
+_SIDES = ((1, 1), (3, 5), (16, 16), (17, 33), (64, 10), (129, 31), (256, 100), (8, 257))
+
+
+def fully_connecteds() -> Iterator[Case]:
+    """Yield the cases of FULLY_CONNECTED: also batches and kept dimensions."""
+    for kind in KINDS:
+        for (in_c, out_c), batch in itertools.product(_SIDES, ((1,), (3,), (2, 3))):
+            yield _fully_connected(kind, batch, in_c, out_c)
+        for fused in FUSED[1:]:
+            yield _fully_connected(kind, (2,), 20, 11, fused.lower(), fused=fused)
+        for batch in ((2, 3), (2, 2, 3)):
+            yield _fully_connected(kind, batch, 12, 5, "keep_dims", keep_num_dims=True)
+        yield _fully_connected(kind, (2,), 21, 9, "no_bias", has_bias=False)
+        if kind in ("uint8", "int8"):
+            low, high = (0, 255) if kind == "uint8" else (-128, 127)
+            weights = (low, high) if kind == "uint8" else (0,)
+            for a, c, b in itertools.product((low, high), (low, high), weights):
+                yield _fully_connected(kind, (2,), 19, 13, f"zeros{a}_{b}_{c}", zeros=(a, b, c))
+        if kind != "float32":
+            for multiplier in (2.0**-20, 2.0**-12, 1 / 3, 0.75, 1.0, 1.5):
+                words = f"multiplier{multiplier:.4g}"
+                yield _fully_connected(kind, (2,), 18, 14, words, multiplier=multiplier)
+
+
+def _fully_connected(
+    kind: str, batch: tuple[int, ...], in_c: int, out_c: int, words: str = "", **options: Any
+) -> Case:
+    detail = "-".join(filter(None, [f"in{sizes((*batch, in_c))}", f"out{out_c}", words]))
+    make = partial(fully_connected, kind, batch, in_c, out_c, **options)
+    return case("fully_connected", kind, detail, make)
+
+
+# Source: Mesa's src/gallium/targets/teflon/test_teflon.cpp
+_CHANNELS = (1, 32, 120, 128, 160, 256)
+_TEFLON_SIZES = (3, 5, 8, 80, 112)
+# What the reference kernels do in about a second; above that a case is run with --heavy.
+_HEAVY = 60_000_000
+
+
+def teflon() -> Iterator[Case]:
+    """Yield the grid that Mesa's test_teflon runs: channels, kernels, sizes, strides, signs."""
+    for kind in ("uint8", "int8"):
+        for side, kernel, in_c, out_c, stride, padding in itertools.product(
+            _TEFLON_SIZES, (1, 3, 5), _CHANNELS, _CHANNELS, (1, 2), _BOTH
+        ):
+            yield from _teflon(
+                Convolution(
+                    size=(side, side, in_c), out_c=out_c, kernel=(kernel, kernel),
+                    stride=(stride, stride), padding=padding,
+                ),
+                kind,
+            )  # fmt: skip
+        for side, channels, stride, padding in itertools.product(
+            _TEFLON_SIZES, _CHANNELS[1:], (1, 2), _BOTH
+        ):
+            size, strides = (side, side, channels), (stride, stride)
+            yield from _teflon(_depthwise(size=size, stride=strides, padding=padding), kind)
+        for side, channels, fused in itertools.product(_TEFLON_SIZES, _CHANNELS, FUSED[:3]):
+            detail = f"add-in{side}x{side}x{channels}"
+            detail += "" if fused == "NONE" else f"-{fused.lower()}"
+            yield case("teflon", kind, detail, _add, side, channels, fused, kind, op="ADD")
+
+
+def _teflon(convolution: Convolution, kind: str) -> Iterator[Case]:
+    if convolution.fits:
+        name = f"teflon/{kind}/{convolution.op.lower()}-{convolution}"
+        is_heavy = convolution.multiplications > _HEAVY
+        make = partial(convolution.graph, kind)
+        yield Case(name, convolution.op, kind, make, is_heavy=is_heavy)
+
+
+def _add(side: int, channels: int, fused: str, kind: str) -> Graph:
+    """Return a sum of two convolutions' results, which the hardware adds as one of them."""
+    convolution = Convolution(size=(side, side, channels), kernel=(1, 1), out_c=channels)
+    if side * side * channels * channels > _HEAVY // 2:
+        convolution = replace(convolution, op="DEPTHWISE_CONV_2D")
+    left = convolution.node(kind, None)
+    right = convolution.node(kind, left.inputs[0])
+    out = tensor((1, side, side, channels), kind, 0.4, 128 if kind == "uint8" else 0)
+    inputs = [left.outputs[0], right.outputs[0]]
+    return graph([left, right, node("ADD", inputs, [out], {"fused_activation_function": fused}, 2)])

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ops whose outputs each come of one element of each input: functions, conversions, choices."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from delegate.inspect import Graph
+from tflite_opencl.common.build import (
+    USUAL,
+    Case,
+    Shape,
+    case,
+    constant,
+    dtype_of,
+    graph,
+    node,
+    one,
+    seeded,
+    sizes,
+    tensor,
+)
+from tflite_opencl.conformance.cases._rows import Row, cases_of
+
+_SHAPES: tuple[Shape, ...] = ((), (1,), (3,), (63,), (65,), (2, 3, 5, 7), (1, 17, 16, 4))
+_QUANT = ("uint8", "int8")
+_FUNCTIONS = {
+    "RELU": (*_QUANT, "16x8", "float32"),
+    "RELU6": (*_QUANT, "16x8", "float32"),
+    "RELU_N1_TO_1": (*_QUANT, "float32"),
+    "RELU_0_TO_1": (*_QUANT, "float32"),
+    "LEAKY_RELU": (*_QUANT, "16x8", "float32"),
+    "ELU": ("int8", "float32"),
+    "GELU": (*_QUANT, "float32"),
+    "LOGISTIC": (*_QUANT, "16x8", "float32"),
+    "TANH": (*_QUANT, "16x8", "float32"),
+    "HARD_SWISH": (*_QUANT, "float32"),
+    "ABS": ("int8", "16x8", "float32", "int32"),
+    "NEG": ("float32", "int32", "int64"),
+    "SQRT": ("float32",),
+    "RSQRT": ("int8", "float32"),
+    "SQUARE": ("float32",),
+    "EXP": ("int8", "16x8", "float32"),
+    "LOG": ("int8", "float32"),
+    "SIN": ("float32",),
+    "COS": ("float32",),
+    "FLOOR": ("float32",),
+    "CEIL": ("float32",),
+    "ROUND": ("float32",),
+    "SIGN": ("float32", "int32"),
+    "LOGICAL_NOT": ("bool",),
+}
+# The one output quantisation TFLite takes; by op and type.
+_FIXED: dict[tuple[str, str], tuple[float, int]] = {
+    ("LOGISTIC", "uint8"): (1 / 256, 0),
+    ("LOGISTIC", "int8"): (1 / 256, -128),
+    ("LOGISTIC", "int16"): (2.0**-15, 0),
+    ("TANH", "uint8"): (1 / 128, 128),
+    ("TANH", "int8"): (1 / 128, 0),
+    ("TANH", "int16"): (2.0**-15, 0),
+}
+_POSITIVE = ("SQRT", "RSQRT", "LOG")
+# Of ABS a ratio that floats and doubles round apart; of functions, to the ends of their tables.
+_SCALES_16 = {
+    "ABS": ((0.0007, 0.0008), (0.001, 0.001)),
+    "LOGISTIC": ((2.0**-12, 2.0**-15), (5.3, 2.0**-15)),
+    "TANH": ((2.0**-12, 2.0**-15), (5.3, 2.0**-15)),
+}
+_SCALES = ((0.1, 0.07), (0.02, 0.5), (0.3, 0.004), (1.0, 1.0), (0.0078125, 0.0078125))
+_VERSIONS = {"int8": 2, "int16": 3}
+_OTHER_VERSIONS = {
+    ("ABS", "int32"): 4, ("EXP", "int16"): 2, ("LEAKY_RELU", "int16"): 2, ("RELU", "int16"): 2,
+    ("RELU6", "int16"): 2, ("GELU", "uint8"): 2, ("ELU", "int8"): 1, ("HARD_SWISH", "int8"): 1,
+    ("RELU_N1_TO_1", "int8"): 1, ("RELU_0_TO_1", "int8"): 1,
+}  # fmt: skip
+
+
+def functions() -> Iterator[Case]:
+    """Yield the cases of ops on one tensor, and of PRELU: activations, roots, rounding, signs."""
+    for op, kind in ((op, kind) for op, kinds in _FUNCTIONS.items() for kind in kinds):
+        for shape in _SHAPES:
+            yield _function(op, kind, shape)
+        if kind in _QUANT:
+            low, high = (0, 255) if kind == "uint8" else (-128, 127)
+            all_zeros = ((low, low), (high, high), (3, 3), (low, high))
+            for scales, zeros in itertools.product(_SCALES, all_zeros):
+                if op not in _POSITIVE or zeros[0] == low:
+                    words = "-scales{:g}_{:g}-zeros{}_{}".format(*scales, *zeros)
+                    yield _function(op, kind, (256,), words, scales, zeros)
+        for scales in _SCALES_16.get(op, ()) if kind == "16x8" else ():
+            words = "-scales{:g}_{:g}".format(*scales)
+            yield _function(op, kind, (4096,), words, scales, (0, 0))
+        for alpha in (0.01, 0.5, 1.5) if op == "LEAKY_RELU" else ():
+            yield _function(op, kind, (2, 65), f"-alpha{alpha:g}", alpha=alpha)
+        if op == "GELU":
+            yield _function(op, kind, (2, 65), "-approximate", approximate=True)
+    yield case("round", "float32", "in257-halves", _halves)
+    for kind, (shape, slopes) in itertools.product(
+        (*_QUANT, "float32"),
+        (
+            ((1, 7, 5, 3), (1, 1, 3)),
+            ((2, 4, 4, 17), (1, 1, 17)),
+            ((1, 5, 4, 3), (5, 4, 3)),
+            ((1, 5, 4, 8), (1, 1, 1)),
+        ),
+    ):
+        detail = f"in{sizes(shape)}-slopes{sizes(slopes)}"
+        yield case("prelu", kind, detail, _prelu, kind, shape, slopes)
+
+
+def _function(
+    op: str,
+    kind: str,
+    shape: Shape,
+    words: str = "",
+    scales: tuple[float, float] | None = None,
+    zeros: tuple[int, int] | None = None,
+    **options: Any,
+) -> Case:
+    """Return a case; `scales` and `zeros` are of the input and of the output."""
+    dtype = dtype_of(kind)
+
+    def make() -> Graph:
+        inside: tuple[Any, ...] = ()
+        outside: tuple[Any, ...] = ()
+        if dtype in USUAL:
+            usual = USUAL[dtype]
+            if dtype == "int16" and op == "EXP":
+                usual = ((0.0003, 0), (0.6, 0))
+            if op in _POSITIVE:
+                usual = ((0.1, -128), (0.07, -8))
+            given = zip(scales, zeros, strict=True) if scales and zeros else usual
+            inside, outside = given
+            outside = _FIXED.get((op, dtype), outside)
+        limits = None
+        if op in _POSITIVE:
+            limits = (1e-3, 50.0) if dtype == "float32" else (-127, 127)
+        elif (op == "EXP" and dtype == "float32") or op in ("SIN", "COS"):
+            limits = (-20.0, 20.0)
+        elif op in ("ABS", "NEG") and dtype == "int32":
+            limits = (1 - 2**31, 2**31 - 1)  # C leaves open what becomes of the least number
+        usual_options = {"alpha": 0.2} if op == "LEAKY_RELU" else {}
+        return one(
+            op,
+            [tensor(shape, dtype, *inside, limits=limits)],
+            [tensor(shape, dtype, *outside)],
+            usual_options | options,
+            _OTHER_VERSIONS.get((op, dtype), _VERSIONS.get(dtype, 1)),
+        )
+
+    return case(op.lower(), kind, f"in{sizes(shape)}{words}", make)
+
+
+def _prelu(kind: str, shape: Shape, slopes: Shape) -> Graph:
+    rng = seeded(kind, shape, slopes)
+    if kind == "float32":
+        alpha = constant(rng.standard_normal(slopes).astype(kind))
+        return one("PRELU", [tensor(shape), alpha], [tensor(shape)])
+    inside, outside = USUAL[kind]
+    limits = (0, 255) if kind == "uint8" else (-128, 127)
+    data = rng.integers(*limits, slopes, endpoint=True).astype(kind)
+    alpha = constant(data, 0.01, 120 if kind == "uint8" else 3)
+    return one("PRELU", [tensor(shape, kind, *inside), alpha], [tensor(shape, kind, *outside)])
+
+
+def _halves() -> Graph:
+    """Return ROUND behind DEQUANTIZE: whole numbers and the ties between them."""
+    stored, plain, rounded = tensor((257,), "uint8", 0.5, 128), tensor((257,)), tensor((257,))
+    return graph([node("DEQUANTIZE", [stored], [plain]), node("ROUND", [plain], [rounded])])
+
+
+_INTEGERS = {"uint8": "uint8", "int8": "int8", "int16": "16x8"}  # type -> column of the matrix
+_CHANGES = ((0.1, 0.07), (0.02, 0.5), (0.5, 0.02), (0.25, 0.25), (1.0, 1 / 3))
+_CASTS = ("float32", "int32", "int64", "uint8", "int8", "int16", "bool")
+
+
+def conversions() -> Iterator[Case]:
+    """Yield the cases of QUANTIZE, DEQUANTIZE and CAST: all types, scales that grow and shrink."""
+    for source, result in itertools.product(_INTEGERS, repeat=2):
+        if (source, result) == ("int16", "uint8"):
+            continue  # which TFLite does not have
+        for scales in _CHANGES:
+            detail = f"to_{result}-in2x65-scales{scales[0]:.3g}_{scales[1]:.3g}"
+            args = _INTEGERS[source], detail, _requantize, source, result, scales
+            yield case("quantize", *args)
+    for dtype, shape in itertools.product(_INTEGERS, ((1,), (65,), (2, 5, 7, 3))):
+        detail = f"in{sizes(shape)}"
+        yield case("quantize", "float32", f"to_{dtype}-{detail}", _quantize, True, shape, dtype)
+        yield case("dequantize", _INTEGERS[dtype], detail, _quantize, False, shape, dtype)
+    for source, result in itertools.permutations(_CASTS, 2):
+        yield case("cast", source, f"to_{result}-in2x37", _cast, source, result)
+    args = "float32", "to_int64-in2x37-large", _cast, "float32", "int64", (-(2.0**60), 2.0**60)
+    yield case("cast", *args)
+
+
+def _requantize(source: str, result: str, scales: tuple[float, float]) -> Graph:
+    inside, outside = (
+        tensor((2, 65), dtype, scale / (100 if dtype == "int16" else 1),
+               {"uint8": 120, "int8": -8}.get(dtype, 0))
+        for dtype, scale in zip((source, result), scales, strict=True)
+    )  # fmt: skip
+    return one("QUANTIZE", [inside], [outside], {}, 3 if "int16" in (source, result) else 2)
+
+
+def _quantize(is_forward: bool, shape: Shape, dtype: str) -> Graph:
+    integers, floats = [tensor(shape, dtype, *USUAL[dtype][0])], [tensor(shape)]
+    version = _VERSIONS.get(dtype, 1)
+    if is_forward:
+        return one("QUANTIZE", floats, integers, {}, version)
+    return one("DEQUANTIZE", integers, floats, {}, version)
+
+
+def _cast(source: str, result: str, limits: tuple[float, float] = (0.0, 100.0)) -> Graph:
+    # Beyond a type's range C says nothing of what a float becomes. A bool has none: any number is.
+    allowed = limits if source == "float32" and result != "bool" else None
+    options = {"in_data_type": source, "out_data_type": result}
+    version = 1 if {source, result} <= {"float32", "int32", "int64", "uint8", "bool"} else 4
+    inputs, outputs = [tensor((2, 37), source, limits=allowed)], [tensor((2, 37), result)]
+    return one("CAST", inputs, outputs, options, version)
+
+
+_CHOICES: tuple[tuple[Shape, Shape, Shape], ...] = (
+    ((1, 7, 5, 3),) * 3,
+    ((1,),) * 3,
+    ((1, 5, 4, 1), (1, 5, 4, 7), (1, 5, 4, 7)),
+    ((2, 1, 9), (1, 6, 9), (2, 6, 1)),
+    ((5,), (3, 5), (3, 1)),
+    ((2, 1, 3, 1, 4), (1, 2, 1, 3, 4), (2, 2, 3, 3, 1)),
+)
+
+
+def choices() -> Iterator[Case]:
+    """Yield the cases of SELECT_V2 and SELECT: a condition that is broadcast, or not."""
+    return cases_of(_choices(), ("uint8", "int8", "float32", "int32", "bool", "int64"))
+
+
+def _choices() -> Iterator[Row]:
+    for op, rows in (("SELECT_V2", _CHOICES), ("SELECT", _CHOICES[:1])):
+        for condition, *values in rows:
+            detail = "_".join(map(sizes, dict.fromkeys((condition, *values))))
+            out = np.broadcast_shapes(condition, *values)
+            yield Row(op, detail, [tensor(condition, "bool"), *values], [out])

@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ops that only move values, of every type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from tflite_opencl.common.build import Case, Shape, numbers, sizes, tensor
+from tflite_opencl.conformance.cases._rows import Inputs, Row, cases_of
+
+_KINDS = ("uint8", "int8", "16x8", "float32", "int32", "int64", "bool")
+_Pairs = tuple[tuple[Shape, Shape], ...]
+_Edges = tuple[tuple[int, int], ...]  # elements before and after, an axis
+
+
+def cases() -> Iterator[Case]:
+    """Yield the cases of all ops that move values."""
+    # The order is kept: which cases a sample takes depends on it.
+    families = _views, _joins, _slices, _pads, _orders, _gathers, _fills, _blocks
+    return cases_of([row for family in families for row in family()], _KINDS)
+
+
+_RESHAPES: _Pairs = (
+    ((2, 3, 4), (24,)),
+    ((1, 7, 5, 3), (1, 105)),
+    ((1,), (1, 1, 1)),
+    ((6, 4), (2, 3, -1)),
+)
+_SQUEEZES: _Pairs = (  # shape, dimensions to drop; none given: all of 1
+    ((1, 5, 1, 3), ()),
+    ((1, 5, 1, 3), (0,)),
+    ((2, 1, 3), (-2,)),
+)
+
+
+def _views() -> Iterator[Row]:
+    """The same bytes in another shape."""
+    for shape, wanted in _RESHAPES:
+        out = np.zeros(shape).reshape(wanted).shape
+        detail = f"in{sizes(shape)}-to{sizes(out)}" + "-computed" * (-1 in wanted)
+        yield Row("RESHAPE", detail, [shape, numbers(wanted)], [out], {"new_shape": wanted})
+    for shape, dims in _SQUEEZES:
+        out = np.zeros(shape).squeeze(dims or None).shape
+        detail = f"in{sizes(shape)}-dims{_joined(dims) or 'all'}"
+        yield Row("SQUEEZE", detail, [shape], [out], {"squeeze_dims": dims})
+    for shape, axis in (((5, 3), 0), ((5, 3), -1), ((2, 3, 4), 1)):
+        out = np.expand_dims(np.zeros(shape), axis).shape
+        yield Row("EXPAND_DIMS", f"in{sizes(shape)}-axis{axis}", [shape, numbers(axis)], [out])
+
+
+_CONCATENATIONS: tuple[tuple[tuple[Shape, ...], int], ...] = (  # shapes, axis
+    (((1, 4, 4, 3), (1, 4, 4, 5)), 3),
+    (((1, 4, 4, 3), (1, 4, 4, 5)), -1),
+    (((1, 2, 5, 7), (1, 3, 5, 7), (1, 1, 5, 7)), 1),
+    (((2, 3), (1, 3)), 0),
+    (((5,), (8,), (1,), (3,)), 0),
+    (((1, 6, 6, 16), (1, 6, 6, 16)), 3),
+    (((2, 3, 1, 33), (2, 3, 4, 33)), 2),
+)
+_Parts = tuple[tuple[Shape, int, int], ...]  # shape, axis, how many
+_STACKS: _Parts = (((5, 3), 0, 2), ((2, 3, 4), -1, 3), ((1, 7, 5, 3), 1, 2))
+_EVEN_SPLITS: _Parts = (
+    ((1, 4, 6, 8), 3, 2),
+    ((1, 4, 6, 8), 1, 4),
+    ((6, 5), 0, 3),
+    ((2, 9), -1, 3),
+)
+_SPLITS: tuple[tuple[Shape, int, Shape], ...] = (  # shape, axis, sizes; -1: the rest
+    ((1, 4, 6, 9), 3, (2, 7)),
+    ((7, 5), 0, (1, 2, 4)),
+    ((2, 3, 8), -1, (3, -1)),
+)
+
+
+def _joins() -> Iterator[Row]:
+    """Tensors are joined, or taken apart."""
+    for shapes, axis in _CONCATENATIONS:
+        yield Row(
+            "CONCATENATION", f"in{'_'.join(map(sizes, shapes))}-axis{axis}", shapes,
+            [np.concatenate([np.zeros(shape) for shape in shapes], axis).shape],
+            {"axis": axis, "fused_activation_function": "NONE"}, {"int8": 2, "int16": 3},
+            without=("bool",),
+        )  # fmt: skip
+    for shape, axis, count in _STACKS:
+        whole = np.stack([np.zeros(shape)] * count, axis).shape
+        yield Row(
+            "PACK", f"in{sizes(shape)}-axis{axis}-of{count}", [shape] * count, [whole],
+            {"axis": axis, "values_count": count}, without=("bool",),
+        )  # fmt: skip
+        yield Row(
+            "UNPACK", f"in{sizes(whole)}-axis{axis}", [whole], [shape] * count,
+            {"axis": axis, "num": count}, without=("int64",),
+        )  # fmt: skip
+    for shape, axis, count in _EVEN_SPLITS:
+        part = np.split(np.zeros(shape), count, axis)[0].shape
+        yield Row(
+            "SPLIT", f"in{sizes(shape)}-axis{axis}-of{count}", [numbers(axis), shape],
+            [part] * count, {"num_splits": count}, without=("int64", "bool"),
+        )  # fmt: skip
+    for shape, axis, parts in _SPLITS:
+        # The last of numpy's parts is the rest, whether its size is given or -1.
+        made = np.split(np.zeros(shape), np.cumsum(parts[:-1]), axis)
+        yield Row(
+            "SPLIT_V", f"in{sizes(shape)}-axis{axis}-of{_joined(parts)}",
+            [shape, numbers(parts), numbers(axis)], [part.shape for part in made],
+            {"num_splits": len(parts)}, without=("bool",),
+        )  # fmt: skip
+
+
+_SLICES: tuple[tuple[Shape, Shape, Shape], ...] = (  # shape, begin, size; -1: to the end
+    ((1, 7, 5, 3), (0, 2, 1, 0), (1, 3, 4, 3)),
+    ((1, 7, 5, 8), (0, 0, 0, 3), (1, 7, 5, -1)),
+    ((9,), (4,), (5,)),
+    ((4, 5, 6), (1, 0, 2), (2, -1, 3)),
+)
+_STRIDED: tuple[tuple[Shape, Shape, Shape, Shape, Mapping[str, int]], ...] = (
+    # shape, begin, end, strides, masks
+    ((1, 7, 5, 3), (0, 1, 0, 0), (1, 6, 5, 3), (1, 2, 1, 1), {}),
+    ((1, 7, 5, 3), (0, -1, 4, 0), (1, -8, 0, 3), (1, -2, -1, 1), {}),
+    ((4, 9), (0, 0), (0, 0), (1, 3), {"begin_mask": 3, "end_mask": 3}),
+    ((4, 9), (2, 1), (3, 8), (1, 2), {"shrink_axis_mask": 1}),
+    ((2, 3, 8), (0, 0, 1), (2, 3, 8), (1, 1, 7), {"begin_mask": 1}),
+)
+
+
+def _slices() -> Iterator[Row]:
+    """A box of a tensor."""
+    for shape, begin, size in _SLICES:
+        out = tuple(n - b if s < 0 else s for n, b, s in zip(shape, begin, size, strict=True))
+        detail = f"in{sizes(shape)}-from{_joined(begin)}-to{sizes(out)}"
+        yield Row("SLICE", detail, [shape, numbers(begin), numbers(size)], [out])
+    for shape, begin, end, strides, masks in _STRIDED:
+        named = f"from{_joined(begin)}-steps{_joined(strides)}"
+        named += "".join(f"-{name}{value}" for name, value in masks.items())
+        index: list[int | slice] = []  # as numpy has it
+        for axis, first in enumerate(begin):
+            has = {name for name, mask in masks.items() if mask & (1 << axis)}
+            bounds = (
+                None if "begin_mask" in has else first,
+                None if "end_mask" in has else end[axis],
+            )
+            index.append(first if "shrink_axis_mask" in has else slice(*bounds, strides[axis]))
+        yield Row(
+            "STRIDED_SLICE", f"in{sizes(shape)}-{named}",
+            [shape, *map(numbers, (begin, end, strides))], [np.zeros(shape)[tuple(index)].shape],
+            masks, {"int8": 2, "bool": 3, "int16": 4},
+        )  # fmt: skip
+
+
+_PADS: tuple[tuple[Shape, _Edges], ...] = (
+    ((1, 5, 4, 3), ((0, 0), (1, 1), (1, 1), (0, 0))),
+    ((1, 5, 4, 3), ((0, 0), (0, 1), (2, 0), (0, 0))),
+    ((1, 5, 4, 3), ((0, 0), (0, 0), (0, 0), (1, 2))),
+    ((2, 3, 4, 17), ((1, 0), (0, 2), (3, 1), (0, 0))),
+    ((6, 5), ((1, 2), (0, 3))),
+)
+
+
+def _pads() -> Iterator[Row]:
+    """A tensor with a border."""
+    for shape, edges in _PADS:
+        outs = [np.pad(np.zeros(shape), edges).shape]
+        detail = f"in{sizes(shape)}-by{_pairs(edges)}"
+        inputs: Inputs = [shape, numbers(edges)]
+        yield Row("PAD", detail, inputs, outs, {}, {"int8": 2, "int16": 2}, ("bool",))
+        few = ("16x8", "bool")
+        yield Row("PADV2", detail, [*inputs, 7], outs, {}, {"int8": 2}, few)
+        # TFLite repeats no more elements than the axis has.
+        if all(max(pair) < n for n, pair in zip(shape, edges, strict=True)):
+            for mode in ("REFLECT", "SYMMETRIC"):
+                named = f"{detail}-{mode.lower()}"
+                yield Row("MIRROR_PAD", named, inputs, outs, {"mode": mode}, without=few)
+
+
+_TRANSPOSES: _Pairs = (
+    ((1, 5, 4, 3), (0, 3, 1, 2)),
+    ((1, 5, 4, 3), (0, 2, 3, 1)),
+    ((7, 5), (1, 0)),
+    ((2, 3, 4), (2, 0, 1)),
+    ((2, 3, 4, 5, 6), (4, 2, 0, 1, 3)),
+    ((1, 8, 8, 16), (0, 3, 1, 2)),
+)
+_REVERSALS: _Pairs = (((1, 5, 4, 3), (1,)), ((2, 7), (0,)), ((6, 5, 4), (2,)), ((2, 3, 4), (0, 1)))
+_TILES: _Pairs = (((2, 3), (2, 3)), ((1, 4, 5, 3), (1, 2, 1, 2)), ((7,), (5,)))
+_BROADCASTS: _Pairs = (
+    ((1, 1, 3), (4, 5, 3)),
+    ((5,), (2, 5)),
+    ((2, 1, 4), (2, 6, 4)),
+    ((), (3, 2)),
+)
+
+
+def _orders() -> Iterator[Row]:
+    """Another order, or the same values again."""
+    for shape, order in _TRANSPOSES:
+        out = tuple(shape[axis] for axis in order)
+        detail = f"in{sizes(shape)}-order{_joined(order)}"
+        yield Row("TRANSPOSE", detail, [shape, numbers(order)], [out], {}, {"int8": 2})
+    for shape, axes in _REVERSALS:
+        detail = f"in{sizes(shape)}-axes{_joined(axes)}"
+        yield Row("REVERSE_V2", detail, [shape, numbers(axes)], [shape])
+    for shape, times in _TILES:
+        out = np.tile(np.zeros(shape), times).shape
+        detail = f"in{sizes(shape)}-times{sizes(times)}"
+        yield Row("TILE", detail, [shape, numbers(times)], [out], without=("16x8",))
+    for shape, out in _BROADCASTS:
+        versions = {**dict.fromkeys(_KINDS, 2), "int8": 3, "uint8": 3, "int16": 3}
+        detail = f"in{sizes(shape)}-to{sizes(out)}"
+        yield Row("BROADCAST_TO", detail, [shape, numbers(out)], [out], {}, versions)
+
+
+_GATHERS: tuple[tuple[Shape, int, Any], ...] = (  # shape, axis, indices
+    ((5, 7), 0, (4, 0, 0, 2)),
+    ((1, 5, 4, 3), 2, (3, 1)),
+    ((2, 3, 8), -1, ((0, 7), (1, 1))),
+    ((9,), 0, 4),
+)
+_POINTS: tuple[tuple[Shape, Any], ...] = (  # shape, indices of its first dimensions
+    ((4, 5), ((0, 0), (3, 4))),
+    ((4, 5, 3), ((1,), (3,))),
+    ((2, 6, 4), (((0, 1), (1, 5)),)),
+)
+
+
+def _gathers() -> Iterator[Row]:
+    """Values placed by indices."""
+    for shape, axis, places in _GATHERS:
+        where = np.asarray(places)
+        yield Row(
+            "GATHER", f"in{sizes(shape)}-axis{axis}-at{sizes(where.shape)}",
+            [shape, numbers(where)], [np.take(np.zeros(shape), where, axis).shape],
+            {"axis": axis, "batch_dims": 0}, {"int8": 2, "bool": 3, "int16": 4},
+        )  # fmt: skip
+    for shape, places in _POINTS:
+        where = np.asarray(places)
+        out = (*where.shape[:-1], *shape[where.shape[-1] :])
+        detail, versions = (
+            f"in{sizes(shape)}-at{sizes(where.shape)}",
+            {"int8": 2, "int16": 3, "bool": 5},
+        )
+        yield Row("GATHER_ND", detail, [shape, numbers(where)], [out], {}, versions)
+    for shape, depth, axis in (((3,), 4, -1), ((2, 5), 3, 0), ((2, 3), 7, 1)):
+        place = axis if axis >= 0 else len(shape)
+        indices = tensor(shape, "int32", limits=(-1, depth))
+        yield Row(
+            "ONE_HOT", f"in{sizes(shape)}-depth{depth}-axis{axis}",
+            [indices, numbers(depth), 9, 0], [(*shape[:place], depth, *shape[place:])],
+            {"axis": axis}, without=("16x8",),
+        )  # fmt: skip
+
+
+def _fills() -> Iterator[Row]:
+    """One value everywhere."""
+    for shape in ((1,), (5, 7), (2, 3, 4, 5)):
+        yield Row("FILL", f"to{sizes(shape)}", [numbers(shape), ()], [shape], without=("uint8",))
+
+
+_BATCHES: tuple[tuple[Shape, Shape, _Edges], ...] = (
+    # shape, block, pads or crops of height and width
+    ((1, 4, 6, 3), (2, 2), ((0, 0), (0, 0))),
+    ((2, 5, 4, 8), (3, 2), ((1, 0), (1, 1))),
+    ((1, 7, 7, 5), (4, 4), ((1, 0), (0, 1))),
+)
+
+
+def _blocks() -> Iterator[Row]:
+    """Blocks of pixels move to another axis, and back."""
+    few = ("16x8", "bool")
+    # Sizes are made multiples of the block.
+    for (n, *size, c), block in (((1, 4, 6, 3), 2), ((2, 6, 3, 5), 3), ((1, 8, 8, 16), 4)):
+        h, w = (-(-side // block) for side in size)
+        whole, flat = (n, h * block, w * block, c), (n, h, w, c * block * block)
+        for op, source, out in (("SPACE_TO_DEPTH", whole, flat), ("DEPTH_TO_SPACE", flat, whole)):
+            detail = f"in{sizes(source)}-block{block}"
+            yield Row(op, detail, [source], [out], {"block_size": block}, without=few)
+    for shape, blocks, edges in _BATCHES:
+        n, *size, c = shape
+        h, w = (side + sum(edge) for side, edge in zip(size, edges, strict=True))
+        split = (n * blocks[0] * blocks[1], h // blocks[0], w // blocks[1], c)
+        for op, source, out in (
+            ("SPACE_TO_BATCH_ND", shape, split),
+            ("BATCH_TO_SPACE_ND", split, shape),
+        ):
+            detail = f"in{sizes(source)}-block{sizes(blocks)}-edges{_pairs(edges)}"
+            inputs: Inputs = [source, numbers(blocks), numbers(edges)]
+            yield Row(op, detail, inputs, [out], {}, {"int8": 2}, few)
+
+
+def _joined(values: Iterable[int]) -> str:
+    return "_".join(map(str, values))
+
+
+def _pairs(values: _Edges) -> str:
+    return "_".join(f"{a}{b}" for a, b in values)

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ops whose outputs each come of many inputs: reductions, softmaxes, products of matrices, sums."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from delegate.inspect import Graph, Tensor
+from tflite_opencl.common.build import (
+    USUAL,
+    Case,
+    Shape,
+    case,
+    dtype_of,
+    numbers,
+    one,
+    same,
+    sizes,
+    tensor,
+    usual,
+)
+
+_REDUCED: tuple[tuple[Shape, Shape], ...] = (  # shape, axes
+    ((2, 5, 4, 17), (1, 2)),
+    ((1, 7, 7, 32), (1, 2)),
+    ((3, 37), (-1,)),
+    ((40,), (0,)),
+    ((2, 3, 4, 5), (0, 2)),
+    ((2, 3, 4, 19), (0, -1)),
+    ((3, 4, 5, 3), (3, 1, 0, 2)),
+    ((1, 9, 11, 16), (2, 1)),
+    ((1, 1, 1, 8), (1, 2)),
+    ((3, 2, 9), (1,)),
+)
+# Rows whose last element is the first of a round: kernels search eight elements a round.
+_ROWS: tuple[tuple[Shape, Shape], ...] = (((23, 9), (1,)), ((23, 17), (-1,)))
+_REDUCTIONS = {
+    "MEAN": ("uint8", "int8", "16x8", "float32"),
+    "SUM": ("uint8", "int8", "16x8", "float32", "int32"),
+    "REDUCE_MAX": ("uint8", "int8", "16x8", "float32", "int32", "int64"),
+    "REDUCE_MIN": ("uint8", "int8", "16x8", "float32", "int32", "int64"),
+    "REDUCE_PROD": ("float32", "int32"),
+    "REDUCE_ANY": ("bool",),
+    "REDUCE_ALL": ("bool",),
+    "ARG_MAX": ("uint8", "int8", "float32", "int32", "bool"),
+    "ARG_MIN": ("uint8", "int8", "float32", "int32"),
+}
+
+
+def reductions() -> Iterator[Case]:
+    """Yield the cases of MEAN, SUM, REDUCE_*, ARG_MAX and ARG_MIN: every way the axes can lie."""
+    for op, kind in ((op, kind) for op, kinds in _REDUCTIONS.items() for kind in kinds):
+        if op.startswith("ARG"):
+            for (shape, axes), index in itertools.product((*_REDUCED, *_ROWS), ("int32", "int64")):
+                yield _arg(op, kind, shape, axes[0], index)
+            continue
+        for (shape, axes), keep in itertools.product(_REDUCED, (False, True)):
+            # Products of so many are 0.
+            if (op, kind, shape) != ("REDUCE_PROD", "int32", (1, 7, 7, 32)):
+                yield _reduced(op, kind, shape, axes, keep)
+    for op, kind in itertools.product(("MEAN", "SUM"), ("uint8", "int8", "16x8")):
+        # Results in the middle of the range, which roundings of several kinds tell apart.
+        scales = (0.05, 0.37 if op == "SUM" else 0.07)
+        yield _reduced(op, kind, (8, 7, 7, 32), (1, 2), False, scales)
+
+
+def _reduced(
+    op: str,
+    kind: str,
+    shape: Shape,
+    axes: Shape,
+    keep: bool,
+    scales: tuple[float, float] | None = None,
+) -> Case:
+    dtype, over = dtype_of(kind), {axis % len(shape) for axis in axes}
+
+    def make() -> Graph:
+        out = tuple(1 if i in over else n for i, n in enumerate(shape) if keep or i not in over)
+        if scales is not None:
+            zeros = {"uint8": (131, 120), "int8": (3, -8)}.get(dtype, (0, 0))
+            source = tensor(shape, dtype, scales[0], zeros[0])
+            result = tensor(out, dtype, scales[1], zeros[1])
+        else:
+            limits = (-4, 4) if op == "REDUCE_PROD" and dtype == "int32" else None
+            source = usual(shape, dtype, limits=limits)
+            result = usual(out, dtype, True) if op in ("MEAN", "SUM") else same(out, dtype)
+        version = 1 if op in ("REDUCE_ANY", "REDUCE_ALL") else 2
+        return one(op, [source, numbers(axes)], [result], {"keep_dims": keep}, version)
+
+    detail = f"in{sizes(shape)}-axes{'_'.join(map(str, axes))}" + "-keep_dims" * keep
+    detail += "" if scales is None else "-scales{:g}_{:g}".format(*scales)
+    return case(op.lower(), kind, detail, make)
+
+
+def _arg(op: str, kind: str, shape: Shape, axis: int, index: str) -> Case:
+    def make() -> Graph:
+        out = tuple(size for i, size in enumerate(shape) if i != axis % len(shape))
+        inputs = [usual(shape, dtype_of(kind)), numbers(axis)]
+        version = {"float32": 1, "int8": 2, "uint8": 1, "int32": 1}.get(kind, 3)
+        return one(op, inputs, [tensor(out, index)], {"output_type": index}, version)
+
+    return case(op.lower(), kind, f"in{sizes(shape)}-axis{axis}-{index}", make)
+
+
+_LINES: tuple[Shape, ...] = (
+    (1, 2), (3, 5), (1, 10), (2, 64), (4, 65), (1, 511), (1, 1001), (2, 3, 4, 17), (5, 1),
+)  # fmt: skip
+_OUT: dict[tuple[str, str], tuple[float, int]] = {
+    ("SOFTMAX", "uint8"): (1 / 256, 0),
+    ("SOFTMAX", "int8"): (1 / 256, -128),
+    ("SOFTMAX", "int16"): (2.0**-15, 0),
+    ("LOG_SOFTMAX", "uint8"): (16 / 256, 255),
+    ("LOG_SOFTMAX", "int8"): (16 / 256, 127),
+    ("L2_NORMALIZATION", "uint8"): (1 / 128, 128),
+    ("L2_NORMALIZATION", "int8"): (1 / 128, 0),
+}
+
+
+def softmaxes() -> Iterator[Case]:
+    """Yield the cases of SOFTMAX, LOG_SOFTMAX and L2_NORMALIZATION: rows of every length."""
+    for kind, shape, beta in itertools.product(
+        ("uint8", "int8", "16x8", "float32"), _LINES, (1.0, 0.3)
+    ):
+        if kind in ("16x8", "float32"):
+            yield _of_rows("SOFTMAX", kind, shape, None, beta)
+        elif shape[-1] <= 511:  # more equal values would add up to 512, and the reference aborts
+            yield from (_of_rows("SOFTMAX", kind, shape, scale, beta) for scale in (0.1, 0.01))
+    for op, kind, shape in itertools.product(
+        ("LOG_SOFTMAX", "L2_NORMALIZATION"), ("uint8", "int8", "float32"), _LINES
+    ):
+        for scale in (None,) if kind == "float32" else (0.1, 0.02):
+            yield _of_rows(op, kind, shape, scale)
+
+
+def _of_rows(
+    op: str, kind: str, shape: Shape, scale: float | None, beta: float | None = None
+) -> Case:
+    dtype, detail = dtype_of(kind), f"in{sizes(shape)}"
+    options: dict[str, Any] = {} if beta is None else {"beta": beta}
+    detail += "" if beta is None else f"-beta{beta:g}"
+    detail += "" if scale is None else f"-scale{scale:g}"
+
+    def make() -> Graph:
+        if dtype == "float32":
+            return one(op, [tensor(shape)], [tensor(shape)], options)
+        source = tensor(shape, dtype, scale or 10 / 32768, USUAL[dtype][0][1])
+        version = {"uint8": 1, "int8": 2, "int16": 3}[dtype]
+        return one(op, [source], [tensor(shape, dtype, *_OUT[op, dtype])], options, version)
+
+    return case(op.lower(), kind, detail, make)
+
+
+_MATRICES: tuple[tuple[Shape, Shape], ...] = (
+    ((3, 5), (5, 4)),
+    ((1, 7, 16), (1, 16, 9)),
+    ((2, 4, 6), (2, 6, 33)),
+    ((2, 3, 4, 5), (2, 3, 5, 2)),
+    ((2, 1, 4, 5), (1, 3, 5, 6)),
+)
+
+
+def products() -> Iterator[Case]:
+    """Yield the cases of BATCH_MATMUL, adjoints and batches that are broadcast, and of CUMSUM."""
+    both = (False, True)
+    for kind, (a, b), left, right in itertools.product(
+        ("int8", "16x8", "float32"), _MATRICES, both, both
+    ):
+        yield _product(kind, a, b, left, right)
+    for kind, (shape, axis), exclusive, reverse in itertools.product(
+        ("float32", "int32", "int64"), (((7,), 0), ((3, 5), 1), ((2, 4, 6), -2)), both, both
+    ):
+        yield _cumsum(kind, shape, axis, exclusive, reverse)
+
+
+def _product(kind: str, a: Shape, b: Shape, left: bool, right: bool) -> Case:
+    detail = f"{sizes(a)}_{sizes(b)}" + "-adjoint" * (left or right)
+    detail += "_left" * left + "_right" * right
+
+    def made(shape: Shape, factor: int, zero: int) -> Tensor:
+        scale = {"int8": 0.05, "16x8": 0.0002}.get(kind)
+        if scale is None:
+            return tensor(shape)
+        return tensor(shape, dtype_of(kind), scale * factor, zero if kind == "int8" else 0)
+
+    def make() -> Graph:
+        inputs = [
+            made((*a[:-2], a[-1], a[-2]) if left else a, 1, 3),
+            made((*b[:-2], b[-1], b[-2]) if right else b, 1, -8),
+        ]
+        out = made((*np.broadcast_shapes(a[:-2], b[:-2]), a[-2], b[-1]), 4, -5)
+        options = {"adj_x": left, "adj_y": right, "asymmetric_quantize_inputs": False}
+        version = {"int8": 2, "16x8": 3}.get(kind, 1)
+        return one("BATCH_MATMUL", inputs, [out], options, version)
+
+    return case("batch_matmul", kind, detail, make)
+
+
+def _cumsum(kind: str, shape: Shape, axis: int, exclusive: bool, reverse: bool) -> Case:
+    def make() -> Graph:
+        limits = None if kind == "float32" else (-10000.0, 10000.0)
+        options = {"exclusive": exclusive, "reverse": reverse}
+        inputs = [tensor(shape, kind, limits=limits), numbers(axis)]
+        return one("CUMSUM", inputs, [tensor(shape, kind)], options)
+
+    detail = f"in{sizes(shape)}-axis{axis}" + "-exclusive" * exclusive + "-reverse" * reverse
+    return case("cumsum", kind, detail, make)

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far a run of cases is, told on stderr: by a bar on a terminal, elsewhere by lines."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from tflite_opencl.common import bars
+
+LINE_SECONDS = 10.0  # between two lines
+
+
+class Tally:
+    """Counts cases that are done, and estimates what the others take."""
+
+    def __init__(self, total: int, now_s: float) -> None:
+        """`total`: all cases; `now_s`: the time by any clock, as everywhere here."""
+        self._total, self._begun_s = total, now_s
+        self._known = 0  # done before this run
+        self._counts: Counter[str] = Counter()
+        self._last = ""
+
+    @property
+    def part(self) -> float:
+        """How much is done, 0 to 1."""
+        return self._counts.total() / self._total
+
+    def add(self, status: str, name: str, is_known: bool = False) -> None:
+        """Count a case; `is_known`: it was done in an earlier run, and took no time in this one."""
+        self._counts[status] += 1
+        self._known += is_known
+        self._last = name
+
+    def line(self, now_s: float) -> str:
+        """Return how many are done, what they were, and how long the others will take."""
+        done, seconds = self._counts.total(), now_s - self._begun_s
+        head = f"{done} of {self._total} cases in {_duration(seconds)}"
+        if done == self._known:
+            return f"{head}: the first one is not done yet"
+        left = _duration(seconds / (done - self._known) * (self._total - done))
+        counts = ", ".join(f"{status} {count}" for status, count in self._counts.items())
+        return f"{head}, about {left} left: {counts}; last {self._last}"
+
+
+@contextlib.contextmanager
+def told(tally: Tally, say: Callable[[str], None]) -> Iterator[Callable[[], None]]:
+    """Tell of a tally until the end, and give a function to call when it has changed.
+
+    `say` writes a line.
+    """
+    is_over = threading.Event()
+
+    def tell_lines() -> None:
+        while not is_over.wait(LINE_SECONDS):
+            say(tally.line(time.monotonic()))
+
+    teller = threading.Thread(target=tell_lines, daemon=True)  # a case may hang
+    if not sys.stderr.isatty():
+        teller.start()
+    try:
+        with bars.parts() as show:
+            show(0.0, "opening the delegate")
+            yield lambda: show(tally.part, tally.line(time.monotonic()))
+    finally:
+        is_over.set()
+        if teller.is_alive():
+            teller.join()
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if seconds < 100 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
