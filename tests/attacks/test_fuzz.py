@@ -38,7 +38,7 @@ from tflite_opencl.common.build import dtype_of, graph, node, tensor
 from tflite_opencl.common.oracle import oracle
 from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.conformance.checks.job import Job
-from tflite_opencl.conformance.outcome import CRASH, PASS, Result
+from tflite_opencl.conformance.results import CRASH, PASS, Result
 from tflite_opencl.conformance.runner import Item
 from tflite_opencl.conformance.subject import Subject
 

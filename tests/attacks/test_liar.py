@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.deal import slow
 from tests.support.suite import run_cases
-from tflite_opencl.conformance.outcome import Result
+from tflite_opencl.conformance.results import Result
 from tflite_opencl.conformance.runner import CannotRun
 
 SOURCE = Path(__file__).with_name("liar.c")

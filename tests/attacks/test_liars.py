@@ -12,7 +12,7 @@ import pytest
 from delegate import DeviceInfo
 from tests.support.deal import any_driver, slow
 from tests.support.suite import run_cases
-from tflite_opencl.conformance.outcome import Result
+from tflite_opencl.conformance.results import Result
 
 pytestmark = any_driver
 

@@ -9,7 +9,7 @@ from functools import cache
 
 from tflite_opencl.common.build import Case
 from tflite_opencl.conformance.cases import all_cases
-from tflite_opencl.conformance.outcome import Result
+from tflite_opencl.conformance.results import Result
 from tflite_opencl.conformance.runner import Workers
 from tflite_opencl.conformance.selection import item_of
 

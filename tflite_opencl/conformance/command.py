@@ -21,11 +21,10 @@ from tflite_opencl.common.files import file_obstacle, write_file
 from tflite_opencl.common.standard_streams import OutputError
 from tflite_opencl.common.text import printable
 from tflite_opencl.common.words import version_lines
-from tflite_opencl.conformance import coverage, expectations, flags, reduce, reports, results
+from tflite_opencl.conformance import expectations, flags, reduce, reports, results
 from tflite_opencl.conformance.expectations import Expectations
-from tflite_opencl.conformance.outcome import NOT_DELEGATED, PASS, SKIP, Result
 from tflite_opencl.conformance.progress import Tally, told
-from tflite_opencl.conformance.results import Report, Row
+from tflite_opencl.conformance.results import NOT_DELEGATED, PASS, SKIP, Report, Result, Row
 from tflite_opencl.conformance.runner import CannotRun, Workers
 from tflite_opencl.conformance.selection import item_of, select
 from tflite_opencl.conformance.subject import OPENCL, OPENCL_OPTIONS
@@ -37,7 +36,7 @@ _OUTPUTS: dict[str, Callable[[Report], str]] = {
     "lava": reports.lava,
     "json": reports.as_json,
     "html": reports.html,
-    "coverage": coverage.table,
+    "coverage": reports.table,
 }
 
 
@@ -90,16 +89,12 @@ def _command(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace, cases: list[Case], known: Expectations) -> int:
     begun = time.monotonic()
-    done, device, runtime = _results(options, cases, known)
-    rows = []
-    for case in cases:
-        status = known.status(done[case.name])
-        rows.append(Row(case, done[case.name], status, known.is_expected(status)))
+    rows, device, runtime = _rows(options, cases, known)
     report = Report(rows, options.delegate, device, runtime, time.monotonic() - begun)
     if options.update_baseline:
         comment = f"{options.delegate} on {report.device}"
-        text = expectations.baseline_text(done.values(), known.baseline, comment)
-        _write(options.baseline, text)
+        found = (row.result for row in rows)
+        _write(options.baseline, expectations.baseline_text(found, known.baseline, comment))
     _summary(report, options)  # first: a file may not be writable any more
     for name, text_of in _OUTPUTS.items():
         target = getattr(options, name)
@@ -114,18 +109,17 @@ def _run(options: argparse.Namespace, cases: list[Case], known: Expectations) ->
     return NOT_SO if report.unexpected else SUCCESS
 
 
-def _results(
+def _rows(
     options: argparse.Namespace, cases: list[Case], known: Expectations
-) -> tuple[dict[str, Result], str, str]:
-    """Run the cases, but for those done before; return their results, the device, the runtime."""
+) -> tuple[list[Row], str, str]:
+    """Run the cases, but for those done before; return all rows, the device and the runtime."""
     folder, run = Path(options.output), _described(options)
-    resumed = results.resumed(folder, run) if options.resume else {}
-    names = [case.name for case in cases]
-    done = {name: resumed[name] for name in names if name in resumed}
-    for name in names:
-        if known.is_skipped(name):
-            done.setdefault(name, Result(SKIP, "listed in --skips", name=name))
-    before = dict(done)
+    before = results.resumed(folder, run) if options.resume else {}
+    for case in cases:
+        if known.is_skipped(case.name):
+            before.setdefault(case.name, Result(SKIP, "listed in --skips", name=case.name))
+    todo = [case for case in cases if case.name not in before]
+    by_name, rows = {case.name: case for case in cases}, dict[str, Row]()
     found = ["no device", "no runtime"]
 
     def ready(device: str, runtime: str) -> None:
@@ -135,24 +129,25 @@ def _results(
 
     tally = Tally(len(cases), time.monotonic())
     try:
-        with results.writing(folder, run, known) as write, told(tally, _complain) as show:
+        with results.writing(folder, run) as write, told(tally, _complain) as show:
 
             def add(result: Result) -> None:
-                done[result.name] = result
-                write(result)
-                tally.add(known.status(result), result.name, result.name in before)
+                rows[result.name] = row = known.row(by_name[result.name], result)
+                write(row)
+                tally.add(row.status, result.name, result.name in before)
                 show()
 
-            for result in before.values():
-                add(result)
-            left = [item_of(case, options.models) for case in cases if case.name not in done]
+            for case in cases:
+                if case.name in before:
+                    add(before[case.name])
+            left = [item_of(case, options.models) for case in todo]
             _workers(options, ready).run(left, options.jobs, add)
     except BaseException:
-        if len(done) > len(before):
-            _complain(f"{len(done)} of {len(cases)} cases are done; --resume goes on with them")
+        if len(rows) > len(cases) - len(todo):
+            _complain(f"{len(rows)} of {len(cases)} cases are done; --resume goes on with them")
         raise
     device, runtime = found
-    return done, device, runtime
+    return [rows[case.name] for case in cases], device, runtime
 
 
 def _described(options: argparse.Namespace) -> dict[str, Any]:
@@ -194,7 +189,7 @@ def _write(path: str, text: str, is_placed: bool = False) -> None:
     """
     try:
         if is_placed and Path(path).is_file():
-            text = coverage.placed(Path(path).read_text("utf-8"), text)
+            text = reports.placed(Path(path).read_text("utf-8"), text)
         write_file(path, text)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error

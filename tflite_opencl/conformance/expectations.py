@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tflite_opencl.common.build import Case
 from tflite_opencl.common.errors import OneLineError
-from tflite_opencl.conformance.outcome import (
+from tflite_opencl.conformance.results import (
     CRASH,
     FAIL,
     FLAKE,
@@ -22,6 +23,7 @@ from tflite_opencl.conformance.outcome import (
     SKIP,
     TIMEOUT,
     Result,
+    Row,
 )
 
 EXPECTED_FAIL, KNOWN_FLAKE, IMPROVEMENT = "ExpectedFail", "KnownFlake", "UnexpectedImprovement"
@@ -55,6 +57,11 @@ class Expectations:
         if result.result == PASS or _LISTED.index(result.result) < _LISTED.index(known):
             return f"{IMPROVEMENT}({result.result})"
         return result.result
+
+    def row(self, case: Case, result: Result) -> Row:
+        """Return a result beside its case, with its status."""
+        status = self.status(result)
+        return Row(case, result, status, self.is_expected(status))
 
     def is_expected(self, status: str) -> bool:
         """Whether a status leaves the run successful."""

@@ -13,7 +13,7 @@ from tflite_opencl.common.environment import device_asked
 from tflite_opencl.common.errors import UsageError
 from tflite_opencl.common.exit_codes import EXIT_CODES, LOST, NO_DEVICE, codes_text
 from tflite_opencl.common.flag_values import positive
-from tflite_opencl.common.flags import add_flag, add_flags
+from tflite_opencl.common.flags import add_flag
 from tflite_opencl.common.help import HelpFormatter, examples_text
 from tflite_opencl.common.words import did_you_mean, with_underscores
 
@@ -25,9 +25,94 @@ EXAMPLES = (
      "all cases, in continuous integration: known failures do not count"),
     ("tflite-delegate-test --reduce conv_2d/int8/NAME", "make a failing case small"),
 )  # fmt: skip
+
+
+def _options(text: str) -> dict[str, str]:
+    found = {}
+    for pair in filter(None, text.split(";")):
+        key, colon, value = pair.partition(":")
+        if not colon or not key:
+            raise argparse.ArgumentTypeError(f"'{pair}' is not KEY:VALUE")
+        found[key] = value
+    return found
+
+
+def _runtime(text: str) -> str:
+    if text not in {*RUNTIMES, *RUNTIMES.values()}:
+        raise argparse.ArgumentTypeError(f"'{text}' is none of {', '.join(RUNTIMES)}")
+    return RUNTIMES.get(text, text)
+
+
+def _regex(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"'{text}': {error}") from None
+    return text
+
+
+def _tolerance(text: str) -> int | None:
+    if text == "teflon":
+        return None
+    if not text.isdecimal() or len(text) > 9:
+        raise argparse.ArgumentTypeError(f"'{text}' is neither a number of quanta nor teflon")
+    return int(text)
+
+
 _SWITCH: dict[str, Any] = {"action": "store_true"}
-_FILE = {"metavar": "FILE"}
+_FILE: dict[str, Any] = {"metavar": "FILE"}
 _FILES: dict[str, Any] = {"action": "append", "default": [], **_FILE}
+_ON_STDOUT: dict[str, Any] = {"nargs": "?", "const": "-", **_FILE}
+_REGEX: dict[str, Any] = {"type": _regex, "metavar": "REGEX"}
+# Name, help, settings; without a help it is one of the flags that commands share.
+_FLAGS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("version", "", {}),
+    # the delegate under test
+    ("delegate", "the delegate under test; also python:MODULE:CALLABLE (default: %(default)s)",
+     {"default": "opencl", "metavar": "opencl|xnnpack|PATH.so"}),
+    ("delegate_options", "options for the delegate",
+     {"type": _options, "default": {}, "metavar": "K:V;K:V"}),
+    ("device_profile", "", {}),
+    ("device", "", {}),
+    ("runtime", "which installed TFLite calls the delegate",
+     {"type": _runtime, "metavar": "|".join(RUNTIMES)}),
+    # the cases
+    ("models", "", {"more": " to run, too"}),
+    ("list", "", {"more": ": the cases' names"}),
+    ("filter", "only cases whose name has a match", _REGEX),
+    ("sample", "only N cases, a fair share of each op", {"type": positive, "metavar": "N"}),
+    ("seed", "which sample (default: %(default)s)", {"type": int, "default": 0, "metavar": "S"}),
+    ("quick", "a small sample and the behaviour cases", _SWITCH),
+    ("heavy", "also cases that take the reference kernels long", _SWITCH),
+    # the run
+    ("alternatives", "run each case once for each alternative that opencl has for its nodes",
+     _SWITCH),
+    ("tolerance", "", {"default": 0, "more": "; teflon: 2 an op, 8 a model",
+                       "convert": _tolerance, "metavar": "Q|teflon"}),
+    ("jobs", "worker processes at a time", {"type": positive, "default": 1, "metavar": "N"}),
+    ("timeout", "", {"default": 60.0, "more": ": a case, or each of its alternatives"}),
+    ("output", "the folder of results.csv and the rest (default: %(default)s)",
+     {"default": "delegate-test-results", "metavar": "DIR"}),
+    ("resume", "", {"more": ", by what is in --output"}),
+    # what is expected
+    ("baseline", "known failures, lines NAME,Fail", _FILE),
+    ("update_baseline", "write what failed into --baseline", _SWITCH),
+    ("skips", "cases not to run, a regular expression a line", _FILES),
+    ("flakes", "cases that fail at times, a regular expression a line", _FILES),
+    ("expect_device", "run nothing unless the device's name has a match", _REGEX),
+    ("allow_not_delegated", "a case of which the delegate takes nothing is not unexpected",
+     _SWITCH),
+    # what is written
+    ("junit", "write JUnit's XML; - is stdout", _FILE),
+    ("ktap", "write the kernel's TAP; - is stdout", _FILE),
+    ("json", "", {}),
+    ("html", "", {"more": "; it has a matrix of ops and types"}),
+    ("lava", "write LAVA's signals (default: stdout)", _ON_STDOUT),
+    ("coverage", "write the table op x type in Markdown, or renew a page that marks its place "
+     "(default: stdout)", _ON_STDOUT),
+    ("reduce", "shrink a failing case to the smallest model and input that still fail",
+     {"metavar": "NAME|MODEL.tflite"}),
+)  # fmt: skip
 
 
 class _Parser(argparse.ArgumentParser):
@@ -71,100 +156,9 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
-    add_flag(made, "version")
-    for group in (_subject, _cases, _run, _expectations, _outputs):
-        group(made)
+    for name, text, settings in _FLAGS:
+        if text:
+            made.add_argument(f"--{name}", help=text, **settings)
+        else:
+            add_flag(made, name, **settings)
     return made
-
-
-def _add(parser: argparse.ArgumentParser, name: str, help: str, **settings: Any) -> None:
-    parser.add_argument(f"--{name}", help=help, **settings)
-
-
-def _subject(parser: argparse.ArgumentParser) -> None:
-    text = "the delegate under test; also python:MODULE:CALLABLE (default: %(default)s)"
-    _add(parser, "delegate", text, default="opencl", metavar="opencl|xnnpack|PATH.so")
-    text, metavar = "options for the delegate", "K:V;K:V"
-    _add(parser, "delegate_options", text, type=_options, default={}, metavar=metavar)
-    add_flags(parser, "device_profile", "device")
-    text, metavar = "which installed TFLite calls the delegate", "|".join(RUNTIMES)
-    _add(parser, "runtime", text, type=_runtime, metavar=metavar)
-
-
-def _cases(parser: argparse.ArgumentParser) -> None:
-    add_flag(parser, "models", more=" to run, too")
-    add_flag(parser, "list", more=": the cases' names")
-    text = "only cases whose name has a match"
-    _add(parser, "filter", text, type=_regex, metavar="REGEX")
-    text = "only N cases, a fair share of each op"
-    _add(parser, "sample", text, type=positive, metavar="N")
-    _add(parser, "seed", "which sample (default: %(default)s)", type=int, default=0, metavar="S")
-    _add(parser, "quick", "a small sample and the behaviour cases", **_SWITCH)
-    _add(parser, "heavy", "also cases that take the reference kernels long", **_SWITCH)
-
-
-def _run(parser: argparse.ArgumentParser) -> None:
-    text = "run each case once for each alternative that opencl has for its nodes"
-    _add(parser, "alternatives", text, **_SWITCH)
-    add_flag(parser, "tolerance", 0, "; teflon: 2 an op, 8 a model", _tolerance, metavar="Q|teflon")
-    _add(parser, "jobs", "worker processes at a time", type=positive, default=1, metavar="N")
-    add_flag(parser, "timeout", 60.0, ": a case, or each of its alternatives")
-    text = "the folder of results.csv and the rest (default: %(default)s)"
-    _add(parser, "output", text, default="delegate-test-results", metavar="DIR")
-    add_flag(parser, "resume", more=", by what is in --output")
-
-
-def _expectations(parser: argparse.ArgumentParser) -> None:
-    _add(parser, "baseline", "known failures, lines NAME,Fail", **_FILE)
-    _add(parser, "update_baseline", "write what failed into --baseline", **_SWITCH)
-    _add(parser, "skips", "cases not to run, a regular expression a line", **_FILES)
-    _add(parser, "flakes", "cases that fail at times, a regular expression a line", **_FILES)
-    text = "run nothing unless the device's name has a match"
-    _add(parser, "expect_device", text, type=_regex, metavar="REGEX")
-    text = "a case of which the delegate takes nothing is not unexpected"
-    _add(parser, "allow_not_delegated", text, **_SWITCH)
-
-
-def _outputs(parser: argparse.ArgumentParser) -> None:
-    _add(parser, "junit", "write JUnit's XML; - is stdout", **_FILE)
-    _add(parser, "ktap", "write the kernel's TAP; - is stdout", **_FILE)
-    add_flag(parser, "json")
-    add_flag(parser, "html", more="; it has a matrix of ops and types")
-    on_stdout: dict[str, Any] = {"nargs": "?", "const": "-", **_FILE}
-    _add(parser, "lava", "write LAVA's signals (default: stdout)", **on_stdout)
-    text = "write the table op x type in Markdown, or renew a page that marks its place"
-    _add(parser, "coverage", f"{text} (default: stdout)", **on_stdout)
-    text = "shrink a failing case to the smallest model and input that still fail"
-    _add(parser, "reduce", text, metavar="NAME|MODEL.tflite")
-
-
-def _options(text: str) -> dict[str, str]:
-    found = {}
-    for pair in filter(None, text.split(";")):
-        key, colon, value = pair.partition(":")
-        if not colon or not key:
-            raise argparse.ArgumentTypeError(f"'{pair}' is not KEY:VALUE")
-        found[key] = value
-    return found
-
-
-def _runtime(text: str) -> str:
-    if text not in {*RUNTIMES, *RUNTIMES.values()}:
-        raise argparse.ArgumentTypeError(f"'{text}' is none of {', '.join(RUNTIMES)}")
-    return RUNTIMES.get(text, text)
-
-
-def _regex(text: str) -> str:
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise argparse.ArgumentTypeError(f"'{text}': {error}") from None
-    return text
-
-
-def _tolerance(text: str) -> int | None:
-    if text == "teflon":
-        return None
-    if not text.isdecimal() or len(text) > 9:
-        raise argparse.ArgumentTypeError(f"'{text}' is neither a number of quanta nor teflon")
-    return int(text)

@@ -26,7 +26,7 @@ from tflite_opencl.common.runtime import ENVIRONMENT_VARIABLE, Runtime, find_run
 from tflite_opencl.common.values import input_sets
 from tflite_opencl.conformance import shrink
 from tflite_opencl.conformance.cases import all_cases
-from tflite_opencl.conformance.outcome import CRASH, FAIL, TIMEOUT, Result
+from tflite_opencl.conformance.results import CRASH, FAIL, TIMEOUT, Result
 from tflite_opencl.conformance.runner import Item, Workers
 from tflite_opencl.conformance.shrink import Candidate
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report as other programs read it: JUnit, KTAP, LAVA's signals, JSON, a page."""
+"""A report as programs and people read it: JUnit, KTAP, LAVA's signals, JSON, a page, a table.
+
+The page and the table have a matrix, op x type: how many cases are exact, and why others are not.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,29 @@ import dataclasses
 import json
 import re
 import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.common.words import stamped
-from tflite_opencl.conformance.coverage import Cell, cells, kinds_of
 from tflite_opencl.conformance.expectations import EXPECTED_FAIL, KNOWN_FLAKE
-from tflite_opencl.conformance.outcome import NOT_DELEGATED, SKIP
-from tflite_opencl.conformance.results import Report, Row
+from tflite_opencl.conformance.results import (
+    FAIL,
+    FLAKE,
+    NOT_DELEGATED,
+    PASS,
+    SKIP,
+    Report,
+    Row,
+)
 
+KINDS = (
+    "uint8", "int8", "int8-per-channel", "16x8", "float32", "int32", "int64", "bool", "int16",
+)  # fmt: skip
+_REASONS = 3
+# Lines of a page whose table --coverage PAGE renews, and leaves the rest as it is.
+BEGIN, END = "<!-- tflite-delegate-test --coverage -->", "<!-- end of coverage -->"
 _LIMIT = 500  # unexpected results on the page
 _PASSED_OVER = (SKIP, EXPECTED_FAIL, KNOWN_FLAKE)
 # XML 1.0 has no other control characters.
@@ -40,13 +57,9 @@ def junit(report: Report) -> str:
             time=f"{sum(row.result.seconds for row in rows):.3f}",
         )
         for row in rows:
-            case = ElementTree.SubElement(
-                suite,
-                "testcase",
-                name=_xml(row.case.name),
-                classname=f"{family}.{row.case.kind}",
-                time=f"{row.result.seconds:.3f}",
-            )
+            name, time = _xml(row.case.name), f"{row.result.seconds:.3f}"
+            facts = {"name": name, "classname": f"{family}.{row.case.kind}", "time": time}
+            case = ElementTree.SubElement(suite, "testcase", facts)
             words = _xml(f"{row.status}: {row.result.detail}".removesuffix(": "))
             if not row.is_expected:
                 failure = ElementTree.SubElement(case, "failure", message=words, type=row.status)
@@ -75,21 +88,17 @@ def ktap(report: Report) -> str:
     return "\n".join(lines) + "\n"
 
 
-def lava_signal(row: Row) -> str:
-    """Return the line on the serial console that LAVA takes for a result."""
-    word = "skip" if _is_skipped(row) else "pass" if row.is_expected else "fail"
-    name = re.sub(r"[^\w.+-]", "_", row.case.name)
-    return (
-        f"<LAVA_SIGNAL_TESTCASE TEST_CASE_ID={name} RESULT={word} UNITS=seconds "
-        f"MEASUREMENT={row.result.seconds:.4f}>"
-    )
-
-
 def lava(report: Report) -> str:
-    """Return all signals, in a set."""
-    lines = [lava_signal(row) for row in report.rows]
-    start, stop = (f"<LAVA_SIGNAL_TESTSET {word}>" for word in ("START delegate_test", "STOP"))
-    return "\n".join([start, *lines, stop]) + "\n"
+    """Return the lines on the serial console that LAVA takes for results, in a set."""
+    lines = ["<LAVA_SIGNAL_TESTSET START delegate_test>"]
+    for row in report.rows:
+        word = "skip" if _is_skipped(row) else "pass" if row.is_expected else "fail"
+        name = re.sub(r"[^\w.+-]", "_", row.case.name)
+        lines.append(
+            f"<LAVA_SIGNAL_TESTCASE TEST_CASE_ID={name} RESULT={word} UNITS=seconds "
+            f"MEASUREMENT={row.result.seconds:.4f}>"
+        )
+    return "\n".join([*lines, "<LAVA_SIGNAL_TESTSET STOP>"]) + "\n"
 
 
 def as_json(report: Report) -> str:
@@ -154,3 +163,95 @@ def _is_skipped(row: Row) -> bool:
 
 def _xml(text: str) -> str:
     return _NOT_XML.sub("?", text)
+
+
+@dataclass(slots=True)
+class Cell:
+    """What is known of an op and a type."""
+
+    kind: str
+    counts: Counter[str] = field(default_factory=Counter)  # result -> cases
+    reasons: Counter[str] = field(default_factory=Counter)  # why nothing was delegated
+    quanta: float = 0  # the greatest difference of a failed case
+
+    @property
+    def ran(self) -> int:
+        """Cases that say something of the delegate."""
+        return sum(self.counts.values()) - self.counts[SKIP]
+
+    @property
+    def passed(self) -> int:
+        """Cases that are right."""
+        return self.counts[PASS]
+
+    def words(self) -> str:
+        """Return the table's cell."""
+        if not self.ran:
+            return "-"
+        refused = self.counts[NOT_DELEGATED]
+        if refused == self.ran:
+            return "no"
+        wrong = self.ran - refused - self.passed
+        right = "in bound" if self.kind == "float32" else "exact"
+        words = f"{wrong} of {self.ran} differ" if wrong else right
+        if wrong and self.quanta:
+            words += f", up to {self.quanta:g}"
+        return f"{words}, or refused" if refused else words
+
+
+def cells(report: Report) -> dict[str, dict[str, Cell]]:
+    """Return the matrix: op -> type -> what is known."""
+    found: dict[str, dict[str, Cell]] = {}
+    for row in report.rows:
+        kind = row.case.kind
+        cell = found.setdefault(row.case.op, {}).setdefault(kind, Cell(kind))
+        cell.counts[row.result.result] += 1
+        if row.result.result == NOT_DELEGATED:
+            cell.reasons[_general(row.result.detail.removeprefix(f"{row.case.op}: "))] += 1
+        elif row.result.result in (FAIL, FLAKE):
+            cell.quanta = max(cell.quanta, row.result.quanta)
+    return dict(sorted(found.items(), key=lambda pair: (pair[0].islower(), pair[0])))
+
+
+def kinds_of(matrix: dict[str, dict[str, Cell]]) -> list[str]:
+    """Return the columns in use."""
+    used = {kind for row in matrix.values() for kind in row}
+    return [kind for kind in KINDS if kind in used] + sorted(used - set(KINDS))
+
+
+def table(report: Report) -> str:
+    """Return the matrix in Markdown, equal rows as one, and the reasons of refusals below it."""
+    matrix = cells(report)
+    columns = kinds_of(matrix)
+    ops_of: dict[tuple[str, ...], list[str]] = {}
+    for op, row in matrix.items():
+        words = tuple(row[kind].words() if kind in row else "" for kind in columns)
+        ops_of.setdefault(words, []).append(op)
+    lines = [
+        f"{report.delegate} on {report.device}, beside the kernels of {report.runtime}.",
+        "",
+        f"| op | {' | '.join(columns)} |",
+        f"|---|{'---|' * len(columns)}",
+        *(f"| {', '.join(ops)} | {' | '.join(words)} |" for words, ops in ops_of.items()),
+    ]
+    refusals = [
+        f"- {op} {kind}: {count} x {reason}"
+        for op, row in matrix.items()
+        for kind, cell in row.items()
+        for reason, count in cell.reasons.most_common(_REASONS)
+    ]
+    if refusals:
+        lines += ["", "Refused:", "", *refusals]
+    return "\n".join(lines) + "\n"
+
+
+def placed(page: str, made: str) -> str:
+    """Return a page with the table between its two marks; without marks it is the table alone."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    return f"{before}{begin}\n{made}{end}{after}" if end else made
+
+
+def _general(reason: str) -> str:
+    """Return a reason without a case's own numbers, so that equal ones add up."""
+    return re.sub(r"(?<![\w.])-?\d[\dx.e+-]*(?!\w)", "N", reason)[:160]

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folder of results: written case by case, so that a killed run can go on.
+"""What came of cases: the words for it, the records, and the folder that is written case by case.
 
-results.csv and failures.csv are deqp-runner's; details.jsonl has all that is known of a case.
+So a killed run can go on. results.csv and failures.csv are deqp-runner's; details.jsonl has all
+that is known of a case.
 """
 
 from __future__ import annotations
@@ -18,10 +19,31 @@ from typing import Any
 from tflite_opencl.common.build import Case
 from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.common.files import write_file
-from tflite_opencl.conformance.expectations import Expectations
-from tflite_opencl.conformance.outcome import Result
 
+PASS, FAIL, NOT_DELEGATED, SKIP = "Pass", "Fail", "NotDelegated", "Skip"
+# These a worker cannot say of itself.
+CRASH, TIMEOUT, FLAKE = "Crash", "Timeout", "Flake"
 _DETAILS, _RUN = "details.jsonl", "run.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of one case."""
+
+    result: str  # one of the words above
+    detail: str = ""
+    quanta: float = 0  # the greatest difference, also one that was tolerated
+    taken: int = 0  # nodes the delegate ran
+    nodes: int = 0
+    alternative: str = ""  # whose result it is, where several ran; the detail begins with it
+    name: str = ""  # the case's: a check does not know it
+    seconds: float = 0
+    stderr: str = ""  # what the driver wrote meanwhile
+
+
+def named(alternative: str, detail: str) -> str:
+    """Return a detail that begins with the alternative, if there is one."""
+    return f"{alternative}: {detail}" if alternative else detail
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +104,8 @@ def resumed(folder: Path, run: dict[str, Any]) -> dict[str, Result]:
 
 
 @contextlib.contextmanager
-def writing(
-    folder: Path, run: dict[str, Any], known: Expectations
-) -> Iterator[Callable[[Result], None]]:
-    """Give a function that writes a result to all files of a folder at once.
+def writing(folder: Path, run: dict[str, Any]) -> Iterator[Callable[[Row], None]]:
+    """Give a function that writes a row to all files of a folder at once.
 
     Raises: OneLineError: the folder cannot be written.
     """
@@ -98,12 +118,11 @@ def writing(
                 for name in (_DETAILS, "results.csv", "failures.csv")
             )
 
-            def add(result: Result) -> None:
-                status = known.status(result)
-                details.write(json.dumps(dataclasses.asdict(result)) + "\n")
-                csv.write(f"{result.name},{status},{result.seconds:.4f}\n")
-                if not known.is_expected(status):
-                    failures.write(f"{result.name},{status}\n")
+            def add(row: Row) -> None:
+                details.write(json.dumps(dataclasses.asdict(row.result)) + "\n")
+                csv.write(f"{row.case.name},{row.status},{row.result.seconds:.4f}\n")
+                if not row.is_expected:
+                    failures.write(f"{row.case.name},{row.status}\n")
 
             yield add
     except OSError as error:

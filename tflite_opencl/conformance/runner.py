@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from delegate.sandbox.child import LAST_WAIT_SECONDS, Child, Died, command_of
 from tflite_opencl.common import interrupts
-from tflite_opencl.conformance.outcome import CRASH, FAIL, FLAKE, PASS, SKIP, TIMEOUT, Result, named
+from tflite_opencl.conformance.results import CRASH, FAIL, FLAKE, PASS, SKIP, TIMEOUT, Result, named
 
 _BATCH = 60  # cases a worker
 _IDLE_DEATHS = 3  # workers that end before a case; then no other is tried

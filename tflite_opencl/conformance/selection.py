@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import random
 import re
 from collections.abc import Sequence
@@ -107,5 +108,4 @@ def _no_graph() -> Graph:
 
 
 def _in_turns(lists: Sequence[Sequence[Case]]) -> list[Case]:
-    longest = max(map(len, lists), default=0)
-    return [row[i] for i in range(longest) for row in lists if i < len(row)]
+    return [case for turn in itertools.zip_longest(*lists) for case in turn if case is not None]

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, combinations
 
 import numpy as np
 
@@ -30,17 +30,8 @@ class Candidate:
         return sum(int(np.prod(tensor.shape)) for tensor in self.graph.tensors)
 
 
-# Axes that shrink together, by op: input number -> axis.
-_CONVOLUTION = ({0: 0}, {0: 1}, {0: 2}, {0: 3, 1: 3}, {1: 0, 2: 0}, {1: 1}, {1: 2})
-_TOGETHER: dict[str, tuple[dict[int, int], ...]] = {
-    "CONV_2D": _CONVOLUTION,
-    "DEPTHWISE_CONV_2D": ({0: 0}, {0: 1}, {0: 2}, {0: 3, 1: 3, 2: 0}, {1: 1}, {1: 2}),
-    "FULLY_CONNECTED": ({0: 0}, {0: -1, 1: 1}, {1: 0, 2: 0}),
-}
-
-
 def smaller(found: Candidate, runtime: Runtime) -> Iterator[Candidate]:
-    """Yield the same model with one axis shorter."""
+    """Yield the same model with one axis shorter, and those axes that must be as long."""
     for group in _groups(found.graph):
         tensor, axis = next(iter(group.items()))
         size = tensor.shape[axis]
@@ -51,28 +42,20 @@ def smaller(found: Candidate, runtime: Runtime) -> Iterator[Candidate]:
 
 
 def _groups(whole: Graph) -> Iterator[dict[Tensor, int]]:
-    node = whole.nodes[0]
-    if len(whole.nodes) == 1 and node.op in _TOGETHER:
-        for axes in _TOGETHER[node.op]:
-            inputs = {i: t for i, t in enumerate(node.inputs) if t is not None and i in axes}
-            group = {t: axis % len(t.shape) for i, t in inputs.items() for axis in [axes[i]]}
-            if len({t.shape[axis] for t, axis in group.items()}) == 1:
-                yield group
-        return
-    # Elsewhere: the same place from the right of every tensor that is as long there.
-    rank = max((len(t.shape) for t in whole.inputs), default=0)
-    for place in range(1, rank + 1):
-        group = {t: len(t.shape) - place for t in whole.inputs if len(t.shape) >= place}
-        if len(whole.nodes) == 1:
-            group |= {
-                t: len(t.shape) - place
-                for t in node.inputs
-                if t is not None and t.data is not None and len(t.shape) == rank
-            }
-        longest = max((t.shape[axis] for t, axis in group.items()), default=1)
-        group = {t: axis for t, axis in group.items() if t.shape[axis] == longest}
-        if longest > 1 and (len(whole.nodes) == 1 or place > 1):
-            yield group
+    """Yield axes of equal length, as tensor -> axis: each alone, and all together.
+
+    Of a single node also each two. TFLite refuses what cannot be, such as weights without the bias.
+    """
+    is_node = len(whole.nodes) == 1
+    constants = filter(_has_values, whole.tensors) if is_node else ()
+    by_size: dict[int, list[tuple[Tensor, int]]] = {}
+    for tensor in (*whole.inputs, *constants):
+        for axis, size in enumerate(tensor.shape):
+            by_size.setdefault(size, []).append((tensor, axis))
+    for size, axes in by_size.items():
+        for count in {1, 2, len(axes)} if is_node else {1, len(axes)}:
+            if size > 1:
+                yield from map(dict, combinations(axes, count))
 
 
 def _cut(
@@ -147,13 +130,17 @@ def simpler(found: Candidate, runtime: Runtime) -> Iterator[Candidate]:
             inputs[position] = simpler
             yield Candidate(found.graph, inputs)
     for tensor in found.graph.tensors:
-        # Axes and sizes are no values: their tensors have no quantisation and are integers.
-        if tensor.data is None or (tensor.quantization is None and tensor.data.dtype.kind != "f"):
-            continue
-        for simpler in _zeroed(tensor.data, _zero(tensor)):
-            changed = {t: t for t in found.graph.tensors}
-            changed[tensor] = dataclasses.replace(tensor, data=simpler)
-            yield Candidate(with_tensors(found.graph, changed), found.inputs)
+        if _has_values(tensor):
+            for simpler in _zeroed(tensor.data, _zero(tensor)):
+                changed = {t: t for t in found.graph.tensors}
+                changed[tensor] = dataclasses.replace(tensor, data=simpler)
+                yield Candidate(with_tensors(found.graph, changed), found.inputs)
+
+
+def _has_values(tensor: Tensor) -> bool:
+    """Whether a tensor is a constant of values: of axes and sizes, integers, it is none."""
+    is_data = tensor.quantization is not None or tensor.dtype.startswith("float")
+    return tensor.data is not None and is_data
 
 
 def _zeroed(values: Array, zero: int) -> Iterator[Array]:
@@ -176,5 +163,5 @@ def cost(candidate: Candidate) -> tuple[int, int]:
     """Return what to make small: elements, then values that are not at their zero points."""
     values = zip(candidate.graph.inputs, candidate.inputs, strict=True)
     constants = ((t, t.data) for t in candidate.graph.tensors if t.data is not None)
-    pairs = itertools.chain(values, constants)
+    pairs = chain(values, constants)
     return candidate.size, sum(int(np.count_nonzero(data != _zero(t))) for t, data in pairs)

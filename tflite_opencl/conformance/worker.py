@@ -27,7 +27,7 @@ from tflite_opencl.common.values import Arrays
 from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.conformance.checks import run_check
 from tflite_opencl.conformance.checks.job import Job
-from tflite_opencl.conformance.outcome import FAIL, SKIP, Result
+from tflite_opencl.conformance.results import FAIL, SKIP, Result
 from tflite_opencl.conformance.subject import Subject, SubjectError
 
 

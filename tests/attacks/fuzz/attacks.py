@@ -23,7 +23,7 @@ from tests.attacks.fuzz.edits import drawn, edited, smaller
 from tests.attacks.fuzz.targets import KINDS, small_models
 from tests.attacks.fuzz.worker import SECONDS
 from tests.support.process import ROOT
-from tflite_opencl.conformance.outcome import CRASH, FAIL, TIMEOUT, Result
+from tflite_opencl.conformance.results import CRASH, FAIL, TIMEOUT, Result
 from tflite_opencl.conformance.runner import Item, Workers
 
 # The types of inputs that the suite draws values of; strings and resources are none.

@@ -24,7 +24,7 @@ from tflite_opencl.common.oracle import NoOracle, Oracle, oracle
 from tflite_opencl.common.values import Arrays
 from tflite_opencl.conformance import worker
 from tflite_opencl.conformance.checks.job import Job, invoke_of
-from tflite_opencl.conformance.outcome import FAIL, PASS, SKIP, Result
+from tflite_opencl.conformance.results import FAIL, PASS, SKIP, Result
 from tflite_opencl.conformance.subject import Opened
 
 _WAYS = 3  # of a drawn graph, beside the plain one

@@ -15,8 +15,8 @@ from delegate.sandbox.child import command_of
 from tests.attacks.fuzz.attacks import Attack
 from tests.attacks.fuzz.ways import START
 from tflite_opencl.common.errors import OneLineError
-from tflite_opencl.conformance.outcome import CRASH, FAIL, FLAKE, PASS, TIMEOUT, Result
 from tflite_opencl.conformance.reduce import reduce
+from tflite_opencl.conformance.results import CRASH, FAIL, FLAKE, PASS, TIMEOUT, Result
 from tflite_opencl.conformance.runner import Item, Workers
 
 _WRONG = (FAIL, CRASH, TIMEOUT, FLAKE)

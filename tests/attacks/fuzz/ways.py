@@ -29,9 +29,16 @@ from tflite_opencl.common.build import graph, node, tensor
 from tflite_opencl.common.interpreter import allocated, invoke
 from tflite_opencl.common.oracle import Oracle, run_graph
 from tflite_opencl.common.values import Arrays, compare
-from tflite_opencl.conformance.checks.job import Job, NotDelegated, invoke_of, open_job
-from tflite_opencl.conformance.checks.outputs import differences, expect, values
-from tflite_opencl.conformance.outcome import FAIL, PASS, SKIP, Result
+from tflite_opencl.conformance.checks.job import (
+    Job,
+    NotDelegated,
+    differences,
+    expect,
+    invoke_of,
+    open_job,
+    values,
+)
+from tflite_opencl.conformance.results import FAIL, PASS, SKIP, Result
 from tflite_opencl.conformance.shrink import with_tensors
 
 PLAIN = "as it is"

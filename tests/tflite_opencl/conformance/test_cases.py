@@ -50,6 +50,7 @@ def test_every_op_of_ours_is_there() -> None:
 def test_names_are_family_type_and_detail() -> None:
     pattern = re.compile(r"[a-z0-9_]+/[a-z0-9-]+/[a-z0-9._-]+")
     assert [case.name for case in CASES if not pattern.fullmatch(case.name)] == []
+    assert len({case.name for case in CASES}) == len(CASES)
     assert "conv_2d/int8-per-channel/in9x7x17-k3x3-out15-stride2-same" in {c.name for c in CASES}
     assert [case.name for case in CASES if case.name.split("/")[1] != case.kind] == []
 

@@ -9,7 +9,7 @@ import pytest
 
 from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.conformance.expectations import baseline_text, read
-from tflite_opencl.conformance.outcome import Result
+from tflite_opencl.conformance.results import Result
 
 
 def files(folder: Path, **texts: str) -> dict[str, str]:

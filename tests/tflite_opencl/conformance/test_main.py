@@ -27,7 +27,7 @@ from tflite_opencl.common.words import stamped
 from tflite_opencl.conformance import progress, subject
 from tflite_opencl.conformance.cases.chains import chain_graph
 from tflite_opencl.conformance.command import main
-from tflite_opencl.conformance.coverage import BEGIN, END
+from tflite_opencl.conformance.reports import BEGIN, END
 from tflite_opencl.conformance.subject import Subject, SubjectError
 
 pytestmark = any_driver

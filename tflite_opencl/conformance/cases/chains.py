@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small networks: what joins ops in real models, several outputs, an op that no delegate has."""
+"""Small networks: what joins ops in real models, several outputs, sizes that follow from shapes."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from delegate.inspect import Graph, Node, Tensor
 from tflite_opencl.common.build import (
@@ -16,6 +18,7 @@ from tflite_opencl.common.build import (
     graph,
     node,
     numbers,
+    same,
     sizes,
     tensor,
 )
@@ -211,8 +214,8 @@ _CHAINS: tuple[Callable[[_Chain], list[Tensor]], ...] = (
 _BY_NAME = {chain.__name__.removeprefix("_"): chain for chain in _CHAINS}
 
 
-def cases() -> Iterator[Case]:
-    """Yield this family's cases."""
+def chains() -> Iterator[Case]:
+    """Yield the cases of the networks."""
     for name, kind, size, batch in itertools.product(_BY_NAME, KINDS, _SIZES, (1, 2)):
         shape = (batch, *size)
         yield case(
@@ -225,3 +228,32 @@ def chain_graph(name: str, kind: str, shape: Shape) -> Graph:
     chain = _Chain(kind, shape)
     outputs = _BY_NAME[name](chain)
     return graph(chain.nodes, [chain.source], outputs)
+
+
+def computed_shapes() -> Iterator[Case]:
+    """Yield the cases of SHAPE: sizes that the graph computes of its input's shape."""
+    for kind, shape, index in itertools.product(
+        ("uint8", "int8", "16x8", "float32"), ((2, 3, 4), (1, 5, 7, 3)), ("int32", "int64")
+    ):
+        detail = f"reshape-in{sizes(shape)}-{index}"
+        yield case("shape", kind, detail, _computed_reshape, shape, dtype_of(kind), index)
+
+
+def _computed_reshape(shape: Shape, dtype: str, index: str) -> Graph:
+    """Return a RESHAPE to (batch, all the rest), which the graph computes from the input's shape.
+
+    So converters write a layer that flattens. int64 shapes are cast to int32 on the way.
+    """
+    batch, rest = shape[0], int(np.prod(shape[1:]))
+    source, computed = same(shape, dtype), tensor((len(shape),), index)
+    steps = [node("SHAPE", [source], [computed], {"out_type": index})]
+    if index != "int32":
+        steps.append(node("CAST", [computed], [tensor(computed.shape, "int32")]))
+    first, both = tensor((), "int32"), tensor((2,), "int32")
+    ends: list[Tensor] = [steps[-1].outputs[0], *(numbers([at]) for at in (0, 1, 1))]
+    steps += [
+        node("STRIDED_SLICE", ends, [first], {"shrink_axis_mask": 1}),
+        node("PACK", [first, numbers(rest)], [both], {"axis": 0, "values_count": 2}),
+        node("RESHAPE", [source, both], [same((batch, rest), dtype)]),
+    ]
+    return graph(steps)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ops with weights: shapes at the edges of tiles, kernels, strides, zero points, multipliers."""
+"""Ops with weights: edges of tiles, kernels, strides, zero points, multipliers, ways to store."""
 
 from __future__ import annotations
 
@@ -9,8 +9,21 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from delegate.inspect import Graph
-from tflite_opencl.common.build import FUSED, Case, case, graph, node, sizes, tensor
+import numpy as np
+
+from delegate.inspect import Graph, Node, Tensor
+from tflite_opencl.common.build import (
+    FUSED,
+    Array,
+    Case,
+    case,
+    constant,
+    graph,
+    node,
+    seeded,
+    sizes,
+    tensor,
+)
 from tflite_opencl.conformance.cases._convolution import KINDS, Convolution, fully_connected
 
 _BOTH = ("SAME", "VALID")
@@ -18,14 +31,9 @@ _depthwise = partial(Convolution, op="DEPTHWISE_CONV_2D")
 _transposed = partial(Convolution, op="TRANSPOSE_CONV")
 # h, w, c -> out_c: odd primes, powers of two, one more and one less, a single pixel or channel.
 _SHAPES = (
-    ((7, 5, 3), 8),
-    ((8, 8, 8), 16),
-    ((9, 7, 17), 15),
-    ((5, 13, 4), 33),
-    ((6, 16, 16), 1),
-    ((11, 6, 1), 31),
-    ((5, 5, 32), 64),
-)
+    ((7, 5, 3), 8), ((8, 8, 8), 16), ((9, 7, 17), 15), ((5, 13, 4), 33), ((6, 16, 16), 1),
+    ((11, 6, 1), 31), ((5, 5, 32), 64),
+)  # fmt: skip
 _KERNELS = ((1, 1), (3, 3), (5, 5), (1, 3), (3, 1), (2, 2))
 
 
@@ -217,3 +225,49 @@ def _add(side: int, channels: int, fused: str, kind: str) -> Graph:
     out = tensor((1, side, side, channels), kind, 0.4, 128 if kind == "uint8" else 0)
     inputs = [left.outputs[0], right.outputs[0]]
     return graph([left, right, node("ADD", inputs, [out], {"fused_activation_function": fused}, 2)])
+
+
+_KEPT = 0.3  # share of sparse weights that are not 0
+
+
+def stored_weights() -> Iterator[Case]:
+    """Yield the cases of weights that are stored as float16, or without their zeros (DENSIFY)."""
+    for op, side in itertools.product(("CONV_2D", "DEPTHWISE_CONV_2D"), (1, 3)):
+        convolution = Convolution(op=op, size=(7, 6, 5), kernel=(side, side))
+        detail = f"float16_weights-{op.lower()}-k{side}"
+        yield case("chain", "float32", detail, _half_weights, convolution, op="chain")
+    for kind, side in itertools.product(("float32", "int8"), (1, 3)):
+        dense = partial(Convolution(size=(7, 6, 5), kernel=(side, side)).graph, kind)
+        yield case("densify", kind, f"conv_2d-k{side}", _sparse_weights, dense)
+    for kind in ("float32", "int8"):
+        dense = partial(fully_connected, kind, (2,), 24, 8)
+        yield case("densify", kind, "fully_connected", _sparse_weights, dense)
+
+
+def _with_weights(
+    step: Node, op: str, version: int, store: Callable[[Tensor, Array], Tensor]
+) -> Graph:
+    """Return the graph of a node whose weights `op` makes of what `store` keeps of them."""
+    source, weights, *rest = step.inputs
+    assert weights is not None
+    assert weights.data is not None
+    made = replace(weights, data=None)
+    unpack = node(op, [store(weights, weights.data)], [made], {}, version)
+    return graph([unpack, replace(step, inputs=(source, made, *rest))])
+
+
+def _half_weights(convolution: Convolution) -> Graph:
+    """Return a float convolution whose weights are kept as float16."""
+    step = convolution.node("float32", None)
+    return _with_weights(step, "DEQUANTIZE", 3, lambda _, data: constant(data.astype(np.float16)))
+
+
+def _sparse_weights(dense: Callable[[], Graph]) -> Graph:
+    """Return a graph of one node with most weights 0, and those not stored."""
+    (step,) = dense().nodes
+
+    def sparse(weights: Tensor, data: Array) -> Tensor:
+        is_kept = seeded(step.op, weights.dtype).random(weights.shape) < _KEPT
+        return replace(weights, data=(data * is_kept).astype(data.dtype), is_sparse=True)
+
+    return _with_weights(step, "DENSIFY", 1, sparse)

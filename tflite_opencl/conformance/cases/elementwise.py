@@ -184,17 +184,17 @@ def conversions() -> Iterator[Case]:
         if (source, result) == ("int16", "uint8"):
             continue  # which TFLite does not have
         for scales in _CHANGES:
-            detail = f"to_{result}-in2x65-scales{scales[0]:.3g}_{scales[1]:.3g}"
-            args = _INTEGERS[source], detail, _requantize, source, result, scales
-            yield case("quantize", *args)
+            detail = "to_{}-in2x65-scales{:.3g}_{:.3g}".format(result, *scales)
+            kind = _INTEGERS[source]
+            yield case("quantize", kind, detail, _requantize, source, result, scales)
     for dtype, shape in itertools.product(_INTEGERS, ((1,), (65,), (2, 5, 7, 3))):
         detail = f"in{sizes(shape)}"
         yield case("quantize", "float32", f"to_{dtype}-{detail}", _quantize, True, shape, dtype)
         yield case("dequantize", _INTEGERS[dtype], detail, _quantize, False, shape, dtype)
     for source, result in itertools.permutations(_CASTS, 2):
         yield case("cast", source, f"to_{result}-in2x37", _cast, source, result)
-    args = "float32", "to_int64-in2x37-large", _cast, "float32", "int64", (-(2.0**60), 2.0**60)
-    yield case("cast", *args)
+    large = (-(2.0**60), 2.0**60)
+    yield case("cast", "float32", "to_int64-in2x37-large", _cast, "float32", "int64", large)
 
 
 def _requantize(source: str, result: str, scales: tuple[float, float]) -> Graph:

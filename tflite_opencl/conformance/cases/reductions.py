@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ops whose outputs each come of many inputs: reductions, softmaxes, products of matrices, sums."""
+"""Ops whose outputs each come of many inputs: of axes, of rows, of matrices, of windows."""
 
 from __future__ import annotations
 
@@ -23,19 +23,15 @@ from tflite_opencl.common.build import (
     tensor,
     usual,
 )
+from tflite_opencl.conformance.cases._rows import Row, cases_of
 
+_PICTURES = ("uint8", "int8", "16x8", "float32")
+_VERSIONS = {"int8": 2, "int16": 3}
 _REDUCED: tuple[tuple[Shape, Shape], ...] = (  # shape, axes
-    ((2, 5, 4, 17), (1, 2)),
-    ((1, 7, 7, 32), (1, 2)),
-    ((3, 37), (-1,)),
-    ((40,), (0,)),
-    ((2, 3, 4, 5), (0, 2)),
-    ((2, 3, 4, 19), (0, -1)),
-    ((3, 4, 5, 3), (3, 1, 0, 2)),
-    ((1, 9, 11, 16), (2, 1)),
-    ((1, 1, 1, 8), (1, 2)),
-    ((3, 2, 9), (1,)),
-)
+    ((2, 5, 4, 17), (1, 2)), ((1, 7, 7, 32), (1, 2)), ((3, 37), (-1,)), ((40,), (0,)),
+    ((2, 3, 4, 5), (0, 2)), ((2, 3, 4, 19), (0, -1)), ((3, 4, 5, 3), (3, 1, 0, 2)),
+    ((1, 9, 11, 16), (2, 1)), ((1, 1, 1, 8), (1, 2)), ((3, 2, 9), (1,)),
+)  # fmt: skip
 # Rows whose last element is the first of a round: kernels search eight elements a round.
 _ROWS: tuple[tuple[Shape, Shape], ...] = (((23, 9), (1,)), ((23, 17), (-1,)))
 _REDUCTIONS = {
@@ -148,19 +144,16 @@ def _of_rows(
         if dtype == "float32":
             return one(op, [tensor(shape)], [tensor(shape)], options)
         source = tensor(shape, dtype, scale or 10 / 32768, USUAL[dtype][0][1])
-        version = {"uint8": 1, "int8": 2, "int16": 3}[dtype]
-        return one(op, [source], [tensor(shape, dtype, *_OUT[op, dtype])], options, version)
+        out = tensor(shape, dtype, *_OUT[op, dtype])
+        return one(op, [source], [out], options, _VERSIONS.get(dtype, 1))
 
     return case(op.lower(), kind, detail, make)
 
 
 _MATRICES: tuple[tuple[Shape, Shape], ...] = (
-    ((3, 5), (5, 4)),
-    ((1, 7, 16), (1, 16, 9)),
-    ((2, 4, 6), (2, 6, 33)),
-    ((2, 3, 4, 5), (2, 3, 5, 2)),
-    ((2, 1, 4, 5), (1, 3, 5, 6)),
-)
+    ((3, 5), (5, 4)), ((1, 7, 16), (1, 16, 9)), ((2, 4, 6), (2, 6, 33)),
+    ((2, 3, 4, 5), (2, 3, 5, 2)), ((2, 1, 4, 5), (1, 3, 5, 6)),
+)  # fmt: skip
 
 
 def products() -> Iterator[Case]:
@@ -208,3 +201,73 @@ def _cumsum(kind: str, shape: Shape, axis: int, exclusive: bool, reverse: bool) 
 
     detail = f"in{sizes(shape)}-axis{axis}" + "-exclusive" * exclusive + "-reverse" * reverse
     return case("cumsum", kind, detail, make)
+
+
+_POOLED = ((7, 5, 3), (8, 8, 16), (9, 6, 33), (1, 1, 5), (14, 3, 1))
+_WINDOWS = (
+    ((2, 2), (2, 2)), ((3, 3), (1, 1)), ((3, 3), (2, 2)), ((1, 3), (1, 2)), ((7, 5), (1, 1)),
+)  # fmt: skip
+_RESIZES = (
+    ((1, 3, 5, 3), (7, 11)), ((2, 4, 3, 5), (8, 6)), ((1, 5, 3, 16), (15, 9)),
+    ((1, 1, 1, 21), (3, 2)), ((1, 13, 17, 4), (5, 3)), ((1, 7, 5, 1), (1, 1)),
+    ((1, 6, 6, 33), (6, 6)),
+)  # fmt: skip
+
+
+def pools() -> Iterator[Case]:
+    """Yield the cases of AVERAGE_POOL_2D, MAX_POOL_2D and L2_POOL_2D."""
+    yield from cases_of(_pools("AVERAGE_POOL_2D"), _PICTURES)
+    yield from cases_of(_pools("MAX_POOL_2D"), _PICTURES)
+    yield from cases_of(_pools("L2_POOL_2D"), ("float32",))
+
+
+def _pools(op: str) -> Iterator[Row]:
+    for size, (window, stride), padding in itertools.product(_POOLED, _WINDOWS, ("SAME", "VALID")):
+        if padding == "SAME" or all(map(int.__le__, window, size)):
+            yield _pool(op, (1, *size), window, stride, padding)
+    for fused in ("RELU", "RELU6"):
+        yield _pool(op, (1, 6, 6, 8), (2, 2), (2, 2), "SAME", fused)
+    for batch in (2, 3):
+        yield _pool(op, (batch, 5, 4, 6), (3, 3), (2, 2), "SAME")
+
+
+def _pool(
+    op: str,
+    shape: Shape,
+    window: tuple[int, int],
+    stride: tuple[int, int],
+    padding: str,
+    fused: str = "NONE",
+) -> Row:
+    n, *size, c = shape
+    height, width = (
+        -(-(side if padding == "SAME" else side - k + 1) // step)
+        for side, k, step in zip(size, window, stride, strict=True)
+    )
+    detail = f"in{sizes(shape)}-k{sizes(window)}-stride{sizes(stride)}-{padding.lower()}"
+    detail += "" if fused == "NONE" else f"-{fused.lower()}"
+    options = {
+        "padding": padding,
+        "filter_height": window[0],
+        "filter_width": window[1],
+        "stride_h": stride[0],
+        "stride_w": stride[1],
+        "fused_activation_function": fused,
+    }
+    return Row(op, detail, [shape], [(n, height, width, c)], options, _VERSIONS)
+
+
+def resizes() -> Iterator[Case]:
+    """Yield the cases of RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR."""
+    for op in ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"):
+        yield from cases_of(_resizes(op), _PICTURES)
+
+
+def _resizes(op: str) -> Iterator[Row]:
+    versions = dict.fromkeys(("uint8", "int8", "int16", "float32"), 3)
+    centers = "align_corners", "half_pixel_centers"
+    for (shape, size), center in itertools.product(_RESIZES, ("", *centers)):
+        detail = f"in{sizes(shape)}-to{sizes(size)}" + (f"-{center}" if center else "")
+        options = {name: name == center for name in centers}
+        out = (shape[0], *size, shape[3])
+        yield Row(op, detail, [shape, numbers(size)], [out], options, versions)

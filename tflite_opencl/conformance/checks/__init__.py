@@ -15,9 +15,8 @@ from tflite_opencl.common.errors import one_line
 from tflite_opencl.common.oracle import NoOracle, Oracle, oracle
 from tflite_opencl.conformance.checks import behaviour
 from tflite_opencl.conformance.checks.guards import guard_bytes
-from tflite_opencl.conformance.checks.job import Job, NotDelegated, own_answers
-from tflite_opencl.conformance.checks.outputs import values
-from tflite_opencl.conformance.outcome import FAIL, NOT_DELEGATED, PASS, SKIP, Result, named
+from tflite_opencl.conformance.checks.job import Job, NotDelegated, own_answers, values
+from tflite_opencl.conformance.results import FAIL, NOT_DELEGATED, PASS, SKIP, Result, named
 from tflite_opencl.conformance.subject import Opened
 
 _CHECKS: dict[str, Callable[[Job, Oracle], Result]] = {

@@ -16,9 +16,8 @@ from delegate.inspect import Graph
 from tflite_opencl.common.interpreter import allocated
 from tflite_opencl.common.oracle import Oracle
 from tflite_opencl.common.values import compare
-from tflite_opencl.conformance.checks.job import Job, invoke_of, open_job
-from tflite_opencl.conformance.checks.outputs import expect, poison
-from tflite_opencl.conformance.outcome import FAIL, PASS, SKIP, Result
+from tflite_opencl.conformance.checks.job import Job, expect, invoke_of, open_job, poison
+from tflite_opencl.conformance.results import FAIL, PASS, SKIP, Result
 from tflite_opencl.conformance.subject import Opened
 
 _RUNS = 8
@@ -153,7 +152,8 @@ def reopen(job: Job, known: Oracle) -> Result:
 
 def reopen_100(job: Job, known: Oracle) -> Result:
     """Memory, file handles and a GPU's memory do not grow over 100 reopenings."""
-    seen, taken = [], 0
+    seen: list[dict[str, int]] = []
+    taken = 0
     for number in range(1, _OPENINGS + 1):
         opened, taken = open_job(job, known)
         outputs = invoke_of(opened, job.sets[0])

@@ -15,9 +15,8 @@ from delegate.inspect import write_model
 from tflite_opencl.common.build import Array, tensor
 from tflite_opencl.common.interpreter import outputs_of
 from tflite_opencl.common.oracle import Oracle
-from tflite_opencl.conformance.checks.job import Job, open_job
-from tflite_opencl.conformance.checks.outputs import POISON, expect
-from tflite_opencl.conformance.outcome import FAIL, PASS, SKIP, Result
+from tflite_opencl.conformance.checks.job import POISON, Job, expect, open_job
+from tflite_opencl.conformance.results import FAIL, PASS, SKIP, Result
 
 _ALIGNMENT = 64  # kDefaultTensorAlignment, tflite/util.h
 
