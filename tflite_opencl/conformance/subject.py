@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from delegate import DelegateError, OpenCLDelegate, Options, Verdict, list_devices
 from delegate.inspect import Graph, NodeAlternatives, write_model
 from tflite_opencl.common.build import one, tensor
-from tflite_opencl.common.errors import one_line
+from tflite_opencl.common.errors import OneLineError, one_line
 from tflite_opencl.common.interpreter import allocated, taken_nodes
 from tflite_opencl.common.runtime import Runtime
 
@@ -23,10 +23,6 @@ OPENCL_OPTIONS = sorted(
     for each in fields(Options)
     if "str" in str(each.type).split(" | ") and each.name != "device"
 )
-
-
-class SubjectError(Exception):
-    """The delegate cannot be used here at all; the text is one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +56,9 @@ class Subject:
     """How to make the delegate under test."""
 
     spec: str  # "opencl", "xnnpack", a library's path, or "python:MODULE:CALLABLE"
-    options: Mapping[str, Any]  # texts, as the command line gives them; opencl takes any
+    options: dict[str, Any]  # texts, as the command line gives them; opencl takes any
     device: str | None
     runtime: Runtime
-    alternative: str | None = None  # what nodes take that have it; None: each its first
     own_context: bool = False  # opencl's: share no context with the others of this process
 
     def open(self, graph: Graph, model: bytes | str, cpu_kernels: str) -> Opened:
@@ -93,7 +88,7 @@ class Subject:
     def describe(self) -> str:
         """Return the name of the device or library, after trying whether it can be used.
 
-        Raises: SubjectError: it cannot.
+        Raises: OneLineError: it cannot.
         """
         if self.spec == XNNPACK:
             return f"XNNPACK of {self.runtime.name} {self.runtime.version}"
@@ -101,19 +96,16 @@ class Subject:
             for info in list_devices():  # raises NoDeviceError, which the worker reports
                 if self.device is None or info.matches(self.device):
                     return f"{info.name} ({info.platform}, {info.driver})"
-            raise SubjectError(f"no OpenCL device matches '{self.device}'")
+            raise OneLineError(f"no OpenCL device matches '{self.device}'")
         try:
             self._delegate(b"")
         except (OSError, ValueError, AttributeError, RuntimeError, ImportError) as error:
-            raise SubjectError(f"cannot load {self.spec}: {one_line(error)}") from None
+            raise OneLineError(f"cannot load {self.spec}: {one_line(error)}") from None
         return self.spec if self.spec.startswith(PYTHON) else str(Path(self.spec).resolve())
 
     def _delegate(self, model: bytes | str) -> Any:
         if self.spec == XNNPACK:
             return None
-        options = dict(self.options)
-        if self.alternative is not None:
-            options["alternative"] = self.alternative
         if self.spec == OPENCL:
             # Without measuring a run is the same each time; partitions are taken however small.
             usual: dict[str, Any] = {
@@ -123,10 +115,10 @@ class Subject:
                 "own_context": self.own_context,
                 "in_child_first": False,  # a worker may die
             }
-            return OpenCLDelegate(model, options=Options(**usual | options))
+            return OpenCLDelegate(model, options=Options(**usual | self.options))
         if self.spec.startswith(PYTHON):
             module, _, name = self.spec.removeprefix(PYTHON).partition(":")
-            return getattr(importlib.import_module(module), name)(model, options)
+            return getattr(importlib.import_module(module), name)(model, dict(self.options))
         return self.runtime.load_delegate(self.spec, self.options)
 
 

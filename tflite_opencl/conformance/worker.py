@@ -21,14 +21,14 @@ from delegate import DelegateError
 from delegate.inspect import Graph, read_model, write_model
 from delegate.sandbox.channel import Channel, serving
 from tflite_opencl.common.build import Case
-from tflite_opencl.common.errors import one_line
-from tflite_opencl.common.runtime import ENVIRONMENT_VARIABLE, RuntimeMissing, find_runtime
+from tflite_opencl.common.errors import OneLineError, one_line
+from tflite_opencl.common.runtime import ENVIRONMENT_VARIABLE, find_runtime
 from tflite_opencl.common.values import Arrays
 from tflite_opencl.conformance.cases import all_cases
 from tflite_opencl.conformance.checks import run_check
 from tflite_opencl.conformance.checks.job import Job
 from tflite_opencl.conformance.results import FAIL, SKIP, Result
-from tflite_opencl.conformance.subject import Subject, SubjectError
+from tflite_opencl.conformance.subject import Subject
 
 
 def main(worker: type[Worker] | None = None) -> int:
@@ -39,11 +39,10 @@ def main(worker: type[Worker] | None = None) -> int:
         if request["runtime"]:
             os.environ[ENVIRONMENT_VARIABLE] = request["runtime"]
         try:
-            subject = Subject(
-                request["delegate"], request["options"], request["device"], find_runtime()
-            )
+            chosen = (request[name] for name in ("delegate", "options", "device"))
+            subject = Subject(*chosen, find_runtime())
             device = subject.describe()
-        except (DelegateError, SubjectError, RuntimeMissing) as error:
+        except (DelegateError, OneLineError) as error:
             parent.send(fatal=one_line(error))
             return 0
         known = _known({*request["names"]})

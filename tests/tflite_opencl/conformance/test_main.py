@@ -22,13 +22,14 @@ from delegate import DeviceInfo
 from delegate.inspect import write_model
 from tests.support.deal import any_driver, slow
 from tests.support.process import ROOT
+from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.words import stamped
 from tflite_opencl.conformance import progress, subject
 from tflite_opencl.conformance.cases.chains import chain_graph
 from tflite_opencl.conformance.command import main
 from tflite_opencl.conformance.reports import BEGIN, END
-from tflite_opencl.conformance.subject import Subject, SubjectError
+from tflite_opencl.conformance.subject import Subject
 
 pytestmark = any_driver
 
@@ -303,7 +304,7 @@ def test_an_index_names_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subject, "list_devices", lambda: tuple(found))
     told = [Subject("opencl", {}, text, find_runtime()).describe() for text in ("0", "1")]
     assert told == ["a (P, 1)", "b (P, 1)"]
-    with pytest.raises(SubjectError, match="no OpenCL device matches '3'"):
+    with pytest.raises(OneLineError, match="no OpenCL device matches '3'"):
         Subject("opencl", {}, "3", find_runtime()).describe()
 
 

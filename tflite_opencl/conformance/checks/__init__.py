@@ -82,7 +82,8 @@ def _run_each(job: Job, check: Callable[[Job], Result], tell: Callable[[str], No
                 tell(_taken(made.alternatives()))
             rows.extend(made.alternatives())
 
-        subject = dataclasses.replace(job.subject, alternative=wanted)
+        told = {} if wanted is None else {"alternative": wanted}
+        subject = dataclasses.replace(job.subject, options=job.subject.options | told)
         return check(dataclasses.replace(job, subject=subject, on_opened=opened)), rows
 
     result, rows = run(None)
