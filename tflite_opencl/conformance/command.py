@@ -61,8 +61,8 @@ def _command(options: argparse.Namespace) -> int:
         return SUCCESS
     if options.delegate == OPENCL:
         if unknown := sorted(set(options.delegate_options) - set(OPENCL_OPTIONS)):
-            known = ", ".join(OPENCL_OPTIONS)
-            raise UsageError(f"--delegate_options {unknown[0]}: opencl has {known}")
+            words = f"opencl has {', '.join(OPENCL_OPTIONS)}"
+            raise UsageError(f"--delegate_options {unknown[0]}: {words}")
         if "device_profile" in options.delegate_options:
             read_device_profile(options.delegate_options["device_profile"])
     if options.reduce is not None:

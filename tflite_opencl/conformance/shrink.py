@@ -130,7 +130,7 @@ def simpler(found: Candidate, runtime: Runtime) -> Iterator[Candidate]:
             inputs[position] = simpler
             yield Candidate(found.graph, inputs)
     for tensor in found.graph.tensors:
-        if _has_values(tensor):
+        if tensor.data is not None and _has_values(tensor):
             for simpler in _zeroed(tensor.data, _zero(tensor)):
                 changed = {t: t for t in found.graph.tensors}
                 changed[tensor] = dataclasses.replace(tensor, data=simpler)

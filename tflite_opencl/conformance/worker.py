@@ -39,8 +39,8 @@ def main(worker: type[Worker] | None = None) -> int:
         if request["runtime"]:
             os.environ[ENVIRONMENT_VARIABLE] = request["runtime"]
         try:
-            chosen = (request[name] for name in ("delegate", "options", "device"))
-            subject = Subject(*chosen, find_runtime())
+            runtime, device = find_runtime(), request["device"]
+            subject = Subject(request["delegate"], request["options"], device, runtime)
             device = subject.describe()
         except (DelegateError, OneLineError) as error:
             parent.send(fatal=one_line(error))

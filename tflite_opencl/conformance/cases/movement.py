@@ -257,14 +257,15 @@ def _blocks() -> Iterator[Row]:
     # Sizes are made multiples of the block.
     for (n, *size, c), block in (((1, 4, 6, 3), 2), ((2, 6, 3, 5), 3), ((1, 8, 8, 16), 4)):
         h, w = (-(-side // block) for side in size)
-        whole, flat = (n, h * block, w * block, c), (n, h, w, c * block * block)
+        whole: Shape = (n, h * block, w * block, c)
+        flat: Shape = (n, h, w, c * block * block)
         for op, source, out in (("SPACE_TO_DEPTH", whole, flat), ("DEPTH_TO_SPACE", flat, whole)):
             detail = f"in{sizes(source)}-block{block}"
             yield Row(op, detail, [source], [out], {"block_size": block}, without=few)
     for shape, blocks, edges in _BATCHES:
         n, *size, c = shape
         h, w = (side + sum(edge) for side, edge in zip(size, edges, strict=True))
-        split = (n * blocks[0] * blocks[1], h // blocks[0], w // blocks[1], c)
+        split: Shape = (n * blocks[0] * blocks[1], h // blocks[0], w // blocks[1], c)
         for op, source, out in (
             ("SPACE_TO_BATCH_ND", shape, split),
             ("BATCH_TO_SPACE_ND", split, shape),
