@@ -20,16 +20,15 @@ from benchmarks.measure import BLOCK_RUNS, Skipped
 from benchmarks.results import Layers, Report, load, save
 from benchmarks.setup import MODELS, THREAD_VARIABLES, Setup, machine
 from delegate import DelegateError
-from tflite_opencl.common.environment import prepare_environment
 from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.common.exit_codes import ERROR, NOT_SO, SUCCESS
 from tflite_opencl.common.fetch import fetched
 from tflite_opencl.common.files import file_obstacle
 from tflite_opencl.common.flag_values import names
-from tflite_opencl.common.flags import add_flag, add_flags
+from tflite_opencl.common.flags import add_flag, add_flags, prepare_environment
 from tflite_opencl.common.runtime import find_runtime
-from tflite_opencl.common.standard_streams import OutputError
-from tflite_opencl.common.text import printable
+from tflite_opencl.common.start import OutputError
+from tflite_opencl.common.words import printable
 
 _DOCS = Path(__file__).resolve().parents[1] / "docs"
 
@@ -90,7 +89,7 @@ def parser() -> argparse.ArgumentParser:
     add("--layers", action="store_true", help="also every node on the device: time, work, roofline")
     add("--first_starts", action="store_true",
         help="how far a first start is from a tuned one, and exit")  # fmt: skip
-    add_flag(made, "json")
+    add_flags(made, "json", "quiet")
     add("--chart", metavar="FILE", help="also draw it: .svg, .png or .pdf")
     add("--judge", action="store_true", help="exit 1 where a figure of the table is missed")
     add("--docs", nargs="?", type=Path, const=_DOCS, metavar="DIR",
@@ -122,24 +121,24 @@ def _measured(options: argparse.Namespace) -> Report:
     with _setup(options) as setup:
         results = []
         for row in chosen:
-            with _progress(row.name, is_quiet=bool(options.models)):
+            with _progress(row.name, options, not options.models):
                 results.append(row.result(setup))
                 gc.collect()  # a peer's threads go with it
         found = []
         for name in series.NAMES if options.series else ():
-            with _progress(name):
+            with _progress(name, options):
                 found.append(series.measured(name, setup))
         profiled = list(_taken_apart(options, setup)) if options.layers else []
         return Report(machine(setup.runtime, setup.threads, load_before), results, found, profiled)
 
 
 @contextlib.contextmanager
-def _progress(what: str, is_quiet: bool = False) -> Iterator[None]:
-    """Say on stderr what is being measured, and how long it took."""
+def _progress(what: str, options: argparse.Namespace, tells_time: bool = True) -> Iterator[None]:
+    """Say on stderr what is being measured, and how long it took; with --quiet nothing."""
     begin_s = time.monotonic()
-    with Console(stderr=True).status(what):
+    with Console(stderr=True, quiet=options.quiet).status(what):
         yield
-    if not is_quiet:
+    if tells_time and not options.quiet:
         print(f"{what}: {time.monotonic() - begin_s:.0f} s", file=sys.stderr)
 
 
@@ -150,7 +149,7 @@ def _taken_apart(options: argparse.Namespace, setup: Setup) -> Iterator[Layers]:
     for model, device in {row.model: row.device for row in chosen}.items():
         try:
             path, _ = setup.model(model)
-            with _progress(f"layers of {model}", is_quiet=bool(options.models)):
+            with _progress(f"layers of {model}", options, not options.models):
                 yield layers.layers_of(path, setup.find(device), setup)
         except (DelegateError, OSError, RuntimeError, Skipped, ValueError) as reason:
             print(f"layers of {model}: left out: {reason}", file=sys.stderr)

@@ -26,7 +26,8 @@ from tflite_opencl.common.timing import Times
 from tflite_opencl.common.trace import Trace
 
 log = logging.getLogger("label_image")
-stdout = logging.getLogger("label_image.stdout")
+results = logging.getLogger("label_image.results")
+stdout = logging.getLogger("tflite_opencl.stdout")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +74,10 @@ def run_path(job: Job, runtime: Runtime, graph: Graph) -> PathRun:
         times = opened.measure(job.count, job.warmup_runs)
         if not job.quiet:
             log.info("invoked")
-            log.info("average time: %g ms", times.average_ms)
+            results.info("average time: %g ms", times.average_ms)
             if taken and job.profile_rows:
                 for line in profile_lines(opened.profile(), job.profile_rows):
-                    log.info("%s", line)
+                    results.info("%s", line)
         if interrupts.was_pressed():  # the last run may have left parts of an output
             return PathRun(times, opened.load_ms, (), taken, load_parts=opened.load_parts)
         outputs = found_only(graph, opened.outputs())

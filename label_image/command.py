@@ -20,13 +20,12 @@ from label_image.one_picture import classify_one
 from label_image.prepare import prepare
 from label_image.several_pictures import classify_several
 from tflite_opencl.common import bars, interrupts
-from tflite_opencl.common.environment import prepare_environment
 from tflite_opencl.common.errors import UsageError
 from tflite_opencl.common.exit_codes import NO_DEVICE, SUCCESS, USAGE
 from tflite_opencl.common.fetch import OFFICIAL, fetch
-from tflite_opencl.common.standard_streams import OutputError
-from tflite_opencl.common.text import printable
-from tflite_opencl.common.words import version_lines
+from tflite_opencl.common.flags import prepare_environment
+from tflite_opencl.common.start import OutputError
+from tflite_opencl.common.words import printable, version_lines
 
 _WIDEST = 140  # columns, which all facts of a profile need
 log = logging.getLogger("label_image")
@@ -45,11 +44,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         streams.write(sys.stdout, flags.usage(settings.help_all))
         return SUCCESS
 
+    bars.be_quiet(settings.quiet)
     with contextlib.ExitStack() as stack:
         out = sys.stdout
         if settings.is_on_stdout:
             out = stack.enter_context(stdout_kept_apart())
-        stack.enter_context(streams.logging_to(sys.stdout, sys.stderr, settings.verbose))
+        stack.enter_context(streams.logging_to(sys.stdout, sys.stderr, settings.level))
         try:
             return _command(settings, out)
         except OutputError:  # no line of ours may be written

@@ -46,8 +46,8 @@ def main() -> int:
         os.nice(_NICE)
     format = Format(**json.loads(sys.stdin.buffer.readline()))
     warnings = _Collector()
-    logging.getLogger("label_image").addHandler(warnings)
-    logging.getLogger("label_image").propagate = False
+    logging.getLogger("tflite_opencl").addHandler(warnings)
+    logging.getLogger("tflite_opencl").propagate = False
     with contextlib.suppress(BrokenPipeError):  # nobody wants to know any more
         for line in sys.stdin.buffer:
             _answer(json.loads(line)["path"], format, warnings.texts, answers)

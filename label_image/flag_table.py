@@ -219,6 +219,7 @@ FLAGS = (
          metavar="NAME=FILE.npy", is_repeatable=True),
     _own("output_dir", "write every output as .npy into this folder, and the picture with what was "
          "found in it; of several pictures each gets a folder inside", path, None, metavar="DIR"),
+    _shared("quiet", "", False),
     _own("help_all", "show all flags, those that do nothing included, and exit", None),
     _own("fetch", "download an official model and its labels into the cache and exit; "
          "--tflite_model NAME then means it", str, None, metavar="NAME"),
@@ -231,6 +232,6 @@ COMMON = frozenset(
         *("tflite_model", "labels", "image", "count", "threads", "num_results", "verbose"),
         *("profiling", "help", "use_gpu", "external_delegate_path", "device", "list_devices"),
         *("batch", "compare", "exclude_ops", "tune", "report", "json", "threshold"),
-        *("output_image", "fetch", "help_all", "version"),
+        *("output_image", "fetch", "quiet", "help_all", "version"),
     )
 )

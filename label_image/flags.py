@@ -7,16 +7,17 @@ flag_table.py says what exists; argparse converts and explains it. No file or de
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn
 
 from label_image.flag_table import COMMON, FLAGS, Flag
+from tflite_opencl.common.command_line import HelpFormatter, examples_text
 from tflite_opencl.common.errors import UsageError
 from tflite_opencl.common.exit_codes import EXIT_CODES, NOT_SO, NOTHING_RUN, codes_text
 from tflite_opencl.common.flag_values import TRUTH, compared, truth
-from tflite_opencl.common.help import HelpFormatter, examples_text
 from tflite_opencl.common.words import did_you_mean
 
 EXAMPLES = (
@@ -82,6 +83,7 @@ class Settings:
     fetch: str | None
     help: bool
     help_all: bool
+    quiet: bool
     version: bool
     warnings: tuple[str, ...] = field(default=())  # what was accepted and does nothing
     command: tuple[str, ...] = field(default=())  # the arguments, as they were given
@@ -97,6 +99,11 @@ class Settings:
         """Give the files, or "-", of all that is written of several pictures, by their flags."""
         flags = {"json_lines": self.json_lines, "csv": self.csv, "coco": self.coco}
         return {flag: path for flag, path in flags.items() if path is not None}
+
+    @property
+    def level(self) -> int:
+        """The least level of what is logged."""
+        return logging.WARNING if self.quiet else logging.DEBUG if self.verbose else logging.INFO
 
     @property
     def is_on_stdout(self) -> bool:
@@ -130,6 +137,8 @@ def parse(arguments: Sequence[str]) -> Settings:
         given["threads"] = given["num_threads"]
     if given["resume"] and given["json_lines"] in (None, "-"):
         raise UsageError("--resume needs --json_lines FILE, which the run before has written")
+    if given["quiet"] and given["verbose"]:
+        raise UsageError("--quiet and --verbose exclude each other")
     given["threads"] = None if given["threads"] == -1 else given["threads"]
     given["announce_xnnpack"] = given["xnnpack_delegate"] or given["use_xnnpack"]
     given["warnings"] = tuple(_warnings(given))

@@ -22,7 +22,7 @@ from label_image.outputs import tensors_of
 from label_image.scene import ENTRIES, Scene
 from tflite_opencl.common.errors import RunError
 from tflite_opencl.common.feeds import Feeds, scale_of, shape_text
-from tflite_opencl.common.scores import gives_scores
+from tflite_opencl.common.labels import gives_scores
 
 log = logging.getLogger("label_image")
 

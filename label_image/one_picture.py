@@ -32,10 +32,10 @@ from tflite_opencl.common.job import Job
 from tflite_opencl.common.pictures.found import find_picture, read_picture
 from tflite_opencl.common.pictures.image import to_input
 from tflite_opencl.common.profile_text import profile_text
-from tflite_opencl.common.trace import chrome_json
-from tflite_opencl.common.trace_perfetto import perfetto_trace
+from tflite_opencl.common.trace import chrome_json, perfetto_trace
 
 log = logging.getLogger("label_image")
+results = logging.getLogger("label_image.results")
 _MEASURING = "\n\nmeasuring what is left; Ctrl-C ends that, and what was measured is kept"
 _FILE_COLUMNS = 160  # of a profile that no terminal folds
 
@@ -154,7 +154,7 @@ def _show(prepared: Prepared, result: Result, picture: NDArray[Any] | None) -> N
     """Log the results, and write the outputs and the picture that were asked for."""
     settings = prepared.settings
     for line in result.lines:
-        log.info("%s", line)
+        results.info("%s", line)
     if settings.output_dir is not None:
         names = result.write(settings.output_dir, picture, settings.num_results)
         log.info("the outputs are in %s: %s", settings.output_dir, ", ".join(names))

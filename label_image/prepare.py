@@ -21,10 +21,10 @@ from label_image.meaning import Meaning
 from label_image.page.html import NEEDS, can_make
 from label_image.verbose import model_lines
 from tflite_opencl.common import bars
-from tflite_opencl.common.environment import device_asked
 from tflite_opencl.common.errors import RunError, UsageError
 from tflite_opencl.common.feeds import Feeds, feeds_of
 from tflite_opencl.common.files import file_obstacle, folder_obstacle
+from tflite_opencl.common.flags import device_asked
 from tflite_opencl.common.job import Job
 from tflite_opencl.common.labels import class_numbers
 from tflite_opencl.common.runtime import Runtime, find_runtime
@@ -85,7 +85,7 @@ class Prepared:
             profile_rows=settings.max_profiling_buffer_entries if profiling else 0,
             traces=settings.trace is not None,
             longer_s=_COMPARED_S if settings.compare and self.is_watched else 0.0,
-            verbose=settings.verbose,
+            level=settings.level,
             input_number=self.feeds.main,
             other_inputs=self.feeds.others,
         )

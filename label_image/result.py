@@ -14,7 +14,7 @@ from label_image.drawing import drawn, write_drawn, write_found
 from label_image.errors import writing
 from label_image.meaning import Meaning
 from label_image.outputs import describe, tensors_of, write_outputs
-from tflite_opencl.common.text import printable
+from tflite_opencl.common.words import printable
 
 
 class Result:

@@ -26,10 +26,10 @@ from label_image.series import Series
 from label_image.several_report import picture_entry, summary_text
 from label_image.written import Written
 from tflite_opencl.common import bars, interrupts
-from tflite_opencl.common.environment import device_asked
 from tflite_opencl.common.errors import RunError, UsageError
 from tflite_opencl.common.exit_codes import ERROR
 from tflite_opencl.common.feeds import warn_of_zeros
+from tflite_opencl.common.flags import device_asked
 from tflite_opencl.common.job import Job
 from tflite_opencl.common.pictures.found import find_pictures, picture_paths, skipped_text
 from tflite_opencl.common.pictures.image import load_picture, to_input

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import TextIO
 
 from tflite_opencl.common import bars
-from tflite_opencl.common.standard_streams import OutputError, lead_nowhere
-from tflite_opencl.common.text import printable
+from tflite_opencl.common.start import OutputError, lead_nowhere
+from tflite_opencl.common.words import printable
 
 _LEVEL_NAMES = {"WARNING": "WARN", "CRITICAL": "FATAL"}
 
@@ -38,21 +38,23 @@ def write(stream: TextIO, text: str) -> bool:
 
 
 @contextlib.contextmanager
-def logging_to(out: TextIO, err: TextIO, verbose: bool) -> Iterator[None]:
-    """Send the records of `label_image` and `delegate` to `err` as "INFO: text", while inside.
+def logging_to(out: TextIO, err: TextIO, level: int) -> Iterator[None]:
+    """Send the records of the delegate, the base and label_image to `err`, as "INFO: text".
 
-    Records of `label_image.stdout` go to `out` as they are. Debug records need `verbose`.
+    That holds while inside. Records of `tflite_opencl.stdout` go to `out` as they are. `level`: the
+    least of what is logged; results, of `label_image.results`, always are.
     """
     lines, plain = _Handler(err, _Formatter()), _Handler(out, logging.Formatter("%(message)s"))
-    level = logging.DEBUG if verbose else logging.INFO
     loggers = [
-        (logging.getLogger("label_image"), lines, level),
         (logging.getLogger("delegate"), lines, level),
-        (logging.getLogger("label_image.stdout"), plain, logging.INFO),
+        (logging.getLogger("label_image"), lines, level),
+        (logging.getLogger("label_image.results"), lines, logging.INFO),
+        (logging.getLogger("tflite_opencl"), lines, level),
+        (logging.getLogger("tflite_opencl.stdout"), plain, max(level, logging.INFO)),
     ]
-    for logger, handler, level in loggers:
+    for logger, handler, least in loggers:
         logger.addHandler(handler)
-        logger.setLevel(level)
+        logger.setLevel(least)
         logger.propagate = False
     try:
         yield

@@ -31,7 +31,7 @@ from tflite_opencl.common.runtime import find_runtime
 
 _Failure = NoDeviceError | DelegateFailed | RunError
 
-stdout = logging.getLogger("label_image.stdout")
+stdout = logging.getLogger("tflite_opencl.stdout")
 
 
 def run_in_child(job: Job, seconds: float, command: list[str] | None = None) -> PathRun:
@@ -106,7 +106,7 @@ def main() -> int:
         requests = (pickle.loads(message["payload"]) for message in parent.messages())
         first = next(requests)
         job, *batch = first if isinstance(first, tuple) else (first,)
-        stack.enter_context(streams.logging_to(collected, sys.stderr, job.verbose))
+        stack.enter_context(streams.logging_to(collected, sys.stderr, job.level))
         path: OpenPath | None = None
         for request in itertools.chain([first], requests):
             try:

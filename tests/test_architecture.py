@@ -351,12 +351,11 @@ def test_an_import_inside_a_function_is_optional_or_says_why(path: Path) -> None
 
 @every_source
 def test_loggers(path: Path) -> None:
-    of_base = {"label_image"} if _command(path) == BASE else set()  # whose users listen to it
-    allowed = {path.relative_to(ROOT).parts[0], "delegate"} | of_base
+    allowed = {path.relative_to(ROOT).parts[0], "delegate", BASE.partition(".")[0]}
     for node in ast.walk(_tree(path)):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "logging.getLogger":
             (name,) = map(ast.literal_eval, node.args)
-            # A command may show what the library says, never the other way round.
+            # A command may show what the library and the base say, never the other way round.
             assert name.split(".")[0] in allowed
 
 

@@ -5,24 +5,30 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from dataclasses import asdict, replace
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from rich.console import Console
-
-from delegate.inspect import lift_bans, list_bans
+from delegate.inspect import (
+    Ban,
+    DeviceLimits,
+    device_profile_text,
+    lift_bans,
+    list_bans,
+    profile_of,
+)
 from tflite_opencl.common.boards.advice import next_steps
-from tflite_opencl.common.boards.bans import ban_entry, bans_text
 from tflite_opencl.common.boards.board import Board, read_board
-from tflite_opencl.common.boards.drivers import LoadedIcd, meant
-from tflite_opencl.common.boards.facts import Info, facts_here
-from tflite_opencl.common.boards.own_profile import write_profile
-from tflite_opencl.common.boards.sections import sections
-from tflite_opencl.common.errors import CommandError, require_writable
+from tflite_opencl.common.boards.drivers import LoadedIcd, SurveyedDevice, meant
+from tflite_opencl.common.boards.facts import Info, facts_here, sections
+from tflite_opencl.common.errors import CommandError, require_writable, write
 from tflite_opencl.common.exit_codes import USAGE
 from tflite_opencl.common.flags import add_flag, as_json, shown
-from tflite_opencl.common.tables import pairs
+from tflite_opencl.common.tables import columns, pairs, render
+from tflite_opencl.common.words import printable
 
 HELP = "what this board is, what its OpenCL drivers say and do, and what to do next"
 EXAMPLES = (
@@ -73,7 +79,7 @@ def run(options: argparse.Namespace) -> str:
         return f"{lifted}: the next starts try again"
     if options.bans:
         bans = list_bans()
-        facts = {"bans": [*map(ban_entry, bans)]}
+        facts = {"bans": [*map(_entry, bans)]}
         return shown(options, bans_text(bans, width), json=lambda: as_json(facts))
     if not Path(options.root).is_dir():
         raise CommandError(f"--root {options.root}: there is no such folder")
@@ -89,7 +95,7 @@ def run(options: argparse.Namespace) -> str:
     board = read_board(options.root)
     info = facts_here(board, partial(meant, options.device)) if is_here else _of_files(board)
     if asks_profile:
-        written = write_profile(options.write_profile, info.devices)
+        written = _write_profile(options.write_profile, info.devices)
         info = replace(info, next_steps=(written, *info.next_steps))
     return shown(options, text_of(info, width), json=lambda: as_json(asdict(info)))
 
@@ -102,10 +108,60 @@ def _of_files(board: Board) -> Info:
 
 def text_of(info: Info, width: int) -> str:
     """Return all facts for people."""
-    console = Console(width=width, color_system=None, highlight=False, emoji=False, markup=False)
-    with console.capture() as captured:
-        for title, rows in sections(info):
-            console.print(title)
-            console.print(pairs(rows, width))
-    lines = [line.rstrip() for line in captured.get().splitlines()]
-    return "\n".join(lines)
+    parts = ((title, pairs(rows, width)) for title, rows in sections(info))
+    return render(width, *(each for part in parts for each in part))
+
+
+def _write_profile(path: str, devices: Sequence[SurveyedDevice]) -> str:
+    """Write the limits of the first device that works, else of the first that tells any.
+
+    Returns: what to do with it, for people.
+    Raises: CommandError: no device tells its limits, or the file cannot be written.
+    """
+    telling = [each for each in devices if each.limits is not None]
+    chosen = min(telling, key=lambda each: each.failure is not None, default=None)
+    if chosen is None or chosen.limits is None:
+        raise CommandError("--write_profile: no device here tells its limits")
+    profile = profile_of(chosen.info, chosen.limits, frozenset(chosen.isa), Path(path).stem)
+    said = f"{chosen.info.name}, {chosen.info.driver}, by clGetDeviceInfo"
+    asked = {field.name for field in fields(DeviceLimits)}
+    sources = {each.name: said for each in fields(profile) if each.name in asked}
+    sources["registers"] = "kept by a small kernel, by clGetKernelWorkGroupInfo"
+    sources["isa"] = (
+        "proven by self-tests"
+        if chosen.failure is None
+        else f"nothing is proven: {printable(chosen.failure)}"
+    )
+    write(path, device_profile_text(profile, sources))
+    return f"elsewhere, keep this device's limits: label_image --device_profile {path}"
+
+
+def bans_text(bans: Sequence[Ban], width: int) -> str:
+    """Return a table of bans."""
+    if not bans:
+        return "nothing is left out: no child process died of a kernel"
+    rows = []
+    for ban in bans:
+        where = "" if ban.holds else ", and in another environment alone"
+        until = time.strftime("%Y-%m-%d %H:%M", time.localtime(ban.until))
+        rows.append((_device(ban), f"to {ban.trial.words}", ban.end, f"{until}{where}"))
+    headings = ("device", "left out", "two child processes", "until")
+    return render(width, columns(headings, rows, left=4))
+
+
+def _entry(ban: Ban) -> dict[str, Any]:
+    """Return a ban for JSON; times are seconds since 1970."""
+    return {
+        "device": _device(ban),
+        "what": ban.trial.words,
+        "build": ban.trial.build,
+        "end": ban.end,
+        "since": ban.since,
+        "until": ban.until,
+        "holds_here": ban.holds,
+    }
+
+
+def _device(ban: Ban) -> str:
+    platform, *more = ban.device.split("|")  # DeviceInfo.identity, and a profile's
+    return f"{more[1]} ({', '.join((platform, *more[2:]))})" if more[2:] else ban.device

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from dataclasses import asdict
 
 from tflite_opencl.common import bars
 from tflite_opencl.common.boards import drivers
@@ -12,6 +13,7 @@ from tflite_opencl.common.boards.advice import FAMILIES, devices_of, family, obs
 from tflite_opencl.common.boards.board import read_board
 from tflite_opencl.common.errors import CommandError
 from tflite_opencl.common.exit_codes import NOT_SO
+from tflite_opencl.common.flags import add_flag, as_json, shown
 
 HELP = "the first thing that is missing to run on a family of boards; exit code 1 if anything is"
 EXAMPLES = (("tflite-opencl obstacle panfrost", "in a script: does this board lack anything?"),)
@@ -20,6 +22,7 @@ EXAMPLES = (("tflite-opencl obstacle panfrost", "in a script: does this board la
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this subcommand's arguments."""
     parser.add_argument("family", choices=[each.name for each in FAMILIES])
+    add_flag(parser, "json")
 
 
 def run(options: argparse.Namespace) -> str:
@@ -33,7 +36,13 @@ def run(options: argparse.Namespace) -> str:
         platforms, (devices, _) = drivers.ask_all(), drivers.ask_devices()
     enabled = os.environ.get("RUSTICL_ENABLE", "")
     missing = obstacle(of, read_board(), platforms.platforms, devices, enabled)
-    if missing is not None:
-        raise CommandError(f"{of.name}: {missing}", NOT_SO)
-    info = devices_of(of, devices)[0]
-    return f"{of.name}: device {info.index}, {info.name} ({info.platform}, {info.driver})"
+    info = None if missing else devices_of(of, devices)[0]
+    text = f"{of.name}: {missing}"
+    if info is not None:
+        device = f"{info.name} ({info.platform}, {info.driver})"
+        text = f"{of.name}: device {info.index}, {device}"
+    facts = {"family": of.name, "obstacle": missing, "device": info and asdict(info)}
+    text = shown(options, text, json=lambda: as_json(facts))
+    if missing:
+        raise CommandError(text, NOT_SO)
+    return text

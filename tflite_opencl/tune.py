@@ -10,24 +10,23 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from rich import box
-from rich.table import Table
-
 from delegate import Options
 from delegate.inspect import Graph
 from tflite_opencl.common import bars
 from tflite_opencl.common.errors import CommandError
 from tflite_opencl.common.exit_codes import NOT_SO
-from tflite_opencl.common.flags import add_flag, add_models, as_json, models_of, shown
-from tflite_opencl.common.opening import (
+from tflite_opencl.common.flags import (
     add_device_arguments,
-    delegated,
-    one_line,
+    add_flag,
+    add_models,
+    as_json,
+    models_of,
     options_of,
-    read_graph,
+    shown,
 )
+from tflite_opencl.common.interpreter import delegated, read_graph
 from tflite_opencl.common.runtime import Runtime, find_runtime
-from tflite_opencl.common.tables import render
+from tflite_opencl.common.tables import columns, render
 
 HELP = "measure which kernels are the fastest for models on this device, and keep that"
 EXAMPLES = (
@@ -66,11 +65,8 @@ def run(options: argparse.Namespace) -> str:
     models = models_of(options)
     graphs = [read_graph(name) for name in models]
     told = options_of(options, graphs, profiling=False)
-    found = []
-    with one_line():
-        runtime = find_runtime()
-        for name, graph in zip(models, graphs, strict=True):
-            found.append(_tuned(name, graph, told, runtime))
+    runtime = find_runtime()
+    found = [_tuned(*each, told, runtime) for each in zip(models, graphs, strict=True)]
     width = shutil.get_terminal_size((100, 24)).columns
     facts = {"models": [asdict(each) for each in found]}
     text = shown(options, _text(found, width), json=lambda: as_json(facts))
@@ -97,17 +93,17 @@ def _tuned(name: str, graph: Graph, told: Options, runtime: Runtime) -> Tuned:
 
 
 def _text(found: Sequence[Tuned], width: int) -> str:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("model", overflow="fold")
-    table.add_column("nodes on OpenCL", justify="right")
-    table.add_column("seconds", justify="right")
-    table.add_column("", overflow="fold")
-    for each in found:
-        table.add_row(
-            os.path.basename(each.model), f"{each.delegated} of {each.nodes}",
-            f"{each.seconds:.1f}", _outcome(each),
-        )  # fmt: skip
-    return f"{render(width, table)}\ndevice: {found[0].device}"
+    rows = [
+        (
+            os.path.basename(each.model),
+            f"{each.delegated} of {each.nodes}",
+            f"{each.seconds:.1f}",
+            _outcome(each),
+        )
+        for each in found
+    ]
+    shown = columns(("model", "nodes on OpenCL", "seconds", ""), rows, left=1)
+    return f"{render(width, shown)}\ndevice: {found[0].device}"
 
 
 def _outcome(each: Tuned) -> str:

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from label_image.heads.view import Array, Head, View
 from label_image.scene import Scene
 from tflite_opencl.common.feeds import scale_of
-from tflite_opencl.common.labels import LEAST_SCORE, top_results
-from tflite_opencl.common.scores import may_be_scores
+from tflite_opencl.common.labels import LEAST_SCORE, may_be_scores, top_results
 
 
 def _fits(view: View, is_asked: bool) -> bool:

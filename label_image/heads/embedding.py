@@ -9,7 +9,7 @@ import numpy as np
 
 from label_image.heads.view import Array, Head, View
 from label_image.scene import Scene
-from tflite_opencl.common.scores import gives_features, gives_scores
+from tflite_opencl.common.labels import gives_features, gives_scores
 
 _UNIT = 1e-3  # how far the L2 norm of an embedding of length 1 is from 1
 

@@ -15,8 +15,7 @@ from label_image.page.cpu_times import CpuTimes, cpu_times
 from tflite_opencl import __version__
 from tflite_opencl.common import bars
 from tflite_opencl.common.boards.board import read_board
-from tflite_opencl.common.boards.facts import facts_here
-from tflite_opencl.common.boards.sections import Rows, sections
+from tflite_opencl.common.boards.facts import Rows, facts_here, sections
 from tflite_opencl.common.errors import DelegateFailed, RunError, reason_of
 from tflite_opencl.common.job import Delegation, Job
 from tflite_opencl.common.open_job import open_interpreter

@@ -241,8 +241,8 @@ def test_a_graph_that_kills_is_none_if_a_start_survives_it() -> None:
 
 
 def test_a_child_s_death_is_a_finding() -> None:
-    with closing(attack_of("checkpoints", "", Path())) as attack:
-        assert attack.verdicts([b"no checkpoint"]) == [None]
+    with closing(attack_of("reader", "", Path())) as attack:
+        assert attack.verdicts([b"no model"]) == [None]
         attack._child.kill()  # type: ignore[attr-defined]
-        assert attack.verdicts([b"no checkpoint"]) == ["the process died by SIGKILL"]
-        assert attack.verdicts([b"no checkpoint"]) == [None]
+        assert attack.verdicts([b"no model"]) == ["the process died by SIGKILL"]
+        assert attack.verdicts([b"no model"]) == [None]

@@ -85,6 +85,7 @@ WRONG_VALUES = [
     ("--batch 0", "'0' is not a positive number"),
     ("-b nan", "'nan' is not a number"),
     ("--verbose=2", "'2' is not true, false, 1 or 0"),
+    ("--quiet -v 1", "--quiet and --verbose exclude each other"),
     ("--use_gpu=yes", "'yes' is not true, false, 1 or 0"),
     ("--tune fast", "'fast' is not auto, off, quick or full"),
     ("--cpu_kernels fast", "'fast' is not auto, builtin or reference"),

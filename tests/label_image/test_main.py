@@ -43,6 +43,12 @@ def test_num_results_limits_the_rows(files: Path, run: Run) -> None:
     assert run(*FILES, "-r", "1").lines[-2:] == ["INFO: average time: T ms", ROWS[0]]
 
 
+def test_a_quiet_run_shows_the_results_and_the_time_alone(files: Path, run: Run) -> None:
+    ran = run(*FILES, "--use_xnnpack=true", "--quiet")
+    assert (ran.code, ran.out) == (0, [])
+    assert ran.lines == ["INFO: average time: T ms", *ROWS]
+
+
 def test_labels_fewer_than_classes_leave_the_index_alone(files: Path, run: Run) -> None:
     (files / "labels.txt").write_text("red\n")
     assert run(*FILES).lines[-3:] == ["INFO: 0.8: 1", "INFO: 0.4: 2", "INFO: 0.2: 0 red"]

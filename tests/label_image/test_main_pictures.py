@@ -15,7 +15,7 @@ from PIL import Image
 
 from tests.support.command import FILES, ROOT, ROWS, Run, absolute
 from tests.support.pictures import encoded
-from tflite_opencl.common.pictures import decode, readers
+from tflite_opencl.common.pictures import decode, picture_file
 from tflite_opencl.common.pictures.image import load_picture
 from tflite_opencl.common.pictures.picture_file import PictureError
 
@@ -71,9 +71,9 @@ def test_stdin_is_no_further_picture(files: Path, run: Run) -> None:
 
 @pytest.fixture
 def no_heic(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = readers._is_there
+    real = picture_file._is_there
     monkeypatch.setattr(
-        readers, "_is_there", lambda reader: reader.format != "HEIC" and real(reader)
+        picture_file, "_is_there", lambda reader: reader.format != "HEIC" and real(reader)
     )
 
 
@@ -105,11 +105,11 @@ def test_an_installed_reader_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "pillow_heif.py").write_text(FAKE_READER)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "pillow_heif", raising=False)
-    readers._is_there.cache_clear()
-    assert readers.missing_reader_of(HEIC) is None
-    assert readers.missing_reader("a.heic") is None
+    picture_file._is_there.cache_clear()
+    assert picture_file.missing_reader_of(HEIC) is None
+    assert picture_file.missing_reader("a.heic") is None
     assert sys.modules["pillow_heif"].called == [1]
-    readers._is_there.cache_clear()
+    picture_file._is_there.cache_clear()
     del sys.modules["pillow_heif"]
 
 

@@ -29,8 +29,7 @@ from tests.support.command import FILES, ROWS, Run, absolute, interrupt, run_pro
 from tests.support.deal import any_driver, slow
 from tests.support.scenes import detector, segmenter
 from tests.support.small_v2 import small_v2
-from tflite_opencl.common.boards.facts import Info
-from tflite_opencl.common.boards.sections import Rows
+from tflite_opencl.common.boards.facts import Info, Rows
 from tflite_opencl.common.job import Delegation, Job
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.values import input_sets

@@ -18,38 +18,54 @@ from tests.support.process import on_terminal
 from tflite_opencl.common import bars
 
 
-def logged(verbose: bool) -> tuple[list[str], list[str]]:
+def logged(level: int) -> tuple[list[str], list[str]]:
     out, err = io.StringIO(), io.StringIO()
-    with streams.logging_to(out, err, verbose):
+    with streams.logging_to(out, err, level):
         logging.getLogger("label_image").info("invoked")
         logging.getLogger("delegate").warning("a device is skipped")
         logging.getLogger("delegate.runtime").error("gone")
         logging.getLogger("label_image").critical("input file x not found")
         logging.getLogger("delegate").debug("node  op")
-        logging.getLogger("label_image.stdout").info("INFO: GPU delegate created.")
+        logging.getLogger("label_image.results").info("0.9: 653 uniform")
+        logging.getLogger("tflite_opencl.stdout").info("INFO: GPU delegate created.")
+        logging.getLogger("tflite_opencl").info("using the sample picture")
     return out.getvalue().splitlines(), err.getvalue().splitlines()
 
 
 def test_records_become_label_images_lines() -> None:
-    assert logged(verbose=False) == (
+    assert logged(logging.INFO) == (
         ["INFO: GPU delegate created."],
         [
             "INFO: invoked",
             "WARN: a device is skipped",
             "ERROR: gone",
             "FATAL: input file x not found",
+            "INFO: 0.9: 653 uniform",
+            "INFO: using the sample picture",
+        ],
+    )
+
+
+def test_quiet_leaves_warnings_errors_and_results() -> None:
+    assert logged(logging.WARNING) == (
+        [],
+        [
+            "WARN: a device is skipped",
+            "ERROR: gone",
+            "FATAL: input file x not found",
+            "INFO: 0.9: 653 uniform",
         ],
     )
 
 
 def test_verbose_adds_tables_without_a_prefix() -> None:
-    assert logged(verbose=True)[1][-1] == "node  op"
+    assert "node  op" in logged(logging.DEBUG)[1]
 
 
 def test_loggers_are_left_as_they_were() -> None:
     logger = logging.getLogger("delegate")
     before = logger.level, logger.propagate, list(logger.handlers)
-    logged(verbose=True)
+    logged(logging.DEBUG)
     assert (logger.level, logger.propagate, list(logger.handlers)) == before
 
 

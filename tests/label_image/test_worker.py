@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import time
@@ -206,12 +207,12 @@ def test_a_child_logs_on_stderr_and_hands_stdout_over(
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    caplog.set_level("INFO", "label_image.stdout")
+    caplog.set_level("INFO", "tflite_opencl.stdout")
     job = Job(
         model=model,
         input=np.zeros((1, 4, 4, 3), np.uint8),
         opencl=Options(device.index),
-        verbose=True,
+        level=logging.DEBUG,
     )
     run_in_child(job, 300)
     assert caplog.messages[0] == "INFO: GPU delegate created."

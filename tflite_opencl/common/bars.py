@@ -7,6 +7,8 @@ import contextlib
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
 
 from rich.console import Console, RenderableType
 from rich.progress import (
@@ -39,6 +41,13 @@ _WORDS = TextColumn("{task.description}", markup=False)  # a file's name may hav
 _above: list[str] = []  # text that stands above the bars
 _open: list[Progress] = []  # bars that are there, shown or not yet
 _shown: list[Progress] = []  # bars that are on the terminal now
+_is_quiet = False
+
+
+def be_quiet(is_quiet: bool) -> None:
+    """Show no bar from now on, or each one again: what --quiet asks for."""
+    global _is_quiet
+    _is_quiet = is_quiet
 
 
 def print_above(text: str) -> bool:
@@ -58,39 +67,20 @@ def steps(what: str, count: Callable[[], int]) -> Iterator[Callable[[], None]]:
     if not _can_move():
         yield lambda: None
         return
-    columns = (
-        _WORDS, BarColumn(), MofNCompleteColumn(), _Rate(),
-        TimeRemainingColumn(),
-    )  # fmt: skip
+    columns = _WORDS, BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn()
     with _bar(*columns) as bar:
         task = bar.add_task(what, total=count())
         _show(bar)
         yield lambda: bar.advance(task)
 
 
-@contextlib.contextmanager
-def parts() -> Iterator[Callable[[float, str], None]]:
-    """Give a function to tell which part is done, 0 to 1, and what comes now.
-
-    On a terminal it moves a bar, which is shown if all takes longer than a moment. Inside of
-    another bar it changes the words of that one.
-    """
-    if not _can_move():
-        yield lambda part, what: None
-        return
-    if _open:
-        outer = _open[-1]
-        task, words = outer.task_ids[0], outer.tasks[0].description
-        yield lambda part, what: outer.update(task, description=f"{what} {part:.0%}")
-        outer.update(task, description=words)
-        return
-    columns = (
-        BarColumn(20), TaskProgressColumn(), TimeElapsedColumn(),
-        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
-    )  # fmt: skip
-    with _bar(*columns, expand=True) as bar, _after_a_moment(bar):
-        task = bar.add_task("", total=1.0)
-        yield lambda part, what: bar.update(task, completed=part, description=what)
+def parts() -> AbstractContextManager[Callable[[float | None, str], None]]:
+    """Give a function to tell which part is done, 0 to 1, and what comes now; as `_told`."""
+    words = TextColumn(
+        "{task.description}", markup=False, table_column=Column(no_wrap=True, ratio=1)
+    )
+    columns = BarColumn(20), TaskProgressColumn(), TimeElapsedColumn(), words
+    return _told(*columns, total=1.0, expand=True)
 
 
 @contextlib.contextmanager
@@ -104,21 +94,11 @@ def progress(what: str) -> Iterator[Callable[[int, int], None]]:
 def waiting(what: str) -> Iterator[Callable[[str], None]]:
     """Say what is done inside, and for how long, where nothing tells how much of it is left.
 
-    It is shown as `parts` is. Gives a function to say something else.
+    It is shown as `_told` says. Gives a function to say something else.
     """
-    if not _can_move():
-        yield lambda words: None
-    elif _open:
-        outer = _open[-1]
-        task, before = outer.task_ids[0], outer.tasks[0].description
-        outer.update(task, description=what)
-        yield lambda words: outer.update(task, description=words)
-        outer.update(task, description=before)
-    else:
-        columns = SpinnerColumn(), _WORDS, TimeElapsedColumn()
-        with _bar(*columns) as bar, _after_a_moment(bar):
-            task = bar.add_task(what, total=None)
-            yield lambda words: bar.update(task, description=words)
+    with _told(SpinnerColumn(), _WORDS, TimeElapsedColumn()) as tell:
+        tell(None, what)
+        yield partial(tell, None)
 
 
 @contextlib.contextmanager
@@ -135,6 +115,32 @@ def start(name: str = "") -> Iterator[Watch]:
 
     with parts() as show, watched(tell) as watch:
         yield watch
+
+
+@contextlib.contextmanager
+def _told(
+    *columns: ProgressColumn, total: float | None = None, expand: bool = False
+) -> Iterator[Callable[[float | None, str], None]]:
+    """Give a function to tell which part is done, None: nobody knows; and what comes now.
+
+    On a terminal it moves a bar, which is shown if all takes longer than a moment. Inside of
+    another bar it changes the words of that one.
+    """
+    if not _can_move():
+        yield lambda part, what: None
+    elif _open:
+        outer = _open[-1]
+        task, before = outer.task_ids[0], outer.tasks[0].description
+
+        def tell(part: float | None, what: str) -> None:
+            outer.update(task, description=what if part is None else f"{what} {part:.0%}")
+
+        yield tell
+        outer.update(task, description=before)
+    else:
+        with _bar(*columns, expand=expand) as bar, _after_a_moment(bar):
+            made = bar.add_task("", total=total)
+            yield lambda part, what: bar.update(made, completed=part, description=what)
 
 
 @contextlib.contextmanager
@@ -171,8 +177,8 @@ def _after_a_moment(bar: Progress) -> Iterator[None]:
 
 
 def _can_move() -> bool:
-    """Whether stderr is a terminal on which a bar can be drawn anew."""
-    return sys.stderr.isatty() and not Console(stderr=True).is_dumb_terminal
+    """Whether bars are wanted, and stderr is a terminal on which one can be drawn anew."""
+    return not _is_quiet and sys.stderr.isatty() and not Console(stderr=True).is_dumb_terminal
 
 
 def _show(bar: Progress) -> None:

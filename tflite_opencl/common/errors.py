@@ -10,11 +10,19 @@ from tflite_opencl.common.files import file_obstacle, write_file
 
 
 class OneLineError(Exception):
-    """Something the user can act on; the text is one line that says what."""
+    """Something the user can act on; the text is one line that says what.
+
+    Attributes:
+        code: the exit code of a command that it ends.
+    """
+
+    code = ERROR
 
 
 class UsageError(OneLineError):
     """The command line is wrong, or names what does not exist."""
+
+    code = USAGE
 
 
 class RunError(OneLineError):
@@ -27,6 +35,14 @@ class RunError(OneLineError):
 
 class DelegateFailed(OneLineError):
     """The delegate's path failed and the CPU can take over; the text is one line that says why."""
+
+
+class CommandError(OneLineError):
+    """What was asked for cannot be done; with NOT_SO the text is the answer, and goes to stdout."""
+
+    def __init__(self, text: str, code: int = ERROR) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 def one_line(error: BaseException) -> str:
@@ -47,30 +63,16 @@ def code_of(error: Exception) -> int:
     # Here, because start.py needs this file before Ctrl-C is heard, and the delegate takes long.
     from delegate import DelegateError, NoDeviceError, ProfileError
 
-    if isinstance(error, (UsageError, ProfileError)):
-        return USAGE
-    if isinstance(error, NoDeviceError):
-        return NO_DEVICE
-    return ERROR if isinstance(error, (OneLineError, DelegateError)) else BUG
-
-
-class CommandError(Exception):
-    """What was asked for cannot be done; the text is one line.
-
-    Attributes:
-        code: the exit code. With NOT_SO the text is what was asked for, so it goes to stdout.
-    """
-
-    def __init__(self, text: str, code: int = ERROR) -> None:
-        super().__init__(text)
-        self.code = code
+    if isinstance(error, OneLineError):
+        return error.code
+    codes = {NoDeviceError: NO_DEVICE, ProfileError: USAGE, DelegateError: ERROR}
+    return next((code for kind, code in codes.items() if isinstance(error, kind)), BUG)
 
 
 def require_writable(path: str | None) -> None:
     """Check a file before the work whose result it is to hold; None: no file is asked for.
 
-    Raises:
-        CommandError: it cannot be written, as far as that can be told before.
+    Raises: CommandError: it cannot be written, as far as that can be told before.
     """
     if path is not None and (obstacle := file_obstacle(path)):
         raise CommandError(f"cannot write {path}: {obstacle}")
@@ -79,8 +81,7 @@ def require_writable(path: str | None) -> None:
 def write(path: str, content: str | bytes) -> None:
     """Write a file, so that a reader sees the old one or the whole new one.
 
-    Raises:
-        CommandError: it cannot be written.
+    Raises: CommandError: it cannot be written.
     """
     try:
         write_file(path, content)

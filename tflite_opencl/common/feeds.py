@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each of a model's inputs is given: the picture, a .npy file, or zeros.
-
-It reads no picture and runs nothing.
-"""
+"""What each of a model's inputs is given: the picture, a .npy file, random numbers, or zeros."""
 
 from __future__ import annotations
 
@@ -17,12 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.inspect import Graph, Tensor
-from tflite_opencl.common.errors import RunError, UsageError
-from tflite_opencl.common.pictures.image import is_picture
+from tflite_opencl.common.errors import CommandError, RunError, UsageError
+from tflite_opencl.common.pictures.found import find_picture, read_picture
+from tflite_opencl.common.pictures.image import is_picture, to_input
 from tflite_opencl.common.runtime import TYPE_NUMBERS
+from tflite_opencl.common.values import Arrays, input_sets
 from tflite_opencl.common.words import did_you_mean
 
-log = logging.getLogger("label_image")
+log = logging.getLogger("tflite_opencl")
 
 _MAGIC = b"\x93NUMPY"  # Source: numpy/lib/format.py
 
@@ -203,3 +202,28 @@ def _header(file: BinaryIO) -> tuple[tuple[int, ...], np.dtype[Any]]:
     if dtype.hasobject:
         raise _Refused("holds pickled Python objects, which are never loaded")
     return shape, dtype
+
+
+_MEAN = _STD = 127.5  # label_image's own
+
+
+def inputs_for(graph: Graph, picture: str | None) -> Arrays:
+    """Return the picture for the input that takes one, else the same random numbers each time.
+
+    Raises: CommandError: no input takes a picture. RunError: the model has an input of a type that
+        cannot be fed. PictureError: the picture cannot be read.
+    """
+    feeds_of(graph, ())  # complains of what cannot be fed
+    return picture_inputs(graph, picture) if picture is not None else input_sets(graph)[0]
+
+
+def picture_inputs(graph: Graph, name: str) -> Arrays:
+    """Return the picture as the input that takes one, and zeros for the others."""
+    number = feeds_of(graph, (), is_image_asked=True).picture
+    if number is None:
+        raise CommandError("no input of the model takes a picture")
+    made = [np.zeros(each.shape, each.dtype) for each in graph.inputs]
+    pixels, tensor = read_picture(find_picture(name)), graph.inputs[number]
+    scale, zero_point = scale_of(tensor)
+    made[number] = to_input(pixels, tensor.shape, tensor.dtype, _MEAN, _STD, scale, zero_point)
+    return made

@@ -15,11 +15,12 @@ import urllib.error
 import urllib.request
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import Any
 from urllib.parse import urlsplit
 
 from delegate.inspect import CacheError, cache_folder, write_cached
@@ -47,6 +48,11 @@ class OfficialFile:
     file_name: str  # what it is called in the cache
     file_sha256: tuple[str, ...]  # pinned; after the archive's file, known copies of other origin
     archive_sha256: str | None = None  # pinned; None: only the file is
+
+    @property
+    def by_hand(self) -> str:
+        """Give what a user can do without the server."""
+        return f"or copy {self.file_name} by hand into {cache_folder()}"
 
 
 _SERVER = "https://storage.googleapis.com/download.tensorflow.org/models"
@@ -85,25 +91,24 @@ OFFICIAL: Mapping[str, OfficialFile] = {
 }
 
 
-def fetched(name: str, official: Mapping[str, OfficialFile] | None = None) -> Path | None:
+def fetched(name: str, official: Mapping[str, OfficialFile] = OFFICIAL) -> Path | None:
     """Return the cached file of that official name, or None where it is not there.
 
     Raises: FetchError: it is there, and damaged or another file.
     """
-    wanted = (OFFICIAL if official is None else official).get(name)
-    if wanted is None:
+    if (wanted := official.get(name)) is None:
         return None
     path = cache_folder() / wanted.file_name
     try:
         if not path.is_file():
             return None
-        is_known = _sha256(path) in wanted.file_sha256
+        is_known = _sha256(path.read_bytes()) in wanted.file_sha256
     except OSError:
         return None
     if not is_known:
         raise FetchError(
             f"{path} is damaged or another file: its checksum is not that of the official one; "
-            f"label_image --fetch {name} replaces it, {_by_hand(wanted)}"
+            f"label_image --fetch {name} replaces it, {wanted.by_hand}"
         )
     return path
 
@@ -111,54 +116,42 @@ def fetched(name: str, official: Mapping[str, OfficialFile] | None = None) -> Pa
 def fetch(
     name: str,
     progress: Progress | None = None,
-    official: Mapping[str, OfficialFile] | None = None,
+    official: Mapping[str, OfficialFile] = OFFICIAL,
     timeout_seconds: float = 30.0,
 ) -> Path:
     """Return the cached file of that official name, downloading it where it is not there yet.
 
     Raises: UsageError: no such name. FetchError: no network, wrong checksum, or no room for it.
     """
-    known = OFFICIAL if official is None else official
-    if name not in known:
-        raise UsageError(f"no official file is called {name!r}; there are {', '.join(known)}")
+    if name not in official:
+        raise UsageError(f"no official file is called {name!r}; there are {', '.join(official)}")
     with contextlib.suppress(FetchError):  # a damaged one is replaced
-        cached = fetched(name, known)
-        if cached is not None:
+        if (cached := fetched(name, official)) is not None:
             return cached
-    wanted = known[name]
+    wanted = official[name]
     part = cache_folder() / f"{PurePosixPath(urlsplit(wanted.url).path).name}.part"
-    try:
+    with _writing(part.parent):
         part.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise _cannot_write(part.parent, error) from error
     _download(wanted, part, progress, timeout_seconds)
     try:
         path = write_cached(wanted.file_name, _checked_member(wanted, part))
+    except CacheError as error:  # the part stays, for when there is room
+        raise FetchError(str(error)) from error
     except FetchError:
         part.unlink(missing_ok=True)
         raise
-    except CacheError as error:
-        raise FetchError(str(error)) from error
     part.unlink(missing_ok=True)
     return path
 
 
 class _SecureRedirects(urllib.request.HTTPRedirectHandler):
-    def redirect_request(
-        self,
-        req: urllib.request.Request,
-        fp: IO[bytes],
-        code: int,
-        msg: str,
-        headers: http.client.HTTPMessage,
-        newurl: str,
-    ) -> urllib.request.Request | None:
+    def redirect_request(self, req: Any, fp: Any, *others: Any) -> urllib.request.Request | None:
         try:
-            _require_secure(newurl, from_loopback=urlsplit(req.full_url).hostname in _LOOPBACK)
+            _require_secure(others[-1], urlsplit(req.full_url).hostname in _LOOPBACK)
         except FetchError:
             fp.close()
             raise
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
+        return super().redirect_request(req, fp, *others)
 
 
 def _require_secure(url: str, from_loopback: bool = True) -> None:
@@ -174,31 +167,26 @@ def _download(
     """Bring `part` to the archive's full length, going on where an earlier download stopped."""
     _require_secure(wanted.url)
     present = part.stat().st_size if part.is_file() else 0
-    request = urllib.request.Request(wanted.url)
-    if present:
-        request.add_header("Range", f"bytes={present}-")
+    ranges = {"Range": f"bytes={present}-"} if present else {}
+    request = urllib.request.Request(wanted.url, headers=ranges)
+    opener = urllib.request.build_opener(_SecureRedirects)
     try:
-        opener = urllib.request.build_opener(_SecureRedirects)
         with opener.open(request, timeout=timeout_seconds) as response:
-            if response.status != HTTPStatus.PARTIAL_CONTENT:
-                present = 0
-            _receive(wanted, response, part, present, progress)
+            is_rest = response.status == HTTPStatus.PARTIAL_CONTENT
+            _receive(wanted, response, part, present if is_rest else 0, progress)
     except urllib.error.HTTPError as error:
         error.close()
-        if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and present:
-            part.unlink()
-            _download(wanted, part, progress, timeout_seconds)
-            return
-        raise FetchError(
-            f"{wanted.url}: the server says {error.code} {error.reason}; "
-            f"try later, {_by_hand(wanted)}"
-        ) from error
+        if error.code != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE or not present:
+            said = f"the server says {error.code} {error.reason}; try later"
+            raise FetchError(f"{wanted.url}: {said}, {wanted.by_hand}") from error
+        part.unlink()
+        _download(wanted, part, progress, timeout_seconds)
     except (OSError, http.client.HTTPException) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         if isinstance(reason, TimeoutError):
             reason = f"no answer for {timeout_seconds:g} seconds"
         raise FetchError(
-            f"{wanted.url}: {reason}; run it again to go on, {_by_hand(wanted)}"
+            f"{wanted.url}: {reason}; run it again to go on, {wanted.by_hand}"
         ) from error
 
 
@@ -206,27 +194,22 @@ def _receive(
     wanted: OfficialFile,
     response: http.client.HTTPResponse,
     part: Path,
-    present: int,
+    received: int,
     progress: Progress | None,
 ) -> None:
-    """Write the answer's body to `part`, after the bytes that are present."""
+    """Write the answer's body to `part`, after the bytes that it has received before."""
     # NOTE: `length` counts down while the body is read.
-    total = 0 if response.length is None else present + response.length
-    received = present
+    total = 0 if response.length is None else received + response.length
     with contextlib.ExitStack() as stack:
-        try:
-            file = stack.enter_context(open(part, "ab" if present else "wb"))
-        except OSError as error:
-            raise _cannot_write(part, error) from error
+        with _writing(part):
+            file = stack.enter_context(open(part, "ab" if received else "wb"))
         while chunk := response.read(_CHUNK_BYTES):
             received += len(chunk)
             if received > DOWNLOAD_LIMIT_BYTES:
                 raise FetchError(f"{wanted.url}: far larger than {wanted.file_name} should be")
-            try:
+            with _writing(part):
                 file.write(chunk)
                 file.flush()
-            except OSError as error:
-                raise _cannot_write(part, error) from error
             if progress is not None:
                 progress(received, total)
     if received < total:
@@ -236,65 +219,51 @@ def _receive(
         )
 
 
-def _cannot_write(path: Path, error: OSError) -> FetchError:
-    reason = error.strerror or error
-    return FetchError(
-        f"cannot write {path}: {reason} (TFLITE_OPENCL_CACHE can name another folder)"
-    )
-
-
-def _by_hand(wanted: OfficialFile) -> str:
-    return f"or copy {wanted.file_name} by hand into {cache_folder()}"
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Turn an error of the file system, which is none of the network, into FetchError."""
+    try:
+        yield
+    except OSError as error:
+        why = f"{error.strerror or error} (TFLITE_OPENCL_CACHE can name another folder)"
+        raise FetchError(f"cannot write {path}: {why}") from error
 
 
 def _checked_member(wanted: OfficialFile, archive: Path) -> bytes:
-    if wanted.archive_sha256 and _sha256(archive) != wanted.archive_sha256:
-        raise FetchError(
-            f"{wanted.url}: wrong checksum, what came is not the known archive and was removed; "
-            f"run it again, {_by_hand(wanted)}"
-        )
-    try:
-        data = _read_member(wanted, archive)
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
-        raise FetchError(
-            f"{wanted.url}: the archive is damaged and was removed: {error}"
-        ) from error
-    if hashlib.sha256(data).hexdigest() not in wanted.file_sha256:
-        raise FetchError(
-            f"{wanted.url}: wrong checksum, {wanted.member} in it is not the known file; "
-            f"run it again, {_by_hand(wanted)}"
-        )
-    return data
-
-
-def _read_member(wanted: OfficialFile, archive: Path) -> bytes:
     """Return the wanted file's bytes; names and links of the archive never reach the disk."""
-    if zipfile.is_zipfile(archive):
-        with zipfile.ZipFile(archive) as opened:
-            for entry in opened.infolist():
-                _limit(wanted, entry.file_size)
-                if PurePosixPath(entry.filename).name == wanted.member:
-                    return opened.read(entry)
-    else:
-        with tarfile.open(archive, "r:gz") as tar:
-            for member in tar:
-                # Checked before the next turn unpacks up to there.
-                _limit(wanted, member.offset_data + member.size)
-                if member.isfile() and PurePosixPath(member.name).name == wanted.member:
-                    unpacked = tar.extractfile(member)
-                    assert unpacked is not None
-                    return unpacked.read()
+    again = f"run it again, {wanted.by_hand}"
+    try:
+        if wanted.archive_sha256 not in (None, _sha256(archive.read_bytes())):
+            what = "what came is not the known archive and was removed"
+            raise FetchError(f"{wanted.url}: wrong checksum, {what}; {again}")
+        for name, unpacked_bytes, read in _members(archive):
+            if unpacked_bytes > UNPACKED_LIMIT_BYTES:
+                raise FetchError(f"{wanted.url}: the archive unpacks to far more than it should")
+            if PurePosixPath(name).name != wanted.member:
+                continue
+            if _sha256(data := read()) not in wanted.file_sha256:
+                what = f"{wanted.member} in it is not the known file"
+                raise FetchError(f"{wanted.url}: wrong checksum, {what}; {again}")
+            return data
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+        why = f"the archive is damaged and was removed: {error}"
+        raise FetchError(f"{wanted.url}: {why}") from error
     raise FetchError(f"{wanted.url}: there is no {wanted.member} in the archive")
 
 
-def _limit(wanted: OfficialFile, size_bytes: int) -> None:
-    if size_bytes > UNPACKED_LIMIT_BYTES:
-        raise FetchError(f"{wanted.url}: the archive unpacks to far more than it should")
+def _members(archive: Path) -> Iterator[tuple[str, int, Callable[[], bytes]]]:
+    """Yield each file's name, "" for a link; how many bytes it takes to unpack it; what does it."""
+    if zipfile.is_zipfile(archive):
+        with zipfile.ZipFile(archive) as opened:
+            for entry in opened.infolist():
+                yield entry.filename, entry.file_size, partial(opened.read, entry)
+        return
+    with tarfile.open(archive, "r:gz") as tar:
+        for member in tar:  # each turn unpacks up to there
+            file = tar.extractfile(member) if member.isfile() else None
+            size = member.offset_data + member.size
+            yield (member.name, size, file.read) if file else ("", size, bytes)
 
 
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The flags that several commands have: each takes and means the same everywhere."""
+"""The flags that several commands have: each takes and means the same everywhere.
+
+And environment variables: those that every command sets, and the one that names a device.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from delegate import Options
+from delegate.inspect import Graph
 from tflite_opencl.common.errors import CommandError, require_writable, write
 from tflite_opencl.common.exit_codes import USAGE
 from tflite_opencl.common.flag_values import (
@@ -21,7 +27,7 @@ from tflite_opencl.common.flag_values import (
     positive,
     threads,
 )
-from tflite_opencl.common.words import stamped
+from tflite_opencl.common.words import known_ops, stamped
 
 DOCUMENTS = ("json", "csv", "html", "markdown")
 _STDOUT = "; - is stdout, which then holds nothing else"
@@ -66,6 +72,7 @@ SHARED = {
     "models": Shared("a folder of .tflite files", metavar="DIR"),
     "list": Shared("show what there is to choose from, and exit", None),
     "resume": Shared("go on with a run that was ended", None),
+    "quiet": Shared("show no progress and no INFO lines; results, warnings and errors stay", None),
     "version": Shared("show the versions of this, of TFLite and of the OpenCL drivers and exit",
                       None),
 }  # fmt: skip
@@ -121,6 +128,26 @@ def model_of(options: argparse.Namespace) -> str:
     return model
 
 
+def add_device_arguments(parser: argparse.ArgumentParser, tune: str = "quick") -> None:
+    """Add the arguments that say where a model runs; `tune`: the default of --tune."""
+    add_flags(parser, "device", "device_profile", exclude_ops=(), tune=tune)
+
+
+def options_of(given: argparse.Namespace, graphs: Iterable[Graph], profiling: bool) -> Options:
+    """Return what the delegate is told; `profiling`: launches stay apart.
+
+    Raises: UsageError: --exclude_ops names an op that neither TFLite nor a graph has.
+    """
+    return Options(
+        device=device_asked(given.device),
+        exclude_ops=known_ops(given.exclude_ops, graphs),
+        device_profile=given.device_profile,
+        tune=given.tune,
+        profiling=profiling,
+        alternative=getattr(given, "alternative", None),
+    )
+
+
 def require_documents(given: Mapping[str, Any]) -> None:
     """Check the files of the documents that are asked for, before the work.
 
@@ -155,3 +182,17 @@ def shown(given: argparse.Namespace, text: str, **documents: Callable[[], str]) 
 def as_json(facts: dict[str, Any]) -> str:
     """Return facts as the text of a JSON document."""
     return json.dumps(stamped(facts), indent=2)
+
+
+def prepare_environment() -> None:
+    """Set what drivers read when they are loaded, where the user has not set it.
+
+    So all commands measure alike.
+    """
+    # PoCL pins its threads to cores only if told so before it is loaded.
+    os.environ.setdefault("POCL_AFFINITY", "1")
+
+
+def device_asked(flag: str | None) -> str | None:
+    """Return the device of --device, else of TFLITE_OPENCL_DEVICE; None: the first that works."""
+    return flag or os.environ.get("TFLITE_OPENCL_DEVICE") or None

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate import OpenCLDelegate, Options
-from delegate.inspect import Graph
-from tflite_opencl.common.errors import RunError, one_line
+from delegate.inspect import Graph, read_model
+from tflite_opencl.common import bars, interrupts
+from tflite_opencl.common.errors import CommandError, RunError, one_line
 from tflite_opencl.common.runtime import Runtime
 
 Arrays = list[NDArray[Any]]
@@ -45,6 +47,54 @@ def delegate_for(
         yield loaded
     else:
         yield None
+
+
+def read_graph(path: str) -> Graph:
+    """Return a model's graph.
+
+    Raises: CommandError: the file cannot be read. ModelError: it is no model.
+    """
+    try:
+        return read_model(path)
+    except OSError as error:
+        raise CommandError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def delegated(
+    model: str,
+    graph: Graph,
+    options: Options,
+    runtime: Runtime,
+    cpu_kernels: str,
+    is_shown: bool = True,
+) -> Iterator[tuple[Any, OpenCLDelegate]]:
+    """Give an allocated interpreter with the delegate, and the delegate; closed in the end.
+
+    `graph`: the model's, as it was read. `is_shown`: a terminal shows how far the start is.
+    Raises: CommandError: TFLite refuses the model, or the delegate fails. DelegateError: no device.
+    """
+    with contextlib.ExitStack() as stack:
+        with bars.start(os.path.basename(model)) if is_shown else contextlib.nullcontext():
+            delegate = stack.enter_context(delegate_for(graph, runtime, options))
+            with failures(model, delegate):
+                made = allocated(runtime, model, cpu_kernels, [delegate])
+        yield made, delegate
+
+
+@contextlib.contextmanager
+def failures(model: str = "the model", delegate: OpenCLDelegate | None = None) -> Iterator[None]:
+    """Turn TFLite's errors into a CommandError, which tells what the delegate says of it."""
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        interrupts.check()  # TFLite makes an error of Ctrl-C
+        raise failed(model, (delegate.failure if delegate else None) or error) from error
+
+
+def failed(model: str, error: object) -> CommandError:
+    """Return the error of a model that does not run."""
+    return CommandError(f"{model} does not run: {error}")
 
 
 def allocated(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,11 +30,16 @@ class Job:
     profile_rows: int = 0  # most rows to log of the nodes' times; 0: no profiling
     traces: bool = False  # whether to time some more runs for a trace
     longer_s: float = 0.0  # run for at least so long for the comparison; 0: `count` is enough
-    verbose: bool = False
+    level: int = logging.INFO  # the least of what is logged
     quiet: bool = False  # log none of label_image's own lines
     input_number: int = 0  # which of the model's inputs `input` is for
     # Values for other inputs, each with its input's number; what is not here gets zeros.
     other_inputs: Sequence[tuple[int, NDArray[Any]]] = ()
+
+    @property
+    def verbose(self) -> bool:
+        """Whether tables and tracebacks are logged, too."""
+        return self.level <= logging.DEBUG
 
 
 @dataclass(frozen=True, slots=True)

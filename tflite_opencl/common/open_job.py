@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate import OpenCLDelegate
-from delegate.inspect import Graph, LaunchTime, Watch, infer, watched
+from delegate.inspect import Graph, LaunchTime, infer, watched
 from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.errors import DelegateFailed, RunError, one_line
 from tflite_opencl.common.interpreter import delegate_for, outputs_of
@@ -26,13 +26,15 @@ from tflite_opencl.common.trace import Trace, trace_of
 
 _TRACED_RUNS = 5
 _PATIENCE = 3  # times the seconds, for the runs of a slow model
-log = logging.getLogger("label_image")
+log = logging.getLogger("tflite_opencl")
 # TFLite writes a few lines to stdout: their text is whole, "INFO: " included.
-stdout = logging.getLogger("label_image.stdout")
+stdout = logging.getLogger("tflite_opencl.stdout")
 
 
 class OpenInterpreter:
     """An interpreter with allocated tensors; its inputs are the job's.
+
+    All that runs it raises as `step` does.
 
     Attributes:
         interpreter: TFLite's own. load_ms: from the file to allocated tensors, kernels built.
@@ -56,7 +58,7 @@ class OpenInterpreter:
     def measure(self, count: int, warmup_runs: int) -> Times:
         """Time so many runs, after some that do not count, or those before Ctrl-C.
 
-        Raises: as `step`; KeyboardInterrupt only where no timed run has ended.
+        Raises: KeyboardInterrupt only where no timed run has ended.
         """
         stopwatch = Stopwatch()
         try:
@@ -68,13 +70,10 @@ class OpenInterpreter:
         return stopwatch.times
 
     def measure_longer(self, seconds: float) -> Times | None:
-        """Time runs until their figures are stable; None: Ctrl-C ended it before.
-
-        Raises: as `step`.
-        """
+        """Time runs until their figures are stable; None: Ctrl-C ended it before."""
         stopwatch = Stopwatch()
         with contextlib.suppress(KeyboardInterrupt):
-            with step(self._delegate, "Failed to invoke tflite!"):
+            with self._running():
                 stopwatch.measure_for(self.interpreter.invoke, seconds, _PATIENCE * seconds)
             return stopwatch.times
         return None
@@ -82,20 +81,19 @@ class OpenInterpreter:
     def time(self, stopwatch: Stopwatch, count: int, warmup_runs: int) -> None:
         """Let a stopwatch time so many runs, after some that do not count.
 
-        Raises: as `step`; KeyboardInterrupt: the stopwatch has the times so far.
+        Raises: KeyboardInterrupt: the stopwatch has the times so far.
         """
-        with step(self._delegate, "Failed to invoke tflite!"):
+        with self._running():
             stopwatch.measure(self.interpreter.invoke, count, warmup_runs)
 
     def run_each(self, input_number: int, pixels: NDArray[Any]) -> list[tuple[NDArray[Any], ...]]:
         """Return the outputs for each picture, given to the input of this number.
 
         Shapes: (n, h, w, c)
-        Raises: as `step`.
         """
         index = self.interpreter.get_input_details()[input_number]["index"]
         outputs = []
-        with step(self._delegate, "Failed to invoke tflite!"):
+        with self._running():
             for number in range(len(pixels)):
                 self.interpreter.set_tensor(index, pixels[number : number + 1])
                 self.interpreter.invoke()
@@ -112,26 +110,23 @@ class OpenInterpreter:
         return self._delegate.profile() if self.delegation else ()
 
     def node_profile(self, graph: Graph) -> Profile | None:
-        """Run some more times; return where the time goes; None: no node ran on OpenCL.
-
-        Raises: as `step`.
-        """
-        if self.delegation is None or not self.delegation.delegated:
+        """Run some more times; return where the time goes; None: no node ran on OpenCL."""
+        if not (self.delegation and self.delegation.delegated):
             return None
-        with step(self._delegate, "Failed to invoke tflite!"):
+        with self._running():
             return profile_of(self._delegate, infer(graph), self.interpreter.invoke)
 
     def trace(self, name: str) -> Trace | None:
-        """Run some more times; return what happened by time; None: no node ran on OpenCL.
-
-        Raises: as `step`.
-        """
+        """Run some more times; return what happened by time; None: no node ran on OpenCL."""
         taken = self.delegation
-        if taken is None or not taken.delegated:
+        if not (taken and taken.delegated):
             return None
-        with step(self._delegate, "Failed to invoke tflite!"):
+        with self._running():
             runs = timed_runs(self._delegate, self.interpreter.invoke, _TRACED_RUNS)
         return trace_of(runs, taken.verdicts, taken.partitions, name)
+
+    def _running(self) -> contextlib.AbstractContextManager[None]:
+        return step(self._delegate, "Failed to invoke tflite!")
 
 
 @contextlib.contextmanager
@@ -148,7 +143,8 @@ def open_interpreter(
     """
     begin_s = time.perf_counter()
     with contextlib.ExitStack() as stack:
-        with _start_shown(job) as watch:
+        # Only our delegate's start has phases to show.
+        with watched() if job.opencl is None else bars.start() as watch:
             options = job.opencl and replace(
                 job.opencl, profiling=job.profile_rows > 0 or job.traces
             )
@@ -162,11 +158,6 @@ def open_interpreter(
             allocate(job, interpreter, delegate)
         load_ms = (time.perf_counter() - begin_s) * 1e3
         yield OpenInterpreter(interpreter, delegate, load_ms, watch.seconds)
-
-
-def _start_shown(job: Job) -> contextlib.AbstractContextManager[Watch]:
-    """Show on a terminal how far our delegate's start is; give the time of its phases."""
-    return watched() if job.opencl is None else bars.start()
 
 
 def delegate_names(job: Job) -> list[str]:

@@ -3,16 +3,15 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Sequence
 
-from rich import box
 from rich.table import Table
 
 from tflite_opencl.common.profile import RUNS, NodeTime, Profile
-from tflite_opencl.common.tables import render
+from tflite_opencl.common.tables import columns, render
 
 _WIDE = 140  # columns that all facts need
+_IF_WIDE = ("shapes", "work-items", "gap, us", "GB/s")
 
 
 def profile_text(profile: Profile, width: int, by_time: bool = False) -> str:
@@ -39,70 +38,56 @@ def profile_text(profile: Profile, width: int, by_time: bool = False) -> str:
 
 
 def _nodes(rows: Sequence[NodeTime], profile: Profile, is_wide: bool) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("node", justify="right", no_wrap=True)
-    table.add_column("op", overflow="fold")
-    if is_wide:
-        table.add_column("shapes", overflow="fold")
-    table.add_column("kernel (variant)", overflow="fold")
-    wide = ("work-items", "us", "gap, us", "GMAC/s", "GB/s", "share")
-    for heading in wide if is_wide else ("us", "GMAC/s", "share"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row in rows:
-        products = (
-            "" if row.multiply_adds is None else rate_words(row.multiply_adds, row.microseconds)
-        )
-        spent, share = f"{row.microseconds:.1f}", _share(row.microseconds, profile.kernels)
-        name = f"{row.kernels} ({row.alternative})"
-        if is_wide:
-            gap = "" if row.gap is None else f"{row.gap:.1f}"
-            rate = rate_words(row.bytes, row.microseconds)
-            more = (row.shape, name, row.sizes, spent, gap, products, rate, share)
-            table.add_row(str(row.node), row.op, *more)
-        else:
-            table.add_row(str(row.node), row.op, name, spent, products, share)
-    return table
+    found = [
+        {
+            "node": f"{row.node:>4}",
+            "op": row.op,
+            "shapes": row.shape,
+            "kernel (variant)": f"{row.kernels} ({row.alternative})",
+            "work-items": row.sizes,
+            "us": f"{row.microseconds:.1f}",
+            "gap, us": "" if row.gap is None else f"{row.gap:.1f}",
+            "GMAC/s": _rate(row.multiply_adds, row.microseconds),
+            "GB/s": rate_words(row.bytes, row.microseconds),
+            "share": _share(row.microseconds, profile.kernels),
+        }
+        for row in rows
+    ]
+    shown = [name for name in found[0] if is_wide or name not in _IF_WIDE]
+    left = shown.index("kernel (variant)") + 1
+    return columns(shown, ([row[name] for name in shown] for row in found), left)
 
 
 def _ops(profile: Profile) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("op")
-    for heading in ("nodes", "us", "GMAC/s", "share"):
-        table.add_column(heading, justify="right")
-    spent: dict[str, float] = defaultdict(float)
-    counts: Counter[str] = Counter()
-    products: Counter[str] = Counter()
+    of_op: dict[str, list[NodeTime]] = {}
     for row in profile.rows:
-        spent[row.op] += row.microseconds
-        counts[row.op] += 1
-        products[row.op] += row.multiply_adds or 0
-    for op, microseconds in sorted(spent.items(), key=lambda item: -item[1]):
-        table.add_row(
-            op,
-            str(counts[op]),
-            f"{microseconds:.1f}",
-            rate_words(products[op], microseconds) if products[op] else "",
-            _share(microseconds, profile.kernels),
-        )
-    return table
+        of_op.setdefault(row.op, []).append(row)
+    sums = [
+        (op, len(rows), sum(r.microseconds for r in rows), sum(r.multiply_adds or 0 for r in rows))
+        for op, rows in of_op.items()
+    ]
+    shown = [
+        (op, str(count), f"{us:.1f}", _rate(products, us), _share(us, profile.kernels))
+        for op, count, us, products in sorted(sums, key=lambda each: -each[2])
+    ]
+    return columns(("op", "nodes", "us", "GMAC/s", "share"), shown, left=1)
 
 
 def _whole(profile: Profile) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column(f"the shortest of {RUNS} runs, its parts one after the other")
-    for heading in ("us", "share"):
-        table.add_column(heading, justify="right")
-    sizes = {
-        "upload": f", {profile.up_bytes} bytes",
-        "download": f", {profile.down_bytes} bytes",
-    }
-    for name, microseconds in profile.parts:
-        words = f"{name}{sizes.get(name, '')}"
-        table.add_row(words, f"{microseconds:.1f}", _share(microseconds, profile.wall))
-    table.add_row("all of it", f"{profile.wall:.1f}", _share(profile.wall, profile.wall))
+    sizes = {"upload": profile.up_bytes, "download": profile.down_bytes}
+    rows = [
+        (f"{name}, {sizes[name]} bytes" if name in sizes else name, spent)
+        for name, spent in (*profile.parts, ("all of it", profile.wall))
+    ]
+    shown = [(name, f"{spent:.1f}", _share(spent, profile.wall)) for name, spent in rows]
     words = f"{profile.launches} launches are put into the queue within"
-    table.add_row(words, f"{profile.in_queue:.1f}", "")
-    return table
+    shown.append((words, f"{profile.in_queue:.1f}", ""))
+    of = f"the shortest of {RUNS} runs, its parts one after the other"
+    return columns((of, "us", "share"), shown, left=1)
+
+
+def _rate(count: int | None, microseconds: float) -> str:
+    return rate_words(count, microseconds) if count else ""
 
 
 def rate_words(count: int, microseconds: float) -> str:

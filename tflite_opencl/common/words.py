@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all command lines share: dashes in flags, what a wrong word was meant to be, versions."""
+"""What all commands say: what was meant, versions, the stamp of JSON, and text for a terminal."""
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -15,19 +16,6 @@ from tflite_opencl.common.runtime import RuntimeMissing, find_runtime
 
 # Of the JSON that commands print: a new number where a key goes away or means something else.
 JSON_SCHEMA = 1
-
-
-def with_underscores(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with `--use-gpu` as `--use_gpu`; values and what follows -- stay."""
-    made: list[str] = []
-    for number, word in enumerate(arguments):
-        if word == "--":
-            return [*made, *arguments[number:]]
-        name, equals, value = word.partition("=")
-        if name.startswith("--"):
-            name = "--" + name[2:].replace("-", "_")
-        made.append(f"{name}{equals}{value}")
-    return made
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -78,3 +66,18 @@ def version_lines(command: str) -> list[str]:
 def stamped(document: dict[str, Any]) -> dict[str, Any]:
     """Return a document for JSON with the number of its schema, and the version of this."""
     return {"schema": JSON_SCHEMA, "tflite_opencl": __version__, **document}
+
+
+# Control characters; what Unicode takes for line ends; what turns the direction of writing.
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str, kept: str = "") -> str:
+    r"""Return the text with what a terminal would obey as Python's escapes, "\x1b" for one.
+
+    `kept`: characters that stay, such as line ends in a table.
+    """
+    return _UNPRINTABLE.sub(
+        lambda found: found[0] if found[0] in kept else found[0].encode("unicode_escape").decode(),
+        text,
+    )

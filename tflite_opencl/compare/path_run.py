@@ -12,8 +12,8 @@ from typing import Any
 from delegate import Options
 from delegate.sandbox.child import Child, Died, command_of
 from tflite_opencl.common import interrupts
-from tflite_opencl.common.energy import Meter
-from tflite_opencl.common.environment import device_asked
+from tflite_opencl.common.flags import device_asked
+from tflite_opencl.common.machine import Meter
 from tflite_opencl.common.timing import SETTLE_S
 from tflite_opencl.compare.paths import RunPath
 from tflite_opencl.compare.records import PathResult, Timing, timing_of

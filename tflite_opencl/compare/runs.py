@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from delegate.inspect import Graph
 from tflite_opencl.common.difference import difference
 from tflite_opencl.common.feeds import scale_of
-from tflite_opencl.common.labels import format_row, top_results
-from tflite_opencl.common.scores import are_scores
+from tflite_opencl.common.labels import are_scores, format_row, top_results
 from tflite_opencl.common.timing import turns
 from tflite_opencl.compare.path_run import Running, Settings
 from tflite_opencl.compare.paths import REFERENCE, RunPath

@@ -18,14 +18,13 @@ import numpy as np
 from delegate import Options
 from tflite_opencl import __version__
 from tflite_opencl.common import bars
-from tflite_opencl.common.energy import Meter
 from tflite_opencl.common.errors import CommandError
 from tflite_opencl.common.exit_codes import NOT_SO
+from tflite_opencl.common.feeds import inputs_for
 from tflite_opencl.common.flags import add_flag, add_flags, add_models, as_json, models_of, shown
-from tflite_opencl.common.given import inputs_for
+from tflite_opencl.common.interpreter import read_graph
 from tflite_opencl.common.labels import labels_in
-from tflite_opencl.common.machine import cpu_name
-from tflite_opencl.common.opening import one_line, read_graph
+from tflite_opencl.common.machine import Meter, cpu_name
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.compare.changes import changes_text
 from tflite_opencl.compare.path_run import Settings
@@ -81,8 +80,7 @@ def run(options: argparse.Namespace) -> str:
         seconds=options.timeout,
     )
     if options.labels:
-        with one_line():
-            settings = replace(settings, labels=labels_in(options.labels))
+        settings = replace(settings, labels=labels_in(options.labels))
 
     def compare(given: Given, tell: Callable[[str], None]) -> ModelResult:
         return compared(given, paths, settings, tell)
@@ -114,13 +112,12 @@ def each_model(
     and a function to tell what is done.
     Raises: CommandError: a model or the picture cannot be used.
     """
-    with one_line():
-        models = [_given(name, picture) for name in names]
-        facts, found = _machine(threads), []
-        with bars.waiting("") as tell:
-            for given in models:
-                with tempfile.TemporaryDirectory(prefix="compare-") as folder:
-                    found.append(time(replace(given, folder=Path(folder)), tell))
+    models = [_given(name, picture) for name in names]
+    facts, found = _machine(threads), []
+    with bars.waiting("") as tell:
+        for given in models:
+            with tempfile.TemporaryDirectory(prefix="compare-") as folder:
+                found.append(time(replace(given, folder=Path(folder)), tell))
     return facts, found
 
 

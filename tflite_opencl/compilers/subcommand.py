@@ -16,11 +16,18 @@ from delegate import DelegateError
 from delegate.inspect import KernelUse, kernel_uses
 from tflite_opencl.common.boards import drivers
 from tflite_opencl.common.boards.drivers import SurveyedDevice
-from tflite_opencl.common.environment import device_asked
 from tflite_opencl.common.errors import CommandError
 from tflite_opencl.common.exit_codes import NO_DEVICE, NOT_SO
 from tflite_opencl.common.files import folder_obstacle
-from tflite_opencl.common.flags import add_flag, add_flags, add_models, as_json, models_of, shown
+from tflite_opencl.common.flags import (
+    add_flag,
+    add_flags,
+    add_models,
+    as_json,
+    device_asked,
+    models_of,
+    shown,
+)
 from tflite_opencl.compilers.builds import Built, build_all
 from tflite_opencl.compilers.dump import dump
 from tflite_opencl.compilers.paper import CHIPS, Estimate, estimate, paper_text

@@ -13,14 +13,14 @@ from typing import Any
 
 from delegate import ProfileError
 from delegate.inspect import read_device_profile
+from tflite_opencl.common import bars
 from tflite_opencl.common.build import Case
-from tflite_opencl.common.environment import prepare_environment
 from tflite_opencl.common.errors import OneLineError, UsageError, code_of
 from tflite_opencl.common.exit_codes import NOT_SO, NOTHING_RUN, SUCCESS
 from tflite_opencl.common.files import file_obstacle, write_file
-from tflite_opencl.common.standard_streams import OutputError
-from tflite_opencl.common.text import printable
-from tflite_opencl.common.words import version_lines
+from tflite_opencl.common.flags import prepare_environment
+from tflite_opencl.common.start import OutputError
+from tflite_opencl.common.words import printable, version_lines
 from tflite_opencl.conformance import expectations, flags, reduce, reports, results
 from tflite_opencl.conformance.expectations import Expectations
 from tflite_opencl.conformance.progress import Tally, told
@@ -128,8 +128,10 @@ def _rows(
         found[:] = device, runtime
 
     tally = Tally(len(cases), time.monotonic())
+    say = _nothing if options.quiet else _complain
+    bars.be_quiet(options.quiet)
     try:
-        with results.writing(folder, run) as write, told(tally, _complain) as show:
+        with results.writing(folder, run) as write, told(tally, say) as show:
 
             def add(result: Result) -> None:
                 rows[result.name] = row = known.row(by_name[result.name], result)
@@ -208,6 +210,10 @@ def _summary(report: Report, options: argparse.Namespace) -> None:
     print(f"{len(report.rows)} cases in {report.seconds:.0f} s: {counts}", file=out)
     if report.rows and all(row.result.result != PASS for row in report.rows):
         print("nothing passed: is this the right delegate and device?", file=out)
+
+
+def _nothing(text: str) -> None:
+    """Say nothing: what --quiet asks for."""
 
 
 def _complain(text: str) -> None:

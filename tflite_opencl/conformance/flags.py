@@ -7,15 +7,13 @@ import argparse
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from tflite_opencl.common.environment import device_asked
+from tflite_opencl.common.command_line import Parser
 from tflite_opencl.common.errors import UsageError
 from tflite_opencl.common.exit_codes import EXIT_CODES, LOST, NO_DEVICE, codes_text
 from tflite_opencl.common.flag_values import positive
-from tflite_opencl.common.flags import add_flag
-from tflite_opencl.common.help import HelpFormatter, examples_text
-from tflite_opencl.common.words import did_you_mean, with_underscores
+from tflite_opencl.common.flags import add_flag, device_asked
 
 RUNTIMES = {"litert": "ai-edge-litert", "tflite-runtime": "tflite-runtime"}
 EXAMPLES = (
@@ -67,6 +65,7 @@ _REGEX: dict[str, Any] = {"type": _regex, "metavar": "REGEX"}
 # Name, help, settings; without a help it is one of the flags that commands share.
 _FLAGS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("version", "", {}),
+    ("quiet", "", {}),
     # the delegate under test
     ("delegate", "the delegate under test; also python:MODULE:CALLABLE (default: %(default)s)",
      {"default": "opencl", "metavar": "opencl|xnnpack|PATH.so"}),
@@ -115,21 +114,12 @@ _FLAGS: tuple[tuple[str, str, dict[str, Any]], ...] = (
 )  # fmt: skip
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
-
-
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Return the flags' values; --help ends the process as argparse does.
 
     Raises: UsageError: an unknown flag, a missing or a wrong value.
     """
-    made = parser()
-    given, unknown = made.parse_known_args(with_underscores(arguments))
-    if unknown:
-        meant = did_you_mean(unknown[0], made._option_string_actions)
-        raise UsageError(f"unrecognized arguments: {' '.join(unknown)}{meant}")
+    given = parser().parse(arguments)
     if given.update_baseline and not given.baseline:
         raise UsageError("--update_baseline needs --baseline FILE")
     if given.device_profile:
@@ -146,14 +136,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     return given
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """Return a new parser of all flags."""
-    made = _Parser(
+    made = Parser(
         prog="tflite-delegate-test",
         description="Run a conformance suite on a TFLite delegate, beside the reference kernels.",
-        epilog=f"{codes_text(*(code for code in EXIT_CODES if code not in (NO_DEVICE, LOST)))}\n\n"
-        f"{examples_text(EXAMPLES)}",
-        formatter_class=HelpFormatter,
+        notes=codes_text(*(code for code in EXIT_CODES if code not in (NO_DEVICE, LOST))),
+        examples=EXAMPLES,
         allow_abbrev=False,
     )
     for name, text, settings in _FLAGS:

@@ -11,8 +11,8 @@ from delegate import DelegateError, NoDeviceError, ProfileError, Verdict
 from delegate.inspect import Graph, Node, infer
 from tflite_opencl.common import bars
 from tflite_opencl.common.errors import CommandError, OneLineError, code_of
-from tflite_opencl.common.interpreter import run
-from tflite_opencl.common.opening import delegated, failures, options_of
+from tflite_opencl.common.flags import options_of
+from tflite_opencl.common.interpreter import delegated, failures, run
 from tflite_opencl.common.profile import NodeTime, Profile, profile_of
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.values import input_sets
@@ -67,7 +67,7 @@ def graph_facts(model: str, file: Graph, given: argparse.Namespace, with_times: 
                 profile,
                 {} if profile is None else {row.node: row for row in profile.rows},
             )
-    except (CommandError, DelegateError, OneLineError) as error:
+    except (DelegateError, OneLineError) as error:
         why = " ".join(str(error).split())
         if isinstance(error, ProfileError) or (isinstance(error, NoDeviceError) and options.device):
             raise CommandError(why, code_of(error)) from error

@@ -7,8 +7,8 @@ import argparse
 from pathlib import Path
 
 from delegate.inspect import graph_table
-from tflite_opencl.common.flags import add_flag, add_models, model_of, shown
-from tflite_opencl.common.opening import add_device_arguments, read_graph
+from tflite_opencl.common.flags import add_device_arguments, add_flag, add_models, model_of, shown
+from tflite_opencl.common.interpreter import read_graph
 from tflite_opencl.graph.facts import GraphFacts, graph_facts
 from tflite_opencl.graph.page import html, require_jinja
 

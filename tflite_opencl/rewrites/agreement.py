@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tflite_opencl.common.interpreter import allocated, invoke
-from tflite_opencl.common.opening import failures
+from tflite_opencl.common.interpreter import allocated, failures, invoke
 from tflite_opencl.common.runtime import Runtime
 
 Arrays = Sequence[NDArray[Any]]

@@ -14,11 +14,10 @@ from delegate.inspect import Graph
 from tflite_opencl.common.bars import steps
 from tflite_opencl.common.errors import CommandError, require_writable, write
 from tflite_opencl.common.exit_codes import NOT_SO, USAGE
-from tflite_opencl.common.feeds import feeds_of
+from tflite_opencl.common.feeds import feeds_of, picture_inputs
 from tflite_opencl.common.flag_values import positive
 from tflite_opencl.common.flags import add_flag, as_json, shown
-from tflite_opencl.common.given import picture_inputs
-from tflite_opencl.common.opening import one_line, read_graph
+from tflite_opencl.common.interpreter import read_graph
 from tflite_opencl.common.pictures.found import find_pictures, picture_paths
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.values import input_sets
@@ -39,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this subcommand's arguments."""
     add = parser.add_argument
     add("source", metavar="MODEL", nargs="?", help="the model")
+    add_flag(parser, "tflite_model", more=", as MODEL")
     add("target", metavar="OUT_FILE", nargs="?", help="where the rewritten model goes")
     add("--pass", dest="passes", metavar="NAME", nargs="+", action="extend", default=[],
         help="passes, in the order in which they run")  # fmt: skip
@@ -72,8 +72,12 @@ def run(options: argparse.Namespace) -> str:
     if options.list:
         return listing(width)
     names = _names(options)
-    if options.source is None or options.target is None:
+    named = [each for each in (options.tflite_model, options.source, options.target) if each]
+    if len(named) < 2:
         raise CommandError("MODEL and OUT_FILE are missing; --list shows the passes", USAGE)
+    if len(named) > 2:
+        raise CommandError(f"one model at a time: {named[0]} and {named[1]} are named", USAGE)
+    options.source, options.target = named
     if _is_same_file(options.source, options.target):
         raise CommandError(f"{options.target} is the model itself: name another OUT_FILE", USAGE)
     require_writable(options.target)
@@ -121,19 +125,18 @@ def _rewritten(source: str, names: list[str], subgraphs: int) -> RewrittenModel:
 def _checked(options: argparse.Namespace, graph: Graph, made: RewrittenModel) -> Agreement | None:
     if options.check is None and options.images is None:
         return None
-    with one_line():
-        runtime = find_runtime()
-        feeds_of(graph, ())  # complains of what cannot be fed
-        pictures = (
-            [] if options.images is None else list(picture_paths(find_pictures([options.images])))
-        )
-        sets: Iterator[Arrays]
-        if options.images is None:
-            sets = (input_sets(graph, seed)[0] for seed in range(options.check))
-        else:
-            sets = (picture_inputs(graph, each) for each in pictures)
-        with steps("inputs", lambda: options.check or len(pictures)) as step:
-            return agreement(options.source, made.content, sets, runtime, step)
+    runtime = find_runtime()
+    feeds_of(graph, ())  # complains of what cannot be fed
+    pictures = (
+        [] if options.images is None else list(picture_paths(find_pictures([options.images])))
+    )
+    sets: Iterator[Arrays]
+    if options.images is None:
+        sets = (input_sets(graph, seed)[0] for seed in range(options.check))
+    else:
+        sets = (picture_inputs(graph, each) for each in pictures)
+    with steps("inputs", lambda: options.check or len(pictures)) as step:
+        return agreement(options.source, made.content, sets, runtime, step)
 
 
 def _is_same_file(one: str, other: str) -> bool:

@@ -7,6 +7,8 @@ import argparse
 import pkgutil
 from collections.abc import Iterator, Mapping
 
+from tflite_opencl.common.command_line import subparsers
+
 LABEL_IMAGE, OPENCL, DELEGATE_TEST = "label_image", "tflite-opencl", "tflite-delegate-test"
 # One line each, as `man -k` shows it.
 COMMANDS: Mapping[str, str] = {
@@ -28,14 +30,6 @@ def parser_of(command: str) -> argparse.ArgumentParser:
     """Return a new parser of one of COMMANDS."""
     made: argparse.ArgumentParser = pkgutil.resolve_name(_PARSERS[command])()
     return made
-
-
-def subparsers(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:
-    """Return the parser of each subcommand; nothing where a command has none."""
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            return dict(action.choices)
-    return {}
 
 
 def all_parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:

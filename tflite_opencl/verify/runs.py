@@ -20,10 +20,10 @@ from tflite_opencl.common import bars
 from tflite_opencl.common.bounds import Bounds, float_bounds
 from tflite_opencl.common.build import graph as graph_of
 from tflite_opencl.common.errors import CommandError
+from tflite_opencl.common.interpreter import delegated, failed, failures
 from tflite_opencl.common.interpreter import run as run_once
-from tflite_opencl.common.launch_times import joined_nodes
-from tflite_opencl.common.opening import delegated, failed, failures
 from tflite_opencl.common.oracle import NoOracle, reference, run_graph
+from tflite_opencl.common.profile import joined_nodes
 from tflite_opencl.common.runtime import Runtime
 from tflite_opencl.verify.records import (
     Apart,

@@ -9,10 +9,18 @@ import shutil
 
 from tflite_opencl.common.errors import CommandError, require_writable, write
 from tflite_opencl.common.exit_codes import NOT_SO
+from tflite_opencl.common.feeds import picture_inputs
 from tflite_opencl.common.flag_values import positive
-from tflite_opencl.common.flags import add_flag, add_models, as_json, model_of, shown
-from tflite_opencl.common.given import picture_inputs
-from tflite_opencl.common.opening import add_device_arguments, one_line, options_of, read_graph
+from tflite_opencl.common.flags import (
+    add_device_arguments,
+    add_flag,
+    add_models,
+    as_json,
+    model_of,
+    options_of,
+    shown,
+)
+from tflite_opencl.common.interpreter import read_graph
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.values import input_sets
 from tflite_opencl.verify.errors import errors, map_image
@@ -58,14 +66,13 @@ def run(options: argparse.Namespace) -> str:
     model = model_of(options)
     graph = read_graph(model)
     told = options_of(options, [graph], profiling=True)
-    with one_line():
-        runtime = find_runtime()
-        if options.image is None:
-            sets = InputSets(options.random, lambda seed: input_sets(graph, seed)[0])
-        else:
-            picture = picture_inputs(graph, options.image)
-            sets = InputSets(1, lambda number: picture)
-        found = verified(model, graph, told, runtime, sets, options.tolerance)
+    runtime = find_runtime()
+    if options.image is None:
+        sets = InputSets(options.random, lambda seed: input_sets(graph, seed)[0])
+    else:
+        picture = picture_inputs(graph, options.image)
+        sets = InputSets(1, lambda number: picture)
+    found = verified(model, graph, told, runtime, sets, options.tolerance)
     lines = [] if options.heatmap is None else [_drawn(found, options.heatmap)]
     width = shutil.get_terminal_size((100, 24)).columns
     people = "\n\n".join([text_of(found, width), *lines])

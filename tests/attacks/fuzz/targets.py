@@ -6,8 +6,6 @@ A verdict returns, whatever it refuses, or raises what is a finding.
 
 from __future__ import annotations
 
-import io
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,8 +26,6 @@ from delegate.runtime.layout import layout_of
 from delegate.target import Target
 from delegate.tflite.library import installed_rules
 from tests.support.pictures import encoded, random_pixels
-from tests.support.torch_files import checkpoint, fake_torch, stored_tensor
-from tflite_opencl.common.default.torch_file import TorchFileError, read_torch_file
 from tflite_opencl.common.pictures.image import PictureError, load_picture, to_input
 from tflite_opencl.conformance.cases import all_cases
 
@@ -148,36 +144,10 @@ def _read_picture(data: bytes, path: Path) -> None:
     assert to_input(pixels, (1, 8, 8, 3), np.uint8).shape == (1, 8, 8, 3)
 
 
-def _checkpoints() -> dict[str, bytes]:
-    with fake_torch():
-        return {
-            "tensors": checkpoint(
-                OrderedDict(
-                    plain=stored_tensor((2, 3, 4), (12, 4, 1)),
-                    turned=stored_tensor((4, 6), (1, 4)),
-                    part=stored_tensor((3,), (2,), offset=5),
-                )
-            ),
-            "integers": checkpoint(
-                OrderedDict(batches=stored_tensor((), (), kind="LongStorage", count=1)),
-                np.array([2**40], "<i8"),
-            ),
-        }
-
-
-def _read_checkpoint(data: bytes, path: Path) -> None:
-    try:
-        tensors = read_torch_file(io.BytesIO(data))
-    except TorchFileError:
-        return
-    assert sum(each.nbytes for each in tensors.values()) <= 100 * len(data)
-
-
 KINDS = {
     kind.name: kind
     for kind in (
         Kind("reader", small_models, _read_model),
         Kind("pictures", _pictures, _read_picture),
-        Kind("checkpoints", _checkpoints, _read_checkpoint),
     )
 }

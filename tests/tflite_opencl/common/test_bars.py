@@ -32,6 +32,12 @@ def test_without_a_terminal_nothing_is_shown(capfd: pytest.CaptureFixture[str]) 
     assert watch.seconds["build"] > 0
 
 
+def test_a_quiet_command_shows_nothing_on_a_terminal() -> None:
+    assert on_terminal(START.format(patience=0.0, outer="bars.be_quiet(True) or ")).strip() == (
+        "over True"
+    )
+
+
 def test_a_terminal_shows_what_is_done_and_how_much_is_left() -> None:
     shown = on_terminal(START.format(patience=0.0, outer=""))
     assert "m.tflite: measuring kernels (node 3)" in shown

@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.command import parser as benchmarks_parser
 from tflite_opencl.command import main
+from tflite_opencl.common.command_line import subparsers
 from tflite_opencl.common.errors import CommandError
 from tflite_opencl.common.flags import (
     DOCUMENTS,
@@ -55,6 +56,11 @@ def test_a_flag_of_several_commands_is_in_the_table() -> None:
     counts = Counter(name for parser in PARSERS for name, _ in flags(parser))
     assert {name for name, count in counts.items() if count > 1} - {*SHARED} == {"help"}
     assert {*SHARED} <= {*counts}
+
+
+@pytest.mark.parametrize("parser", PARSERS, ids=lambda parser: str(parser.prog))
+def test_every_command_can_be_quiet(parser: argparse.ArgumentParser) -> None:
+    assert subparsers(parser) or "quiet" in dict(flags(parser))
 
 
 def test_a_short_flag_means_one_thing() -> None:

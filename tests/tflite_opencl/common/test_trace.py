@@ -27,9 +27,9 @@ from tflite_opencl.common.trace import (
     Slice,
     Trace,
     chrome_json,
+    perfetto_trace,
     trace_of,
 )
-from tflite_opencl.common.trace_perfetto import perfetto_trace
 from tflite_opencl.common.values import input_sets
 
 GRAPH = small_v2()

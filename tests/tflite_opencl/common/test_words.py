@@ -16,6 +16,7 @@ from tests.support.model import graph_of, op, t
 from tflite_opencl import __version__, command
 from tflite_opencl.command import main
 from tflite_opencl.common import words
+from tflite_opencl.common.command_line import with_underscores
 from tflite_opencl.common.errors import UsageError
 from tflite_opencl.conformance.command import main as suite
 
@@ -23,7 +24,7 @@ from tflite_opencl.conformance.command import main as suite
 def test_dashes_are_underscores_in_flags_alone() -> None:
     given = ["--use-gpu", "--a-b=c-d", "value-1", "-x", "a-b", "--", "--stays-so"]
     meant = ["--use_gpu", "--a_b=c-d", "value-1", "-x", "a-b", "--", "--stays-so"]
-    assert words.with_underscores(given) == meant
+    assert with_underscores(given) == meant
 
 
 def test_label_image_takes_dashes_and_knows_what_was_meant() -> None:
@@ -74,8 +75,10 @@ def test_a_wrong_word_is_one_line(
 
 def test_the_suite_knows_what_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
     assert suite(["--devcie", "x"]) == 64
-    shown = capsys.readouterr().err
-    assert shown == "ERROR: unrecognized arguments: --devcie x; did you mean --device?\n"
+    assert capsys.readouterr().err == (
+        "ERROR: unrecognized arguments: --devcie x; did you mean --device? "
+        "(tflite-delegate-test --help shows all)\n"
+    )
 
 
 def test_subcommands_take_dashes(capsys: pytest.CaptureFixture[str]) -> None:

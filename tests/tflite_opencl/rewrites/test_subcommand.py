@@ -156,6 +156,8 @@ def test_an_exact_pass_that_is_none_writes_nothing(
     [
         (("{model}", "{tmp}/o"), 64, "no pass is asked for; --list shows all"),
         (("{model}", "--pass", "remove_dead"), 64, "MODEL and OUT_FILE are missing"),
+        (("-m", "{model}", "--pass", "remove_dead"), 64, "MODEL and OUT_FILE are missing"),
+        (("-m", "{model}", "{model}", "--pass", "remove_dead"), 64, "is the model itself"),
         (("{model}", "{tmp}/o", "--pass", "remove_daed"), 64, "did you mean remove_dead?"),
         (("{model}", "{tmp}/o", "--for", "tefl"), 64, "invalid choice: 'tefl'"),
         (("{tmp}/none", "{tmp}/o", "--for", "teflon"), 255, "cannot read {tmp}/none: No such file"),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -91,15 +92,14 @@ def _hardware_obstacle(of: Family, board: Board) -> str | None:
     if not nodes and not working:
         return f"{of.node} is not in the device tree"
     if not working:
-        disabled = [node for node in nodes if not node.is_enabled]
-        if len(disabled) == len(nodes):
-            return f"{disabled[0].path} is disabled in the device tree"
-        path = next(node.path for node in nodes if node.is_enabled)
-        return f"no kernel driver is bound to {path} ({' or '.join(of.kernel_drivers)})"
-    closed = [each for each in board.files if not each.may_open]
+        enabled = [node for node in nodes if node.is_enabled]
+        if not enabled:
+            return f"{nodes[0].path} is disabled in the device tree"
+        names = " or ".join(of.kernel_drivers)
+        return f"no kernel driver is bound to {enabled[0].path} ({names})"
     wanted = "/dev/galcore" if "galcore" in working else "/dev/dri/renderD"
-    for each in closed:
-        if each.path.startswith(wanted):
+    for each in board.files:
+        if not each.may_open and each.path.startswith(wanted):
             return f"{each.path} is not permitted to this user ({each.mode})"
     return None
 
@@ -209,13 +209,11 @@ def _driver_steps(
                 "for the NPU install Mesa's libteflon.so (built with -Dteflon=true) and use "
                 "label_image --external_delegate_path"
             )
+        use = "the vendor's kernel driver galcore with its OpenCL library instead of etnaviv"
+        how = f"{use}: {_NO_ETNAVIV}"
         if "galcore" in board.drivers():
-            return [*steps, f"for OpenCL use galcore's own OpenCL library: {missing}"]
-        return [
-            *steps,
-            "for OpenCL use the vendor's kernel driver galcore with its OpenCL library instead of "
-            f"etnaviv: {_NO_ETNAVIV}",
-        ]
+            how = f"galcore's own OpenCL library: {missing}"
+        return [*steps, f"for OpenCL use {how}"]
     if not board.icds:
         return [f"install rusticl (Debian: mesa-opencl-icd) and set RUSTICL_ENABLE={of.rusticl}"]
     if "RUSTICL_ENABLE=" in missing:
@@ -224,6 +222,5 @@ def _driver_steps(
 
 
 def _release(board: Board) -> tuple[int, int]:
-    parts = (board.kernel or "0.0").split(".")
-    numbers = ["".join(c for c in part if c.isdigit()) or "0" for part in (*parts, "0")[:2]]
-    return int(numbers[0]), int(numbers[1])
+    major, minor, *_ = *map(int, re.findall(r"\d+", board.kernel or "")), 0, 0
+    return major, minor

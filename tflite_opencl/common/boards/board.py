@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count, takewhile
 from pathlib import Path
@@ -46,15 +46,11 @@ _DEVICE_FILES = (
     *("dev/dri/renderD*", "dev/galcore", "dev/accel/accel*", "dev/mali*", "dev/kgsl-3d0"),
     "dev/rknpu",
 )
+_MODULES = ("galcore", "mali", "kgsl", "rknpu")  # of the kernel, by vendors
 _LIBRARY_FOLDERS = (
-    *(
-        "usr/lib/*-linux-gnu*",
-        "usr/lib64",
-        "usr/lib",
-        "usr/local/lib",
-        "usr/local/lib/*-linux-gnu*",
-    ),
-    *("opt/lib", "vendor/lib64", "lib/*-linux-gnu*", "usr/lib/teflon"),
+    *("usr/lib/*-linux-gnu*", "usr/lib64", "usr/lib", "usr/local/lib"),
+    *("usr/local/lib/*-linux-gnu*", "opt/lib", "vendor/lib64", "lib/*-linux-gnu*"),
+    "usr/lib/teflon",
 )
 _LOADERS = ("libOpenCL.so*",)
 # Delegates of others, and what they are for.
@@ -130,25 +126,21 @@ class Board:
 def read_board(root: str | os.PathLike[str] = "/") -> Board:
     """Return what a machine's files say; what is not there is None or empty."""
     base = Path(root)
-    tree = _device_tree(base)
+    trees = (base / "proc/device-tree", base / "sys/firmware/devicetree/base")
+    tree = next((each for each in trees if each.is_dir()), None)
     compatible = () if tree is None else _strings(tree / "compatible")
-    drm = tuple(_drm(base))
     return Board(
         model=_model(base, tree),
         chip=next((_CHIPS[each] for each in compatible if each in _CHIPS), None),
         compatible=compatible,
         kernel=_text(base / "proc/sys/kernel/osrelease"),
         nodes=() if tree is None else tuple(_nodes(base, tree)),
-        drm=drm,
-        modules=tuple(
-            name
-            for name in ("galcore", "mali", "kgsl", "rknpu")
-            if (base / "sys/module" / name).is_dir()
-        ),
+        drm=tuple(_drm(base)),
+        modules=tuple(name for name in _MODULES if (base / "sys/module" / name).is_dir()),
         files=tuple(_device_file(base, path) for path in _matching(base, _DEVICE_FILES)),
-        loaders=tuple(_shown(base, path) for path in _in_libraries(base, _LOADERS)),
+        loaders=_libraries(base, _LOADERS),
         icds=tuple(_icds(base)),
-        delegates=tuple(_shown(base, path) for path in _in_libraries(base, tuple(_DELEGATES))),
+        delegates=_libraries(base, _DELEGATES),
     )
 
 
@@ -160,13 +152,6 @@ def delegate_text(path: str) -> str:
 def icd_folder() -> str:
     """Return where the loader looks for drivers, below the root."""
     return "etc/OpenCL/vendors"
-
-
-def _device_tree(base: Path) -> Path | None:
-    for name in ("proc/device-tree", "sys/firmware/devicetree/base"):
-        if (base / name).is_dir():
-            return base / name
-    return None
 
 
 def _model(base: Path, tree: Path | None) -> str | None:
@@ -211,28 +196,25 @@ def _bound(base: Path) -> dict[str, str]:
 
 def _driver(name: str | None) -> str | None:
     """Return the DRM driver's name: some bind their parts under names of their own."""
-    if name in ("adreno", "etnaviv-gpu"):
-        return {"adreno": "msm", "etnaviv-gpu": "etnaviv"}[name]
-    return "msm" if name and name.startswith("msm") else name
+    if name == "etnaviv-gpu":
+        return "etnaviv"
+    return "msm" if name and (name == "adreno" or name.startswith("msm")) else name
 
 
 def _drm(base: Path) -> Iterator[DrmDevice]:
-    for pattern in ("sys/class/drm/renderD*", "sys/class/accel/accel*"):
-        for folder in _matching(base, (pattern,)):
-            values = _uevent(folder / "device/uevent")
-            driver = _driver(_link(folder / "device/driver") or values.get("DRIVER"))
-            names = (values.get(f"OF_COMPATIBLE_{i}", "") for i in count())
-            yield DrmDevice(folder.name, driver, tuple(takewhile(bool, names)))
+    for folder in _matching(base, ("sys/class/drm/renderD*", "sys/class/accel/accel*")):
+        values = _uevent(folder / "device/uevent")
+        driver = _driver(_link(folder / "device/driver") or values.get("DRIVER"))
+        names = (values.get(f"OF_COMPATIBLE_{i}", "") for i in count())
+        yield DrmDevice(folder.name, driver, tuple(takewhile(bool, names)))
 
 
 def _icds(base: Path) -> Iterator[IcdFile]:
     for path in _matching(base, (f"{icd_folder()}/*.icd",)):
         library = _text(path) or ""
-        is_found = None
-        if library.startswith("/"):
-            # Not Path.exists, which raises where the name is too long.
-            is_found = os.path.exists(base / library.lstrip("/"))
-        yield IcdFile(_shown(base, path), library, is_found)
+        # Not Path.exists, which raises where the name is too long.
+        is_there = os.path.exists(base / library.lstrip("/"))
+        yield IcdFile(_shown(base, path), library, is_there if library.startswith("/") else None)
 
 
 def _device_file(base: Path, path: Path) -> DeviceFile:
@@ -240,12 +222,12 @@ def _device_file(base: Path, path: Path) -> DeviceFile:
     return DeviceFile(_shown(base, path), os.access(path, os.R_OK | os.W_OK), mode)
 
 
-def _in_libraries(base: Path, names: tuple[str, ...]) -> list[Path]:
-    patterns = tuple(f"{folder}/{name}" for folder in _LIBRARY_FOLDERS for name in names)
-    return _matching(base, patterns)
+def _libraries(base: Path, names: Iterable[str]) -> tuple[str, ...]:
+    patterns = [f"{folder}/{name}" for folder in _LIBRARY_FOLDERS for name in names]
+    return tuple(_shown(base, path) for path in _matching(base, patterns))
 
 
-def _matching(base: Path, patterns: tuple[str, ...]) -> list[Path]:
+def _matching(base: Path, patterns: Iterable[str]) -> list[Path]:
     found: dict[Path, Path] = {}
     for pattern in patterns:
         for path in sorted(base.glob(pattern)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All that can be known of this machine and its OpenCL drivers, which are asked in children."""
+"""All that can be known of this machine and its drivers, asked in children; and for people."""
 
 from __future__ import annotations
 
@@ -9,14 +9,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from delegate import DeviceInfo
-from delegate.inspect import Icd, list_icds
+from delegate.inspect import Icd, PlatformInfo, list_icds
 from tflite_opencl.common import bars
 from tflite_opencl.common.boards import drivers
-from tflite_opencl.common.boards.advice import library_steps, next_steps
-from tflite_opencl.common.boards.board import Board
+from tflite_opencl.common.boards.advice import expectation, library_steps, next_steps
+from tflite_opencl.common.boards.board import Board, delegate_text, icd_folder
 from tflite_opencl.common.boards.drivers import LoadedIcd, SurveyedDevice
 
 Choose = Callable[[Sequence[DeviceInfo]], Sequence[DeviceInfo]]
+Rows = Sequence[tuple[str, str]]  # a name and its value, for people
+_HAS = (
+    ("has_int64", "64-bit integers"),
+    ("has_fp64", "doubles"),
+    ("has_fp16", "halves"),
+    ("has_images", "images"),
+)
 _ENVIRONMENT = ("RUSTICL_ENABLE", "RUSTICL_FEATURES", "OCL_ICD_VENDORS", "POCL_AFFINITY")
 
 
@@ -66,3 +73,126 @@ def facts_here(board: Board, choose: Choose) -> Info:
         steps = [f"OCL_ICD_VENDORS names {vendors}{there}: unset it, and look again", *steps]
     environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
     return Info(board, environment, icds, platforms, tuple(surveyed), why_none, tuple(steps))
+
+
+def sections(info: Info) -> list[tuple[str, Rows]]:
+    """Return all facts for people: titles, and names with their values."""
+    board = info.board
+    chip = board.chip or ", ".join(board.compatible)
+    of_board = {"model": board.model, "chip": chip, "kernel": board.kernel}
+    others = [(path, delegate_text(path)) for path in board.delegates]
+    steps = [(f"{number}.", step) for number, step in enumerate(info.next_steps, 1)]
+    return [
+        ("Board", [(name, fact or "unknown") for name, fact in of_board.items()]),
+        ("GPUs and NPUs", _rows_of_hardware(board)),
+        ("OpenCL drivers", _rows_of_drivers(info)),
+        *((f"Device {d.info.index}: {d.info.name}", _rows_of_device(d)) for d in info.devices),
+        *([] if info.devices else [("Devices", [("none", info.no_devices or "")])]),
+        *([("Other delegates", others)] if others else []),
+        ("What to do next", steps or [("", "nothing was found to do")]),
+    ]
+
+
+def _rows_of_hardware(board: Board) -> list[tuple[str, str]]:
+    rows = []
+    for node in board.nodes:
+        state = f"driver {node.driver}" if node.driver else "no driver is bound"
+        if not node.is_enabled:
+            state = "disabled in the device tree"
+        rows.append((node.path, f"{node.what} ({node.compatible[0]}): {state}"))
+    for device in board.drm:
+        of = f" of {device.compatible[0]}" if device.compatible else ""
+        rows.append((device.name, f"driver {device.driver or 'unknown'}{of}"))
+    rows += [(name, "the vendor's kernel module is loaded") for name in board.modules]
+    for each in board.files:
+        may = "this user may open it" if each.may_open else "NOT permitted to this user"
+        rows.append((each.path, f"{may} ({each.mode})"))
+    return rows or [("none", "neither in a device tree, nor in /sys/class/drm, nor in /dev")]
+
+
+def _rows_of_drivers(info: Info) -> list[tuple[str, str]]:
+    board = info.board
+    rows = [("loader", path) for path in board.loaders]
+    if not board.loaders:
+        rows.append(("loader", "none of the system's; pyopencl's wheels bring one"))
+    rows += list(info.environment.items())
+    for icd in board.icds:
+        gone = ", which is not there" if icd.is_found is False else ""
+        said = [f"{icd.library}{gone}"]
+        loaded = info.icds.get(icd.path)
+        if loaded is not None:
+            said += [_platform_text(platform) for platform in loaded.platforms]
+            if loaded.failure:
+                said.append(f"asked alone, {loaded.failure}")
+            elif not loaded.platforms:
+                said.append("asked alone, it gives no platform")
+        rows.append((icd.path, "\n".join(said)))
+    for path in info.icds.keys() - {icd.path for icd in board.icds}:
+        loaded = info.icds[path]
+        left_out = f"left out: {loaded.left_out}" if loaded.left_out else ""
+        said = [*map(_platform_text, loaded.platforms), loaded.failure or left_out]
+        rows.append((path, "\n".join(said).strip()))
+    if not board.icds:
+        rows.append((f"/{icd_folder()}", "no .icd file: no driver is installed"))
+    together = [*map(_platform_text, info.platforms.platforms)]
+    rows.append(("all together", info.platforms.failure or "\n".join(together) or "no platform"))
+    return rows
+
+
+def _platform_text(platform: PlatformInfo) -> str:
+    # PoCL goes on with how it was built.
+    return f"{platform.name} ({platform.version.split('  ')[0]}): {_devices_text(platform)}"
+
+
+def _devices_text(platform: PlatformInfo) -> str:
+    if platform.devices:
+        return ", ".join(platform.devices)
+    why = "no devices"
+    if platform.name == "rusticl" and not os.environ.get("RUSTICL_ENABLE"):
+        why += "; it shows them only with RUSTICL_ENABLE=<driver>"
+    elif platform.name == "rusticl":
+        enabled = os.environ["RUSTICL_ENABLE"]
+        why += f"; RUSTICL_ENABLE={enabled} names no driver of this Mesa, or no hardware of it"
+    return why
+
+
+def _rows_of_device(device: SurveyedDevice) -> list[tuple[str, str]]:
+    info, limits, rates = device.info, device.limits, device.rates
+    rows = [
+        ("platform", f"{info.platform}, driver {info.driver}, {info.version}"),
+        ("self-test", device.failure or "passed"),
+    ]
+    if limits is not None:
+        has = ", ".join(word for name, word in _HAS if getattr(limits, name))
+        rows += [
+            ("type", f"{info.type}, {limits.compute_units} units at {limits.clock_mhz} MHz, "
+             f"{limits.address_bits}-bit addresses, {limits.profile}, {limits.opencl_c}"),
+            ("work-group", f"at most {limits.max_work_group_size} items "
+             f"({' x '.join(map(str, limits.max_work_item_sizes))})"),
+            ("memory", f"{_size(limits.global_mem_bytes)}, one buffer at most "
+             f"{_size(limits.max_alloc_bytes)}; local {_size(limits.local_mem_bytes)}"
+             f"{' (in global memory)' if limits.is_local_mem_global else ''}; arguments "
+             f"{limits.max_argument_bytes} bytes; sub-buffers at {limits.sub_buffer_align_bytes}"),
+            ("vectors", f"int{limits.int_vector_width}, float{limits.float_vector_width} "
+             "natively"),
+            ("has", has or "neither 64-bit integers, doubles, halves nor images"),
+            ("proven", ", ".join(device.isa) or "nothing beyond OpenCL C 1.2"),
+            ("extensions", " ".join(limits.extensions)),
+        ]  # fmt: skip
+    if rates is not None:
+        rows += [
+            ("launch", f"{rates.launch_us:.1f} us until its end"),
+            ("copies", f"{rates.upload_gb_s:.2f} GB/s up, {rates.download_gb_s:.2f} GB/s down"),
+            ("multiply-adds", f"{rates.int8_giga_mads:.1f} G/s of bytes, "
+             f"{rates.float_giga_mads:.1f} G/s of floats"),
+        ]  # fmt: skip
+    if (expected := expectation(info)) is not None:
+        rows.append(("MobileNet V1", expected))
+    return rows
+
+
+def _size(size_bytes: int) -> str:
+    for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size_bytes >= 1 << shift:
+            return f"{size_bytes / (1 << shift):.4g} {unit}"
+    return f"{size_bytes} bytes"

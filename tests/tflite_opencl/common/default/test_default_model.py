@@ -23,7 +23,6 @@ from tests.support.deal import slow
 from tflite_opencl.common.default import default_model
 from tflite_opencl.common.default.default_model import DefaultModelError, MissingDemoError
 from tflite_opencl.common.default.efficientnet_lite0 import float_graph
-from tflite_opencl.common.default.torch_file import read_torch_file
 from tflite_opencl.common.pictures.image import load_picture, to_input
 from tflite_opencl.common.runtime import find_runtime
 
@@ -233,8 +232,7 @@ def test_sample_picture_is_a_military_uniform(model: bytes, kernels: str) -> Non
 
 @pytest.fixture(scope="module")
 def network() -> Graph:
-    with open(default_model.weights_file(), "rb") as file:
-        return float_graph(read_torch_file(file))
+    return float_graph(default_model.tensors_of(default_model.weights_file().read_bytes()))
 
 
 def test_ranges_are_those_of_the_sample_picture(network: Graph) -> None:

@@ -166,7 +166,7 @@ def test_damaged_exif_does_not_lose_the_picture(
     load: Loader, caplog: pytest.LogCaptureFixture
 ) -> None:
     rows = b"\0\x11\x22"
-    with caplog.at_level(logging.WARNING, "label_image"):
+    with caplog.at_level(logging.WARNING, "tflite_opencl"):
         pixels = load(png(2, 1, 8, 0, rows, png_chunk(b"eXIf", b"nonsense")))
     assert pixels[..., 0].tolist() == [[0x11, 0x22]]
     assert "EXIF" in caplog.text

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tflite_opencl.common.energy import Meter
+from tflite_opencl.common.machine import Meter
 
 
 def put(root: Path, file: str, value: object) -> None:

@@ -13,7 +13,7 @@ from tests.support.deal import any_driver
 from tests.support.nets import conv_pool
 from tflite_opencl.command import main
 from tflite_opencl.common.boards import drivers
-from tflite_opencl.common.environment import device_asked
+from tflite_opencl.common.flags import device_asked
 from tflite_opencl.conformance.flags import parse
 
 

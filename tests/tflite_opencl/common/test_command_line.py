@@ -11,7 +11,7 @@ import pytest
 import label_image.flags
 import tflite_opencl.conformance.flags
 from tflite_opencl import command
-from tflite_opencl.common.help import parts_of
+from tflite_opencl.common.command_line import parts_of
 from tflite_opencl.shell.parsers import COMMANDS, all_parsers, parser_of
 
 
@@ -41,7 +41,7 @@ def test_an_example_is_taken(program: str, line: str, capsys: pytest.CaptureFixt
         assert command.main(words[1:]) == 0
         assert "examples:\n  tflite-opencl verify " in capsys.readouterr().out
     else:
-        options = command._parsed(words[1:])
+        options = command.parser().parse(words[1:])
         assert options.subcommand == words[1]
 
 

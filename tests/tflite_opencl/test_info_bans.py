@@ -12,7 +12,7 @@ from delegate import cache
 from delegate.sandbox.records import Records
 from delegate.sandbox.trials import BUILD, Trial
 from tflite_opencl.command import main
-from tflite_opencl.common.boards.bans import bans_text
+from tflite_opencl.info import bans_text
 
 
 @pytest.fixture(autouse=True)
