@@ -74,25 +74,23 @@ def _without_values(node: Node, hidden: Collection[Tensor]) -> Node:
 
 def _values(node: Node) -> Values | None:
     """Return the output of a node of constants, None where it is not known here."""
-    if len(node.outputs) != 1 or node.is_custom or node.op not in _FOLDERS or not node.inputs:
+    folder = None if node.is_custom or len(node.outputs) != 1 else FOLDERS.get(node.op)
+    inputs = [t for t in node.inputs if t is not None]
+    if folder is None or not inputs or len(inputs) < len(node.inputs):
         return None
     result = node.outputs[0]
     is_weights = node.op in ("DEQUANTIZE", "DENSIFY")
-    if any(t is None or (t.is_sparse and node.op != "DENSIFY") for t in node.inputs):
-        return None
-    inputs = [t for t in node.inputs if t is not None]
     if result.dtype not in (_WEIGHT_TYPES if is_weights else _INDEX_TYPES):
         return None
-    if node.op == "SHAPE":
-        arrays = [np.asarray(inputs[0].shape)]  # whatever its values are
-    elif any(t.data is None for t in inputs):
+    if any(t.is_sparse for t in inputs) and node.op != "DENSIFY":
         return None
-    else:
-        arrays = [np.asarray(t.data) for t in inputs]
-        if any(array.dtype.name != t.dtype for array, t in zip(arrays, inputs, strict=True)):
-            return None  # bytes of a type that numpy lacks
+    arrays = [np.asarray(t.shape if node.op == "SHAPE" else t.data) for t in inputs]
+    if node.op != "SHAPE" and any(
+        array.dtype.name != t.dtype for array, t in zip(arrays, inputs, strict=True)
+    ):
+        return None  # a value that is not known, or bytes of a type that numpy lacks
     try:
-        values = _FOLDERS[node.op](arrays, node)
+        values = folder(arrays, node)
         if is_weights or values.size <= MOST_ELEMENTS:
             return np.ascontiguousarray(values.astype(result.dtype)).reshape(values.shape)
     except (ArithmeticError, IndexError, KeyError, TypeError, ValueError):
@@ -176,7 +174,7 @@ def _dequantize(inputs: Sequence[Values], node: Node) -> Values:
     return np.asarray((values - zero_point) * scale, np.float32)
 
 
-_FOLDERS: Mapping[str, Folder] = {
+FOLDERS: Mapping[str, Folder] = {
     "SHAPE": lambda inputs, node: inputs[0],
     "PACK": lambda inputs, node: np.stack(inputs, axis=node.options["axis"]),
     "CONCATENATION": lambda inputs, node: np.concatenate(inputs, axis=node.options["axis"]),

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from delegate.graph.ir import Graph, Node, Tensor
@@ -27,6 +27,15 @@ class Partition:
     def indices(self) -> tuple[int, ...]:
         """The nodes' indices."""
         return tuple(node.index for node in self.nodes)
+
+    def with_nodes(self, new: Mapping[Node, Node | None]) -> Partition:
+        """Return the partition with other nodes, or none, in the place of these.
+
+        The same partition if there are no others.
+        """
+        steps = (new.get(node, node) for node in self.nodes)
+        nodes = tuple(node for node in steps if node is not None)
+        return replace(self, nodes=nodes) if new else self
 
 
 def partitions(graph: Graph, claimed: Collection[int]) -> tuple[Partition, ...]:

@@ -14,10 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.graph.edit import with_tensors
+from delegate.graph.fold import FOLDERS, Folder
 from delegate.graph.ir import Graph, Node, Tensor
 
 Values = NDArray[np.int64]
 Ranges = tuple[Values, Values]  # least and greatest value of each element, in the tensor's shape
+Rule = Callable[[list[Ranges], Node], Ranges]
 MOST_ELEMENTS = 1 << 16  # of indices: never pictures
 _INDEX_TYPES = ("int32", "int64")
 
@@ -113,7 +115,7 @@ def _remainder(node: Node, made: Mapping[Tensor, Node]) -> Ranges | None:
     return np.zeros(shape, np.int64), np.full(shape, min(numbers) - 1, np.int64)
 
 
-def _both(rule: Callable[[list[Values], Node], Values]) -> Callable[[list[Ranges], Node], Ranges]:
+def _both(rule: Folder) -> Rule:
     """Return the rule of an op whose output grows with each of its inputs, or only moves them."""
 
     def ranges(inputs: list[Ranges], node: Node) -> Ranges:
@@ -142,15 +144,11 @@ def _floor_div(inputs: list[Ranges], node: Node) -> Ranges:
     return low // least, high // least
 
 
-_RESHAPED = frozenset({"RESHAPE", "SQUEEZE", "EXPAND_DIMS", "CAST"})
-_reshaped = _both(lambda inputs, node: inputs[0].reshape(node.outputs[0].shape))
-_RULES: Mapping[str, Callable[[list[Ranges], Node], Ranges]] = {
-    **dict.fromkeys(_RESHAPED, _reshaped),
-    "PACK": _both(lambda inputs, node: np.stack(inputs, axis=node.options["axis"])),
-    "CONCATENATION": _both(lambda inputs, node: np.concatenate(inputs, axis=node.options["axis"])),
-    "ADD": _both(lambda inputs, node: inputs[0] + inputs[1]),
-    "MAXIMUM": _both(lambda inputs, node: np.maximum(inputs[0], inputs[1])),
-    "MINIMUM": _both(lambda inputs, node: np.minimum(inputs[0], inputs[1])),
+_GROWING = ("PACK", "CONCATENATION", "ADD", "MAXIMUM", "MINIMUM")
+_RESHAPED = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "CAST")
+_RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(_RESHAPED, _both(lambda inputs, n: inputs[0].reshape(n.outputs[0].shape))),
+    **{op: _both(FOLDERS[op]) for op in _GROWING},
     "SUB": _sub,
     "MUL": _mul,
     "FLOOR_DIV": _floor_div,

@@ -12,37 +12,27 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from delegate.graph.ir import Node, Tensor
+from delegate.graph.links import Links
 from delegate.graph.partition import Partition
 
 
 def rewrite(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:
     """Return the partition without the ADDs that can join the convolution before them."""
-    place = {t: number for number, node in enumerate(partition.nodes) for t in node.outputs}
-    readers = [t for node in partition.nodes for t in node.inputs]
-    gone: set[Node] = set()
-    nodes = []
+    links = Links(partition)
+    places = {node: place for place, node in enumerate(partition.nodes)}
+    new: dict[Node, Node | None] = {}
     for node in partition.nodes:
-        # The places of the convolutions whose result only this ADD reads.
-        places = [
-            place[tensor]
-            for tensor in node.inputs
-            if node.op == "ADD"
-            and tensor in place
-            and partition.nodes[place[tensor]].op == "CONV_2D"
-            and readers.count(tensor) == 1
-            and tensor not in partition.outputs
-        ]
-        if places and len(node.inputs) == 2:
+        if node.op != "ADD" or len(node.inputs) != 2:
+            continue
+        alone = (t for t in node.inputs if links.only_reader(t) is node)
+        before = [each for t in alone if (each := links.maker(t, "CONV_2D")) is not None]
+        if before:
             # The later one: the other one's result exists by then.
-            last = partition.nodes[max(places)]
+            last = max(before, key=places.__getitem__)
             fused = _joined(last, node)
             if accepts(fused):
-                gone.add(last)
-                node = fused
-        nodes.append(node)
-    if not gone:
-        return partition
-    return replace(partition, nodes=tuple(node for node in nodes if node not in gone))
+                new |= {last: None, node: fused}
+    return partition.with_nodes(new)
 
 
 def _joined(convolution: Node, add: Node) -> Node:

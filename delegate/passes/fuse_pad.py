@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from delegate.graph.ir import Node
+from delegate.graph.links import Links
 from delegate.graph.partition import Partition
 
 _CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D")
@@ -21,34 +22,24 @@ _CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D")
 
 def rewrite(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:
     """Return the partition without the PADs that only a convolution reads."""
-    made = {node.outputs[0]: node for node in partition.nodes if node.op == "PAD"}
-    readers = [t for node in partition.nodes for t in node.inputs if t in made]
-    gone: set[Node] = set()
-    nodes = []
+    links = Links(partition)
+    new: dict[Node, Node | None] = {}
     for node in partition.nodes:
-        source = node.inputs[0] if node.inputs else None
-        pad = made.get(source) if source is not None else None
-        if (
-            pad is not None
-            and source is not None
-            and node.op in _CONVOLUTIONS
-            and node.options.get("padding") == "VALID"
-            and readers.count(source) == 1
-            and source not in partition.outputs
-            and (sizes := _spatial_padding(pad)) is not None
-        ):
+        if node.op not in _CONVOLUTIONS or node.options.get("padding") != "VALID":
+            continue
+        pad = links.maker(node.inputs[0], "PAD") if node.inputs else None
+        if pad is None or links.only_reader(node.inputs[0]) is not node:
+            continue
+        sizes = _spatial_padding(pad)
+        if sizes is not None:
             fused = replace(
                 node,
                 inputs=(pad.inputs[0], *node.inputs[1:]),
                 options={**node.options, "padding": "EXPLICIT", **sizes},
             )
             if accepts(fused):
-                gone.add(pad)
-                node = fused
-        nodes.append(node)
-    if not gone:
-        return partition
-    return replace(partition, nodes=tuple(node for node in nodes if node not in gone))
+                new |= {pad: None, node: fused}
+    return partition.with_nodes(new)
 
 
 def _spatial_padding(pad: Node) -> dict[str, int] | None:

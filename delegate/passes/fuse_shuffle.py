@@ -15,69 +15,44 @@ from dataclasses import replace
 
 import numpy as np
 
-from delegate.graph.ir import Node, Tensor
+from delegate.graph.ir import Node
+from delegate.graph.links import Links
 from delegate.graph.partition import Partition
 
 
 def rewrite(partition: Partition, accepts: Callable[[Node], bool]) -> Partition:
     """Return the partition with each such chain as one node."""
-    chains = _Chains(partition)
-    gone: dict[Node, Node | None] = {}  # a chain's nodes -> what takes the place of its last
+    links = Links(partition)
+    new: dict[Node, Node | None] = {}
     for node in partition.nodes:
-        chain = chains.around(node)
+        chain = _chain_around(links, node)
         if chain is None:
             continue
-        fused = replace(
-            chain[-1],
-            op="channel_shuffle",
-            inputs=chain[0].inputs,
-            outputs=chain[-1].outputs,
-            options={},
-        )
+        last = chain[-1]
+        fused = replace(last, op="channel_shuffle", inputs=chain[0].inputs, options={})
         if accepts(fused):
-            gone |= {**dict.fromkeys(chain), chain[-1]: fused}
-    if not gone:
-        return partition
-    kept = (gone.get(node, node) for node in partition.nodes)
-    return replace(partition, nodes=tuple(node for node in kept if node is not None))
+            new |= {**dict.fromkeys(chain), last: fused}
+    return partition.with_nodes(new)
 
 
-class _Chains:
-    """The nodes of a partition by what they read and make."""
+def _chain_around(links: Links, node: Node) -> tuple[Node, ...] | None:
+    """Return the chain whose TRANSPOSE a node is, from the CONCATENATION on."""
+    if node.op != "TRANSPOSE" or not _turns_pairs(node):
+        return None
+    before = _only_maker(links, node, "RESHAPE")
+    join = None if before is None else _only_maker(links, before, "CONCATENATION")
+    after = links.only_reader(node.outputs[0], "RESHAPE")
+    if before is None or after is None or join is None or not _joins(join, node, after):
+        return None
+    split = links.only_reader(after.outputs[0], "SPLIT")
+    chain = (join, before, node, after)
+    return chain if split is None or not _halves(split) else (*chain, split)
 
-    def __init__(self, partition: Partition) -> None:
-        self._outputs = frozenset(partition.outputs)
-        self._makers = {tensor: node for node in partition.nodes for tensor in node.outputs}
-        self._readers: dict[Tensor | None, list[Node]] = {}
-        for node in partition.nodes:
-            for tensor in node.inputs:
-                self._readers.setdefault(tensor, []).append(node)
 
-    def around(self, node: Node) -> tuple[Node, ...] | None:
-        """Return the chain whose TRANSPOSE a node is, from the CONCATENATION on."""
-        if node.op != "TRANSPOSE" or not _turns_pairs(node):
-            return None
-        before = self._maker(node.inputs[0], "RESHAPE")
-        after = self._reader(node.outputs[0], "RESHAPE")
-        join = None if before is None else self._maker(before.inputs[0], "CONCATENATION")
-        if before is None or after is None or join is None or not _joins(join, node, after):
-            return None
-        split = self._reader(after.outputs[0], "SPLIT")
-        chain = (join, before, node, after)
-        return chain if split is None or not _halves(split) else (*chain, split)
-
-    def _maker(self, tensor: Tensor | None, op: str) -> Node | None:
-        """Return the node that makes a tensor, if it is such an op and nobody else reads that."""
-        if tensor is None or tensor in self._outputs or len(self._readers[tensor]) != 1:
-            return None
-        node = self._makers.get(tensor)
-        return node if node is not None and node.op == op else None
-
-    def _reader(self, tensor: Tensor, op: str) -> Node | None:
-        """Return the one node that reads a tensor, if it is such an op."""
-        readers = self._readers.get(tensor, [])
-        alone = len(readers) == 1 and tensor not in self._outputs
-        return readers[0] if alone and readers[0].op == op else None
+def _only_maker(links: Links, node: Node, op: str) -> Node | None:
+    """Return the node of an op that makes what this one alone reads first."""
+    source = node.inputs[0]
+    return links.maker(source, op) if links.only_reader(source) is node else None
 
 
 def _turns_pairs(transpose: Node) -> bool:

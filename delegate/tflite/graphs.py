@@ -94,10 +94,10 @@ def _main_graph(content: memoryview, number: int) -> Graph | None:
 def _called(content: memoryview) -> set[int]:
     """Return the subgraphs that operators call: bodies of control flow and the like."""
     model = File(content).root()
-    ops = [read_code(c)[0] for c in model.tables("operator_codes", "OperatorCode", "operator code")]
+    ops = [read_code(c)[0] for c in model.tables("operator_codes", "operator code")]
     found: set[int] = set()
-    for subgraph in model.tables("subgraphs", "SubGraph", "subgraph"):
-        for operator in subgraph.tables("operators", "Operator", "operator"):
+    for subgraph in model.tables("subgraphs", "subgraph"):
+        for operator in subgraph.tables("operators", "operator"):
             code = operator.scalar("opcode_index")
             if code < len(ops):
                 options = options_of(operator, ops[code])

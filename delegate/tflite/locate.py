@@ -153,8 +153,8 @@ def _subgraph_at(content: memoryview, base: int, addresses: _Addresses) -> int |
     """
     try:
         model = File(content).root()
-        buffers = [table.span("data") for table in model.tables("buffers", "Buffer", "buffer")]
-        for number, subgraph in enumerate(model.tables("subgraphs", "SubGraph", "subgraph")):
+        buffers = [table.span("data") for table in model.tables("buffers", "buffer")]
+        for number, subgraph in enumerate(model.tables("subgraphs", "subgraph")):
             if _lie_in(subgraph, base, buffers, addresses):
                 return number
     except ModelError:
@@ -167,7 +167,7 @@ def _lie_in(
 ) -> bool:
     """Whether every name and every constant of a subgraph lies where TFLite has it."""
     found = 0
-    for index, tensor in enumerate(subgraph.tables("tensors", "Tensor", "tensor")):
+    for index, tensor in enumerate(subgraph.tables("tensors", "tensor")):
         at, length = tensor.span("name")
         if length:
             if addresses.names.get(index) != base + at:

@@ -11,52 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from flatbuffers import number_types
-
 from delegate.tflite.reader import buffer_span
-from delegate.tflite.schema import Field
 from delegate.tflite.source import Source, named, open_model
 from delegate.tflite.table import File, Table
 
 _NAME = "TFLITE_METADATA"  # of the entry in Model.metadata
 _IDENTIFIER = b"M001"
 
-_UBYTE, _BYTE = number_types.Uint8Flags, number_types.Int8Flags
-_FLOAT = number_types.Float32Flags
-_FILES = Field("associated_files", 6, "vector")
-_FIELDS = {
-    "ModelMetadata": [Field("name", 0, "string"), Field("subgraph_metadata", 3, "vector")],
-    "SubGraphMetadata": [
-        Field("input_tensor_metadata", 2, "vector"),
-        Field("output_tensor_metadata", 3, "vector"),
-    ],
-    "TensorMetadata": [
-        Field("name", 0, "string"),
-        Field("content", 3, "table"),
-        Field("process_units", 4, "vector"),
-        _FILES,
-    ],
-    "AssociatedFile": [
-        Field("name", 0, "string"),
-        Field("type", 2, "scalar", _BYTE, 0),
-        Field("locale", 3, "string"),
-    ],
-    "Content": [Field("content_properties_type", 0, "scalar", _UBYTE, 0)],
-    "ProcessUnit": [
-        Field("options_type", 0, "scalar", _UBYTE, 0),
-        Field("options", 1, "table"),
-    ],
-    "NormalizationOptions": [
-        Field("mean", 0, "vector", _FLOAT),
-        Field("std", 1, "vector", _FLOAT),
-    ],
-    "ScoreCalibrationOptions": [
-        Field("score_transformation", 0, "scalar", _BYTE, 0),
-        Field("default_score", 1, "scalar", _FLOAT, 0.0),
-    ],
-    "ScoreThresholdingOptions": [Field("global_score_threshold", 0, "scalar", _FLOAT, 0.0)],
-}
-_BY_NAME = {kind: {field.name: field for field in fields} for kind, fields in _FIELDS.items()}
 # The members of unions and enums, by their numbers.
 _CONTENTS = ("", "feature", "image", "bounding box", "audio")
 _UNITS = ("", "NormalizationOptions", "ScoreCalibrationOptions", "ScoreThresholdingOptions")
@@ -106,9 +67,8 @@ def read_metadata(source: Source) -> ModelMetadata | None:
         content = _content(open_model(source))
         if content is None:
             return None
-        file = File(content, _IDENTIFIER, _BY_NAME.__getitem__, "the metadata")
-        root = file.root("ModelMetadata")
-        subgraph = next(_tables(root, "subgraph_metadata", "SubGraphMetadata"), None)
+        root = File(content, _IDENTIFIER, "the metadata").root("ModelMetadata")
+        subgraph = next(_tables(root, "subgraph_metadata"), None)
         sides = [
             () if subgraph is None else tuple(map(_tensor, _tables(subgraph, name)))
             for name in ("input_tensor_metadata", "output_tensor_metadata")
@@ -120,22 +80,22 @@ def _content(view: memoryview) -> memoryview | None:
     """Return the bytes of the metadata in a model's bytes."""
     file = File(view)
     model = file.root()
-    for entry in model.tables("metadata", "Metadata", "metadata entry"):
+    for entry in model.tables("metadata", "metadata entry"):
         if entry.string("name") == _NAME:
             number = entry.scalar("buffer")
-            buffers = model.tables("buffers", "Buffer", "buffer")
+            buffers = model.tables("buffers", "buffer")
             buffer = next(islice(buffers, number, None), None)
             start, size_bytes = (0, 0) if buffer is None else buffer_span(file, buffer)
             return view[start : start + size_bytes] if size_bytes else None
     return None
 
 
-def _tables(table: Table, name: str, kind: str = "TensorMetadata") -> Iterator[Table]:
-    return table.tables(name, kind, f"{table.where}: {name}")
+def _tables(table: Table, name: str) -> Iterator[Table]:
+    return table.tables(name, f"{table.where}: {name}")
 
 
 def _tensor(table: Table) -> TensorMetadata:
-    content = table.table("content", "Content")
+    content = table.table("content")
     units = dict(_units(table))
     normalisation = units.get("NormalizationOptions")
     calibration = units.get("ScoreCalibrationOptions")
@@ -148,7 +108,7 @@ def _tensor(table: Table) -> TensorMetadata:
         std=() if normalisation is None else normalisation.numbers("std"),
         files=tuple(
             AssociatedFile(each.string("name"), _word(_KINDS, each, "type"), each.string("locale"))
-            for each in _tables(table, "associated_files", "AssociatedFile")
+            for each in _tables(table, "associated_files")
         ),
         score_transform="" if calibration is None else _TRANSFORMS[transform % len(_TRANSFORMS)],
         default_score=0.0 if calibration is None else calibration.scalar("default_score"),
@@ -158,7 +118,7 @@ def _tensor(table: Table) -> TensorMetadata:
 
 def _units(table: Table) -> Iterator[tuple[str, Table]]:
     """Yield the kind and the options of each process unit that is known."""
-    for unit in _tables(table, "process_units", "ProcessUnit"):
+    for unit in _tables(table, "process_units"):
         kind = _word(_UNITS, unit, "options_type")
         options = unit.table("options", kind) if kind else None
         if options is not None:

@@ -66,21 +66,17 @@ def read_subgraph(content: memoryview, number: int) -> Graph:
         raise ModelError("the model has no subgraphs")
     if number >= count:
         raise ModelError(f"the model has no subgraph {number}")
-    subgraph = next(islice(model.tables("subgraphs", "SubGraph", "subgraph"), number, None))
+    subgraph = next(islice(model.tables("subgraphs", "subgraph"), number, None))
 
-    buffers = tuple(
-        buffer_span(file, buffer) for buffer in model.tables("buffers", "Buffer", "buffer")
-    )
+    buffers = tuple(buffer_span(file, buffer) for buffer in model.tables("buffers", "buffer"))
     tensors = tuple(
         _read_tensor(file, table, index, buffers)
-        for index, table in enumerate(subgraph.tables("tensors", "Tensor", "tensor"))
+        for index, table in enumerate(subgraph.tables("tensors", "tensor"))
     )
-    codes = tuple(
-        read_code(code) for code in model.tables("operator_codes", "OperatorCode", "operator code")
-    )
+    codes = tuple(read_code(code) for code in model.tables("operator_codes", "operator code"))
     nodes = tuple(
         _read_node(file, operator, index, codes, tensors)
-        for index, operator in enumerate(subgraph.tables("operators", "Operator", "operator"))
+        for index, operator in enumerate(subgraph.tables("operators", "operator"))
     )
     _check_producers(nodes)
     return Graph(
@@ -92,6 +88,16 @@ def read_subgraph(content: memoryview, number: int) -> Graph:
         subgraph=number,
         subgraphs=count,
     )
+
+
+def read_subgraphs(content: memoryview) -> tuple[Graph, ...]:
+    """Return all subgraphs of a model.
+
+    Raises:
+        ModelError: the model is damaged or foreign.
+    """
+    first = read_subgraph(content, 0)
+    return (first, *(read_subgraph(content, number) for number in range(1, first.subgraphs)))
 
 
 def buffer_span(file: File, buffer: Table) -> tuple[int, int]:
@@ -129,7 +135,7 @@ def _read_tensor(
         raise ModelError(f"{table.where} uses buffer {buffer}, but the model has {len(buffers)}")
     # Buffer 0 is empty by definition: its tensors are computed.
     start, size_bytes = buffers[buffer] if buffer else (0, 0)
-    sparsity = table.table("sparsity", "SparsityParameters")
+    sparsity = table.table("sparsity")
     data = None
     if size_bytes and sparsity is None:
         data = _view(file, start, size_bytes, shape, dtype, table.where)
@@ -180,7 +186,7 @@ def _dense(
 
 
 def _read_quantization(tensor: Table) -> Quantization | None:
-    table = tensor.table("quantization", "QuantizationParameters")
+    table = tensor.table("quantization")
     if table is None:
         return None
     scale = table.numbers("scale")

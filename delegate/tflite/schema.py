@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The .tflite schema: names, numbers, field slots and defaults, as schema.json has them."""
+"""The schema of .tflite files and of their metadata: names, numbers, field slots, defaults."""
 
 from __future__ import annotations
 
@@ -81,10 +81,11 @@ _OPTIONS_OF_OP = {
 
 @functools.cache
 def _schema() -> dict[str, dict[str, dict[str, Any]]]:
-    # make_schema.py writes it.
-    text = Path(__file__).with_name("schema.json").read_text()
-    schema: dict[str, dict[str, dict[str, Any]]] = json.loads(text)
-    return schema
+    # make_schema.py writes schema.json. The other is metadata_schema.fbs of tflite-support, version
+    # 1.5, as far as it is read here; its tables have names of their own.
+    files = (Path(__file__).with_name(name) for name in ("metadata_schema.json", "schema.json"))
+    parts = [json.loads(file.read_text()) for file in files]
+    return {part: parts[0][part] | parts[1][part] for part in ("enums", "tables")}
 
 
 @functools.cache

@@ -30,10 +30,7 @@ def dense(values: NDArray[np.generic], shape: tuple[int, ...], table: Table) -> 
     """
     order = table.numbers("traversal_order")
     blocked = table.numbers("block_map")
-    levels = [
-        _level(each)
-        for each in table.tables("dim_metadata", "DimensionMetadata", f"{table.where}: level")
-    ]
+    levels = [_level(each) for each in table.tables("dim_metadata", f"{table.where}: level")]
     rank = len(shape)
     if sorted(order) != list(range(rank + len(blocked))) or len(levels) != len(order):
         raise ValueError("not an order of the dimensions")

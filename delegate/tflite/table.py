@@ -7,7 +7,7 @@ Knows the fields' names and places from schema.py, not what they mean.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -45,12 +45,10 @@ class File:
         self,
         view: memoryview,
         identifier: bytes = schema.FILE_IDENTIFIER,
-        fields: Callable[[str], Mapping[str, schema.Field]] = schema.fields,
         what: str = "the model",
     ) -> None:
-        """`fields`: of each kind of table, by name; `what`: what messages call the bytes."""
+        """`what`: what messages call the bytes."""
         self.view = view
-        self.fields = fields
         self.size = len(view)
         self._what = what
         if self.size == 0:
@@ -115,7 +113,7 @@ class Table:
         self.where = where
         self._file = file
         self._position = position
-        self._fields = file.fields(kind)
+        self._fields = schema.fields(kind)
         self._vtable = position - int(file.unpack(_SIGNED_OFFSET, position, where))
         self._vtable_bytes = int(file.unpack(_SHORT, self._vtable, where))
         self._size = int(file.unpack(_SHORT, self._vtable + 2, where))
@@ -187,18 +185,21 @@ class Table:
         self._file.spend(length * flags.bytewidth, f"{self.where}: the field {name}")
         return np.frombuffer(self._file.view, dtype, length, start)
 
-    def table(self, name: str, kind: str) -> Table | None:
-        at = self._find(self._fields[name], _OFFSET.size)
+    def table(self, name: str, kind: str = "") -> Table | None:
+        """Return the table that a field points to; `kind`: of a union's table."""
+        field = self._fields[name]
+        at = self._find(field, _OFFSET.size)
         if at is None:
             return None
         where = f"{self.where}: the field {name}"
-        return Table(self._file, self._file.follow(at, where), kind, where)
+        return Table(self._file, self._file.follow(at, where), kind or field.child, where)
 
     def count(self, name: str) -> int:
         return self._find_vector(name, _OFFSET.size)[1]
 
-    def tables(self, name: str, kind: str, label: str) -> Iterator[Table]:
+    def tables(self, name: str, label: str) -> Iterator[Table]:
         """Yield the tables of a vector; `label` names one in messages ("tensor")."""
+        kind = self._fields[name].child
         start, length = self._find_vector(name, _OFFSET.size)
         for index in range(length):
             where = f"{label} {index}"

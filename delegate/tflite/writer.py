@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns a Graph into the bytes of a .tflite file: read_model's inverse.
+"""Turns a Graph into the tables of a .tflite file, and these into its bytes: read_model's inverse.
 
 Knows no op, and does not check that TFLite can run what it writes.
 """
@@ -13,7 +13,7 @@ import numpy as np
 
 from delegate.graph.ir import Graph, Node, Tensor
 from delegate.tflite import schema, sparsity
-from delegate.tflite.building import new_builder, write_content, write_table
+from delegate.tflite.tree import Tree, packed
 
 
 def write_model(graph: Graph) -> bytes:
@@ -29,50 +29,53 @@ def write_model(graph: Graph) -> bytes:
     """
     if graph.subgraphs != 1:
         raise ValueError(f"a graph of a model with {graph.subgraphs} subgraphs cannot be written")
-    constants_bytes = sum(tensor.data.nbytes for tensor in graph.tensors if tensor.data is not None)
-    builder = new_builder(constants_bytes)
-    codes = tuple(dict.fromkeys((node.op, node.is_custom, node.version) for node in graph.nodes))
+    return packed(model_tree(graph))
+
+
+def model_tree(*graphs: Graph) -> Tree:
+    """Return the tables of a model with these subgraphs, the main one first.
+
+    Raises:
+        ValueError: as `write_model`.
+    """
+    nodes = [node for graph in graphs for node in graph.nodes]
+    codes = list(dict.fromkeys((node.op, node.is_custom, node.version) for node in nodes))
     # Buffer 0 is empty: the buffer of all computed tensors.
-    constants = [tensor for tensor in graph.tensors if tensor.data is not None]
+    constants = [t for graph in graphs for t in graph.tensors if t.data is not None]
     buffers = {id(tensor): number for number, tensor in enumerate(constants, start=1)}
-    model = {
+    return {
         "version": schema.VERSION,
-        "operator_codes": [write_code(builder, *code) for code in codes],
-        "subgraphs": [write_subgraph(builder, graph, codes, buffers)],
-        "description": graph.description,
-        "buffers": [
-            write_table(builder, "Buffer", {}),
-            *(write_buffer(builder, tensor) for tensor in constants),
+        "operator_codes": [_code(*code) for code in codes],
+        "subgraphs": [_subgraph(graph, codes, buffers) for graph in graphs],
+        "description": graphs[0].description,
+        "buffers": [{}, *({"data": _content(tensor)} for tensor in constants)],
+    }
+
+
+def _table(kind: str, **values: Any) -> Tree:
+    """Return a table without the fields that are None or have the schema's default."""
+    fields = schema.fields(kind)
+    return {
+        name: value
+        for name, value in values.items()
+        if value is not None
+        and not (fields[name].kind == "scalar" and value == fields[name].default)
+    }
+
+
+def _subgraph(
+    graph: Graph, codes: Sequence[tuple[str, bool, int]], buffers: Mapping[int, int]
+) -> Tree:
+    """`codes`: ops in the order of their codes; `buffers`: id(tensor) -> number."""
+    return {
+        "tensors": [_tensor(tensor, buffers.get(id(tensor), 0)) for tensor in graph.tensors],
+        "inputs": [_index(graph, tensor, "the graph's inputs") for tensor in graph.inputs],
+        "outputs": [_index(graph, tensor, "the graph's outputs") for tensor in graph.outputs],
+        "operators": [
+            _operator(graph, node, codes.index((node.op, node.is_custom, node.version)))
+            for node in graph.nodes
         ],
     }
-    builder.Finish(write_table(builder, "Model", model), schema.FILE_IDENTIFIER)
-    return bytes(builder.Output())
-
-
-def write_subgraph(
-    builder: Any,
-    graph: Graph,
-    codes: Sequence[tuple[str, bool, int]],
-    buffers: Mapping[int, int],
-) -> int:
-    """Write a graph; `codes`: ops in the order of their codes; `buffers`: id(tensor) -> number."""
-    return write_table(
-        builder,
-        "SubGraph",
-        {
-            "tensors": [
-                _tensor(builder, tensor, buffers.get(id(tensor), 0)) for tensor in graph.tensors
-            ],
-            "inputs": [_index(graph, tensor, "the graph's inputs") for tensor in graph.inputs],
-            "outputs": [_index(graph, tensor, "the graph's outputs") for tensor in graph.outputs],
-            "operators": [
-                _operator(
-                    builder, graph, node, codes.index((node.op, node.is_custom, node.version))
-                )
-                for node in graph.nodes
-            ],
-        },
-    )
 
 
 def _index(graph: Graph, tensor: Tensor | None, where: str) -> int:
@@ -84,53 +87,46 @@ def _index(graph: Graph, tensor: Tensor | None, where: str) -> int:
     return tensor.index
 
 
-def _tensor(builder: Any, tensor: Tensor, buffer: int) -> int:
+def _tensor(tensor: Tensor, buffer: int) -> Tree:
     where = f"tensor {tensor.index} {tensor.name!r}"
     quantization = tensor.quantization
-    values = {
-        "shape": tensor.shape,
-        "type": _number(schema.enum_values("TensorType"), tensor.dtype, "type_", where),
-        "buffer": buffer,
-        "name": tensor.name,
-        "quantization": quantization
-        and write_table(
-            builder,
+    return _table(
+        "Tensor",
+        shape=tensor.shape,
+        type=_number(schema.enum_values("TensorType"), tensor.dtype, "type_", where),
+        buffer=buffer,
+        name=tensor.name,
+        quantization=quantization
+        and _table(
             "QuantizationParameters",
-            {
-                "scale": quantization.scale,
-                "zero_point": quantization.zero_point,
-                "quantized_dimension": quantization.axis,
-            },
+            scale=quantization.scale,
+            zero_point=quantization.zero_point,
+            quantized_dimension=quantization.axis,
         ),
-        "is_variable": tensor.is_variable,
-        "shape_signature": tensor.shape_signature or None,
-        "sparsity": _sparsity(builder, tensor, where) if tensor.is_sparse else None,
-    }
-    return write_table(builder, "Tensor", values)
+        is_variable=tensor.is_variable,
+        shape_signature=tensor.shape_signature or None,
+        sparsity=_sparsity(tensor, where) if tensor.is_sparse else None,
+    )
 
 
-def _sparsity(builder: Any, tensor: Tensor, where: str) -> int:
+def _sparsity(tensor: Tensor, where: str) -> Tree:
     if tensor.data is None or not tensor.shape:
         raise ValueError(f"{where} is sparse, but its values are not in the graph")
     _, segments, indices = sparsity.compressed(tensor.data)
-    kinds, formats = schema.enum_values("SparseIndexVector"), schema.enum_values("DimensionType")
-    levels = [
-        write_table(builder, "DimensionMetadata", {"format": formats["DENSE"], "dense_size": size})
-        for size in tensor.shape[:-1]
-    ]
-    last: dict[str, Any] = {"format": formats["SPARSE_CSR"]}
-    for name, listed in (("array_segments", segments), ("array_indices", indices)):
-        last[f"{name}_type"] = kinds["Int32Vector"]
-        last[name] = write_table(builder, "Int32Vector", {"values": listed})
-    parameters = {
-        "traversal_order": range(len(tensor.shape)),
-        "dim_metadata": [*levels, write_table(builder, "DimensionMetadata", last)],
+    kind = schema.enum_values("SparseIndexVector")["Int32Vector"]
+    last = {
+        "format": schema.enum_values("DimensionType")["SPARSE_CSR"],
+        "array_segments_type": kind,
+        "array_segments": {"values": segments},
+        "array_indices_type": kind,
+        "array_indices": {"values": indices},
     }
-    return write_table(builder, "SparsityParameters", parameters)
+    levels = [_table("DimensionMetadata", dense_size=size) for size in tensor.shape[:-1]]
+    return {"traversal_order": range(len(tensor.shape)), "dim_metadata": [*levels, last]}
 
 
-def write_buffer(builder: Any, tensor: Tensor) -> int:
-    """Write what a constant holds."""
+def _content(tensor: Tensor) -> bytes:
+    """Return what the buffer of a constant holds."""
     data = tensor.data
     assert data is not None
     dtype = schema.numpy_dtype(tensor.dtype)
@@ -145,26 +141,24 @@ def write_buffer(builder: Any, tensor: Tensor) -> int:
         )
     if tensor.is_sparse:
         data = sparsity.compressed(data)[0]
-    content = data.astype(dtype or np.uint8, copy=False).tobytes()
-    return write_table(builder, "Buffer", {"data": write_content(builder, content)})
+    return data.astype(dtype or np.uint8, copy=False).tobytes()
 
 
-def write_code(builder: Any, op: str, is_custom: bool, version: int) -> int:
-    """Write the code of an op."""
+def _code(op: str, is_custom: bool, version: int) -> Tree:
     builtin = "CUSTOM" if is_custom else op
     number = _number(schema.enum_values("BuiltinOperator"), builtin, "BUILTIN_", "an operator")
-    values = {
-        "deprecated_builtin_code": min(number, schema.LAST_SHORT_CODE),
-        "custom_code": op if is_custom else None,
-        "version": version,
-        "builtin_code": number,
-    }
-    return write_table(builder, "OperatorCode", values)
+    return _table(
+        "OperatorCode",
+        deprecated_builtin_code=min(number, schema.LAST_SHORT_CODE),
+        custom_code=op.encode() if is_custom else None,
+        version=version,
+        builtin_code=number,
+    )
 
 
-def _operator(builder: Any, graph: Graph, node: Node, code: int) -> int:
+def _operator(graph: Graph, node: Node, code: int) -> Tree:
     where = f"operator {node.index} ({node.op})"
-    values: dict[str, Any] = {
+    values: Tree = {
         "opcode_index": code,
         "inputs": [_index(graph, tensor, where) for tensor in node.inputs],
         "outputs": [_index(graph, tensor, where) for tensor in node.outputs],
@@ -184,8 +178,8 @@ def _operator(builder: Any, graph: Graph, node: Node, code: int) -> int:
             for name, value in node.options.items()
         }
         values[f"{union}_type"] = number
-        values[union] = write_table(builder, kind, options)
-    return write_table(builder, "Operator", values)
+        values[union] = _table(kind, **options)
+    return _table("Operator", **values)
 
 
 def _check_names(

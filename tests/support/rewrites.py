@@ -15,7 +15,7 @@ from tests.support.compare import inputs_for, interpreter, invoke
 from tests.support.convolution import Convolution
 from tests.support.model import graph_of
 from tests.support.nets import assert_equal_outputs
-from tflite_opencl.rewrites.notes import Notes
+from tflite_opencl.rewrites.changes import Notes
 
 
 class Rewrite(Protocol):

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rewrites of models for other targets: the public names. They stand on delegate's reader."""
 
-from tflite_opencl.rewrites.model import RewrittenModel, rewrite_model
-from tflite_opencl.rewrites.notes import Note
+from tflite_opencl.rewrites.changes import Note
 from tflite_opencl.rewrites.registry import (
     Bundle,
     GraphPass,
@@ -12,6 +11,7 @@ from tflite_opencl.rewrites.registry import (
     pass_bundles,
     rewrite,
 )
+from tflite_opencl.rewrites.rewriting import RewrittenModel, rewrite_model
 
 __all__ = [
     "Bundle",

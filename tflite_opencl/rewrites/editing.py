@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What passes on graphs share: who reads and makes a tensor, new tensors, a graph of new nodes.
-
-Knows no op.
-"""
+"""What is known of tensors, new ones, and a graph of new nodes. Knows no op."""
 
 from __future__ import annotations
 
@@ -10,34 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from delegate.inspect import Graph, Node, Quantization, Tensor
 
 _MADE = -1  # Tensor.origin of what no file has
-
-
-def readers(graph: Graph) -> dict[Tensor, tuple[Node, ...]]:
-    """Return who reads each tensor of the graph; a node that reads it twice stands there twice."""
-    found: dict[Tensor, list[Node]] = {tensor: [] for tensor in graph.tensors}
-    for node in graph.nodes:
-        for tensor in node.inputs:
-            if tensor is not None:
-                found[tensor].append(node)
-    return {tensor: tuple(nodes) for tensor, nodes in found.items()}
-
-
-def makers(graph: Graph) -> dict[Tensor, Node]:
-    """Return the node that makes each computed tensor; inputs and constants have none."""
-    return {tensor: node for node in graph.nodes for tensor in node.outputs}
-
-
-def only_reader(
-    graph: Graph, read_by: Mapping[Tensor, tuple[Node, ...]], tensor: Tensor
-) -> Node | None:
-    """Return the node that alone reads a tensor, and once; None where a caller sees it, too."""
-    nodes = read_by[tensor]
-    return nodes[0] if len(nodes) == 1 and tensor not in graph.outputs else None
 
 
 def new_tensor(
@@ -60,6 +35,29 @@ def new_tensor(
         data=data,
         origin=_MADE,
     )
+
+
+def quanta(tensor: Tensor) -> tuple[float, int]:
+    """Return the scale and the zero point of a quantised tensor; of several, the first."""
+    assert tensor.quantization is not None
+    return tensor.quantization.scale[0], tensor.quantization.zero_point[0]
+
+
+def known_values(graph: Graph, tensor: Tensor | None) -> NDArray[Any] | None:
+    """Return the values of a constant; None: they are computed, or a caller may set them."""
+    if tensor is None or tensor.data is None or tensor in graph.changeable:
+        return None
+    return np.asarray(tensor.data)
+
+
+def same_quanta(one: Tensor, other: Tensor) -> bool:
+    """Whether equal codes of two tensors stand for equal numbers."""
+    if one.dtype != other.dtype or (one.quantization is None) != (other.quantization is None):
+        return False
+    ours, theirs = one.quantization, other.quantization
+    if ours is None or theirs is None:
+        return True
+    return (ours.scale, ours.zero_point) == (theirs.scale, theirs.zero_point)
 
 
 def rebuilt(
@@ -86,16 +84,7 @@ def rebuilt(
     used = {*ends, *_tensors(steps)}
     was_used = {*graph.inputs, *graph.outputs, *_tensors(graph.nodes)}
     kept = [new.get(t, t) for t in graph.tensors if new.get(t, t) in used or t not in was_used]
-    numbered = _numbered(dict.fromkeys([*kept, *_tensors(steps)]))
-    return replace(
-        graph,
-        tensors=tuple(numbered.values()),
-        nodes=tuple(
-            _at(_with_tensors(node, numbered), position) for position, node in enumerate(steps)
-        ),
-        inputs=tuple(numbered[t] for t in ends[: len(graph.inputs)]),
-        outputs=tuple(numbered[t] for t in ends[len(graph.inputs) :]),
-    )
+    return _numbered_graph(graph, dict.fromkeys([*kept, *_tensors(steps)]), steps, ends)
 
 
 def _is(one: object, other: object) -> bool:
@@ -116,6 +105,23 @@ def _with_tensors(node: Node, new: Mapping[Tensor, Tensor]) -> Node:
 
 def _at(node: Node, position: int) -> Node:
     return node if node.index == position else replace(node, index=position)
+
+
+def _numbered_graph(
+    graph: Graph, tensors: Iterable[Tensor], nodes: Iterable[Node], ends: Sequence[Tensor]
+) -> Graph:
+    """Return a graph whose tensors and nodes have their positions; `ends`: inputs, then outputs."""
+    numbered = _numbered(tensors)
+    count = len(graph.inputs)
+    return replace(
+        graph,
+        tensors=tuple(numbered.values()),
+        nodes=tuple(
+            _at(_with_tensors(node, numbered), position) for position, node in enumerate(nodes)
+        ),
+        inputs=tuple(numbered[t] for t in ends[:count]),
+        outputs=tuple(numbered[t] for t in ends[count:]),
+    )
 
 
 def _numbered(tensors: Iterable[Tensor]) -> dict[Tensor, Tensor]:
@@ -162,15 +168,9 @@ def without_unread(graph: Graph) -> Graph:
 
     Computed tensors stay, because some are no node's input: an LSTM's intermediate tensors.
     """
-    used = {*graph.inputs, *graph.outputs, *_tensors(graph.nodes)}
+    ends = [*graph.inputs, *graph.outputs]
+    used = {*ends, *_tensors(graph.nodes)}
     kept = [t for t in graph.tensors if t in used or t.data is None or t.is_variable]
     if len(kept) == len(graph.tensors):
         return graph
-    numbered = _numbered(kept)
-    return replace(
-        graph,
-        tensors=tuple(numbered.values()),
-        nodes=tuple(_with_tensors(node, numbered) for node in graph.nodes),
-        inputs=tuple(numbered[t] for t in graph.inputs),
-        outputs=tuple(numbered[t] for t in graph.outputs),
-    )
+    return _numbered_graph(graph, kept, graph.nodes, ends)

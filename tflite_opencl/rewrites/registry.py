@@ -10,7 +10,7 @@ from typing import Protocol, cast
 
 from delegate.graph.partition import products
 from delegate.inspect import Graph
-from tflite_opencl.rewrites.notes import Note, Notes
+from tflite_opencl.rewrites.changes import Note, Notes
 
 
 @dataclass(frozen=True, slots=True)

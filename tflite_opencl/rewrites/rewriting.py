@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A .tflite file with other graphs in it, all else as it was.
+"""A .tflite file through passes: other graphs in it, all else as it was.
 
 What a graph does not hold is taken over: metadata and its packed files, signatures, the other
 subgraphs, ranges of tensors, intermediate tensors, and the bytes of every buffer.
@@ -7,18 +7,20 @@ subgraphs, ranges of tensors, intermediate tensors, and the bytes of every buffe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from delegate.graph.edit import with_tensors
 from delegate.inspect import Graph, Node, Tensor
-from delegate.tflite.reader import read_subgraph
+from delegate.tflite.reader import read_subgraphs
 from delegate.tflite.source import Source, named, open_model
-from delegate.tflite.writer import write_model
-from tflite_opencl.rewrites.tree import OUTSIDE, Tree, read_tree, write_tree
+from delegate.tflite.tree import Tree
+from delegate.tflite.writer import model_tree
+from tflite_opencl.rewrites.registry import PassStep, rewrite_steps
+from tflite_opencl.rewrites.tree import OUTSIDE, read_tree, write_tree
 
 # A tensor's field -> those of its table that hold it.
 _TENSOR_FIELDS = {
@@ -33,6 +35,43 @@ _OPTION_FIELDS = (
     *(f"builtin_options{two}{kind}" for two in ("", "2") for kind in ("", "_type")),
     *("custom_options", "large_custom_options_offset", "large_custom_options_size", OUTSIDE),
 )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RewrittenModel:
+    """A model file after passes."""
+
+    content: bytes
+    steps: tuple[tuple[PassStep, ...], ...]  # one tuple a subgraph, with one step a pass
+
+
+def rewrite_model(
+    source: Source, passes: Sequence[str], watch: Callable[[], None] | None = None
+) -> RewrittenModel:
+    """Return a .tflite file after these passes, in this order, on each of its subgraphs.
+
+    `watch` is called after each pass on each subgraph.
+
+    Raises:
+        ModelError: the file is damaged or foreign, or too large for the format afterwards.
+        ValueError: a name is no pass. OSError: the path cannot be read.
+    """
+    with named(source):
+        graphs = read_subgraphs(open_model(source))
+    steps: list[tuple[PassStep, ...]] = []
+    for graph in graphs:
+        own = []
+        for step in rewrite_steps(graph, passes):
+            own.append(step)
+            if watch is not None:
+                watch()
+        steps.append(tuple(own))
+    changed = {
+        number: own[-1].graph
+        for number, own in enumerate(steps)
+        if own and own[-1].graph is not graphs[number]
+    }
+    return RewrittenModel(rewritten(source, changed), tuple(steps))
 
 
 def rewritten(source: Source, graphs: Mapping[int, Graph]) -> bytes:
@@ -53,16 +92,13 @@ def rewritten(source: Source, graphs: Mapping[int, Graph]) -> bytes:
     with named(source):
         content = open_model(source)
         tree, tail = read_tree(content)
-        # All of them, because the reader checks the numbers that stand in the tables.
-        count = read_subgraph(content, 0).subgraphs
-        old = [read_subgraph(content, number) for number in range(count)]
-        before = _used_buffers(tree)
+        old = read_subgraphs(content)  # all: the reader checks the numbers that stand in the tables
+        before, codes = _used_buffers(tree), {*_used_codes(tree)}
         for number, graph in graphs.items():
             _Subgraph(tree, tree["subgraphs"][number], old[number], graph).rewrite(number)
         for number in before - _used_buffers(tree):
             tree["buffers"][number] = {}
-        if graphs:
-            _drop_codes(tree, read_tree(content)[0])
+        _drop_codes(tree, codes - {*_used_codes(tree)})
         return write_tree(tree, tail)
 
 
@@ -77,9 +113,8 @@ def _used_codes(tree: Tree) -> list[int]:
     return [operator.get("opcode_index", 0) for operator in operators]
 
 
-def _drop_codes(tree: Tree, old: Tree) -> None:
+def _drop_codes(tree: Tree, gone: set[int]) -> None:
     """Drop the codes that only rewritten operators used: a runtime may not know their ops."""
-    gone = set(_used_codes(old)) - set(_used_codes(tree))
     if not gone:
         return
     kept = [number for number in range(len(tree["operator_codes"])) if number not in gone]
@@ -118,7 +153,7 @@ class _Subgraph:
         known = {t: replace(t, data=None, is_folded=False) for t in new.tensors if t.is_folded}
         self._new = with_tensors(new, known)
         self._keeps_values = [self._is_stored(tensor) for tensor in self._new.tensors]
-        self._made, _ = read_tree(memoryview(write_model(self._without_stored())))
+        self._made = model_tree(self._without_stored())
 
     def _is_stored(self, tensor: Tensor) -> bool:
         origin = _origin(tensor)
@@ -131,7 +166,7 @@ class _Subgraph:
             for tensor, is_kept in zip(self._new.tensors, self._keeps_values, strict=True)
             if is_kept
         }
-        return replace(with_tensors(self._new, stored), subgraphs=1)
+        return with_tensors(self._new, stored)
 
     def rewrite(self, number: int) -> None:
         """Put the new graph into the file's tables."""
@@ -139,12 +174,12 @@ class _Subgraph:
         places = {_origin(t): t.index for t in reversed(self._new.tensors) if _origin(t) >= 0}
         operators = [
             self._operator(node, table, places)
-            for node, table in zip(self._new.nodes, made.get("operators", ()), strict=True)
+            for node, table in zip(self._new.nodes, made["operators"], strict=True)
         ]
         tensors = [
             self._tensor(tensor, table, is_kept)
             for tensor, table, is_kept in zip(
-                self._new.tensors, made.get("tensors", ()), self._keeps_values, strict=True
+                self._new.tensors, made["tensors"], self._keeps_values, strict=True
             )
         ]
         self._tree.update(

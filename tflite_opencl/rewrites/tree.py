@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole .tflite file <-> its tables as dicts, so that what nobody touches is written again.
+"""A whole .tflite file <-> the tree of its tables, so that what nobody touches is written again.
 
-Knows the schema's fields, and no graph. A tree has the fields that the file does not leave out, by
-their schema names: numbers, bytes of strings, arrays, trees and lists of trees. What a Buffer or an
-operator holds outside the flatbuffer is in its tree under OUTSIDE.
+A tree (delegate/tflite/tree.py) has the fields that the file does not leave out. What a Buffer or
+an operator holds outside the flatbuffer is in its tree under OUTSIDE.
 """
 
 from __future__ import annotations
@@ -14,10 +13,9 @@ from typing import Any
 
 from delegate import ModelError
 from delegate.tflite import schema
-from delegate.tflite.building import new_builder, write_content, write_table
 from delegate.tflite.table import MAX_FILE_BYTES, File, Table, too_large
+from delegate.tflite.tree import Tree, child_kind, packed
 
-Tree = dict[str, Any]
 OUTSIDE = "(outside)"  # no field's name
 # Table -> the fields that say where in the file its bytes outside the flatbuffer are.
 _PLACES = {
@@ -72,7 +70,7 @@ def _value(file: File, table: Table, kind: str, field: schema.Field) -> Any:
         return file.view[start : start + size_bytes]
     if field.kind == "table":
         child = (
-            _child_kind(table.scalar(f"{field.name}_type"), field, table.where)
+            child_kind(table.scalar(f"{field.name}_type"), field, table.where)
             if (field.name in schema.UNIONS)
             else field.child
         )
@@ -80,20 +78,8 @@ def _value(file: File, table: Table, kind: str, field: schema.Field) -> Any:
         return None if own is None else _read(file, own, child)
     if field.child:
         label = f"{table.where}: {field.name}"
-        return [
-            _read(file, each, field.child) for each in table.tables(field.name, field.child, label)
-        ]
+        return [_read(file, each, field.child) for each in table.tables(field.name, label)]
     return table.array(field.name)
-
-
-def _child_kind(number: int, field: schema.Field, where: str) -> str:
-    """Return the class of a union's table; "" for NONE, whose table nobody reads."""
-    name = schema.enum_names(field.child).get(number)
-    if name is None:
-        raise ModelError(
-            f"{where} has {field.name} of class {number}, which the schema known here lacks"
-        )
-    return "" if name == "NONE" else name
 
 
 def write_tree(tree: Tree, tail: bytes = b"") -> bytes:
@@ -107,56 +93,30 @@ def write_tree(tree: Tree, tail: bytes = b"") -> bytes:
     outside = list(_outside(tree))
     if outside:
         # The offsets take as many bytes whatever they are, except 0, which would be left out.
-        position = _aligned(len(_written(tree)))
+        position = _aligned(len(_packed(tree)))
         for kind, each in outside:
             offset, size = _PLACES[kind]
             each[offset], each[size] = position, len(each[OUTSIDE])
             position = _aligned(position + len(each[OUTSIDE]))
-    content = bytearray(_written(tree))
+    content = bytearray(_packed(tree))
     for kind, each in outside:
         content += bytes(each[_PLACES[kind][0]] - len(content))
         content += each[OUTSIDE]
-    return _checked(bytes(content + _moved(tail, len(content))))
+    content += _moved(tail, len(content))
+    if len(content) > MAX_FILE_BYTES:
+        raise too_large(len(content))
+    return bytes(content)
 
 
 def _aligned(position: int) -> int:
     return -(-position // _OUTSIDE_ALIGNMENT) * _OUTSIDE_ALIGNMENT
 
 
-def _checked(content: bytes) -> bytes:
-    if len(content) > MAX_FILE_BYTES:
-        raise too_large(len(content))
-    return content
-
-
-def _written(tree: Tree) -> bytes:
+def _packed(tree: Tree) -> bytes:
     contents = sum(len(buffer.get("data", b"")) for buffer in tree.get("buffers", ()))
     if contents > MAX_FILE_BYTES:
         raise too_large(contents)
-    builder = new_builder(contents)
-    builder.ForceDefaults(True)  # some converters write them, and a tree has what the file has
-    builder.Finish(_write(builder, tree, "Model"), schema.FILE_IDENTIFIER)
-    return bytes(builder.Output())
-
-
-def _write(builder: Any, tree: Tree, kind: str) -> int:
-    fields = schema.fields(kind)
-    values: dict[str, Any] = {}
-    for name, value in tree.items():
-        if name == OUTSIDE:
-            continue
-        child = fields[name].child
-        if name in schema.UNIONS:
-            child = _child_kind(tree[f"{name}_type"], fields[name], kind)
-        if kind == "Buffer" and name == "data":
-            values[name] = write_content(builder, value)
-        elif isinstance(value, dict):
-            values[name] = _write(builder, value, child)
-        elif isinstance(value, list) and child:
-            values[name] = [_write(builder, each, child) for each in value]
-        else:
-            values[name] = value
-    return write_table(builder, kind, values)
+    return packed(tree)
 
 
 def _outside(tree: Tree) -> Iterator[tuple[str, Tree]]:

@@ -7,20 +7,11 @@ recorded ones wrong. TFLite itself infers them, but only after it asked which no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from delegate.graph.ir import Node
-from delegate.graph.shapes import element_wise, joins, orders, reductions, slices, windows
-from delegate.graph.shapes.rule import Rule, Shape
+from delegate.graph.shapes import axes, slices, windows
+from delegate.graph.shapes.rule import RULES, Shape
 
-RULES: Mapping[str, Rule] = {
-    **element_wise.RULES,
-    **joins.RULES,
-    **orders.RULES,
-    **reductions.RULES,
-    **slices.RULES,
-    **windows.RULES,
-}
+__all__ = ["RULES", "axes", "output_shapes", "slices", "windows"]
 
 
 def output_shapes(node: Node) -> tuple[Shape, ...] | None:
@@ -36,9 +27,5 @@ def output_shapes(node: Node) -> tuple[Shape, ...] | None:
         shapes = tuple(tuple(int(size) for size in shape) for shape in rule(node))
     except (ArithmeticError, IndexError, KeyError, TypeError, ValueError):
         return None
-    is_whole = len(shapes) == len(node.outputs)
-    return shapes if is_whole and all(_is_possible(shape) for shape in shapes) else None
-
-
-def _is_possible(shape: Shape) -> bool:
-    return all(0 <= size < 2**31 for size in shape)
+    is_possible = all(0 <= size < 2**31 for shape in shapes for size in shape)
+    return shapes if len(shapes) == len(node.outputs) and is_possible else None

@@ -13,6 +13,28 @@ Shape = tuple[int, ...]
 # Returns the outputs' shapes. Raises ValueError or what a missing option or input raises: the
 # shapes are not known.
 Rule = Callable[[Node], Iterable[Sequence[int]]]
+OneShape = Callable[[Node], Sequence[int]]
+RULES: dict[str, Rule] = {}  # by op
+
+
+def outputs(ops: str) -> Callable[[Rule], Rule]:
+    """Make a function the rule of these ops, which spaces part."""
+
+    def register(rule: Rule) -> Rule:
+        RULES.update(dict.fromkeys(ops.split(), rule))
+        return rule
+
+    return register
+
+
+def output(ops: str) -> Callable[[OneShape], OneShape]:
+    """Make a function the rule of these ops, which have one output."""
+
+    def register(rule: OneShape) -> OneShape:
+        outputs(ops)(lambda node: [rule(node)])
+        return rule
+
+    return register
 
 
 def shape(node: Node, position: int = 0) -> Shape:
@@ -58,6 +80,17 @@ def axis_of(axis: int, rank: int) -> int:
     if not -rank <= axis < rank:
         raise ValueError("no such axis")
     return axis % rank
+
+
+def pairs(node: Node, position: int) -> list[tuple[int, int]]:
+    """Return the values of an input of pairs: what comes before and behind each dimension."""
+    values = integers(node, position)
+    return list(zip(values[::2], values[1::2], strict=True))
+
+
+def replaced(sizes: Shape, axis: int, *new: int) -> Shape:
+    """Return a shape with other sizes, or none, in the place of one dimension's."""
+    return (*sizes[:axis], *new, *sizes[axis + 1 :])
 
 
 def broadcast(*shapes: Shape) -> Shape:

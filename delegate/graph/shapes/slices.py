@@ -6,23 +6,23 @@ Source: tflite/kernels/slice.cc, strided_slice.cc, gather.cc, gather_nd.cc, embe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from delegate.graph.ir import Node
-from delegate.graph.shapes.rule import Rule, Shape, axis_of, integers, shape
+from delegate.graph.shapes.rule import Shape, axis_of, integers, output, replaced, shape
 
 
-def _slice(node: Node) -> list[list[int]]:
+@output("SLICE")
+def _slice(node: Node) -> list[int]:
     result = []
     for whole, begin, size in zip(shape(node), integers(node, 1), integers(node, 2), strict=True):
         end = whole if size == -1 else begin + size
         if not 0 <= begin <= end <= whole:
             raise ValueError("a slice beyond its tensor")
         result.append(end - begin)
-    return [result]
+    return result
 
 
-def _strided_slice(node: Node) -> list[list[int]]:
+@output("STRIDED_SLICE")
+def _strided_slice(node: Node) -> list[int]:
     begins, ends, strides = (integers(node, position) for position in (1, 2, 3))
     left = list(shape(node))
     result = []
@@ -41,7 +41,7 @@ def _strided_slice(node: Node) -> list[list[int]]:
         if node.options.get("offset"):
             end = begins[entry] + ends[entry]
         result.append(len(range(*slice(begin, end, strides[entry]).indices(size))))
-    return [result]
+    return result
 
 
 def _entries(node: Node, count: int) -> list[int | None]:
@@ -65,32 +65,26 @@ def _marks(node: Node, name: str, entry: int) -> bool:
     return bool(node.options[f"{name}_mask"] >> entry & 1)
 
 
-def _gather(node: Node) -> list[Shape]:
+@output("GATHER")
+def _gather(node: Node) -> Shape:
     sizes, places = shape(node, 0), shape(node, 1)
     axis = axis_of(node.options.get("axis", 0), len(sizes))
     batch = node.options.get("batch_dims", 0)
     batch += len(places) if batch < 0 else 0
     if not 0 <= batch <= axis:
         raise ValueError("no such batch")
-    return [(*sizes[:axis], *places[batch:], *sizes[axis + 1 :])]
+    return replaced(sizes, axis, *places[batch:])
 
 
-def _gather_nd(node: Node) -> list[Shape]:
+@output("GATHER_ND")
+def _gather_nd(node: Node) -> Shape:
     sizes, (*places, depth) = shape(node, 0), shape(node, 1)
     if depth > len(sizes):
         raise ValueError("more indices than dimensions")
-    return [(*places, *sizes[depth:])]
+    return (*places, *sizes[depth:])
 
 
-def _embedding_lookup(node: Node) -> list[Shape]:
+@output("EMBEDDING_LOOKUP")
+def _embedding_lookup(node: Node) -> Shape:
     (count,), (_, *row) = shape(node, 0), shape(node, 1)
-    return [(count, *row)]
-
-
-RULES: Mapping[str, Rule] = {
-    "EMBEDDING_LOOKUP": _embedding_lookup,
-    "GATHER": _gather,
-    "GATHER_ND": _gather_nd,
-    "SLICE": _slice,
-    "STRIDED_SLICE": _strided_slice,
-}
+    return (count, *row)

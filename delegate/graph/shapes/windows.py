@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shapes of convolutions, of pools, of matrix products and of resized pictures.
+"""Shapes of convolutions, pools, matrix products, resized pictures and blocks of pixels.
 
 Source: tflite/kernels/padding.h ComputeOutSize; conv.cc, depthwise_conv.cc, transpose_conv.cc,
-pooling.cc, fully_connected.cc, batch_matmul.cc, resize_bilinear.cc
+pooling.cc, fully_connected.cc, batch_matmul.cc, resize_bilinear.cc, depth_to_space.cc,
+space_to_depth.cc, batch_to_space_nd.cc, space_to_batch_nd.cc
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 from delegate.graph.ir import Node
-from delegate.graph.shapes.rule import Rule, Shape, broadcast, integers, shape
+from delegate.graph.shapes.rule import Shape, broadcast, integers, output, pairs, shape
 
 
 def _out_size(node: Node, size: int, window: int, axis: str) -> int:
@@ -28,71 +28,93 @@ def _out_size(node: Node, size: int, window: int, axis: str) -> int:
     return int((size + stride - reach) // stride)
 
 
-def _slid(node: Node, rows: int, columns: int, channels: int) -> list[Shape]:
+def _slid(node: Node, rows: int, columns: int, channels: int) -> Shape:
     """Return the shape that a window of this size gives, as it slides over the first input."""
     batch, height, width, _ = shape(node)
-    return [
-        (
-            batch,
-            _out_size(node, height, rows, "h"),
-            _out_size(node, width, columns, "w"),
-            channels,
-        )
-    ]
+    sizes = _out_size(node, height, rows, "h"), _out_size(node, width, columns, "w")
+    return (batch, *sizes, channels)
 
 
-def _conv_2d(node: Node) -> list[Shape]:
+@output("CONV_2D")
+def _conv_2d(node: Node) -> Shape:
     channels, rows, columns, _ = shape(node, 1)
     return _slid(node, rows, columns, channels)
 
 
-def _depthwise_conv_2d(node: Node) -> list[Shape]:
+@output("DEPTHWISE_CONV_2D")
+def _depthwise_conv_2d(node: Node) -> Shape:
     _, rows, columns, channels = shape(node, 1)
     return _slid(node, rows, columns, channels)
 
 
-def _transpose_conv(node: Node) -> list[list[int]]:
+@output("TRANSPOSE_CONV")
+def _transpose_conv(node: Node) -> Shape:
     batch, height, width, channels = integers(node, 0)
-    return [[batch, height, width, channels]]
+    return batch, height, width, channels
 
 
-def _pool_2d(node: Node) -> list[Shape]:
+@output("AVERAGE_POOL_2D L2_POOL_2D MAX_POOL_2D")
+def _pool_2d(node: Node) -> Shape:
     rows, columns = node.options["filter_height"], node.options["filter_width"]
     return _slid(node, rows, columns, shape(node)[3])
 
 
-def _fully_connected(node: Node) -> list[Shape]:
+@output("FULLY_CONNECTED")
+def _fully_connected(node: Node) -> Shape:
     source, (units, inputs) = shape(node, 0), shape(node, 1)
     if node.options.get("weights_format", "DEFAULT") != "DEFAULT":
         raise ValueError("shuffled weights")
     if node.options.get("keep_num_dims"):
-        return [(*source[:-1], units)]
-    return [(math.prod(source) // inputs, units)]
+        return (*source[:-1], units)
+    return math.prod(source) // inputs, units
 
 
-def _batch_matmul(node: Node) -> list[Shape]:
+@output("BATCH_MATMUL")
+def _batch_matmul(node: Node) -> Shape:
     left, right = shape(node, 0), shape(node, 1)
     rank = max(len(left), len(right))
     left, right = ((1,) * (rank - len(each)) + each for each in (left, right))
     rows = left[-1] if node.options.get("adj_x") else left[-2]
     columns = right[-2] if node.options.get("adj_y") else right[-1]
-    return [(*broadcast(left[:-2], right[:-2]), rows, columns)]
+    return (*broadcast(left[:-2], right[:-2]), rows, columns)
 
 
-def _resize(node: Node) -> list[Shape]:
+@output("RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR")
+def _resize(node: Node) -> Shape:
     (batch, _, _, channels), (height, width) = shape(node), integers(node, 1)
-    return [(batch, height, width, channels)]
+    return batch, height, width, channels
 
 
-RULES: Mapping[str, Rule] = {
-    "AVERAGE_POOL_2D": _pool_2d,
-    "BATCH_MATMUL": _batch_matmul,
-    "CONV_2D": _conv_2d,
-    "DEPTHWISE_CONV_2D": _depthwise_conv_2d,
-    "FULLY_CONNECTED": _fully_connected,
-    "L2_POOL_2D": _pool_2d,
-    "MAX_POOL_2D": _pool_2d,
-    "RESIZE_BILINEAR": _resize,
-    "RESIZE_NEAREST_NEIGHBOR": _resize,
-    "TRANSPOSE_CONV": _transpose_conv,
-}
+@output("DEPTH_TO_SPACE")
+def _depth_to_space(node: Node) -> Shape:
+    (batch, height, width, channels), block = shape(node), node.options["block_size"]
+    return batch, height * block, width * block, channels // (block * block)
+
+
+@output("SPACE_TO_DEPTH")
+def _space_to_depth(node: Node) -> Shape:
+    (batch, height, width, channels), block = shape(node), node.options["block_size"]
+    return batch, height // block, width // block, channels * block * block
+
+
+@output("SPACE_TO_BATCH_ND")
+def _space_to_batch_nd(node: Node) -> Shape:
+    (batch, *sizes), blocks = shape(node), integers(node, 1)
+    count = len(blocks)
+    rows = zip(sizes[:count], blocks, pairs(node, 2), strict=True)
+    padded = [(size + sum(pad), block) for size, block, pad in rows]
+    if any(size % block for size, block in padded):
+        raise ValueError("blocks that do not divide the sizes")
+    spatial = [size // block for size, block in padded]
+    return (batch * math.prod(blocks), *spatial, *sizes[count:])
+
+
+@output("BATCH_TO_SPACE_ND")
+def _batch_to_space_nd(node: Node) -> Shape:
+    (batch, *sizes), blocks = shape(node), integers(node, 1)
+    count = len(blocks)
+    rows = zip(sizes[:count], blocks, pairs(node, 2), strict=True)
+    spatial = [size * block - sum(crop) for size, block, crop in rows]
+    if batch % math.prod(blocks):
+        raise ValueError("blocks that do not divide the batch")
+    return (batch // math.prod(blocks), *spatial, *sizes[count:])

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from tests.support.model import graph_of, op, t
-from tflite_opencl.rewrites.notes import Note, Notes
+from tflite_opencl.rewrites.changes import Note, Notes
 
 
 def test_a_note_names_the_node_and_its_first_output() -> None:

@@ -16,34 +16,29 @@ the multiply-adds. Mesa's Teflon drivers do the same (etnaviv_ml_nn.c, `expand_d
 from __future__ import annotations
 
 from delegate.inspect import Graph, Node, Tensor
-from tflite_opencl.rewrites.editing import rebuilt
-from tflite_opencl.rewrites.notes import Notes
+from tflite_opencl.rewrites.changes import Change, Notes, changed
 from tflite_opencl.rewrites.passes.convolutions import (
     conv_2d,
+    convolution_of,
     dense_tensor,
     dense_weights,
-    is_convolution,
-    reason_to_leave,
-    source_and_weights,
+    require_treatable,
 )
 
 
 def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
     """Return the graph without quantised depthwise convolutions; the same one if it has none."""
-    notes = Notes() if notes is None else notes
     made: dict[tuple[Tensor, int], Tensor] = {}  # depthwise weights, channels in -> dense ones
-    new: dict[Node, Node] = {}
-    for node in graph.nodes:
-        if not is_convolution(node) or node.op == "CONV_2D":
-            continue
-        reason = reason_to_leave(graph, node)
-        if reason is not None:
-            notes.left(node, reason)
-            continue
-        source, weights = source_and_weights(node)
-        key = (weights, source.shape[3])
+
+    def change(node: Node) -> Change | None:
+        conv = convolution_of(node)
+        if conv is None or not conv.is_depthwise:
+            return None
+        require_treatable(graph, conv)
+        key = (conv.weights, conv.in_c)
         if key not in made:
-            made[key] = dense_tensor(node, "dense", dense_weights(node))
-        new[node] = conv_2d(node, source, made[key])
-        notes.treated(node, "CONV_2D with dense weights")
-    return rebuilt(graph, (new.get(node, node) for node in graph.nodes))
+            made[key] = dense_tensor(conv, "dense", dense_weights(conv))
+        one = conv_2d(conv, conv.source, made[key])
+        return Change("CONV_2D with dense weights", {node: [one]})
+
+    return changed(graph, notes, change)

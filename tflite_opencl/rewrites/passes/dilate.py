@@ -15,24 +15,22 @@ Targets save two copies of the tensor, and need no pictures in batches.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
-import numpy as np
-
-from delegate.inspect import Graph, Node, Tensor
-from tflite_opencl.rewrites.editing import only_reader, readers, rebuilt
-from tflite_opencl.rewrites.notes import Notes
+from delegate.graph.links import Links
+from delegate.inspect import Graph, Node
+from tflite_opencl.rewrites.changes import Change, Left, Notes, changed
+from tflite_opencl.rewrites.editing import known_values, same_quanta
 from tflite_opencl.rewrites.passes.convolutions import (
+    Convolution,
     axes,
-    has_fixed_picture,
-    is_convolution,
-    reason_against_zeros,
-    same_quanta,
-    source_and_weights,
+    convolution_of,
+    is_picture,
+    require_fixed_picture,
+    require_no_use_of_zeros,
 )
 
-Readers = Mapping[Tensor, tuple[Node, ...]]
+Sizes = tuple[list[int], list[list[int]]]  # of blocks, and the paddings or crops
 
 
 def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
@@ -40,26 +38,22 @@ def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
 
     The same graph if there are none.
     """
-    notes = Notes() if notes is None else notes
-    read_by = readers(graph)
-    new: dict[Node, Node | None] = {}
-    for to_batch in graph.nodes:
+    links = Links(graph)
+
+    def change(to_batch: Node) -> Change | None:
         if not _is_move(to_batch, "SPACE_TO_BATCH_ND"):
-            continue
-        found = _convolution(graph, read_by, to_batch)
-        if isinstance(found, str):
-            notes.left(to_batch, found)
-            continue
-        node, to_space = found
-        reason = _reason(graph, to_batch, node, to_space)
-        dilated = _dilated(to_batch, node, to_space) if reason is None else None
-        if reason is not None or isinstance(dilated, str) or dilated is None:
-            notes.left(to_batch, reason or str(dilated))
-            continue
-        new.update({to_batch: None, node: None, to_space: dilated})
-        notes.treated(node, f"dilation {_values(to_batch.inputs[1])}")
-    steps = (new.get(node, node) for node in graph.nodes)
-    return rebuilt(graph, [node for node in steps if node is not None])
+            return None
+        conv, to_space = _behind(links, to_batch)
+        require_no_use_of_zeros(conv)
+        blocks, paddings = _sizes(graph, to_batch)
+        others, crops = _sizes(graph, to_space)
+        if blocks != others:
+            raise Left("the two moves of pixels have other block sizes")
+        dilated = _dilated(conv, to_batch, to_space, blocks, paddings, crops)
+        steps = {to_batch: (), conv.node: (), to_space: (dilated,)}
+        return Change(f"dilation {blocks}", steps, of=conv.node)
+
+    return changed(graph, notes, change)
 
 
 def _is_move(node: Node, op: str) -> bool:
@@ -68,63 +62,54 @@ def _is_move(node: Node, op: str) -> bool:
     return node.op == op and not node.is_custom and arity == (3, 1)
 
 
-def _convolution(graph: Graph, read_by: Readers, to_batch: Node) -> tuple[Node, Node] | str:
-    """Return the convolution and the BATCH_TO_SPACE_ND after a SPACE_TO_BATCH_ND, or a reason."""
-    node = only_reader(graph, read_by, to_batch.outputs[0])
+def _behind(links: Links, to_batch: Node) -> tuple[Convolution, Node]:
+    """Return the convolution and the BATCH_TO_SPACE_ND after a SPACE_TO_BATCH_ND."""
+    node = links.only_reader(to_batch.outputs[0])
     if node is None:
-        return "its result is an output, or not read by one node alone"
-    if not is_convolution(node) or node.inputs[0] is not to_batch.outputs[0]:
-        return f"{node.op} reads it, and no convolution"
-    to_space = only_reader(graph, read_by, node.outputs[0])
+        raise Left("its result is an output, or not read by one node alone")
+    conv = convolution_of(node)
+    if conv is None or conv.source is not to_batch.outputs[0]:
+        raise Left(f"{node.op} reads it, and no convolution")
+    to_space = links.only_reader(conv.result)
     if to_space is None:
-        return "the convolution's result is an output, or not read by one node alone"
+        raise Left("the convolution's result is an output, or not read by one node alone")
     if not _is_move(to_space, "BATCH_TO_SPACE_ND"):
-        return f"{to_space.op} reads the convolution, and no BATCH_TO_SPACE_ND"
-    return node, to_space
+        raise Left(f"{to_space.op} reads the convolution, and no BATCH_TO_SPACE_ND")
+    return conv, to_space
 
 
-def _reason(graph: Graph, to_batch: Node, node: Node, to_space: Node) -> str | None:
-    """Return why the three nodes have to stay whatever their numbers are."""
-    if (reason := reason_against_zeros(node)) is not None:
-        return reason
-    for move in (to_batch, to_space):
-        numbers = move.inputs[1:]
-        if any(each is None or each.data is None or each in graph.changeable for each in numbers):
-            return f"{move.op} has sizes that are computed or that a caller may set"
-        source, result = move.inputs[0], move.outputs[0]
-        if source is None or len(source.shape) != 4 or min(source.shape) < 1:
-            return f"{move.op} has no picture of a known size"
-        if len(result.shape) != 4 or min(result.shape) < 1:
-            return f"{move.op} has no picture of a known size"
-        if not (has_fixed_picture(graph, source) and has_fixed_picture(graph, result)):
-            return f"{move.op} has a height, a width or channels that may change"
-        if not same_quanta(source, result):
-            return f"{move.op} changes the type or the scale"
-    sizes = (*to_batch.inputs[1:], *to_space.inputs[1:])
-    known = [(each.dtype, each.shape) for each in sizes if each is not None]
-    if known != [("int32", (2,)), ("int32", (2, 2))] * 2:
-        return "sizes that are not of a height and a width, or not int32"
-    if _values(to_batch.inputs[1]) != _values(to_space.inputs[1]):
-        return "the two moves of pixels have other block sizes"
-    try:
-        if any(axis.stride != 1 for axis in axes(node)):
-            return "the convolution has strides"
-    except ValueError as error:
-        return str(error)
-    return None
+def _sizes(graph: Graph, move: Node) -> Sizes:
+    """Return the constants of a move that changes nothing but places."""
+    source, *given = move.inputs
+    result = move.outputs[0]
+    numbers = [known_values(graph, each) for each in given]
+    known = [each for each in numbers if each is not None]
+    if len(known) < len(given):
+        raise Left(f"{move.op} has sizes that are computed or that a caller may set")
+    if source is None or not (is_picture(source) and is_picture(result)):
+        raise Left(f"{move.op} has no picture of a known size")
+    for tensor in (source, result):
+        require_fixed_picture(graph, tensor, move.op)
+    if not same_quanta(source, result):
+        raise Left(f"{move.op} changes the type or the scale")
+    kinds = [(each.dtype, each.shape) for each in given if each is not None]
+    if kinds != [("int32", (2,)), ("int32", (2, 2))]:
+        raise Left("sizes that are not of a height and a width, or not int32")
+    return known[0].tolist(), known[1].tolist()
 
 
-def _values(tensor: Tensor | None) -> list[list[int]]:
-    assert tensor is not None
-    values: list[list[int]] = np.asarray(tensor.data).tolist()
-    return values
-
-
-def _dilated(to_batch: Node, node: Node, to_space: Node) -> Node | str:
-    """Return the dilated convolution, or why neither SAME nor VALID is what the nodes do."""
-    blocks = np.ravel(np.asarray(source_and_weights(to_batch)[1].data)).tolist()
-    paddings, crops = _values(to_batch.inputs[2]), _values(to_space.inputs[2])
-    inner = axes(node)
+def _dilated(
+    conv: Convolution,
+    to_batch: Node,
+    to_space: Node,
+    blocks: list[int],
+    paddings: list[list[int]],
+    crops: list[list[int]],
+) -> Node:
+    """Return the dilated convolution; raise Left if neither SAME nor VALID is what it pads."""
+    inner = axes(conv)
+    if any(axis.stride != 1 for axis in inner):
+        raise Left("the convolution has strides")
     # How far above and left of the picture the first window begins.
     begins = [
         padding[0] - crop[0] + axis.before * block
@@ -135,16 +120,17 @@ def _dilated(to_batch: Node, node: Node, to_space: Node) -> Node | str:
         for letter, axis, block in zip("hw", inner, blocks, strict=True)
     }
     for padding in ("VALID", "SAME"):
-        dilated = replace(
-            node,
-            version=max(node.version, 2 if node.op == "DEPTHWISE_CONV_2D" else 1),
-            inputs=(to_batch.inputs[0], *node.inputs[1:]),
+        node = replace(
+            conv.node,
+            version=max(conv.node.version, 2 if conv.is_depthwise else 1),
+            inputs=(to_batch.inputs[0], *conv.node.inputs[1:]),
             outputs=to_space.outputs,
-            options={**node.options, **rates, "padding": padding},
+            options={**conv.node.options, **rates, "padding": padding},
         )
+        dilated = convolution_of(node)
         try:
-            if [axis.before for axis in axes(dilated)] == begins:
-                return dilated
-        except ValueError:
+            if dilated is not None and [axis.before for axis in axes(dilated)] == begins:
+                return node
+        except Left:
             continue
-    return f"paddings {paddings} and crops {crops} are neither SAME's nor VALID's"
+    raise Left(f"paddings {paddings} and crops {crops} are neither SAME's nor VALID's")

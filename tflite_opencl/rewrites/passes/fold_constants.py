@@ -14,6 +14,7 @@ It is for every target: such nodes are left to a CPU, and cut a graph into parts
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -21,40 +22,33 @@ from numpy.typing import NDArray
 
 from delegate.graph.fold import fold
 from delegate.inspect import Graph, Node, Tensor
-from tflite_opencl.rewrites.editing import new_tensor, rebuilt
-from tflite_opencl.rewrites.notes import Notes
+from tflite_opencl.rewrites.changes import Change, Left, Notes, changed
+from tflite_opencl.rewrites.editing import new_tensor, quanta
 
 _QUANTISED = ("int8", "uint8", "int16")
 
 
 def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
     """Return the graph with constants for what is known; the same one where nothing is."""
-    notes = Notes() if notes is None else notes
     is_fixed = all(min(tensor.shape_signature, default=1) > 0 for tensor in graph.inputs)
     known: dict[Tensor, NDArray[Any]] = {}
-    nodes = []
-    for node, folded in zip(graph.nodes, fold(graph).nodes, strict=True):
-        values = _values(graph, node, folded, known)
+    folded = dict(zip(graph.nodes, fold(graph).nodes, strict=True))
+
+    def change(node: Node) -> Change | None:
+        values = _values(graph, node, folded[node], known)
         if values is None:
-            nodes.append(node)
-            continue
-        reason = _reason(graph, node, known, is_fixed)
-        if reason is not None:
-            notes.left(node, reason)
-            nodes.append(node)
-            continue
-        notes.treated(node, "a constant")
-        known[node.outputs[0]] = values
-    made = {tensor: _constant(tensor, values) for tensor, values in known.items()}
-    return rebuilt(graph, nodes, made)
+            return None
+        _require_use(graph, node, known, is_fixed)
+        (old,) = node.outputs
+        known[old] = values
+        made = new_tensor(old.name, values.shape, old.dtype, old.quantization, values)
+        return Change("a constant", {node: []}, {old: made})
 
-
-def _constant(tensor: Tensor, values: NDArray[Any]) -> Tensor:
-    return new_tensor(tensor.name, values.shape, tensor.dtype, tensor.quantization, values)
+    return changed(graph, notes, change)
 
 
 def _values(
-    graph: Graph, node: Node, folded: Node, known: dict[Tensor, NDArray[Any]]
+    graph: Graph, node: Node, folded: Node, known: Mapping[Tensor, NDArray[Any]]
 ) -> NDArray[Any] | None:
     """Return what a node of constants computes; None: that is not known."""
     if len(node.outputs) != 1:
@@ -69,30 +63,29 @@ def _values(
 
 
 def _quantised(values: NDArray[Any], result: Tensor) -> NDArray[Any] | None:
-    quantization = result.quantization
-    if values.dtype != np.float32 or result.dtype not in _QUANTISED or quantization is None:
+    if values.dtype != np.float32 or result.dtype not in _QUANTISED or not result.quantization:
         return None
-    if len(quantization.scale) != 1 or not np.isfinite(values).all():
+    if len(result.quantization.scale) != 1 or not np.isfinite(values).all():
         return None
+    scale, zero_point = quanta(result)
     # A quotient of float32, then halves away from zero; float64 adds 0.5 to it exactly.
-    quotient = (values / np.float32(quantization.scale[0])).astype(np.float64)
+    quotient = (values / np.float32(scale)).astype(np.float64)
     rounded = np.copysign(np.floor(np.abs(quotient) + 0.5), quotient)
     limits = np.iinfo(result.dtype)
-    codes = np.clip(rounded + quantization.zero_point[0], limits.min, limits.max)
-    return np.asarray(codes, result.dtype)
+    return np.asarray(np.clip(rounded + zero_point, limits.min, limits.max), result.dtype)
 
 
-def _reason(
-    graph: Graph, node: Node, known: dict[Tensor, NDArray[Any]], is_fixed: bool
-) -> str | None:
-    """Return why a node whose value is known stays a node."""
+def _require_use(
+    graph: Graph, node: Node, known: Mapping[Tensor, NDArray[Any]], is_fixed: bool
+) -> None:
+    """Require that a node whose value is known may go."""
     if node.outputs[0] in graph.outputs:
-        return "its output is the graph's"
+        raise Left("its output is the graph's")
     if node.op == "SHAPE":
-        return None if is_fixed else "an input of the graph has a size that may change"
-    if any(t is not None and t.data is None and t not in known for t in node.inputs):
-        return "it follows from a node that is left"
+        if not is_fixed:
+            raise Left("an input of the graph has a size that may change")
+    elif any(t is not None and t.data is None and t not in known for t in node.inputs):
+        raise Left("it follows from a node that is left")
     source = node.inputs[0]
     if node.op == "DEQUANTIZE" and source is not None and source.dtype != "float16":
-        return f"weights of {source.dtype} would take four times the bytes"
-    return None
+        raise Left(f"weights of {source.dtype} would take four times the bytes")

@@ -19,10 +19,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from delegate.graph.links import Links
 from delegate.inspect import Graph, Node, Tensor
-from tflite_opencl.rewrites.editing import makers, only_reader, readers, rebuilt
-from tflite_opencl.rewrites.notes import Notes
-from tflite_opencl.rewrites.passes.convolutions import has_one_scale
+from tflite_opencl.rewrites.changes import Change, Left, Notes, changed_one_by_one
+from tflite_opencl.rewrites.editing import quanta
+from tflite_opencl.rewrites.passes.convolutions import has_scales
 
 _CLAMPS = ("RELU", "RELU6", "RELU_N1_TO_1")
 # Ops whose kernels clamp by CalculateActivationRangeQuantized or CalculateActivationRange.
@@ -36,102 +37,69 @@ _QUANTISED = ("int8", "uint8", "int16")
 
 def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
     """Return the graph with its clamps in other nodes; the same one where none can be."""
-    notes = Notes() if notes is None else notes
-    before = None
-    while before is not graph:  # a clamp that goes makes room for the one after it
-        before = graph
-        while (fused := _joined(graph, notes, final=False)) is not graph:
-            graph = fused
-        graph = _without_implied(graph, notes)
-    _joined(graph, notes, final=True)
-    return graph
+    return changed_one_by_one(graph, notes, _joined, _without_implied)
 
 
-def _without_implied(graph: Graph, notes: Notes) -> Graph:
-    """Return the graph without the fused clamps that change nothing."""
-    nodes = []
-    for node in graph.nodes:
-        clamp = node.options.get(_FIELD, "NONE")
-        if node.op not in _FUSING or clamp not in _CLAMPS or len(node.outputs) != 1:
-            nodes.append(node)
-            continue
-        if _changes_nothing(node.outputs[0], clamp):
-            notes.treated(node, f"{clamp} goes: the output's range implies it")
-            node = replace(node, options={**node.options, _FIELD: "NONE"})
-        nodes.append(node)
-    return rebuilt(graph, nodes)
+def _without_implied(graph: Graph, links: Links, node: Node) -> Change | None:
+    """Leave out a fused clamp that changes nothing, which makes room for the one after it."""
+    clamp = node.options.get(_FIELD, "NONE")
+    if node.op not in _FUSING or clamp not in _CLAMPS or len(node.outputs) != 1:
+        return None
+    if not _changes_nothing(node.outputs[0], clamp):
+        return None
+    plain = replace(node, options={**node.options, _FIELD: "NONE"})
+    return Change(f"{clamp} goes: the output's range implies it", {node: [plain]})
 
 
-def _joined(graph: Graph, notes: Notes, final: bool) -> Graph:
-    """Return the graph with one clamp less, the same one where none joins; `final`: say why."""
-    made, read_by = makers(graph), readers(graph)
-    for node in graph.nodes:
-        arity = len(node.inputs), len(node.outputs)
-        if node.op not in _CLAMPS or node.is_custom or arity != (1, 1):
-            continue
-        source, result = node.inputs[0], node.outputs[0]
-        if source is None:
-            continue
-        maker = made.get(source)
-        is_same = (source.dtype, source.quantization) == (result.dtype, result.quantization)
-        others = [each for each in graph.nodes if each is not node]
-        reason = "it changes the scale or the zero point" if not is_same else None
-        if is_same and _changes_nothing(result, node.op) and result not in graph.outputs:
-            notes.treated(node, "goes: the range of its input implies it")
-            return rebuilt(graph, others, {result: source})
-        if reason is None and only_reader(graph, read_by, source) is not node:
-            reason = "its input is read elsewhere, too"
-        if reason is None:
-            reason = "no node makes its input" if maker is None else _reason(maker, node)
-        if reason is not None:
-            if final:
-                notes.left(node, reason)
-            continue
-        assert maker is not None
-        notes.treated(node, f"joins {maker.op}")
-        options = {**maker.options, _FIELD: _both(maker, node.op)}
-        one = replace(maker, outputs=node.outputs, options=options)
-        return rebuilt(graph, [one if each is maker else each for each in others])
-    return graph
+def _joined(graph: Graph, links: Links, node: Node) -> Change | None:
+    """Let a clamp join the node before it, or go."""
+    arity = len(node.inputs), len(node.outputs)
+    if node.op not in _CLAMPS or node.is_custom or arity != (1, 1) or node.inputs[0] is None:
+        return None
+    source, result = node.inputs[0], node.outputs[0]
+    if (source.dtype, source.quantization) != (result.dtype, result.quantization):
+        raise Left("it changes the scale or the zero point")
+    if _changes_nothing(result, node.op) and result not in graph.outputs:
+        return Change("goes: the range of its input implies it", {node: []}, {result: source})
+    if links.only_reader(source) is not node:
+        raise Left("its input is read elsewhere, too")
+    maker = links.maker(source)
+    if maker is None:
+        raise Left("no node makes its input")
+    options = {**maker.options, _FIELD: _clamp_with(maker, node.op)}
+    one = replace(maker, outputs=node.outputs, options=options)
+    return Change(f"joins {maker.op}", {maker: [one], node: []})
 
 
-def _reason(maker: Node, clamp: Node) -> str | None:
-    """Return why a clamp cannot join the node before it."""
+def _clamp_with(maker: Node, clamp: str) -> str:
+    """Return the clamp of a node that a clamp joins."""
     result = maker.outputs[0]
     if maker.op not in _FUSING or maker.is_custom:
-        return f"{maker.op} has no clamp of its own"
+        raise Left(f"{maker.op} has no clamp of its own")
     if result.dtype not in (*_QUANTISED, "float32"):
-        return f"{maker.op} clamps no {result.dtype}"
+        raise Left(f"{maker.op} clamps no {result.dtype}")
     types = {tensor.dtype for tensor in maker.inputs[:2] if tensor is not None}
     if result.dtype == "float32" and types != {"float32"}:
-        return "hybrid weights"
-    if _both(maker, clamp.op) is None:
-        return f"{maker.op} clamps by {maker.options[_FIELD]} already"
-    return None
-
-
-def _both(maker: Node, clamp: str) -> str | None:
-    """Return the one clamp that does what a node's own and a second one do; None: none does."""
+        raise Left("hybrid weights")
     own = maker.options.get(_FIELD, "NONE")
     if own in ("NONE", clamp):
         return clamp
     if {own, clamp} == {"RELU", "RELU6"}:
         return "RELU6"
-    return None
+    raise Left(f"{maker.op} clamps by {own} already")
 
 
 def _changes_nothing(result: Tensor, clamp: str) -> bool:
     """Whether a clamp is as wide as what the tensor's type can hold."""
-    if result.dtype not in _QUANTISED or not has_one_scale(result):
+    if result.dtype not in _QUANTISED or not has_scales(result, 1):
         return False
-    assert result.quantization is not None
-    scale, zero_point = np.float32(result.quantization.scale[0]), result.quantization.zero_point[0]
+    scale, zero_point = quanta(result)
     limits = np.iinfo(result.dtype)
 
     def quantum(real: float) -> float:
         # TfLiteRound of a float32 quotient: halves go away from zero. It may be infinite.
         with np.errstate(over="ignore"):
-            exact = float(np.float32(real) / scale)
+            exact = float(np.float32(real) / np.float32(scale))
         return zero_point + float(np.copysign(np.floor(abs(exact) + 0.5), exact))
 
     least, greatest = {"RELU": (0.0, None), "RELU6": (0.0, 6.0), "RELU_N1_TO_1": (-1.0, 1.0)}[clamp]

@@ -19,15 +19,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from delegate.inspect import Graph, Node
-from tflite_opencl.rewrites.editing import readers, rebuilt
-from tflite_opencl.rewrites.notes import Notes
+from delegate.graph.links import Links
+from delegate.inspect import Graph, Node, Tensor
+from tflite_opencl.rewrites.changes import Change, Left, Notes, changed
+from tflite_opencl.rewrites.editing import known_values, same_quanta
 from tflite_opencl.rewrites.passes.convolutions import (
+    Convolution,
     axes,
-    has_fixed_picture,
-    is_convolution,
-    reason_against_zeros,
-    same_quanta,
+    convolution_of,
+    is_picture,
+    require_fixed_picture,
+    require_no_use_of_zeros,
 )
 
 _ARITY = {"PAD": (2, 1), "PADV2": (3, 1)}  # inputs and outputs
@@ -35,91 +37,76 @@ _ARITY = {"PAD": (2, 1), "PADV2": (3, 1)}  # inputs and outputs
 
 def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
     """Return the graph without the PADs that SAME can do; the same one if there are none."""
-    notes = Notes() if notes is None else notes
-    read_by = readers(graph)
-    new: dict[Node, Node | None] = {}
-    for pad in graph.nodes:
+    links = Links(graph)
+
+    def change(pad: Node) -> Change | None:
         if _ARITY.get(pad.op) != (len(pad.inputs), len(pad.outputs)) or pad.is_custom:
-            continue
-        reading = read_by[pad.outputs[0]]
-        if not any(_is_valid_convolution(node, pad) for node in reading):
-            continue
-        reason = _reason(graph, pad, reading)
-        fused = [] if reason else [_fused(node, pad) for node in reading]
-        reason = reason or next((each for each in fused if isinstance(each, str)), None)
-        if reason is not None:
-            notes.left(pad, reason)
-            continue
-        new[pad] = None
-        new.update(
-            (node, to) for node, to in zip(reading, fused, strict=True) if not isinstance(to, str)
-        )
-        notes.treated(pad, f"SAME padding of {len(reading)} convolutions")
-    kept = ((node, new.get(node, node)) for node in graph.nodes)
-    return rebuilt(graph, [to for _, to in kept if to is not None])
+            return None
+        reading = {node: _padded_by(pad, node) for node in links.readers(pad.outputs[0])}
+        convs = [conv for conv in reading.values() if conv is not None]
+        if not convs:
+            return None
+        others = [node for node in links.readers(pad.outputs[0]) if reading[node] is None]
+        if pad.outputs[0] in graph.outputs:
+            raise Left("the padded tensor is an output of the graph")
+        if others:
+            raise Left(f"{len(others)} other nodes read the padded tensor, such as {others[0].op}")
+        source, before = _padding(graph, pad)
+        steps = {conv.node: [_fused(conv, source, before)] for conv in convs}
+        return Change(f"SAME padding of {len(convs)} convolutions", {pad: [], **steps})
+
+    return changed(graph, notes, change)
 
 
-def _is_valid_convolution(node: Node, pad: Node) -> bool:
-    return (
-        is_convolution(node)
-        and node.options.get("padding") == "VALID"
-        and node.inputs[0] is pad.outputs[0]
-    )
+def _padded_by(pad: Node, node: Node) -> Convolution | None:
+    """Return a VALID convolution of what a PAD makes; None: the node is none."""
+    conv = convolution_of(node)
+    if conv is None or conv.source is not pad.outputs[0] or node.options.get("padding") != "VALID":
+        return None
+    return conv
 
 
-def _reason(graph: Graph, pad: Node, reading: tuple[Node, ...]) -> str | None:
-    """Return why a PAD has to stay whatever its amounts are, None where it may go."""
+def _padding(graph: Graph, pad: Node) -> tuple[Tensor, list[list[int]]]:
+    """Return what a PAD pads with zeros, and by how much: (before, after) of height and width."""
     source, amounts, result = pad.inputs[0], pad.inputs[1], pad.outputs[0]
-    others = [node for node in reading if not _is_valid_convolution(node, pad)]
-    if result in graph.outputs:
-        return "the padded tensor is an output of the graph"
-    if others:
-        return f"{len(others)} other nodes read the padded tensor, such as {others[0].op}"
-    if source is None or amounts is None or amounts.data is None or amounts in graph.changeable:
-        return "amounts that are computed or that a caller may set"
+    values = known_values(graph, amounts)
+    if source is None or amounts is None or values is None:
+        raise Left("amounts that are computed or that a caller may set")
     if not same_quanta(source, result):
-        return "the PAD changes the type or the scale"
+        raise Left("the PAD changes the type or the scale")
     for tensor in (source, result):
-        if len(tensor.shape) != 4 or min(tensor.shape) < 1:
-            return f"{tensor.name!r} has the shape {list(tensor.shape)}, which is no known picture"
-        if not has_fixed_picture(graph, tensor):
-            return f"{tensor.name!r} has a height, a width or channels that may change"
+        if not is_picture(tensor):
+            shape = list(tensor.shape)
+            raise Left(f"{tensor.name!r} has the shape {shape}, which is no known picture")
+        require_fixed_picture(graph, tensor, f"{tensor.name!r}")
     if amounts.shape != (4, 2) or amounts.dtype not in ("int32", "int64"):
-        return f"amounts of {amounts.dtype} and of the shape {list(amounts.shape)}"
-    rows = np.asarray(amounts.data).tolist()
+        raise Left(f"amounts of {amounts.dtype} and of the shape {list(amounts.shape)}")
+    rows: list[list[int]] = values.tolist()
     if rows[0] != [0, 0] or rows[3] != [0, 0]:
-        return f"it adds pictures or channels: {rows}"
-    if pad.op == "PADV2" and not _adds_zeros(pad):
-        return "it adds another value than 0"
-    return None
+        raise Left(f"it adds pictures or channels: {rows}")
+    if pad.op == "PADV2" and not _adds_zeros(source, pad.inputs[2]):
+        raise Left("it adds another value than 0")
+    return source, rows[1:3]
 
 
-def _adds_zeros(pad: Node) -> bool:
-    source = pad.inputs[0]
-    value = pad.inputs[2]
-    if source is None or value is None or value.data is None or value.dtype != source.dtype:
+def _adds_zeros(source: Tensor, value: Tensor | None) -> bool:
+    if value is None or value.data is None or value.dtype != source.dtype:
         return False
     zero = source.quantization.zero_point[0] if source.quantization else 0
     return bool((np.asarray(value.data) == zero).all())
 
 
-def _fused(node: Node, pad: Node) -> Node | str:
-    """Return the convolution that pads by itself, or the reason why SAME would pad otherwise."""
-    source, amounts = pad.inputs[:2]
-    assert source is not None
-    assert amounts is not None
-    if (reason := reason_against_zeros(node)) is not None:
-        return reason
-    fused = replace(
-        node, inputs=(source, *node.inputs[1:]), options={**node.options, "padding": "SAME"}
-    )
-    rows = np.asarray(amounts.data).tolist()[1:3]
+def _fused(conv: Convolution, source: Tensor, rows: list[list[int]]) -> Node:
+    """Return the convolution that pads by itself; raise Left where SAME would pad otherwise."""
+    require_no_use_of_zeros(conv)
+    options = {**conv.node.options, "padding": "SAME"}
+    fused = replace(conv.node, inputs=(source, *conv.node.inputs[1:]), options=options)
     try:
-        height, width = axes(fused)
-    except ValueError:
-        return f"SAME gives another size than the amounts {rows} do"
+        height, width = axes(replace(conv, node=fused, source=source))
+    except Left:
+        raise Left(f"SAME gives another size than the amounts {rows} do") from None
     if [height.before, width.before] != [rows[0][0], rows[1][0]]:
-        return (
+        raise Left(
             f"SAME adds {height.before} pixels above and {width.before} on the left, "
             f"the PAD {rows[0][0]} and {rows[1][0]}"
         )

@@ -7,16 +7,20 @@ arithmetic: tflite/kernels/internal/reference/integer_ops/conv.h, depthwise_conv
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.inspect import Graph, Node, Tensor
+from delegate.inspect import Graph, Tensor
+from tflite_opencl.rewrites.changes import Left
+from tflite_opencl.rewrites.editing import quanta
 from tflite_opencl.rewrites.passes.convolutions import (
-    is_convolution,
-    reason_to_leave,
-    source_and_weights,
+    Convolution,
+    convolution_of,
+    require_treatable,
+    weights_and_reads,
 )
 
 Reals = NDArray[np.float64]
@@ -28,47 +32,24 @@ _MULTIPLIER_SLACK = 2.0**-10  # quanta; far more than a multiplier of 31 bits is
 class Layer:
     """A convolution's weights and bias as real numbers."""
 
-    node: Node
+    conv: Convolution
     weights: Reals  # (o, taps, i): of each output channel, for the input channels that it reads
     bias: Reals  # (o,)
     reads: NDArray[np.int64]  # (o, i): which input channels these are
-
-    @property
-    def inputs(self) -> int:
-        """How many channels the input has."""
-        return int(source_and_weights(self.node)[0].shape[3])
 
     def per_input(self, values: Reals) -> Reals:
         """Return values of input channels for each weight: (c,) -> (o, 1, i)."""
         return np.asarray(values[self.reads][:, None, :])
 
 
-def layer_of(node: Node) -> Layer:
-    """Return a convolution that `reason_to_leave` has nothing against."""
-    source, weights = source_and_weights(node)
-    assert source.quantization is not None
-    assert weights.quantization is not None
-    scales = np.array(weights.quantization.scale, np.float64)
-    values = np.asarray(weights.data).astype(np.float64)
-    in_c = source.shape[3]
-    if node.op == "DEPTHWISE_CONV_2D":
-        out_c = values.shape[3]
-        values = np.moveaxis(values, 3, 0).reshape(out_c, -1, 1)
-        reads = np.arange(out_c)[:, None] // (out_c // in_c)
-    else:
-        out_c, own = values.shape[0], values.shape[3]
-        values = values.reshape(out_c, -1, own)
-        group = np.arange(out_c) // (out_c // (in_c // own))
-        reads = group[:, None] * own + np.arange(own)
-    if weights.dtype == "uint8":
-        values = values - weights.quantization.zero_point[0]
-    bias = node.inputs[2] if len(node.inputs) == 3 else None
-    codes = np.zeros(out_c) if bias is None else np.asarray(bias.data).astype(np.float64)
+def layer_of(conv: Convolution) -> Layer:
+    """Return a convolution that can be rewritten."""
+    codes, reads = weights_and_reads(conv)
+    values = codes.reshape(conv.out_c, -1, reads.shape[1]).astype(np.float64) - conv.weight_zero
+    scales = conv.weight_scales
+    bias = np.zeros(conv.out_c) if conv.bias is None else np.asarray(conv.bias.data, np.float64)
     return Layer(
-        node,
-        values * scales[:, None, None],
-        codes * scales * source.quantization.scale[0],
-        reads,
+        conv, values * scales[:, None, None], bias * scales * quanta(conv.source)[0], reads
     )
 
 
@@ -79,10 +60,13 @@ def channel_ranges(graph: Graph) -> dict[Tensor, Range]:
     """
     found: dict[Tensor, Range] = {}
     for node in graph.nodes:
-        if is_convolution(node) and reason_to_leave(graph, node) is None:
-            source = source_and_weights(node)[0]
-            sums = sums_of(layer_of(node), found.get(source) or whole_range(source))
-            found[node.outputs[0]] = _stored(node, sums)
+        conv = convolution_of(node)
+        if conv is not None:
+            try:
+                require_treatable(graph, conv)
+            except Left:
+                continue
+            found[conv.result] = _stored(conv, sums_of(layer_of(conv), input_range(conv, found)))
         elif node.op == "PAD" and node.inputs[0] in found and not node.is_custom:
             low, high = found[node.inputs[0]]
             if node.outputs[0].shape[-1:] == low.shape:
@@ -90,15 +74,18 @@ def channel_ranges(graph: Graph) -> dict[Tensor, Range]:
     return found
 
 
-def whole_range(tensor: Tensor) -> Range:
-    """Return what the type and the scale of a quantised tensor can hold, for each channel."""
-    low, high = _code_range(tensor, "NONE")
-    return np.full(tensor.shape[-1], low), np.full(tensor.shape[-1], high)
+def input_range(conv: Convolution, ranges: Mapping[Tensor, Range]) -> Range:
+    """Return what each channel of a convolution's input can hold, by what is proven of it."""
+    if conv.source in ranges:
+        return ranges[conv.source]
+    low, high = _code_range(conv.source, "NONE")
+    return np.full(conv.in_c, low), np.full(conv.in_c, high)
 
 
-def stored_range(node: Node) -> tuple[float, float]:
+def stored_range(conv: Convolution) -> tuple[float, float]:
     """Return what a convolution can store after its activation function, in real numbers."""
-    return _code_range(node.outputs[0], str(node.options.get("fused_activation_function", "NONE")))
+    options = conv.node.options
+    return _code_range(conv.result, str(options.get("fused_activation_function", "NONE")))
 
 
 def sums_of(layer: Layer, inputs: Range) -> Range:
@@ -113,48 +100,40 @@ def sums_of(layer: Layer, inputs: Range) -> Range:
     return least, most
 
 
-def never_clamped_between(graph: Graph, node: Node, result: Tensor) -> bool:
+def never_clamped_between(graph: Graph, conv: Convolution, result: Tensor) -> bool:
     """Whether a convolution to `result` stores what it stores now, moved to another zero point.
 
     `result` has the type and the scale of the convolution's output. It does not where the output
     clamps numbers that `result` could hold.
     """
-    own = stored_range(node)
-    moved = stored_range(replace(node, outputs=(result,)))
+    own = stored_range(conv)
+    moved = stored_range(replace(conv, result=result))
     whole = _code_range(result, "NONE")
     least, most = max(own[0], whole[0]), min(own[1], whole[1])  # what both steps together leave
-    source = source_and_weights(node)[0]
-    sums = sums_of(layer_of(node), channel_ranges(graph).get(source) or whole_range(source))
-    half = (result.quantization.scale[0] if result.quantization else 0) * (0.5 + _slack(node))
+    sums = sums_of(layer_of(conv), input_range(conv, channel_ranges(graph)))
+    half = quanta(result)[0] * (0.5 + _slack(conv))
     fits_below = moved[0] == least or bool((sums[0] - half > least).all())
     fits_above = moved[1] == most or bool((sums[1] + half < most).all())
     return fits_below and fits_above
 
 
-def _stored(node: Node, sums: Range) -> Range:
+def _stored(conv: Convolution, sums: Range) -> Range:
     """Return the range of a convolution's output: sums rounded to quanta and clamped."""
-    quantization = node.outputs[0].quantization
-    assert quantization is not None
-    scale = quantization.scale[0]
-    low, high = stored_range(node)
-    slack = _slack(node)
+    scale = quanta(conv.result)[0]
+    low, high = stored_range(conv)
+    slack = _slack(conv)
     least = np.ceil(sums[0] / scale - 0.5 - slack) * scale
     most = np.floor(sums[1] / scale + 0.5 + slack) * scale
     return np.clip(least, low, high), np.clip(most, low, high)
 
 
-def _slack(node: Node) -> Reals:
+def _slack(conv: Convolution) -> Reals:
     """Return by how many quanta each channel's sum may be off before its last rounding: (1 or c,).
 
     The reference kernels may round twice: first to whole numbers, then by a shift to the right.
     Source: tflite/kernels/internal/common.h MultiplyByQuantizedMultiplier
     """
-    source, weights = source_and_weights(node)
-    scales = [
-        tensor.quantization.scale for tensor in (source, node.outputs[0]) if tensor.quantization
-    ]
-    assert weights.quantization is not None
-    multiplier = np.array(weights.quantization.scale) * scales[0][0] / scales[1][0]
+    multiplier = conv.weight_scales * quanta(conv.source)[0] / quanta(conv.result)[0]
     shift = np.maximum(-np.frexp(multiplier)[1], 0)
     return np.asarray(np.where(shift > 0, 0.5 ** (shift + 1), 0) + _MULTIPLIER_SLACK)
 
@@ -165,8 +144,7 @@ def _code_range(tensor: Tensor, activation: str) -> tuple[float, float]:
     Source: tflite/kernels/kernel_util.cc CalculateActivationRangeQuantized; what is no clamp
     leaves the whole range
     """
-    assert tensor.quantization is not None
-    scale, zero = tensor.quantization.scale[0], tensor.quantization.zero_point[0]
+    scale, zero = quanta(tensor)
     limits = np.iinfo(tensor.dtype)
     low, high = {"RELU": (0, None), "RELU6": (0, 6), "RELU_N1_TO_1": (-1, 1)}.get(
         activation, (None, None)

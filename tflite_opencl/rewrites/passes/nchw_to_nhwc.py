@@ -16,11 +16,11 @@ Targets save copies of whole tensors, and see convolutions next to their activat
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from delegate.graph.links import Links
 from delegate.inspect import Graph, Node, Tensor
-from tflite_opencl.rewrites.editing import makers, only_reader, readers, rebuilt
-from tflite_opencl.rewrites.notes import Notes
+from tflite_opencl.rewrites.changes import Notes
+from tflite_opencl.rewrites.editing import rebuilt
 from tflite_opencl.rewrites.passes.orders import (
     Order,
     before_order,
@@ -31,19 +31,6 @@ from tflite_opencl.rewrites.passes.orders import (
     takes_any_order,
     transpose,
 )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Links:
-    """Who makes and who reads each tensor of a graph."""
-
-    graph: Graph
-    made_by: Mapping[Tensor, Node]
-    read_by: Mapping[Tensor, tuple[Node, ...]]
-
-    def is_transpose(self, node: Node | None, order: Order) -> bool:
-        """Whether a node is a TRANSPOSE of this order."""
-        return node is not None and order_of(self.graph, node) == order
 
 
 def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
@@ -66,40 +53,32 @@ def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
 
 def _with_fewer(graph: Graph) -> Graph:
     """Return the graph with at least one TRANSPOSE less, or the same one."""
-    links = _Links(graph, makers(graph), readers(graph))
+    links = Links(graph)
     for node in graph.nodes:
         order = order_of(graph, node)
-        if order is None:
-            continue
-        joined = _joined(links, node, order)
-        if joined is not graph:
-            return joined
-        region = _region(links, node, len(order))
-        if region:
-            moved = _moved(links, region, order)
-            if moved is not graph:
-                return moved
+        if order is not None:
+            fewer = _joined(graph, links, node, order)
+            fewer = _moved(graph, links, node, order) if fewer is graph else fewer
+            if fewer is not graph:
+                return fewer
     return graph
 
 
-def _joined(links: _Links, node: Node, order: Order) -> Graph:
+def _joined(graph: Graph, links: Links, node: Node, order: Order) -> Graph:
     """Return the graph without a TRANSPOSE that keeps the order or follows on another one."""
-    graph = links.graph
     source, result = node.inputs[0], node.outputs[0]
-    assert source is not None
-    first = links.made_by.get(source)
+    first = links.maker(source)
     before = None if first is None else order_of(graph, first)
     whole = order if before is None else tuple(before[i] for i in order)
     origin = source if first is None or before is None else first.inputs[0]
     assert origin is not None
-    is_alone = before is not None and only_reader(graph, links.read_by, source) is not None
-    gone = {first} if is_alone else set()
-    steps = [step for step in graph.nodes if step not in gone]
+    is_alone = before is not None and links.only_reader(source) is not None
+    steps = [step for step in graph.nodes if not (is_alone and step is first)]
     if whole == tuple(range(len(whole))):
         steps.remove(node)
         if result not in graph.outputs:
             return rebuilt(graph, steps, {result: origin})
-        if origin in links.made_by and origin not in graph.outputs:
+        if links.maker(origin) is not None and origin not in graph.outputs:
             return rebuilt(graph, steps, {origin: result})
         return graph
     if not is_alone:
@@ -108,24 +87,27 @@ def _joined(links: _Links, node: Node, order: Order) -> Graph:
     return rebuilt(graph, [merged if step is node else step for step in steps])
 
 
-def _region(links: _Links, node: Node, rank: int) -> set[Node]:
+def _region(graph: Graph, links: Links, node: Node, rank: int) -> set[Node]:
     """Return the joined nodes behind a TRANSPOSE that take any order."""
     region: set[Node] = set()
-    waiting = list(links.read_by[node.outputs[0]])
+    waiting = [*links.readers(node.outputs[0])]
     while waiting:
         each = waiting.pop()
-        if each in region or not takes_any_order(links.graph, each, rank):
+        if each in region or not takes_any_order(graph, each, rank):
             continue
         region.add(each)
-        makes = (links.made_by.get(tensor) for tensor in computed_inputs(each))
+        makes = (links.maker(tensor) for tensor in computed_inputs(each))
         waiting += [before for before in makes if before is not None]
-        waiting += links.read_by[each.outputs[0]]
+        waiting += links.readers(each.outputs[0])
     return region
 
 
-def _moved(links: _Links, region: set[Node], order: Order) -> Graph:
-    """Return the graph with a region in the order before `order`, the same one if that costs."""
-    graph, back = links.graph, inverse_of(order)
+def _moved(graph: Graph, links: Links, node: Node, order: Order) -> Graph:
+    """Return the graph with the region behind a TRANSPOSE in the order before it.
+
+    The same graph if that costs as many TRANSPOSEs as it saves.
+    """
+    region, back = _region(graph, links, node, len(order)), inverse_of(order)
     inside = {node.outputs[0] for node in region}
     entries = dict.fromkeys(
         tensor for node in region for tensor in computed_inputs(node) if tensor not in inside
@@ -134,21 +116,21 @@ def _moved(links: _Links, region: set[Node], order: Order) -> Graph:
     gone: set[Node] = set()
     coming: dict[Tensor, Node] = {}  # a tensor that needs a new TRANSPOSE -> that
     for tensor in entries:
-        maker = links.made_by.get(tensor)
-        if maker is not None and links.is_transpose(maker, order):
+        maker = links.maker(tensor)
+        if maker is not None and order_of(graph, maker) == order:
             source = maker.inputs[0]
             if source is None or source in inside:
                 return graph
             new[tensor] = source
-            if tensor not in graph.outputs and set(links.read_by[tensor]) <= region:
+            if tensor not in graph.outputs and set(links.readers(tensor)) <= region:
                 gone.add(maker)
         else:
             new[tensor] = before_order(tensor, order)
             coming[tensor] = transpose(tensor, new[tensor], back)
     put: dict[Tensor, Tensor] = {}
     for tensor in inside:
-        outside = [node for node in links.read_by[tensor] if node not in region]
-        undone = [node for node in outside if links.is_transpose(node, back)]
+        outside = [node for node in links.readers(tensor) if node not in region]
+        undone = [node for node in outside if order_of(graph, node) == back]
         shown = [node for node in undone if node.outputs[0] in graph.outputs]
         undone = [node for node in undone if node not in shown[1:]]
         new[tensor] = shown[0].outputs[0] if shown else before_order(tensor, order)

@@ -12,45 +12,15 @@ from dataclasses import replace
 import numpy as np
 
 from delegate.inspect import Graph, Node, Tensor
-from tflite_opencl.rewrites.editing import new_tensor
+from tflite_opencl.rewrites.editing import known_values, new_tensor
 
 Order = tuple[int, ...]
 
 # Functions of one element, or of elements that stand at one place.
-_ELEMENT_WISE = frozenset(
-    {
-        "ABS",
-        "ADD",
-        "CAST",
-        "CEIL",
-        "COS",
-        "DEQUANTIZE",
-        "DIV",
-        "ELU",
-        "EXP",
-        "FLOOR",
-        "HARD_SWISH",
-        "LEAKY_RELU",
-        "LOG",
-        "LOGISTIC",
-        "MAXIMUM",
-        "MINIMUM",
-        "MUL",
-        "NEG",
-        "POW",
-        "QUANTIZE",
-        "RELU",
-        "RELU6",
-        "RELU_N1_TO_1",
-        "ROUND",
-        "RSQRT",
-        "SIN",
-        "SQRT",
-        "SQUARE",
-        "SQUARED_DIFFERENCE",
-        "SUB",
-        "TANH",
-    }
+_ELEMENT_WISE = (
+    "ABS ADD CAST CEIL COS DEQUANTIZE DIV ELU EXP FLOOR HARD_SWISH LEAKY_RELU LOG LOGISTIC MAXIMUM"
+    " MINIMUM MUL NEG POW QUANTIZE RELU RELU6 RELU_N1_TO_1 ROUND RSQRT SIN SQRT SQUARE"
+    " SQUARED_DIFFERENCE SUB TANH"
 )
 # Op -> the first input that is not numbers to compute with.
 _SIZES = {"PAD": 1, "PADV2": 1}
@@ -61,16 +31,14 @@ _TRANSPOSE_VERSIONS = {"int8": 2, "bool": 3, "int16": 4}
 
 def order_of(graph: Graph, node: Node) -> Order | None:
     """Return a TRANSPOSE's order; None: it is no TRANSPOSE, or its order is not known."""
-    if node.op != "TRANSPOSE" or node.is_custom:
-        return None
-    if (len(node.inputs), len(node.outputs)) != (2, 1):
+    arity = len(node.inputs), len(node.outputs)
+    if node.op != "TRANSPOSE" or node.is_custom or arity != (2, 1):
         return None
     (source, order), result = node.inputs, node.outputs[0]
-    if source is None or order is None or order.data is None or order in graph.changeable:
+    values = known_values(graph, order)
+    if source is None or values is None or values.dtype not in ("int32", "int64"):
         return None
-    if order.dtype not in ("int32", "int64"):
-        return None
-    numbers = tuple(np.ravel(np.asarray(order.data)).tolist())
+    numbers = values.ravel().tolist()
     # Negative numbers count from the end.
     rank = len(source.shape)
     found = tuple(number + rank if number < 0 else number for number in numbers)
@@ -115,7 +83,7 @@ def takes_any_order(graph: Graph, node: Node, rank: int) -> bool:
     """Whether `reordered` has the node in another order of this many dimensions."""
     if node.is_custom or len(node.outputs) != 1:
         return False
-    if node.op not in _ELEMENT_WISE and node.op not in ("CONCATENATION", *_SIZES):
+    if node.op not in (*_ELEMENT_WISE.split(), "CONCATENATION", *_SIZES):
         return False
     if len(node.inputs) != _ARITY.get(node.op, len(node.inputs)):
         return False

@@ -31,27 +31,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import log10
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from delegate.graph.links import Links
 from delegate.inspect import Graph, Node, Quantization, Tensor
-from tflite_opencl.rewrites.editing import new_tensor, only_reader, readers, rebuilt
-from tflite_opencl.rewrites.notes import Notes
+from tflite_opencl.rewrites.changes import Change, Left, Notes, changed, found_at
+from tflite_opencl.rewrites.editing import new_tensor, quanta
 from tflite_opencl.rewrites.passes.convolutions import (
-    is_convolution,
-    reason_to_leave,
-    source_and_weights,
+    Convolution,
+    convolution_of,
+    require_treatable,
 )
 from tflite_opencl.rewrites.passes.layers import (
     Layer,
     Range,
     Reals,
     channel_ranges,
+    input_range,
     layer_of,
     stored_range,
     sums_of,
-    whole_range,
 )
 from tflite_opencl.rewrites.passes.one_scale import MOST_CODE, Coded, coded
 
@@ -133,69 +135,62 @@ def rewrite(graph: Graph, notes: Notes | None = None, equalise: bool = True) -> 
 
     `equalise`: False shows what it is worth. Notes have each layer's signal to quantisation noise.
     """
-    notes = Notes() if notes is None else notes
-    layers = _treatable(graph, notes)
-    if not layers:
+    found = dict(found_at(graph.nodes, notes, lambda node: _of_several_scales(graph, node)))
+    if not found:
         return graph
     ranges = channel_ranges(graph)
-    plain = {node: _start(node, ranges) for node in layers}
-    scaled = {node: _start(node, ranges) for node in layers}
+    plain = {node: _start(conv, ranges) for node, conv in found.items()}
+    scaled = {node: _start(conv, ranges) for node, conv in found.items()}
     if equalise:
         _equalise(graph, scaled, ranges)
-    new: dict[Node, Node] = {}
-    for node, state in scaled.items():
+
+    def change(node: Node) -> Change | None:
+        if node not in scaled:
+            return None
+        state = scaled[node]
         alone = _coded(plain[node])
         made = _coded(state) if equalise else alone
         loss, plain_loss = state.loss_db(made), plain[node].loss_db(alone)
-        new[node] = _with_one_scale(state, made)
-        notes.treated(node, _text(state, loss, plain_loss), loss)
-    return rebuilt(graph, (new.get(node, node) for node in graph.nodes))
+        one = _with_one_scale(state, made)
+        return Change(_text(state, loss, plain_loss), {node: [one]}, loss_db=loss)
+
+    return changed(graph, notes, change)
 
 
-def _treatable(graph: Graph, notes: Notes) -> list[Node]:
-    """Return the convolutions with several scales; of others that have them, note why they stay."""
-    found = []
-    for node in graph.nodes:
-        weights = node.inputs[1] if len(node.inputs) > 1 else None
-        if weights is None or len(weights.quantization.scale if weights.quantization else ()) < 2:
-            continue
-        if not is_convolution(node):
-            notes.left(node, "only CONV_2D and DEPTHWISE_CONV_2D are treated")
-        elif (reason := reason_to_leave(graph, node)) is not None:
-            notes.left(node, reason)
-        else:
-            found.append(node)
-    return found
+def _of_several_scales(graph: Graph, node: Node) -> Convolution | None:
+    """Return a convolution with several scales, if the node has them; Left: it has to stay."""
+    weights = node.inputs[1] if len(node.inputs) > 1 else None
+    if weights is None or len(weights.quantization.scale if weights.quantization else ()) < 2:
+        return None
+    conv = convolution_of(node)
+    if conv is None:
+        raise Left("only CONV_2D and DEPTHWISE_CONV_2D are treated")
+    require_treatable(graph, conv)
+    return conv
 
 
-def _start(node: Node, ranges: Mapping[Tensor, Range]) -> _Scaled:
+def _start(conv: Convolution, ranges: Mapping[Tensor, Range]) -> _Scaled:
     """Return a layer with all factors 1."""
-    layer = layer_of(node)
-    low, high = _input_range(node, ranges)
-    least, most = ranges[node.outputs[0]]
+    low, high = input_range(conv, ranges)
+    least, most = ranges[conv.result]
     return _Scaled(
-        layer=layer,
+        layer=layer_of(conv),
         mean=(low + high) / 2,
         variance=(high - low) ** 2 / 12,
         dead=(least == 0) & (most == 0),
-        in_factor=np.ones(layer.inputs),
-        out_factor=np.ones(len(layer.bias)),
+        in_factor=np.ones(conv.in_c),
+        out_factor=np.ones(conv.out_c),
     )
-
-
-def _input_range(node: Node, ranges: Mapping[Tensor, Range]) -> Range:
-    source = source_and_weights(node)[0]
-    return ranges.get(source) or whole_range(source)
 
 
 def _equalise(graph: Graph, scaled: Mapping[Node, _Scaled], ranges: Mapping[Tensor, Range]) -> None:
     """Set the factors of the channels between two layers where these lose less for it."""
-    read_by = readers(graph)
+    links = Links(graph)
     pairs = []
     for node, first in scaled.items():
-        reader = only_reader(graph, read_by, node.outputs[0])
-        if reader in scaled and reader is not None:
-            limits = _greatest_factors(first, _input_range(node, ranges))
+        reader = links.only_reader(node.outputs[0])
+        if reader is not None and reader in scaled:
+            limits = _greatest_factors(first, input_range(first.layer.conv, ranges))
             pairs.append((first, scaled[reader], limits))
     for first, second, limits in pairs * _SWEEPS:
         old = first.out_factor
@@ -207,7 +202,7 @@ def _equalise(graph: Graph, scaled: Mapping[Node, _Scaled], ranges: Mapping[Tens
 
 def _greatest_factors(first: _Scaled, inputs: Range) -> Reals:
     """Return by how much each output channel can grow so that nothing more of it is clamped."""
-    low, high = stored_range(first.layer.node)
+    low, high = stored_range(first.layer.conv)
     least, most = sums_of(first.layer, inputs)
     limits = np.full(len(most), _MOST_FACTOR)
     np.minimum(limits, high / np.maximum(most, high / _MOST_FACTOR), out=limits)
@@ -219,7 +214,7 @@ def _greatest_factors(first: _Scaled, inputs: Range) -> Reals:
 def _balanced(first: _Scaled, second: _Scaled, limits: Reals) -> Reals:
     """Return the factors that make a channel's weights as great in both layers, within limits."""
     ours = np.abs(first.weights()).max(axis=(1, 2))
-    theirs = np.zeros(second.layer.inputs)
+    theirs = np.zeros(second.layer.conv.in_c)
     np.maximum.at(theirs, second.layer.reads, np.abs(second.weights()).max(axis=1))
     both = (ours > 0) & (theirs > 0)
     ratio = (theirs[both] / theirs.max()) / (ours[both] / ours.max())
@@ -230,37 +225,27 @@ def _balanced(first: _Scaled, second: _Scaled, limits: Reals) -> Reals:
 
 def _coded(state: _Scaled) -> Coded:
     """Return a layer's weights at the scale with the least error of its outputs."""
-    source = source_and_weights(state.layer.node)[0]
-    assert source.quantization is not None
     greatest_bias = float(np.abs(state.bias()).max(initial=0))
-    least_scale = greatest_bias / (source.quantization.scale[0] * _MOST_BIAS)
+    least_scale = greatest_bias / (quanta(state.layer.conv.source)[0] * _MOST_BIAS)
     return coded(state.weights(), state.counts(), state.means(), least_scale)
 
 
 def _with_one_scale(state: _Scaled, made: Coded) -> Node:
     """Return the convolution with the coded weights, and its bias in their quanta."""
-    node = state.layer.node
-    source, weights = source_and_weights(node)
-    assert source.quantization is not None
-    if node.op == "DEPTHWISE_CONV_2D":
-        codes = np.moveaxis(made.codes, 0, 2).reshape(weights.shape)
-    else:
-        codes = made.codes.reshape(weights.shape)
-    packed = new_tensor(
-        f"{weights.name}/one_scale",
-        weights.shape,
-        weights.dtype,
-        Quantization((made.scale,), (0,)),
-        np.ascontiguousarray(codes.astype(np.int8)),
-    )
-    inputs: list[Tensor | None] = [source, packed]
-    old = node.inputs[2] if len(node.inputs) == 3 else None
-    if old is not None:
-        scale = max(float(np.float32(source.quantization.scale[0] * made.scale)), _LEAST_SCALE)
-        quanta = np.rint(state.bias() / scale).astype(old.dtype)
-        one = Quantization((scale,), (0,))
-        inputs.append(new_tensor(f"{old.name}/one_scale", old.shape, old.dtype, one, quanta))
-    return replace(node, inputs=tuple(inputs))
+    conv = state.layer.conv
+    old, bias = conv.weights, conv.bias
+    codes = np.moveaxis(made.codes, 0, 2) if conv.is_depthwise else made.codes
+    packed = np.ascontiguousarray(codes.reshape(old.shape).astype(np.int8))
+    inputs = [conv.source, _one_scale(old, made.scale, packed)]
+    if bias is not None:
+        scale = max(float(np.float32(quanta(conv.source)[0] * made.scale)), _LEAST_SCALE)
+        inputs.append(_one_scale(bias, scale, np.rint(state.bias() / scale).astype(bias.dtype)))
+    return replace(conv.node, inputs=tuple(inputs))
+
+
+def _one_scale(old: Tensor, scale: float, codes: NDArray[Any]) -> Tensor:
+    one = Quantization((scale,), (0,))
+    return new_tensor(f"{old.name}/one_scale", old.shape, old.dtype, one, codes)
 
 
 def _text(state: _Scaled, loss: float | None, plain_loss: float | None) -> str:

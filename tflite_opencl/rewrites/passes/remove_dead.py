@@ -10,8 +10,8 @@ or is a custom op. TFLite runs dead nodes, too, so every target gains their time
 from __future__ import annotations
 
 from delegate.inspect import Graph, Node, Tensor
-from tflite_opencl.rewrites.editing import rebuilt, without_unread
-from tflite_opencl.rewrites.notes import Notes
+from tflite_opencl.rewrites.changes import Change, Left, Notes, changed
+from tflite_opencl.rewrites.editing import without_unread
 
 # Ops that are run for what they change, too. Source: tflite/core/subgraph.cc, OpMightHaveSideEffect
 _SIDE_EFFECTS = frozenset(
@@ -23,20 +23,18 @@ _SIDE_EFFECTS = frozenset(
 
 def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
     """Return the graph without dead nodes and unread constants; the same one if it has none."""
-    notes = Notes() if notes is None else notes
     wanted: set[Tensor] = set(graph.outputs)
-    kept: list[Node] = []
-    for node in reversed(graph.nodes):
-        reason = _reason(node)
-        is_dead = wanted.isdisjoint(node.outputs)
+
+    def change(node: Node) -> Change | None:
+        is_dead, reason = wanted.isdisjoint(node.outputs), _reason(node)
         if is_dead and reason is None:
-            notes.treated(node, "no output depends on it")
-            continue
-        if is_dead and reason is not None:
-            notes.left(node, f"no output depends on it, but {reason}")
-        kept.append(node)
+            return Change("no output depends on it", {node: []})
         wanted.update(tensor for tensor in node.inputs if tensor is not None)
-    return without_unread(rebuilt(graph, kept[::-1]))
+        if is_dead:
+            raise Left(f"no output depends on it, but {reason}")
+        return None
+
+    return without_unread(changed(graph, notes, change, reversed(graph.nodes)))
 
 
 def _reason(node: Node) -> str | None:

@@ -24,23 +24,6 @@ _MOST_SUM = 2**31 - 1
 _STEPS = 256  # codes on both sides of 0 after scaling: more than any zero point leaves apart
 
 
-def float_product(in_scale: float, weight_scale: float, out_scale: float) -> float:
-    """Return the multiplier of the uint8 kernels.
-
-    Source: tflite/kernels/kernel_util.cc GetQuantizedConvolutionMultipler
-    """
-    with np.errstate(over="ignore"):
-        return float(np.float32(in_scale) * np.float32(weight_scale)) / out_scale
-
-
-def double_product(in_scale: float, weight_scale: float, out_scale: float) -> float:
-    """Return the multiplier of the int8 kernels.
-
-    Source: tflite/kernels/kernel_util.cc PopulateConvolutionQuantizationParams
-    """
-    return in_scale * weight_scale / out_scale
-
-
 def sums_of(node: Node, weights: NDArray[np.int64]) -> tuple[int, int]:
     """Return the least and the greatest sum that a layer can have, for any input.
 

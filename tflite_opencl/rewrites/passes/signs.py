@@ -14,9 +14,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from delegate.inspect import Graph, Node, Quantization, Tensor
-from tflite_opencl.rewrites.editing import new_tensor, rebuilt
-from tflite_opencl.rewrites.notes import Notes
-from tflite_opencl.rewrites.passes.convolutions import has_one_scale
+from tflite_opencl.rewrites.changes import Left, Notes, found_at
+from tflite_opencl.rewrites.editing import new_tensor, quanta, rebuilt
+from tflite_opencl.rewrites.passes.convolutions import require_one_scale
+from tflite_opencl.rewrites.passes.rounding import round_alike, stay_in_32_bits, sums_of
 
 LAYERS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")  # weights are their second input
 # Ops that make conversion worth a QUANTIZE; others follow where they are joined to one of these.
@@ -29,8 +30,39 @@ VERSIONS = {
     **dict.fromkeys(("DEQUANTIZE", "RELU", "RELU6", "RESIZE_NEAREST_NEIGHBOR", "STRIDED_SLICE"), 2),
     **dict.fromkeys(("DEPTH_TO_SPACE", "EXPAND_DIMS", "SQUEEZE"), 1),
 }
-BEYOND_32_BITS = "sums that leave 32 bits: kernels of both types treat them otherwise"
 _MOVED_UNCHANGED = ("CONCATENATION",)  # its uint8 kernel scales inputs, its int8 kernel does not
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layer:
+    """What a node with constant weights of one scale multiplies its sums by."""
+
+    in_scale: float
+    scale: float  # of the weights
+    out_scale: float
+    least: int  # sum that the layer can have, for any input
+    greatest: int
+
+    @property
+    def multiplier(self) -> float:
+        """What the int8 kernels multiply by.
+
+        Source: tflite/kernels/kernel_util.cc PopulateConvolutionQuantizationParams
+        """
+        return self.in_scale * self.scale / self.out_scale
+
+    def float_multiplier(self, scale: float) -> float:
+        """Return what the uint8 kernels multiply by at this scale of the weights.
+
+        Source: tflite/kernels/kernel_util.cc GetQuantizedConvolutionMultipler
+        """
+        with np.errstate(over="ignore"):
+            return float(np.float32(self.in_scale) * np.float32(scale)) / self.out_scale
+
+    def rounds_alike(self, scale: float) -> bool:
+        """Whether the uint8 kernels, at this scale, and the int8 kernels round every sum alike."""
+        both = self.multiplier, self.float_multiplier(scale)
+        return round_alike(*both, self.least, self.greatest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +71,9 @@ class Signs:
 
     source: str
     target: str
-    # A layer -> its weights in the target type, or why there are none.
-    weights_of: Callable[[Node], Tensor | str]
+    # A layer -> its scale in the target type, where the kernels of both types round alike by it.
+    scale_of: Callable[[Layer], float]
+    several_scales: str  # what is said of weights that have them
 
     @property
     def by(self) -> int:
@@ -48,33 +81,18 @@ class Signs:
         return 128 if self.target == "uint8" else -128
 
 
-def converted(graph: Graph, notes: Notes, signs: Signs) -> Graph:
+def converted(graph: Graph, notes: Notes | None, signs: Signs) -> Graph:
     """Return the graph with the nodes of one type converted; the same one where none can be."""
-    weights: dict[Node, Tensor] = {}
-    able: set[Node] = set()
-    for node in graph.nodes:
-        if not _is_meant(node, signs):
-            continue
-        reason = _reason(graph, node, signs)
-        if reason is None and node.op in LAYERS:
-            made = signs.weights_of(node)
-            if isinstance(made, str):
-                reason = made
-            else:
-                weights[node] = made
-        if reason is None:
-            able.add(node)
-        else:
-            notes.left(node, reason)
-    chosen = _with_an_anchor(graph, able, signs)
-    for node in graph.nodes:
-        if node in able and node not in chosen:
-            notes.left(node, "no convolution, layer or sum of the type is beside it")
-        elif node in chosen:
+    notes = Notes() if notes is None else notes
+    # Those that can be converted -> their weights in the target type, of layers.
+    able = dict(found_at(graph.nodes, notes, lambda node: _weights(graph, node, signs)))
+    chosen = _with_an_anchor(set(able), signs)
+    for node in able:
+        if node in chosen:
             notes.treated(node, signs.target)
-    if not chosen:
-        return graph
-    return _Border(graph, chosen, weights, signs).rebuilt()
+        else:
+            notes.left(node, "no convolution, layer or sum of the type is beside it")
+    return _Border(graph, chosen, able, signs).rebuilt() if chosen else graph
 
 
 def _quantised(node: Node, dtype: str) -> list[Tensor]:
@@ -82,57 +100,88 @@ def _quantised(node: Node, dtype: str) -> list[Tensor]:
     return [t for t in tensors if t is not None and t.dtype == dtype and t.quantization]
 
 
-def _is_meant(node: Node, signs: Signs) -> bool:
-    if node.op == "QUANTIZE" and _quantised(node, signs.target):
-        return False  # a border
-    return bool(_quantised(node, signs.source))
+def _weights(graph: Graph, node: Node, signs: Signs) -> tuple[Tensor, ...] | None:
+    """Return a layer's weights in the target type, () for another node that can be of that type.
+
+    None: the node has no number of the source type, or stands at a border of the types.
+    """
+    is_border = node.op == "QUANTIZE" and _quantised(node, signs.target)
+    if is_border or not _quantised(node, signs.source):
+        return None
+    if node.is_custom or node.op not in VERSIONS:
+        raise Left(f"{node.op} of {signs.target} is not known to compute the same")
+    if not node.inputs or not node.outputs:
+        raise Left("its inputs or outputs are left out")
+    if node.op in LAYERS:
+        _require_layer(node)
+    _require_types(graph, node, signs)
+    return (_converted_weights(node, signs),) if node.op in LAYERS else ()
 
 
-def _reason_of_layer(node: Node) -> str | None:
-    """Return why a layer's weights and bias cannot be of another type; None where they can."""
+def _require_layer(node: Node) -> None:
+    """Require that a layer's weights and bias can be of another type."""
     weights = node.inputs[1] if len(node.inputs) in (2, 3) else None
     if weights is None or not node.inputs[0] or len(node.outputs) != 1:
-        return "weights are left out"
+        raise Left("weights are left out")
     if weights.quantization is None or not weights.shape:
-        return "weights without a scale"
+        raise Left("weights without a scale")
     out_c = weights.shape[-1 if node.op == "DEPTHWISE_CONV_2D" else 0]
     for bias in node.inputs[2:]:
         if bias is not None and bias.data is None:
-            return "a bias that is computed"
+            raise Left("a bias that is computed")
         if bias is not None and (bias.dtype != "int32" or bias.shape != (out_c,)):
-            return f"a bias of {bias.dtype} and of the shape {list(bias.shape)}"
-    return None
+            raise Left(f"a bias of {bias.dtype} and of the shape {list(bias.shape)}")
 
 
-def _reason(graph: Graph, node: Node, signs: Signs) -> str | None:
-    """Return why a node cannot be of the other type; None where it can, but for its weights."""
-    if node.is_custom or node.op not in VERSIONS:
-        return f"{node.op} of {signs.target} is not known to compute the same"
-    if not node.inputs or not node.outputs:
-        return "its inputs or outputs are left out"
-    if node.op in LAYERS and (reason := _reason_of_layer(node)) is not None:
-        return reason
+def _require_types(graph: Graph, node: Node, signs: Signs) -> None:
+    """Require that a node can be of the other type, but for a layer's weights."""
     numbers = [t for t in (*node.inputs, *node.outputs) if t is not None and t.dtype[-2:] != "32"]
     kinds = {t.dtype for t in (*node.inputs[:2], *node.outputs) if t is not None}
     if node.op in LAYERS and kinds != {signs.source}:
-        return f"{' and '.join(sorted(kinds))}: hybrid or 16x8"
+        raise Left(f"{' and '.join(sorted(kinds))}: hybrid or 16x8")
     if any(t.dtype not in (signs.source, "int64") for t in numbers):
-        return f"tensors of {', '.join(sorted({t.dtype for t in numbers}))}"
+        raise Left(f"tensors of {', '.join(sorted({t.dtype for t in numbers}))}")
     activations = _quantised(node, signs.source)
     if node.op in LAYERS:
         activations.remove(node.inputs[1])  # type: ignore[arg-type]
     for tensor in activations:
-        if not has_one_scale(tensor):
-            return f"{tensor.name!r} has not one scale and zero point of its type"
+        require_one_scale(tensor)
         if tensor.is_sparse or tensor.is_variable or tensor in graph.changeable:
-            return f"{tensor.name!r} is sparse, variable or set by a caller"
+            raise Left(f"{tensor.name!r} is sparse, variable or set by a caller")
     if len(activations) < sum(t.dtype == signs.source for t in numbers) - (node.op in LAYERS):
-        return f"{signs.source} without a scale"
+        raise Left(f"{signs.source} without a scale")
     if node.op in _MOVED_UNCHANGED and len({t.quantization for t in activations}) != 1:
-        return f"the uint8 kernel of {node.op} scales inputs otherwise"
+        raise Left(f"the uint8 kernel of {node.op} scales inputs otherwise")
     if node.op == "AVERAGE_POOL_2D" and not _counts_are_odd(node):
-        return "a window of an even number of pixels: means of both types round ties otherwise"
-    return None
+        raise Left("a window of an even number of pixels: means of both types round ties otherwise")
+
+
+def _converted_weights(node: Node, signs: Signs) -> Tensor:
+    """Return a layer's weights in the target type: of int8 the zero point is 0, of uint8 128."""
+    source, weights, result = node.inputs[0], node.inputs[1], node.outputs[0]
+    if weights is None or weights.data is None or weights.is_sparse:
+        raise Left("weights that are computed or sparse")
+    if source is None or source.quantization is None or result.quantization is None:
+        raise Left("no scale")
+    if weights.quantization is None or len(set(weights.quantization.scale)) != 1:
+        raise Left(signs.several_scales)
+    zero = quanta(weights)[1]
+    if signs.source == "int8" and any(weights.quantization.zero_point):
+        raise Left("int8 weights with a zero point other than 0")
+    values = np.asarray(weights.data, np.int64) - zero
+    if signs.target == "int8" and np.abs(values).max(initial=0) > 127:
+        raise Left("weights farther than 127 from their zero point")
+    scales = (quanta(each)[0] for each in (source, weights, result))
+    layer = Layer(*scales, *sums_of(node, values))
+    if not stay_in_32_bits(layer.multiplier, layer.least, layer.greatest):
+        raise Left("sums that leave 32 bits: kernels of both types treat them otherwise")
+    # FULLY_CONNECTED's kernels of both types share the multiplier.
+    scale = layer.scale if node.op == "FULLY_CONNECTED" else signs.scale_of(layer)
+    moved = 128 if signs.target == "uint8" else 0
+    quantization = Quantization((scale,), (moved,))
+    data = (values + moved).astype(signs.target)
+    name = f"{weights.name}/{signs.target}"
+    return new_tensor(name, weights.shape, signs.target, quantization, data)
 
 
 def _counts_are_odd(node: Node) -> bool:
@@ -147,7 +196,7 @@ def _counts_are_odd(node: Node) -> bool:
     return True
 
 
-def _with_an_anchor(graph: Graph, able: set[Node], signs: Signs) -> set[Node]:
+def _with_an_anchor(able: set[Node], signs: Signs) -> set[Node]:
     """Return the nodes that are joined to an anchor by tensors of the type."""
     of: dict[Tensor, list[Node]] = {}
     for node in able:
@@ -172,7 +221,7 @@ class _Border:
 
     graph: Graph
     chosen: set[Node]
-    weights: Mapping[Node, Tensor]
+    weights: Mapping[Node, tuple[Tensor, ...]]  # of layers, in the target type
     signs: Signs
     new: dict[Tensor, Tensor] = field(default_factory=dict)  # of the target type
     nodes: list[Node] = field(default_factory=list)
@@ -204,8 +253,8 @@ class _Border:
         old = node.inputs[place]
         if old is None or old.dtype != self.signs.source:
             return old
-        if place == 1 and node in self.weights:
-            return self.weights[node]
+        if place == 1 and self.weights[node]:
+            return self.weights[node][0]
         if old not in self.new:
             self.new[old] = self._moved(old, is_same=False)
             if old.data is None:
@@ -232,16 +281,3 @@ class _Border:
 
 def _quantize(source: Tensor, result: Tensor) -> Node:
     return Node(-1, "QUANTIZE", 1, (source,), (result,))
-
-
-def one_scale(weights: Tensor) -> float | None:
-    """Return the scale of weights that have one, or the same for all channels."""
-    scales = set(weights.quantization.scale) if weights.quantization else set()
-    return scales.pop() if len(scales) == 1 else None
-
-
-def with_values(weights: Tensor, dtype: str, scale: float, zero_point: int, by: int) -> Tensor:
-    """Return weights with each code more by `by`, of another type and quantisation."""
-    data = (np.asarray(weights.data).astype(np.int16) + by).astype(dtype)
-    quantization = Quantization((scale,), (zero_point,))
-    return new_tensor(f"{weights.name}/{dtype}", weights.shape, dtype, quantization, data)

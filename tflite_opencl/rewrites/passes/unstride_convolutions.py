@@ -25,20 +25,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from delegate.inspect import Graph, Node, Tensor
-from tflite_opencl.rewrites.editing import new_tensor, rebuilt
-from tflite_opencl.rewrites.notes import Notes
+from tflite_opencl.rewrites.changes import Change, Left, Notes, changed
+from tflite_opencl.rewrites.editing import new_tensor
 from tflite_opencl.rewrites.passes.convolutions import (
     MOST_WEIGHTS,
     Axis,
+    Convolution,
     Weights,
     axes,
     conv_2d,
+    convolution_of,
     dense_tensor,
     dense_weights,
-    is_convolution,
-    reason_to_leave,
-    source_and_weights,
-    weight_zero,
+    require_treatable,
 )
 
 # The op versions that brought int8. Source: tflite/tools/versioning/op_version.cc
@@ -57,57 +56,50 @@ class _Blocks:
 
 def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
     """Return the graph without strided quantised convolutions; the same one if it has none."""
-    notes = Notes() if notes is None else notes
-    nodes: list[Node] = []
     # What convolutions that read one tensor alike share: (tensor, stride, pads) -> its blocks.
     made: dict[tuple[object, ...], Tensor] = {}
-    for node in graph.nodes:
-        if not is_convolution(node) or _strides(node) == (1, 1):
-            nodes.append(node)
-            continue
-        reason = reason_to_leave(graph, node) or _reason(node)
-        if reason is not None:
-            notes.left(node, reason)
-            nodes.append(node)
-            continue
-        nodes += _unstrided(node, made)
-        notes.treated(node, "CONV_2D of stride 1")
-    return rebuilt(graph, nodes)
+
+    def change(node: Node) -> Change | None:
+        conv = convolution_of(node)
+        if conv is None or _strides(conv) == (1, 1):
+            return None
+        require_treatable(graph, conv)
+        _require_unstridable(conv)
+        return Change("CONV_2D of stride 1", {node: _unstrided(conv, made)})
+
+    return changed(graph, notes, change)
 
 
-def _strides(node: Node) -> tuple[int, int]:
-    return node.options.get("stride_h", 1), node.options.get("stride_w", 1)
+def _strides(conv: Convolution) -> tuple[int, int]:
+    return conv.node.options.get("stride_h", 1), conv.node.options.get("stride_w", 1)
 
 
-def _reason(node: Node) -> str | None:
-    """Return why the strides of a convolution whose weights can be rewritten have to stay."""
-    source = source_and_weights(node)[0]
-    if source.dtype == "int16":
-        return "int16: the reference kernels have no SPACE_TO_DEPTH of int16"
-    height, width = _strides(node)
+def _require_unstridable(conv: Convolution) -> None:
+    """Require that the strides of a convolution whose weights can be rewritten may go."""
+    if conv.source.dtype == "int16":
+        raise Left("int16: the reference kernels have no SPACE_TO_DEPTH of int16")
+    height, width = _strides(conv)
     if height != width:
-        return f"strides {height}x{width}: SPACE_TO_DEPTH has one size for both"
-    blocks = [_padded(axis) for axis in axes(node)]
+        raise Left(f"strides {height}x{width}: SPACE_TO_DEPTH has one size for both")
+    blocks = [_padded(axis) for axis in axes(conv)]
     area = blocks[0].kernel * blocks[1].kernel * height * width
-    if node.outputs[0].shape[3] * source.shape[3] * area > MOST_WEIGHTS:
-        return f"the weights would have more than {MOST_WEIGHTS} elements"
-    return None
+    if conv.out_c * conv.in_c * area > MOST_WEIGHTS:
+        raise Left(f"the weights would have more than {MOST_WEIGHTS} elements")
 
 
-def _unstrided(node: Node, made: dict[tuple[object, ...], Tensor]) -> list[Node]:
+def _unstrided(conv: Convolution, made: dict[tuple[object, ...], Tensor]) -> list[Node]:
     """Return the nodes in the place of one strided convolution."""
-    source, _ = source_and_weights(node)
-    padding, blocks = _windows(axes(node))
-    stride = _strides(node)[0]
+    padding, blocks = _windows(axes(conv))
+    stride = _strides(conv)[0]
     pads = tuple((each.before, each.after) for each in blocks)
     steps: list[Node] = []
-    key = (source, stride, pads)
+    key = (conv.source, stride, pads)
     if key not in made:
-        made[key] = _to_depth(node, source, stride, pads, steps)
-    packed = dense_tensor(node, "blocks", _block_weights(node, blocks))
+        made[key] = _to_depth(conv, stride, pads, steps)
+    packed = dense_tensor(conv, "blocks", _block_weights(conv, blocks))
     ones = ("stride_h", "stride_w", "dilation_h_factor", "dilation_w_factor")
     options = {"padding": padding, **dict.fromkeys(ones, 1)}
-    return [*steps, conv_2d(node, made[key], packed, **options)]
+    return [*steps, conv_2d(conv, made[key], packed, **options)]
 
 
 def _windows(both: Sequence[Axis]) -> tuple[str, list[_Blocks]]:
@@ -120,10 +112,10 @@ def _windows(both: Sequence[Axis]) -> tuple[str, list[_Blocks]]:
 
 
 def _to_depth(
-    node: Node, source: Tensor, stride: int, pads: tuple[tuple[int, int], ...], steps: list[Node]
+    conv: Convolution, stride: int, pads: tuple[tuple[int, int], ...], steps: list[Node]
 ) -> Tensor:
     """Append a PAD, where there is something to pad, and a SPACE_TO_DEPTH; return its result."""
-    name = node.outputs[0].name
+    source, name = conv.source, conv.result.name
     batch, height, width, channels = source.shape
     version = _VERSIONS[source.dtype]
     if np.any(pads):
@@ -173,22 +165,21 @@ def _padded(axis: Axis) -> _Blocks:
     return _Blocks(kernel, 0, axis.before, after)
 
 
-def _block_weights(node: Node, blocks: Sequence[_Blocks]) -> Weights:
+def _block_weights(conv: Convolution, blocks: Sequence[_Blocks]) -> Weights:
     """Return dense weights for blocks of pixels.
 
     Shapes:
         (o, kh, kw, c) -> (o, blocks high, blocks wide, s * s * c)
     """
-    weights = source_and_weights(node)[1]
-    dense = dense_weights(node)
-    stride = _strides(node)[0]
+    dense = dense_weights(conv)
+    stride = _strides(conv)[0]
     (rows, columns) = (
         each.first + np.arange(axis.kernel) * axis.dilation
-        for each, axis in zip(blocks, axes(node), strict=True)
+        for each, axis in zip(blocks, axes(conv), strict=True)
     )
     out_c, _, _, in_c = dense.shape
     high, wide = (each.kernel for each in blocks)
-    pixels = np.full((out_c, high * stride, wide * stride, in_c), weight_zero(weights), dense.dtype)
+    pixels = np.full((out_c, high * stride, wide * stride, in_c), conv.weight_zero, dense.dtype)
     pixels[:, rows[:, None], columns] = dense
     split = pixels.reshape(out_c, high, stride, wide, stride, in_c)
     packed = split.transpose(0, 1, 3, 2, 4, 5).reshape(out_c, high, wide, stride * stride * in_c)

@@ -19,7 +19,7 @@ from tests.support.rewrites import chain, drawn_convolutions, left_by, reasons, 
 from tests.support.shared import model_path, picture_paths
 from tflite_opencl.common.default.default_model import default_model
 from tflite_opencl.common.pictures.image import load_picture, to_input
-from tflite_opencl.rewrites.notes import Notes
+from tflite_opencl.rewrites.changes import Notes
 from tflite_opencl.rewrites.passes.per_channel_to_per_tensor import rewrite
 
 Numbers = NDArray[np.float64]

@@ -23,7 +23,7 @@ from tests.support.rewrites import (
     whole,
 )
 from tests.support.shared import model_path
-from tflite_opencl.rewrites.notes import Notes
+from tflite_opencl.rewrites.changes import Notes
 from tflite_opencl.rewrites.passes import depthwise_to_conv
 from tflite_opencl.rewrites.passes.unstride_convolutions import rewrite
 

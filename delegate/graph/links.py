@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who makes and who reads each tensor."""
+
+from __future__ import annotations
+
+from delegate.graph.ir import Graph, Node, Tensor
+from delegate.graph.partition import Partition
+
+
+class Links:
+    """The nodes of a graph, or of a part of it, by the tensors that they read and make."""
+
+    def __init__(self, of: Graph | Partition) -> None:
+        self._outputs = frozenset(of.outputs)
+        self._makers = {tensor: node for node in of.nodes for tensor in node.outputs}
+        self._readers: dict[Tensor | None, list[Node]] = {}
+        for node in of.nodes:
+            for tensor in node.inputs:
+                self._readers.setdefault(tensor, []).append(node)
+
+    def maker(self, tensor: Tensor | None, op: str = "") -> Node | None:
+        """Return the node that makes a tensor; None: no node does, or none of this op."""
+        node = None if tensor is None else self._makers.get(tensor)
+        return node if node is None or op in ("", node.op) else None
+
+    def readers(self, tensor: Tensor) -> tuple[Node, ...]:
+        """Return who reads a tensor; a node that reads it twice stands there twice."""
+        return tuple(self._readers.get(tensor, ()))
+
+    def only_reader(self, tensor: Tensor | None, op: str = "") -> Node | None:
+        """Return the node that alone reads a tensor, and once.
+
+        None: a caller sees the tensor, too, or the node is not of this op.
+        """
+        nodes = self._readers.get(tensor, ())
+        if tensor is None or tensor in self._outputs or len(nodes) != 1:
+            return None
+        return nodes[0] if op in ("", nodes[0].op) else None
