@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-import flatbuffers
 
 from delegate.graph.ir import Graph, Tensor
-from delegate.tflite import schema, writer
+from delegate.tflite.tree import Tree, packed
+from delegate.tflite.writer import model_tree
 
 
 def write_subgraphs(*graphs: Graph, signatures: Sequence[int] = ()) -> bytes:
@@ -18,40 +16,24 @@ def write_subgraphs(*graphs: Graph, signatures: Sequence[int] = ()) -> bytes:
     `signatures`: the numbers of subgraphs to run by name. Subgraph 1 is the signature "graph 1",
     and its inputs and outputs are x0, x1 and y0, y1.
     """
-    builder = flatbuffers.Builder(4096)
-    nodes = [node for graph in graphs for node in graph.nodes]
-    codes = tuple(dict.fromkeys((node.op, node.is_custom, node.version) for node in nodes))
-    constants = [t for graph in graphs for t in graph.tensors if t.data is not None]
-    buffers = {id(tensor): number for number, tensor in enumerate(constants, start=1)}
-    model = {
-        "version": schema.VERSION,
-        "operator_codes": [writer.write_code(builder, *code) for code in codes],
-        "subgraphs": [writer.write_subgraph(builder, graph, codes, buffers) for graph in graphs],
-        "buffers": [
-            writer.write_table(builder, "Buffer", {}),
-            *(writer.write_buffer(builder, tensor) for tensor in constants),
-        ],
-        "signature_defs": [_signature(builder, number, graphs[number]) for number in signatures]
-        or None,
-    }
-    builder.Finish(writer.write_table(builder, "Model", model), schema.FILE_IDENTIFIER)
-    return bytes(builder.Output())
+    tree = model_tree(*graphs)
+    del tree["description"]
+    if signatures:
+        tree["signature_defs"] = [_signature(number, graphs[number]) for number in signatures]
+    return packed(tree)
 
 
-def _signature(builder: Any, number: int, graph: Graph) -> int:
-    values = {
-        "inputs": _names(builder, "x", graph.inputs),
-        "outputs": _names(builder, "y", graph.outputs),
+def _signature(number: int, graph: Graph) -> Tree:
+    return {
+        "inputs": _names("x", graph.inputs),
+        "outputs": _names("y", graph.outputs),
         "signature_key": f"graph {number}",
         "subgraph_index": number,
     }
-    return writer.write_table(builder, "SignatureDef", values)
 
 
-def _names(builder: Any, letter: str, tensors: Sequence[Tensor]) -> list[int]:
+def _names(letter: str, tensors: Sequence[Tensor]) -> list[Tree]:
     return [
-        writer.write_table(
-            builder, "TensorMap", {"name": f"{letter}{number}", "tensor_index": tensor.index}
-        )
+        {"name": f"{letter}{number}", "tensor_index": tensor.index}
         for number, tensor in enumerate(tensors)
     ]

@@ -52,127 +52,90 @@ class PassStep:
     notes: tuple[Note, ...]
 
 
-# In the order in which they run where all of them are asked for: constants are known first, so
-# that the others find them; per_channel_to_per_tensor comes before passes that mix channels.
-_PASSES = {
-    each.name: each
-    for each in (
-        GraphPass(
-            "fold_constants",
-            True,
-            "nodes that follow from constants and fixed shapes become constants",
-            "every target: SHAPE and DEQUANTIZE nodes are work that a CPU is left with",
-        ),
-        GraphPass(
-            "nchw_to_nhwc",
-            True,
-            "TRANSPOSEs are pushed together and cancelled",
-            "models from PyTorch and ONNX: copies of whole tensors less",
-        ),
-        GraphPass(
-            "fuse_requantize",
-            True,
-            "a QUANTIZE between quantised tensors goes into the node before it",
-            "targets whose convolutions requantise: one copy of the tensor less",
-        ),
-        GraphPass(
-            "dilate",
-            True,
-            "SPACE_TO_BATCH_ND, a convolution and BATCH_TO_SPACE_ND become a dilated convolution",
-            "targets that know dilation, but no pictures in batches",
-        ),
-        GraphPass(
-            "fuse_pad",
-            True,
-            "PAD and a VALID convolution become a SAME convolution",
-            "targets without PAD: one copy of the tensor less",
-        ),
-        GraphPass(
-            "fuse_activations",
-            True,
-            "RELU, RELU6 and RELU_N1_TO_1 join the node before them; clamps without effect go",
-            "Mesa's Teflon: it knows no RELU, and takes a fused one only if the range implies it",
-        ),
-        GraphPass(
-            "per_channel_to_per_tensor",
-            False,
-            "a convolution with a weight scale for each channel gets one scale",
-            "Mesa's Teflon (etnaviv, rocket, Ethos-U), and every uint8 model",
-        ),
-        GraphPass(
-            "signed_to_unsigned",
-            True,
-            "int8 becomes uint8, with a QUANTIZE where a node or the graph's end stays int8",
-            "targets that know uint8 alone, as etnaviv's NPU",
-        ),
-        GraphPass(
-            "unsigned_to_signed",
-            True,
-            "uint8 becomes int8, with a QUANTIZE where a node or the graph's end stays uint8",
-            "targets that know int8 alone, as CMSIS-NN",
-        ),
-        GraphPass(
-            "depthwise_to_conv",
-            True,
-            "DEPTHWISE_CONV_2D becomes CONV_2D, the zero point in all other channels",
-            "etnaviv's NPU and others without depthwise convolutions",
-        ),
-        GraphPass(
-            "unstride_convolutions",
-            True,
-            "a strided convolution becomes SPACE_TO_DEPTH and a convolution of stride 1",
-            "etnaviv's NPU and others without strides",
-        ),
-        GraphPass(
-            "remove_dead",
-            True,
-            "nodes and constants that no output depends on go",
-            "every target: a smaller file",
-        ),
-    )
+# Name -> what it does, and who wants it. In the order in which they run where all of them are asked
+# for: constants are known first, so that the others find them; per_channel_to_per_tensor comes
+# before passes that mix channels.
+_TEXTS = {
+    "fold_constants": (
+        "nodes that follow from constants and fixed shapes become constants",
+        "every target: SHAPE and DEQUANTIZE nodes are work that a CPU is left with",
+    ),
+    "nchw_to_nhwc": (
+        "TRANSPOSEs are pushed together and cancelled",
+        "models from PyTorch and ONNX: copies of whole tensors less",
+    ),
+    "fuse_requantize": (
+        "a QUANTIZE between quantised tensors goes into the node before it",
+        "targets whose convolutions requantise: one copy of the tensor less",
+    ),
+    "dilate": (
+        "SPACE_TO_BATCH_ND, a convolution and BATCH_TO_SPACE_ND become a dilated convolution",
+        "targets that know dilation, but no pictures in batches",
+    ),
+    "fuse_pad": (
+        "PAD and a VALID convolution become a SAME convolution",
+        "targets without PAD: one copy of the tensor less",
+    ),
+    "fuse_activations": (
+        "RELU, RELU6 and RELU_N1_TO_1 join the node before them; clamps without effect go",
+        "Mesa's Teflon: it knows no RELU, and takes a fused one only if the range implies it",
+    ),
+    "per_channel_to_per_tensor": (
+        "a convolution with a weight scale for each channel gets one scale",
+        "Mesa's Teflon (etnaviv, rocket, Ethos-U), and every uint8 model",
+    ),
+    "signed_to_unsigned": (
+        "int8 becomes uint8, with a QUANTIZE where a node or the graph's end stays int8",
+        "targets that know uint8 alone, as etnaviv's NPU",
+    ),
+    "unsigned_to_signed": (
+        "uint8 becomes int8, with a QUANTIZE where a node or the graph's end stays uint8",
+        "targets that know int8 alone, as CMSIS-NN",
+    ),
+    "depthwise_to_conv": (
+        "DEPTHWISE_CONV_2D becomes CONV_2D, the zero point in all other channels",
+        "etnaviv's NPU and others without depthwise convolutions",
+    ),
+    "unstride_convolutions": (
+        "a strided convolution becomes SPACE_TO_DEPTH and a convolution of stride 1",
+        "etnaviv's NPU and others without strides",
+    ),
+    "remove_dead": (
+        "nodes and constants that no output depends on go",
+        "every target: a smaller file",
+    ),
 }
+_LOSSY = ("per_channel_to_per_tensor",)
+_PASSES = {name: GraphPass(name, name not in _LOSSY, *texts) for name, texts in _TEXTS.items()}
 
 # What costs a target nothing, and leaves it fewer nodes.
-_ALWAYS = ("fold_constants", "nchw_to_nhwc", "fuse_requantize", "fuse_pad", "fuse_activations")
+_ALWAYS = "fold_constants nchw_to_nhwc fuse_requantize fuse_pad fuse_activations"
+# Name -> its passes, and where it comes from.
 _BUNDLES = {
-    each.name: each
-    for each in (
-        Bundle(
-            "teflon",
-            (*_ALWAYS, "per_channel_to_per_tensor", "remove_dead"),
-            "Mesa's Teflon delegate takes a convolution only with one scale a tensor and with an "
-            "activation that the output's range implies (tfl_device.c)",
-        ),
-        Bundle(
-            "etnaviv",
-            (
-                *_ALWAYS,
-                "per_channel_to_per_tensor",
-                "signed_to_unsigned",
-                "unstride_convolutions",
-                "depthwise_to_conv",
-                "remove_dead",
-            ),
-            "VeriSilicon's NPU computes dense convolutions of stride 1, and Mesa's driver rewrites "
-            "all others while it loads a model (etnaviv_ml_nn.c)",
-        ),
-        Bundle(
-            "uint8",
-            (*_ALWAYS, "per_channel_to_per_tensor", "signed_to_unsigned", "remove_dead"),
-            "TensorFlow 1 quantised to uint8 with one scale a tensor, and drivers of that time, "
-            "etnaviv's first, know no other type",
-        ),
-        Bundle(
-            "stride-1",
-            ("unstride_convolutions",),
-            "an NPU whose convolutions have no strides, which Linux Plumbers 2024 asked for",
-        ),
-        Bundle(
-            "no-depthwise",
-            ("depthwise_to_conv",),
-            "an NPU without depthwise convolutions, which Linux Plumbers 2024 asked for",
-        ),
-    )
+    "teflon": (
+        f"{_ALWAYS} per_channel_to_per_tensor remove_dead",
+        "Mesa's Teflon delegate takes a convolution only with one scale a tensor and with an "
+        "activation that the output's range implies (tfl_device.c)",
+    ),
+    "etnaviv": (
+        f"{_ALWAYS} per_channel_to_per_tensor signed_to_unsigned unstride_convolutions"
+        " depthwise_to_conv remove_dead",
+        "VeriSilicon's NPU computes dense convolutions of stride 1, and Mesa's driver rewrites "
+        "all others while it loads a model (etnaviv_ml_nn.c)",
+    ),
+    "uint8": (
+        f"{_ALWAYS} per_channel_to_per_tensor signed_to_unsigned remove_dead",
+        "TensorFlow 1 quantised to uint8 with one scale a tensor, and drivers of that time, "
+        "etnaviv's first, know no other type",
+    ),
+    "stride-1": (
+        "unstride_convolutions",
+        "an NPU whose convolutions have no strides, which Linux Plumbers 2024 asked for",
+    ),
+    "no-depthwise": (
+        "depthwise_to_conv",
+        "an NPU without depthwise convolutions, which Linux Plumbers 2024 asked for",
+    ),
 }
 
 
@@ -183,7 +146,9 @@ def graph_passes() -> Mapping[str, GraphPass]:
 
 def pass_bundles() -> Mapping[str, Bundle]:
     """Return the bundles of passes by name."""
-    return _BUNDLES
+    return {
+        name: Bundle(name, tuple(names.split()), why) for name, (names, why) in _BUNDLES.items()
+    }
 
 
 class _Module(Protocol):

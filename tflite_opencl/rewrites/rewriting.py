@@ -7,7 +7,7 @@ subgraphs, ranges of tensors, intermediate tensors, and the bytes of every buffe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,18 +22,13 @@ from delegate.tflite.writer import model_tree
 from tflite_opencl.rewrites.registry import PassStep, rewrite_steps
 from tflite_opencl.rewrites.tree import OUTSIDE, read_tree, write_tree
 
-# A tensor's field -> those of its table that hold it.
-_TENSOR_FIELDS = {
-    "name": ("name",),
-    "shape": ("shape", "has_rank", "variant_tensors"),
-    "dtype": ("type",),
-    "quantization": ("quantization",),
-    "is_variable": ("is_variable",),
-    "shape_signature": ("shape_signature",),
-}
-_OPTION_FIELDS = (
-    *(f"builtin_options{two}{kind}" for two in ("", "2") for kind in ("", "_type")),
-    *("custom_options", "large_custom_options_offset", "large_custom_options_size", OUTSIDE),
+# Fields of a table of which all are taken over where one has become another.
+_TOGETHER = (
+    ("shape", "has_rank", "variant_tensors"),
+    (
+        *(f"builtin_options{two}{kind}" for two in ("", "2") for kind in ("", "_type")),
+        *("custom_options", "large_custom_options_offset", "large_custom_options_size", OUTSIDE),
+    ),
 )
 
 
@@ -93,12 +88,12 @@ def rewritten(source: Source, graphs: Mapping[int, Graph]) -> bytes:
         content = open_model(source)
         tree, tail = read_tree(content)
         old = read_subgraphs(content)  # all: the reader checks the numbers that stand in the tables
-        before, codes = _used_buffers(tree), {*_used_codes(tree)}
+        buffers, codes = _used_buffers(tree), _used_codes(tree)
         for number, graph in graphs.items():
-            _Subgraph(tree, tree["subgraphs"][number], old[number], graph).rewrite(number)
-        for number in before - _used_buffers(tree):
+            _Subgraph(tree, number, old[number], graph).rewrite()
+        for number in buffers - _used_buffers(tree):
             tree["buffers"][number] = {}
-        _drop_codes(tree, codes - {*_used_codes(tree)})
+        _drop_codes(tree, codes - _used_codes(tree))
         return write_tree(tree, tail)
 
 
@@ -108,9 +103,13 @@ def _used_buffers(tree: Tree) -> set[int]:
     return used.union(np.asarray(tree.get("metadata_buffer", ()), int).tolist()) - {0}
 
 
-def _used_codes(tree: Tree) -> list[int]:
-    operators = (o for subgraph in tree["subgraphs"] for o in subgraph.get("operators", ()))
-    return [operator.get("opcode_index", 0) for operator in operators]
+def _used_codes(tree: Tree) -> set[int]:
+    return {operator.get("opcode_index", 0) for operator in _operators(tree)}
+
+
+def _operators(tree: Tree) -> Iterator[Tree]:
+    for subgraph in tree["subgraphs"]:
+        yield from subgraph.get("operators", ())
 
 
 def _drop_codes(tree: Tree, gone: set[int]) -> None:
@@ -119,9 +118,8 @@ def _drop_codes(tree: Tree, gone: set[int]) -> None:
         return
     kept = [number for number in range(len(tree["operator_codes"])) if number not in gone]
     tree["operator_codes"] = [tree["operator_codes"][number] for number in kept]
-    for subgraph in tree["subgraphs"]:
-        for operator in subgraph.get("operators", ()):
-            operator["opcode_index"] = kept.index(operator.get("opcode_index", 0))
+    for operator in _operators(tree):
+        operator["opcode_index"] = kept.index(operator.get("opcode_index", 0))
 
 
 def _origin(tensor: Tensor) -> int:
@@ -139,54 +137,57 @@ def _same_values(one: Tensor, other: Tensor) -> bool:
     return is_alike and bool((a.reshape(-1).view(np.uint8) == b.reshape(-1).view(np.uint8)).all())
 
 
+def _without_values(graph: Graph, tensors: Iterable[Tensor]) -> Tree:
+    """Return the tables of a graph as if these tensors were computed."""
+    bare = {tensor: replace(tensor, data=None, is_sparse=False) for tensor in tensors}
+    return model_tree(with_tensors(graph, bare))
+
+
+def _place(node: Node) -> tuple[Any, ...]:
+    """Return what tells an operator of the file from the others, also after passes."""
+    # One without outputs changes what it reads (ASSIGN_VARIABLE).
+    ends = node.outputs[:1] or node.inputs
+    return (node.op, node.is_custom, *(None if t is None else _origin(t) for t in ends))
+
+
 class _Subgraph:
     """One subgraph's tables on their way from the old graph to the new one."""
 
-    def __init__(self, model: Tree, tree: Tree, old: Graph, new: Graph) -> None:
+    def __init__(self, model: Tree, number: int, old: Graph, new: Graph) -> None:
         if (len(old.inputs), len(old.outputs)) != (len(new.inputs), len(new.outputs)):
             raise ValueError("a graph with other inputs and outputs than the file's")
         if max(map(_origin, new.tensors), default=-1) >= len(old.tensors):
             raise ValueError("a graph with tensors that the file does not have")
-        self._model, self._tree, self._old = model, tree, old
+        self._model, self._number = model, number
+        self._tables: Tree = model["subgraphs"][number]
         model.setdefault("buffers", [{}])  # the first one is empty
         # What a node computes is no constant of the file, though its value may be known.
         known = {t: replace(t, data=None, is_folded=False) for t in new.tensors if t.is_folded}
         self._new = with_tensors(new, known)
-        self._keeps_values = [self._is_stored(tensor) for tensor in self._new.tensors]
-        self._made = model_tree(self._without_stored())
-
-    def _is_stored(self, tensor: Tensor) -> bool:
-        origin = _origin(tensor)
-        return origin >= 0 and _same_values(self._old.tensors[origin], tensor)
-
-    def _without_stored(self) -> Graph:
-        """Return the new graph without the constants that the file has already."""
-        stored = {
-            tensor: replace(tensor, data=None, is_sparse=False)
-            for tensor, is_kept in zip(self._new.tensors, self._keeps_values, strict=True)
-            if is_kept
+        self._kept = {  # those whose values the file has
+            tensor
+            for tensor in self._new.tensors
+            if _origin(tensor) >= 0 and _same_values(old.tensors[_origin(tensor)], tensor)
         }
-        return with_tensors(self._new, stored)
+        self._before = _without_values(old, old.tensors)
+        self._after = _without_values(self._new, self._kept)
+        self._old = {_place(node): node for node in reversed(old.nodes)}
 
-    def rewrite(self, number: int) -> None:
+    def rewrite(self) -> None:
         """Put the new graph into the file's tables."""
-        made = self._made["subgraphs"][0]
+        made = self._after["subgraphs"][0]
         places = {_origin(t): t.index for t in reversed(self._new.tensors) if _origin(t) >= 0}
-        operators = [
-            self._operator(node, table, places)
-            for node, table in zip(self._new.nodes, made["operators"], strict=True)
-        ]
-        tensors = [
-            self._tensor(tensor, table, is_kept)
-            for tensor, table, is_kept in zip(
-                self._new.tensors, made["tensors"], self._keeps_values, strict=True
-            )
-        ]
-        self._tree.update(
-            tensors=tensors, operators=operators, inputs=made["inputs"], outputs=made["outputs"]
+        self._tables.update(
+            tensors=[*map(self._tensor, self._new.tensors, made["tensors"])],
+            operators=[
+                self._operator(node, table, places)
+                for node, table in zip(self._new.nodes, made["operators"], strict=True)
+            ],
+            inputs=made["inputs"],
+            outputs=made["outputs"],
         )
         for signature in self._model.get("signature_defs", ()):
-            if signature.get("subgraph_index", 0) == number:
+            if signature.get("subgraph_index", 0) == self._number:
                 for each in (*signature.get("inputs", ()), *signature.get("outputs", ())):
                     index = each.get("tensor_index", 0)
                     if index not in places:
@@ -194,56 +195,39 @@ class _Subgraph:
                     if places[index] != index:
                         each["tensor_index"] = places[index]
 
-    def _tensor(self, tensor: Tensor, made: Tree, keeps_values: bool) -> Tree:
-        origin = _origin(tensor)
-        if origin < 0:
-            return self._with_values(dict(made), made)
-        old, table = self._old.tensors[origin], dict(self._tree["tensors"][origin])
-        for name, fields in _TENSOR_FIELDS.items():
-            if getattr(old, name) != getattr(tensor, name):
-                _take(table, made, fields)
-        return table if keeps_values else self._with_values(table, made)
-
-    def _with_values(self, table: Tree, made: Tree) -> Tree:
-        _take(table, made, ("sparsity",))
-        table["buffer"] = 0
-        if made.get("buffer", 0):
-            buffers = self._model["buffers"]
-            table["buffer"] = len(buffers)
-            buffers.append(self._made["buffers"][made["buffer"]])
+    def _tensor(self, tensor: Tensor, made: Tree) -> Tree:
+        origin, buffer = _origin(tensor), made.pop("buffer", 0)
+        table = made
+        if origin >= 0:
+            table = self._merged("tensors", origin, made)
+        if tensor not in self._kept:
+            _take(table, made, ("sparsity",))
+            table["buffer"] = len(self._model["buffers"]) if buffer else 0
+            self._model["buffers"] += [self._after["buffers"][buffer]] if buffer else []
         return table
 
     def _operator(self, node: Node, made: Tree, places: Mapping[int, int]) -> Tree:
-        found = self._same_operator(node)
-        if found is None:
-            code = self._code(self._made["operator_codes"][made.get("opcode_index", 0)])
-            return {**made, "opcode_index": code}
-        table = {
-            **self._tree["operators"][found.index],
-            "inputs": made["inputs"],
-            "outputs": made["outputs"],
-        }
-        if len(node.inputs) != len(found.inputs):
+        code = self._after["operator_codes"][made.pop("opcode_index", 0)]
+        old = self._old.get(_place(node))
+        if old is None:
+            return {**made, "opcode_index": self._code(code)}
+        table = self._merged("operators", old.index, made)
+        if len(node.inputs) != len(old.inputs):
             table.pop("mutating_variable_inputs", None)
-        if dict(node.options) != dict(found.options):
-            _take(table, made, _OPTION_FIELDS)
-        if node.version != found.version:
-            code = self._made["operator_codes"][made.get("opcode_index", 0)]
+        if node.version != old.version:
             table["opcode_index"] = self._code(code)
         if "intermediates" in table:
             indices = table["intermediates"].tolist()
             table["intermediates"] = np.array([places.get(i, -1) for i in indices], np.int32)
         return table
 
-    def _same_operator(self, node: Node) -> Node | None:
-        """Return the file's operator that this one stands for."""
-
-        def place(node: Node) -> tuple[Any, ...]:
-            # One without outputs changes what it reads (ASSIGN_VARIABLE).
-            ends = node.outputs[:1] or node.inputs
-            return (node.op, node.is_custom, *(None if t is None else _origin(t) for t in ends))
-
-        return next((old for old in self._old.nodes if place(old) == place(node)), None)
+    def _merged(self, kind: str, number: int, made: Tree) -> Tree:
+        """Return a table of the file with the fields that passes changed."""
+        before, table = self._before["subgraphs"][0][kind][number], {**self._tables[kind][number]}
+        for name in {**before, **made}:
+            if name not in ("buffer", "opcode_index") and before.get(name) != made.get(name):
+                _take(table, made, next((each for each in _TOGETHER if name in each), (name,)))
+        return table
 
     def _code(self, wanted: Tree) -> int:
         """Return the number of an operator code, which is appended where the file has none."""
@@ -260,7 +244,7 @@ class _Subgraph:
         return len(codes) - 1
 
 
-def _take(table: Tree, made: Tree, names: tuple[str, ...]) -> None:
+def _take(table: Tree, made: Tree, names: Sequence[str]) -> None:
     """Give a table these fields of another one, and leave out those that it leaves out."""
     for name in names:
         table.pop(name, None)

@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 from delegate import DeviceInfo, OpenCLDelegate
 from delegate.inspect import read_model, write_model
-from delegate.tflite import table, writer
+from delegate.tflite import table
+from delegate.tflite.tree import Tree
 from tests.support.compare import interpreter, invoke, refusals
 from tests.support.deal import any_driver
 from tests.support.model import chain_model, const, op, t
+from tflite_opencl.rewrites.tree import read_tree, write_tree
 
 pytestmark = any_driver
 
@@ -34,51 +36,35 @@ class Sparse:
     values: tuple[float, ...]
     blocks: tuple[int, ...] = ()
 
-    def model(self, monkeypatch: pytest.MonkeyPatch, kind: str = "Int32Vector") -> bytes:
+    def model(self, kind: str = "Int32Vector") -> bytes:
         """Return y = x * w^T with w behind a DENSIFY; `kind`: of the lists of indices."""
-        tables = writer.write_table
-
-        def lists(builder: Any, level: Level) -> dict[str, Any]:
-            how, sizes, indices = level
-            if how == DENSE:
-                return {"format": DENSE, "dense_size": sizes}
-            number = {"Int32Vector": 1, "Uint16Vector": 2, "Uint8Vector": 3}[kind]
-            return {
-                "format": CSR,
-                "array_segments_type": number,
-                "array_segments": tables(builder, kind, {"values": sizes}),
-                "array_indices_type": number,
-                "array_indices": tables(builder, kind, {"values": indices}),
-            }
-
-        def with_sparsity(builder: Any, name: str, values: dict[str, Any]) -> int:
-            if name == "Tensor" and values["name"] == "sparse":
-                levels = [
-                    tables(builder, "DimensionMetadata", lists(builder, each))
-                    for each in self.levels
-                ]
-                parameters = {
-                    "traversal_order": self.order,
-                    "block_map": self.blocks,
-                    "dim_metadata": levels,
-                }
-                values = values | {
-                    "shape": self.shape,
-                    "sparsity": tables(builder, "SparsityParameters", parameters),
-                }
-            return tables(builder, name, values)
-
         rows, columns = self.shape
         stored = const(np.array(self.values, np.float32), name="sparse")
         weights, x, y = t(self.shape), t((3, columns)), t((3, rows))
-        with monkeypatch.context() as patch:
-            patch.setattr(writer, "write_table", with_sparsity)
-            return chain_model(
-                [
-                    op("DENSIFY", [stored], [weights]),
-                    op("FULLY_CONNECTED", [x, weights], [y]),
-                ]
-            )
+        nodes = [op("DENSIFY", [stored], [weights]), op("FULLY_CONNECTED", [x, weights], [y])]
+        tree, _ = read_tree(memoryview(chain_model(nodes)))
+        (sparse,) = (each for each in tree["subgraphs"][0]["tensors"] if each["name"] == b"sparse")
+        sparse["shape"] = self.shape
+        sparse["sparsity"] = {
+            "traversal_order": self.order,
+            "block_map": self.blocks,
+            "dim_metadata": [_level(each, kind) for each in self.levels],
+        }
+        return write_tree(tree)
+
+
+def _level(level: Level, kind: str) -> Tree:
+    how, sizes, indices = level
+    if how == DENSE:
+        return {"format": DENSE, "dense_size": sizes}
+    number = {"Int32Vector": 1, "Uint16Vector": 2, "Uint8Vector": 3}[kind]
+    return {
+        "format": CSR,
+        "array_segments_type": number,
+        "array_segments": {"values": sizes},
+        "array_indices_type": number,
+        "array_indices": {"values": indices},
+    }
 
 
 #     0 1 0 2
@@ -124,8 +110,8 @@ def dense_of(model: bytes) -> NDArray[Any] | None:
 
 @pytest.mark.parametrize("kind", ["Int32Vector", "Uint16Vector", "Uint8Vector"])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_values_are_tflite_s(case: Sparse, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = case.model(monkeypatch, kind)
+def test_values_are_tflite_s(case: Sparse, kind: str) -> None:
+    model = case.model(kind)
     found = dense_of(model)
     assert found is not None
     _, columns = case.shape
@@ -139,10 +125,8 @@ def test_values_are_tflite_s(case: Sparse, kind: str, monkeypatch: pytest.Monkey
     assert np.count_nonzero(found) == len(case.values)
 
 
-def test_weights_behind_a_densify_run_on_the_device(
-    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = CASES["square_blocks"].model(monkeypatch)
+def test_weights_behind_a_densify_run_on_the_device(device: DeviceInfo) -> None:
+    model = CASES["square_blocks"].model()
     delegate = OpenCLDelegate(model, device.index, tune="off")
     ours, reference = interpreter(model, delegate), interpreter(model)
     assert refusals(delegate) == {}
@@ -192,8 +176,8 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG.values(), ids=WRONG)
-def test_what_makes_no_sense_has_no_values(case: Sparse, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = case.model(monkeypatch)
+def test_what_makes_no_sense_has_no_values(case: Sparse) -> None:
+    model = case.model()
     tracemalloc.start()
     assert dense_of(model) is None
     most_bytes = tracemalloc.get_traced_memory()[1]
@@ -202,7 +186,7 @@ def test_what_makes_no_sense_has_no_values(case: Sparse, monkeypatch: pytest.Mon
 
 
 def test_sparse_tensors_take_so_much_memory_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = ROWS.model(monkeypatch)
+    model = ROWS.model()
     monkeypatch.setattr(table, "MAX_DENSE_BYTES", 4 * 12)
     assert dense_of(model) is not None
     monkeypatch.setattr(table, "MAX_DENSE_BYTES", 4 * 12 - 1)

@@ -12,7 +12,7 @@ from delegate.graph.ir import Graph, Node, Tensor
 from delegate.tflite.reader import read_model
 from delegate.tflite.writer import write_model
 from tests.support.model import const, graph_of, op, t
-from tflite_opencl.rewrites.editing import makers, new_tensor, only_reader, readers, rebuilt
+from tflite_opencl.rewrites.editing import new_tensor, rebuilt
 
 
 def chain() -> Graph:
@@ -41,30 +41,6 @@ def assert_numbered(graph: Graph) -> None:
     for node in graph.nodes:
         assert {t for t in (*node.inputs, *node.outputs) if t is not None} <= own
     assert {*graph.inputs, *graph.outputs} <= own
-
-
-def test_readers_and_makers() -> None:
-    graph = chain()
-    relu, mul, add = graph.nodes
-    read_by = readers(graph)
-    assert read_by[tensor(graph, "a")] == (mul, add)
-    assert read_by[tensor(graph, "y")] == ()
-    assert makers(graph) == {relu.outputs[0]: relu, mul.outputs[0]: mul, add.outputs[0]: add}
-    assert only_reader(graph, read_by, tensor(graph, "b")) is add
-    assert only_reader(graph, read_by, tensor(graph, "a")) is None
-
-
-def test_a_node_that_reads_twice_counts_twice() -> None:
-    x, y, z = t((2,), name="x"), t((2,)), t((2,))
-    graph = graph_of([op("RELU", [x], [y]), op("ADD", [y, y], [z])])
-    assert len(readers(graph)[graph.nodes[0].outputs[0]]) == 2
-    assert only_reader(graph, readers(graph), graph.nodes[0].outputs[0]) is None
-
-
-def test_what_a_caller_reads_has_no_only_reader() -> None:
-    graph = chain()
-    b = tensor(graph, "b")
-    assert only_reader(replace(graph, outputs=(b,)), readers(graph), b) is None
 
 
 def test_the_same_nodes_are_the_same_graph() -> None:

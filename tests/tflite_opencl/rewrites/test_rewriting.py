@@ -17,13 +17,14 @@ from delegate.errors import ModelError
 from delegate.graph.ir import Graph
 from delegate.tflite import schema
 from delegate.tflite.reader import read_model, read_subgraph
+from delegate.tflite.tree import Tree
 from delegate.tflite.writer import write_model
 from tests.support.compare import inputs_for, interpreter, invoke
 from tests.support.model import const, graph_of, graph_values, op, t
 from tests.support.subgraphs import write_subgraphs
 from tflite_opencl.rewrites.editing import new_tensor, rebuilt
 from tflite_opencl.rewrites.rewriting import rewritten
-from tflite_opencl.rewrites.tree import OUTSIDE, Tree, read_tree, write_tree
+from tflite_opencl.rewrites.tree import OUTSIDE, read_tree, write_tree
 
 REAL_MODELS = sorted((Path(__file__).parents[4] / "shared" / "models").glob("*.tflite"))
 real_models = pytest.mark.skipif(

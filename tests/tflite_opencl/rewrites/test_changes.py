@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What passes are made of: changes at nodes, what is left, and what is noted of both."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from delegate.graph.links import Links
+from delegate.inspect import Graph, Node
+from tests.support.model import graph_of, op, t
+from tests.support.rewrites import whole
+from tflite_opencl.rewrites.changes import (
+    Change,
+    Left,
+    Note,
+    Notes,
+    changed,
+    changed_one_by_one,
+)
+
+
+def chain(*ops: str) -> Graph:
+    """Return ops in a row; tensor 0 is the input."""
+    tensors = [t((4,), name=f"t{number}") for number in range(len(ops) + 1)]
+    rows = zip(ops, tensors, tensors[1:], strict=False)
+    return whole(graph_of([op(name, [source], [result]) for name, source, result in rows]))
+
+
+def names(graph: Graph) -> list[str]:
+    return [node.op for node in graph.nodes]
+
+
+def test_a_note_names_the_node_and_its_first_output() -> None:
+    (node,) = chain("RELU").nodes
+    notes = Notes()
+    notes.treated(node, "became MUL", 41.5)
+    notes.left(node, "two nodes read it")
+    notes.left(op("CALL_ONCE", [], []), "it calls a subgraph")
+    assert notes.records[:2] == [
+        Note(0, "RELU", "t1", True, "became MUL", 41.5),
+        Note(0, "RELU", "t1", False, "two nodes read it", None),
+    ]
+    assert notes.records[2].output == ""
+
+
+def abs_for_neg(node: Node) -> Change | None:
+    if node.op == "COS":
+        raise Left("no")
+    return Change("done", {node: [replace(node, op="ABS")]}) if node.op == "NEG" else None
+
+
+def test_changes_and_what_is_left_are_noted_in_order() -> None:
+    notes = Notes()
+    after = changed(chain("NEG", "COS", "RELU", "NEG"), notes, abs_for_neg)
+    assert names(after) == ["ABS", "COS", "RELU", "ABS"]
+    assert [(n.node_index, n.treated, n.text) for n in notes.records] == [
+        (0, True, "done"),
+        (1, False, "no"),
+        (3, True, "done"),
+    ]
+    assert changed(after, None, abs_for_neg) is after
+
+
+def without_repeats(graph: Graph, links: Links, node: Node) -> Change | None:
+    before = links.maker(node.inputs[0])
+    if before is None:
+        return None
+    if before.op != node.op:
+        raise Left(f"{before.op} is before it")
+    (gone,), (stays,) = before.outputs, node.outputs
+    return Change("again", {before: [replace(before, outputs=(stays,))], node: []}, {gone: stays})
+
+
+def test_one_change_makes_room_for_the_next_and_notes_name_the_given_nodes() -> None:
+    notes = Notes()
+    after = changed_one_by_one(chain("ABS", "ABS", "ABS", "NEG"), notes, without_repeats)
+    assert names(after) == ["ABS", "NEG"]
+    assert [(n.node_index, n.text) for n in notes.records] == [
+        (1, "again"),
+        (2, "again"),
+        (3, "ABS is before it"),
+    ]
+    assert changed_one_by_one(after, None, without_repeats) is after
