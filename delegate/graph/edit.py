@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from delegate.graph.ir import Graph, Tensor
+from delegate.graph.ir import Graph, Node, Tensor
 
 
 def with_shapes(graph: Graph, shapes: Mapping[int, tuple[int, ...]]) -> Graph:
@@ -26,23 +26,23 @@ def with_tensors(graph: Graph, changed: Mapping[Tensor, Tensor]) -> Graph:
     """
     if not changed:
         return graph
-
-    def new(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        return tuple(changed.get(tensor, tensor) for tensor in tensors)
-
-    nodes = tuple(
-        replace(
-            node,
-            inputs=tuple(None if t is None else changed.get(t, t) for t in node.inputs),
-            outputs=new(node.outputs),
-            inner=new(node.inner),
-        )
-        for node in graph.nodes
-    )
     return replace(
         graph,
-        tensors=new(graph.tensors),
-        nodes=nodes,
-        inputs=new(graph.inputs),
-        outputs=new(graph.outputs),
+        tensors=_new(graph.tensors, changed),
+        nodes=tuple(node_with(node, changed) for node in graph.nodes),
+        inputs=_new(graph.inputs, changed),
+        outputs=_new(graph.outputs, changed),
     )
+
+
+def node_with(node: Node, changed: Mapping[Tensor, Tensor]) -> Node:
+    """Return the node with other tensors in the place of these; the same node if it has none."""
+    inputs = tuple(None if t is None else changed.get(t, t) for t in node.inputs)
+    outputs, inner = _new(node.outputs, changed), _new(node.inner, changed)
+    if (inputs, outputs, inner) == (node.inputs, node.outputs, node.inner):
+        return node
+    return replace(node, inputs=inputs, outputs=outputs, inner=inner)
+
+
+def _new(tensors: tuple[Tensor, ...], changed: Mapping[Tensor, Tensor]) -> tuple[Tensor, ...]:
+    return tuple(changed.get(tensor, tensor) for tensor in tensors)

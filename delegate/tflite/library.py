@@ -10,9 +10,10 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import fields
 from importlib import metadata
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from delegate.target import Rules
 from delegate.tflite import abi
@@ -100,15 +101,15 @@ def installed_rules() -> Rules:
     Of two it is ai-edge-litert; without any the rules are the newest known.
     """
     imported = [package for package in PACKAGES if package in sys.modules]
-    found = imported or [package for package in PACKAGES if _is_installed(package)]
+    found = imported or [package for package in PACKAGES if _installed_version(package)]
     return rules(found[0]) if found else Rules()
 
 
-def _is_installed(package: str) -> bool:
+def _installed_version(package: str) -> str:
     try:
-        return bool(metadata.version(PACKAGES[package]))
+        return metadata.version(PACKAGES[package])
     except metadata.PackageNotFoundError:
-        return False
+        return ""
 
 
 def rules(package: str) -> Rules:
@@ -117,32 +118,19 @@ def rules(package: str) -> Rules:
     Source: outputs of both runtimes' reference kernels, compared value by value; see
     ARCHITECTURE.md
     """
-    name = PACKAGES.get(package, "ai-edge-litert")
-    try:
-        version = metadata.version(name)
-    except metadata.PackageNotFoundError:
-        version = ""
-    return rules_of_version(name, version, package == "tflite_runtime")
+    known = package if package in PACKAGES else "ai_edge_litert"
+    return rules_of_version(PACKAGES[known], _installed_version(known), known == "tflite_runtime")
 
 
 def rules_of_version(runtime: str, version: str, is_older: bool) -> Rules:
     """Return tflite-runtime's rules if `is_older`, else ai-edge-litert's."""
-    return Rules(
-        runtime=runtime,
-        version=version,
-        fully_connected_double_rounding=is_older,
-        older_comparisons=is_older,
-        int16_sums_of_int32=is_older,
-        batch_matmul_mixes_rows=is_older,
-        reverses_first_axis=is_older,
-        saturating_cast=not is_older,
-        newer_types=not is_older,
-        leaky_relu_by_size=not is_older,
-        arg_max_nan_gives_way=not is_older,
-        saturating_sums=not is_older,
-        resizes_newer_types=not is_older,
-        float_function=float_function,
-    )
+    # The defaults are the newest rules, and every rule has one alternative.
+    differ: dict[str, Any] = {
+        rule.name: rule.default is not is_older
+        for rule in fields(Rules)
+        if isinstance(rule.default, bool)
+    }
+    return Rules(runtime=runtime, version=version, float_function=float_function, **differ)
 
 
 @functools.cache

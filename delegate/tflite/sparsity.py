@@ -42,10 +42,7 @@ def dense(values: NDArray[np.generic], shape: tuple[int, ...], table: Table) -> 
     at = np.zeros(1, np.int64)  # where the next level of each walked path begins
     index: dict[int, Indices] = {}  # dimension -> its index on each path
     for dimension, level in zip(order, levels, strict=True):
-        if isinstance(level, int):
-            parents, at, own = _counted(level, at, most_paths)
-        else:
-            parents, at, own = _listed(level, at, most_paths)
+        parents, at, own = _walked(level, at, most_paths)
         index = {known: each[parents] for known, each in index.items()} | {dimension: own}
     blocks = {axis: rank + place for place, axis in enumerate(blocked)}
     place = np.zeros(at.size, np.int64)
@@ -92,31 +89,26 @@ def _block_size(level: Level) -> int:
     return level
 
 
-def _counted(size: int, at: Indices, most_paths: int) -> tuple[Indices, Indices, Indices]:
-    """Walk a dense level: the path that each entry goes on, its place, and its index."""
-    if size < 0 or at.size * size > most_paths:
-        raise ValueError("a size that does not fit")
-    parents = np.repeat(np.arange(at.size), size)
-    own = np.tile(np.arange(size), at.size)
-    return parents, at[parents] * size + own, own
-
-
-def _listed(
-    level: tuple[Indices, Indices], at: Indices, most_paths: int
-) -> tuple[Indices, Indices, Indices]:
-    """Walk a sparse level: the path that each stored entry goes on, its place, and its index."""
-    segments, listed = level
-    if at.max(initial=-1) + 1 >= segments.size:
-        raise ValueError("fewer segments than paths")
-    begin, end = segments[at], segments[at + 1]
-    if (begin < 0).any() or (end < begin).any() or end.max(initial=0) > listed.size:
-        raise ValueError("segments beyond their indices")
-    if (end - begin).sum() > most_paths:
-        raise ValueError("segments that overlap")
-    parents = np.repeat(np.arange(at.size), end - begin)
-    first = np.cumsum(end - begin) - (end - begin)
-    places = np.arange(parents.size) - first[parents] + begin[parents]
-    return parents, places, listed[places]
+def _walked(level: Level, at: Indices, most_paths: int) -> tuple[Indices, Indices, Indices]:
+    """Walk a level: the path that each stored entry goes on, its place, and its index."""
+    if isinstance(level, int):
+        if level < 0 or at.size * level > most_paths:
+            raise ValueError("a size that does not fit")
+        begin, counts = at * level, np.full(at.size, level)
+    else:
+        segments, listed = level
+        if at.max(initial=-1) + 1 >= segments.size:
+            raise ValueError("fewer segments than paths")
+        begin, end = segments[at], segments[at + 1]
+        if (begin < 0).any() or (end < begin).any() or end.max(initial=0) > listed.size:
+            raise ValueError("segments beyond their indices")
+        counts = end - begin
+        if counts.sum() > most_paths:
+            raise ValueError("segments that overlap")
+    parents = np.repeat(np.arange(at.size), counts)
+    inner = np.arange(parents.size) - (np.cumsum(counts) - counts)[parents]
+    places = begin[parents] + inner
+    return parents, places, inner if isinstance(level, int) else listed[places]
 
 
 def _indices(level: Table, name: str) -> Indices:

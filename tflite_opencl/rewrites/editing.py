@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from delegate.graph.edit import node_with
 from delegate.inspect import Graph, Node, Quantization, Tensor
 
 _MADE = -1  # Tensor.origin of what no file has
@@ -75,9 +76,8 @@ def rebuilt(
         ValueError: a tensor is made twice, or read before it is made.
     """
     new = dict(changed or {})
-    steps = tuple(_with_tensors(node, new) for node in nodes)
-    is_same = len(steps) == len(graph.nodes) and all(map(_is, steps, graph.nodes))
-    if is_same and all(t not in new for t in graph.tensors):
+    steps = tuple(node_with(node, new) for node in nodes)
+    if steps == graph.nodes and new.keys().isdisjoint(graph.tensors):
         return graph
     ends = [new.get(t, t) for t in (*graph.inputs, *graph.outputs)]
     _check_order(steps)
@@ -87,20 +87,8 @@ def rebuilt(
     return _numbered_graph(graph, dict.fromkeys([*kept, *_tensors(steps)]), steps, ends)
 
 
-def _is(one: object, other: object) -> bool:
-    return one is other
-
-
 def _tensors(nodes: Iterable[Node]) -> list[Tensor]:
     return [t for node in nodes for t in (*node.inputs, *node.outputs) if t is not None]
-
-
-def _with_tensors(node: Node, new: Mapping[Tensor, Tensor]) -> Node:
-    inputs = tuple(None if t is None else new.get(t, t) for t in node.inputs)
-    outputs = tuple(new.get(t, t) for t in node.outputs)
-    if all(map(_is, (*inputs, *outputs), (*node.inputs, *node.outputs))):
-        return node
-    return replace(node, inputs=inputs, outputs=outputs)
 
 
 def _at(node: Node, position: int) -> Node:
@@ -117,7 +105,7 @@ def _numbered_graph(
         graph,
         tensors=tuple(numbered.values()),
         nodes=tuple(
-            _at(_with_tensors(node, numbered), position) for position, node in enumerate(nodes)
+            _at(node_with(node, numbered), position) for position, node in enumerate(nodes)
         ),
         inputs=tuple(numbered[t] for t in ends[:count]),
         outputs=tuple(numbered[t] for t in ends[count:]),

@@ -7,7 +7,6 @@ import argparse
 import os
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 from delegate import ModelError
 from delegate.inspect import Graph
@@ -94,7 +93,8 @@ def run(options: argparse.Namespace) -> str:
         )
         raise CommandError(text, NOT_SO)
     write(options.target, made.content)
-    size = f"{options.target}: {len(made.content):,} bytes, {_bytes(options.source):,} before"
+    before = os.path.getsize(options.source)
+    size = f"{options.target}: {len(made.content):,} bytes, {before:,} before"
     people = f"{text_of(made, found, width)}\n\n{size}"
     return shown(options, people, json=lambda: as_json(document(made, found)))
 
@@ -145,7 +145,3 @@ def _is_same_file(one: str, other: str) -> bool:
         return os.path.samefile(one, other)
     except OSError:  # one of them does not exist
         return False
-
-
-def _bytes(path: str) -> int:
-    return Path(path).stat().st_size

@@ -84,6 +84,160 @@ class Convolution:
         is_int8 = self.weights.dtype == "int8" or self.weights.quantization is None
         return 0 if is_int8 else quanta(self.weights)[1]
 
+    def axes(self) -> tuple[Axis, Axis]:
+        """Return how a convolution's window slides along the height and along the width.
+
+        Raises:
+            Left: a rank, a stride, a dilation, a padding or sizes that TFLite refuses.
+        Source: tflite/kernels/padding.h ComputePaddingHeightWidth
+        """
+        if not all(map(is_picture, (self.source, self.weights, self.result))):
+            raise Left("tensors that are no pictures of a known size")
+        options = self.node.options
+        found = []
+        for dimension, letter in ((1, "h"), (2, "w")):
+            stride = options.get(f"stride_{letter}", 1)
+            dilation = options.get(f"dilation_{letter}_factor", 1)
+            if min(stride, dilation) < 1:
+                raise Left(f"stride {stride}, dilation {dilation}")
+            size, out = self.source.shape[dimension], self.result.shape[dimension]
+            axis = Axis(size, out, self.weights.shape[dimension], stride, dilation, 0)
+            if options.get("padding") == "SAME":
+                expected = -(-size // stride)
+                before = max(0, (expected - 1) * stride + axis.extent - size) // 2
+            elif options.get("padding") == "VALID":
+                expected, before = (size + stride - axis.extent) // stride, 0
+            else:
+                raise Left(f"padding {options.get('padding')}")
+            if out != expected:
+                raise Left(f"an output of {out} pixels where the window gives {expected}")
+            found.append(replace(axis, before=before))
+        return found[0], found[1]
+
+    def weights_and_reads(self) -> tuple[Weights, NDArray[np.int64]]:
+        """Return the weights by output channel, and which input channels each of these reads.
+
+        Shapes:
+            depthwise (1, kh, kw, o) -> (o, kh, kw, 1); grouped (o, kh, kw, i) stay; reads: (o, i)
+        """
+        values = np.asarray(self.weights.data)
+        if self.is_depthwise:
+            values = np.moveaxis(values, 3, 0)[:, 0, :, :, None]
+        own = values.shape[3]
+        group = np.arange(self.out_c) // (self.out_c // (self.in_c // own))
+        return values, group[:, None] * own + np.arange(own)
+
+    def dense_weights(self) -> Weights:
+        """Return the weights of any convolution as a CONV_2D without groups has them.
+
+        Weights for the channels that an output does not read are the zero point: it adds nothing.
+
+        Shapes:
+            depthwise (1, kh, kw, i * m) or grouped (o, kh, kw, i / groups) -> (o, kh, kw, i)
+        """
+        values, reads = self.weights_and_reads()
+        dense = np.full((*values.shape[:3], self.in_c), self.weight_zero, values.dtype)
+        for channel, inputs in enumerate(reads):
+            dense[channel][:, :, inputs] = values[channel]
+        return dense
+
+    def dense_tensor(self, name: str, values: Weights) -> Tensor:
+        """Return new weights of a convolution, whose output channels now come first."""
+        assert self.weights.quantization is not None
+        scales = replace(self.weights.quantization, axis=0)
+        name = f"{self.weights.name}/{name}"
+        return new_tensor(name, values.shape, self.weights.dtype, scales, values)
+
+    def as_conv_2d(self, source: Tensor, weights: Tensor, **options: Any) -> Node:
+        """Return this as a CONV_2D of another input, weights and options, to the same output.
+
+        TFLite's CONV_2D wants a bias, which a DEPTHWISE_CONV_2D may go without: it gets zeros.
+        """
+        node = self.node
+        kept = {name: node.options[name] for name in _OPTIONS if name in node.options}
+        # Source: tflite/tools/versioning/op_version.cc
+        version = {"int8": 3, "int16": 4}.get(source.dtype, 1)
+        return replace(
+            node,
+            op="CONV_2D",
+            version=version if self.is_depthwise else node.version,
+            inputs=(source, weights, self._zeros() if self.bias is None else self.bias),
+            options={**kept, **options},
+        )
+
+    def _zeros(self) -> Tensor:
+        by = self.weight_scales.astype(np.float32) * np.float32(quanta(self.source)[0])
+        zeros = np.zeros(self.out_c, np.int64 if self.source.dtype == "int16" else np.int32)
+        quantization = Quantization(tuple(by.tolist()), (0,) * len(by))
+        name = f"{self.result.name}/bias"
+        return new_tensor(name, zeros.shape, zeros.dtype.name, quantization, zeros)
+
+    def require_treatable(self, graph: Graph) -> None:
+        """Require that the weights of a convolution can be rewritten.
+
+        They can where the input, the output and constant weights are quantised integers of 8 bits,
+        or the activations are of 16 and the weights of 8.
+        """
+        source, weights, bias, result = self.source, self.weights, self.bias, self.result
+        if weights.data is None or (bias is not None and bias.data is None):
+            raise Left("weights or a bias that are computed")
+        if any(tensor in graph.changeable for tensor in self.node.inputs):
+            raise Left("weights or a bias that a caller may set")
+        if weights.is_sparse or (bias is not None and bias.is_sparse):
+            raise Left("sparse weights or a sparse bias")
+        if source.dtype == "float32":
+            hybrid = "hybrid: float32 activations" if weights.dtype != "float32" else "float32"
+            raise Left(f"{hybrid}; only quantised activations are treated")
+        kinds = (source.dtype, weights.dtype, result.dtype)
+        if kinds not in (("uint8",) * 3, ("int8",) * 3, ("int16", "int8", "int16")):
+            raise Left(f"{source.dtype} activations and {weights.dtype} weights to {result.dtype}")
+        if bias is not None and bias.dtype not in ("int32", "int64"):
+            raise Left(f"a bias of {bias.dtype}")
+        self._require_shapes(graph)
+        for tensor in (source, result):
+            require_one_scale(tensor)
+        if not has_scales(weights, 1, self.out_c):
+            count = len(weights.quantization.scale) if weights.quantization else 0
+            raise Left(f"{count} scales and their zero points for {self.out_c} channels")
+
+    def _require_shapes(self, graph: Graph) -> None:
+        weights = self.weights
+        for tensor in (self.source, weights, self.result):
+            if not is_picture(tensor):
+                raise Left(
+                    f"{tensor.name!r} has the shape {list(tensor.shape)}, which is not known"
+                )
+        for tensor in (self.source, self.result):
+            require_fixed_picture(graph, tensor, f"{tensor.name!r}")
+        in_c, out_c = self.in_c, self.out_c
+        if self.is_depthwise:
+            fits = weights.shape[0] == 1 and weights.shape[3] == out_c and out_c % in_c == 0
+        else:
+            fits = weights.shape[0] == out_c and in_c % weights.shape[3] == 0
+        if not fits:
+            raise Left(f"{in_c} channels in, {out_c} out and weights {list(weights.shape)}")
+        if not self.is_depthwise and out_c % (in_c // weights.shape[3]):
+            raise Left(f"{in_c // weights.shape[3]} groups do not divide {out_c} channels")
+        if out_c * in_c * weights.shape[1] * weights.shape[2] > MOST_WEIGHTS:
+            raise Left(f"dense weights would have more than {MOST_WEIGHTS} elements")
+        if self.bias is not None and self.bias.shape != (out_c,):
+            raise Left(f"a bias of the shape {list(self.bias.shape)} for {out_c} channels")
+        self.axes()
+
+    def require_no_use_of_zeros(self) -> None:
+        """Require that zeros in the picture may be left out of a convolution's sums.
+
+        Quantised zeros add nothing. Of floats 0.0 times a weight that is infinite adds NaN, and
+        hybrid convolutions quantise what they read.
+        """
+        source, weights = self.source, self.weights
+        if source.dtype in ("uint8", "int8", "int16"):
+            return
+        if source.dtype != "float32" or weights.dtype != "float32":
+            raise Left(f"{source.dtype} activations and {weights.dtype} weights")
+        if weights.data is None or not np.isfinite(weights.data).all():
+            raise Left("float32 weights that are not known to be finite")
+
 
 def convolution_of(node: Node) -> Convolution | None:
     """Return a convolution with the tensors that TFLite wants; None: the node is none."""
@@ -95,35 +249,6 @@ def convolution_of(node: Node) -> Convolution | None:
     if source is None or weights is None:
         return None
     return Convolution(node, source, weights, bias, node.outputs[0])
-
-
-def require_treatable(graph: Graph, conv: Convolution) -> None:
-    """Require that the weights of a convolution can be rewritten.
-
-    They can where the input, the output and constant weights are quantised integers of 8 bits, or
-    the activations are of 16 and the weights of 8.
-    """
-    source, weights, bias, result = conv.source, conv.weights, conv.bias, conv.result
-    if weights.data is None or (bias is not None and bias.data is None):
-        raise Left("weights or a bias that are computed")
-    if any(tensor in graph.changeable for tensor in conv.node.inputs):
-        raise Left("weights or a bias that a caller may set")
-    if weights.is_sparse or (bias is not None and bias.is_sparse):
-        raise Left("sparse weights or a sparse bias")
-    if source.dtype == "float32":
-        hybrid = "hybrid: float32 activations" if weights.dtype != "float32" else "float32"
-        raise Left(f"{hybrid}; only quantised activations are treated")
-    kinds = (source.dtype, weights.dtype, result.dtype)
-    if kinds not in (("uint8",) * 3, ("int8",) * 3, ("int16", "int8", "int16")):
-        raise Left(f"{source.dtype} activations and {weights.dtype} weights to {result.dtype}")
-    if bias is not None and bias.dtype not in ("int32", "int64"):
-        raise Left(f"a bias of {bias.dtype}")
-    _require_shapes(graph, conv)
-    for tensor in (source, result):
-        require_one_scale(tensor)
-    if not has_scales(weights, 1, conv.out_c):
-        count = len(weights.quantization.scale) if weights.quantization else 0
-        raise Left(f"{count} scales and their zero points for {conv.out_c} channels")
 
 
 def has_scales(tensor: Tensor, *counts: int) -> bool:
@@ -144,29 +269,6 @@ def require_one_scale(tensor: Tensor) -> None:
         raise Left(f"{tensor.name!r} has not one scale and zero point of its type")
 
 
-def _require_shapes(graph: Graph, conv: Convolution) -> None:
-    weights = conv.weights
-    for tensor in (conv.source, weights, conv.result):
-        if not is_picture(tensor):
-            raise Left(f"{tensor.name!r} has the shape {list(tensor.shape)}, which is not known")
-    for tensor in (conv.source, conv.result):
-        require_fixed_picture(graph, tensor, f"{tensor.name!r}")
-    in_c, out_c = conv.in_c, conv.out_c
-    if conv.is_depthwise:
-        fits = weights.shape[0] == 1 and weights.shape[3] == out_c and out_c % in_c == 0
-    else:
-        fits = weights.shape[0] == out_c and in_c % weights.shape[3] == 0
-    if not fits:
-        raise Left(f"{in_c} channels in, {out_c} out and weights {list(weights.shape)}")
-    if not conv.is_depthwise and out_c % (in_c // weights.shape[3]):
-        raise Left(f"{in_c // weights.shape[3]} groups do not divide {out_c} channels")
-    if out_c * in_c * weights.shape[1] * weights.shape[2] > MOST_WEIGHTS:
-        raise Left(f"dense weights would have more than {MOST_WEIGHTS} elements")
-    if conv.bias is not None and conv.bias.shape != (out_c,):
-        raise Left(f"a bias of the shape {list(conv.bias.shape)} for {out_c} channels")
-    axes(conv)
-
-
 def is_picture(tensor: Tensor) -> bool:
     """Whether a tensor has the four dimensions NHWC, none of them empty."""
     return len(tensor.shape) == 4 and min(tensor.shape) > 0
@@ -181,112 +283,3 @@ def require_fixed_picture(graph: Graph, tensor: Tensor, what: str) -> None:
     by = [tensor] if tensor.shape_signature else graph.inputs
     if any(min(each.shape_signature[1:], default=1) <= 0 for each in by):
         raise Left(f"{what} has a height, a width or channels that may change")
-
-
-def require_no_use_of_zeros(conv: Convolution) -> None:
-    """Require that zeros in the picture may be left out of a convolution's sums.
-
-    Quantised zeros add nothing. Of floats 0.0 times a weight that is infinite adds NaN, and hybrid
-    convolutions quantise what they read.
-    """
-    source, weights = conv.source, conv.weights
-    if source.dtype in ("uint8", "int8", "int16"):
-        return
-    if source.dtype != "float32" or weights.dtype != "float32":
-        raise Left(f"{source.dtype} activations and {weights.dtype} weights")
-    if weights.data is None or not np.isfinite(weights.data).all():
-        raise Left("float32 weights that are not known to be finite")
-
-
-def axes(conv: Convolution) -> tuple[Axis, Axis]:
-    """Return how a convolution's window slides along the height and along the width.
-
-    Raises:
-        Left: a rank, a stride, a dilation, a padding or sizes that TFLite refuses.
-    Source: tflite/kernels/padding.h ComputePaddingHeightWidth
-    """
-    if not all(map(is_picture, (conv.source, conv.weights, conv.result))):
-        raise Left("tensors that are no pictures of a known size")
-    options = conv.node.options
-    found = []
-    for dimension, letter in ((1, "h"), (2, "w")):
-        stride = options.get(f"stride_{letter}", 1)
-        dilation = options.get(f"dilation_{letter}_factor", 1)
-        if min(stride, dilation) < 1:
-            raise Left(f"stride {stride}, dilation {dilation}")
-        size, out = conv.source.shape[dimension], conv.result.shape[dimension]
-        axis = Axis(size, out, conv.weights.shape[dimension], stride, dilation, 0)
-        if options.get("padding") == "SAME":
-            expected = -(-size // stride)
-            before = max(0, (expected - 1) * stride + axis.extent - size) // 2
-        elif options.get("padding") == "VALID":
-            expected, before = (size + stride - axis.extent) // stride, 0
-        else:
-            raise Left(f"padding {options.get('padding')}")
-        if out != expected:
-            raise Left(f"an output of {out} pixels where the window gives {expected}")
-        found.append(replace(axis, before=before))
-    return found[0], found[1]
-
-
-def weights_and_reads(conv: Convolution) -> tuple[Weights, NDArray[np.int64]]:
-    """Return the weights by output channel, and which input channels each of these reads.
-
-    Shapes:
-        depthwise (1, kh, kw, o) -> (o, kh, kw, 1); grouped (o, kh, kw, i) stay; reads: (o, i)
-    """
-    values = np.asarray(conv.weights.data)
-    if conv.is_depthwise:
-        values = np.moveaxis(values, 3, 0)[:, 0, :, :, None]
-    own = values.shape[3]
-    group = np.arange(conv.out_c) // (conv.out_c // (conv.in_c // own))
-    return values, group[:, None] * own + np.arange(own)
-
-
-def dense_weights(conv: Convolution) -> Weights:
-    """Return the weights of any convolution as a CONV_2D without groups has them.
-
-    A channel's weights for the channels it does not read are the zero point, which adds nothing.
-
-    Shapes:
-        depthwise (1, kh, kw, i * m) or grouped (o, kh, kw, i / groups) -> (o, kh, kw, i)
-    """
-    values, reads = weights_and_reads(conv)
-    dense = np.full((*values.shape[:3], conv.in_c), conv.weight_zero, values.dtype)
-    for channel, inputs in enumerate(reads):
-        dense[channel][:, :, inputs] = values[channel]
-    return dense
-
-
-def dense_tensor(conv: Convolution, name: str, values: Weights) -> Tensor:
-    """Return new weights of a convolution, whose output channels now come first."""
-    assert conv.weights.quantization is not None
-    scales = replace(conv.weights.quantization, axis=0)
-    name = f"{conv.weights.name}/{name}"
-    return new_tensor(name, values.shape, conv.weights.dtype, scales, values)
-
-
-def conv_2d(conv: Convolution, source: Tensor, weights: Tensor, **options: Any) -> Node:
-    """Return a convolution as a CONV_2D of another input, weights and options, to the same output.
-
-    TFLite's CONV_2D wants a bias, which a DEPTHWISE_CONV_2D may go without: it gets zeros.
-    """
-    node = conv.node
-    kept = {name: node.options[name] for name in _OPTIONS if name in node.options}
-    # Source: tflite/tools/versioning/op_version.cc
-    version = {"int8": 3, "int16": 4}.get(source.dtype, 1)
-    return replace(
-        node,
-        op="CONV_2D",
-        version=version if conv.is_depthwise else node.version,
-        inputs=(source, weights, _zeros(conv) if conv.bias is None else conv.bias),
-        options={**kept, **options},
-    )
-
-
-def _zeros(conv: Convolution) -> Tensor:
-    by = conv.weight_scales.astype(np.float32) * np.float32(quanta(conv.source)[0])
-    zeros = np.zeros(conv.out_c, np.int64 if conv.source.dtype == "int16" else np.int32)
-    quantization = Quantization(tuple(by.tolist()), (0,) * len(by))
-    name = f"{conv.result.name}/bias"
-    return new_tensor(name, zeros.shape, zeros.dtype.name, quantization, zeros)

@@ -17,13 +17,7 @@ from __future__ import annotations
 
 from delegate.inspect import Graph, Node, Tensor
 from tflite_opencl.rewrites.changes import Change, Notes, changed
-from tflite_opencl.rewrites.passes.convolutions import (
-    conv_2d,
-    convolution_of,
-    dense_tensor,
-    dense_weights,
-    require_treatable,
-)
+from tflite_opencl.rewrites.passes.convolutions import convolution_of
 
 
 def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
@@ -34,11 +28,11 @@ def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
         conv = convolution_of(node)
         if conv is None or not conv.is_depthwise:
             return None
-        require_treatable(graph, conv)
+        conv.require_treatable(graph)
         key = (conv.weights, conv.in_c)
         if key not in made:
-            made[key] = dense_tensor(conv, "dense", dense_weights(conv))
-        one = conv_2d(conv, conv.source, made[key])
+            made[key] = conv.dense_tensor("dense", conv.dense_weights())
+        one = conv.as_conv_2d(conv.source, made[key])
         return Change("CONV_2D with dense weights", {node: [one]})
 
     return changed(graph, notes, change)

@@ -23,11 +23,9 @@ from tflite_opencl.rewrites.changes import Change, Left, Notes, changed
 from tflite_opencl.rewrites.editing import known_values, same_quanta
 from tflite_opencl.rewrites.passes.convolutions import (
     Convolution,
-    axes,
     convolution_of,
     is_picture,
     require_fixed_picture,
-    require_no_use_of_zeros,
 )
 
 Sizes = tuple[list[int], list[list[int]]]  # of blocks, and the paddings or crops
@@ -44,7 +42,7 @@ def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
         if not _is_move(to_batch, "SPACE_TO_BATCH_ND"):
             return None
         conv, to_space = _behind(links, to_batch)
-        require_no_use_of_zeros(conv)
+        conv.require_no_use_of_zeros()
         blocks, paddings = _sizes(graph, to_batch)
         others, crops = _sizes(graph, to_space)
         if blocks != others:
@@ -107,7 +105,7 @@ def _dilated(
     crops: list[list[int]],
 ) -> Node:
     """Return the dilated convolution; raise Left if neither SAME nor VALID is what it pads."""
-    inner = axes(conv)
+    inner = conv.axes()
     if any(axis.stride != 1 for axis in inner):
         raise Left("the convolution has strides")
     # How far above and left of the picture the first window begins.
@@ -129,7 +127,7 @@ def _dilated(
         )
         dilated = convolution_of(node)
         try:
-            if dilated is not None and [axis.before for axis in axes(dilated)] == begins:
+            if dilated is not None and [axis.before for axis in dilated.axes()] == begins:
                 return node
         except Left:
             continue

@@ -25,11 +25,9 @@ from tflite_opencl.rewrites.changes import Change, Left, Notes, changed
 from tflite_opencl.rewrites.editing import known_values, same_quanta
 from tflite_opencl.rewrites.passes.convolutions import (
     Convolution,
-    axes,
     convolution_of,
     is_picture,
     require_fixed_picture,
-    require_no_use_of_zeros,
 )
 
 _ARITY = {"PAD": (2, 1), "PADV2": (3, 1)}  # inputs and outputs
@@ -98,11 +96,11 @@ def _adds_zeros(source: Tensor, value: Tensor | None) -> bool:
 
 def _fused(conv: Convolution, source: Tensor, rows: list[list[int]]) -> Node:
     """Return the convolution that pads by itself; raise Left where SAME would pad otherwise."""
-    require_no_use_of_zeros(conv)
+    conv.require_no_use_of_zeros()
     options = {**conv.node.options, "padding": "SAME"}
     fused = replace(conv.node, inputs=(source, *conv.node.inputs[1:]), options=options)
     try:
-        height, width = axes(replace(conv, node=fused, source=source))
+        height, width = replace(conv, node=fused, source=source).axes()
     except Left:
         raise Left(f"SAME gives another size than the amounts {rows} do") from None
     if [height.before, width.before] != [rows[0][0], rows[1][0]]:

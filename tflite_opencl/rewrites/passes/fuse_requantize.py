@@ -33,11 +33,7 @@ from delegate.ops._numbers.fixed_point import (
 )
 from tflite_opencl.rewrites.changes import Change, Left, Notes, changed_one_by_one
 from tflite_opencl.rewrites.editing import quanta, same_quanta
-from tflite_opencl.rewrites.passes.convolutions import (
-    convolution_of,
-    has_scales,
-    require_treatable,
-)
+from tflite_opencl.rewrites.passes.convolutions import convolution_of, has_scales
 from tflite_opencl.rewrites.passes.layers import never_clamped_between
 
 _INTEGERS = ("uint8", "int8", "int16")
@@ -76,7 +72,7 @@ def _change(graph: Graph, links: Links, node: Node) -> Change | None:
     if links.only_reader(source) is None:
         raise Left(f"the result of {before.op} is an output, or read by others, too")
     try:
-        require_treatable(graph, conv)
+        conv.require_treatable(graph)
     except Left as reason:
         raise Left(f"{before.op} before it: {reason}") from None
     if source.dtype != result.dtype or quanta(source)[0] != quanta(result)[0]:

@@ -16,12 +16,7 @@ from numpy.typing import NDArray
 from delegate.inspect import Graph, Tensor
 from tflite_opencl.rewrites.changes import Left
 from tflite_opencl.rewrites.editing import quanta
-from tflite_opencl.rewrites.passes.convolutions import (
-    Convolution,
-    convolution_of,
-    require_treatable,
-    weights_and_reads,
-)
+from tflite_opencl.rewrites.passes.convolutions import Convolution, convolution_of
 
 Reals = NDArray[np.float64]
 Range = tuple[Reals, Reals]  # the least and the greatest real value of each channel: (c,), (c,)
@@ -44,7 +39,7 @@ class Layer:
 
 def layer_of(conv: Convolution) -> Layer:
     """Return a convolution that can be rewritten."""
-    codes, reads = weights_and_reads(conv)
+    codes, reads = conv.weights_and_reads()
     values = codes.reshape(conv.out_c, -1, reads.shape[1]).astype(np.float64) - conv.weight_zero
     scales = conv.weight_scales
     bias = np.zeros(conv.out_c) if conv.bias is None else np.asarray(conv.bias.data, np.float64)
@@ -63,7 +58,7 @@ def channel_ranges(graph: Graph) -> dict[Tensor, Range]:
         conv = convolution_of(node)
         if conv is not None:
             try:
-                require_treatable(graph, conv)
+                conv.require_treatable(graph)
             except Left:
                 continue
             found[conv.result] = _stored(conv, sums_of(layer_of(conv), input_range(conv, found)))

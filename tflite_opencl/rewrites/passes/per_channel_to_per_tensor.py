@@ -40,11 +40,7 @@ from delegate.graph.links import Links
 from delegate.inspect import Graph, Node, Quantization, Tensor
 from tflite_opencl.rewrites.changes import Change, Left, Notes, changed, found_at
 from tflite_opencl.rewrites.editing import new_tensor, quanta
-from tflite_opencl.rewrites.passes.convolutions import (
-    Convolution,
-    convolution_of,
-    require_treatable,
-)
+from tflite_opencl.rewrites.passes.convolutions import Convolution, convolution_of
 from tflite_opencl.rewrites.passes.layers import (
     Layer,
     Range,
@@ -165,7 +161,7 @@ def _of_several_scales(graph: Graph, node: Node) -> Convolution | None:
     conv = convolution_of(node)
     if conv is None:
         raise Left("only CONV_2D and DEPTHWISE_CONV_2D are treated")
-    require_treatable(graph, conv)
+    conv.require_treatable(graph)
     return conv
 
 

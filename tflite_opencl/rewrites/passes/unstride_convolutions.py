@@ -32,12 +32,7 @@ from tflite_opencl.rewrites.passes.convolutions import (
     Axis,
     Convolution,
     Weights,
-    axes,
-    conv_2d,
     convolution_of,
-    dense_tensor,
-    dense_weights,
-    require_treatable,
 )
 
 # The op versions that brought int8. Source: tflite/tools/versioning/op_version.cc
@@ -63,7 +58,7 @@ def rewrite(graph: Graph, notes: Notes | None = None) -> Graph:
         conv = convolution_of(node)
         if conv is None or _strides(conv) == (1, 1):
             return None
-        require_treatable(graph, conv)
+        conv.require_treatable(graph)
         _require_unstridable(conv)
         return Change("CONV_2D of stride 1", {node: _unstrided(conv, made)})
 
@@ -81,7 +76,7 @@ def _require_unstridable(conv: Convolution) -> None:
     height, width = _strides(conv)
     if height != width:
         raise Left(f"strides {height}x{width}: SPACE_TO_DEPTH has one size for both")
-    blocks = [_padded(axis) for axis in axes(conv)]
+    blocks = [_padded(axis) for axis in conv.axes()]
     area = blocks[0].kernel * blocks[1].kernel * height * width
     if conv.out_c * conv.in_c * area > MOST_WEIGHTS:
         raise Left(f"the weights would have more than {MOST_WEIGHTS} elements")
@@ -89,17 +84,17 @@ def _require_unstridable(conv: Convolution) -> None:
 
 def _unstrided(conv: Convolution, made: dict[tuple[object, ...], Tensor]) -> list[Node]:
     """Return the nodes in the place of one strided convolution."""
-    padding, blocks = _windows(axes(conv))
+    padding, blocks = _windows(conv.axes())
     stride = _strides(conv)[0]
     pads = tuple((each.before, each.after) for each in blocks)
     steps: list[Node] = []
     key = (conv.source, stride, pads)
     if key not in made:
         made[key] = _to_depth(conv, stride, pads, steps)
-    packed = dense_tensor(conv, "blocks", _block_weights(conv, blocks))
+    packed = conv.dense_tensor("blocks", _block_weights(conv, blocks))
     ones = ("stride_h", "stride_w", "dilation_h_factor", "dilation_w_factor")
     options = {"padding": padding, **dict.fromkeys(ones, 1)}
-    return [*steps, conv_2d(conv, made[key], packed, **options)]
+    return [*steps, conv.as_conv_2d(made[key], packed, **options)]
 
 
 def _windows(both: Sequence[Axis]) -> tuple[str, list[_Blocks]]:
@@ -171,11 +166,11 @@ def _block_weights(conv: Convolution, blocks: Sequence[_Blocks]) -> Weights:
     Shapes:
         (o, kh, kw, c) -> (o, blocks high, blocks wide, s * s * c)
     """
-    dense = dense_weights(conv)
+    dense = conv.dense_weights()
     stride = _strides(conv)[0]
     (rows, columns) = (
         each.first + np.arange(axis.kernel) * axis.dilation
-        for each, axis in zip(blocks, axes(conv), strict=True)
+        for each, axis in zip(blocks, conv.axes(), strict=True)
     )
     out_c, _, _, in_c = dense.shape
     high, wide = (each.kernel for each in blocks)
