@@ -20,7 +20,6 @@ _IDENTIFIER = b"M001"
 
 # The members of unions and enums, by their numbers.
 _CONTENTS = ("", "feature", "image", "bounding box", "audio")
-_UNITS = ("", "NormalizationOptions", "ScoreCalibrationOptions", "ScoreThresholdingOptions")
 _TRANSFORMS = ("identity", "log", "inverse logistic")
 _KINDS = ("", "descriptions", "axis labels", "value labels", "score calibration", "vocabulary")
 
@@ -96,7 +95,8 @@ def _tables(table: Table, name: str) -> Iterator[Table]:
 
 def _tensor(table: Table) -> TensorMetadata:
     content = table.table("content")
-    units = dict(_units(table))
+    options = (unit.union("options") for unit in _tables(table, "process_units"))
+    units = {each.kind: each for each in options if each is not None}
     normalisation = units.get("NormalizationOptions")
     calibration = units.get("ScoreCalibrationOptions")
     threshold = units.get("ScoreThresholdingOptions")
@@ -114,15 +114,6 @@ def _tensor(table: Table) -> TensorMetadata:
         default_score=0.0 if calibration is None else calibration.scalar("default_score"),
         threshold=None if threshold is None else threshold.scalar("global_score_threshold"),
     )
-
-
-def _units(table: Table) -> Iterator[tuple[str, Table]]:
-    """Yield the kind and the options of each process unit that is known."""
-    for unit in _tables(table, "process_units"):
-        kind = _word(_UNITS, unit, "options_type")
-        options = unit.table("options", kind) if kind else None
-        if options is not None:
-            yield kind, options
 
 
 def _word(words: tuple[str, ...], table: Table, field: str) -> str:

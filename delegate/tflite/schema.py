@@ -54,6 +54,7 @@ UNIONS = {
     "builtin_options": "BuiltinOptions",
     "builtin_options2": "BuiltinOptions2",
     "details": "QuantizationDetails",
+    "options": "ProcessUnitOptions",
 }
 
 # Ops whose options class does not have the op's own name.
@@ -139,6 +140,15 @@ def options_class(op: str) -> tuple[str, int, str] | None:
             if name.lower() == wanted:
                 return name, number, union
     return None
+
+
+def union_class(field: Field, number: int) -> str | None:
+    """Return the class of a union's table by its number.
+
+    "" for NONE, whose table nobody reads; None for a number that the schema lacks.
+    """
+    name = enum_names(field.child).get(number)
+    return "" if name == "NONE" else name
 
 
 @functools.cache

@@ -8,7 +8,6 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.tflite import schema
 from delegate.tflite.table import Table
 
 Indices = NDArray[np.int64]
@@ -112,8 +111,7 @@ def _walked(level: Level, at: Indices, most_paths: int) -> tuple[Indices, Indice
 
 
 def _indices(level: Table, name: str) -> Indices:
-    kind = schema.enum_names("SparseIndexVector").get(level.scalar(f"{name}_type"), "NONE")
-    table = None if kind == "NONE" else level.table(name, kind)
+    table = level.union(name)
     if table is None:
         raise ValueError("a list that is missing")
     return np.array(table.numbers("values"), np.int64)

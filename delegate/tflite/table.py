@@ -106,10 +106,20 @@ class File:
 class Table:
     """One table of the file, its fields reached by their schema names."""
 
-    __slots__ = ("_fields", "_file", "_position", "_size", "_vtable", "_vtable_bytes", "where")
+    __slots__ = (
+        "_fields",
+        "_file",
+        "_position",
+        "_size",
+        "_vtable",
+        "_vtable_bytes",
+        "kind",
+        "where",
+    )
 
     def __init__(self, file: File, position: int, kind: str, where: str) -> None:
         file.spend_table(position, where)
+        self.kind = kind
         self.where = where
         self._file = file
         self._position = position
@@ -184,6 +194,11 @@ class Table:
             return np.zeros(0, dtype)
         self._file.spend(length * flags.bytewidth, f"{self.where}: the field {name}")
         return np.frombuffer(self._file.view, dtype, length, start)
+
+    def union(self, name: str) -> Table | None:
+        """Return the table of a union; None: it has none, or of a class that the schema lacks."""
+        kind = schema.union_class(self._fields[name], self.scalar(f"{name}_type"))
+        return self.table(name, kind) if kind else None
 
     def table(self, name: str, kind: str = "") -> Table | None:
         """Return the table that a field points to; `kind`: of a union's table."""

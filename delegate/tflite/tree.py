@@ -14,15 +14,14 @@ import flatbuffers
 import numpy as np
 from flatbuffers import number_types
 
-from delegate.errors import ModelError
 from delegate.tflite import schema
 
 Tree = dict[str, Any]
 _BUFFER_ALIGNMENT = 16  # schema.fbs: `data:[ubyte] (force_align: 16)`
 
 
-def packed(tree: Tree) -> bytes:
-    """Return the file of a model's tables; equal trees give equal bytes.
+def packed(tree: Tree, kind: str = "Model", identifier: bytes = schema.FILE_IDENTIFIER) -> bytes:
+    """Return the file whose root is this table; equal trees give equal bytes.
 
     Raises:
         ValueError: a value does not fit its field.
@@ -30,22 +29,8 @@ def packed(tree: Tree) -> bytes:
     contents = sum(len(buffer.get("data", b"")) for buffer in tree.get("buffers", ()))
     builder = flatbuffers.Builder(contents + 4096)
     builder.ForceDefaults(True)  # a tree has what the file has, which may be a default, too
-    builder.Finish(_table(builder, tree, "Model"), schema.FILE_IDENTIFIER)
+    builder.Finish(_table(builder, tree, kind), identifier)
     return bytes(builder.Output())
-
-
-def child_kind(number: int, field: schema.Field, where: str) -> str:
-    """Return the class of a union's table; "" for NONE, whose table nobody reads.
-
-    Raises:
-        ModelError: the schema has no class of this number.
-    """
-    name = schema.enum_names(field.child).get(number)
-    if name is None:
-        raise ModelError(
-            f"{where} has {field.name} of class {number}, which the schema known here lacks"
-        )
-    return "" if name == "NONE" else name
 
 
 def _table(builder: Any, tree: Tree, kind: str) -> int:
@@ -79,12 +64,13 @@ def _below(builder: Any, tree: Tree, kind: str, field: schema.Field) -> Any:
         builder.head -= len(value)
         builder.Bytes[builder.head : builder.head + len(value)] = value
         return _Written(builder.EndVector())
-    child = field.child
-    if field.name in schema.UNIONS:
-        child = child_kind(tree[f"{field.name}_type"], field, kind)
+    is_union = field.name in schema.UNIONS
+    child = schema.union_class(field, tree[f"{field.name}_type"]) if is_union else field.child
+    if not child:
+        return value
     if isinstance(value, dict):
         return _table(builder, value, child)
-    return [_table(builder, each, child) for each in value] if child else value
+    return [_table(builder, each, child) for each in value]
 
 
 def _pointed_to(builder: Any, field: schema.Field, value: Any) -> Any:

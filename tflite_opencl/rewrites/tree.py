@@ -14,7 +14,7 @@ from typing import Any
 from delegate import ModelError
 from delegate.tflite import schema
 from delegate.tflite.table import MAX_FILE_BYTES, File, Table, too_large
-from delegate.tflite.tree import Tree, child_kind, packed
+from delegate.tflite.tree import Tree, packed
 
 OUTSIDE = "(outside)"  # no field's name
 # Table -> the fields that say where in the file its bytes outside the flatbuffer are.
@@ -69,13 +69,17 @@ def _value(file: File, table: Table, kind: str, field: schema.Field) -> Any:
         start, size_bytes = table.span(field.name)
         return file.view[start : start + size_bytes]
     if field.kind == "table":
-        child = (
-            child_kind(table.scalar(f"{field.name}_type"), field, table.where)
-            if (field.name in schema.UNIONS)
-            else field.child
-        )
+        child: str | None = field.child
+        if field.name in schema.UNIONS:
+            number = table.scalar(f"{field.name}_type")
+            child = schema.union_class(field, number)
+            if child is None:
+                raise ModelError(
+                    f"{table.where} has {field.name} of class {number}, which the schema known "
+                    "here lacks"
+                )
         own = table.table(field.name, child) if child else None
-        return None if own is None else _read(file, own, child)
+        return None if own is None or not child else _read(file, own, child)
     if field.child:
         label = f"{table.where}: {field.name}"
         return [_read(file, each, field.child) for each in table.tables(field.name, label)]
