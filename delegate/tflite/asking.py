@@ -13,7 +13,7 @@ import importlib
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -39,23 +39,21 @@ def asked(rules: Rules, kernels: Kernels) -> Rules:
     A rule that nobody can be asked, or whose kernels do not agree, stays as it is; the latter is
     logged.
     """
-    newest = Rules()
     found: dict[str, Any] = {}
-    for field in fields(Rules):
-        told = {
-            _is_older(question, kernels) for question in questions() if question.rule == field.name
-        }
-        told.discard(None)
-        if not told:
-            continue
+    by_rule: dict[str, set[bool | str | None]] = {}
+    for question in questions():
+        by_rule.setdefault(question.rule, set()).add(_is_older(question, kernels))
+    for rule, answers in by_rule.items():
+        told = answers - {None}
         if told in ({True}, {False}):
-            found[field.name] = getattr(newest, field.name) is not (True in told)
-        else:
+            # Every rule has one alternative to the newest.
+            found[rule] = getattr(Rules(), rule) is not (True in told)
+        elif told:
             _log.warning(
                 "TFLite %s answers like neither of the two that are known: %s is taken for %s",
                 rules.version,
-                field.name,
-                getattr(rules, field.name),
+                rule,
+                getattr(rules, rule),
             )
     return replace(rules, **found)
 
@@ -116,26 +114,15 @@ def _interpreter_module(package: str) -> Any:
         return None
 
 
-_POINTERS = (
-    "ModelCreate",
-    "InterpreterOptionsCreate",
-    "InterpreterCreate",
-    "InterpreterGetInputTensor",
-    "InterpreterGetOutputTensor",
-)
-_PROCEDURES = (  # the others that are called
-    "ModelDelete",
-    "InterpreterAllocateTensors",
-    "InterpreterDelete",
-    "InterpreterInvoke",
-    "InterpreterOptionsDelete",
-    "InterpreterOptionsSetErrorReporter",
-    "InterpreterOptionsSetNumThreads",
-    "InterpreterOptionsSetOpResolver",
-    "TensorByteSize",
-    "TensorCopyFromBuffer",
-    "TensorCopyToBuffer",
-)
+# What they return -> the functions that are called.
+_FUNCTIONS = {
+    C.c_void_p: "ModelCreate InterpreterOptionsCreate InterpreterCreate InterpreterGetInputTensor"
+    " InterpreterGetOutputTensor",
+    C.c_size_t: "TensorByteSize",
+    C.c_int: "ModelDelete InterpreterAllocateTensors InterpreterDelete InterpreterInvoke"
+    " InterpreterOptionsDelete InterpreterOptionsSetErrorReporter InterpreterOptionsSetNumThreads"
+    " InterpreterOptionsSetOpResolver TensorCopyFromBuffer TensorCopyToBuffer",
+}
 _Find = C.CFUNCTYPE(C.c_void_p, C.c_void_p, C.c_int, C.c_int)
 _FindCustom = C.CFUNCTYPE(C.c_void_p, C.c_void_p, C.c_char_p, C.c_int)
 _Report = C.CFUNCTYPE(None, C.c_void_p, C.c_char_p, C.c_void_p)
@@ -162,11 +149,9 @@ class _CKernels:
     def __init__(self, library: C.CDLL) -> None:
         """Raise AttributeError if a function is missing."""
         self._library = library
-        for name in _POINTERS:
-            getattr(library, f"TfLite{name}").restype = C.c_void_p
-        library.TfLiteTensorByteSize.restype = C.c_size_t
-        for name in _PROCEDURES:
-            getattr(library, f"TfLite{name}")
+        for returned, names in _FUNCTIONS.items():
+            for name in names.split():
+                getattr(library, f"TfLite{name}").restype = returned
         # A model that is refused is an answer, and no error of the program's.
         self._silence = _Report(lambda *_: None)
 
@@ -201,10 +186,8 @@ class _CKernels:
             return None
         for number, content in enumerate(inputs):
             tensor = C.c_void_p(library.TfLiteInterpreterGetInputTensor(interpreter, number))
-            if (
-                library.TfLiteTensorCopyFromBuffer(tensor, content, C.c_size_t(len(content)))
-                != abi.OK
-            ):
+            size = C.c_size_t(len(content))
+            if library.TfLiteTensorCopyFromBuffer(tensor, content, size) != abi.OK:
                 return None
         if library.TfLiteInterpreterInvoke(interpreter) != abi.OK:
             return None

@@ -18,13 +18,8 @@ from tflite_opencl.rewrites.editing import new_tensor, quanta
 
 Weights = NDArray[Any]
 _OPTIONS = (  # of both kinds of convolution
-    "padding",
-    "stride_w",
-    "stride_h",
-    "fused_activation_function",
-    "dilation_w_factor",
-    "dilation_h_factor",
-    "quantized_bias_type",
+    *("padding", "stride_w", "stride_h", "dilation_w_factor", "dilation_h_factor"),
+    *("fused_activation_function", "quantized_bias_type"),
 )
 _MOST_SCALE = 1e10  # of numbers; beyond it squares of sums leave the range of floats
 MOST_WEIGHTS = 1 << 27  # elements of dense weights; more would be a file that few devices take
