@@ -9,10 +9,11 @@ alone stands where a converted node meets another one, or an input or output of 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from delegate.graph.edit import node_with
 from delegate.inspect import Graph, Node, Quantization, Tensor
 from tflite_opencl.rewrites.changes import Left, Notes, found_at
 from tflite_opencl.rewrites.editing import new_tensor, quanta, rebuilt
@@ -92,7 +93,7 @@ def converted(graph: Graph, notes: Notes | None, signs: Signs) -> Graph:
             notes.treated(node, signs.target)
         else:
             notes.left(node, "no convolution, layer or sum of the type is beside it")
-    return _Border(graph, chosen, able, signs).rebuilt() if chosen else graph
+    return _with_borders(graph, chosen, able, signs) if chosen else graph
 
 
 def _quantised(node: Node, dtype: str) -> list[Tensor]:
@@ -215,68 +216,51 @@ def _with_an_anchor(able: set[Node], signs: Signs) -> set[Node]:
     return chosen
 
 
-@dataclass(slots=True)
-class _Border:
-    """The nodes of a graph, those that are chosen converted, with a QUANTIZE at each border."""
+def _with_borders(
+    graph: Graph, chosen: set[Node], weights: Mapping[Node, tuple[Tensor, ...]], signs: Signs
+) -> Graph:
+    """Return the graph with the chosen nodes converted, and a QUANTIZE at each border.
 
-    graph: Graph
-    chosen: set[Node]
-    weights: Mapping[Node, tuple[Tensor, ...]]  # of layers, in the target type
-    signs: Signs
-    new: dict[Tensor, Tensor] = field(default_factory=dict)  # of the target type
-    nodes: list[Node] = field(default_factory=list)
-
-    def rebuilt(self) -> Graph:
-        """Return the new graph."""
-        seen_outside = set(self.graph.outputs) | set(self.graph.inputs)
-        for node in self.graph.nodes:
-            if node not in self.chosen:
-                seen_outside.update(t for t in (*node.inputs, *node.outputs) if t is not None)
-        for node in self.graph.nodes:
-            if node not in self.chosen:
-                self.nodes.append(node)
+    `weights`: of the layers among them, in the target type.
+    """
+    others = [node for node in graph.nodes if node not in chosen]
+    ends = (t for node in others for t in (*node.inputs, *node.outputs) if t is not None)
+    outside = {*graph.inputs, *graph.outputs, *ends}
+    new: dict[Tensor, Tensor] = {}  # of the target type
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        if node not in chosen:
+            nodes.append(node)
+            continue
+        for place, old in enumerate(node.inputs):
+            if old is None or old.dtype != signs.source or old in new:
                 continue
-            step = replace(
-                node,
-                inputs=tuple(self._read(node, place) for place in range(len(node.inputs))),
-                outputs=tuple(self._made(t, t in seen_outside) for t in node.outputs),
-            )
-            if self.signs.target == "int8":
-                step = replace(step, version=max(step.version, VERSIONS[step.op]))
-            self.nodes.append(step)
-            for old in node.outputs:
-                if old in seen_outside and old in self.new:
-                    self.nodes.append(_quantize(self.new[old], old))
-        return rebuilt(self.graph, self.nodes)
+            if place != 1 or not weights[node]:
+                new[old] = _moved(old, signs)
+                nodes += [_quantize(old, new[old])] if old.data is None else []
+        made = [old for old in node.outputs if old.dtype == signs.source]
+        new.update((old, _moved(old, signs, is_same=old not in outside)) for old in made)
+        step = node_with(node, new)
+        if weights[node]:
+            step = replace(step, inputs=(step.inputs[0], *weights[node], *step.inputs[2:]))
+        if signs.target == "int8":
+            step = replace(step, version=max(step.version, VERSIONS[step.op]))
+        nodes += [step, *(_quantize(new[old], old) for old in made if old in outside)]
+    return rebuilt(graph, nodes)
 
-    def _read(self, node: Node, place: int) -> Tensor | None:
-        old = node.inputs[place]
-        if old is None or old.dtype != self.signs.source:
-            return old
-        if place == 1 and self.weights[node]:
-            return self.weights[node][0]
-        if old not in self.new:
-            self.new[old] = self._moved(old, is_same=False)
-            if old.data is None:
-                self.nodes.append(_quantize(old, self.new[old]))
-        return self.new[old]
 
-    def _made(self, old: Tensor, is_seen: bool) -> Tensor:
-        if old.dtype != self.signs.source:
-            return old
-        self.new[old] = self._moved(old, is_same=not is_seen)
-        return self.new[old]
-
-    def _moved(self, old: Tensor, is_same: bool) -> Tensor:
-        assert old.quantization is not None
-        by, dtype = self.signs.by, self.signs.target
-        (zero_point,) = old.quantization.zero_point
-        moved = replace(old.quantization, zero_point=(zero_point + by,))
-        if is_same:
-            return replace(old, dtype=dtype, quantization=moved)
-        data = None if old.data is None else (old.data.astype(np.int16) + by).astype(dtype)
-        made = new_tensor(f"{old.name}/{dtype}", old.shape, dtype, moved, data)
-        return replace(made, shape_signature=old.shape_signature)
+def _moved(old: Tensor, signs: Signs, is_same: bool = False) -> Tensor:
+    """Return a tensor in the target type; `is_same`: it takes the place of the old one."""
+    assert old.quantization is not None
+    zero_points = tuple(zero + signs.by for zero in old.quantization.zero_point)
+    quantization = replace(old.quantization, zero_point=zero_points)
+    if is_same:
+        return replace(old, dtype=signs.target, quantization=quantization)
+    data = None
+    if old.data is not None:
+        data = (old.data.astype(np.int16) + signs.by).astype(signs.target)
+    made = new_tensor(f"{old.name}/{signs.target}", old.shape, signs.target, quantization, data)
+    return replace(made, shape_signature=old.shape_signature)
 
 
 def _quantize(source: Tensor, result: Tensor) -> Node:
