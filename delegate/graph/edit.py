@@ -46,3 +46,17 @@ def node_with(node: Node, changed: Mapping[Tensor, Tensor]) -> Node:
 
 def _new(tensors: tuple[Tensor, ...], changed: Mapping[Tensor, Tensor]) -> tuple[Tensor, ...]:
     return tuple(changed.get(tensor, tensor) for tensor in tensors)
+
+
+def of_one_node(node: Node) -> Graph:
+    """Return the graph of one node, which keeps its tensors' order."""
+    used = dict.fromkeys(t for t in (*node.inputs, *node.outputs) if t is not None)
+    own = {
+        tensor: replace(tensor, index=index, is_sparse=False, shape_signature=())
+        for index, tensor in enumerate(used)
+    }
+    inputs = tuple(None if tensor is None else own[tensor] for tensor in node.inputs)
+    outputs = tuple(own[tensor] for tensor in node.outputs)
+    given = tuple(tensor for tensor in dict.fromkeys(inputs) if tensor and tensor.data is None)
+    alone = replace(node, index=0, inputs=inputs, outputs=outputs)
+    return Graph(tuple(own.values()), (alone,), given, outputs)

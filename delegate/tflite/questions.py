@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from delegate.graph.ir import Graph, Node, Quantization, Tensor
+from delegate.graph.edit import of_one_node
+from delegate.graph.ir import Node, Quantization, Tensor
 from delegate.tflite.writer import write_model
 
 ANY, REFERENCE, BUILTIN = "any", "reference", "builtin"
@@ -189,12 +190,9 @@ def _ask(
         for values in (result.older, result.newer)
     ]
     shape = next(answer.shape for answer in answers if answer is not None)
-    output = Tensor(len(given), "", shape, result.dtype, _scaled(result.scale))
-    tensors = [replace(each.tensor, index=index) for index, each in enumerate(given)]
-    tensors.append(output)
-    node = Node(0, op, version, tuple(tensors[:-1]), (output,), dict(options or {}))
-    computed = tuple(tensor for tensor in tensors[:-1] if tensor.data is None)
-    graph = Graph(tuple(tensors), (node,), computed, (output,))
+    output = Tensor(0, "", shape, result.dtype, _scaled(result.scale))
+    tensors = tuple(each.tensor for each in given)
+    graph = of_one_node(Node(0, op, version, tensors, (output,), dict(options or {})))
     older, newer = (None if answer is None else answer.tobytes() for answer in answers)
     all_older = frozenset((older, None) if result.is_new else (older,))
     inputs = tuple(each.values for each in given if each.tensor.data is None)

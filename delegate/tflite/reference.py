@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.graph.ir import Graph, Node
+from delegate.graph.edit import of_one_node
+from delegate.graph.ir import Node
 from delegate.launch import element_type
 from delegate.target import Rules
 from delegate.tflite.asking import package_outputs
@@ -30,7 +30,7 @@ def reference_outputs(
     if package is None or node.op.islower():
         return None
     try:
-        model = write_model(_alone(node))
+        model = write_model(of_one_node(node))
     except ValueError:
         return None
     found = package_outputs(package, model, [values.tobytes() for values in inputs])
@@ -38,17 +38,3 @@ def reference_outputs(
         return None
     outputs = zip(node.outputs, found, strict=True)
     return [np.frombuffer(content, element_type(tensor.dtype)) for tensor, content in outputs]
-
-
-def _alone(node: Node) -> Graph:
-    """Return the graph of one node, which keeps its tensors' order."""
-    used = dict.fromkeys(t for t in (*node.inputs, *node.outputs) if t is not None)
-    own = {
-        tensor: replace(tensor, index=index, is_sparse=False, shape_signature=())
-        for index, tensor in enumerate(used)
-    }
-    inputs = tuple(None if tensor is None else own[tensor] for tensor in node.inputs)
-    outputs = tuple(own[tensor] for tensor in node.outputs)
-    given = tuple(tensor for tensor in dict.fromkeys(inputs) if tensor and tensor.data is None)
-    alone = replace(node, index=0, inputs=inputs, outputs=outputs)
-    return Graph(tuple(own.values()), (alone,), given, outputs)
