@@ -172,12 +172,13 @@ def _converted_weights(node: Node, signs: Signs) -> Tensor:
     values = np.asarray(weights.data, np.int64) - zero
     if signs.target == "int8" and np.abs(values).max(initial=0) > 127:
         raise Left("weights farther than 127 from their zero point")
-    scales = (quanta(each)[0] for each in (source, weights, result))
-    layer = Layer(*scales, *sums_of(node, values))
+    in_scale, scale, out_scale = (quanta(each)[0] for each in (source, weights, result))
+    layer = Layer(in_scale, scale, out_scale, *sums_of(node, values))
     if not stay_in_32_bits(layer.multiplier, layer.least, layer.greatest):
         raise Left("sums that leave 32 bits: kernels of both types treat them otherwise")
     # FULLY_CONNECTED's kernels of both types share the multiplier.
-    scale = layer.scale if node.op == "FULLY_CONNECTED" else signs.scale_of(layer)
+    if node.op != "FULLY_CONNECTED":
+        scale = signs.scale_of(layer)
     moved = 128 if signs.target == "uint8" else 0
     quantization = Quantization((scale,), (moved,))
     data = (values + moved).astype(signs.target)
