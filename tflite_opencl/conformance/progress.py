@@ -36,15 +36,20 @@ class Tally:
         self._known += is_known
         self._last = name
 
-    def line(self, now_s: float) -> str:
-        """Return how many are done, what they were, and how long the others will take."""
-        done, seconds = self._counts.total(), now_s - self._begun_s
-        head = f"{done} of {self._total} cases in {_duration(seconds)}"
-        if done == self._known:
-            return f"{head}: the first one is not done yet"
-        left = _duration(seconds / (done - self._known) * (self._total - done))
+    def rest(self, now_s: float) -> str:
+        """Return how long the others will take, and what those were that are done."""
+        done, here = self._counts.total(), self._counts.total() - self._known
+        if not here:
+            return "the first one is not done yet"
+        left = _duration((now_s - self._begun_s) / here * (self._total - done))
         counts = ", ".join(f"{status} {count}" for status, count in self._counts.items())
-        return f"{head}, about {left} left: {counts}; last {self._last}"
+        return f"about {left} left: {counts}; last {self._last}"
+
+    def line(self, now_s: float) -> str:
+        """Return how many are done, and the rest, for a line of its own."""
+        done, mark = self._counts.total(), ":" if self._counts.total() == self._known else ","
+        seconds = _duration(now_s - self._begun_s)
+        return f"{done} of {self._total} cases in {seconds}{mark} {self.rest(now_s)}"
 
 
 @contextlib.contextmanager
@@ -65,7 +70,7 @@ def told(tally: Tally, say: Callable[[str], None]) -> Iterator[Callable[[], None
     try:
         with bars.parts() as show:
             show(0.0, "opening the delegate")
-            yield lambda: show(tally.part, tally.line(time.monotonic()))
+            yield lambda: show(tally.part, tally.rest(time.monotonic()))
     finally:
         is_over.set()
         if teller.is_alive():

@@ -19,32 +19,13 @@ from tflite_opencl.conformance.selection import sample
 
 CASES = list(all_cases())
 LIGHT = [case for case in CASES if not case.is_heavy]
-# Of the op's documentation and TFLite's 8-bit specification; chains and behaviour beside them.
-OPS = re.findall(
-    r"\w+",
-    """
-ABS ADD ARG_MAX ARG_MIN AVERAGE_POOL_2D BATCH_MATMUL BATCH_TO_SPACE_ND BROADCAST_TO CAST CEIL
-CONCATENATION CONV_2D CUMSUM DEPTHWISE_CONV_2D DEPTH_TO_SPACE DEQUANTIZE DIV ELU EQUAL EXP
-EXPAND_DIMS FLOOR FLOOR_DIV FULLY_CONNECTED GATHER GATHER_ND GELU GREATER GREATER_EQUAL
-HARD_SWISH L2_NORMALIZATION L2_POOL_2D LEAKY_RELU LESS LESS_EQUAL LOG LOGICAL_AND LOGICAL_NOT
-LOGICAL_OR LOGISTIC LOG_SOFTMAX MAXIMUM MAX_POOL_2D MEAN MINIMUM MIRROR_PAD MUL NEG NOT_EQUAL
-ONE_HOT PACK PAD PADV2 POW PRELU QUANTIZE REDUCE_MAX REDUCE_MIN REDUCE_PROD RELU RELU6
-RELU_0_TO_1 RELU_N1_TO_1 RESHAPE RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR REVERSE_V2 ROUND RSQRT
-SELECT_V2 SLICE SOFTMAX SPACE_TO_BATCH_ND SPACE_TO_DEPTH SPLIT SPLIT_V SQRT SQUARED_DIFFERENCE
-SQUEEZE STRIDED_SLICE SUB SUM TANH TILE TRANSPOSE TRANSPOSE_CONV UNPACK SHAPE DENSIFY
-""",
-)
 
 
 def test_there_are_enough() -> None:
     assert len(LIGHT) >= 4000
-    found = {case.op for case in CASES}
-    assert set(OPS) <= found
-    assert {"chain", "behaviour"} <= found
-
-
-def test_every_op_of_ours_is_there() -> None:
-    assert set(ops()) - {"channel_shuffle", "conv_2d_add"} <= {case.op for case in CASES}
+    # Of ours but what passes make, and what follows from shapes and constants.
+    wanted = set(ops()) - {"channel_shuffle", "conv_2d_add"} | {"SHAPE", "DENSIFY"}
+    assert wanted | {"chain", "behaviour"} <= {case.op for case in CASES}
 
 
 def test_names_are_family_type_and_detail() -> None:
