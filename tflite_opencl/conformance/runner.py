@@ -109,15 +109,14 @@ class Workers:
         self, batch: Sequence[Item], stopped: threading.Event, repeat: bool
     ) -> Iterator[Result]:
         """Yield a result an item; what fails is repeated in the end, in a new worker."""
-        again: list[tuple[Item, Result]] = []
+        again: dict[Item, Result] = {}
         for item, result in self._results(batch, stopped):
             if repeat and item.is_repeated and result.result in (FAIL, CRASH, TIMEOUT):
-                again.append((item, result))
+                again[item] = result
             else:
                 yield result
-        firsts = {item.name: first for item, first in again}
-        for item, result in self._results([item for item, _ in again], stopped):
-            first = firsts[item.name]
+        for item, result in self._results([*again], stopped):
+            first = again[item]
             if result.result == PASS:
                 detail = f"{first.result} at first, then Pass: {first.detail}"
                 first = dataclasses.replace(first, result=FLAKE, detail=detail)

@@ -28,7 +28,7 @@ _FAMILIES = (
     convolutions.conv_2d,
     elementwise.conversions,
     convolutions.depthwise_conv_2d,
-    convolutions.fully_connecteds,
+    convolutions.fully_connected_layers,
     movement.cases,
     reductions.pools,
     reductions.reductions,

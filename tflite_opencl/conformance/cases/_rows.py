@@ -12,6 +12,12 @@ import numpy as np
 from delegate.inspect import Graph, Tensor
 from tflite_opencl.common.build import Case, Shape, case, dtype_of, one, same
 
+# An op's version by its tensors' type, as most have it; else 1.
+VERSIONS = {"int8": 2, "int16": 3}
+# The one quantisation, by type, that TFLite takes of results from 0 to 1, and of SOFTMAX's.
+UNIT: dict[str, tuple[float, int]] = {
+    "uint8": (1 / 256, 0), "int8": (1 / 256, -128), "int16": (2.0**-15, 0),
+}  # fmt: skip
 # A shape is an input of the case's type, a number a constant of this type. A Tensor is the same in
 # every type: axes, sizes, indices.
 Inputs = Sequence[Shape | int | Tensor]

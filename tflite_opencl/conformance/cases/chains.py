@@ -23,15 +23,14 @@ from tflite_opencl.common.build import (
     tensor,
 )
 from tflite_opencl.conformance.cases._convolution import KINDS, Convolution, weighted_input
+from tflite_opencl.conformance.cases._rows import UNIT, VERSIONS
 
 # Scale and zero point of layers' results: as trained networks have them, so that values neither
 # vanish nor all reach the ends of the range.
 _RESULT = {"uint8": (0.03, 123), "int8": (0.03, -5), "int16": (0.00025, 0)}
 _RELU6 = {"uint8": (6 / 255, 0), "int8": (6 / 255, -128), "int16": (0.00025, 0)}
 _TOTAL = {"uint8": (0.05, 125), "int8": (0.05, -3), "int16": (0.0006, 0)}
-_UNIT = {"uint8": (1 / 256, 0), "int8": (1 / 256, -128), "int16": (2.0**-15, 0)}  # 0 to 1
 _SIZES = ((8, 8, 8), (7, 9, 5), (12, 6, 16), (5, 5, 3))
-_VERSIONS = {"int8": 2, "int16": 3}  # of most ops
 _PLAIN = {"fused_activation_function": "NONE"}
 
 
@@ -52,7 +51,7 @@ class _Chain:
         version: int | None = None,
     ) -> Tensor:
         """Add a node and return its output."""
-        version = _VERSIONS.get(self.dtype, 1) if version is None else version
+        version = VERSIONS.get(self.dtype, 1) if version is None else version
         self.nodes.append(node(op, inputs, [out], options, version))
         return out
 
@@ -118,7 +117,7 @@ def _conv_mean_softmax(chain: _Chain) -> list[Tensor]:
     made = chain.mean(chain.conv(chain.source, 10, stride=2, fused="RELU6"))
     shape = made.shape[0], 10
     flat = chain.add("RESHAPE", [made, numbers(shape)], chain.like(made, shape), version=1)
-    return [chain.add("SOFTMAX", [flat], chain.of(shape, _UNIT), {"beta": 1.0})]
+    return [chain.add("SOFTMAX", [flat], chain.of(shape, UNIT), {"beta": 1.0})]
 
 
 def _inverted_residual(chain: _Chain) -> list[Tensor]:
@@ -139,7 +138,7 @@ def _strided_residual(chain: _Chain) -> list[Tensor]:
 def _squeeze_excite(chain: _Chain) -> list[Tensor]:
     made = chain.conv(chain.source, 8, fused="RELU")
     gate = chain.conv(chain.conv(chain.mean(made), 4, 1, fused="RELU"), 8, 1)
-    gate = chain.add("LOGISTIC", [gate], chain.of(gate.shape, _UNIT))
+    gate = chain.add("LOGISTIC", [gate], chain.of(gate.shape, UNIT))
     out, version = chain.of(made.shape, _TOTAL), {"int8": 2, "int16": 4}.get(chain.dtype, 1)
     return [chain.add("MUL", [made, gate], out, _PLAIN, version)]
 

@@ -147,7 +147,7 @@ def _zero_points(base: Convolution, kind: str) -> Iterator[Convolution]:
 _SIDES = ((1, 1), (3, 5), (16, 16), (17, 33), (64, 10), (129, 31), (256, 100), (8, 257))
 
 
-def fully_connecteds() -> Iterator[Case]:
+def fully_connected_layers() -> Iterator[Case]:
     """Yield the cases of FULLY_CONNECTED: also batches and kept dimensions."""
     for kind in KINDS:
         for (in_c, out_c), batch in itertools.product(_SIDES, ((1,), (3,), (2, 3))):

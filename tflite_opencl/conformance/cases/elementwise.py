@@ -24,7 +24,7 @@ from tflite_opencl.common.build import (
     sizes,
     tensor,
 )
-from tflite_opencl.conformance.cases._rows import Row, cases_of
+from tflite_opencl.conformance.cases._rows import UNIT, VERSIONS, Row, cases_of
 
 _SHAPES: tuple[Shape, ...] = ((), (1,), (3,), (63,), (65,), (2, 3, 5, 7), (1, 17, 16, 4))
 _QUANT = ("uint8", "int8")
@@ -55,13 +55,9 @@ _FUNCTIONS = {
     "LOGICAL_NOT": ("bool",),
 }
 # The one output quantisation TFLite takes; by op and type.
-_FIXED: dict[tuple[str, str], tuple[float, int]] = {
-    ("LOGISTIC", "uint8"): (1 / 256, 0),
-    ("LOGISTIC", "int8"): (1 / 256, -128),
-    ("LOGISTIC", "int16"): (2.0**-15, 0),
-    ("TANH", "uint8"): (1 / 128, 128),
-    ("TANH", "int8"): (1 / 128, 0),
-    ("TANH", "int16"): (2.0**-15, 0),
+_FIXED: dict[str, dict[str, tuple[float, int]]] = {
+    "LOGISTIC": UNIT,
+    "TANH": {"uint8": (1 / 128, 128), "int8": (1 / 128, 0), "int16": (2.0**-15, 0)},
 }
 _POSITIVE = ("SQRT", "RSQRT", "LOG")
 # Of ABS a ratio that floats and doubles round apart; of functions, to the ends of their tables.
@@ -71,7 +67,6 @@ _SCALES_16 = {
     "TANH": ((2.0**-12, 2.0**-15), (5.3, 2.0**-15)),
 }
 _SCALES = ((0.1, 0.07), (0.02, 0.5), (0.3, 0.004), (1.0, 1.0), (0.0078125, 0.0078125))
-_VERSIONS = {"int8": 2, "int16": 3}
 _OTHER_VERSIONS = {
     ("ABS", "int32"): 4, ("EXP", "int16"): 2, ("LEAKY_RELU", "int16"): 2, ("RELU", "int16"): 2,
     ("RELU6", "int16"): 2, ("GELU", "uint8"): 2, ("ELU", "int8"): 1, ("HARD_SWISH", "int8"): 1,
@@ -135,7 +130,7 @@ def _function(
                 usual = ((0.1, -128), (0.07, -8))
             given = zip(scales, zeros, strict=True) if scales and zeros else usual
             inside, outside = given
-            outside = _FIXED.get((op, dtype), outside)
+            outside = _FIXED.get(op, {}).get(dtype, outside)
         limits = None
         if op in _POSITIVE:
             limits = (1e-3, 50.0) if dtype == "float32" else (-127, 127)
@@ -149,7 +144,7 @@ def _function(
             [tensor(shape, dtype, *inside, limits=limits)],
             [tensor(shape, dtype, *outside)],
             usual_options | options,
-            _OTHER_VERSIONS.get((op, dtype), _VERSIONS.get(dtype, 1)),
+            _OTHER_VERSIONS.get((op, dtype), VERSIONS.get(dtype, 1)),
         )
 
     return case(op.lower(), kind, f"in{sizes(shape)}{words}", make)
@@ -208,7 +203,7 @@ def _requantize(source: str, result: str, scales: tuple[float, float]) -> Graph:
 
 def _quantize(is_forward: bool, shape: Shape, dtype: str) -> Graph:
     integers, floats = [tensor(shape, dtype, *USUAL[dtype][0])], [tensor(shape)]
-    version = _VERSIONS.get(dtype, 1)
+    version = VERSIONS.get(dtype, 1)
     if is_forward:
         return one("QUANTIZE", floats, integers, {}, version)
     return one("DEQUANTIZE", integers, floats, {}, version)

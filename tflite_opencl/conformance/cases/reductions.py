@@ -23,10 +23,9 @@ from tflite_opencl.common.build import (
     tensor,
     usual,
 )
-from tflite_opencl.conformance.cases._rows import Row, cases_of
+from tflite_opencl.conformance.cases._rows import UNIT, VERSIONS, Row, cases_of
 
 _PICTURES = ("uint8", "int8", "16x8", "float32")
-_VERSIONS = {"int8": 2, "int16": 3}
 _REDUCED: tuple[tuple[Shape, Shape], ...] = (  # shape, axes
     ((2, 5, 4, 17), (1, 2)), ((1, 7, 7, 32), (1, 2)), ((3, 37), (-1,)), ((40,), (0,)),
     ((2, 3, 4, 5), (0, 2)), ((2, 3, 4, 19), (0, -1)), ((3, 4, 5, 3), (3, 1, 0, 2)),
@@ -105,14 +104,10 @@ def _arg(op: str, kind: str, shape: Shape, axis: int, index: str) -> Case:
 _LINES: tuple[Shape, ...] = (
     (1, 2), (3, 5), (1, 10), (2, 64), (4, 65), (1, 511), (1, 1001), (2, 3, 4, 17), (5, 1),
 )  # fmt: skip
-_OUT: dict[tuple[str, str], tuple[float, int]] = {
-    ("SOFTMAX", "uint8"): (1 / 256, 0),
-    ("SOFTMAX", "int8"): (1 / 256, -128),
-    ("SOFTMAX", "int16"): (2.0**-15, 0),
-    ("LOG_SOFTMAX", "uint8"): (16 / 256, 255),
-    ("LOG_SOFTMAX", "int8"): (16 / 256, 127),
-    ("L2_NORMALIZATION", "uint8"): (1 / 128, 128),
-    ("L2_NORMALIZATION", "int8"): (1 / 128, 0),
+_OUT = {
+    "SOFTMAX": UNIT,
+    "LOG_SOFTMAX": {"uint8": (16 / 256, 255), "int8": (16 / 256, 127)},
+    "L2_NORMALIZATION": {"uint8": (1 / 128, 128), "int8": (1 / 128, 0)},
 }
 
 
@@ -144,8 +139,8 @@ def _of_rows(
         if dtype == "float32":
             return one(op, [tensor(shape)], [tensor(shape)], options)
         source = tensor(shape, dtype, scale or 10 / 32768, USUAL[dtype][0][1])
-        out = tensor(shape, dtype, *_OUT[op, dtype])
-        return one(op, [source], [out], options, _VERSIONS.get(dtype, 1))
+        out = tensor(shape, dtype, *_OUT[op][dtype])
+        return one(op, [source], [out], options, VERSIONS.get(dtype, 1))
 
     return case(op.lower(), kind, detail, make)
 
@@ -254,7 +249,7 @@ def _pool(
         "stride_w": stride[1],
         "fused_activation_function": fused,
     }
-    return Row(op, detail, [shape], [(n, height, width, c)], options, _VERSIONS)
+    return Row(op, detail, [shape], [(n, height, width, c)], options, VERSIONS)
 
 
 def resizes() -> Iterator[Case]:
