@@ -48,6 +48,11 @@ class Row:
         return self.device, self.kernel, self.macros
 
     @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.device} {self.kernel} ({self.variant})"
+
+    @property
     def is_built(self) -> bool:
         """Whether the compiler took it."""
         return self.built == "yes"
@@ -131,35 +136,38 @@ def _row(entry: dict[str, str]) -> Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """A kernel of two tables whose figures differ."""
-
-    old: Row
-    new: Row
-    better: tuple[str, ...]  # columns, and "built"
-    worse: tuple[str, ...]
-
-    @property
-    def is_broken(self) -> bool:
-        """Whether it is not built any more, or its values are now kept in memory."""
-        stopped = self.old.is_built and not self.new.is_built
-        return stopped or (self.old.scratch == 0 < self.new.scratch)
-
-
-@dataclass(frozen=True, slots=True)
 class Comparison:
     """Two tables; kernels of devices that the new one has not are left out."""
 
-    changes: tuple[Change, ...]
+    pairs: tuple[tuple[Row, Row], ...]  # a kernel of both, before and now
     added: tuple[Row, ...]
     gone: tuple[Row, ...]
-    totals: tuple[tuple[str, float, float], ...]  # column, old and new, of kernels in both
 
     @property
-    def broken(self) -> tuple[Row, ...]:
+    def changes(self) -> list[tuple[Row, Row, list[str], list[str]]]:
+        """Those of both whose figures differ, each with what got better and what got worse."""
+        found = [(old, new, *_changes(old, new)) for old, new in self.pairs]
+        return [each for each in found if each[2] or each[3]]
+
+    @property
+    def broken(self) -> list[Row]:
         """The kernels that stopped being built or began to keep values in memory."""
-        new = [row for row in self.added if row.scratch or not row.is_built]
-        return (*(each.new for each in self.changes if each.is_broken), *new)
+        stopped = [
+            new
+            for old, new in self.pairs
+            if (old.is_built and not new.is_built) or old.scratch == 0 < new.scratch
+        ]
+        return stopped + [row for row in self.added if row.scratch or not row.is_built]
+
+    @property
+    def totals(self) -> list[tuple[str, float, float]]:
+        """Each figure's sum, before and now, of the kernels that it is known of both times."""
+        found = []
+        for name in FIGURES:
+            figures = [(getattr(old, name), getattr(new, name)) for old, new in self.pairs]
+            known = [pair for pair in figures if None not in pair]
+            found.append((name, sum(old for old, _ in known), sum(new for _, new in known)))
+        return found
 
 
 def compared(old: Sequence[Row], new: Sequence[Row]) -> Comparison:
@@ -167,27 +175,19 @@ def compared(old: Sequence[Row], new: Sequence[Row]) -> Comparison:
     devices = {row.device for row in new}
     before = {row.key: row for row in old if row.device in devices}
     after = {row.key: row for row in new}
-    pairs = [(before[key], row) for key, row in after.items() if key in before]
-    changes = [change for was, now in pairs if (change := _change(was, now)) is not None]
-    totals = []
-    for name in FIGURES:
-        figures = [(getattr(was, name), getattr(now, name)) for was, now in pairs]
-        known = [pair for pair in figures if None not in pair]
-        if known:
-            totals.append((name, sum(was for was, _ in known), sum(now for _, now in known)))
     return Comparison(
-        tuple(changes),
+        tuple((before[key], row) for key, row in after.items() if key in before),
         tuple(row for key, row in after.items() if key not in before),
         tuple(row for key, row in before.items() if key not in after),
-        tuple(totals),
     )
 
 
-def _change(old: Row, new: Row) -> Change | None:
+def _changes(old: Row, new: Row) -> tuple[list[str], list[str]]:
+    """Return the columns that are better, and those that are worse; "built" is one of them."""
     better = ["built"] if new.is_built and not old.is_built else []
     worse = ["built"] if old.is_built and not new.is_built else []
     for name, (_, is_less_better) in FIGURES.items():
         was, now = getattr(old, name), getattr(new, name)
         if was is not None and now is not None and was != now:
             (better if (now < was) == is_less_better else worse).append(name)
-    return Change(old, new, tuple(better), tuple(worse)) if better or worse else None
+    return better, worse

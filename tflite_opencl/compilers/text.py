@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from rich.table import Table
@@ -70,28 +69,24 @@ def _total(rows: Sequence[Row]) -> str:
 def comparison_text(found: Comparison) -> str:
     """Return what got better and worse, kernel by kernel, and the totals."""
     lines = []
-    for change in found.changes:
-        name = f"{change.new.device} {change.new.kernel} ({change.new.variant})"
-        for words, columns in (("better", change.better), ("WORSE", change.worse)):
-            figures = (
-                f"{each} {_text(getattr(change.old, each))} -> {_text(getattr(change.new, each))}"
-                for each in columns
-            )
-            if columns:
-                lines.append(f"{words}: {name} [{change.new.macros}]: {', '.join(figures)}")
+    changes = found.changes
+    for old, new, better, worse in changes:
+        for words, names in (("better", better), ("WORSE", worse)):
+            figures = (f"{n} {_text(getattr(old, n))} -> {_text(getattr(new, n))}" for n in names)
+            if names:
+                lines.append(f"{words}: {new.name} [{new.macros}]: {', '.join(figures)}")
     for words, rows in (("new", found.added), ("gone", found.gone)):
-        lines += [f"{words}: {r.device} {r.kernel} ({r.variant}) [{r.macros}]" for r in rows]
-    counts = Counter("better" for each in found.changes if each.better)
-    counts += Counter("worse" for each in found.changes if each.worse)
+        lines += [f"{words}: {row.name} [{row.macros}]" for row in rows]
     lines.append(
-        f"kernels: {counts['better']} better, {counts['worse']} worse, {len(found.added)} new, "
+        f"kernels: {sum(bool(better) for _, _, better, _ in changes)} better, "
+        f"{sum(bool(worse) for *_, worse in changes)} worse, {len(found.added)} new, "
         f"{len(found.gone)} gone"
     )
-    for column, old, new in found.totals:
-        if old != new:
-            share = f" ({(new - old) / old:+.1%})" if old else ""
-            lines.append(f"total {column}: {_text(old)} -> {_text(new)}{share}")
-    lines += [f"BROKEN: {r.device} {r.kernel} ({r.variant}): {_why(r)}" for r in found.broken]
+    for column, before, now in found.totals:
+        if before != now:
+            share = f" ({(now - before) / before:+.1%})" if before else ""
+            lines.append(f"total {column}: {_text(before)} -> {_text(now)}{share}")
+    lines += [f"BROKEN: {row.name}: {_why(row)}" for row in found.broken]
     return "\n".join(lines)
 
 

@@ -44,4 +44,4 @@ def test_nothing_expected_keeps_values_in_memory() -> None:
     rows = read_csv(str(TABLE))
     assert len({row.device for row in rows}) == 5
     assert [row for row in rows if row.expected and row.scratch] == []
-    assert compared(rows, rows).changes == ()
+    assert compared(rows, rows).changes == []
