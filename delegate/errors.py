@@ -9,6 +9,7 @@ DelegateError
 |-- ProfileError         a device profile is unknown, unreadable or wrong
 |-- DeviceError          an OpenCL call failed, or no usable device was found
 |   |-- NoDeviceError    no device at all, or none that passes its self-test
+|   |-- GivenUp          child processes show that nothing works on the device
 |   |-- KilledChild      a child process died of this, so it is not done here
 |   `-- TooLarge         the device works, and has not the memory or the limits
 `-- AbiMismatch          TFLite's nodes are not those of the parsed file
@@ -70,19 +71,9 @@ class KilledChild(DeviceError):
     """A child process died of what was asked, or hung in it; the text says how."""
 
 
+class GivenUp(DeviceError):
+    """Child processes show that nothing works on the device, or none does what is needed."""
+
+
 class AbiMismatch(DelegateError):
     """A node handed over by TFLite differs from the parsed file's node of that index."""
-
-
-class Untried(Exception):
-    """No child process has done this yet, which begins with one.
-
-    It never leaves the engine, and is no DelegateError: who recovers from those must not see it.
-
-    Attributes:
-        what: a Trial, or the key of a Choice; words: what it does, for people: to ...
-    """
-
-    def __init__(self, what: object, words: str) -> None:
-        self.what, self.words = what, words
-        super().__init__(words)

@@ -50,6 +50,11 @@ class Watch:
         self._part = 0.0
         self._what = ""
 
+    def do(self, word: str, *arguments: Any) -> None:
+        """Call one of the five methods below by its name; another word does nothing."""
+        if word in _RELAYED:
+            getattr(self, word)(*arguments)
+
     def begin(self, phase: str) -> None:
         """Begin a phase; inside of those that contain others all is a part of it."""
         self._count()
@@ -109,25 +114,9 @@ class Relay(Watch):
         super().__init__(lambda _: None)
         self._relay = tell
 
-    def begin(self, phase: str) -> None:
-        """Begin a phase."""
-        self._relay(progress=["begin", phase])
-
-    def end(self) -> None:
-        """End the innermost phase."""
-        self._relay(progress=["end"])
-
-    def share(self, begin: float, end: float) -> None:
-        """Begin a share."""
-        self._relay(progress=["share", begin, end])
-
-    def end_share(self) -> None:
-        """End the innermost share."""
-        self._relay(progress=["end_share"])
-
-    def at(self, part: float, what: str | None = None) -> None:
-        """Tell where it is."""
-        self._relay(progress=["at", part, what])
+    def do(self, word: str, *arguments: Any) -> None:
+        """Tell what is to be done."""
+        self._relay(progress=[word, *arguments])
 
 
 # A context's, because TFLite's callbacks lie between who watches and who tells.
@@ -155,31 +144,35 @@ def told_to(watch: Watch) -> Iterator[Watch]:
 
 
 @contextlib.contextmanager
-def phase(name: str) -> Iterator[None]:
-    """Count the time inside for a phase."""
+def unwatched_from() -> Iterator[Callable[[], None]]:
+    """Give a function; from its call on until the end nobody is told of what begins inside."""
     watch = _watch.get()
-    if watch is None:
-        yield
-        return
-    watch.begin(name)
     try:
-        yield
+        yield lambda: _watch.set(None)
     finally:
-        watch.end()
+        _watch.set(watch)
+
+
+def phase(name: str) -> AbstractContextManager[None]:
+    """Count the time inside for a phase."""
+    return _within("begin", "end", name)
+
+
+def share(begin: float, end: float) -> AbstractContextManager[None]:
+    """Take what is told inside for this part, between 0 and 1, of what is told outside."""
+    return _within("share", "end_share", begin, end)
 
 
 @contextlib.contextmanager
-def share(begin: float, end: float) -> Iterator[None]:
-    """Take what is told inside for this part, between 0 and 1, of what is told outside."""
+def _within(begin: str, end: str, *arguments: Any) -> Iterator[None]:
     watch = _watch.get()
-    if watch is None:
-        yield
-        return
-    watch.share(begin, end)
+    if watch is not None:
+        watch.do(begin, *arguments)
     try:
         yield
     finally:
-        watch.end_share()
+        if watch is not None:
+            watch.do(end)
 
 
 def each(
@@ -193,10 +186,10 @@ def each(
     costs = [cost(item) for item in items]
     for number, item in enumerate(items):
         if watch is not None:
-            watch.at(sum(costs[:number]) / sum(costs), words(item))
+            watch.do("at", sum(costs[:number]) / sum(costs), words(item))
         yield item
     if watch is not None:
-        watch.at(1.0)
+        watch.do("at", 1.0)
 
 
 def shares(items: Sequence[_T], begin: float) -> Iterator[tuple[_T, AbstractContextManager[None]]]:
@@ -209,8 +202,8 @@ def shares(items: Sequence[_T], begin: float) -> Iterator[tuple[_T, AbstractCont
 def relayed(word: str, *arguments: Any) -> None:
     """Do what a Relay told."""
     watch = _watch.get()
-    if watch is not None and word in _RELAYED:
-        getattr(watch, word)(*arguments)
+    if watch is not None:
+        watch.do(word, *arguments)
 
 
 @contextlib.contextmanager

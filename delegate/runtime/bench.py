@@ -41,7 +41,7 @@ _log = logging.getLogger("delegate")
 
 
 class DeviceBench:
-    """An opened device to try alternatives on; see delegate.tuning.tune.Bench."""
+    """An opened device that alternatives are tried on."""
 
     def __init__(self, device: Device, kernels: Kernels) -> None:
         self._device = device
@@ -62,7 +62,7 @@ class DeviceBench:
         Raises:
             DeviceError: it does not fit, or an OpenCL call fails.
         """
-        builds = {run.build for run in self._kernels.runs(alternative.launches, 1)}
+        builds = {run.digest for run in self._kernels.runs(alternative.launches, 1)}
         if builds - self._warm:
             self._warm |= builds
             executor = self._executor(alternative)

@@ -12,7 +12,7 @@ import weakref
 
 import pyopencl as cl
 
-from delegate.errors import DeviceError, KernelBuildError, TooLarge
+from delegate.errors import DeviceError, GivenUp, KernelBuildError, TooLarge
 from delegate.sandbox import process
 
 _status = cl.status_code
@@ -31,7 +31,9 @@ _LOST = {
 
 def is_lost(error: DeviceError) -> bool:
     """Whether an error says that the device is gone, whatever was asked of it."""
-    return isinstance(error.__cause__, cl.Error) and error.__cause__.code in _LOST
+    cause = error.__cause__
+    is_gone = isinstance(cause, cl.Error) and cause.code in _LOST
+    return is_gone or isinstance(error, GivenUp)
 
 
 # Looked up once: networks of a few microseconds notice it.

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import pyopencl as cl
 
 from delegate import cache as disk_cache
-from delegate.errors import DeviceError, KernelBuildError, KilledChild, Untried
+from delegate.errors import DeviceError, KernelBuildError, KilledChild
 from delegate.graph.verdict import Loss
 from delegate.isa import OWN_BUILTINS
 from delegate.launch import Launch
@@ -28,6 +28,7 @@ from delegate.sandbox.trials import (
     CHECK,
     DONE,
     KERNEL,
+    REFUSED,
     RUN,
     SOURCE,
     Free,
@@ -53,7 +54,7 @@ class Kernels:
         """`trials`: what may be built here, and run."""
         self.trials = trials or Free()
         self._device = device
-        self._digests: dict[str, str] = {}  # by source
+        self._builds: dict[str, Trial] = {}  # by source
         self._told: set[str] = set()  # sources of the failures that were logged
         self._store = Store(device.identity)
         # Whether the driver itself keeps what it compiled; None: no binary has taken long yet.
@@ -90,7 +91,7 @@ class Kernels:
 
     def source(self, file: str, source: str, chosen: dict[str, str]) -> cl.Program:
         """Return a built program by its text; `chosen` tells people which; raises as `build`."""
-        context, name = self._device.context, self.digest(file, source)
+        context, name = self._device.context, self.build_of(file, source).digest
         with context.lock:
             if name not in context.programs and name not in context.failures:
                 try:
@@ -115,26 +116,25 @@ class Kernels:
         return log if limit is None else f"error: {limit}\n{log}"
 
     def _load_or_build(self, file: str, source: str) -> cl.Program:
-        digest = self.digest(file, source)
-        source = self._limited(source)
-        name = f"programs/{digest}.bin"
-        trial = Trial(BUILD, digest)
-        with self.trials.of(trial) as under_way:
+        build = self.build_of(file, source)
+        limited, name = self._limited(source), f"programs/{build.build}.bin"
+        with self.trials.of(build) as under_way:
             if under_way.how == SOURCE:  # in a child, which may not have asked for a binary
-                return self._compile(cl.Program(self._cl_context, source), file)
+                return self._compile(cl.Program(self._cl_context, limited), file)
             binary = disk_cache.load(name)
             if (program := self._from_binary(file, binary)) is not None:
                 under_way.how = BINARY
                 return program
-            if under_way.how == BINARY:  # it is gone
-                self.trials.forget(trial)
-                raise Untried(trial, trial.words)
-            under_way.how = SOURCE
-            program = self._compile(cl.Program(self._cl_context, source), file)
+            if not (is_gone := under_way.how == BINARY):
+                under_way.how = SOURCE
+                program = self._compile(cl.Program(self._cl_context, limited), file)
+        if is_gone:  # since a child made it
+            self.trials.forget(build)
+            return self._load_or_build(file, source)
         if self._driver_keeps and (binary is None or self._seconds_left <= 0):
             disk_cache.store(name, b"")  # a later start asks: it has less to do
             return program
-        return self._with_binary(program, file, source, digest)
+        return self._with_binary(program, file, limited, build)
 
     def _from_binary(self, file: str, binary: bytes | None) -> cl.Program | None:
         """Return what a binary holds, built; None: there is none, or the driver refuses it."""
@@ -147,11 +147,11 @@ class Kernels:
         except DeviceError:
             return None  # a driver may refuse its own old binary: build it again
 
-    def _with_binary(self, program: cl.Program, file: str, source: str, digest: str) -> cl.Program:
+    def _with_binary(self, program: cl.Program, file: str, source: str, build: Trial) -> cl.Program:
         """Store a program's binary; return the program to use."""
-        name = f"programs/{digest}.bin"
+        name = f"programs/{build.build}.bin"
         try:
-            with self.trials.of(Trial(BINARY_OF, digest)):
+            with self.trials.of(build._replace(kind=BINARY_OF)):
                 binary = self._binary_of(program, file, source)
                 if not (binary and disk_cache.store(name, binary) and self.trials.tells):
                     return program
@@ -160,7 +160,7 @@ class Kernels:
         except DeviceError:
             return program  # a driver without binaries: it builds at each start
         if loaded is not None:
-            self.trials.note(Trial(BUILD, digest), BINARY)
+            self.trials.note(build, BINARY)
         return loaded or program
 
     def _binary_of(self, program: cl.Program, file: str, source: str) -> bytes | None:
@@ -189,19 +189,21 @@ class Kernels:
         profile = self._device.profile
         return source if profile is None else forbidden.lines(profile) + source
 
-    def digest(self, file: str, source: str) -> str:
-        """Return a name for all that a program is compiled from and for; the file is in it."""
-        if source not in self._digests:
+    def build_of(self, file: str, source: str) -> Trial:
+        """Return the trial to build a source, with a digest of all it is compiled from and for."""
+        if source not in self._builds:
             facts = (self._device.identity, *self.options(file))
             whole = "\0".join((*facts, self._limited(source)))
-            digest = hashlib.sha256(whole.encode()).hexdigest()[:40]
-            self._digests[source] = f"{file}-{digest}"
-        return self._digests[source]
+            self._builds[source] = Trial(
+                BUILD, file, hashlib.sha256(whole.encode()).hexdigest()[:40]
+            )
+        return self._builds[source]
 
     def trial(self, kind: str, launch: Launch, batch: int = 1) -> Trial:
         """Return a trial of a launch's kernel."""
-        digest = self.digest(launch.file, self.source_of(launch))
-        return Trial(kind, digest, launch.kernel, (launch.tiles * batch, launch.group_items))
+        _, name, digest, *_ = self.build_of(launch.file, self.source_of(launch))
+        sizes = launch.tiles * batch, launch.group_items
+        return Trial(kind, name, digest, launch.kernel, sizes)
 
     def runs(self, launches: Iterable[Launch], batch: int) -> list[Trial]:
         """Return the trials to run launches once."""
@@ -277,7 +279,7 @@ class Kernels:
         """
         for launch in launches:
             checked = self.trial(CHECK, launch)
-            if self.trials.known(checked) is not None:
+            if self.trials.known(checked) == DONE or self.trials.awaits(checked):
                 continue
             try:
                 self.kernel(launch)
@@ -285,7 +287,10 @@ class Kernels:
             except (DeviceError, KernelBuildError) as error:
                 if isinstance(error, DeviceError) and is_lost(error):
                     raise
-                return Loss(error) if isinstance(error, KilledChild) else str(error)
+                if isinstance(error, KilledChild):
+                    return Loss(error)
+                self.trials.note(checked, REFUSED)
+                return str(error)
         return None
 
 

@@ -74,9 +74,9 @@ def persistent_kernel(
         defines |= {"PARAMS_SPACE": "local", "BLOCK_INTS": str(2 + longest)}
     try:
         source += source_of(_FILE, defines)
-        digest = kernels.digest(_file_of(launches), source)
+        build = kernels.build_of(_file_of(launches), source)
         program = kernels.source(_file_of(launches), source, defines)
-        with kernels.trials.of(Trial(KERNEL, digest, _KERNEL)):
+        with kernels.trials.of(build._replace(kind=KERNEL, kernel=_KERNEL)):
             with opencl("clCreateKernel of the persistent kernel"):
                 kernel = cl.Kernel(program, _KERNEL)
             limit = device.group_limit(kernel)
@@ -84,7 +84,8 @@ def persistent_kernel(
         _log.info("launches run one by one: %s", error)
         return None
     groups, group_items = device.compute_units, min(group_items, limit)
-    trial = Trial(RUN, digest, _KERNEL, (groups, group_items, tiles))
+    sizes = groups, group_items, tiles
+    trial = build._replace(kind=RUN, kernel=_KERNEL, sizes=sizes)
     control_ints = (2 + groups) * _LINE_INTS + groups if one_item else 3 * _LINE_INTS
     return Persistent(kernel, groups, group_items, table, control_ints, trial)
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 import pyopencl as cl
 
@@ -13,6 +14,7 @@ from delegate.launch import Launch
 from delegate.runtime.context import is_lost, opencl
 from delegate.runtime.device import Device
 from delegate.runtime.kernels import Kernels
+from delegate.sandbox.trials import DONE, REGISTERS, Trial
 from delegate.store import FACTS, Store
 
 _OPTION = "-cl-nv-maxrregcount="  # NVIDIA's, of the kernels' own options
@@ -61,6 +63,18 @@ def _asked(device: Device, kernels: Kernels) -> int:
     kept = store.load(FACTS).get(name)
     if isinstance(kept, int):
         return kept
+    trials, trial = kernels.trials, Trial.of(REGISTERS, device.identity, digest)
+    if trials.awaits(trial):
+        return 0
+    found = _found(device, kernels, launches)
+    if found is not None:
+        store.save(FACTS, {name: found})
+    trials.note(trial, DONE)
+    return found or 0
+
+
+def _found(device: Device, kernels: Kernels, launches: Sequence[Launch]) -> int | None:
+    """Return what the compiler says; None: it cannot be asked."""
     asked: list[tuple[int, int, int]] = []  # values, private bytes, work-items a group
     for vectors, launch in zip(_VECTORS, launches, strict=True):
         try:
@@ -72,11 +86,9 @@ def _asked(device: Device, kernels: Kernels) -> int:
         except (DeviceError, KernelBuildError) as error:
             if isinstance(error, DeviceError) and is_lost(error):
                 raise
-            return 0
+            return None
         asked.append((4 * vectors, private, items))
-    found = most_kept(asked)
-    store.save(FACTS, {name: found})
-    return found
+    return most_kept(asked)
 
 
 def most_kept(asked: list[tuple[int, int, int]]) -> int:

@@ -1,19 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the trials of a device and driver ended: kept on disk, what killed children among it."""
+"""How the trials of a device and driver ended: kept on disk, what killed children among it.
+
+A death is a trial's own if a second child ends alike at it, nobody from outside ended them, no
+limit of this process is low, and a plain kernel still builds and runs. Then the trial is banned for
+a week. Any other second death only leaves the trial out of this start.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from delegate.errors import DeviceError
 from delegate.sandbox import surroundings
-from delegate.sandbox.trials import Trial
+from delegate.sandbox.helper import Heard
+from delegate.sandbox.trials import BINARY_OF, BUILD, FILE, SELF_TEST, Trial
 from delegate.store import BANS, TRIALS, Store, stores
 
 BAN_SECONDS = 7 * 24 * 3600
+# Of a start. Then the device is given up: a driver that hangs costs a minute each time.
+_MOST, _MOST_LATE, _MOST_KILLED, _MOST_STRAYS = 30, 5, 6, 3
+_MOST_OF_A_FILE = 3  # its other builds use the same instructions
+_log = logging.getLogger("delegate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +64,7 @@ class Ban:
 
 
 class Records:
-    """How the trials of a device and driver ended.
+    """How the trials of a device and driver ended, and what deaths in this start say of them.
 
     Attributes:
         done: how, of those that a child got through. Under limits nothing is, as a child with more
@@ -61,8 +73,12 @@ class Records:
             start alone.
     """
 
-    def __init__(self, identity: str) -> None:
+    def __init__(self, identity: str, broken: Callable[[], str] = lambda: "") -> None:
+        """`broken`: tries a plain kernel in another child; how that fails, "" if it works."""
         self._store = Store(identity)
+        self._broken = broken
+        self._first: dict[Trial, Heard] = {}
+        self._count = self._late = self._killed = self._strays = 0
         self.done: dict[Trial, str] = {} if surroundings.shortages() else _done(self._store)
         self.left_out: dict[Trial, str] = {
             ban.trial: ban.why for ban in _bans(self._store) if ban.holds
@@ -80,6 +96,69 @@ class Records:
         self.left_out[trial] = new.why
         lapsed = [ban.key for ban in _bans(self._store) if ban.until <= new.since]
         self._store.save(BANS, {new.key: [end, new.since]}, gone={*lapsed} - {new.key})
+
+    def blame(self, heard: Heard) -> Trial | None:
+        """Return the trial that this start goes on without; None: another child tries it again.
+
+        Raises:
+            DeviceError: there were too many deaths, or a plain kernel does not work either.
+        """
+        self._counted(heard)
+        if not heard.trying:
+            return None  # by chance, as it seems
+        trial = heard.trying[-1].blamed
+        first = self._first.setdefault(trial, heard)
+        ended = heard.ended
+        is_usual = trial.kind == SELF_TEST and ended.is_own  # an instruction that is not there
+        level = logging.INFO if is_usual else logging.WARNING
+        what = f"a child process {ended}, as it tried to {trial.words}"
+        if first is heard:
+            _log.log(level, "%s: another one tries it again", what)
+            return None
+        if not (first.ended.is_own and ended.is_own and ended.is_like(first.ended)):
+            _log.log(level, "%s again: this start does without%s", what, ended.remedy)
+            self.left_out[trial] = what
+            self._leave_file_out(trial, heard, is_kept=False)
+            return trial
+        if broken := self._broken():
+            raise DeviceError(f"the device does not work in this environment: {broken}")
+        _log.log(
+            level, "%s, as another one did: it is left out for a week, or until "
+            "`tflite-opencl info --lift_bans`", what,
+        )  # fmt: skip
+        self.ban(trial, str(ended))
+        self._leave_file_out(trial, heard, is_kept=True)
+        return trial
+
+    def _counted(self, heard: Heard) -> None:
+        ended = heard.ended
+        self._count += 1
+        self._late += ended.is_late
+        self._killed += not ended.is_own
+        self._strays += ended.is_own and not heard.trying
+        if (
+            self._count >= _MOST
+            or self._late >= _MOST_LATE
+            or self._killed >= _MOST_KILLED
+            or self._strays >= _MOST_STRAYS
+        ):
+            raise DeviceError(
+                f"a child process that tried the device {heard.ended}{heard.ended.remedy}"
+            )
+
+    def _leave_file_out(self, trial: Trial, heard: Heard, is_kept: bool) -> None:
+        """Try nothing else of a kernel file if a build of it hangs, or several end their child."""
+        if trial.kind not in (BUILD, BINARY_OF):
+            return
+        ended = sum(each.name == trial.name for each in self.left_out)
+        if ended < _MOST_OF_A_FILE and not heard.ended.is_late:
+            return
+        _log.warning("nothing else of %s.cl is tried on this device", trial.name)
+        whole = Trial(FILE, trial.name)
+        if is_kept and not trial.is_of_a_model:
+            self.ban(whole, "ended at several")
+        else:
+            self.left_out[whole] = "child processes ended that tried others of its file"
 
 
 def list_bans() -> list[Ban]:

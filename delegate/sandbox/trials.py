@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may end or hold the process that does it, and who tried it before.
+"""What may end or hold the process that does it, and who may do it.
 
 A trial is one such thing: to build a kernel's file, to run a kernel at its sizes, to make an
-executor. It is named by all that the driver is given, so it means the same in every process.
-An engine that works in a child process tells each trial before it begins (`Told`). One in the
-user's process does only what a child has done before (`Guarded`). One that is told to do without
-does what it likes (`Free`).
+executor. It is named by all that the driver is given, so it means the same in every process. There
+are two policies: a child does a trial and tells how it ended (`Told`); the user's process repeats
+what a child did, or has one do it (delegate/start/rehearsal.py). `Free` is for those without one.
 """
 
 from __future__ import annotations
@@ -14,43 +13,49 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from delegate.errors import KilledChild, Untried
+from delegate.errors import KilledChild
 
 # Kinds of trials.
 BUILD, BINARY_OF, KERNEL, RUN, CHECK = "build", "binary", "kernel", "run", "check"
-FILE, EXECUTOR, WHOLE = "file", "executor", "whole"
+FILE, EXECUTOR, WHOLE, REGISTERS = "file", "executor", "whole", "registers"
 SELF_TEST, PLATFORMS, REFERENCE = "self-test", "platforms", "reference"
 _WORDS = {
-    BUILD: "build {file}.cl",
-    BINARY_OF: "get the binary of {file}.cl",
+    BUILD: "build {name}.cl",
+    BINARY_OF: "get the binary of {name}.cl",
     KERNEL: "make the kernel {kernel}",
     RUN: "run the kernel {kernel}",
-    FILE: "build anything else of {build}.cl",
+    CHECK: "build {name}.cl",
+    FILE: "build anything else of {name}.cl",
     EXECUTOR: "allocate and run a group of nodes",
-    SELF_TEST: "pass the self-test of {build}",
+    WHOLE: "run a group of nodes",
+    REGISTERS: "build what shows how many registers there are",
+    SELF_TEST: "pass the self-test of {name}",
     PLATFORMS: "list OpenCL's platforms",
     REFERENCE: "run a node on TFLite's reference kernels",
 }
 # How a trial ended.
 DONE = "done"
 SOURCE, BINARY = "source", "binary"  # what was built from
+REFUSED = "refused"  # by the driver, which says why if it is asked again
 WRONG = "wrong"  # it computes something else than it should
+_Found = TypeVar("_Found")
 
 
 class Trial(NamedTuple):
     """What may end the process that does it. A tuple, so that JSON takes it."""
 
     kind: str
-    build: str = ""  # FILE-DIGEST of what is compiled, or a digest of all that is given
+    name: str = ""  # of the kernel file, or of the self-test
+    digest: str = ""  # of what is compiled, or of all that the driver is given
     kernel: str = ""
     sizes: tuple[int, ...] = ()  # what the kernel runs at
 
     @classmethod
     def of(cls, kind: str, *facts: object) -> Trial:
         """Return one that is named by a digest of what the driver is given."""
-        return cls(kind, hashlib.sha256(repr(facts).encode()).hexdigest()[:32])
+        return cls(kind, digest=hashlib.sha256(repr(facts).encode()).hexdigest()[:32])
 
     @classmethod
     def unpacked(cls, packed: Any) -> Trial:
@@ -59,32 +64,32 @@ class Trial(NamedTuple):
         Raises:
             ValueError, TypeError: it was no trial.
         """
-        kind, build, kernel, sizes = packed
-        if not all(isinstance(text, str) for text in (kind, build, kernel)):
+        *texts, sizes = packed
+        kind, name, digest, kernel = texts
+        if not all(isinstance(text, str) for text in texts):
             raise TypeError(f"{packed} is no trial")
-        return cls(kind, build, kernel, tuple(map(int, sizes)))
+        return cls(kind, name, digest, kernel, tuple(map(int, sizes)))
 
     @property
-    def file(self) -> str:
-        """The kernel file that it is about; "": none."""
-        return self.build.rpartition("-")[0]
+    def build(self) -> str:
+        """The name of what is compiled, for JSON."""
+        named = (self.name,) if self.kind == SELF_TEST else (self.name, self.digest)
+        return "-".join(filter(None, named))
 
     @property
     def is_of_a_model(self) -> bool:
         """Whether its file holds all launches of a model, and says nothing of other models'."""
-        return self.file.startswith("runtime_persistent")
+        return self.name.startswith("runtime_persistent")
 
     @property
     def blamed(self) -> Trial:
         """What is left out where a child dies of this: with a kernel that it may run, its build."""
-        return Trial(BUILD, self.build) if self.kind in (KERNEL, RUN) else self
+        return Trial(BUILD, self.name, self.digest) if self.kind in (KERNEL, RUN) else self
 
     @property
     def words(self) -> str:
         """What it does, for people: to ..."""
-        return _WORDS.get(self.kind, self.kind).format(
-            file=self.file, build=self.build, kernel=self.kernel
-        )
+        return _WORDS.get(self.kind, self.kind).format(name=self.name, kernel=self.kernel)
 
 
 @dataclass(slots=True)
@@ -95,22 +100,48 @@ class UnderWay:
 
 
 class Free:
-    """Allows everything and keeps nothing."""
+    """Allows everything but what is left out, and keeps nothing.
+
+    Attributes:
+        met: why trials were refused.
+    """
 
     tells = False  # whether another process hears each trial
+    _how = DONE
+
+    def __init__(
+        self, done: dict[Trial, str] | None = None, left_out: Mapping[Trial, str] | None = None
+    ) -> None:
+        """`done`: how trials ended; `left_out`: why others are not done."""
+        self._done = {} if done is None else done
+        self._left_out = {} if left_out is None else left_out
+        self.met: set[str] = set()
 
     @contextmanager
     def of(self, trial: Trial) -> Iterator[UnderWay]:
         """Do the trial inside of this context.
 
         Raises:
-            Untried: a child must do it first. KilledChild: children died of it.
+            KilledChild: children died of it. GivenUp: no child does it.
         """
-        yield UnderWay()
+        self._refuse_left_out(trial)
+        yield UnderWay(self._how)
 
     def known(self, trial: Trial) -> str | None:
-        """Return how a trial ended in a child; None: not at all, or the child died of it."""
-        return None
+        """Return how a trial ended in a child; None: not at all, or it is left out."""
+        return None if self._why_not(trial) else self._done.get(trial)
+
+    def awaits(self, trial: Trial) -> bool:
+        """Whether a child is to do this first; then it counts as done, and all is asked again."""
+        return False
+
+    def settled(self, request: tuple[object, ...], look: Callable[[], _Found]) -> _Found:
+        """Return what `look` finds when nothing that it asked for awaits a child any more.
+
+        It looks up what is known, and builds and runs nothing that is not. `request`: what a child
+        is asked to do, a method of Engine and its arguments. Raises: what `look` raises.
+        """
+        return look()
 
     def is_due(self, trial: Trial) -> bool:
         """Whether to run this now only to see whether it ends the process."""
@@ -121,30 +152,12 @@ class Free:
 
     def forget(self, trial: Trial) -> None:
         """Take a trial for untried."""
-
-
-class Unkept(Free):
-    """Builds from sources alone, and leaves it to the driver to keep what it compiled."""
-
-    @contextmanager
-    def of(self, trial: Trial) -> Iterator[UnderWay]:
-        yield UnderWay(SOURCE)
-
-
-class _Knowing(Free):
-    def __init__(self, done: dict[Trial, str], left_out: Mapping[Trial, str]) -> None:
-        self._done, self._left_out = done, left_out
-        self.met: set[str] = set()  # why trials were refused
-
-    def forget(self, trial: Trial) -> None:
         self._done.pop(trial, None)
-
-    def known(self, trial: Trial) -> str | None:
-        return None if self._why_not(trial) else self._done.get(trial)
 
     def _why_not(self, trial: Trial) -> str | None:
         """Return how children died of this, of its build or of others of its file, or its fault."""
-        for each in (trial, Trial(BUILD, trial.build), Trial(FILE, trial.file)):
+        build = Trial(BUILD, trial.name, trial.digest)
+        for each in (trial, build, Trial(FILE, trial.name)):
             if each in self._left_out:
                 return self._left_out[each]
         return "it computes wrongly" if self._done.get(trial) == WRONG else None
@@ -156,22 +169,13 @@ class _Knowing(Free):
             raise KilledChild(why)
 
 
-class Guarded(_Knowing):
-    """The user's process: repeats what a child has done."""
+class Unkept(Free):
+    """Builds from sources alone, and leaves it to the driver to keep what it compiled."""
 
-    @contextmanager
-    def of(self, trial: Trial) -> Iterator[UnderWay]:
-        self._refuse_left_out(trial)
-        if trial not in self._done:
-            raise Untried(trial, trial.words)
-        yield UnderWay(self._done[trial])
-
-    def is_due(self, trial: Trial) -> bool:
-        with self.of(trial):
-            return False
+    _how = SOURCE
 
 
-class Told(_Knowing):
+class Told(Free):
     """A child process: does it, and tells so before and after."""
 
     tells = True
@@ -180,7 +184,7 @@ class Told(_Knowing):
         self, done: Mapping[Trial, str], left_out: Mapping[Trial, str], tell: Callable[..., None]
     ) -> None:
         """`tell`: called with trying=TRIAL, and with tried=TRIAL and how=HOW."""
-        super().__init__(dict(done), left_out)
+        super().__init__({**done}, left_out)
         self._tell = tell
 
     @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from delegate import compiler, progress
@@ -20,7 +20,7 @@ from delegate.runtime.agreement import outputs_of, random_inputs
 from delegate.runtime.bench import DeviceBench
 from delegate.runtime.device import Device
 from delegate.runtime.device_list import matching
-from delegate.runtime.executor import ONE_BY_ONE, Executor
+from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.registers import registers
 from delegate.runtime.transfers import COPIED, CROSSING, TRANSFERS
@@ -31,7 +31,7 @@ from delegate.store import Store
 from delegate.target import Rules, Target
 from delegate.tflite.reference import reference_outputs
 from delegate.tuning.chooser import QUICK, Choice, Chooser
-from delegate.tuning.forms import Forms
+from delegate.tuning.forms import Chosen, Forms
 from delegate.tuning.tune import Tuner
 
 # Progress: 70 % when the kernels of nodes are chosen; 80 % of that before passes.
@@ -45,26 +45,24 @@ class Engine:
     Attributes:
         device: the opened device; its `proven` lacks what is excluded.
         chooser: what measures and remembers, for all choices.
+        trials: what may be built and run here.
     Raises:
         NoDeviceError: no device, none that matches, or none that passes its self-test.
         ProfileError: the device profile is unknown or wrong.
     """
 
-    def __init__(self, options: Options, trials: Callable[[str], Free] | None = None) -> None:
-        """Open the device; nothing is built yet.
-
-        `trials`: by the device's identity, what may be done here; None: everything.
-        """
+    def __init__(
+        self, options: Options, trials: Callable[[Device, Chooser], Free] | None = None
+    ) -> None:
+        """Open the device; nothing is built yet. `trials`: what may be done; None: everything."""
         begun = time.perf_counter()
         with progress.phase("device"), progress.share(0, progress.AT_VERDICTS):
             self.device: Device = open_device(options)
         seconds = time.perf_counter() - begun
-        self._kernels = Kernels(
-            self.device, None if trials is None else trials(self.device.identity)
-        )
-        self._registers: int | None = None  # not asked yet
-        self._bench = DeviceBench(self.device, self._kernels)
         self.chooser = Chooser(options.tune, Store(self.device.identity), seconds)
+        self.trials = Free() if trials is None else trials(self.device, self.chooser)
+        self._kernels = Kernels(self.device, self.trials)
+        self._bench = DeviceBench(self.device, self._kernels)
         self._tuner = Tuner(self.chooser, self._bench, options.alternative)
         self._is_free = options.alternative is None
         self._passes = frozenset(options.passes)
@@ -86,18 +84,24 @@ class Engine:
 
     def target(self, rules: Rules) -> Target:
         """Return what lowering may know, with a runtime's arithmetic rules."""
-        if self._registers is None:
+
+        def look() -> int:
             with progress.phase("build"):
-                self._registers = registers(self.device, self._kernels)
-        return target_of(self.device, rules, self._registers)
+                return registers(self.device, self._kernels)
+
+        return target_of(self.device, rules, self.trials.settled(("target", rules), look))
 
     def verdicts(
-        self, graph: Graph, target: Target, exclude_ops: Collection[str] = ()
+        self, graph: Graph, target: Target, exclude_ops: Sequence[str] = ()
     ) -> list[Verdict]:
         """Return for each node whether it runs here."""
-        nodes = progress.share(progress.AT_VERDICTS, progress.AT_GROUPS)
-        with progress.phase("build"), nodes:
-            return compiler.verdicts(graph, target, self._bench.check, exclude_ops)
+
+        def look() -> list[Verdict]:
+            nodes = progress.share(progress.AT_VERDICTS, progress.AT_GROUPS)
+            with progress.phase("build"), nodes:
+                return compiler.verdicts(graph, target, self._bench.check, exclude_ops)
+
+        return self.trials.settled(("verdicts", graph, target, exclude_ops), look)
 
     def executor(self, partition: Partition, target: Target, batch: int = 1) -> Executor:
         """Return a partition ready to run, in the form that measures faster.
@@ -106,21 +110,37 @@ class Engine:
             Unsupported: a node does not lower. DeviceError, KernelBuildError: it does not fit or
                 build.
         """
+
+        def look() -> tuple[Chosen, Trial]:
+            chosen = self._chosen(partition, target, batch)
+            ends = [(t.shape, t.dtype) for t in (*partition.inputs, *partition.outputs)]
+            whole = Trial.of(WHOLE, chosen.key, batch, ends, self._transfer())
+            self.trials.awaits(whole)
+            return chosen, whole
+
         with progress.phase("build"):
+            request = "executor", partition, target, batch
+            chosen, whole = self.trials.settled(request, look)
             try:
-                fused = compiler.rewritten(partition, target, self._bench.check, self._passes)
-                with progress.share(0, _OF_NODES):
-                    expected = self._as_one_launch(fused, target, batch)
-                    programs = self._programs(partition, fused, target, batch)
-                with progress.share(_OF_NODES, 1):
-                    executor = self._forms.fastest(programs, batch, expected)
-            finally:
-                self.chooser.save()
-            trials, whole = self._kernels.trials, Trial.of(WHOLE, executor.trial)
-            if trials.is_due(whole):
-                outputs_of(executor, random_inputs(executor))
-                trials.note(whole, DONE)
+                executor = self._made(chosen.program, chosen.form, batch)
+                executor.repeat(1)  # now: a driver's first run is slow
+                if self.trials.is_due(whole):
+                    outputs_of(executor, random_inputs(executor))
+            finally:  # what does not fit needs no child again to find that
+                self.trials.note(whole, DONE)
         return executor
+
+    def _chosen(self, partition: Partition, target: Target, batch: int) -> Chosen:
+        """Return the fastest program of a partition, and its form; raises Unsupported."""
+        try:
+            fused = compiler.rewritten(partition, target, self._bench.check, self._passes)
+            with progress.share(0, _OF_NODES):
+                expected = self._as_one_launch(fused, target, batch)
+                programs = self._programs(partition, fused, target, batch)
+            with progress.share(_OF_NODES, 1):
+                return self._forms.fastest(programs, batch, expected)
+        finally:
+            self.chooser.save()
 
     def _as_one_launch(self, fused: Partition, target: Target, batch: int) -> Program | None:
         """Return what runs until all nodes are measured: lower()'s first choices, if they are
@@ -172,26 +192,17 @@ class Engine:
         return self._made(executor.program, executor.form, executor.batch, executor)
 
     def _made(
-        self,
-        program: Program,
-        form: str = ONE_BY_ONE,
-        batch: int = 1,
-        sibling: Executor | None = None,
+        self, program: Program, form: str, batch: int, sibling: Executor | None = None
     ) -> Executor:
-        transfer = self.chooser.take(
-            Choice(CROSSING, TRANSFERS, default=COPIED),
-            lambda: self.chooser.fastest(self._bench.transfers()),
-        )
-        assert transfer is not None
-        return Executor(
-            self.device,
-            self._kernels,
-            program,
-            batch,
-            form,
-            sibling,
-            transfer,
-        )
+        transfer = self._transfer()
+        return Executor(self.device, self._kernels, program, batch, form, sibling, transfer)
+
+    def _transfer(self) -> str:
+        """Return the fastest way for bytes to cross."""
+        ways = Choice(CROSSING, TRANSFERS, default=COPIED)
+        found = self.chooser.take(ways, lambda: self.chooser.fastest(self._bench.transfers()))
+        assert found is not None
+        return found
 
 
 def granted(proven: frozenset[str]) -> frozenset[str]:

@@ -20,7 +20,7 @@ from delegate import compiler, progress
 from delegate.errors import DelegateError, DeviceError
 from delegate.graph.infer import infer
 from delegate.graph.ir import Graph
-from delegate.isa import likely_on
+from delegate.isa import BY_NAME, OWN_BUILTINS, likely_on
 from delegate.options import Options
 from delegate.profiles import DeviceProfile
 from delegate.runtime import icds, listing
@@ -31,8 +31,8 @@ from delegate.runtime.kernels import Kernels
 from delegate.sandbox import surroundings
 from delegate.sandbox.channel import Channel, serving
 from delegate.sandbox.trials import PLATFORMS, Told, Trial, Unkept
-from delegate.start import self_tests
 from delegate.start.engine import Engine, granted, target_of
+from delegate.start.self_tests import PASSED, tested
 from delegate.tflite.library import installed_rules
 
 IDLE_SECONDS = 10  # without a request
@@ -116,11 +116,22 @@ class _Performer:
         tests: Sequence[Trial],
         passed: Collection[str],
     ) -> None:
-        """Run self-tests, each a step."""
+        """Run self-tests, each a step: the driver may end the process at the next one.
+
+        `passed`: the names of those before.
+        """
         _log.setLevel(logging.CRITICAL)  # what does not build is only not proven
-        self_tests.run(
-            self._found(info.index, info.identity), profile, tests, {*passed}, self._tell
-        )
+        info, known = self._found(info.index, info.identity), {*passed}
+        for test in progress.each(tests, lambda test: f"self-test {test.name}"):
+            name = test.name
+            self._tell(trying=test)
+            if name in BY_NAME and BY_NAME[name].proven_by & known:
+                answer = "not needed"
+            else:
+                answer = tested(info, [name, *(known & {OWN_BUILTINS})], profile)
+            if answer == PASSED:
+                known.add(name)
+            self._tell(tried=test, how=answer)
 
     def ahead(self, options: Options, graph: Graph) -> None:
         """Compile what the nodes will launch, the last first; the driver is to keep it on disk."""
@@ -164,7 +175,7 @@ class _Performer:
 
     def _opened(self, identity: str, options: Options) -> Engine:
         self._found(options.device, identity)
-        return Engine(options, lambda _: self._told)
+        return Engine(options, lambda *_: self._told)
 
     def _found(self, index: str | int | None, identity: str) -> DeviceInfo:
         """Return the device that the parent means."""

@@ -21,12 +21,10 @@ from delegate.runtime.device import allowed, identity_with
 from delegate.runtime.device_list import DeviceInfo
 from delegate.runtime.sources import defines_of, source_of
 from delegate.sandbox import helper, surroundings
-from delegate.sandbox.deaths import Deaths
 from delegate.sandbox.helper import Heard
 from delegate.sandbox.records import Records
 from delegate.sandbox.trials import SELF_TEST, Trial
-from delegate.start.advice import advice
-from delegate.start.self_tests import DEVICE, FRESH, PASSED, device_launch, program_of
+from delegate.start.self_tests import DEVICE, FRESH, PASSED, advice, device_launch, program_of
 from delegate.store import PROVEN, Store
 
 TIMEOUT_SECONDS = 120  # a cold start takes a second or two; a slow board's compiler far longer
@@ -52,18 +50,17 @@ def examine(info: DeviceInfo, profile: DeviceProfile | None = None) -> Proof:
     store = Store(identity_with(info, profile))
     kept = store.load(PROVEN)
     known = {test: kept[_key(test)] for test in tests if isinstance(kept.get(_key(test)), bool)}
-    records = Records(store.identity)
+    records = Records(store.identity, lambda: broken(info, profile))
     waiting = [test for test in tests if test not in known and test not in records.left_out]
     if surroundings.shortages() and tests[0] in known:
         waiting.insert(0, tests[0])
     try:
-        deaths = Deaths(records, lambda: broken(info, profile))
-        answers = _answers(info, profile, waiting, known, deaths)
+        answers = _answers(info, profile, waiting, known, records)
     except DeviceError as error:
         return Proof(str(error))
     if new := {_key(test): answer for test, answer in answers.items() if test not in known}:
         store.save(PROVEN, new)
-    proven = {test.build for test, is_proven in answers.items() if is_proven}
+    proven = {test.name for test, is_proven in answers.items() if is_proven}
     return Proof(None, frozenset(proven - {DEVICE}))
 
 
@@ -83,7 +80,7 @@ def _answers(
     profile: DeviceProfile | None,
     waiting: list[Trial],
     known: Mapping[Trial, bool],
-    deaths: Deaths,
+    records: Records,
 ) -> dict[Trial, bool]:
     """Return `known` and which of these tests were passed; those no child survives are not there.
 
@@ -93,24 +90,24 @@ def _answers(
     found = dict(known)
     died = False  # of the test without which the device is not used
     while waiting:
-        is_first = waiting[0].build == DEVICE
+        is_first = waiting[0].name == DEVICE
         seconds = TIMEOUT_SECONDS if is_first else ISA_TIMEOUT_SECONDS
-        passed = [test.build for test, is_passed in found.items() if is_passed]
+        passed = [test.name for test, is_passed in found.items() if is_passed]
         heard = helper.ask("self-tests", info, profile, waiting, passed, step_seconds=seconds)
         for test, answer in heard.found.items():
-            _log.debug("device %d, %s: %s", info.index, test.build, answer)
-            if test.build == DEVICE and answer != PASSED:
+            _log.debug("device %d, %s: %s", info.index, test.name, answer)
+            if test.name == DEVICE and answer != PASSED:
                 raise DeviceError(answer)
             found[test] = answer == PASSED
         waiting = [test for test in waiting if test not in heard.found]
         if heard.is_answered:
             break
-        if waiting and waiting[0].build == DEVICE:
+        if waiting and waiting[0].name == DEVICE:
             if died:
                 raise DeviceError(_end(info, heard))
             died = True
             continue
-        left_out = deaths.take(heard)
+        left_out = records.blame(heard)
         waiting = [test for test in waiting if test != left_out]
     return found
 
@@ -140,4 +137,4 @@ def _source_of(launch: Launch) -> str:
 
 
 def _key(test: Trial) -> str:
-    return f"{test.build} {test.kernel}"
+    return f"{test.name} {test.digest}"

@@ -1,145 +1,169 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An engine that does only what a child process has done before, and not what killed the child.
+"""What a child process does before the user's process does it.
 
-The engine does what it does until it meets what no child has tried on this device (`Untried`). Then
-a child does the whole request, with the same code, and tells each step before it begins. If the
-child dies or hangs, another one tries again. What ends that one, too, is left out
-(`delegate.sandbox.deaths`), and a child goes on with what is left: a kernel costs an alternative,
-then a node. In the end this process repeats what the child did. A later start finds everything on
-disk and needs no child.
+An engine in the user's process first looks up all that a request needs, which builds and runs
+nothing. If no child has tried some of it on this device, a child does the whole request, with the
+same code, and tells each step before it begins. If the child dies or hangs, another one tries
+again. What ends that one, too, is left out (delegate/sandbox/records.py), and a child goes on with
+what is left: a kernel costs an alternative, then a node. In the end this process does the request,
+once. A later start finds everything on disk and needs no child.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from delegate import progress
-from delegate.errors import DeviceError, Untried
+from delegate.errors import DeviceError, GivenUp
 from delegate.graph.ir import Graph
-from delegate.graph.partition import Partition
-from delegate.graph.verdict import Verdict
 from delegate.options import Options
-from delegate.runtime.executor import Executor
+from delegate.runtime.device import Device
 from delegate.sandbox import helper
-from delegate.sandbox.deaths import Deaths
 from delegate.sandbox.records import Records
-from delegate.sandbox.trials import Guarded
+from delegate.sandbox.trials import Free, Trial, UnderWay
 from delegate.start.engine import Engine
 from delegate.start.probe import broken
 from delegate.store import has_stores
-from delegate.target import Rules, Target
+from delegate.tuning.chooser import Chooser
 
 # Whether engines are rehearsed at all. Tests whose processes may die switch it off.
 is_on = True
 # The child that works ahead is not pinned: it would share the first child's cores.
 _AHEAD = {"POCL_AFFINITY": "0"}
-_Result = TypeVar("_Result")
+_Found = TypeVar("_Found")
 _log = logging.getLogger("delegate")
 _said: set[str] = set()  # why trials are left out
 
 
-class RehearsedEngine(Engine):
-    """An engine that does only what a child has done; errors are Engine's."""
+class Repeated(Free):
+    """The user's process: repeats what a child did, and asks a child for what none did yet.
 
-    def __init__(self, options: Options, graph: Graph | None = None) -> None:
-        """`graph`: what will be run, if that is known."""
-        if graph is not None:
-            _go_ahead(options, graph)
-        super().__init__(options, self._guarded)
-        self.chooser.leave_to_child()
-        info = self.device.info
+    Attributes:
+        records: how trials ended.
+    """
+
+    def __init__(self, options: Options, device: Device, chooser: Chooser) -> None:
+        """`options`: of the engine, whose choices a child makes from here on."""
+        info, self._chooser = device.info, chooser
+        self.records = Records(device.identity, partial(broken, info, options.profile))
+        super().__init__(self.records.done, self.records.left_out)
+        self._banned_before = {*self.records.left_out.values()}
+        chooser.leave_to_child(self._wait)
         self._same = info.identity, replace(options, device=info.index, own_context=False)
-        self._deaths = Deaths(self._records, lambda: broken(info, options.profile))
+        self._lock = threading.Lock()  # of what follows, while a request is settled
+        self._request: tuple[object, ...] = ()  # the last one
+        self._awaited: set[object] = set()  # trials and keys of choices that no record has
+        self._asked: set[object] = set()  # those that a child was asked for, each once
+        self._hide: Callable[[], None] = lambda: None
 
-    def _guarded(self, identity: str) -> Guarded:
-        self._records = Records(identity)
-        self._banned_before = {*self._records.left_out.values()}
-        self._trials = Guarded(self._records.done, self._records.left_out)
-        return self._trials
+    @contextmanager
+    def of(self, trial: Trial) -> Iterator[UnderWay]:
+        self._refuse_left_out(trial)
+        if trial not in self._done:  # though all was known: a file is gone, or the like
+            self._do_first(trial)
+        yield UnderWay(self._done[trial])
 
-    def target(self, rules: Rules) -> Target:
-        """Return what lowering may know; raises as Engine's."""
-        ask = super().target
-        return self._repeated(lambda: ask(rules), ("target", rules))
+    def is_due(self, trial: Trial) -> bool:
+        with self.of(trial):
+            return False
 
-    def verdicts(
-        self, graph: Graph, target: Target, exclude_ops: Collection[str] = ()
-    ) -> list[Verdict]:
-        """Return for each node whether it runs here; raises as Engine's."""
-        ask, excluded = super().verdicts, tuple(exclude_ops)
-        return self._repeated(
-            lambda: ask(graph, target, excluded), ("verdicts", graph, target, excluded)
-        )
+    def awaits(self, trial: Trial) -> bool:
+        is_untried = trial not in self._done and self._why_not(trial) is None
+        if is_untried:
+            self._wait(trial)
+        return is_untried
 
-    def executor(self, partition: Partition, target: Target, batch: int = 1) -> Executor:
-        """Return a partition ready to run; raises as Engine's."""
-        ask = super().executor
+    def settled(self, request: tuple[object, ...], look: Callable[[], _Found]) -> _Found:
         try:
-            return self._repeated(
-                lambda: ask(partition, target, batch), ("executor", partition, target, batch)
-            )
+            with self._lock:
+                self._request = request
+                while True:
+                    with progress.unwatched_from() as self._hide:
+                        found = look()
+                    if self._awaited <= self._asked:
+                        break
+                    self._asked |= self._awaited
+                    self._rehearse(request)
         finally:
-            helper.stop_ahead()
+            if request[0] == "executor":
+                helper.stop_ahead()
+        self._say_bans()
+        return found
 
-    def _repeated(self, do: Callable[[], _Result], request: tuple[object, ...]) -> _Result:
-        """Return what `do` gives, after a child has done the same where that is needed."""
-        asked: set[object] = set()
-        while True:
+    def _wait(self, what: object) -> None:
+        self._awaited.add(what)
+        self._hide()  # all is looked up again
+
+    def _do_first(self, trial: Trial) -> None:
+        """Let a child do the request in which this trial came up.
+
+        Raises:
+            KilledChild: it is left out now. GivenUp: no child does it.
+        """
+        if trial not in self._asked:
+            self._asked.add(trial)
             try:
-                result = do()
-            except Untried as untried:
-                if untried.what in asked:
-                    raise DeviceError(f"no child process tries to {untried.words}") from None
-                asked.add(untried.what)
-            else:
-                self._say_bans()
-                return result
-            with progress.phase("build"):
-                self._rehearse(request)
+                self._rehearse(self._request)
+            except DeviceError as error:
+                raise GivenUp(str(error)) from error
+        self._refuse_left_out(trial)
+        if trial not in self._done:
+            raise GivenUp(f"no child process tries to {trial.words}")
+
+    def _rehearse(self, request: tuple[object, ...]) -> None:
+        """Let children do the request until one answers; what ends them is left out.
+
+        Raises:
+            DeviceError: the device is given up, or no child starts.
+        """
+        if request[0] == "executor" and self._chooser.state()[1] > 0:
+            helper.stop_ahead()  # what is measured has the processor for itself
+        begun = time.perf_counter()
+        with progress.phase("build"):
+            while True:
+                records = self.records.done, self.records.left_out
+                state = self._chooser.state()
+                heard = helper.ask("engine", self._same, request, *records, state)
+                self.records.add(heard.found)
+                if heard.is_answered:
+                    break
+                self.records.blame(heard)
+        choices, seconds_left = heard.answer
+        if request[0] == "verdicts":  # the next start need not build them, and measures
+            seconds_left -= time.perf_counter() - begun
+        self._chooser.go_on(choices, seconds_left)
 
     def _say_bans(self) -> None:
         """Say once what of earlier starts' bans this one met."""
-        met = self._trials.met & self._banned_before - _said
+        met = self.met & self._banned_before - _said
         # Of what this start left out a WARN told.
-        _said.update(met, {*self._records.left_out.values()} - self._banned_before)
+        _said.update(met, {*self.records.left_out.values()} - self._banned_before)
         if met:
             _log.warning(
                 "kernels are left out on this device, because child processes died of them before: "
                 "`tflite-opencl info --bans` says which"
             )
 
-    def _rehearse(self, request: tuple[object, ...]) -> None:
-        if request[0] == "executor" and self.chooser.state()[1] > 0:
-            helper.stop_ahead()  # what is measured has the processor for itself
-        begun = time.perf_counter()
-        while True:
-            state = self.chooser.state()
-            known = self._records.done, self._records.left_out
-            heard = helper.ask("engine", self._same, request, *known, state)
-            self._records.add(heard.found)
-            if heard.is_answered:
-                choices, seconds_left = heard.answer
-                if request[0] == "verdicts":  # the next start need not build them, and measures
-                    seconds_left -= time.perf_counter() - begun
-                self.chooser.go_on(choices, seconds_left)
-                return
-            self._deaths.take(heard)
-
 
 def open_engine(options: Options, graph: Graph | None = None) -> Engine:
-    """Return an engine, which is rehearsed where the options say so.
+    """Return an engine, which repeats what a child did where the options say so.
 
     `graph`: what will be run, if that is known. Raises: as Engine.
     """
     options = replace(options, device_profile=options.profile)  # it is read once
-    if options.in_child_first and is_on:
-        return RehearsedEngine(options, graph)
-    return Engine(options)
+    if not (options.in_child_first and is_on):
+        return Engine(options)
+    if graph is not None:
+        _go_ahead(options, graph)
+    return Engine(options, partial(Repeated, options))
 
 
 def _go_ahead(options: Options, graph: Graph) -> None:

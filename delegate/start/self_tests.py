@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a device is asked in a child process for delegate.start.probe: each test is a step.
+"""What a device is asked in a child process for delegate.start.probe.
 
-A test builds a small kernel, runs it and compares; its answer goes to the parent at once, as the
-driver may end the process at the next one.
+A test builds a small kernel, runs it and compares.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
@@ -17,7 +17,6 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate import progress
 from delegate.errors import DelegateError
 from delegate.graph.ir import Tensor
 from delegate.isa import (
@@ -37,13 +36,14 @@ from delegate.runtime.dot_products import is_accelerated
 from delegate.runtime.executor import PERSISTENT, Executor
 from delegate.runtime.kernels import Kernels
 from delegate.sandbox import process
-from delegate.sandbox.trials import Trial, Unkept
-from delegate.start.advice import advice
+from delegate.sandbox.trials import Unkept
 
 DEVICE = "device"  # the name of the test without which a device is not used
 FRESH = "a plain kernel"  # the same with a source that no driver has in a cache
 PASSED = "passed"
 _LANES16_SECONDS = 10  # of CPU time
+# PoCL forgets its library of built-ins with the last context: half a second for each test.
+_kept: list[Device] = []
 
 
 # x, multiplier, shift, divisor
@@ -253,31 +253,7 @@ def _order_runs() -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     return first.view(np.int32), values.view(np.int32)
 
 
-def run(
-    info: DeviceInfo,
-    profile: DeviceProfile | None,
-    tests: Sequence[Trial],
-    passed: set[str],
-    tell: Callable[..., None],
-) -> None:
-    """Run these tests; `passed`: those before; `tell`: called before and after each, as Told's."""
-    for test in progress.each(tests, lambda test: f"self-test {test.build}"):
-        name = test.build
-        tell(trying=test)
-        if name in BY_NAME and BY_NAME[name].proven_by & passed:
-            answer = "not needed"
-        else:
-            answer = _tested(info, [name, *(passed & {OWN_BUILTINS})], profile)
-        if answer == PASSED:
-            passed.add(name)
-        tell(tried=test, how=answer)
-
-
-# PoCL forgets its library of built-ins with the last context: half a second for each test.
-_kept: list[Device] = []
-
-
-def _tested(info: DeviceInfo, proven: Sequence[str], profile: DeviceProfile | None) -> str:
+def tested(info: DeviceInfo, proven: Sequence[str], profile: DeviceProfile | None) -> str:
     """Return the answer of the first test; `proven`: it, and what its kernels may use beside it."""
     name = proven[0]
     try:
@@ -293,3 +269,17 @@ def _tested(info: DeviceInfo, proven: Sequence[str], profile: DeviceProfile | No
         return f"{' '.join(str(error).split())}{advice(info, str(error))}"
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def advice(info: DeviceInfo, text: str) -> str:
+    """Return what to install where a driver fails with this text; "" if that is not known."""
+    if "Portable Computing Language" not in info.platform:
+        return ""
+    if not os.environ.get("PATH"):
+        return "; PATH is not set: PoCL looks there for the linker of its kernels"
+    if "unknown target CPU" in text:
+        return (
+            "; this PoCL's LLVM is older than the CPU: install a newer PoCL, on Debian "
+            "pocl-opencl-icd"
+        )
+    return "; PoCL from PyPI links kernels with gcc: install gcc and libc6-dev"

@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from delegate import progress
-from delegate.errors import Untried
 from delegate.store import CHOICES, Store
 
 OFF, QUICK, FULL = MODES = ("off", "quick", "full")
@@ -64,13 +63,13 @@ class Chooser:
         self._chosen: dict[str, str] | None = None  # by key; None: not loaded yet
         self._new: dict[str, str] = {}  # what was measured and not saved yet
         self._has_chosen = False  # in this start
-        self._left_to_child: set[str] | None = None  # keys that a child was asked for
+        self._wait: Callable[[str], None] | None = None  # tells what a child is to measure
         self._left: set[str] = set()  # keys that later starts measure
         self._saved_s = time.perf_counter()
 
-    def leave_to_child(self) -> None:
-        """Measure nothing from here on: Untried is raised for what is not known, each once."""
-        self._left_to_child = set()
+    def leave_to_child(self, wait: Callable[[str], None]) -> None:
+        """Measure nothing from here on: `wait` is told the key of what is not known."""
+        self._wait = wait
 
     @property
     def left(self) -> int:
@@ -91,11 +90,8 @@ class Chooser:
     def take(self, choice: Choice, measure: Callable[[], str | None]) -> str | None:
         """Return the candidate that is known to be the fastest, else what `measure` finds.
 
-        It is not asked to measure in mode "off", nor when the seconds for it are used up: then,
-        and where it finds nothing, that is the default.
-
-        Raises:
-            Untried: a child is to measure it.
+        It is not asked to measure in mode "off", nor when the seconds for it are used up, nor where
+        a child measures: then, and where it finds nothing, that is the default.
         """
         if self.mode == OFF:
             return choice.default
@@ -111,10 +107,8 @@ class Chooser:
         if (choice.can_wait and self._has_chosen and self.mode == QUICK) or self.seconds_left <= 0:
             self._left.add(choice.key)
             return None
-        if self._left_to_child is not None:
-            if choice.key not in self._left_to_child:
-                self._left_to_child.add(choice.key)
-                raise Untried(choice.key, f"make the choice {choice.key}")
+        if self._wait is not None:
+            self._wait(choice.key)
             return None
         begin = time.perf_counter()
         with progress.phase("tune"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs x forms -> the executor that is fastest on this device, among those that agree.
+"""Programs x forms -> the program and form that are fastest here, among those that agree.
 
 A form is how a program's launches reach the device: see FORMS. Then the same with the numbers of
 its launches as literals, which takes a kernel a layer.
@@ -7,12 +7,13 @@ its launches as literals, which takes a kernel a layer.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple
 
 from delegate import progress
 from delegate.errors import DeviceError, KernelBuildError
@@ -32,20 +33,28 @@ _LAUNCH_S = 0.2  # for a launch of them; twice that with literals, as no build i
 _log = logging.getLogger("delegate")
 
 
-class Make(Protocol):
-    """What makes executors."""
+class Chosen(NamedTuple):
+    """How a group of nodes runs."""
 
-    def __call__(
-        self, program: Program, form: str, batch: int, sibling: Executor | None = None
-    ) -> Executor:
-        """Return the executor of a program; raises as Executor."""
+    program: Program
+    form: str
+    key: str  # a name for both: for the kernels, their sizes and their numbers
 
 
 class Forms:
     """Chooses among equivalent programs, their forms, and what their numbers are."""
 
-    def __init__(self, chooser: Chooser, bench: DeviceBench, make: Make, profiling: bool) -> None:
-        """`profiling`: launches stay apart, one by one."""
+    def __init__(
+        self,
+        chooser: Chooser,
+        bench: DeviceBench,
+        make: Callable[[Program, str, int, Executor | None], Executor],
+        profiling: bool,
+    ) -> None:
+        """`make`: the executor of a program, a form, a batch and a sibling; raises as Executor.
+
+        `profiling`: launches stay apart, one by one.
+        """
         self._chooser = chooser
         self._bench = bench
         self._make = make
@@ -56,38 +65,30 @@ class Forms:
 
         `is_likely`: the answer where nothing was measured.
         """
-        forms = self._forms([program], 1)
-        with _Made(self._make) as made:
-            name = self._form([program], forms, 1, made)
-        return is_likely if name is None else forms[name][1] == PERSISTENT
+        found = self._form([program], 1)
+        return is_likely if found is None else found[1] == PERSISTENT
 
     def fastest(
         self, programs: Sequence[Program], batch: int, expected: Program | None = None
-    ) -> Executor:
+    ) -> Chosen:
         """Return what measures fastest in any form among equivalent programs.
 
         If nothing is measured yet: `expected` as one launch, else the first program one by one.
         """
-        forms = self._forms(programs, batch)
-        with _Made(self._make) as made:
-            with progress.share(0, _OF_FORMS):
-                name = self._form(programs, forms, batch, made)
-            chosen = made.executors.pop(name, None) if name is not None else None
-        if name is not None:
-            program, form = forms[name]
-        else:
-            program, form = (expected, PERSISTENT) if expected else (programs[0], ONE_BY_ONE)
+        with progress.share(0, _OF_FORMS):
+            found = self._form(programs, batch)
+        otherwise = (expected, PERSISTENT) if expected else (programs[0], ONE_BY_ONE)
+        program, form = found or otherwise
+        numbers = [
+            [value for value in launch.params.values() if isinstance(value, int)]
+            for launch in program.launches
+        ]
+        of_numbers = hashlib.sha256(repr(numbers).encode()).hexdigest()[:24]
+        key = f"{self._key([program], batch)} {of_numbers}, {form}"
         with progress.share(_OF_FORMS, 1):
-            is_literal = self._is_faster_literal(program, form, batch)
-        if is_literal:
-            program = program.literal()
-            if chosen is not None:
-                chosen.close()
-            chosen = None
-        if chosen is None:
-            chosen = self._make(program, form, batch)
-            chosen.repeat(1)  # run once now: a driver's first run is slow
-        return chosen
+            if self._is_faster_literal(key, program, form, batch):
+                return Chosen(program.literal(), form, f"{key}, {LITERAL}")
+        return Chosen(program, form, key)
 
     def _forms(self, programs: Sequence[Program], batch: int) -> Mapping[str, tuple[Program, str]]:
         return {
@@ -98,93 +99,33 @@ class Forms:
             if form == ONE_BY_ONE or not (self._profiling or batch > 1 or len(program.launches) < 2)
         }
 
-    def _form(
-        self,
-        programs: Sequence[Program],
-        forms: Mapping[str, tuple[Program, str]],
-        batch: int,
-        made: _Made,
-    ) -> str | None:
-        """Return the name of the fastest program and form, if it is known or measured now.
-
-        `made`: what was made to measure it is put there.
-        """
+    def _form(self, programs: Sequence[Program], batch: int) -> tuple[Program, str] | None:
+        """Return the fastest program and form, if they are known or measured now."""
+        forms = self._forms(programs, batch)
         if len(forms) == 1:
-            return next(iter(forms))
+            return next(iter(forms.values()))
         key = self._key(programs, batch)
         if self._profiling:  # among fewer forms: no choice for those who have all of them
             key += f", {ONE_BY_ONE}"
-        return self._chooser.take(Choice(key, forms), lambda: self._measured(forms, batch, made))
+        name = self._chooser.take(Choice(key, forms), lambda: self._measured(forms, batch))
+        return None if name is None else forms[name]
 
-    def _measured(
-        self, forms: Mapping[str, tuple[Program, str]], batch: int, made: _Made
-    ) -> str | None:
-        made.make(forms, batch)
-        repeats = {name: partial(each.repeat, wait=True) for name, each in made.executors.items()}
-        return self._chooser.fastest(repeats)
+    def _measured(self, forms: Mapping[str, tuple[Program, str]], batch: int) -> str | None:
+        with contextlib.ExitStack() as stack:
+            made = self._made(forms, batch, stack)
+            repeats = {name: partial(each.repeat, wait=True) for name, each in made.items()}
+            return self._chooser.fastest(repeats)
 
-    def _is_faster_literal(self, program: Program, form: str, batch: int) -> bool:
-        """Whether a program was measured to be faster with its numbers as literals.
-
-        Starts after the one that chose the form build its kernels, a few each. One kernel of all
-        launches cannot be built by parts.
-        """
-
-        def measure() -> str | None:
-            twin = program.literal()
-            seconds = self._chooser.seconds_left
-            with _Made(self._make) as made:
-                try:
-                    if form != PERSISTENT and not self._bench.warm_up_some(twin.launches, seconds):
-                        return None
-                    twins = {LOADED: (program, form), LITERAL: (twin, form)}
-                    return self._measured(twins, batch, made)
-                except (DeviceError, KernelBuildError) as error:
-                    _log.info("numbers stay loads: %s", error)
-                    return LOADED
-
-        numbers = [
-            [value for value in launch.params.values() if isinstance(value, int)]
-            for launch in program.launches
-        ]
-        of_numbers = hashlib.sha256(repr(numbers).encode()).hexdigest()[:24]
-        key = f"{self._key([program], batch)} {of_numbers}, {form}"
-        choice = Choice(key, NUMBERS, LOADED, can_wait=True, is_long=form == PERSISTENT)
-        return self._chooser.take(choice, measure) == LITERAL
-
-    def _key(self, programs: Sequence[Program], batch: int) -> str:
-        digest = hashlib.sha256(str(batch).encode())
-        for step in (step for program in programs for step in program.steps):
-            digest.update(signature([step.alternative], self._bench.source_of).encode())
-        return digest.hexdigest()[:24]
-
-
-class _Made:
-    """Executors that were made to measure them; at its end those that are still there go.
-
-    Attributes:
-        executors: by name, those that fit, are of the form asked for, and compute right.
-    """
-
-    def __init__(self, make: Make) -> None:
-        self._make = make
-        self.executors: dict[str, Executor] = {}
-
-    def __enter__(self) -> _Made:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        for each in self.executors.values():
-            each.close()
-
-    def make(self, forms: Mapping[str, tuple[Program, str]], batch: int) -> None:
-        """Make all that fit, and drop what computes wrongly."""
+    def _made(
+        self, forms: Mapping[str, tuple[Program, str]], batch: int, stack: contextlib.ExitStack
+    ) -> dict[str, Executor]:
+        """Return those that fit, are of the form asked for and compute right; `stack` ends them."""
 
         def cost(name: str) -> float:
             program, form = forms[name]
             return (_COST_OF_ONE if form == PERSISTENT else 1) * (2 if _is_literal(program) else 1)
 
-        made = self.executors
+        made: dict[str, Executor] = {}
         for name in progress.each([*forms], lambda name: _words(*forms[name]), cost):
             program, form = forms[name]
             sibling = next((e for e in made.values() if _share_constants(e.program, program)), None)
@@ -194,9 +135,37 @@ class _Made:
                 continue  # so many do not fit at once
             if executor.form == form:
                 made[name] = executor
+                stack.callback(executor.close)
             else:
                 executor.close()
-        _drop_wrong(made)
+        return _right(made)
+
+    def _is_faster_literal(self, key: str, program: Program, form: str, batch: int) -> bool:
+        """Whether a program was measured to be faster with its numbers as literals.
+
+        Starts after the one that chose the form build its kernels, a few each. One kernel of all
+        launches cannot be built by parts.
+        """
+
+        def measure() -> str | None:
+            twin = program.literal()
+            seconds = self._chooser.seconds_left
+            try:
+                if form != PERSISTENT and not self._bench.warm_up_some(twin.launches, seconds):
+                    return None
+                return self._measured({LOADED: (program, form), LITERAL: (twin, form)}, batch)
+            except (DeviceError, KernelBuildError) as error:
+                _log.info("numbers stay loads: %s", error)
+                return LOADED
+
+        choice = Choice(key, NUMBERS, LOADED, can_wait=True, is_long=form == PERSISTENT)
+        return self._chooser.take(choice, measure) == LITERAL
+
+    def _key(self, programs: Sequence[Program], batch: int) -> str:
+        digest = hashlib.sha256(str(batch).encode())
+        for step in (step for program in programs for step in program.steps):
+            digest.update(signature([step.alternative], self._bench.source_of).encode())
+        return digest.hexdigest()[:24]
 
 
 def _words(program: Program, form: str) -> str:
@@ -210,21 +179,21 @@ def _words(program: Program, form: str) -> str:
     return f"may take {seconds} s: compiling all launches as one kernel{literals}"
 
 
-def _drop_wrong(made: dict[str, Executor]) -> None:
-    """Take out those that compute another thing on random bytes than most do.
+def _right(made: Mapping[str, Executor]) -> dict[str, Executor]:
+    """Return those that compute on random bytes what most do.
 
     Of two that disagree the first stays: it is nearer to what the nodes were compared as.
     """
     names = [*reversed(made)]
     found = [outputs_of(made[name], random_inputs(made[name])) for name in names]
-    for name, is_right in zip(names, right_of(found, lambda: None), strict=True):
-        if not is_right:
-            wrong = made.pop(name)
-            wrong.close()
+    right = dict(zip(names, right_of(found, lambda: None), strict=True))
+    for name in names:
+        if not right[name]:
             _log.warning(
                 "%d nodes: '%s' computes wrongly on this device and is not used",
-                len(wrong.program.steps), name.split(", ")[-1],
+                len(made[name].program.steps), name.split(", ")[-1],
             )  # fmt: skip
+    return {name: each for name, each in made.items() if right[name]}
 
 
 def _is_literal(program: Program) -> bool:

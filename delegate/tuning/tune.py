@@ -2,7 +2,7 @@
 """Alternatives of a node -> the fastest on this device that computes right.
 
 Nothing else chooses. What is measured is compared first: an alternative that a driver compiles
-wrongly is left out, and a warning says so. Touches no device: `Bench` does.
+wrongly is left out, and a warning says so. Touches no device: `DeviceBench` does.
 """
 
 from __future__ import annotations
@@ -10,49 +10,21 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
 
 from delegate.errors import DeviceError, KernelBuildError, Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch, first_that_runs
+from delegate.runtime.bench import DeviceBench, Reference
 from delegate.tuning.chooser import FULL, ROUNDS, Choice, Chooser
 
 _NONE = ""  # what is kept of a node whose alternatives all compute wrongly
-# A node and values of what it reads -> what it gives; None: nobody knows.
-Reference = Callable[[Node, Sequence[Any]], Sequence[Any] | None]
 _log = logging.getLogger("delegate")
-
-
-class Bench(Protocol):
-    """A device that alternatives are tried on."""
-
-    def source_of(self, launch: Launch) -> str:
-        """Return all that a launch's kernel is compiled from."""
-
-    def check(self, alternative: Alternative) -> str | None:
-        """Return why it cannot run here, or None."""
-
-    def right(
-        self, node: Node, alternatives: Sequence[Alternative], reference: Reference
-    ) -> list[bool]:
-        """Return for each whether it computes the node right.
-
-        `reference`: who decides where they disagree, if it knows the node.
-        """
-
-    def times(
-        self, alternatives: Sequence[Alternative], rounds: int, batch: int, is_joined: bool
-    ) -> list[float]:
-        """Return each one's least time in seconds, taken in turns.
-
-        `is_joined`: as a part of one launch with others, where the device can do that.
-        """
 
 
 class Tuner:
     """Chooses among the alternatives of nodes."""
 
-    def __init__(self, chooser: Chooser, bench: Bench, wanted: str | None = None) -> None:
+    def __init__(self, chooser: Chooser, bench: DeviceBench, wanted: str | None = None) -> None:
         """`wanted`: the alternative to choose, without measuring, for nodes that have it."""
         self._chooser = chooser
         self._bench = bench
@@ -67,7 +39,7 @@ class Tuner:
     ) -> Alternative:
         """Return the alternative to run; without measuring, the first that this device can.
 
-        `reference`: see `Bench.right`.
+        `reference`: see `DeviceBench.right`.
         Raises:
             Unsupported: it can run none, for the plain one's reason, or all compute wrongly.
         """

@@ -26,7 +26,7 @@ def test_they_are_listed_and_lifted(
     assert main(["info", "--bans"]) == 0
     assert "nothing is left out" in capsys.readouterr().out
     identity = "PoCL|OpenCL 3.0 PoCL 3.1|a CPU|3.1|small"
-    Records(identity).ban(Trial(BUILD, "conv_2d-a1"), "died with SIGABRT: Cannot select")
+    Records(identity).ban(Trial(BUILD, "conv_2d", "a1"), "died with SIGABRT: Cannot select")
     monkeypatch.setenv("COLUMNS", "140")
     assert main(["info", "--bans"]) == 0
     text = " ".join(capsys.readouterr().out.split())

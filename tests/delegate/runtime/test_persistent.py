@@ -78,7 +78,7 @@ def test_literal_numbers_are_a_file_of_their_own(device: DeviceInfo) -> None:
         firsts = layout_of(program).firsts
         made = persistent_kernel(opened, Kernels(opened), program.launches, firsts, 1)
         assert made is not None
-        assert made.trial.file == f"runtime_{file}"
+        assert made.trial.name == f"runtime_{file}"
         assert made.trial.is_of_a_model
     assert_same(opened, loaded.literal(), runs=2)
 

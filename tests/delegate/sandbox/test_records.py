@@ -15,7 +15,7 @@ from delegate.sandbox import records, surroundings
 from delegate.sandbox.records import BAN_SECONDS, Records
 from delegate.sandbox.trials import BUILD, DONE, RUN, SOURCE, Trial
 
-BUILT, RAN = Trial(BUILD, "add-a1"), Trial(RUN, "add-a1", "add", (4, 1))
+BUILT, RAN = Trial(BUILD, "add", "a1"), Trial(RUN, "add", "a1", "add", (4, 1))
 WHY = "child processes that tried to build add.cl died with SIGABRT"
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may do what: the user's process, a child, one that does without."""
+"""Trials: their names, and who may do them: a child, one that does without."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from delegate.errors import KilledChild, Untried
+from delegate.errors import KilledChild
 from delegate.sandbox.trials import (
-    BINARY,
     BINARY_OF,
     BUILD,
     DONE,
@@ -23,58 +22,41 @@ from delegate.sandbox.trials import (
     SOURCE,
     WRONG,
     Free,
-    Guarded,
     Told,
     Trial,
 )
 
-MADE, MADE_KERNEL = Trial(BUILD, "add_vector-a1"), Trial(KERNEL, "add_vector-a1", "add", (1, 1))
-RAN = Trial(RUN, "add_vector-a1", "add", (1, 1))
-
-
-def test_the_user_s_process_does_what_a_child_did() -> None:
-    done: dict[Trial, str] = {}
-    guarded = Guarded(done, {})
-    for tried in (lambda: guarded.of(MADE).__enter__(), lambda: guarded.is_due(MADE)):
-        with pytest.raises(Untried) as raised:
-            tried()
-        assert raised.value.what == MADE
-    done[MADE] = BINARY
-    with guarded.of(MADE) as under_way:
-        assert under_way.how == BINARY
-    assert not guarded.is_due(MADE)
-    assert guarded.known(MADE) == BINARY
-    assert guarded.known(RAN) is None
+MADE = Trial(BUILD, "add_vector", "a1")
+MADE_KERNEL, RAN = (Trial(kind, "add_vector", "a1", "add", (1, 1)) for kind in (KERNEL, RUN))
 
 
 @pytest.mark.parametrize("left_out", [MADE, Trial(FILE, "add_vector")])
 def test_what_is_left_out_is_not_done(left_out: Trial) -> None:
-    guarded = Guarded({MADE_KERNEL: DONE}, {left_out: "it died"})
+    free = Free({MADE_KERNEL: DONE}, {left_out: "it died"})
     told = Told({}, {left_out: "it died"}, lambda **it: None)
     for trial in (MADE, MADE_KERNEL, RAN):  # the build's kernels neither, tried or not
-        assert guarded.known(trial) is None
-        for policy in (guarded, told):
+        assert free.known(trial) is None
+        for policy in (free, told):
             with pytest.raises(KilledChild, match=r"^it died$"), policy.of(trial):
                 pytest.fail("it was done")
-    assert guarded.met == {"it died"}
-    with told.of(Trial(BUILD, "add-a1")):
-        pass
-    with pytest.raises(Untried):
-        guarded.is_due(Trial(BUILD, "add-a1"))
+    assert free.met == {"it died"}
+    for policy in (free, told):
+        with policy.of(Trial(BUILD, "add", "a1")):
+            pass
 
 
 def test_what_computes_wrongly_is_not_done() -> None:
     told = Told({}, {}, lambda **it: None)
     told.note(RAN, WRONG)
     assert told.known(RAN) is None
-    for policy in (told, Guarded({RAN: WRONG}, {})):
+    for policy in (told, Free({RAN: WRONG})):
         with pytest.raises(KilledChild, match="computes wrongly"), policy.of(RAN):
             pytest.fail("it was done")
 
 
 def test_a_child_tells_each_trial_before_and_after() -> None:
     said: list[dict[str, Any]] = []
-    other = Trial(RUN, "d4")
+    other = Trial(RUN, "d", "4")
     told = Told({other: DONE}, {}, lambda **it: said.append(it))
     assert told.is_due(MADE)
     with told.of(MADE) as under_way:
@@ -105,7 +87,7 @@ def test_trials_differ_by_all_that_a_driver_is_given() -> None:
 def test_a_trial_goes_through_json() -> None:
     for trial in (MADE, RAN, Trial(PLATFORMS)):
         assert Trial.unpacked(json.loads(json.dumps(trial))) == trial
-    for foreign in (None, 7, [], ["build"], [1, "", "", []], ["build", "a", "", ["x"]]):
+    for foreign in (None, 7, [], ["build"], [1, "", "", "", []], ["build", "a", "1", "", ["x"]]):
         with pytest.raises((TypeError, ValueError)):
             Trial.unpacked(foreign)
 
@@ -113,12 +95,12 @@ def test_a_trial_goes_through_json() -> None:
 @pytest.mark.parametrize(
     ("trial", "words"),
     [
-        (Trial(BUILD, "add-1f"), "build add.cl"),
-        (Trial(BINARY_OF, "add-1f"), "get the binary of add.cl"),
-        (Trial(KERNEL, "add-1f", "add_quant8", (8, 1)), "make the kernel add_quant8"),
-        (Trial(RUN, "add-1f", "add_quant8", (8, 1)), "run the kernel add_quant8"),
+        (Trial(BUILD, "add", "1f"), "build add.cl"),
+        (Trial(BINARY_OF, "add", "1f"), "get the binary of add.cl"),
+        (Trial(KERNEL, "add", "1f", "add_quant8", (8, 1)), "make the kernel add_quant8"),
+        (Trial(RUN, "add", "1f", "add_quant8", (8, 1)), "run the kernel add_quant8"),
         (Trial(FILE, "add"), "build anything else of add.cl"),
-        (Trial(EXECUTOR, "1f"), "allocate and run a group of nodes"),
+        (Trial(EXECUTOR, digest="1f"), "allocate and run a group of nodes"),
         (Trial(SELF_TEST, "vnni"), "pass the self-test of vnni"),
     ],
 )
@@ -128,4 +110,9 @@ def test_a_trial_is_told_in_words(trial: Trial, words: str) -> None:
 
 def test_where_a_kernel_ends_a_child_its_build_is_blamed() -> None:
     assert RAN.blamed == MADE_KERNEL.blamed == MADE.blamed == MADE
-    assert Trial(BINARY_OF, "add-1f").blamed == Trial(BINARY_OF, "add-1f")
+    assert Trial(BINARY_OF, "add", "1f").blamed == Trial(BINARY_OF, "add", "1f")
+
+
+def test_what_is_compiled_has_a_name_for_json() -> None:
+    assert (MADE.build, Trial(SELF_TEST, "vnni", "a1").build) == ("add_vector-a1", "vnni")
+    assert (Trial(FILE, "add").build, Trial(EXECUTOR, digest="1f").build) == ("add", "1f")

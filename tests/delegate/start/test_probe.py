@@ -18,8 +18,9 @@ from delegate.isa import ASSEMBLY, BY_NAME, ORDERS, Feature, that_need
 from delegate.runtime.device import Device
 from delegate.runtime.executor import Executor
 from delegate.sandbox import helper
+from delegate.sandbox.channel import Channel
 from delegate.sandbox.trials import SELF_TEST, Trial
-from delegate.start import engine, probe, self_tests
+from delegate.start import engine, helper_child, probe, self_tests
 from delegate.start.engine import open_device
 from delegate.start.probe import Proof, examine
 from delegate.start.self_tests import FRESH, PASSED, feature_test, self_test
@@ -205,7 +206,7 @@ tell(answer=None)
     assert asked.read_text().split("\n") == [
         "device a b c d e", "b c d e", FRESH, "c d e", "d e", FRESH, "e", ""
     ]  # fmt: skip
-    assert sorted(ban.trial.build for ban in list_bans()) == ["b", "d"]
+    assert sorted(ban.trial.name for ban in list_bans()) == ["b", "d"]
     assert examine(info()) == proof
     assert len(asked.read_text().split("\n")) == 8
     # What is banned no more is tried again, and what was found stays.
@@ -267,11 +268,14 @@ def test_what_a_stronger_proof_covers_is_not_tested(
         if "tried" in said:
             told[said["tried"]] = said["how"]
 
-    self_tests.run(device, None, tests, set(), tell)
+    monkeypatch.setattr(helper_child._log, "setLevel", lambda level: None)
+    child = helper_child._Performer(helper_child._Teller(Channel(0, 1)))
+    monkeypatch.setattr(child, "_tell", tell)
+    child.self_tests(device, None, tests, ())
     assert asked == ["order_ptx", "nearest"]
     assert told == dict(zip(tests, (PASSED, PASSED, "not needed"), strict=True))
     # A child that goes on for one that was killed knows what passed.
-    self_tests.run(device, None, tests[2:], {"order_ptx"}, tell)
+    child.self_tests(device, None, tests[2:], ["order_ptx"])
     assert asked == ["order_ptx", "nearest"]
 
 

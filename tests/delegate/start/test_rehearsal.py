@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delegate import DeviceError, DeviceInfo, Model, Options, cache
-from delegate.errors import KilledChild
+from delegate import DeviceError, DeviceInfo, Model, Options, cache, ops
+from delegate.errors import GivenUp, KilledChild
 from delegate.graph.partition import partition_of
 from delegate.inspect import Graph, read_device_profile, write_model
 from delegate.launch import Alternative
@@ -20,13 +20,14 @@ from delegate.runtime.bench import DeviceBench
 from delegate.runtime.kernels import Kernels
 from delegate.sandbox import helper
 from delegate.sandbox.channel import Channel
+from delegate.sandbox.child import Ended
 from delegate.sandbox.helper import Heard
 from delegate.sandbox.records import Records
-from delegate.sandbox.trials import RUN
+from delegate.sandbox.trials import BINARY, BUILD, DONE, RUN, Free, Trial
 from delegate.start import helper_child, rehearsal
 from delegate.start.engine import Engine
 from delegate.start.probe import examine
-from delegate.start.rehearsal import RehearsedEngine, open_engine, start_early
+from delegate.start.rehearsal import Repeated, open_engine, start_early
 from delegate.store import PROVEN, stores
 from delegate.target import Rules
 from tests.support.deal import any_driver
@@ -47,6 +48,7 @@ def _a_cache_of_its_own(
     monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, str(tmp_path / "cache"))
     for store, proven in proofs:
         store.save(PROVEN, proven)
+    monkeypatch.setattr(rehearsal, "is_on", True)
     yield
     helper._close()
 
@@ -66,6 +68,11 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return asked
 
 
+def records_of(engine: Engine) -> Records:
+    assert isinstance(engine.trials, Repeated)
+    return engine.trials.records
+
+
 def run_of(engine: Engine, graph: Graph = CHAIN, batch: int = 1) -> list[int]:
     """Return the values that the graph gives of 130, each once."""
     target = engine.target(Rules())
@@ -80,13 +87,13 @@ def run_of(engine: Engine, graph: Graph = CHAIN, batch: int = 1) -> list[int]:
 def test_a_child_does_it_first_and_later_starts_need_none(
     device: DeviceInfo, requests: list[str]
 ) -> None:
-    assert run_of(RehearsedEngine(Options(device.index, tune="full"))) == [134]
+    assert run_of(open_engine(Options(device.index, tune="full"))) == [134]
     assert set(requests) == {"verdicts", "executor"}
     del requests[:]
-    assert run_of(RehearsedEngine(Options(device.index, tune="full"))) == [134]
+    assert run_of(open_engine(Options(device.index, tune="full"))) == [134]
     assert requests == []
     # Other sizes are something new.
-    assert run_of(RehearsedEngine(Options(device.index, tune="full")), batch=2) == [134]
+    assert run_of(open_engine(Options(device.index, tune="full")), batch=2) == [134]
     assert requests
 
 
@@ -94,7 +101,7 @@ def test_this_process_builds_nothing_that_no_child_built(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Whose self-tests are no concern here.
-    engine = RehearsedEngine(Options(device.index, own_context=True))
+    engine = open_engine(Options(device.index, own_context=True))
 
     def dies(*request: object, step_seconds: float = 0) -> Heard:
         raise InterruptedError
@@ -117,32 +124,32 @@ def test_without_a_cache_folder_it_works_as_well(
     monkeypatch.setattr("delegate.start.engine.examine", lambda info, profile: proof)
     monkeypatch.setenv(cache.ENVIRONMENT_VARIABLE, "/proc/none")
     for _ in range(2):
-        assert run_of(RehearsedEngine(Options(device.index))) == [134]
+        assert run_of(open_engine(Options(device.index))) == [134]
     assert requests.count("executor") == 2
 
 
 def test_a_binary_that_is_gone_is_made_again(device: DeviceInfo, requests: list[str]) -> None:
-    run_of(RehearsedEngine(Options(device.index, tune="off")))
+    run_of(open_engine(Options(device.index, tune="off")))
     del requests[:]
     for path in cache.cache_folder().glob("programs/*"):
         path.unlink()
-    assert run_of(RehearsedEngine(Options(device.index, tune="off", own_context=True))) == [134]
-    kept = Records(RehearsedEngine(Options(device.index)).device.identity).done.values()
+    assert run_of(open_engine(Options(device.index, tune="off", own_context=True))) == [134]
+    kept = Records(open_engine(Options(device.index)).device.identity).done.values()
     assert ("executor" in requests) == ("binary" in kept)
 
 
 def test_a_child_that_was_not_asked_for_long_ends_itself(
     device: DeviceInfo, requests: list[str]
 ) -> None:
-    run_of(RehearsedEngine(Options(device.index, tune="off")))
+    run_of(open_engine(Options(device.index, tune="off")))
     assert helper._helper is not None
     assert helper._helper.wait(120) == 0
-    assert run_of(RehearsedEngine(Options(device.index, tune="off")), batch=2) == [134]
+    assert run_of(open_engine(Options(device.index, tune="off")), batch=2) == [134]
 
 
-def scripted(monkeypatch: pytest.MonkeyPatch, *heard: Callable[[], Heard]) -> list[object]:
+def scripted(monkeypatch: pytest.MonkeyPatch, *heard: Callable[[], Heard]) -> list[Any]:
     """Let children answer so, in turn; return what they are asked."""
-    asked: list[object] = []
+    asked: list[Any] = []
     answers = iter(heard)
 
     def answer(*request: object) -> Heard:
@@ -156,23 +163,67 @@ def scripted(monkeypatch: pytest.MonkeyPatch, *heard: Callable[[], Heard]) -> li
 def test_a_child_that_tries_nothing_is_no_endless_loop(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = RehearsedEngine(Options(device.index))
+    engine = open_engine(Options(device.index))
     scripted(monkeypatch, *[lambda: Heard(is_answered=True, answer=({}, 0.0))] * 5)
     with pytest.raises(DeviceError, match=r"^no child process tries to (build|make) [\w ]+\.?"):
-        engine.verdicts(CHAIN, engine.target(Rules()))
+        run_of(engine)
+
+
+def test_what_is_looked_up_is_asked_for_once_and_done_as_the_child_did_it(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trials = open_engine(Options(device.index, tune="off")).trials
+    made, ran = Trial(BUILD, "add", "a1"), Trial(RUN, "add", "a1", "add", (1, 1))
+    asked = scripted(
+        monkeypatch,
+        lambda: Heard(found={made: BINARY}, trying=[ran], ended=Ended(-6)),
+        lambda: Heard(found={made: BINARY, ran: DONE}, is_answered=True, answer=({}, 0.0)),
+        lambda: Heard(is_answered=True, answer=({}, 0.0)),
+    )
+    looks: list[list[bool]] = []
+
+    def look() -> int:
+        looks.append([trials.awaits(trial) for trial in (made, ran)])
+        return len(looks)
+
+    assert trials.settled(("verdicts", 1), look) == 2
+    assert looks == [[True, True], [False, False]]
+    assert [request[2] for request in asked] == [("verdicts", 1)] * 2
+    with trials.of(made) as under_way:
+        assert under_way.how == BINARY
+    assert not trials.is_due(ran)
+    assert trials.settled(("verdicts", 2), look) == 3
+    # What no look has found is asked for in its place; nobody has to catch what that gives up.
+    gone = Trial(BUILD, "add", "b2")
+    for _ in range(2):
+        with pytest.raises(GivenUp, match=r"^no child process tries to build add.cl"):
+            trials.is_due(gone)
+    assert len(asked) == 3
+
+
+def test_a_device_that_is_given_up_is_no_kernel_s_fault(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = open_engine(Options(device.index, own_context=True))
+    trials, launch = engine.trials, ops.lower(CHAIN.nodes[0], engine.target(Rules()))[0].launches[0]
+    scripted(monkeypatch, *[lambda: Heard(ended=Ended(-6))] * 3)
+    monkeypatch.setattr(trials, "awaits", lambda trial: False)
+    with pytest.raises(GivenUp, match="a child process that tried the device died with SIGABRT"):
+        engine._kernels.check([launch])
+    assert not engine.device.context.failures
 
 
 def test_what_killed_a_child_costs_an_alternative_then_a_node(
     device: DeviceInfo, caplog: pytest.LogCaptureFixture
 ) -> None:
     graph = conv_pool()
-    engine = RehearsedEngine(Options(device.index, tune="off"))
+    engine = open_engine(Options(device.index, tune="off"))
     target = engine.target(Rules())
     partition = partition_of(graph, range(len(graph.nodes)))
     first = engine.executor(partition, target)
     step = first.program.steps[0]
     names = [step.alternative.name]
-    engine._records.left_out.update(
+    records_of(engine).left_out.update(
         {
             engine._kernels.trial(RUN, launch).blamed: "it died"
             for launch in step.alternative.launches
@@ -192,10 +243,10 @@ def test_what_killed_a_child_costs_an_alternative_then_a_node(
 
 
 def test_an_executor_that_killed_a_child_is_not_made(device: DeviceInfo) -> None:
-    engine = RehearsedEngine(Options(device.index, tune="off"))
+    engine = open_engine(Options(device.index, tune="off"))
     target, partition = engine.target(Rules()), partition_of(CHAIN, range(2))
     trial = engine.executor(partition, target).trial
-    engine._records.left_out[trial] = "it died"
+    records_of(engine).left_out[trial] = "it died"
     with pytest.raises(KilledChild, match="it died"):
         engine.executor(partition, target)
 
@@ -205,22 +256,19 @@ def test_what_a_compiler_is_asked_is_asked_in_a_child_too(
 ) -> None:
     profile = read_device_profile("v3d")  # of a GPU, whose compiler is asked for its registers
     options = Options(device.index, tune="off", device_profile=profile)
-    engine = RehearsedEngine(options)
+    engine = open_engine(options)
     assert engine.target(Rules()).registers
     assert requests == ["target"]
     assert (
-        RehearsedEngine(Options(device.index, tune="off", device_profile=profile))
+        open_engine(Options(device.index, tune="off", device_profile=profile))
         .target(Rules())
         .registers
     )
     assert requests == ["target"]
 
 
-def test_a_model_and_its_batches(
-    device: DeviceInfo, requests: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_and_its_batches(device: DeviceInfo, requests: list[str]) -> None:
     model = write_model(CHAIN)
-    monkeypatch.setattr(rehearsal, "is_on", True)
     with Model(model, device.index, batch=3) as opened:
         pictures = np.full(opened.input_details[0].shape, 130, np.uint8)
         (out,) = opened.run(pictures)
@@ -242,11 +290,11 @@ def test_a_first_start_compiles_from_both_ends(
     monkeypatch.setattr(helper, "go_ahead", lambda word, *more, **environment: begun.append(word))
     monkeypatch.setattr(rehearsal, "has_stores", lambda: is_known)
     monkeypatch.setattr(rehearsal.os, "sched_getaffinity", lambda process: {0, 1})
-    RehearsedEngine(Options(device.index), CHAIN)
+    open_engine(Options(device.index), CHAIN)
     assert begun == ([] if is_known else ["ahead"])
     monkeypatch.setattr(rehearsal.os, "sched_getaffinity", lambda process: {0})
-    RehearsedEngine(Options(device.index), CHAIN)
-    RehearsedEngine(Options(device.index))
+    open_engine(Options(device.index), CHAIN)
+    open_engine(Options(device.index))
     assert len(begun) <= 1
 
 
@@ -257,12 +305,11 @@ def test_children_are_started_early_where_a_first_start_needs_them(
 ) -> None:
     monkeypatch.setattr(rehearsal, "has_stores", lambda: is_known)
     monkeypatch.setattr(rehearsal.os, "sched_getaffinity", lambda process: {*range(cores)})
-    monkeypatch.setattr(rehearsal, "is_on", True)
     helper._close()
     start_early()
     assert (helper._helper is None, helper._ahead is None) == (is_known, is_known or cores < 2)
     early = helper._ahead
-    RehearsedEngine(Options(device.index), CHAIN)
+    open_engine(Options(device.index), CHAIN)
     assert is_known or helper._ahead is early
     assert early is None or not early.is_new
     helper.stop_ahead()
@@ -299,9 +346,9 @@ def test_who_works_ahead_ends_by_itself_or_at_once(device: DeviceInfo) -> None:
 def test_who_asks_for_it_gets_it(device: DeviceInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     assert Options().in_child_first
     for is_on, wanted, kind in (
-        (True, True, RehearsedEngine),
-        (True, False, Engine),
-        (False, True, Engine),
+        (True, True, Repeated),
+        (True, False, Free),
+        (False, True, Free),
     ):
         monkeypatch.setattr(rehearsal, "is_on", is_on)
-        assert type(open_engine(Options(device.index, in_child_first=wanted))) is kind
+        assert type(open_engine(Options(device.index, in_child_first=wanted)).trials) is kind

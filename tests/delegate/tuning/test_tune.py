@@ -13,10 +13,11 @@ import pytest
 from delegate import DeviceError, Unsupported, cache
 from delegate.graph.ir import Node
 from delegate.launch import Alternative, Launch
+from delegate.runtime.bench import DeviceBench, Reference
 from delegate.store import Store
 from delegate.tuning import chooser as choosing
 from delegate.tuning.chooser import Choice, Chooser
-from delegate.tuning.tune import Reference, Tuner, signature
+from delegate.tuning.tune import Tuner, signature
 from tests.support.model import op, t
 
 NODE = op("ADD", [t((4,))], [t((4,))])
@@ -32,7 +33,7 @@ ALL = (MIDDLE, FAST, PLAIN)
 
 
 @dataclass
-class FakeBench:
+class FakeBench(DeviceBench):
     """A device that takes so many seconds, cannot run some and lies in others."""
 
     seconds: dict[str, float]

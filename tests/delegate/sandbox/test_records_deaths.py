@@ -13,13 +13,12 @@ import pytest
 from delegate import DeviceError, cache
 from delegate.inspect import list_bans
 from delegate.sandbox.child import Ended
-from delegate.sandbox.deaths import Deaths
 from delegate.sandbox.helper import Heard
 from delegate.sandbox.records import Records
 from delegate.sandbox.trials import BINARY_OF, BUILD, EXECUTOR, FILE, RUN, SELF_TEST, Trial
 
-BUILT = Trial(BUILD, "add_vector-a1")
-RAN = Trial(RUN, "add_vector-a1", "add", (1, 1))
+BUILT = Trial(BUILD, "add_vector", "a1")
+RAN = Trial(RUN, "add_vector", "a1", "add", (1, 1))
 WORDS = "LLVM ERROR: Cannot select"
 
 
@@ -34,10 +33,6 @@ def records() -> Records:
     return Records("device")
 
 
-def deaths_of(records: Records, broken: str = "") -> Deaths:
-    return Deaths(records, lambda: broken)
-
-
 def dead(
     trial: Trial | None = BUILT, code: int | None = -signal.SIGABRT, words: str = WORDS
 ) -> Heard:
@@ -47,14 +42,13 @@ def dead(
 def test_what_ends_two_children_alike_is_banned(
     records: Records, caplog: pytest.LogCaptureFixture
 ) -> None:
-    deaths = deaths_of(records)
     with caplog.at_level(logging.WARNING, "delegate"):
-        executor = Trial(EXECUTOR, "e")
+        executor = Trial(EXECUTOR, digest="e")
         first = Heard(trying=[executor, RAN], ended=Ended(-6, f"{WORDS} at 0x7f01, a/1.o"))
-        assert deaths.take(first) is None
+        assert records.blame(first) is None
         assert records.left_out == {}
         again = Heard(trying=[executor, RAN], ended=Ended(-6, f"{WORDS} at 0x7f99, a/2.o"))
-        assert deaths.take(again) == BUILT
+        assert records.blame(again) == BUILT
     assert caplog.messages == [
         f"a child process {first.ended}, as it tried to build add_vector.cl: another one tries it "
         "again",
@@ -78,18 +72,17 @@ def test_what_ends_two_children_alike_is_banned(
 def test_what_may_be_by_chance_is_left_out_of_this_start_alone(
     records: Records, caplog: pytest.LogCaptureFixture, one: Heard, two: Heard
 ) -> None:
-    deaths = deaths_of(records)
-    assert (deaths.take(one), deaths.take(two)) == (None, BUILT)
+    assert (records.blame(one), records.blame(two)) == (None, BUILT)
     assert [*records.left_out] == [BUILT]
     assert (Records("device").left_out, list_bans()) == ({}, [])
     assert ("short of memory" in caplog.text) == (not two.ended.is_own)
 
 
-def test_where_a_plain_kernel_fails_too_the_environment_is_broken(records: Records) -> None:
-    deaths = deaths_of(records, "its self-test died with SIGABRT: no linker")
-    deaths.take(dead())
+def test_where_a_plain_kernel_fails_too_the_environment_is_broken() -> None:
+    records = Records("device", lambda: "its self-test died with SIGABRT: no linker")
+    records.blame(dead())
     with pytest.raises(DeviceError, match="does not work in this environment: its self-test died"):
-        deaths.take(dead())
+        records.blame(dead())
     assert (records.left_out, list_bans()) == ({}, [])
 
 
@@ -105,11 +98,10 @@ def test_where_a_plain_kernel_fails_too_the_environment_is_broken(records: Recor
 def test_a_device_that_ends_each_child_is_given_up(
     records: Records, death: Heard, count: int
 ) -> None:
-    deaths = deaths_of(records)
     for _ in range(count - 1):
-        deaths.take(death)
+        records.blame(death)
     with pytest.raises(DeviceError, match=f"^a child process that tried the device {death.ended}"):
-        deaths.take(death)
+        records.blame(death)
 
 
 @pytest.mark.parametrize("file", ["add_vector", "runtime_persistent", "runtime_persistent_literal"])
@@ -117,12 +109,12 @@ def test_a_device_that_ends_each_child_is_given_up(
 def test_a_file_whose_builds_end_their_children_is_left_out(
     records: Records, is_late: bool, count: int, file: str
 ) -> None:
-    deaths, whole = deaths_of(records), Trial(FILE, file)
+    whole = Trial(FILE, file)
     for number in range(count):
         assert whole not in records.left_out
-        trial = Trial(BINARY_OF if number else BUILD, f"{file}-{number}")
+        trial = Trial(BINARY_OF if number else BUILD, file, f"{number}")
         for _ in range(2):
-            deaths.take(dead(trial, None if is_late else -signal.SIGABRT))
+            records.blame(dead(trial, None if is_late else -signal.SIGABRT))
     assert whole in records.left_out
     # One launch of all kernels is a model's own: other models' may build.
     assert (whole in Records("device").left_out) == (file == "add_vector")
@@ -131,10 +123,10 @@ def test_a_file_whose_builds_end_their_children_is_left_out(
 def test_an_instruction_that_is_not_there_is_no_warning(
     records: Records, caplog: pytest.LogCaptureFixture
 ) -> None:
-    deaths, test = deaths_of(records), Trial(SELF_TEST, "vnni", "a1")
+    test = Trial(SELF_TEST, "vnni", "a1")
     with caplog.at_level(logging.WARNING, "delegate"):
         for _ in range(2):
-            left = deaths.take(dead(test, -signal.SIGILL))
+            left = records.blame(dead(test, -signal.SIGILL))
         assert (left, caplog.messages) == (test, [])
-        deaths.take(dead(Trial(SELF_TEST, "avx2"), -signal.SIGKILL))
+        records.blame(dead(Trial(SELF_TEST, "avx2"), -signal.SIGKILL))
     assert "as it tried to pass the self-test of avx2: another one tries it" in caplog.text
