@@ -36,12 +36,14 @@ class Heard:
 
     found: dict[Trial, str] = field(default_factory=dict)  # how trials ended
     trying: list[Trial] = field(default_factory=list)  # those under way, the innermost last
+    has_said: bool = False  # anything
     is_answered: bool = False  # it did all that was asked
     answer: Any = None
     ended: Ended = _ALIVE  # how, if not
 
     def hear(self, event: Mapping[str, Any]) -> None:
         """Take an event of the child."""
+        self.has_said = True
         match event:
             case {"trying": trial}:
                 self.trying.append(Trial.unpacked(trial))
@@ -68,20 +70,23 @@ def ask(*request: object, step_seconds: int | None = None) -> Heard:
     step_seconds = STEP_SECONDS if step_seconds is None else step_seconds
     with _lock:
         while True:
-            if _helper is None or _helper.environment != os.environ:
+            is_fresh = _helper is None or _helper.environment != os.environ
+            if is_fresh:
                 _close()
                 _helper = _started()
+            assert _helper is not None
             try:
                 with progress.relay_ends():
                     heard = _helper.heard(request, step_seconds)
             except BaseException:
                 _close(is_idle=False)
                 raise
-            if heard is not None and not heard.is_answered:
-                _close(is_idle=False)
-            if heard is not None:
+            if heard.is_answered:
                 return heard
-            _close()
+            _close(is_idle=False)
+            # An older one that says nothing had ended before: that is no news of this request.
+            if is_fresh or heard.has_said or heard.ended.is_late:
+                return heard
 
 
 def _started() -> _Helper:
@@ -96,9 +101,7 @@ def begin() -> None:
     """Start the child that `ask` will ask, if there is none: it is ready the sooner."""
     global _helper
     with _lock, contextlib.suppress(OSError):  # `ask` meets that, too
-        if _helper is None:
-            _helper = _Helper()
-            _helper.is_early = True
+        _helper = _helper or _Helper()
 
 
 def begin_ahead(**environment: str) -> None:
@@ -135,13 +138,12 @@ class _Helper(Child):
     Attributes:
         environment: that it was started with, but for the variables that were given beside it.
         is_new: whether it was given no request yet.
-        is_early: whether it was started long before one, so that it may have ended itself.
     """
 
     def __init__(self, **environment: str) -> None:
         """`environment`: variables beside this process's."""
         self.environment = dict(os.environ)
-        self.is_new, self.is_early = True, False
+        self.is_new = True
         own = {"OPENBLAS_NUM_THREADS": "1", **environment}  # NumPy starts threads nobody needs
         # In this process's group: who ends the group ends the child.
         super().__init__(command_of("delegate.start.helper_child"), own, has_own_session=False)
@@ -154,24 +156,16 @@ class _Helper(Child):
         self.send(pickle.dumps(sent, protocol=5), is_last)
         self.is_new = False
 
-    def heard(self, request: object, step_seconds: int) -> Heard | None:
-        """Send a request and listen to its end, or the child's; None: it had ended before."""
+    def heard(self, request: object, step_seconds: int) -> Heard:
+        """Send a request and listen to its end, or the child's."""
         heard = Heard()
-        has_said = self.is_new and not self.is_early
         self.request(request, step_seconds)
         try:
             while not heard.is_answered:
                 heard.hear(self.event(step_seconds if heard.trying else BETWEEN_SECONDS))
-                has_said = True
         except Died as died:
-            if not has_said and not died.ended.is_late:
-                return None
             heard.ended = died.ended
         return heard
-
-    def end(self, is_idle: bool) -> None:
-        """End the child; `is_idle`: it waits for a request, so that it ends itself without one."""
-        self.close(END_SECONDS if is_idle and not self.is_new else 0)
 
 
 _helper: _Helper | None = None
@@ -188,7 +182,8 @@ def _end() -> None:
 
 
 def _close(is_idle: bool = True) -> None:
+    """End the child; `is_idle`: it waits for a request, so that it ends itself without one."""
     global _helper
     if _helper is not None:
-        _helper.end(is_idle)
+        _helper.close(END_SECONDS if is_idle and not _helper.is_new else 0)
     _helper = None
