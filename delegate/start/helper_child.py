@@ -105,9 +105,8 @@ class _Performer:
 
     def platforms(self) -> None:
         """Ask every library for all that is asked when devices are listed."""
-        self._tell(trying=Trial(PLATFORMS))
-        listing.ask_all()
-        self._tell(tried=Trial(PLATFORMS), how="")
+        with Told({}, {}, self._tell).of(Trial(PLATFORMS)):
+            listing.ask_all()
 
     def self_tests(
         self,
@@ -122,16 +121,17 @@ class _Performer:
         """
         _log.setLevel(logging.CRITICAL)  # what does not build is only not proven
         info, known = self._found(info.index, info.identity), {*passed}
+        told = Told({}, {}, self._tell)
         for test in progress.each(tests, lambda test: f"self-test {test.name}"):
             name = test.name
-            self._tell(trying=test)
-            if name in BY_NAME and BY_NAME[name].proven_by & known:
-                answer = "not needed"
-            else:
-                answer = tested(info, [name, *(known & {OWN_BUILTINS})], profile)
-            if answer == PASSED:
+            with told.of(test) as under_way:
+                if name in BY_NAME and BY_NAME[name].proven_by & known:
+                    under_way.how = "not needed"
+                else:
+                    proven = [name, *(known & {OWN_BUILTINS})]
+                    under_way.how = tested(info, proven, profile)
+            if under_way.how == PASSED:
                 known.add(name)
-            self._tell(tried=test, how=answer)
 
     def ahead(self, options: Options, graph: Graph) -> None:
         """Compile what the nodes will launch, the last first; the driver is to keep it on disk."""
