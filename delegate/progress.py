@@ -144,7 +144,7 @@ def told_to(watch: Watch) -> Iterator[Watch]:
 
 
 @contextlib.contextmanager
-def unwatched_from() -> Iterator[Callable[[], None]]:
+def unwatched_from() -> Iterator[Callable[[], object]]:
     """Give a function; from its call on until the end nobody is told of what begins inside."""
     watch = _watch.get()
     try:

@@ -62,7 +62,7 @@ class Repeated(Free):
         self._request: tuple[object, ...] = ()  # the last one
         self._awaited: set[object] = set()  # trials and keys of choices that no record has
         self._asked: set[object] = set()  # those that a child was asked for, each once
-        self._hide: Callable[[], None] = lambda: None
+        self._hide: Callable[[], object] = lambda: None
 
     @contextmanager
     def of(self, trial: Trial) -> Iterator[UnderWay]:

@@ -179,7 +179,7 @@ def _words(program: Program, form: str) -> str:
     return f"may take {seconds} s: compiling all launches as one kernel{literals}"
 
 
-def _right(made: Mapping[str, Executor]) -> dict[str, Executor]:
+def _right(made: dict[str, Executor]) -> dict[str, Executor]:
     """Return those that compute on random bytes what most do.
 
     Of two that disagree the first stays: it is nearer to what the nodes were compared as.
