@@ -165,7 +165,7 @@ def test_a_child_that_tries_nothing_is_no_endless_loop(
 ) -> None:
     engine = open_engine(Options(device.index))
     scripted(monkeypatch, *[lambda: Heard(is_answered=True, answer=({}, 0.0))] * 5)
-    with pytest.raises(DeviceError, match="^no child process tries to "):
+    with pytest.raises(DeviceError, match=r"^no child process tries to "):
         run_of(engine)
 
 
