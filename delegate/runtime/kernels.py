@@ -193,17 +193,15 @@ class Kernels:
         """Return the trial to build a source, with a digest of all it is compiled from and for."""
         if source not in self._builds:
             facts = (self._device.identity, *self.options(file))
-            whole = "\0".join((*facts, self._limited(source)))
-            self._builds[source] = Trial(
-                BUILD, file, hashlib.sha256(whole.encode()).hexdigest()[:40]
-            )
+            whole = "\0".join((*facts, self._limited(source))).encode()
+            self._builds[source] = Trial(BUILD, file, hashlib.sha256(whole).hexdigest()[:40])
         return self._builds[source]
 
     def trial(self, kind: str, launch: Launch, batch: int = 1) -> Trial:
         """Return a trial of a launch's kernel."""
-        _, name, digest, *_ = self.build_of(launch.file, self.source_of(launch))
+        build = self.build_of(launch.file, self.source_of(launch))
         sizes = launch.tiles * batch, launch.group_items
-        return Trial(kind, name, digest, launch.kernel, sizes)
+        return build._replace(kind=kind, kernel=launch.kernel, sizes=sizes)
 
     def runs(self, launches: Iterable[Launch], batch: int) -> list[Trial]:
         """Return the trials to run launches once."""
