@@ -49,39 +49,30 @@ def statistics_of(text: str) -> Statistics:
     return next((found for parse in _PARSERS if (found := parse(text)) is not None), NONE)
 
 
-def _panfrost(text: str) -> Statistics | None:
-    """Mesa's src/panfrost/compiler/bifrost_compile.c: bi_print_stats and va_print_stats."""
+def _shader_db(text: str) -> Statistics | None:
+    """Mesa's drivers of Mali and of V3D.
+
+    Mali: src/panfrost/compiler/bifrost_compile.c, bi_print_stats and va_print_stats. V3D:
+    src/broadcom/compiler/vir.c, v3d_shaderdb_dump.
+    """
+    of_mali = re.findall(r"SHADER-DB: MESA_SHADER_(?:KERNEL|COMPUTE) shader: (.*)", text)
+    lines = of_mali or re.findall(r"SHADER-DB-\S* - \S+ shader: (.*)", text)
+    if not lines:
+        return None
+    # "12 inst, 3.5 cycles", by the words
+    of = {word: float(number) for number, word in re.findall(rf"{_NUMBER} ([\w-]+)", lines[-1])}
+    spilled = re.search(r"(\d+):(\d+) spills:fills", lines[-1])
     # Arithmetic of Bifrost is one number; Valhall has three units, the slowest of which counts.
-    lines = re.findall(r"SHADER-DB: MESA_SHADER_(?:KERNEL|COMPUTE) shader: (.*)", text)
-    if not lines:
-        return None
-    of = _numbers(lines[-1])
-    spills, fills = _spills_and_fills(lines[-1])
+    arithmetic = [of[unit] for unit in ("arith", "fma", "cvt", "sfu") if unit in of]
     return Statistics(
         instructions=int(of["inst"]),
-        spills=spills,
-        fills=fills,
+        spills=int(spilled[1]) if spilled else 0,
+        fills=int(spilled[2]) if spilled else 0,
         threads=int(of["threads"]),
-        cycles=of["cycles"],
-        arithmetic_cycles=max(of.get(unit, 0.0) for unit in ("arith", "fma", "cvt", "sfu")),
-        memory_cycles=of["ldst"] if "ldst" in of else of["ls"],
-        listing=listing_of(mali_instructions(text)),
-    )
-
-
-def _v3d(text: str) -> Statistics | None:
-    """Mesa's src/broadcom/compiler/vir.c: v3d_shaderdb_dump."""
-    lines = re.findall(r"SHADER-DB-\S* - \S+ shader: (.*)", text)
-    if not lines:
-        return None
-    of = _numbers(lines[-1])
-    spills, fills = _spills_and_fills(lines[-1])
-    return Statistics(
-        instructions=int(of["inst"]),
-        spills=spills,
-        fills=fills,
-        threads=int(of["threads"]),
-        listing=listing_of(v3d_instructions(text)),
+        cycles=of.get("cycles"),
+        arithmetic_cycles=max(arithmetic, default=None),
+        memory_cycles=of.get("ldst", of.get("ls")),
+        listing=listing_of(mali_instructions(text) if of_mali else v3d_instructions(text)),
     )
 
 
@@ -111,14 +102,4 @@ def _nvidia(text: str) -> Statistics | None:
     return Statistics(registers=int(registers[-1]), spills=stores, fills=loads)
 
 
-_PARSERS: tuple[Callable[[str], Statistics | None], ...] = (_panfrost, _v3d, _ir3, _nvidia)
-
-
-def _numbers(line: str) -> dict[str, float]:
-    """Return "12 inst, 3.5 cycles" by its words."""
-    return {word: float(number) for number, word in re.findall(rf"{_NUMBER} ([\w-]+)", line)}
-
-
-def _spills_and_fills(line: str) -> tuple[int, int]:
-    found = re.search(r"(\d+):(\d+) spills:fills", line)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+_PARSERS: tuple[Callable[[str], Statistics | None], ...] = (_shader_db, _ir3, _nvidia)
