@@ -128,10 +128,9 @@ def _rows(
         found[:] = device, runtime
 
     tally = Tally(len(cases), time.monotonic())
-    say = _nothing if options.quiet else _complain
     bars.be_quiet(options.quiet)
     try:
-        with results.writing(folder, run) as write, told(tally, say) as show:
+        with results.writing(folder, run) as write, told(tally, _complain, options.quiet) as show:
 
             def add(result: Result) -> None:
                 rows[result.name] = row = known.row(by_name[result.name], result)
@@ -210,10 +209,6 @@ def _summary(report: Report, options: argparse.Namespace) -> None:
     print(f"{len(report.rows)} cases in {report.seconds:.0f} s: {counts}", file=out)
     if report.rows and all(row.result.result != PASS for row in report.rows):
         print("nothing passed: is this the right delegate and device?", file=out)
-
-
-def _nothing(text: str) -> None:
-    """Say nothing: what --quiet asks for."""
 
 
 def _complain(text: str) -> None:

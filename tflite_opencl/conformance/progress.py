@@ -53,7 +53,7 @@ class Tally:
 
 
 @contextlib.contextmanager
-def told(tally: Tally, say: Callable[[str], None]) -> Iterator[Callable[[], None]]:
+def told(tally: Tally, say: Callable[[str], None], is_quiet: bool) -> Iterator[Callable[[], None]]:
     """Tell of a tally until the end, and give a function to call when it has changed.
 
     `say` writes a line.
@@ -65,7 +65,7 @@ def told(tally: Tally, say: Callable[[str], None]) -> Iterator[Callable[[], None
             say(tally.line(time.monotonic()))
 
     teller = threading.Thread(target=tell_lines, daemon=True)  # a case may hang
-    if not sys.stderr.isatty():
+    if not sys.stderr.isatty() and not is_quiet:
         teller.start()
     try:
         with bars.parts() as show:

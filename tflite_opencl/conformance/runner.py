@@ -11,7 +11,7 @@ import dataclasses
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from delegate.sandbox.child import LAST_WAIT_SECONDS, Child, Died, command_of
@@ -21,6 +21,7 @@ from tflite_opencl.conformance.results import CRASH, FAIL, FLAKE, PASS, SKIP, TI
 _BATCH = 60  # cases a worker
 _IDLE_DEATHS = 3  # workers that end before a case; then no other is tried
 _STARTING_SECONDS = 120.0  # a driver's first build may take long
+_TOLD = ("delegate", "options", "device", "runtime", "tolerance", "alternatives")  # to a worker
 _KEPT_STDERR = 4000  # characters a case
 
 
@@ -48,7 +49,7 @@ class Workers:
     """How workers are started."""
 
     delegate: str
-    options: Mapping[str, str]
+    options: dict[str, str]
     device: str | None
     runtime: str | None
     tolerance: int | None
@@ -152,16 +153,9 @@ class Workers:
             reason = error.strerror or error
             raise CannotRun(f"a worker process cannot start: {reason}") from error
         with child, contextlib.suppress(_Stopped, Died):
-            ready = child.ask(
-                _STARTING_SECONDS,
-                delegate=self.delegate,
-                options=dict(self.options),
-                device=self.device,
-                runtime=self.runtime,
-                tolerance=self.tolerance,
-                alternatives=self.alternatives,
-                names=[item.name for item in items if item.model is None],
-            )
+            names = [item.name for item in items if item.model is None]
+            told = {name: getattr(self, name) for name in _TOLD}
+            ready = child.ask(_STARTING_SECONDS, **told, names=names)
             if "fatal" in ready:
                 raise CannotRun(ready["fatal"])
             self.on_ready(ready["device"], ready["runtime"])

@@ -48,7 +48,7 @@ def main(worker: type[Worker] | None = None) -> int:
         known = _known({*request["names"]})
         gc.freeze()  # what is there now stays: collecting after each case then takes no time
         parent.send(device=device, runtime=f"{subject.runtime.name} {subject.runtime.version}")
-        made = (worker or Worker)(parent, subject, request["tolerance"], request["alternatives"])
+        made = (worker or Worker)(parent, subject, request)
         for item in requests:
             made.run(item, known.get(item["name"]))
     return 0
@@ -57,11 +57,8 @@ def main(worker: type[Worker] | None = None) -> int:
 class Worker:
     """Runs cases and tells their events."""
 
-    def __init__(
-        self, parent: Channel, subject: Subject, tolerance: int | None, alternatives: bool
-    ) -> None:
-        self._say, self._subject = parent.send, subject
-        self._tolerance, self._alternatives = tolerance, alternatives
+    def __init__(self, parent: Channel, subject: Subject, request: dict[str, Any]) -> None:
+        self._say, self._subject, self._request = parent.send, subject, request
         self._held: Any = None
 
     def run(self, item: dict[str, Any], case: Case | None) -> None:
@@ -73,8 +70,9 @@ class Worker:
             # A file may be no model; a case of this suite always is one.
             result = Result(FAIL if case else SKIP, f"no model: {one_line(error)}")
         else:
-            told = self._alternative if self._alternatives else None
-            args = self._subject, graph, model, self._tolerance, _inputs(item), self._begin, told
+            told = self._alternative if self._request["alternatives"] else None
+            tolerance = self._request["tolerance"]
+            args = self._subject, graph, model, tolerance, _inputs(item), self._begin, told
             try:
                 result = self.check(case.check if case else "values", Job(*args))
             except Exception as error:  # a fault of this suite or of the delegate's Python
