@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A TFLite delegate whose ops run as OpenCL kernels: the public names."""
 
-from delegate.devices.slots import Pending
+from delegate.devices.run import Run
 from delegate.errors import (
     DelegateError,
     DeviceError,
@@ -26,8 +26,8 @@ __all__ = [
     "NoDeviceError",
     "OpenCLDelegate",
     "Options",
-    "Pending",
     "ProfileError",
+    "Run",
     "TooLarge",
     "Unsupported",
     "Verdict",

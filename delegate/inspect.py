@@ -3,7 +3,7 @@
 
 from delegate.cache import cache_folder, write_cached
 from delegate.devices.model_io import TensorDetails
-from delegate.devices.pieces import PendingPiece, Portion
+from delegate.devices.spread import Portion
 from delegate.errors import AbiMismatch, CacheError, KernelBuildError
 from delegate.graph.dump import graph_table
 from delegate.graph.infer import infer
@@ -61,7 +61,6 @@ __all__ = [
     "Node",
     "NodeAlternatives",
     "PartitionRun",
-    "PendingPiece",
     "PlatformInfo",
     "Portion",
     "Progress",

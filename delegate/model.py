@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from delegate import progress
 from delegate.devices.model_io import checked_arrays, details_of
 from delegate.devices.one_device import OneDevice
-from delegate.devices.pieces import PendingPiece, Portion, pieces_of
-from delegate.devices.slots import Pending
-from delegate.devices.spread import Spread
+from delegate.devices.run import Run
+from delegate.devices.spread import Portion, Spread
 from delegate.errors import DelegateError, ModelError, NoDeviceError, ProfileError
 from delegate.graph.infer import infer
 from delegate.graph.ir import Graph
@@ -122,13 +121,17 @@ class Model:
             arrays, count = checked_arrays(inputs, self.input_details, self.batch)
             return self._on.run(arrays, count, self._are_given(arrays))
         arrays, count = checked_arrays(inputs, self.input_details, None)
-        pieces = [self._on.start(*each) for each in pieces_of(arrays, count, self.batch)]
-        outputs = [piece.result() for piece in pieces]
+        batch = self.batch
+        runs = [
+            self._on.start([array[at : at + batch] for array in arrays], min(batch, count - at))
+            for at in range(0, count, batch)
+        ]
+        outputs = [run.result() for run in runs]
         if len(outputs) == 1:
             return outputs[0]
         return [np.concatenate(parts) for parts in zip(*outputs, strict=True)]
 
-    def run_async(self, inputs: Array | Sequence[Array]) -> Pending | PendingPiece:
+    def run_async(self, inputs: Array | Sequence[Array]) -> Run:
         """Start a run and return before it ends; `result()` of what is returned gives its outputs.
 
         Two runs a device may be under way, or four where its memory is not the host's and has room.

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from delegate import DeviceInfo, Model
-from delegate.inspect import Graph, PendingPiece, Portion
+from delegate import Run as DeviceRun
+from delegate.inspect import Graph, Portion
 from label_image.errors import delegate_failures
 from label_image.path import Array, OpenPath, Outputs, Run, outputs_of_each
 from tflite_opencl.common.job import Delegation, Job
@@ -98,7 +99,6 @@ class SpreadPath(OpenPath):
         except BaseException:
             self._end()
             raise
-        assert isinstance(piece, PendingPiece)
 
         def ended() -> None:
             self._end()
@@ -140,7 +140,7 @@ class SpreadPath(OpenPath):
 
 
 class _PieceRun(Run):
-    def __init__(self, path: SpreadPath, pixels: Array, piece: PendingPiece) -> None:
+    def __init__(self, path: SpreadPath, pixels: Array, piece: DeviceRun) -> None:
         super().__init__(path, pixels)
         self._spread, self._piece = path, piece
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.devices.slots import batch_shape
 from delegate.graph.ir import Tensor
 
 Array = NDArray[Any]
@@ -47,6 +46,12 @@ def details_of(tensor: Tensor, batch: int) -> TensorDetails:
         scale=scale,
         zero_point=zero_point,
     )
+
+
+def batch_shape(tensor: Tensor, batch: int) -> tuple[int, ...]:
+    """Return the shape of a batch of pictures' values of a tensor."""
+    own = tensor.shape[1:] if tensor.shape[:1] == (1,) else tensor.shape
+    return (batch, *own)
 
 
 def checked_arrays(

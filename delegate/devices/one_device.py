@@ -3,20 +3,24 @@
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from delegate import progress
-from delegate.devices.model_io import TensorDetails
-from delegate.devices.slots import Pending, Slot
-from delegate.errors import DeviceError, TooLarge, Unsupported
-from delegate.graph.ir import Graph
+from delegate.devices.model_io import TensorDetails, batch_shape
+from delegate.devices.run import Run
+from delegate.errors import DelegateError, DeviceError, TooLarge, Unsupported
+from delegate.graph.ir import Graph, Tensor
 from delegate.graph.partition import Partition, partition_of
 from delegate.options import Options
 from delegate.runtime.device_list import DeviceInfo
+from delegate.runtime.executor import Executor
+from delegate.runtime.layout import as_bytes
 from delegate.start.rehearsal import open_engine
 from delegate.target import Target
 from delegate.tflite.library import installed_rules
@@ -53,7 +57,7 @@ class OneDevice:
         self._batch = batch
         self.slots = SLOTS_FAR if self._engine.device.is_far else SLOTS
         self._lock = threading.Lock()  # of the four: slots, and the three below
-        self._slots = [Slot(executor, graph, batch)]
+        self._slots = [_Slot(executor, graph, batch)]
         self._next = 0
         self._is_closed = False
 
@@ -71,11 +75,11 @@ class OneDevice:
         """Return the outputs; `is_given`: the arrays are of `empty_input`. Raises: DeviceError."""
         if count == self._batch and not is_given:
             return self._slot(0).run(arrays)
-        return self._slot(0).start(arrays, count, copy=False).result()
+        return self._slot(0).start(arrays, count, is_given=True).result()
 
-    def start(self, arrays: Sequence[Array], count: int, is_given: bool = False) -> Pending:
+    def start(self, arrays: Sequence[Array], count: int, is_given: bool = False) -> Run:
         """Start a run, when fewer than `slots` are under way; arguments, Raises: as `run`."""
-        return self._next_slot().start(arrays, count, copy=not is_given)
+        return self._next_slot().start(arrays, count, is_given)
 
     def empty_input(self, details: TensorDetails) -> Array:
         """Return memory for a batch that the device reads without another copy."""
@@ -111,7 +115,7 @@ class OneDevice:
                     raise Unsupported(f"tensor {tensor.index} ({tensor.name}) {why}")
         return partition
 
-    def _next_slot(self) -> Slot:
+    def _next_slot(self) -> _Slot:
         """Return the slot whose run began before all others', or a new one while there is room."""
         with self._lock:
             number, self._next = self._next, (self._next + 1) % self.slots
@@ -124,11 +128,92 @@ class OneDevice:
                 self.slots, self._next = number, 1
             return self._slot(0)
 
-    def _slot(self, number: int) -> Slot:
+    def _slot(self, number: int) -> _Slot:
         with self._lock:
             if self._is_closed:
                 raise DeviceError("the model was closed")
             while len(self._slots) <= number:
                 executor = self._engine.sibling(self._slots[0].executor)
-                self._slots.append(Slot(executor, self._graph, self._batch))
+                self._slots.append(_Slot(executor, self._graph, self._batch))
             return self._slots[number]
+
+
+class _Slot:
+    """An executor, the memory that it copies from and to, and its last run."""
+
+    def __init__(self, executor: Executor, graph: Graph, batch: int) -> None:
+        self.executor = executor
+        self._graph = graph
+        self._batch = batch
+        self._lock = threading.Lock()
+        self._last: Run | None = None
+        self._staged: dict[Tensor, Array] = {}
+        self._results = {
+            tensor: self.host_array(batch_shape(tensor, batch), np.dtype(tensor.dtype))
+            for tensor in executor.program.outputs
+        }
+
+    def run(self, arrays: Sequence[Array]) -> list[Array]:
+        """Return the outputs of a whole batch, by the device's best way for a run alone."""
+        with self._lock:
+            self._finish_last()
+            results = {tensor: np.empty_like(array) for tensor, array in self._results.items()}
+            inputs = dict(zip(self._graph.inputs, arrays, strict=True))
+            self.executor.run(self._read(inputs), [as_bytes(each) for each in results.values()])
+            return [results[tensor] for tensor in self._graph.outputs]
+
+    def start(self, arrays: Sequence[Array], count: int, is_given: bool) -> Run:
+        """Submit a run of the first `count` pictures after the one before has ended.
+
+        `is_given`: the arrays stay as they are until the end.
+        """
+        with self._lock:
+            self._finish_last()
+            inputs = dict(zip(self._graph.inputs, arrays, strict=True))
+            if not is_given or count < self._batch:
+                inputs = {tensor: self._stage(tensor, array) for tensor, array in inputs.items()}
+            run = Run(self._finish, self._read(inputs), count, is_given)
+            run.is_begun = True
+            self.executor.submit(run.arrays, [as_bytes(each) for each in self._results.values()])
+            self._last = run
+            return run
+
+    def host_array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """Return memory that is fast to copy from and to the device."""
+        size = math.prod(shape) * dtype.itemsize
+        return self.executor.host_array(size).view(dtype).reshape(shape)
+
+    def close(self) -> None:
+        """End the last run and close the executor."""
+        with self._lock:
+            self._finish_last()
+            self.executor.close()
+
+    def _finish(self, run: Run) -> None:
+        """Wait for the end of a run, unless another one has begun, before which it ended."""
+        with self._lock:
+            if run is self._last:
+                self._finish_last()
+
+    def _finish_last(self) -> None:
+        """Wait for the end of the last run; the lock is held."""
+        if (run := self._last) is not None:
+            try:
+                self.executor.wait()
+                results = (self._results[tensor] for tensor in self._graph.outputs)
+                run.end([result[: run.count].copy() for result in results])
+            except DelegateError as error:
+                run.end(error)
+            run.arrays = ()
+            self._last = None
+
+    def _read(self, inputs: Mapping[Tensor, Array]) -> list[Array]:
+        return [as_bytes(inputs[tensor]) for tensor in self.executor.program.inputs]
+
+    def _stage(self, tensor: Tensor, array: Array) -> Array:
+        if tensor not in self._staged:
+            shape = batch_shape(tensor, self._batch)
+            self._staged[tensor] = self.host_array(shape, array.dtype)
+        # What follows the pictures given is of an earlier batch: its outputs are left out.
+        self._staged[tensor][: len(array)] = array
+        return self._staged[tensor]

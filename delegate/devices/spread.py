@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pieces of work on several devices: each piece goes to the device that is likely to end it first.
+"""Runs on several devices: each takes the next one unless another is likely to end it sooner.
 
 Each device has a thread: Python's lock is free while a driver copies or is waited for. A device has
-two pieces or more: while it computes one, the input of another goes up. The pieces of a device that
-fails, or never answers, go to the others.
+two runs or more: while it computes one, the input of another goes up. What a device that fails, or
+never answers, has begun waits again, and the others take it.
 
 Ctrl-C may end the caller's thread at each line, so callers change one container at a time, and what
 they hold is a lock of C alone. Whoever waits looks again after a moment.
@@ -15,7 +15,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,50 +23,77 @@ from numpy.typing import NDArray
 
 from delegate.devices.model_io import TensorDetails
 from delegate.devices.one_device import OneDevice
-from delegate.devices.pieces import LOOK_SECONDS, PendingPiece, Portion, Signal
-from delegate.devices.slots import Pending
+from delegate.devices.run import LOOK_SECONDS, Run, Signal
 from delegate.errors import DelegateError, DeviceError
 from delegate.runtime.device_list import DeviceInfo
 from delegate.sandbox import process
 
 Array = NDArray[Any]
-_HANGS = 10.0  # a device that has a piece for so many times what another one needs
+_HANGS = 10.0  # a device that has a run for so many times what another one needs
 HANG_SECONDS = 60.0  # at least; as long as a child process has for a kernel
 _log = logging.getLogger("delegate")
 
 
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """What one of a Model's devices did."""
+
+    device: DeviceInfo
+    pictures: int  # whose outputs are this device's
+    seconds: float  # in which it had something to do
+    failure: str = ""  # why it gets no more; "" = it does
+
+
 @dataclass(slots=True, eq=False)
-class _Worker:
-    """A device and what it has."""
+class Worker:
+    """A device and what it does."""
 
     runner: OneDevice
-    # In the order in which they came. Only this device's thread takes one away.
-    pieces: deque[PendingPiece] = field(default_factory=deque)
-    news: Signal = field(default_factory=Signal)  # for the thread
+    clock: Callable[[], float] = time.monotonic
+    begun: deque[Run] = field(default_factory=deque)  # its thread alone changes it
+    news: Signal = field(default_factory=Signal)  # for its thread
     since: float = 0.0  # when it was free for the first of them
-    pace: float = 0.0  # seconds of its last piece; 0: it has ended none
+    pace: float = 0.0  # seconds of its last run; 0: it has ended none
     pictures: int = 0
     seconds: float = 0.0
     failure: str = ""
     hangs: bool = False
+    is_over: bool = False  # its thread has done all that it will
     thread: threading.Thread | None = None
 
     @property
     def has_room(self) -> bool:
-        """Whether it takes one more; before its pace is known it takes a single one."""
-        return len(self.pieces) < (self.runner.slots + 1 if self.pace else 1)
+        """Whether it can begin one more; before its pace is known it has a single one."""
+        return len(self.begun) < (self.runner.slots if self.pace else 1)
 
-    def take(self, piece: PendingPiece) -> None:
-        """Put a piece behind the others."""
-        self.pieces.append(piece)
-        self.news.give()
+    @property
+    def next_seconds(self) -> float:
+        """In about how many seconds it would end one more; one that hangs ever later."""
+        late = self.clock() - self.since - self.pace if self.begun else 0.0
+        return (len(self.begun) + 1) * self.pace + max(late, 0.0)
+
+    def takes(self, others: Sequence[Worker]) -> bool:
+        """Whether it takes one more: none of the others is likely to end it sooner.
+
+        What has nothing to do leaves it to those alone that can begin it now.
+        """
+        if not self.has_room or not self.pace:
+            return not self.begun
+        rivals = [each for each in others if each.pace and (self.begun or each.has_room)]
+        return all(self.next_seconds <= each.next_seconds for each in rivals)
 
 
 class Spread:
     """Several devices that are ready to run the same graph."""
 
-    def __init__(self, runners: Sequence[OneDevice]) -> None:
-        self._workers = [_Worker(runner) for runner in runners]
+    def __init__(
+        self, runners: Sequence[OneDevice], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`clock`: gives seconds."""
+        self._clock = clock
+        self._workers = [Worker(runner, clock) for runner in runners]
+        self._waiting: deque[Run] = deque()  # one a device; what comes back has no limit
+        self._taking = threading.Lock()  # of the devices' threads: from waiting to begun
         self._room = Signal()
         self._is_closing = False
         self._error: Exception | None = None  # of the last device
@@ -87,23 +114,23 @@ class Spread:
         """Count the choices that wait for a later start to be measured."""
         return sum(worker.runner.tuning_left for worker in self._workers)
 
-    def start(self, arrays: Sequence[Array], count: int, is_given: bool = False) -> PendingPiece:
-        """Let a device run a piece; wait before that while those that would end it soon are full.
+    def start(self, arrays: Sequence[Array], count: int, is_given: bool = False) -> Run:
+        """Let a device run up to a batch; wait before that while as many wait as there are devices.
 
         The arrays stay as they are until the end. `is_given`: they are of `empty_input`.
         Raises: DeviceError: the last device failed, or this was closed.
         """
         process.require_own()
-        piece = PendingPiece(self.look, arrays, count, is_given)
+        run = Run(self._await_end, arrays, count, is_given)
         while not self._is_closing and (left := self._left()):
-            best = self._soonest(left)
-            free = [best] if best.has_room else [each for each in left if not each.pieces]
-            if free:
-                free[0].take(piece)
+            if len(self._waiting) < len(left):
+                self._waiting.append(run)
+                self._wake_all()
                 self._room.give()  # to the next thread that waits
-                return piece
+                self._look()
+                return run
             self._room.wait()
-            self.look(piece)
+            self._look()
         self._room.give()
         raise self._reason()
 
@@ -111,13 +138,13 @@ class Spread:
         """Run the same on each device, one after the other; raises as `start`."""
         outputs = []
         for worker in () if self._is_closing else self._left():
-            begin = time.monotonic()
+            begin = self._clock()
             try:
                 outputs.append((worker.runner.device, worker.runner.run(arrays, count)))
             except DelegateError as error:
                 self._lose(worker, error)
             else:
-                worker.pace = time.monotonic() - begin
+                worker.pace = self._clock() - begin
         if not outputs:
             raise self._reason()
         return outputs
@@ -149,74 +176,71 @@ class Spread:
             assert worker.thread is not None
             while worker.thread.is_alive() and not worker.hangs:
                 worker.thread.join(LOOK_SECONDS)
-                self._look_for_one_that_hangs()
+                self._look()
 
-    def look(self, piece: PendingPiece) -> None:
-        """See to it that a piece which somebody waits for comes to an end.
-
-        Raises:
-            DeviceError: this process was forked from the one that has the devices.
-        """
+    def _await_end(self, run: Run) -> None:
+        """Wait a moment for the end of a run, and see to it that it comes."""
         process.require_own()
-        self._look_for_one_that_hangs()
-        if self._is_closing and not any(
-            each.thread and each.thread.is_alive() for each in self._workers
-        ):
-            piece.end(self._reason())
+        self._look()
+        if not run.is_done:
+            run.ended.wait()
 
     # What follows runs in the devices' threads, too.
 
-    def _work(self, worker: _Worker) -> None:
-        """Run pieces until there will be none, or until the device fails."""
-        under_way: deque[Pending] = deque()
+    def _work(self, worker: Worker) -> None:
+        """Run what comes until there will be no more, or until the device fails."""
+        under_way: deque[Run] = deque()  # the same on the device itself
         try:
-            self._run_pieces(worker, under_way)
+            while not worker.failure:
+                if (run := self._taken(worker)) is not None:
+                    under_way.append(worker.runner.start(run.arrays, run.count, run.is_given))
+                elif under_way:
+                    self._ended(worker, under_way.popleft().result())
+                elif self._is_over():
+                    break
+                else:
+                    worker.news.wait()
         except Exception as error:  # whatever it is, the other devices may do better
             self._lose(worker, error)
         under_way.clear()
+        worker.is_over = True
+        self._look()
+        self._wake_all()
         try:
             worker.runner.close()
         except DelegateError as error:
             _log.debug("closing %s: %s", worker.runner.device.name, error)
-        while not self._is_over():  # a caller may have chosen this device just before
-            self._hand_on(worker)
-            worker.news.wait()
 
-    def _run_pieces(self, worker: _Worker, under_way: deque[Pending]) -> None:
-        while not worker.failure:
-            if len(under_way) < min(worker.runner.slots, len(worker.pieces)):
-                piece = worker.pieces[len(under_way)]
-                if not under_way:
-                    worker.since = time.monotonic()
-                if piece.is_done:  # it was cancelled
-                    del worker.pieces[len(under_way)]
-                    self._room.give()
+    def _taken(self, worker: Worker) -> Run | None:
+        """Return the run that a device begins now; None: there is none for it."""
+        with self._taking:
+            while self._waiting and worker.takes(self._left()):
+                run = self._waiting.popleft()
+                self._room.give()
+                if run.is_done:  # it was cancelled
                     continue
-                piece.is_begun = True
-                start = worker.runner.start
-                under_way.append(start(piece.arrays, piece.count, piece.is_given))
-            elif under_way:
-                self._ended(worker, under_way.popleft().result())
-            elif self._is_over():
-                return
-            else:
-                worker.news.wait()
+                run.is_begun = True
+                if not worker.begun:
+                    worker.since = self._clock()
+                worker.begun.append(run)
+                self._wake_all()  # one that has less room lets others take more
+                return run
+        return None
 
-    def _ended(self, worker: _Worker, outputs: list[Array]) -> None:
-        """Take the outputs of a device's first piece."""
-        now = time.monotonic()
+    def _ended(self, worker: Worker, outputs: list[Array]) -> None:
+        """Take the outputs of a device's first run."""
+        now = self._clock()
         if worker.failure:
             return
-        piece = worker.pieces[0]
+        run = worker.begun[0]
         worker.pace = now - worker.since
         worker.seconds += worker.pace
         worker.since = now
-        if not piece.is_done:
-            worker.pictures += piece.count
-            piece.device = worker.runner.device
-        worker.pieces.popleft()
-        piece.end(outputs)
-        self._room.give()
+        if not run.is_done:
+            worker.pictures += run.count
+            run.device = worker.runner.device
+        run.end(outputs)
+        worker.begun.popleft()
         if self._is_closing:
             self._wake_all()
 
@@ -225,24 +249,12 @@ class Spread:
             worker.news.give()
 
     def _is_over(self) -> bool:
-        """Whether this was closed and no device has anything to do."""
-        return self._is_closing and all(
-            piece.is_done for each in self._workers for piece in tuple(each.pieces)
-        )
+        """Whether this was closed and every run has ended."""
+        every = (self._waiting, *(each.begun for each in self._workers))
+        return self._is_closing and all(run.is_done for runs in every for run in tuple(runs))
 
-    def _soonest(self, left: Sequence[_Worker]) -> _Worker:
-        """Return the one of these devices that is likely to end one more piece first."""
-        fastest = min((each.pace for each in left if each.pace), default=0.0)
-
-        def when(worker: _Worker) -> tuple[bool, float, int]:
-            is_measured_now = not worker.pace and not worker.has_room
-            seconds = (len(worker.pieces) + 1) * (worker.pace or fastest)
-            return is_measured_now, seconds, len(worker.pieces)
-
-        return min(left, key=when)
-
-    def _lose(self, worker: _Worker, error: Exception) -> None:
-        """Give a device no more, and what it has to the others, or to nobody."""
+    def _lose(self, worker: Worker, error: Exception) -> None:
+        """Give a device no more; its thread, or who finds it hanging, gives back what it has."""
         if worker.failure:
             return
         worker.failure = " ".join(str(error).split()) or type(error).__name__
@@ -254,37 +266,35 @@ class Spread:
             )  # fmt: skip
         else:
             self._error = error
-        self._hand_on(worker)
-        self._room.give()
+        self._wake_all()
 
-    def _hand_on(self, worker: _Worker) -> None:
-        """Give the pieces of a device that failed to others; again and again it is the same."""
-        for piece in tuple(worker.pieces):
-            left = self._left()
-            if piece.is_done or any(piece in each.pieces for each in left):
-                continue
-            if left:
-                self._soonest(left).take(piece)
-            else:
-                piece.end(self._reason())
-
-    def _look_for_one_that_hangs(self) -> None:
-        """Give a device up that has had a piece for long; the only one is waited for."""
+    def _look(self) -> None:
+        """See to it that every run comes to an end; again and again it is the same."""
         for worker in self._workers:
-            if worker.hangs:
-                self._hand_on(worker)
-            paces = [each.pace for each in self._left() if each is not worker and each.pace]
-            is_at_work = any(piece.is_begun for piece in tuple(worker.pieces)[:1])
-            if worker.failure or not is_at_work or not paces:
-                continue
-            seconds = time.monotonic() - worker.since
-            if seconds > max(HANG_SECONDS, _HANGS * min(paces)):
-                worker.hangs = True
-                self._lose(worker, DeviceError(f"it gave no answer within {seconds:.0f} s"))
+            self._lose_one_that_hangs(worker)
+        at_work = [each for each in self._workers if not (each.is_over or each.hangs)]
+        for run in (run for each in self._workers for run in tuple(each.begun)):
+            # What a device will not end waits for the others.
+            kept = any(run in runs for runs in (self._waiting, *(each.begun for each in at_work)))
+            if not (kept or run.is_done):
+                self._waiting.appendleft(run)
+                self._wake_all()
+        for run in () if at_work else tuple(self._waiting):
+            run.end(self._reason())
+
+    def _lose_one_that_hangs(self, worker: Worker) -> None:
+        """Give a device up that has had a run for long; the only one is waited for."""
+        paces = [each.pace for each in self._left() if each is not worker and each.pace]
+        if worker.failure or not worker.begun or not paces:
+            return
+        seconds = self._clock() - worker.since
+        if seconds > max(HANG_SECONDS, _HANGS * min(paces)):
+            worker.hangs = True
+            self._lose(worker, DeviceError(f"it gave no answer within {seconds:.0f} s"))
 
     def _reason(self) -> Exception:
         """Return why nothing can run any more."""
         return self._error or DeviceError("the model was closed")
 
-    def _left(self) -> list[_Worker]:
+    def _left(self) -> list[Worker]:
         return [worker for worker in self._workers if not worker.failure]

@@ -19,6 +19,7 @@ from delegate import (
     DeviceInfo,
     Model,
     NoDeviceError,
+    Run,
     TooLarge,
     Unsupported,
     list_devices,
@@ -27,7 +28,7 @@ from delegate import (
     model as model_module,
 )
 from delegate.devices.one_device import OneDevice
-from delegate.inspect import Graph, PendingPiece, write_model
+from delegate.inspect import Graph, write_model
 from delegate.options import Options
 from delegate.runtime.executor import Executor
 from tests.support.compare import assert_same, interpreter, invoke
@@ -77,7 +78,6 @@ def test_what_is_begun_may_be_waited_for_in_any_order(ours: Model) -> None:
     pending = [ours.run_async(each) for each in given]
     for number in (4, 0, 2, 1, 3):
         assert_same(pending[number].result()[0], references(given[number]), f"run {number}")
-    assert isinstance(pending[0], PendingPiece)
     assert pending[0].device in [portion.device for portion in ours.portions]
 
 
@@ -121,18 +121,30 @@ def test_wrong_arrays_are_one_clear_error(ours: Model) -> None:
 
 
 def opened(
-    monkeypatch: pytest.MonkeyPatch, device: DeviceInfo, others: Sequence[DelegateError | None]
+    monkeypatch: pytest.MonkeyPatch,
+    device: DeviceInfo,
+    others: Sequence[DelegateError | None],
+    lost: int | None = None,
 ) -> Model:
-    """Return a Model on a device, and on it again or on one that does not open."""
+    """Return a Model on a device, and on it again or on one that does not open.
+
+    `lost`: which of them starts no run.
+    """
     errors = [None, *others]
     infos = tuple(device for _ in errors)
     numbers = iter(range(len(errors)))
 
     class Opening(OneDevice):
         def __init__(self, graph: Graph, options: Options, batch: int) -> None:
-            if (error := errors[next(numbers)]) is not None:
+            self.number = next(numbers)
+            if (error := errors[self.number]) is not None:
                 raise error
             super().__init__(graph, options, batch)
+
+        def start(self, *arguments: Any) -> Run:
+            if self.number == lost:
+                raise DeviceError("running: CL_DEVICE_NOT_AVAILABLE")
+            return super().start(*arguments)
 
     monkeypatch.setattr(model_module, "OneDevice", Opening)
     monkeypatch.setattr(model_module, "several_devices", lambda _: infos)
@@ -166,17 +178,7 @@ def test_devices_that_cannot_be_opened_are_left_out(
 def test_a_device_that_is_lost_in_a_run_costs_no_picture(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with opened(monkeypatch, device, [None]) as ours:
-        assert isinstance(ours._on, model_module.Spread)
-        lost = ours._on._workers[1].runner._slots[0].executor
-        honest = Executor._checked
-
-        def checked(self: Executor, *arrays: Any) -> Any:
-            if self is lost:
-                raise DeviceError("running: CL_DEVICE_NOT_AVAILABLE")
-            return honest(self, *arrays)
-
-        monkeypatch.setattr(Executor, "_checked", checked)
+    with opened(monkeypatch, device, [None], lost=1) as ours:
         given = pictures(10 * BATCH)
         while not ours.portions[1].failure:
             assert_same(ours.run(given)[0], references(given), "both")
@@ -191,11 +193,11 @@ def test_a_device_that_is_lost_in_a_run_costs_no_picture(
 def test_when_all_are_lost_it_is_the_error_of_one_device(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def checked(self: Executor, *arrays: Any) -> Any:
+    def submit(self: Executor, *arrays: Any) -> None:
         raise DeviceError("running: CL_OUT_OF_RESOURCES")
 
     with opened(monkeypatch, device, [None]) as ours:
-        monkeypatch.setattr(Executor, "_checked", checked)
+        monkeypatch.setattr(Executor, "submit", submit)
         for _ in range(2):
             with pytest.raises(DeviceError, match=r"^running: CL_OUT_OF_RESOURCES$"):
                 ours.run(pictures(10 * BATCH))
@@ -205,14 +207,15 @@ def test_when_all_are_lost_it_is_the_error_of_one_device(
 def test_a_model_that_is_let_go_ends_its_threads(
     device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    before = {*threading.enumerate()}
     ours = opened(monkeypatch, device, [])
-    assert isinstance(ours._on, model_module.Spread)
-    thread: threading.Thread | None = ours._on._workers[0].thread
-    assert thread is not None
+    threads = {*threading.enumerate()} - before
+    assert threads
     del ours
     gc.collect()
-    thread.join(60)
-    assert not thread.is_alive()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
 
 
 NOT_OURS = chain_model([op("fake-op", [image()], [image()], is_custom=True)])

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import gc
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -15,28 +15,38 @@ import pytest
 from numpy.typing import NDArray
 
 from delegate import DeviceError, DeviceInfo
-from delegate.devices import spread
 from delegate.devices.one_device import OneDevice
-from delegate.devices.pieces import PendingPiece, pieces_of
-from delegate.devices.spread import Spread
+from delegate.devices.run import Run
+from delegate.devices.spread import Spread, Worker
 from delegate.sandbox import process
 from tests.support.deal import slow
 from tests.support.process import run_python
 
 Array = NDArray[Any]
-AHEAD = 3  # pieces a stand-in that have no result: two that it has, and one that waits
 WAIT_SECONDS = 60.0  # a test that waits so long has failed
+
+
+class Clock:
+    """Seconds of a test's own, a little more at each look."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1e-6
+        return self.now
 
 
 class StandIn:
     """A device that adds a number to what it is given, once its gate is open."""
 
-    slots = AHEAD - 1
+    slots = 2
 
     def __init__(self, index: int, adds: int = 1) -> None:
         self.device = DeviceInfo(index, "P", "1", f"stand-in {index}", "V", "3.0", "1", "cpu")
         self.tuning_left = index
         self.adds = adds
+        self.clock = Clock()
+        self.seconds = 0.0  # of a run, by the clock
         self.gate = threading.Event()
         self.gate.set()
         self.begun = threading.Semaphore(0)
@@ -50,9 +60,7 @@ class StandIn:
         return StandIn._Run(self, [array + self.adds for array in arrays], number)
 
     def run(self, arrays: list[Array], count: int) -> list[Array]:
-        result = self.start(arrays, count).result()
-        self.begun.acquire()
-        return result
+        return StandIn._Run(self, [array + self.adds for array in arrays], self.runs).result()
 
     def close(self) -> None:
         self.is_closed = True
@@ -65,15 +73,20 @@ class StandIn:
             assert self._owner.gate.wait(WAIT_SECONDS)
             if self._owner.fails_at is not None and self._number >= self._owner.fails_at:
                 raise DeviceError("running: CL_DEVICE_NOT_AVAILABLE")
+            self._owner.clock.now += self._owner.seconds
             return self._outputs
 
 
 @contextmanager
 def spread_over(*devices: StandIn, paces: Sequence[float] = ()) -> Iterator[Spread]:
-    """Give a Spread; `paces`: the seconds that each device is taken to need for a piece."""
-    made = Spread([cast(OneDevice, device) for device in devices])
-    for worker, pace in zip(made._workers, paces, strict=False):
-        worker.pace = pace
+    """Give a Spread on a clock of the test's own; `paces`: a device's seconds of a run before."""
+    made = Spread([cast(OneDevice, device) for device in devices], devices[0].clock)
+    for device, device.seconds in zip(devices, paces, strict=False):
+        device.clock = devices[0].clock
+    if paces:
+        made.on_each(piece(0), 2)
+    for device in devices:
+        device.seconds = 0.0
     try:
         yield made
     finally:
@@ -87,7 +100,7 @@ def piece(number: int) -> list[Array]:
     return [np.full((2, 3), number)]
 
 
-def assert_outputs(pieces: list[PendingPiece], adds: int = 1) -> None:
+def assert_outputs(pieces: list[Run], adds: int = 1) -> None:
     """Assert that each piece has its own outputs."""
     for number, each in enumerate(pieces):
         assert np.array_equal(each.result()[0], piece(number)[0] + adds), number
@@ -108,32 +121,44 @@ def test_outputs_come_in_the_order_of_the_pieces(count: int) -> None:
         assert made.tuning_left == sum(range(count))
 
 
-@pytest.mark.parametrize(("pace", "held"), [(1.0, [3, 3]), (1.9, [3, 2]), (3.5, [3, 1])])
-def test_a_piece_goes_to_the_device_that_will_end_it_first(pace: float, held: list[int]) -> None:
-    one, other = StandIn(0), StandIn(1)
-    one.gate.clear()
-    other.gate.clear()
-    with spread_over(one, other, paces=(1.0, pace)) as made:
-        pieces = [made.start(piece(number), 2) for number in range(sum(held))]
-        assert [len(worker.pieces) for worker in made._workers] == held
-        one.gate.set()
-        other.gate.set()
-        assert_outputs(pieces)
+@pytest.mark.parametrize(
+    ("own", "other", "takes"),
+    [
+        ((0.0, 0), (0.0, 0), True),  # neither was measured
+        ((0.0, 0), (1.0, 2), True),
+        ((0.0, 1), (1.0, 2), False),  # it is measured now
+        ((1.0, 0), (0.0, 1), True),
+        ((1.0, 1), (0.0, 0), True),
+        ((1.0, 0), (1.0, 0), True),
+        ((1.0, 1), (1.0, 0), False),
+        ((1.0, 1), (1.0, 1), True),
+        ((1.0, 2), (1.0, 1), False),  # it is full
+        ((1.9, 0), (1.0, 0), False),
+        ((1.9, 0), (1.0, 1), True),
+        ((3.5, 0), (1.0, 1), False),
+        ((3.5, 0), (1.0, 2), True),  # the other one is full
+        ((3.5, 1), (1.0, 2), False),
+        ((1.4, 1), (1.0, 2), True),
+        ((100.0, 0), (1.0, 2), True),
+    ],
+)
+def test_a_device_takes_what_no_other_one_will_end_sooner(
+    own: tuple[float, int], other: tuple[float, int], takes: bool
+) -> None:
+    workers = [Worker(cast(OneDevice, StandIn(number)), lambda: 0.0) for number in range(2)]
+    for worker, (pace, begun) in zip(workers, (own, other), strict=True):
+        worker.pace = pace
+        worker.begun.extend(Run(lambda _: None, piece(0), 2) for _ in range(begun))
+    assert workers[0].takes(workers) == takes
 
 
-def test_a_slow_device_has_one_piece_while_the_fast_one_is_full() -> None:
-    fast, slow = StandIn(0), StandIn(1)
-    fast.gate.clear()
-    slow.gate.clear()
-    with spread_over(fast, slow, paces=(1.0, 100.0)) as made:
-        pieces = [made.start(piece(number), 2) for number in range(AHEAD + 1)]
-        assert [len(worker.pieces) for worker in made._workers] == [AHEAD, 1]
-        fast.gate.set()
-        pieces += [made.start(piece(number), 2) for number in range(AHEAD + 1, 20)]
-        assert [each.result()[0][0, 0] for each in pieces[AHEAD + 1 :]] == [*range(5, 21)]
-        slow.gate.set()
-        assert_outputs(pieces)
-    assert [portion.pictures for portion in made.portions] == [38, 2]
+def test_what_a_device_is_late_with_keeps_no_other_one_from_the_next() -> None:
+    late, slow = (Worker(cast(OneDevice, StandIn(n)), lambda: 50.0, pace=n + 1) for n in range(2))
+    late.begun.append(Run(lambda _: None, piece(0), 2))
+    late.since = 49.5
+    assert not slow.takes([late, slow])
+    late.since = 40.0
+    assert slow.takes([late, slow])
 
 
 def test_a_fast_device_runs_more_than_a_slow_one() -> None:
@@ -150,7 +175,8 @@ def test_a_fast_device_runs_more_than_a_slow_one() -> None:
     slow.start = lambda arrays, *_: FourTimesSlower(  # type: ignore[method-assign]
         slow, [array + 1 for array in arrays], 0
     )
-    with spread_over(fast, slow) as made:
+    made = Spread([cast(OneDevice, device) for device in (fast, slow)])
+    with contextlib.closing(made):
         pieces = [made.start(piece(number), 2) for number in range(60)]
         assert_outputs(pieces)
         is_over.set()
@@ -180,7 +206,7 @@ def test_a_device_that_fails_gives_its_pieces_to_the_others(
     good, bad = StandIn(0), StandIn(1)
     bad.fails_at = fails_at
     good.gate.clear()  # so that the other one takes enough
-    pieces: list[PendingPiece] = []
+    pieces: list[Run] = []
     with spread_over(good, bad) as made:
         starts = (made.start(piece(number), 2) for number in range(fails_at + 3))
         thread = threading.Thread(target=lambda: pieces.extend(starts))
@@ -204,7 +230,7 @@ def test_when_all_have_failed_the_error_is_the_last_one_s(caplog: pytest.LogCapt
     for device in devices:
         device.fails_at = 0
         device.gate.clear()
-    with spread_over(*devices, paces=(1.0, 1.0, 1.0)) as made:
+    with spread_over(*devices) as made:
         lost = [made.start(piece(number), 2) for number in range(5)]
         for device in devices:
             device.gate.set()
@@ -227,8 +253,8 @@ def test_what_is_no_error_of_ours_costs_the_device_too(monkeypatch: pytest.Monke
         raise MemoryError
 
     monkeypatch.setattr(bad, "start", start)
-    good.gate.clear()
     with spread_over(good, bad, paces=(1.0, 1.0)) as made:
+        good.gate.clear()
         pieces = [made.start(piece(number), 2) for number in range(3)]
         assert bad.begun.acquire(timeout=WAIT_SECONDS)
         good.gate.set()
@@ -236,48 +262,46 @@ def test_what_is_no_error_of_ours_costs_the_device_too(monkeypatch: pytest.Monke
     assert made.portions[1].failure == "MemoryError"
 
 
-def test_a_device_that_never_answers_is_left_alone(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(spread, "HANG_SECONDS", 0.05)
-    monkeypatch.setattr(spread, "_HANGS", 0.0)
+def test_a_device_that_never_answers_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
     good, hanging = StandIn(0), StandIn(1)
-    made = Spread([cast(OneDevice, each) for each in (good, hanging)])
-    for worker in made._workers:
-        worker.pace = 1.0
-    good.gate.clear()
+    made = Spread([cast(OneDevice, each) for each in (good, hanging)], good.clock)
+    made.on_each(piece(0), 2)
     hanging.gate.clear()
-    pieces = [made.start(piece(number), 2) for number in range(5)]
+    told = threading.Semaphore(0)
+    pieces = [made.start(piece(number), 2) for number in range(2)]
+    for each in pieces:
+        each.when_done(told.release)
     assert hanging.begun.acquire(timeout=WAIT_SECONDS)
-    good.gate.set()
+    assert told.acquire(timeout=WAIT_SECONDS)
+    good.clock.now += 100
+    pieces += [made.start(piece(number), 2) for number in range(2, 5)]
     assert_outputs(pieces)
     made.close()  # returns
     assert good.is_closed
     assert not hanging.is_closed
     (line,) = left_out(caplog)
     assert line.startswith("device 1 (stand-in 1) is left out, and the others take its pictures: ")
-    assert "it gave no answer within" in line
+    assert line.endswith("it gave no answer within 100 s")
     hanging.gate.set()
 
 
-def test_an_only_device_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spread, "HANG_SECONDS", 0.0)
-    monkeypatch.setattr(spread, "_HANGS", 0.0)
+def test_an_only_device_is_waited_for() -> None:
     only = StandIn(0)
     only.gate.clear()
     with spread_over(only) as made:
         first = made.start(piece(0), 2)
         assert only.begun.acquire(timeout=WAIT_SECONDS)
+        only.clock.now += 1e6
         threading.Timer(0.05, only.gate.set).start()
         assert_outputs([first])
 
 
 def test_a_device_that_is_left_out_gives_back_what_it_has() -> None:
     good, liar = StandIn(0), StandIn(1, adds=5)
-    good.gate.clear()
-    liar.gate.clear()
     with spread_over(good, liar, paces=(1.0, 1.0)) as made:
-        pieces = [made.start(piece(number), 2) for number in range(6)]
+        good.gate.clear()
+        liar.gate.clear()
+        pieces = [made.start(piece(number), 2) for number in range(4)]
         assert liar.begun.acquire(timeout=WAIT_SECONDS)
         made.leave_out(liar.device, "it computes wrongly")
         liar.gate.set()
@@ -289,23 +313,20 @@ def test_a_device_that_is_left_out_gives_back_what_it_has() -> None:
 
 def test_pieces_without_outputs_are_few() -> None:
     one, other = StandIn(0), StandIn(1)
-    one.gate.clear()
-    other.gate.clear()
     with spread_over(one, other, paces=(1.0, 1.0)) as made:
-        pieces = [made.start(piece(number), 2) for number in range(2 * AHEAD)]
-        is_in = threading.Event()
-
-        def one_more() -> None:
-            pieces.append(made.start(piece(len(pieces)), 2))
-            is_in.set()
-
-        thread = threading.Thread(target=one_more)
+        one.gate.clear()
+        other.gate.clear()
+        pieces: list[Run] = []
+        starts = (made.start(piece(number), 2) for number in range(20))
+        thread = threading.Thread(target=lambda: pieces.extend(starts))
         thread.start()
-        assert not is_in.wait(0.1)
+        for device in (one, other):
+            assert device.begun.acquire(timeout=WAIT_SECONDS)
+        thread.join(0.1)
+        assert len(pieces) <= 2 * (StandIn.slots + 1)
         one.gate.set()
-        assert is_in.wait(WAIT_SECONDS)
-        thread.join()
         other.gate.set()
+        thread.join(WAIT_SECONDS)
         assert_outputs(pieces)
 
 
@@ -313,23 +334,21 @@ def test_what_waits_can_be_cancelled_and_who_listens_is_told() -> None:
     only = StandIn(0)
     only.gate.clear()
     told = threading.Semaphore(0)
-    with spread_over(only, paces=(1.0,)) as made:
-        pieces = [made.start(piece(number), 2) for number in range(AHEAD)]
+    with spread_over(only) as made:
+        pieces = [made.start(piece(0), 2)]
+        assert only.begun.acquire(timeout=WAIT_SECONDS)
+        pieces.append(made.start(piece(1), 2))
         for each in pieces:
             each.when_done(told.release)
-        for _ in range(AHEAD - 1):
-            assert only.begun.acquire(timeout=WAIT_SECONDS)
-        for each in reversed(pieces):  # a device has the first two
             each.cancel()
-        assert [each.is_done for each in pieces] == [False, False, True]
+        assert [each.is_done for each in pieces] == [False, True]
         with pytest.raises(DeviceError, match="the run was cancelled"):
-            pieces[-1].result()
+            pieces[1].result()
         only.gate.set()
-        assert_outputs(pieces[:-1])
-        for _ in range(AHEAD):
-            assert told.acquire(timeout=WAIT_SECONDS)
+        assert_outputs(pieces[:1])
         pieces[0].when_done(told.release)
-        assert told.acquire(timeout=WAIT_SECONDS)
+        for _ in range(3):
+            assert told.acquire(timeout=WAIT_SECONDS)
 
 
 def test_closing_waits_for_what_was_begun() -> None:
@@ -344,16 +363,13 @@ def test_closing_waits_for_what_was_begun() -> None:
 
 
 def test_closing_without_waiting_ends_the_threads_too() -> None:
-    before = threading.active_count()
-    devices = [StandIn(0), StandIn(1)]
-    made = Spread([cast(OneDevice, device) for device in devices])
-    threads = [worker.thread for worker in made._workers if worker.thread is not None]
+    before = {*threading.enumerate()}
+    made = Spread([cast(OneDevice, StandIn(number)) for number in range(2)])
+    threads = {*threading.enumerate()} - before
     made.close(wait=False)
     for thread in threads:
         thread.join(WAIT_SECONDS)
-    assert threading.active_count() == before
-    del made
-    gc.collect()
+        assert not thread.is_alive()
 
 
 def test_each_device_can_be_asked_for_its_own_outputs() -> None:
@@ -376,15 +392,6 @@ def test_a_forked_process_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
                 use()
         made.close()
         monkeypatch.undo()
-
-
-@pytest.mark.parametrize(("count", "sizes"), [(1, [1]), (4, [4]), (5, [4, 1]), (12, [4, 4, 4])])
-def test_pictures_are_cut_into_pieces_of_a_batch(count: int, sizes: list[int]) -> None:
-    arrays = [np.arange(count), np.arange(count) * 2]
-    pieces = list(pieces_of(arrays, count, 4))
-    assert [size for _, size in pieces] == sizes
-    for number, array in enumerate(arrays):
-        assert np.array_equal(np.concatenate([parts[number] for parts, _ in pieces]), array)
 
 
 CTRL_C = """

@@ -1,31 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What several devices share: pieces of the work on their way, and what became of each portion."""
+"""A run of a Model: pictures on their way through a device, or what came of them."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
 
 from delegate.errors import DeviceError
 from delegate.runtime.device_list import DeviceInfo
+from delegate.sandbox import process
 
 Array = NDArray[Any]
 LOOK_SECONDS = 0.5  # whoever waits looks again after so long
-
-
-@dataclass(frozen=True, slots=True)
-class Portion:
-    """What one of a Model's devices did."""
-
-    device: DeviceInfo
-    pictures: int  # whose outputs are this device's
-    seconds: float  # in which it had something to do
-    failure: str = ""  # why it gets no more; "" = it does
 
 
 class Signal:
@@ -49,30 +39,32 @@ class Signal:
         self._lock.acquire(timeout=seconds)
 
 
-class PendingPiece:
-    """Up to a batch of pictures on their way through one of several devices.
+class Run:
+    """Up to a batch of pictures on their way through a device.
 
     Attributes:
         device: whose outputs these are; None: there are none yet, or no device could.
-        arrays, count, is_given: what is run; is_begun: a device has it; outcome: what came of it.
+        arrays: what the device reads until the end; count: of pictures in them.
+        is_given: the arrays are of `Model.empty_input`.
+        is_begun: a device has it; outcome: what came of it; ended: given when it is there.
     """
 
     def __init__(
         self,
-        look: Callable[[PendingPiece], None],
+        await_end: Callable[[Run], object],
         arrays: Sequence[Array],
         count: int,
-        is_given: bool,
+        is_given: bool = False,
     ) -> None:
-        """`look`: called again and again while somebody waits."""
+        """`await_end`: called again and again while somebody waits."""
         self.arrays, self.count, self.is_given = arrays, count, is_given
         self.device: DeviceInfo | None = None
         self.is_begun = False
         self.outcome: list[Array] | Exception | None = None
+        self.ended = Signal()
+        self._await_end = await_end
         self._listen: Callable[[], object] | None = None
-        self._lock = threading.Lock()  # of the two before
-        self._has_ended = Signal()
-        self._look = look
+        self._lock = threading.Lock()  # of the outcome and the listener
 
     @property
     def is_done(self) -> bool:
@@ -83,24 +75,27 @@ class PendingPiece:
         """Wait for the end of the run and return its outputs, the same arrays at each call.
 
         Raises:
-            DeviceError: the last device failed, or the run was cancelled.
+            DeviceError: the run failed, on several devices the last of them; or it was cancelled.
         """
-        self._look(self)
+        process.require_own()
         while self.outcome is None:
-            self._has_ended.wait()
-            self._look(self)
-        self._has_ended.give()  # to the next thread that waits
+            self._await_end(self)
+        self.ended.give()  # to the next thread that waits
         if isinstance(self.outcome, Exception):
             raise self.outcome
         return self.outcome
 
     def cancel(self) -> None:
-        """Leave it out, if no device has taken it."""
+        """Leave it out, if no device has begun it."""
         if not self.is_begun:
             self.end(DeviceError("the run was cancelled"))
 
     def when_done(self, listen: Callable[[], object]) -> None:
-        """Call `listen` when the run has ended, in another thread; at once where it has."""
+        """Call `listen` when the run has ended; at once where it has.
+
+        Several devices end a run by themselves, in another thread. On one device a run ends when
+        somebody waits for it, or for memory that it has.
+        """
         with self._lock:
             if self.outcome is None:
                 self._listen = listen
@@ -113,14 +108,7 @@ class PendingPiece:
             if self.outcome is not None:
                 return
             self.outcome = outcome
-            listen = self._listen
-        self._has_ended.give()
+            listen, self._listen = self._listen, None
+        self.ended.give()
         if listen is not None:
             listen()
-
-
-def pieces_of(arrays: Sequence[Array], count: int, batch: int) -> Iterator[tuple[list[Array], int]]:
-    """Yield the arrays of so many pictures in pieces, each with its number of pictures."""
-    for first in range(0, count, batch):
-        piece = [array[first : first + batch] for array in arrays]
-        yield piece, min(batch, count - first)
