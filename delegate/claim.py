@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,8 @@ from delegate.tflite.callbacks import Shapes
 
 _log = logging.getLogger("delegate")
 Arrays = Sequence[NDArray[np.uint8]]
+# What runs in the place of an executor's own `run`, and tells of it.
+Way = Callable[[Executor, Arrays, Arrays], Sequence[Any]]
 
 
 class Claim:
@@ -157,10 +160,8 @@ class PartitionKernel:
         # One that a thread may take again: a signal's handler may close what its thread runs.
         self._lock = threading.RLock()
         self._is_busy = False
-        # What runs in the place of the executor's own `run`: a node or a part at a time.
-        self._in_parts: Callable[[Executor, Arrays, Arrays], None] | None = None
-        self._watched: list[StepRun] = []
-        self._timed: list[PartitionRun] = []
+        self._way: Way | None = None
+        self._told: list[Any] = []  # by runs of this way
         self.inputs: Sequence[int] = [tensor.index for tensor in partition.inputs]
         self.outputs: Sequence[int] = [tensor.index for tensor in partition.outputs]
 
@@ -176,49 +177,35 @@ class PartitionKernel:
                 self._executor = self._claim.executor(current)
         return {tensor.index: tensor.shape for tensor in self._partition.outputs}
 
-    def invoke(
-        self, inputs: Sequence[NDArray[np.uint8]], outputs: Sequence[NDArray[np.uint8]]
-    ) -> None:
+    def invoke(self, inputs: Arrays, outputs: Arrays) -> None:
         """Run the partition once."""
         with self._lock:
             self._begin()
             try:
                 if self._executor is None:  # TFLite does not run what it could not prepare
                     raise DeviceError("the delegate was closed")
-                if self._in_parts is None:
+                if self._way is None:
                     self._executor.run(inputs, outputs)
                 else:
-                    self._in_parts(self._executor, inputs, outputs)
+                    self._told += self._way(self._executor, inputs, outputs)
             finally:
                 self._end()
 
-    def watch(self) -> None:
-        """Run a node at a time from here on, until `watched` is called."""
+    def run_as(self, way: Way | None) -> list[Any]:
+        """Run this way from here on; return what the runs of the way before told. None: as usual."""
+        told, self._told = self._told, []
+        self._way = way
+        return told
 
-        def run(executor: Executor, inputs: Arrays, outputs: Arrays) -> None:
-            self._watched += executor.steps().run(inputs, outputs, self._results())
+    def by_nodes(self, executor: Executor, inputs: Arrays, outputs: Arrays) -> list[StepRun]:
+        """Run a node at a time."""
+        return executor.steps().run(inputs, outputs, self._results())
 
-        self._in_parts, self._watched = run, []
-
-    def watched(self) -> list[StepRun]:
-        """Return the nodes that ran since `watch`, in execution order; later runs are as usual."""
-        self._in_parts = None
-        return self._watched
-
-    def time_parts(self) -> None:
-        """Run a part at a time from here on, until `timed` is called."""
-
-        def run(executor: Executor, inputs: Arrays, outputs: Arrays) -> None:
-            called = time.perf_counter_ns()
-            made = executor.steps().timed(inputs, outputs, called)
-            self._timed.append(replace(made, returned=time.perf_counter_ns()))
-
-        self._in_parts, self._timed = run, []
-
-    def timed(self) -> list[PartitionRun]:
-        """Return the runs since `time_parts`; later runs are as usual."""
-        self._in_parts = None
-        return self._timed
+    def by_parts(self, executor: Executor, inputs: Arrays, outputs: Arrays) -> list[PartitionRun]:
+        """Run once, each part with its time."""
+        called = time.perf_counter_ns()
+        made = executor.steps().timed(inputs, outputs, called)
+        return [replace(made, returned=time.perf_counter_ns())]
 
     def isolated(self, values: Values) -> list[StepRun]:
         """Run a node at a time, each on these values of what it reads.

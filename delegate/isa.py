@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 _CPU = ("cpu",)
 _NOT_CPU = ("gpu", "accelerator", "custom")
@@ -28,13 +28,12 @@ class Feature:
 
     name: str
     device_types: tuple[str, ...]  # of the devices that try it; none: only tests use it
-    kernel: str  # its self-test, in runtime_isa.cl
-    group_items: int = 32  # of the self-test
+    group_items: int  # of its self-test
     # What the compiler must offer: ASSEMBLY, INTEGER_DOT_PRODUCT, or "": OpenCL C 1.2.
     needs: str = ""
+    test: str = ""  # whose self-test in runtime_isa.cl is its own, too; "": its name's
     # The self-test is not needed where one of these passed.
     proven_by: frozenset[str] = frozenset()
-    is_order: bool = False  # a memory order between work-groups, for the persistent launch
     # Of a dot product: the macro of dot.clh, and whether both sides are signed bytes.
     macro: str = ""
     takes_int8: bool = False
@@ -44,75 +43,47 @@ class Feature:
     processors: frozenset[str] = frozenset()
     flag: str = ""  # what the system calls it in /proc/cpuinfo
 
+    @property
+    def kernel(self) -> str:
+        """Its self-test, in runtime_isa.cl."""
+        return f"runtime_isa_{self.test or self.name}"
 
-def _own(name: str, device_types: tuple[str, ...], group_items: int, needs: str = "") -> Feature:
-    """Return a feature with a self-test kernel of its name."""
-    return Feature(name, device_types, f"runtime_isa_{name}", group_items, needs)
-
-
-def _of_cpu(name: str, processors: frozenset[str], flag: str) -> Feature:
-    """Return an instruction of these processors."""
-    return replace(_own(name, _CPU, 1, ASSEMBLY), processors=processors, flag=flag)
-
-
-def _order(
-    name: str,
-    device_types: tuple[str, ...],
-    needs: str,
-    *proven_by: str,
-    processors: frozenset[str] = frozenset(),
-) -> Feature:
-    return Feature(
-        name,
-        device_types,
-        "runtime_isa_order",
-        1,
-        needs,
-        frozenset(proven_by),
-        is_order=True,
-        processors=processors,
-    )
+    @property
+    def is_order(self) -> bool:
+        """Whether it is a memory order between work-groups, for the persistent launch."""
+        return "order" in (self.test, self.name)
 
 
-def _dot(
-    name: str, macro: str, takes_int8: bool, is_emulated: bool = False, is_asked: bool = False
-) -> Feature:
-    return Feature(
-        name,
-        () if is_emulated else _NOT_CPU,
-        "runtime_isa_dot",
-        needs="" if is_emulated else INTEGER_DOT_PRODUCT,
-        macro=macro,
-        takes_int8=takes_int8,
-        is_asked=is_asked,
-    )
+def _dot(name: str, macro: str, device_types: tuple[str, ...] = _NOT_CPU, **more: bool) -> Feature:
+    needs = INTEGER_DOT_PRODUCT if device_types else ""
+    return Feature(name, device_types, 32, needs, test="dot", macro=macro, **more)
 
 
 # In the order of the self-tests. The persistent launch uses one of the orders.
 FEATURES = (
     # The first: what is tested after it is compiled faster.
-    _own(OWN_BUILTINS, _CPU, 1),
-    _of_cpu("avx2", _X86, "avx2"),
-    _of_cpu("vnni", _X86, "avx512_vnni"),
-    _of_cpu(AMX, _X86, "amx_int8"),
-    _of_cpu("dotprod", _ARM, "asimddp"),
-    _of_cpu("i8mm", _ARM, "i8mm"),
-    _order(ORDER_X86, _CPU, ASSEMBLY, processors=_X86),
-    _order(ORDER_ARM, _CPU, ASSEMBLY, processors=_ARM),
-    _own("dp4a", _NOT_CPU, 32, ASSEMBLY),
-    _own("mma", _NOT_CPU, 32, ASSEMBLY),
-    _order(ORDER_PTX, _NOT_CPU, ASSEMBLY),
+    Feature(OWN_BUILTINS, _CPU, 1),
+    Feature("avx2", _CPU, 1, ASSEMBLY, processors=_X86, flag="avx2"),
+    Feature("vnni", _CPU, 1, ASSEMBLY, processors=_X86, flag="avx512_vnni"),
+    Feature(AMX, _CPU, 1, ASSEMBLY, processors=_X86, flag="amx_int8"),
+    Feature("dotprod", _CPU, 1, ASSEMBLY, processors=_ARM, flag="asimddp"),
+    Feature("i8mm", _CPU, 1, ASSEMBLY, processors=_ARM, flag="i8mm"),
+    Feature(ORDER_X86, _CPU, 1, ASSEMBLY, test="order", processors=_X86),
+    Feature(ORDER_ARM, _CPU, 1, ASSEMBLY, test="order", processors=_ARM),
+    Feature("dp4a", _NOT_CPU, 32, ASSEMBLY),
+    Feature("mma", _NOT_CPU, 32, ASSEMBLY),
+    Feature(ORDER_PTX, _NOT_CPU, 1, ASSEMBLY, test="order"),
     _dot("dot", "DOT_KHR", takes_int8=True, is_asked=True),
-    _dot("mixed_dot", "DOT_KHR_MIXED", takes_int8=False, is_asked=True),
+    _dot("mixed_dot", "DOT_KHR_MIXED", is_asked=True),
     _dot("arm_dot", "DOT_ARM", takes_int8=True),
-    _dot("qcom_dot", "DOT_QCOM", takes_int8=False),
-    _dot("emulated_dot", "DOT_EMULATED", takes_int8=True, is_emulated=True),
-    _dot("emulated_mixed_dot", "DOT_EMULATED", takes_int8=False, is_emulated=True),
-    _own("nearest", _ANY, 32),
-    _own(PARAMS_ARGUMENT, _ANY, 32),
+    _dot("qcom_dot", "DOT_QCOM"),
+    _dot("emulated_dot", "DOT_EMULATED", (), takes_int8=True),
+    _dot("emulated_mixed_dot", "DOT_EMULATED", ()),
+    Feature("nearest", _ANY, 32),
+    Feature(PARAMS_ARGUMENT, _ANY, 32),
     # Not on CPUs: llvmpipe orders too little, and passes often all the same.
-    _order("order", _NOT_CPU, "", ORDER_PTX),
-    _own(LANES16, _CPU, 1),  # the last: its self-test limits the process
+    Feature("order", _NOT_CPU, 1, proven_by=frozenset({ORDER_PTX})),
+    Feature(LANES16, _CPU, 1),  # the last: its self-test limits the process
 )
 BY_NAME = {feature.name: feature for feature in FEATURES}
 DOTS = tuple(feature for feature in FEATURES if feature.macro)  # the best first

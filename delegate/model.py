@@ -60,16 +60,17 @@ class Model:
 
     def __init__(
         self,
-        model: str | os.PathLike[str] | bytes,
+        model: str | os.PathLike[str] | bytes | Graph,
         device: str | int | None = None,
         batch: int = 1,
         **keywords: Any,
     ) -> None:
         """Read the model, open a device or several, build and upload everything.
 
-        `device`: "all" means every device, "all WORDS" each that the words match, and "0,WORDS"
-        each that one of the parts matches. `keywords`: the other fields of Options, but those that
-        say what stays on the CPU, and `profiling`.
+        `model`: a file's path or content, or the Graph that was read of it. `device`: "all" means
+        every device, "all WORDS" each that the words match, and "0,WORDS" each that one of the
+        parts matches. `keywords`: the other fields of Options, but those that say what stays on
+        the CPU, and `profiling`.
         Where TFLite's runtimes round differently, the arithmetic is that of the one installed.
         """
         if batch < 1:
@@ -77,7 +78,7 @@ class Model:
         if none := _OF_DELEGATES & {*keywords}:
             raise TypeError(f"a Model runs the whole graph on the device: no {', '.join(none)}")
         options = Options(device, **keywords)
-        graph = infer(read_model(model))
+        graph = infer(model if isinstance(model, Graph) else read_model(model))
         self._on: OneDevice | Spread
         if several := several_devices(device):
             self._on = Spread(_opened(several, graph, options, batch))

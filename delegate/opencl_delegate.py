@@ -8,7 +8,8 @@ import os
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
@@ -27,6 +28,7 @@ from delegate.tflite.graphs import Graphs
 from delegate.tflite.library import rules_of_caller
 from delegate.tflite.plan import match_plan
 
+_Row = TypeVar("_Row")
 _log = logging.getLogger("delegate")
 
 
@@ -118,15 +120,7 @@ class OpenCLDelegate:
         Raises:
             DelegateError: the delegate was made without profiling=True. And what `run` raises.
         """
-        self._require_profiling()
-        kernels = self._last_run
-        for kernel in kernels:
-            kernel.watch()
-        try:
-            run()
-        finally:
-            found = [row for kernel in kernels for row in kernel.watched()]
-        return found
+        return self._told(run, PartitionKernel.by_nodes)
 
     def timed_runs(self, run: Callable[[], None]) -> list[PartitionRun]:
         """Call an interpreter's `invoke`; return each partition's run and the times of its parts.
@@ -134,15 +128,19 @@ class OpenCLDelegate:
         Raises:
             DelegateError: the delegate was made without profiling=True. And what `run` raises.
         """
+        return self._told(run, PartitionKernel.by_parts)
+
+    def _told(self, run: Callable[[], None], way: Callable[..., list[_Row]]) -> list[_Row]:
+        """Call `run` while the kernels run that way; return what they tell."""
         self._require_profiling()
         kernels = self._last_run
         for kernel in kernels:
-            kernel.time_parts()
+            kernel.run_as(partial(way, kernel))
         try:
             run()
         finally:
-            found = [row for kernel in kernels for row in kernel.timed()]
-        return found
+            told = [row for kernel in kernels for row in kernel.run_as(None)]
+        return told
 
     def isolated(self, values: Mapping[int, NDArray[Any]]) -> list[StepRun]:
         """Run each node on the device by itself, on these values; return what each computed.

@@ -82,7 +82,7 @@ def _whole_model(
         with bars.start() as watch:
             model = stack.enter_context(
                 Model(
-                    job.model,
+                    graph,
                     options.device,
                     batch,
                     tune=options.tune,

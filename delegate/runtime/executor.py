@@ -13,14 +13,12 @@ import pyopencl as cl
 from delegate import progress
 from delegate.errors import DelegateError, DeviceError
 from delegate.launch import Program
-from delegate.runtime.copied import Copied
 from delegate.runtime.device import Device
 from delegate.runtime.inspection import LaunchTime, Steps
 from delegate.runtime.kernels import Kernels
-from delegate.runtime.launches import Launches
 from delegate.runtime.layout import Bytes, as_bytes, layout_of
 from delegate.runtime.persistent import Persistent, persistent_kernel
-from delegate.runtime.transfers import COPIED, transfer_for
+from delegate.runtime.transfers import COPIED, Copied, ReadyKernel, transfer_for
 from delegate.sandbox.trials import EXECUTOR, Trial
 
 # How a program's launches reach the device: each by a call, or as the tiles of one launch.
@@ -76,26 +74,27 @@ class Executor:
         self._transfer: Copied | None = None
         # The arrays of the last run, whose sizes were found to be right.
         self._sized: tuple[Sequence[Bytes] | None, Sequence[Bytes] | None] = (None, None)
-        queue = device.queue if sibling is None else device.another_queue()
-        self._launches = Launches(queue)
+        self._queue = device.queue if sibling is None else device.another_queue()
         try:
             with kernels.trials.of(self.trial):
                 with progress.phase("upload"):
                     arguments = self._upload(whole)
-                self._set_arguments(kernels, whole, arguments)
-                self.form = PERSISTENT if whole is not None else ONE_BY_ONE
-                self._launches.try_each(device, kernels.trials, runs)
+                ready = self._ready_kernels(kernels, whole, arguments)
+                for run, each in zip(runs, ready, strict=True):
+                    if kernels.trials.is_due(run):
+                        self._run_once(run, each)
                 kind = transfer_for(transfer, batch, device.shares_memory)
-                self._transfer = kind(device, queue, arguments[0], layout, self._launches.enqueue)
+                self._transfer = kind(device, self._queue, arguments[0], layout, ready)
         except BaseException:
             self.close()
             raise
-        self.launches = len(self._launches.kernels)
-        self.work_items = sum(size for _, (size,), _ in self._launches.kernels)
+        self.form = PERSISTENT if whole is not None else ONE_BY_ONE
+        self.launches = len(ready)
+        self.work_items = sum(size for _, (size,), _ in ready)
 
     def _upload(self, whole: Persistent | None) -> list[cl.Buffer]:
         """Fill every buffer; return those that all kernels take."""
-        flags, layout, queue = cl.mem_flags, self._layout, self._launches.queue
+        flags, layout, queue = cl.mem_flags, self._layout, self._queue
 
         def buffer(access: int, values: Bytes) -> cl.Buffer:
             self._device.check_buffer("memory", values.nbytes)
@@ -127,35 +126,40 @@ class Executor:
             blocks = as_bytes(np.array(params or [0], np.int32))
             arguments = [arena, self._constants, checked(own(flags.READ_ONLY, blocks), blocks)]
             for tensor, offset in layout.stored.items():
-                if tensor.data is not None:
-                    data = as_bytes(tensor.data)
-                    for slot in range(layout.batch):
-                        place = slot * layout.slot_bytes + offset
-                        cl.enqueue_copy(queue, arena, data, dst_offset=place)
+                data = as_bytes(np.asarray(tensor.data))
+                for slot in range(layout.batch):
+                    place = slot * layout.slot_bytes + offset
+                    cl.enqueue_copy(queue, arena, data, dst_offset=place)
             if whole is not None:
                 control = as_bytes(np.zeros(whole.control_ints, np.int32))
                 arguments.append(own(flags.READ_WRITE, control))
         return arguments
 
-    def _set_arguments(
+    def _ready_kernels(
         self, kernels: Kernels, whole: Persistent | None, arguments: list[cl.Buffer]
-    ) -> None:
-        made, device = self._launches.kernels, self._device
+    ) -> list[ReadyKernel]:
+        """Return the kernels in launch order; `arguments`: of `_upload`."""
+        layout, device = self._layout, self._device
         if whole is not None:
             with device.calling("clSetKernelArg of the persistent kernel"):
-                whole.kernel.set_args(*arguments, np.int32(len(self._layout.blocks)))
-            size = whole.groups * whole.group_items
-            made.append((whole.kernel, (size,), (whole.group_items,)))
-            return
-        memory = arguments[:2]
-        for launch, first in zip(self.program.launches, self._layout.firsts, strict=True):
+                whole.kernel.set_args(*arguments, np.int32(len(layout.blocks)))
+            return [(whole.kernel, (whole.groups * whole.group_items,), (whole.group_items,))]
+        made = []
+        for launch, first in zip(self.program.launches, layout.firsts, strict=True):
             kernel, group = kernels.kernel(launch)
             with device.calling(f"clSetKernelArg {launch.kernel}"):
                 if kernels.is_argument(launch):
-                    kernel.set_args(*memory, self._layout.block(first, len(launch.params)))
+                    kernel.set_args(*arguments[:2], layout.block(first, len(launch.params)))
                 else:
                     kernel.set_args(*arguments, np.int32(first))
             made.append((kernel, (launch.tiles * self.batch * group,), (group,)))
+        return made
+
+    def _run_once(self, trial: Trial, ready: ReadyKernel) -> None:
+        """Run a kernel by itself."""
+        with self._trials.of(trial), self._device.calling(f"running {ready[0].function_name}"):
+            cl.enqueue_nd_range_kernel(self._queue, *ready)
+            self._queue.finish()
 
     def run(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
         """Run once, from host bytes to host bytes.
@@ -178,7 +182,7 @@ class Executor:
         Raises:
             DeviceError: a failed OpenCL call.
         """
-        self._opened().wait()
+        self.transfer.wait()
 
     def host_array(self, size: int) -> Bytes:
         """Return host bytes that are fast for `submit` to copy from and to; undefined values.
@@ -186,15 +190,17 @@ class Executor:
         Raises:
             DeviceError: the driver refuses the memory.
         """
-        return self._opened().host_array(size)
+        return self.transfer.host_array(size)
 
-    def _opened(self) -> Copied:
+    @property
+    def transfer(self) -> Copied:
+        """What runs it, with its memory and kernels; raises DeviceError where it was closed."""
         if self._transfer is None:
             raise DeviceError("the delegate was closed")
         return self._transfer
 
     def _checked(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> Copied:
-        transfer, layout = self._opened(), self._layout
+        transfer, layout = self.transfer, self._layout
         if self._sized[0] is inputs and self._sized[1] is outputs:
             return transfer
         for given, (_, size) in zip(
@@ -214,15 +220,15 @@ class Executor:
         Raises:
             DeviceError: a failed OpenCL call.
         """
-        queue = self._launches.queue
+        transfer = self.transfer
         with self.trying(), self._device.calling("running"):
-            queue.finish()
+            self._queue.finish()
             begin = time.perf_counter()
             for _ in range(count):
-                self._launches.enqueue()
+                transfer.enqueue()
                 if wait:
-                    queue.finish()
-            queue.finish()
+                    self._queue.finish()
+            self._queue.finish()
         return (time.perf_counter() - begin) / count
 
     def trying(self) -> AbstractContextManager[object]:
@@ -235,12 +241,10 @@ class Executor:
         Raises:
             DelegateError: its launches are not apart, or it runs several pictures at once.
         """
-        transfer = self._opened()
+        transfer = self.transfer
         if self.form != ONE_BY_ONE or self.batch != 1:
             raise DelegateError("its launches are not apart: make the delegate with profiling=True")
-        queue, kernels = self._launches.queue, self._launches.kernels
-        arena = self._buffers[0]
-        return Steps(self._device, queue, arena, self._layout, self.program, kernels, transfer)
+        return Steps(self.program, transfer)
 
     def profile(self) -> list[LaunchTime]:
         """Return the last run's launches; the device must have been opened for profiling."""
@@ -250,11 +254,9 @@ class Executor:
 
     def close(self) -> None:
         """Give the device's memory back; a second call does nothing."""
-        self._launches.close()
         if self._transfer is not None:
             self._transfer.close()
-        self._transfer = None
-        self._constants = None
+        self._transfer = self._constants = None
         buffers, self._buffers = self._buffers, []
         for buffer in buffers:
             buffer.release()

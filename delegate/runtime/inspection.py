@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from delegate.errors import DeviceError
 from delegate.graph.ir import Tensor
 from delegate.launch import Launch, Program, Step, size_bytes
-from delegate.runtime.copied import Copied
-from delegate.runtime.device import Device
-from delegate.runtime.layout import Bytes, Layout, as_bytes
+from delegate.runtime.layout import Bytes, as_bytes
+from delegate.runtime.transfers import Copied
 
 Values = Mapping[int, NDArray[Any]]  # tensor index -> its values, in its shape
 
@@ -89,14 +88,9 @@ class StepRun:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Steps:
-    """A program of one picture, its kernels in launch order, and the arena they work in."""
+    """A program of one picture, and what runs it."""
 
-    device: Device
-    queue: cl.CommandQueue
-    arena: cl.Buffer
-    layout: Layout
     program: Program
-    kernels: Sequence[tuple[cl.Kernel, tuple[int], tuple[int]]]
     transfer: Copied
 
     def run(
@@ -114,25 +108,18 @@ class Steps:
         Raises:
             DeviceError: a failed OpenCL call.
         """
-        kernels = iter(self.kernels)
+        known, kernels = given or {}, iter(self.transfer.kernels)
         made = []
-        with self.device.calling("running a node at a time"):
+        with self.transfer.device.calling("running a node at a time"):
             for tensor, values in zip(self.program.inputs, inputs, strict=True):
                 self._write(tensor, values)
-            self.queue.finish()
+            self.transfer.queue.finish()
             for step in self.program.steps:
                 read = _read(step)
-                for tensor in read if given is not None else ():
-                    if given is not None and tensor.index in given:
-                        self._write(tensor, as_bytes(given[tensor.index]))
-                sizes = []
-                for launch in step.alternative.launches:
-                    kernel = next(kernels)
-                    begin = time.perf_counter()
-                    cl.enqueue_nd_range_kernel(self.queue, *kernel)
-                    self._wait()
-                    spent = (time.perf_counter() - begin) * 1e6
-                    sizes.append(_size(launch, kernel[1], kernel[2], spent))
+                for tensor in read:
+                    if tensor.index in known:
+                        self._write(tensor, as_bytes(known[tensor.index]))
+                sizes = [self._alone(each, *next(kernels)) for each in step.alternative.launches]
                 made.append(
                     StepRun(
                         step.node_index,
@@ -153,82 +140,95 @@ class Steps:
         Raises:
             DeviceError: a failed OpenCL call.
         """
-        clock = time.perf_counter_ns
+        transfer, clock = self.transfer, time.perf_counter_ns
         begun = clock()
-        self.transfer.up(inputs)
+        transfer.up(inputs)
         uploaded = clock()
         calls, events = [], []
-        with self.device.calling("running"):
-            for kernel in self.kernels:
+        with transfer.device.calling("running"):
+            for kernel in transfer.kernels:
                 before = clock()
-                events.append(cl.enqueue_nd_range_kernel(self.queue, *kernel))
+                events.append(cl.enqueue_nd_range_kernel(transfer.queue, *kernel))
                 calls.append((before, clock()))
-            self.queue.flush()
+            transfer.queue.flush()
             enqueued = clock()
             self._wait()
         computed = clock()
-        self.transfer.down(outputs)
+        transfer.down(outputs)
         ended = clock()
-        launches, layout = self.times(events), self.layout
+        layout = transfer.layout
         return PartitionRun(
-            called,
-            begun,
-            uploaded,
-            enqueued,
-            computed,
-            ended,
-            ended,
-            tuple(calls),
-            tuple(launches),
-            _live_bytes(self.program),
-            sum(size for _, size in layout.inputs),
-            sum(size for _, size in layout.outputs),
-            layout.arena_bytes,
-            layout.constant_bytes,
+            called=called,
+            begun=begun,
+            uploaded=uploaded,
+            enqueued=enqueued,
+            computed=computed,
+            ended=ended,
+            returned=ended,
+            calls=tuple(calls),
+            launches=tuple(self.times(events)),
+            live_bytes=_live_bytes(self.program),
+            up_bytes=sum(size for _, size in layout.inputs),
+            down_bytes=sum(size for _, size in layout.outputs),
+            arena_bytes=layout.arena_bytes,
+            constant_bytes=layout.constant_bytes,
         )
 
     def times(self, events: Sequence[cl.Event]) -> list[LaunchTime]:
         """Return what the events of a run's launches tell; raises DeviceError."""
         rows = []
         steps = [(s, launch) for s in self.program.steps for launch in s.alternative.launches]
-        for (step, launch), (_, global_size, local_size), event in zip(
-            steps, self.kernels, events, strict=True
+        for (step, launch), (_, (items,), (group,)), event in zip(
+            steps, self.transfer.kernels, events, strict=True
         ):
-            with self.device.calling("clGetEventProfilingInfo"):
+            with self.transfer.device.calling("clGetEventProfilingInfo"):
                 times = event.profile
                 clock = (times.queued, times.submit, times.start, times.end)
+            took = (clock[3] - clock[2]) / 1000
+            name = step.alternative.name
             rows.append(
-                LaunchTime(
-                    step.node_index,
-                    step.op,
-                    launch.kernel,
-                    step.alternative.name,
-                    global_size[0],
-                    (clock[3] - clock[2]) / 1000,
-                    local_size[0],
-                    clock,
-                )
+                LaunchTime(step.node_index, step.op, launch.kernel, name, items, took, group, clock)
             )
         return rows
+
+    def _alone(
+        self, launch: Launch, kernel: cl.Kernel, items: tuple[int], group: tuple[int]
+    ) -> LaunchSize:
+        """Run a kernel, wait for it, and return its sizes and its time."""
+        begin = time.perf_counter()
+        cl.enqueue_nd_range_kernel(self.transfer.queue, kernel, items, group)
+        self._wait()
+        microseconds = (time.perf_counter() - begin) * 1e6
+        return LaunchSize(
+            launch.file,
+            launch.kernel,
+            items[0],
+            group[0],
+            tuple(f"{name}={value}" for name, value in launch.defines.items()),
+            tuple(f"{name}={v}" for name, v in launch.params.items() if isinstance(v, int)),
+            microseconds,
+        )
 
     def _wait(self) -> None:
         """Wait for the end of all launches.
 
         NOTE: rusticl 22.3 on llvmpipe returns from clFinish while kernels run; a read waits.
         """
-        self.queue.finish()
-        cl.enqueue_copy(self.queue, np.empty(4, np.uint8), self.arena)
+        self.transfer.queue.finish()
+        cl.enqueue_copy(self.transfer.queue, np.empty(4, np.uint8), self.transfer.arena)
 
     def _write(self, tensor: Tensor, values: Bytes) -> None:
+        transfer, offset = self.transfer, self.transfer.layout.offsets[tensor]
         if values.nbytes != size_bytes(tensor):
             raise DeviceError(
                 f"tensor {tensor.index} is given {values.nbytes} bytes of another size"
             )
-        cl.enqueue_copy(self.queue, self.arena, values, dst_offset=self.layout.offsets[tensor])
+        cl.enqueue_copy(transfer.queue, transfer.arena, values, dst_offset=offset)
 
     def _values(self, tensor: Tensor) -> NDArray[Any]:
+        transfer, offset = self.transfer, self.transfer.layout.offsets[tensor]
         content = np.empty(size_bytes(tensor), np.uint8)
-        cl.enqueue_copy(self.queue, content, self.arena, src_offset=self.layout.offsets[tensor])
+        cl.enqueue_copy(transfer.queue, content, transfer.arena, src_offset=offset)
         return content.view(tensor.dtype).reshape(tensor.shape)
 
 
@@ -266,15 +266,3 @@ def _read(step: Step) -> list[Tensor]:
     own = set(_written(step))
     every = dict.fromkeys([*(() if view is None else view[:1]), *read])
     return [t for t in every if t.data is None and t not in own]
-
-
-def _size(launch: Launch, whole: tuple[int], group: tuple[int], microseconds: float) -> LaunchSize:
-    return LaunchSize(
-        launch.file,
-        launch.kernel,
-        whole[0],
-        group[0],
-        tuple(f"{name}={value}" for name, value in launch.defines.items()),
-        tuple(f"{name}={v}" for name, v in launch.params.items() if isinstance(v, int)),
-        microseconds,
-    )

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a run's bytes cross: copied by the driver, into mapped memory, through pinned memory, or by
-the host into memory that it shares with the device."""
+"""A run: bytes go up, kernels are launched, bytes come down. How they cross: copied by the driver,
+into mapped memory, through pinned memory, or by the host into memory shared with the device."""
 
 from __future__ import annotations
 
@@ -8,55 +8,193 @@ import contextlib
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pyopencl as cl
 
-from delegate.runtime.copied import Copied, Enqueue
 from delegate.runtime.device import Device
 from delegate.runtime.layout import Bytes, Layout
 from delegate.sandbox.process import keep_for_good
 
+# A kernel whose arguments are set, its global and its local size.
+ReadyKernel = tuple[cl.Kernel, tuple[int], tuple[int]]
 
-class Mapped(Copied):
-    """Copied by the host into the arena, which is mapped for it; one picture at a time."""
+
+class Copied:
+    """Copied by the driver, from and to any memory of the host.
+
+    What other ways change: `_put` and `_take`, between which the kernels of a run are enqueued.
+
+    Attributes:
+        device, queue, arena, layout; kernels: in launch order.
+        events: of the last run's launches.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        queue: cl.CommandQueue,
+        arena: cl.Buffer,
+        layout: Layout,
+        kernels: Sequence[ReadyKernel],
+    ) -> None:
+        self.events: list[cl.Event] = []
+        self.device = device
+        self.queue = queue
+        self.arena = arena
+        self.layout = layout
+        self.kernels = kernels
+        # NOTE: pyopencl waits for a copy whose event is dropped, so they are held to the end.
+        self._copies: list[object] = []
+        # Made once: networks of a few microseconds notice it.
+        self._running = device.calling("running")
+        self._input_places = [self._place(place, True) for place in layout.inputs]
+        self._output_places = [self._place(place, False) for place in layout.outputs]
 
     def run(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
         """Run once, from host bytes to host bytes; raises DeviceError."""
         with self._running:
             self._put(inputs)
-            self.events = self._enqueue()
+            self.enqueue()
             self._take(outputs)
+
+    def submit(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
+        """Enqueue a run; the arrays are the device's until `wait`."""
+        with self._running:
+            self._copy_up(inputs)
+            self.enqueue()
+            self._copy_down(outputs)
+            self.queue.flush()
+
+    def wait(self) -> None:
+        """Return when the submitted run's outputs are there."""
+        with self._running:
+            self._end_copies()
 
     def up(self, inputs: Sequence[Bytes]) -> None:
         """Copy the inputs alone, and wait for that; raises DeviceError."""
         with self._running:
             self._put(inputs)
+            self.queue.finish()
 
     def down(self, outputs: Sequence[Bytes]) -> None:
         """Copy the outputs alone, and wait for that; raises DeviceError."""
         with self._running:
             self._take(outputs)
 
+    def enqueue(self) -> None:
+        """Put the launches alone into the queue."""
+        self.events = [cl.enqueue_nd_range_kernel(self.queue, *each) for each in self.kernels]
+
+    def host_array(self, size: int) -> Bytes:
+        """Return host bytes that are fast for `submit` to copy from and to; undefined values."""
+        return np.zeros(size, np.uint8)
+
+    def close(self) -> None:
+        """Give back what it holds of the arena; later runs fail."""
+
     def _put(self, inputs: Sequence[Bytes]) -> None:
-        for source, place in zip(inputs, self._layout.inputs, strict=True):
+        """Bring the inputs to the device, at the latest before what is enqueued next."""
+        self._copy_up(inputs)
+
+    def _take(self, outputs: Sequence[Bytes]) -> None:
+        """Wait for what is enqueued, and bring the outputs."""
+        self._copy_down(outputs)
+        self._end_copies()
+
+    def _copy_up(self, inputs: Sequence[Bytes]) -> None:
+        queue, arena = self.queue, self.arena
+        self._copies = [
+            cl.enqueue_copy(queue, arena, source, is_blocking=False, **place)
+            for source, place in zip(inputs, self._input_places, strict=True)
+        ]
+
+    def _copy_down(self, outputs: Sequence[Bytes]) -> None:
+        queue, arena = self.queue, self.arena
+        self._copies += [
+            cl.enqueue_copy(queue, result, arena, is_blocking=False, **place)
+            for result, place in zip(outputs, self._output_places, strict=True)
+        ]
+
+    def _end_copies(self) -> None:
+        self.queue.finish()
+        self._copies = []
+
+    def _place(self, place: tuple[int, int], is_input: bool) -> dict[str, Any]:
+        """The arguments that say where in the arena a tensor's bytes of all pictures lie."""
+        offset, size = place
+        if self.layout.batch == 1:
+            return {"dst_offset" if is_input else "src_offset": offset}
+        return {
+            "buffer_origin": (offset, 0, 0),
+            "host_origin": (0, 0, 0),
+            "region": (size, self.layout.batch, 1),
+            "buffer_pitches": (self.layout.slot_bytes, 0),
+            "host_pitches": (size, 0),
+        }
+
+
+class Mapped(Copied):
+    """Copied by the host into the arena, which is mapped for it; one picture at a time."""
+
+    def _put(self, inputs: Sequence[Bytes]) -> None:
+        for source, place in zip(inputs, self.layout.inputs, strict=True):
             with self._mapped(cl.map_flags.WRITE_INVALIDATE_REGION, *place) as view:
                 np.copyto(view, source)
 
     def _take(self, outputs: Sequence[Bytes]) -> None:
-        for result, place in zip(outputs, self._layout.outputs, strict=True):
+        for result, place in zip(outputs, self.layout.outputs, strict=True):
             with self._mapped(cl.map_flags.READ, *place) as view:
                 np.copyto(result, view)
 
     @contextmanager
     def _mapped(self, access: int, offset: int, size: int) -> Iterator[Bytes]:
         view, _ = cl.enqueue_map_buffer(
-            self._queue, self._arena, access, offset, (size,), np.uint8, is_blocking=True
+            self.queue, self.arena, access, offset, (size,), np.uint8, is_blocking=True
         )
         try:
             yield view
         finally:
-            _unmap(view.base, self._queue)
+            _unmap(view.base, self.queue)
+
+
+class Pinned(Copied):
+    """Copied by the host into pinned memory, and from there by the device."""
+
+    _staging: tuple[list[Bytes], list[Bytes]] | None = None
+
+    def _put(self, inputs: Sequence[Bytes]) -> None:
+        staged_inputs, _ = self._staged()
+        for staged, source in zip(staged_inputs, inputs, strict=True):
+            np.copyto(staged, source)
+        super()._put(staged_inputs)
+
+    def _take(self, outputs: Sequence[Bytes]) -> None:
+        _, staged_outputs = self._staged()
+        super()._take(staged_outputs)
+        for result, staged in zip(outputs, staged_outputs, strict=True):
+            np.copyto(result, staged)
+
+    def _staged(self) -> tuple[list[Bytes], list[Bytes]]:
+        if self._staging is None:
+            layout = self.layout
+            sizes = [layout.batch * size for _, size in (*layout.inputs, *layout.outputs)]
+            made = [self.host_array(size) for size in sizes]
+            self._staging = made[: len(layout.inputs)], made[len(layout.inputs) :]
+        return self._staging
+
+    def host_array(self, size: int) -> Bytes:
+        """Return pinned bytes, undefined; raises DeviceError where the driver refuses them."""
+        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR
+        pinned = self.device.buffer("pinned memory", flags, size)
+        with self.device.calling(f"mapping {size >> 10} KiB of pinned memory"):
+            # The array keeps the mapping, and that the buffer.
+            array: Bytes = cl.enqueue_map_buffer(
+                self.queue, pinned, cl.map_flags.READ | cl.map_flags.WRITE, 0, (size,), np.uint8
+            )[0]
+        weakref.finalize(array, _unmap_if_possible, array.base, self.queue).atexit = False
+        return array
 
 
 class Direct(Copied):
@@ -68,136 +206,61 @@ class Direct(Copied):
     """
 
     def __init__(
-        self,
-        device: Device,
-        queue: cl.CommandQueue,
-        arena: cl.Buffer,
-        layout: Layout,
-        enqueue: Enqueue,
+        self, device: Device, queue: cl.CommandQueue, arena: cl.Buffer, *more: Any
     ) -> None:
-        """`enqueue`: puts all launches into the queue. Raises DeviceError."""
-        super().__init__(device, queue, arena, layout, enqueue)
+        """As Copied's. Raises DeviceError."""
+        super().__init__(device, queue, arena, *more)
         access = cl.map_flags.READ | cl.map_flags.WRITE
         with device.calling("mapping the arena"):
-            whole: Bytes = cl.enqueue_map_buffer(
-                queue, arena, access, 0, (layout.arena_bytes,), np.uint8
-            )[0]
+            whole: Bytes = cl.enqueue_map_buffer(queue, arena, access, 0, arena.size, np.uint8)[0]
         self._unmap = weakref.finalize(self, _unmap_if_possible, whole.base, queue)
         self._unmap.atexit = False
         # Small copies: writing through a memoryview is faster, and reading through an array.
-        self._inputs = [whole.data[at : at + size] for at, size in layout.inputs]
-        self._outputs = [whole[at : at + size] for at, size in layout.outputs]
-        self._waiting: Sequence[Bytes] = ()
+        self._inputs = [whole.data[at : at + size] for at, size in self.layout.inputs]
+        self._outputs = [whole[at : at + size] for at, size in self.layout.outputs]
+        self._waiting: Sequence[Bytes] | None = None  # outputs of the run that was submitted
         self._is_running = False
-
-    def run(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
-        """Run once, from host bytes to host bytes; raises DeviceError."""
-        with self._running:
-            self._begin(inputs)
-            if self.events:
-                self.events[-1].wait()  # it is faster than `finish`
-            else:
-                self._queue.finish()
-            self._is_running = False
-            self.down(outputs)
 
     def submit(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
         """Enqueue a run; the outputs are the device's until `wait`."""
         self.wait()
         with self._running:
-            self._begin(inputs)
-            self._queue.flush()
+            self._put(inputs)
+            self.enqueue()
+            self.queue.flush()
         self._waiting = outputs
 
     def wait(self) -> None:
         """Return when the submitted run's outputs are there."""
-        with self._running:
-            self._end()
-        if self._waiting:
-            waiting, self._waiting = self._waiting, ()
-            self.down(waiting)
+        if self._waiting is not None:
+            self.down(self._waiting)
+            self._waiting = None
 
-    def up(self, inputs: Sequence[Bytes]) -> None:
-        """Copy the inputs alone; raises DeviceError."""
-        with self._running:
-            self._end()
-        self._put(inputs)
-
-    def down(self, outputs: Sequence[Bytes]) -> None:
-        """Copy the outputs alone."""
-        for result, place in zip(outputs, self._outputs, strict=True):
-            result[:] = place
+    def enqueue(self) -> None:
+        """Put the launches alone into the queue."""
+        self._is_running = True
+        super().enqueue()
 
     def _put(self, inputs: Sequence[Bytes]) -> None:
+        if self._is_running:  # Ctrl-C or an error ended the run before while kernels ran
+            self.queue.finish()
+            self._is_running = False
         for place, source in zip(self._inputs, inputs, strict=True):
             place[:] = source.data
 
-    def _begin(self, inputs: Sequence[Bytes]) -> None:
-        if self._is_running:  # Ctrl-C or an error ended the run before while kernels ran
-            self._end()
-        self._put(inputs)
-        self._is_running = True
-        self.events = self._enqueue()
-
-    def _end(self) -> None:
-        """Wait until no kernel works in the arena."""
-        if self._is_running:
-            self._queue.finish()
+    def _take(self, outputs: Sequence[Bytes]) -> None:
+        if self.events:
+            self.events[-1].wait()  # it is faster than `finish`
+        else:
+            self.queue.finish()
         self._is_running = False
+        for result, place in zip(outputs, self._outputs, strict=True):
+            result[:] = place
 
     def close(self) -> None:
         """Unmap the arena, behind all that was put into the queue; later runs fail."""
         self._inputs, self._outputs = [], []
         self._unmap()
-
-
-class Pinned(Copied):
-    """Copied by the host into pinned memory, and from there by the device."""
-
-    _staging: tuple[list[Bytes], list[Bytes]] | None = None
-
-    def run(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
-        """Run once, from host bytes to host bytes; raises DeviceError."""
-        staged_inputs, staged_outputs = self._staged()
-        for staged, source in zip(staged_inputs, inputs, strict=True):
-            np.copyto(staged, source)
-        super().run(staged_inputs, staged_outputs)
-        for result, staged in zip(outputs, staged_outputs, strict=True):
-            np.copyto(result, staged)
-
-    def up(self, inputs: Sequence[Bytes]) -> None:
-        """Copy the inputs alone, and wait for that; raises DeviceError."""
-        staged_inputs, _ = self._staged()
-        for staged, source in zip(staged_inputs, inputs, strict=True):
-            np.copyto(staged, source)
-        super().up(staged_inputs)
-
-    def down(self, outputs: Sequence[Bytes]) -> None:
-        """Copy the outputs alone, and wait for that; raises DeviceError."""
-        _, staged_outputs = self._staged()
-        super().down(staged_outputs)
-        for result, staged in zip(outputs, staged_outputs, strict=True):
-            np.copyto(result, staged)
-
-    def _staged(self) -> tuple[list[Bytes], list[Bytes]]:
-        if self._staging is None:
-            layout = self._layout
-            sizes = [layout.batch * size for _, size in (*layout.inputs, *layout.outputs)]
-            made = [self.host_array(size) for size in sizes]
-            self._staging = made[: len(layout.inputs)], made[len(layout.inputs) :]
-        return self._staging
-
-    def host_array(self, size: int) -> Bytes:
-        """Return pinned bytes, undefined; raises DeviceError where the driver refuses them."""
-        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR
-        pinned = self._device.buffer("pinned memory", flags, size)
-        with self._device.calling(f"mapping {size >> 10} KiB of pinned memory"):
-            # The array keeps the mapping, and that the buffer.
-            array: Bytes = cl.enqueue_map_buffer(
-                self._queue, pinned, cl.map_flags.READ | cl.map_flags.WRITE, 0, (size,), np.uint8
-            )[0]
-        weakref.finalize(array, _unmap_if_possible, array.base, self._queue).atexit = False
-        return array
 
 
 def _unmap(mapping: cl.MemoryMap, queue: cl.CommandQueue) -> None:
