@@ -192,7 +192,7 @@ class PartitionKernel:
                 self._end()
 
     def run_as(self, way: Way | None) -> list[Any]:
-        """Run this way from here on; return what the runs of the way before told. None: as usual."""
+        """Run this way from here on, None: as usual; return what runs of the way before told."""
         told, self._told = self._told, []
         self._way = way
         return told
