@@ -65,9 +65,8 @@ class DeviceBench:
         builds = {run.digest for run in self._kernels.runs(alternative.launches, 1)}
         if builds - self._warm:
             self._warm |= builds
-            executor = self._executor(alternative)
-            executor.repeat(1)
-            executor.close()
+            with self._executor(alternative) as executor:
+                executor.repeat(1)
 
     def warm_up_some(self, launches: Sequence[Launch], seconds: float) -> bool:
         """Build and run once what was not run before, for so long; whether that was all of them.
@@ -102,12 +101,9 @@ class DeviceBench:
         read = dict.fromkeys(t for t in node.inputs if t is not None and t.data is None)
         found = []
         for each in alternatives:
-            executor = self._executor(each, ends=(tuple(read), node.outputs))
-            try:
+            with self._executor(each, ends=(tuple(read), node.outputs)) as executor:
                 inputs = random_inputs(executor)
                 found.append(outputs_of(executor, inputs))
-            finally:
-                executor.close()
 
         def expected() -> Outputs | None:
             trial = Trial.of(REFERENCE, node.op, [(t.shape, t.dtype) for t in read])
@@ -133,32 +129,23 @@ class DeviceBench:
         """
         if len(alternatives) == 1:
             return [0.0]
-        made: list[Executor] = []
         form, joined = (PERSISTENT, _JOINED) if is_joined else (ONE_BY_ONE, 1)
-        try:
+        with contextlib.ExitStack() as stack:
+            made, counts = [], []
             for alternative in alternatives:
-                launches = alternative.launches * joined
-                made.append(self._executor(replace(alternative, launches=launches), batch, form))
+                joint = replace(alternative, launches=alternative.launches * joined)
+                made.append(stack.enter_context(self._executor(joint, batch, form)))
                 if made[-1].form != form:
                     return self.times(alternatives, rounds, batch, False)
-            counts = []
             for executor in made:
                 executor.repeat(1)
                 once = executor.repeat(1)
                 counts.append(max(1, min(_MOST_LAUNCHES, round(_LEAST_SECONDS / once))))
-            return [
-                min(times) / joined
-                for times in zip(
-                    *(
-                        [e.repeat(count) for e, count in zip(made, counts, strict=True)]
-                        for _ in range(rounds)
-                    ),
-                    strict=True,
-                )
+            taken = [
+                [executor.repeat(count) for executor, count in zip(made, counts, strict=True)]
+                for _ in range(rounds)
             ]
-        finally:
-            for executor in made:
-                executor.close()
+        return [min(seconds) / joined for seconds in zip(*taken, strict=True)]
 
     def transfers(self) -> dict[str, Callable[[int], float]]:
         """Return for each way bytes can cross here a function of a count: it gives seconds a run.
@@ -195,11 +182,8 @@ class DeviceBench:
         return Executor(self._device, self._kernels, program, batch, form)
 
     def _outputs(self, alternative: Alternative) -> Outputs:
-        executor = self._executor(alternative)
-        try:
+        with self._executor(alternative) as executor:
             return outputs_of(executor, random_inputs(executor))
-        finally:
-            executor.close()
 
 
 def _crossing() -> Program:

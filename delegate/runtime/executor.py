@@ -94,46 +94,44 @@ class Executor:
 
     def _upload(self, whole: Persistent | None) -> list[cl.Buffer]:
         """Fill every buffer; return those that all kernels take."""
-        flags, layout, queue = cl.mem_flags, self._layout, self._queue
+        flags, layout = cl.mem_flags, self._layout
 
-        def buffer(access: int, values: Bytes) -> cl.Buffer:
-            self._device.check_buffer("memory", values.nbytes)
-            made = cl.Buffer(self._device.context.cl_context, access, values.nbytes)
-            # Touching every byte makes a lazy driver allocate now, not within a run.
-            cl.enqueue_copy(queue, made, values)
-            return made
-
-        def own(access: int, values: Bytes) -> cl.Buffer:
-            self._buffers.append(buffer(access, values))
+        def own(access: int, values: Bytes, is_checked: bool) -> cl.Buffer:
+            self._buffers.append(self._buffer(access, values, is_checked))
             return self._buffers[-1]
-
-        def checked(made: cl.Buffer, values: Bytes) -> cl.Buffer:
-            # Kernels address memory by these: wrong ones could end the process.
-            kept = np.empty_like(values)
-            cl.enqueue_copy(queue, kept, made)
-            if not np.array_equal(kept, values):
-                raise DeviceError("the device's memory does not hold what was written to it")
-            return made
 
         kib = (layout.arena_bytes + layout.constant_bytes) >> 10
         with self._device.calling(f"allocating {kib} KiB"):
-            arena = own(flags.READ_WRITE, np.zeros(layout.arena_bytes, np.uint8))
+            arena = own(flags.READ_WRITE, np.zeros(layout.arena_bytes, np.uint8), False)
+            # Kernels address memory by constants and params: wrong ones could end the process.
             if self._constants is None:
                 # Not among the buffers to release: siblings may still read it.
-                constants = layout.packed_constants()
-                self._constants = checked(buffer(flags.READ_ONLY, constants), constants)
+                self._constants = self._buffer(flags.READ_ONLY, layout.packed_constants(), True)
             params = [*layout.blocks, *(() if whole is None else whole.table)]
-            blocks = as_bytes(np.array(params or [0], np.int32))
-            arguments = [arena, self._constants, checked(own(flags.READ_ONLY, blocks), blocks)]
+            blocks = own(flags.READ_ONLY, as_bytes(np.array(params or [0], np.int32)), True)
+            arguments = [arena, self._constants, blocks]
             for tensor, offset in layout.stored.items():
                 data = as_bytes(np.asarray(tensor.data))
                 for slot in range(layout.batch):
                     place = slot * layout.slot_bytes + offset
-                    cl.enqueue_copy(queue, arena, data, dst_offset=place)
+                    cl.enqueue_copy(self._queue, arena, data, dst_offset=place)
             if whole is not None:
                 control = as_bytes(np.zeros(whole.control_ints, np.int32))
-                arguments.append(own(flags.READ_WRITE, control))
+                arguments.append(own(flags.READ_WRITE, control, False))
         return arguments
+
+    def _buffer(self, access: int, values: Bytes, is_checked: bool) -> cl.Buffer:
+        """Return a buffer of these values; `is_checked`: it was read back, and holds them."""
+        self._device.check_buffer("memory", values.nbytes)
+        made = cl.Buffer(self._device.context.cl_context, access, values.nbytes)
+        # Touching every byte makes a lazy driver allocate now, not within a run.
+        cl.enqueue_copy(self._queue, made, values)
+        if is_checked:
+            kept = np.empty_like(values)
+            cl.enqueue_copy(self._queue, kept, made)
+            if not np.array_equal(kept, values):
+                raise DeviceError("the device's memory does not hold what was written to it")
+        return made
 
     def _ready_kernels(
         self, kernels: Kernels, whole: Persistent | None, arguments: list[cl.Buffer]
@@ -251,6 +249,12 @@ class Executor:
         if self._transfer is None or not self._transfer.events:
             return []  # it did not run yet
         return self.steps().times(self._transfer.events)
+
+    def __enter__(self) -> Executor:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Give the device's memory back; a second call does nothing."""

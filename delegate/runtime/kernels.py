@@ -7,7 +7,7 @@ import hashlib
 import logging
 import time
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import pyopencl as cl
 
@@ -72,7 +72,8 @@ class Kernels:
             KernelBuildError: the driver refuses it, now or on an earlier call.
             KilledChild: children died of it. DeviceError: the device is lost.
         """
-        return self.program(launch.file, self._defines_of(launch))
+        defines = self._defines_of(launch)
+        return self.source(launch.file, source_of(launch.file, defines), chosen_of(defines))
 
     def is_argument(self, launch: Launch) -> bool:
         """Whether the launch's block of params is an argument of its kernel."""
@@ -84,10 +85,6 @@ class Kernels:
     def source_of(self, launch: Launch) -> str:
         """Return what the driver compiles for a launch, before what its profile forbids."""
         return source_of(launch.file, self._defines_of(launch))
-
-    def program(self, file: str, defines: Mapping[str, str]) -> cl.Program:
-        """Return a built program by file and macros; raises as `build`."""
-        return self.source(file, source_of(file, defines), chosen_of(defines))
 
     def source(self, file: str, source: str, chosen: dict[str, str]) -> cl.Program:
         """Return a built program by its text; `chosen` tells people which; raises as `build`."""
@@ -232,10 +229,6 @@ class Kernels:
                     return program.build(options=options, cache_dir=False)
             except cl.Error as error:
                 raise DeviceError(_log_of(program, self._device) or str(error)) from error
-
-    def log(self, file: str, source: str) -> str:
-        """Return the driver's log of building a source, which is not kept; raises as `anew`."""
-        return self.anew(file, source)[1]
 
     def anew(
         self, file: str, source: str, more_options: Sequence[str] = ()

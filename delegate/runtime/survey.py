@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import pyopencl as cl
@@ -166,23 +166,16 @@ def profile_of(
     info: DeviceInfo, limits: DeviceLimits, isa: frozenset[str], name: str
 ) -> DeviceProfile:
     """Return the device profile of a real device: what it reports, and what it was proven to do."""
-    return DeviceProfile(
-        name=name,
-        description=f"{info.name} ({info.platform}, {info.driver})",
-        device_type=info.type,
-        int_vector_width=max(limits.int_vector_width, 1),  # 0: it has no such vectors
-        max_work_group_size=limits.max_work_group_size,
-        registers=limits.registers,
-        local_mem_bytes=limits.local_mem_bytes,
-        max_alloc_bytes=limits.max_alloc_bytes,
-        max_argument_bytes=limits.max_argument_bytes,
-        sub_buffer_align_bytes=max(limits.sub_buffer_align_bytes, 1),
-        has_int64=limits.has_int64,
-        has_fp64=limits.has_fp64,
-        has_fp16=limits.has_fp16,
-        has_images=limits.has_images,
-        isa=tuple(sorted(isa)),
-    )
+    values = {field.name: getattr(limits, field.name, None) for field in fields(DeviceProfile)}
+    values |= {
+        "name": name,
+        "description": f"{info.name} ({info.platform}, {info.driver})",
+        "device_type": info.type,
+        "int_vector_width": max(limits.int_vector_width, 1),  # 0: it has no such vectors
+        "sub_buffer_align_bytes": max(limits.sub_buffer_align_bytes, 1),
+        "isa": tuple(sorted(isa)),
+    }
+    return DeviceProfile(**values)
 
 
 def device_rates(info: DeviceInfo) -> DeviceRates:

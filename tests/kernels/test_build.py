@@ -202,7 +202,7 @@ def complaints(log: str) -> list[str]:
 def complaints_alone(kernels: Kernels, file: str, source: str) -> list[str]:
     """Return what the driver says against one program."""
     try:
-        return complaints(kernels.log(file, source))
+        return complaints(kernels.anew(file, source)[1])
     except DeviceError as error:
         return complaints(str(error))
 
@@ -210,7 +210,7 @@ def complaints_alone(kernels: Kernels, file: str, source: str) -> list[str]:
 def is_clean(kernels: Kernels, file: str, source: str) -> bool:
     """Whether the driver builds it and says nothing against it."""
     try:
-        return not complaints(kernels.log(file, source))
+        return not complaints(kernels.anew(file, source)[1])
     except DeviceError:
         return False  # also for a remark, which may keep others from being said
 
@@ -234,14 +234,15 @@ def test_a_warning_is_seen(kernels: Kernels) -> None:
     assert complaints_alone(kernels, "pool_2d", source) == []
     for each in (wrong, "".join(map(side_by_side, (source, wrong, source)))):
         with pytest.raises(DeviceError, match="division by zero"):
-            kernels.log("pool_2d", each)
+            kernels.anew("pool_2d", each)
 
 
 @pytest.mark.parametrize("word", ["long", "ulong", "double", "half", "long4"])
 def test_a_forbidden_type_is_seen(word: str, kernels: Kernels) -> None:
     launch = next(each for each, _ in _launches().values() if each.kernel == "add_quant8")
+    source = source_of("add", {**defines_of(launch), **FORBIDDEN, "ELEM": word})
     with pytest.raises(KernelBuildError):
-        kernels.program("add", {**defines_of(launch), **FORBIDDEN, "ELEM": word})
+        kernels.source("add", source, {})
 
 
 def test_language_is_opencl_c_1_2() -> None:

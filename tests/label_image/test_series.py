@@ -17,8 +17,8 @@ from PIL import Image
 
 from delegate import DeviceError, DeviceInfo, Options
 from delegate.inspect import read_model
-from delegate.runtime.copied import Copied
 from delegate.runtime.executor import Executor
+from delegate.runtime.transfers import Copied
 from label_image.compare import Distances
 from label_image.decoder import Format
 from label_image.path import OpenPath

@@ -58,17 +58,13 @@ def _guard(executor: Executor) -> tuple[Any, ...]:
     # Random bytes: a kernel that goes on too long copies guard bytes to guard bytes.
     guards = np.random.default_rng(0).integers(0, 256, slots.shape[1], np.uint8)
     slots[:, is_guard] = guards[is_guard]
-    cl.enqueue_copy(executor._launches.queue, _arena_of(executor), before)
+    cl.enqueue_copy(executor.transfer.queue, executor.transfer.arena, before)
     return offsets, is_guard, guards
 
 
-def _arena_of(executor: Executor) -> cl.Buffer:
-    return executor._buffers[0]
-
-
 def _bytes_of_arena(executor: Executor) -> NDArray[np.uint8]:
-    values = np.empty(_arena_of(executor).size, np.uint8)
-    cl.enqueue_copy(executor._launches.queue, values, _arena_of(executor))
+    values = np.empty(executor.transfer.arena.size, np.uint8)
+    cl.enqueue_copy(executor.transfer.queue, values, executor.transfer.arena)
     return values
 
 

@@ -20,11 +20,18 @@ from delegate.isa import PARAMS_ARGUMENT
 from delegate.launch import Program
 from delegate.runtime import transfers
 from delegate.runtime.bench import DeviceBench
-from delegate.runtime.copied import Copied
 from delegate.runtime.device import Device
 from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
-from delegate.runtime.transfers import DIRECT, TRANSFERS, Direct, Mapped, Pinned, transfer_for
+from delegate.runtime.transfers import (
+    DIRECT,
+    TRANSFERS,
+    Copied,
+    Direct,
+    Mapped,
+    Pinned,
+    transfer_for,
+)
 from delegate.target import Target
 from tests.support.model import const, graph_of, op
 from tests.support.nets import image, net
@@ -246,19 +253,21 @@ class Interrupted(Exception):
     """What ends a run from outside."""
 
 
-def test_an_interrupted_run_ends_before_the_next_one_s_inputs_are_put(device: DeviceInfo) -> None:
+def test_an_interrupted_run_ends_before_the_next_one_s_inputs_are_put(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened = Device(device)
     if not opened.shares_memory:
         pytest.skip("the host does not see this device's memory")
     require_direct(device)
     executor = Executor(opened, Kernels(opened), program_of(SUMS), transfer=DIRECT)
-    transfer = executor._transfer
+    transfer = executor.transfer
     assert isinstance(transfer, Direct)
-    enqueue, queue = transfer._enqueue, transfer._queue
+    queue = transfer.queue
     seen: list[str] = []
 
-    def interrupted() -> list[cl.Event]:
-        enqueue()
+    def interrupted() -> None:
+        Direct.enqueue(transfer)
         raise Interrupted
 
     class Watched:
@@ -266,12 +275,13 @@ def test_an_interrupted_run_ends_before_the_next_one_s_inputs_are_put(device: De
             seen.append(transfer._inputs[0].tobytes().hex())
             queue.finish()
 
-    transfer._enqueue = interrupted
+    monkeypatch.setattr(transfer, "enqueue", interrupted)
     first, second = (np.full(18, value, np.uint8) for value in (120, 150))
     with pytest.raises(Interrupted):
         run(executor, first)
-    transfer._enqueue, transfer._queue = enqueue, Watched()  # type: ignore[assignment]
+    monkeypatch.undo()
+    transfer.queue = Watched()
     assert run(executor, second) == sums(second)
     assert seen == [first.tobytes().hex()]  # waited for, with the first inputs still there
-    transfer._queue = queue
+    transfer.queue = queue
     executor.close()

@@ -298,7 +298,7 @@ def test_devices_of_one_context_have_programs_of_their_own_options(device: Devic
     for proven in ((), (OWN_BUILTINS,), ()):
         kernels = Kernels(Device(device, proven=proven, shares_context=True))
         assert ("-DOWN_BUILTINS" in kernels.options("add")) == bool(proven)
-        built.append(kernels.program("add", defines_of(ADD)))
+        built.append(kernels.build(ADD))
     assert built[0] is built[2] is not built[1]
 
 
