@@ -42,9 +42,21 @@ class Claim:
     """
 
     def __init__(
-        self, file: Graph, shapes: Shapes, target: Target, engine: Engine, options: Options
+        self,
+        file: Graph,
+        shapes: Shapes,
+        target: Target,
+        engine: Engine,
+        options: Options,
+        present: Collection[int],
     ) -> None:
-        """`file`: the graph as it was read; `graph` is the same with what is known at `shapes`."""
+        """Judge every node, and make an executor for each partition that this leads to.
+
+        `file`: the graph as it was read; `graph` is the same with what is known at `shapes`.
+        `present`: the nodes that no other delegate took.
+        Raises:
+            DeviceError: an OpenCL call fails, other than for a size.
+        """
         self._file = file
         self._shapes = shapes
         self.graph = infer(file, shapes)
@@ -53,29 +65,24 @@ class Claim:
         self._options = options
         self._executors: dict[tuple[int, ...], Executor] = {}
         self._taken: set[int] = set()
-        self.verdicts: list[Verdict] = []
-
-    @property
-    def is_taken(self) -> bool:
-        """Whether TFLite has put every claimed node into a group."""
-        return self._claimed() <= self._taken
-
-    def judge(self, present: Collection[int]) -> None:
-        """Fill `verdicts`, and an executor for each partition they lead to.
-
-        Raises:
-            DeviceError: an OpenCL call fails, other than for a size.
-        """
         self.verdicts = self._judged()
         self._refuse(
             [index for index in range(len(self.graph.nodes)) if index not in present],
             "another delegate took it",
         )
-        while True:
-            groups = partitions(self.graph, self._claimed())
-            dropped = self._is_left(groups) or self._do_not_fit(groups)
-            if not dropped:
-                return
+        try:
+            while True:
+                groups = partitions(self.graph, self._claimed())
+                if not (self._is_left(groups) or self._do_not_fit(groups)):
+                    return
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether TFLite has put every claimed node into a group."""
+        return self._claimed() <= self._taken
 
     def _judged(self) -> list[Verdict]:
         return self._engine.verdicts(self.graph, self._target, (*self._options.exclude_ops,))

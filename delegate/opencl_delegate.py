@@ -196,12 +196,7 @@ class OpenCLDelegate:
         if self._engine.is_closed:
             self._engine = open_engine(replace(self._options, device=self.device.index))
         target = self._engine.target(rules_of_caller(context))
-        claim = Claim(graph, shapes, target, self._engine, self._options)
-        try:
-            claim.judge(present)
-        except BaseException:
-            claim.close()
-            raise
+        claim = Claim(graph, shapes, target, self._engine, self._options, present)
         if context in self._claims:
             self._claims.pop(context).close()  # its interpreter was given up half made
         if not claim.is_taken:

@@ -181,7 +181,7 @@ class _Slot:
     def host_array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """Return memory that is fast to copy from and to the device."""
         size = math.prod(shape) * dtype.itemsize
-        return self.executor.host_array(size).view(dtype).reshape(shape)
+        return self.executor.transfer.host_array(size).view(dtype).reshape(shape)
 
     def close(self) -> None:
         """End the last run and close the executor."""
@@ -199,7 +199,7 @@ class _Slot:
         """Wait for the end of the last run; the lock is held."""
         if (run := self._last) is not None:
             try:
-                self.executor.wait()
+                self.executor.transfer.wait()
                 results = (self._results[tensor] for tensor in self._graph.outputs)
                 run.end([result[: run.count].copy() for result in results])
             except DelegateError as error:

@@ -75,20 +75,10 @@ def read_device_profile(name: str) -> DeviceProfile:
         raise ProfileError(f"device profile {path}: {error.strerror or error}") from error
     except ValueError as error:
         raise ProfileError(f"device profile {path}: {error}") from error
-    return device_profile_of(path.stem, text)
-
-
-def device_profile_of(name: str, text: str) -> DeviceProfile:
-    """Return the profile of this name with a file's text.
-
-    Raises:
-        ProfileError: the text is wrong; says which key.
-    """
     try:
-        values = tomllib.loads(text)
+        return _checked(path.stem, tomllib.loads(text))
     except ValueError as error:
-        raise ProfileError(f"device profile {name}: {error}") from error
-    return _checked(name, values)
+        raise ProfileError(f"device profile {path.stem}: {error}") from error
 
 
 def device_profile_text(profile: DeviceProfile, sources: Mapping[str, str]) -> str:

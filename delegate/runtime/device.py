@@ -10,9 +10,9 @@ import pyopencl as cl
 
 from delegate.errors import DeviceError, TooLarge
 from delegate.profiles import DeviceProfile
-from delegate.runtime.arguments import argument_bytes
 from delegate.runtime.context import Context, opencl, shared_context
 from delegate.runtime.device_list import DeviceInfo, found
+from delegate.runtime.forbidden import argument_bytes
 
 
 def identity_with(info: DeviceInfo, profile: DeviceProfile | None) -> str:

@@ -171,24 +171,8 @@ class Executor:
         self._checked(inputs, outputs).run(inputs, outputs)
 
     def submit(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
-        """Enqueue a run; the arrays are the device's until `wait`. Raises as `run`."""
+        """Enqueue a run; the arrays are the device's until `transfer.wait`. Raises as `run`."""
         self._checked(inputs, outputs).submit(inputs, outputs)
-
-    def wait(self) -> None:
-        """Return when the submitted run's outputs are there.
-
-        Raises:
-            DeviceError: a failed OpenCL call.
-        """
-        self.transfer.wait()
-
-    def host_array(self, size: int) -> Bytes:
-        """Return host bytes that are fast for `submit` to copy from and to; undefined values.
-
-        Raises:
-            DeviceError: the driver refuses the memory.
-        """
-        return self.transfer.host_array(size)
 
     @property
     def transfer(self) -> Copied:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A device profile -> the lines put before a kernel's source, which fail what the device lacks.
+"""A device profile -> what fails of a kernel: words of its source, and too many arguments.
 
 A word becomes a name nobody declared, so only code that is compiled fails, whatever the driver, and
-the driver's log has the limit's name.
+the driver's log has the limit's name. Drivers tell the bytes of arguments of no kernel, so they
+are counted by the types' names.
 """
 
 from __future__ import annotations
@@ -10,8 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+import pyopencl as cl
+
+from delegate.errors import DeviceError
 from delegate.isa import ASSEMBLY, INTEGER_DOT_PRODUCT, that_need
 from delegate.profiles import DeviceProfile
+from delegate.runtime.context import opencl
+from delegate.runtime.sources import POINTER_BYTES, block_bytes
 
 _MARK = "device_profile_without_"
 _WIDTHS = ("", "2", "3", "4", "8", "16")
@@ -27,6 +33,7 @@ _DOTS = (
     *(f"dot_4x8packed_{kind}" for kind in ("uu_uint", "ss_int", "us_int", "su_int")),
     *(f"dot_acc_sat_4x8packed_{kind}" for kind in ("uu_uint", "ss_int", "us_int", "su_int")),
 )
+_BLOCK = re.compile(r"block_of_(\d+)")  # the type in kernel.clh
 _WORDS = {
     "int64": "64-bit integers",
     "fp64": "doubles",
@@ -83,3 +90,30 @@ def _types(base: str) -> Iterable[str]:
 def _defines(what: str, words: Iterable[str]) -> str:
     # Some compilers' own headers define as_long and the like.
     return "".join(f"#undef {word}\n#define {word} {_MARK}{what}\n" for word in words)
+
+
+def argument_bytes(kernel: cl.Kernel) -> int:
+    """Return the bytes of all arguments; the kernel was built with -cl-kernel-arg-info."""
+    info, private = cl.kernel_arg_info, cl.kernel_arg_address_qualifier.PRIVATE
+    size = 0
+    with opencl(f"clGetKernelArgInfo {kernel.function_name}"):
+        for number in range(kernel.num_args):
+            name = kernel.get_arg_info(number, info.TYPE_NAME)
+            is_value = kernel.get_arg_info(number, info.ADDRESS_QUALIFIER) == private
+            size += _size_of(name) if is_value and not name.endswith("*") else POINTER_BYTES
+    return size
+
+
+def _size_of(type_name: str) -> int:
+    """Return a private argument's bytes by its type's name.
+
+    Raises:
+        DeviceError: it is a structure of another's, whose size no driver tells.
+    """
+    if block := _BLOCK.search(type_name):
+        return block_bytes(int(block[1]))
+    found = re.fullmatch(r"u?(char|short|int|long|half|float|double)(|2|3|4|8|16)", type_name)
+    if found is None:
+        raise DeviceError(f"an argument of type {type_name}: its bytes cannot be told")
+    size = {"char": 1, "short": 2, "half": 2, "long": 8, "double": 8}.get(found[1], 4)
+    return size * {"": 1, "3": 4}.get(found[2], int(found[2] or 1))

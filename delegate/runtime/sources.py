@@ -10,8 +10,8 @@ from pathlib import Path
 
 from delegate.isa import PARAMS_ARGUMENT
 from delegate.launch import Launch
-from delegate.runtime.arguments import POINTERS_BYTES, block_bytes
 
+POINTER_BYTES = 8  # of a kernel's argument; half of it where addresses have 32 bits
 _FIELDS = "FIELDS"  # the macro of kernel.clh: how many params are in the kernel's argument
 _INCLUDE = re.compile(r'^#include "(\w+\.clh)"$', re.MULTILINE)
 
@@ -49,8 +49,13 @@ def may_be_argument(launch: Launch, proven: Collection[str], most_bytes: int) ->
 
     `most_bytes`: of all arguments of a kernel.
     """
-    needed = POINTERS_BYTES + block_bytes(len(launch.params))
+    needed = 2 * POINTER_BYTES + block_bytes(len(launch.params))  # beside the arena and constants
     return PARAMS_ARGUMENT in proven and len(launch.params) > 0 and needed <= most_bytes
+
+
+def block_bytes(fields: int) -> int:
+    """Return the bytes of a launch's block of params as an argument: two ints before its fields."""
+    return 4 * (2 + fields)
 
 
 def chosen_of(defines: Mapping[str, str]) -> dict[str, str]:

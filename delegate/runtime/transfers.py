@@ -68,7 +68,7 @@ class Copied:
             self.queue.flush()
 
     def wait(self) -> None:
-        """Return when the submitted run's outputs are there."""
+        """Return when the submitted run's outputs are there; raises DeviceError."""
         with self._running:
             self._end_copies()
 

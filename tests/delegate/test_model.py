@@ -396,14 +396,21 @@ def test_a_run_that_fails_fails_alone(device: DeviceInfo, monkeypatch: pytest.Mo
     with opened(graph, device) as ours:
         (array,) = pictures(graph, 1)[0]
         expected = ours.run(array)
-        honest = Executor.wait
+        honest = Executor.submit
 
-        def fails(self: Executor) -> None:
-            honest(self)
-            raise DeviceError("running: CL_OUT_OF_RESOURCES")
+        def fails(self: Executor, *arrays: Any) -> None:
+            honest(self, *arrays)
+            honest_wait = self.transfer.wait
+
+            def wait() -> None:
+                honest_wait()
+                patch.undo()
+                raise DeviceError("running: CL_OUT_OF_RESOURCES")
+
+            patch.setattr(self.transfer, "wait", wait)
 
         with monkeypatch.context() as patch:
-            patch.setattr(Executor, "wait", fails)
+            patch.setattr(Executor, "submit", fails)
             lost = ours.run_async(array)
             for _ in range(2):
                 with pytest.raises(DeviceError, match="CL_OUT_OF_RESOURCES"):

@@ -139,10 +139,10 @@ def test_submitted_runs_read_host_arrays(device: DeviceInfo) -> None:
     for transfer in transfers_on(device):
         opened = Device(device)
         executor = Executor(opened, Kernels(opened), program_of(SUMS), transfer=transfer)
-        given, *taken = (executor.host_array(18) for _ in range(3))
+        given, *taken = (executor.transfer.host_array(18) for _ in range(3))
         given[:] = np.arange(18) + 120
         executor.submit([given], taken)
-        executor.wait()
+        executor.transfer.wait()
         assert [array.tolist() for array in taken] == sums(given)
 
 
