@@ -29,7 +29,6 @@ from delegate.runtime.survey import (
     device_limits,
     device_rates,
     device_registers,
-    list_platforms,
     profile_of,
 )
 from delegate.sandbox.records import Ban, lift_bans, list_bans
@@ -86,7 +85,6 @@ __all__ = [
     "lift_bans",
     "list_bans",
     "list_icds",
-    "list_platforms",
     "profile_of",
     "read_device_profile",
     "read_metadata",

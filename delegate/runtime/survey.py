@@ -17,14 +17,12 @@ from delegate.errors import DeviceError
 from delegate.graph.ir import Tensor
 from delegate.launch import Alternative, Launch, Program, Step
 from delegate.profiles import DeviceProfile
-from delegate.runtime import icds
 from delegate.runtime.context import opencl
 from delegate.runtime.device import Device
 from delegate.runtime.device_list import DeviceInfo
 from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.registers import registers
-from delegate.sandbox import process
 
 _LEAST_SECONDS = 0.2  # a measurement; slow devices do fewer rounds in it
 _COPY_BYTES = 16 << 20
@@ -81,19 +79,11 @@ class DeviceRates:
     float_giga_mads: float
 
 
-def list_platforms() -> tuple[PlatformInfo, ...]:
+def tried_platforms() -> tuple[PlatformInfo, ...]:
     """Return every platform, those without devices too; none where no loader or driver is.
 
-    Raises:
-        DeviceError: this process was forked from one that had used OpenCL.
+    A library that ends the process that opens it ends this one.
     """
-    process.require_own()
-    icds.prepare()
-    return tried_platforms()
-
-
-def tried_platforms() -> tuple[PlatformInfo, ...]:
-    """Return every platform; a library that ends the process that opens it ends this one."""
     try:
         platforms = cl.get_platforms()
     except cl.Error:
