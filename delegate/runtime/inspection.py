@@ -141,11 +141,12 @@ class Steps:
             DeviceError: a failed OpenCL call.
         """
         transfer, clock = self.transfer, time.perf_counter_ns
-        begun = clock()
-        transfer.up(inputs)
-        uploaded = clock()
         calls, events = [], []
         with transfer.device.calling("running"):
+            begun = clock()
+            transfer.put(inputs)
+            transfer.queue.finish()
+            uploaded = clock()
             for kernel in transfer.kernels:
                 before = clock()
                 events.append(cl.enqueue_nd_range_kernel(transfer.queue, *kernel))
@@ -153,9 +154,9 @@ class Steps:
             transfer.queue.flush()
             enqueued = clock()
             self._wait()
-        computed = clock()
-        transfer.down(outputs)
-        ended = clock()
+            computed = clock()
+            transfer.take(outputs)
+            ended = clock()
         layout = transfer.layout
         return PartitionRun(
             called=called,

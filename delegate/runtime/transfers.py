@@ -24,7 +24,7 @@ ReadyKernel = tuple[cl.Kernel, tuple[int], tuple[int]]
 class Copied:
     """Copied by the driver, from and to any memory of the host.
 
-    What other ways change: `_put` and `_take`, between which the kernels of a run are enqueued.
+    A run is `put`, `enqueue` and `take`, which other ways change; who calls these catches errors.
 
     Attributes:
         device, queue, arena, layout; kernels: in launch order.
@@ -55,9 +55,9 @@ class Copied:
     def run(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
         """Run once, from host bytes to host bytes; raises DeviceError."""
         with self._running:
-            self._put(inputs)
+            self.put(inputs)
             self.enqueue()
-            self._take(outputs)
+            self.take(outputs)
 
     def submit(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
         """Enqueue a run; the arrays are the device's until `wait`."""
@@ -72,20 +72,18 @@ class Copied:
         with self._running:
             self._end_copies()
 
-    def up(self, inputs: Sequence[Bytes]) -> None:
-        """Copy the inputs alone, and wait for that; raises DeviceError."""
-        with self._running:
-            self._put(inputs)
-            self.queue.finish()
-
-    def down(self, outputs: Sequence[Bytes]) -> None:
-        """Copy the outputs alone, and wait for that; raises DeviceError."""
-        with self._running:
-            self._take(outputs)
-
     def enqueue(self) -> None:
         """Put the launches alone into the queue."""
         self.events = [cl.enqueue_nd_range_kernel(self.queue, *each) for each in self.kernels]
+
+    def put(self, inputs: Sequence[Bytes]) -> None:
+        """Bring the inputs to the device, before what is enqueued next."""
+        self._copy_up(inputs)
+
+    def take(self, outputs: Sequence[Bytes]) -> None:
+        """Wait for what is enqueued, and bring the outputs."""
+        self._copy_down(outputs)
+        self._end_copies()
 
     def host_array(self, size: int) -> Bytes:
         """Return host bytes that are fast for `submit` to copy from and to; undefined values."""
@@ -93,15 +91,6 @@ class Copied:
 
     def close(self) -> None:
         """Give back what it holds of the arena; later runs fail."""
-
-    def _put(self, inputs: Sequence[Bytes]) -> None:
-        """Bring the inputs to the device, at the latest before what is enqueued next."""
-        self._copy_up(inputs)
-
-    def _take(self, outputs: Sequence[Bytes]) -> None:
-        """Wait for what is enqueued, and bring the outputs."""
-        self._copy_down(outputs)
-        self._end_copies()
 
     def _copy_up(self, inputs: Sequence[Bytes]) -> None:
         queue, arena = self.queue, self.arena
@@ -138,12 +127,14 @@ class Copied:
 class Mapped(Copied):
     """Copied by the host into the arena, which is mapped for it; one picture at a time."""
 
-    def _put(self, inputs: Sequence[Bytes]) -> None:
+    def put(self, inputs: Sequence[Bytes]) -> None:
+        """Copy into mapped memory."""
         for source, place in zip(inputs, self.layout.inputs, strict=True):
             with self._mapped(cl.map_flags.WRITE_INVALIDATE_REGION, *place) as view:
                 np.copyto(view, source)
 
-    def _take(self, outputs: Sequence[Bytes]) -> None:
+    def take(self, outputs: Sequence[Bytes]) -> None:
+        """Copy from mapped memory."""
         for result, place in zip(outputs, self.layout.outputs, strict=True):
             with self._mapped(cl.map_flags.READ, *place) as view:
                 np.copyto(result, view)
@@ -164,15 +155,17 @@ class Pinned(Copied):
 
     _staging: tuple[list[Bytes], list[Bytes]] | None = None
 
-    def _put(self, inputs: Sequence[Bytes]) -> None:
+    def put(self, inputs: Sequence[Bytes]) -> None:
+        """Copy into pinned memory, from where the device copies."""
         staged_inputs, _ = self._staged()
         for staged, source in zip(staged_inputs, inputs, strict=True):
             np.copyto(staged, source)
-        super()._put(staged_inputs)
+        super().put(staged_inputs)
 
-    def _take(self, outputs: Sequence[Bytes]) -> None:
+    def take(self, outputs: Sequence[Bytes]) -> None:
+        """Copy what the device copied into pinned memory."""
         _, staged_outputs = self._staged()
-        super()._take(staged_outputs)
+        super().take(staged_outputs)
         for result, staged in zip(outputs, staged_outputs, strict=True):
             np.copyto(result, staged)
 
@@ -225,7 +218,7 @@ class Direct(Copied):
         """Enqueue a run; the outputs are the device's until `wait`."""
         self.wait()
         with self._running:
-            self._put(inputs)
+            self.put(inputs)
             self.enqueue()
             self.queue.flush()
         self._waiting = outputs
@@ -233,7 +226,8 @@ class Direct(Copied):
     def wait(self) -> None:
         """Return when the submitted run's outputs are there."""
         if self._waiting is not None:
-            self.down(self._waiting)
+            with self._running:
+                self.take(self._waiting)
             self._waiting = None
 
     def enqueue(self) -> None:
@@ -241,14 +235,16 @@ class Direct(Copied):
         self._is_running = True
         super().enqueue()
 
-    def _put(self, inputs: Sequence[Bytes]) -> None:
+    def put(self, inputs: Sequence[Bytes]) -> None:
+        """Copy into the arena, once no kernel works in it."""
         if self._is_running:  # Ctrl-C or an error ended the run before while kernels ran
             self.queue.finish()
             self._is_running = False
         for place, source in zip(self._inputs, inputs, strict=True):
             place[:] = source.data
 
-    def _take(self, outputs: Sequence[Bytes]) -> None:
+    def take(self, outputs: Sequence[Bytes]) -> None:
+        """Copy from the arena, once the launches have ended."""
         if self.events:
             self.events[-1].wait()  # it is faster than `finish`
         else:

@@ -54,13 +54,13 @@ def test_a_transfer_that_brings_wrong_bytes_is_left_out(
     right = [*bench.transfers()]
     assert right[:3] == [*TRANSFERS][:3]
     caplog.clear()
-    take = Mapped._take
+    take = Mapped.take
 
     def one_byte_is_other(self: Mapped, outputs: Sequence[Bytes]) -> None:
         take(self, outputs)
         outputs[0][-1] ^= 1
 
-    monkeypatch.setattr(Mapped, "_take", one_byte_is_other)
+    monkeypatch.setattr(Mapped, "take", one_byte_is_other)
     assert [*bench.transfers()] == [name for name in right if name != "mapped"]
     assert "'mapped' brings wrong bytes" in caplog.text
     engine.close()
