@@ -63,3 +63,16 @@ def test_slots_are_as_many_as_there_is_room_for(
             return
         assert_runs_under_way(model, 7)
         assert (one.slots, len(one._slots)) == (room, room)
+
+
+def test_a_run_cannot_be_cancelled_and_tells_who_listens(device: DeviceInfo) -> None:
+    told = []
+    with Model(write_model(conv_pool()), device.index, batch=2, tune="off") as model:
+        (details,) = model.input_details
+        run = model.run_async(np.zeros(details.shape, details.dtype))
+        run.when_done(lambda: told.append(run.is_done))
+        run.cancel()
+        assert (told, run.is_done) == ([], False)
+        assert np.array_equal(run.result()[0], model.run(np.zeros(details.shape, np.uint8))[0])
+        run.when_done(lambda: told.append(run.is_done))
+        assert told == [True, True]
