@@ -51,9 +51,11 @@ def options(profile: DeviceProfile) -> list[str]:
     return ["-cl-kernel-arg-info", *single]
 
 
-def lines(profile: DeviceProfile) -> str:
-    """Return the lines for a profile."""
+def lines(profile: DeviceProfile | None) -> str:
+    """Return the lines for a profile, to put before a kernel's source; None forbids nothing."""
     text = ""
+    if profile is None:
+        return text
     if not profile.has_int64:
         text += _defines("int64", (*_types("long"), *_types("ulong")))
     if not profile.has_fp64:
@@ -69,12 +71,12 @@ def lines(profile: DeviceProfile) -> str:
     return text
 
 
-def broken(log: str, profile: DeviceProfile) -> str | None:
-    """Return the limit that a build log shows to be broken, in words; None where it shows none."""
+def explained(log: str, profile: DeviceProfile | None) -> str:
+    """Return a build's log, with the limit before it that it shows to be broken."""
     found = re.search(rf"{_MARK}(\w+?)\b", log)
-    if found is None or found[1] not in _WORDS:
-        return None
-    return f"device profile {profile.name}: there are no {_WORDS[found[1]]}"
+    if profile is None or found is None or found[1] not in _WORDS:
+        return log
+    return f"error: device profile {profile.name}: there are no {_WORDS[found[1]]}\n{log}"
 
 
 def _types(base: str) -> Iterable[str]:

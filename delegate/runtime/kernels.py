@@ -96,7 +96,7 @@ class Kernels:
                 except DeviceError as error:
                     if is_lost(error) or isinstance(error, KilledChild):
                         raise
-                    log = self._explained(str(error))
+                    log = forbidden.explained(str(error), self._device.profile)
                     context.failures[name] = KernelBuildError(f"{file}.cl", chosen, log)
             failed = context.failures.get(name)
             if failed is None:
@@ -107,31 +107,26 @@ class Kernels:
         # A new one each time: an error that was raised keeps alive all that its frames refer to.
         raise KernelBuildError(failed.file, failed.defines, failed.log)
 
-    def _explained(self, log: str) -> str:
-        profile = self._device.profile
-        limit = None if profile is None else forbidden.broken(log, profile)
-        return log if limit is None else f"error: {limit}\n{log}"
-
     def _load_or_build(self, file: str, source: str) -> cl.Program:
         build = self.build_of(file, source)
-        limited, name = self._limited(source), f"programs/{build.build}.bin"
+        name = f"programs/{build.build}.bin"
         with self.trials.of(build) as under_way:
             if under_way.how == SOURCE:  # in a child, which may not have asked for a binary
-                return self._compile(cl.Program(self._cl_context, limited), file)
+                return self._compiled(file, source)
             binary = disk_cache.load(name)
             if (program := self._from_binary(file, binary)) is not None:
                 under_way.how = BINARY
                 return program
             if not (is_gone := under_way.how == BINARY):
                 under_way.how = SOURCE
-                program = self._compile(cl.Program(self._cl_context, limited), file)
+                program = self._compiled(file, source)
         if is_gone:  # since a child made it
             self.trials.forget(build)
             return self._load_or_build(file, source)
         if self._driver_keeps and (binary is None or self._seconds_left <= 0):
             disk_cache.store(name, b"")  # a later start asks: it has less to do
             return program
-        return self._with_binary(program, file, limited, build)
+        return self._with_binary(program, file, source, build)
 
     def _from_binary(self, file: str, binary: bytes | None) -> cl.Program | None:
         """Return what a binary holds, built; None: there is none, or the driver refuses it."""
@@ -179,18 +174,14 @@ class Kernels:
         for those that run. It keeps the second on disk; the first saves later starts its front end.
         """
         begin = time.perf_counter()
-        self._compile(cl.Program(self._cl_context, source), file)
+        self._compiled(file, source)
         return time.perf_counter() - begin < asked / 2
-
-    def _limited(self, source: str) -> str:
-        profile = self._device.profile
-        return source if profile is None else forbidden.lines(profile) + source
 
     def build_of(self, file: str, source: str) -> Trial:
         """Return the trial to build a source, with a digest of all it is compiled from and for."""
         if source not in self._builds:
             facts = (self._device.identity, *self.options(file))
-            whole = "\0".join((*facts, self._limited(source))).encode()
+            whole = "\0".join((*facts, forbidden.lines(self._device.profile) + source)).encode()
             self._builds[source] = Trial(BUILD, file, hashlib.sha256(whole).hexdigest()[:40])
         return self._builds[source]
 
@@ -212,6 +203,11 @@ class Kernels:
             has_option = "cl_nv_compiler_options" in self._device.cl_device.extensions.split()
         is_one = file.startswith("runtime_persistent")
         return ["-cl-nv-maxrregcount=128"] if has_option and not is_one else []
+
+    def _compiled(self, file: str, source: str, more_options: Sequence[str] = ()) -> cl.Program:
+        """Return the program of a source, built; raises DeviceError, whose text is the log."""
+        limited = forbidden.lines(self._device.profile) + source
+        return self._compile(cl.Program(self._cl_context, limited), file, more_options)
 
     def _compile(
         self, program: cl.Program, file: str, more_options: Sequence[str] = ()
@@ -238,8 +234,7 @@ class Kernels:
         Raises:
             DeviceError: the driver refuses it; its text is the log.
         """
-        program = cl.Program(self._cl_context, self._limited(source))
-        program = self._compile(program, file, more_options)
+        program = self._compiled(file, source, more_options)
         return program, _log_of(program, self._device)
 
     def options(self, file: str) -> list[str]:
