@@ -31,7 +31,6 @@ class Executor:
 
     Attributes:
         program, batch; form: one of FORMS.
-        launches, work_items, up_bytes, down_bytes: what a run enqueues and copies.
         trial: to make it; see delegate.sandbox.trials.
     Raises:
         DeviceError: it does not fit, or the driver refuses memory or does not keep it.
@@ -61,8 +60,6 @@ class Executor:
         self._layout = layout = layout_of(program, batch)
         for what, size in (("arena", layout.arena_bytes), ("constants", layout.constant_bytes)):
             device.check_buffer(what, size, _LARGEST_BYTES)
-        self.up_bytes = batch * sum(size for _, size in layout.inputs)
-        self.down_bytes = batch * sum(size for _, size in layout.outputs)
         launches, whole = program.launches, None
         if form == PERSISTENT and len(launches) > 1:
             whole = persistent_kernel(device, kernels, launches, layout.firsts, batch)
@@ -89,8 +86,6 @@ class Executor:
             self.close()
             raise
         self.form = PERSISTENT if whole is not None else ONE_BY_ONE
-        self.launches = len(ready)
-        self.work_items = sum(size for _, (size,), _ in ready)
 
     def _upload(self, whole: Persistent | None) -> list[cl.Buffer]:
         """Fill every buffer; return those that all kernels take."""

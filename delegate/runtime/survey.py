@@ -178,7 +178,7 @@ def device_rates(info: DeviceInfo) -> DeviceRates:
     kernels = Kernels(device)
     up, down = _copies(device)
     return DeviceRates(
-        launch_us=1e6 * _least(_executor(device, kernels, "float", 1, 1).repeat),
+        launch_us=1e6 * _run_seconds(device, kernels, rate_launch("float", 1, 1)),
         upload_gb_s=_COPY_BYTES / up / 1e9,
         download_gb_s=_COPY_BYTES / down / 1e9,
         int8_giga_mads=_giga_mads(device, kernels, "quant8"),
@@ -187,9 +187,10 @@ def device_rates(info: DeviceInfo) -> DeviceRates:
 
 
 def _giga_mads(device: Device, kernels: Kernels, family: str) -> float:
-    groups = 16 * device.compute_units
-    executor = _executor(device, kernels, family, groups, _ROUNDS)
-    return executor.work_items * _ROUNDS * _MULTIPLY_ADDS / _least(executor.repeat) / 1e9
+    launch = rate_launch(family, 16 * device.compute_units, _ROUNDS)
+    _, items = kernels.kernel(launch)
+    multiply_adds = launch.tiles * items * _ROUNDS * _MULTIPLY_ADDS
+    return multiply_adds / _run_seconds(device, kernels, launch) / 1e9
 
 
 def rate_launch(family: str, groups: int, rounds: int) -> Launch:
@@ -206,39 +207,36 @@ def rate_launch(family: str, groups: int, rounds: int) -> Launch:
     )
 
 
-def _executor(device: Device, kernels: Kernels, family: str, groups: int, rounds: int) -> Executor:
-    launch = rate_launch(family, groups, rounds)
-    step = Step(0, "", Alternative(family, (launch,)))
-    return Executor(device, kernels, Program((step,), (), launch.writes))
-
-
 def _copies(device: Device) -> tuple[float, float]:
     """Return the least seconds of a copy to the device and of one back."""
     host = np.ones(_COPY_BYTES, np.uint8)
     buffer = device.buffer("memory", cl.mem_flags.READ_WRITE, _COPY_BYTES)
 
-    def timed(*copy: object) -> Callable[[int, bool], float]:
-        def run(count: int, wait: bool) -> float:
-            with opencl("copying"):
-                begin = time.perf_counter()
-                for _ in range(count):
-                    cl.enqueue_copy(device.queue, *copy)
-                device.queue.finish()
-            return (time.perf_counter() - begin) / count
-
-        return run
+    def seconds(to: object, source: object) -> float:
+        with opencl("copying"):
+            begin = time.perf_counter()
+            cl.enqueue_copy(device.queue, to, source)
+            device.queue.finish()
+        return time.perf_counter() - begin
 
     try:
-        return _least(timed(buffer, host)), _least(timed(host, buffer))
+        return _least(lambda: seconds(buffer, host)), _least(lambda: seconds(host, buffer))
     finally:
         buffer.release()
 
 
-def _least(repeat: Callable[[int, bool], float]) -> float:
+def _run_seconds(device: Device, kernels: Kernels, launch: Launch) -> float:
+    """Return the least seconds of a launch and the wait for its end."""
+    step = Step(0, "", Alternative("", (launch,)))
+    with Executor(device, kernels, Program((step,), (), launch.writes)) as executor:
+        return _least(lambda: executor.repeat(1, wait=True))
+
+
+def _least(seconds: Callable[[], float]) -> float:
     """Return the least seconds of one time, after one that does not count."""
-    repeat(1, True)
+    seconds()
     end = time.perf_counter() + _LEAST_SECONDS
-    least = repeat(1, True)
+    least = seconds()
     while time.perf_counter() < end:
-        least = min(least, repeat(1, True))
+        least = min(least, seconds())
     return least
