@@ -20,11 +20,12 @@ from delegate.progress import Progress, Watch, watched
 from delegate.runtime.device_list import several_devices
 from delegate.runtime.icds import Icd, ask_platforms, list_icds
 from delegate.runtime.inspection import LaunchSize, LaunchTime, PartitionRun, StepRun
-from delegate.runtime.kernel_build import KernelBuild, KernelBuilder
 from delegate.runtime.rounding import sum_bound
 from delegate.runtime.survey import (
     DeviceLimits,
     DeviceRates,
+    KernelBuild,
+    KernelBuilder,
     PlatformInfo,
     device_limits,
     device_rates,
