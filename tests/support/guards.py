@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from delegate.inspect import Tensor
 from delegate.launch import size_bytes
-from delegate.runtime import memory
+from delegate.runtime import layout
 from delegate.runtime.executor import Executor
 
 GUARD_BYTES = 64  # behind each tensor, beside the gap to the next multiple of the alignment
@@ -31,7 +31,7 @@ def guarded() -> Iterator[list[str]]:
     A guard byte is a byte that belongs to no tensor at any time.
     """
     written: list[str] = []
-    run = Executor.run
+    run, room = Executor.run, layout.room_of
     guards_of: dict[Executor, tuple[Any, ...]] = {}
 
     def run_guarded(self: Executor, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
@@ -44,14 +44,14 @@ def guarded() -> Iterator[list[str]]:
             written.extend(_lines(offsets, places))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory, "size_bytes", lambda tensor: size_bytes(tensor) + GUARD_BYTES)
+        patch.setattr(layout, "room_of", lambda tensor: room(tensor) + GUARD_BYTES)
         patch.setattr(Executor, "run", run_guarded)
         yield written
 
 
 def _guard(executor: Executor) -> tuple[Any, ...]:
     """Write guard bytes; return the tensors' places, which bytes are guards, and those bytes."""
-    offsets = memory.plan_arena(executor.program).offsets
+    offsets = layout.plan_arena(executor.program)[1]
     before = _bytes_of_arena(executor)
     slots = before.reshape(executor.batch, -1)
     is_guard = _guards(offsets, slots.shape[1])

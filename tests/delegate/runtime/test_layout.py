@@ -1,13 +1,192 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a program's bytes go, without a device."""
+"""Where a program's bytes go: what lives at once lies apart, what does not may share."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+
 import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
 
 from delegate.graph.ir import Tensor
-from delegate.launch import Alternative, Constant, Launch, Program, Step
-from delegate.runtime.layout import layout_of
+from delegate.launch import Alternative, Constant, Launch, Program, Step, size_bytes
+from delegate.runtime.layout import (
+    ALIGNMENT,
+    SLACK_BYTES,
+    layout_of,
+    plan_arena,
+    plan_constants,
+)
+from tests.support.model import const, t
+
+
+def launch(
+    reads: Sequence[Tensor], writes: Sequence[Tensor], constants: Sequence[Constant] = ()
+) -> Launch:
+    params = {f"constant{i}": constant for i, constant in enumerate(constants)}
+    return Launch("file", "kernel", 1, 1, params, tuple(reads), tuple(writes))
+
+
+def program(
+    steps: Sequence[list[Launch] | tuple[Tensor, Tensor]],
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+) -> Program:
+    """Return a program of steps that are launches, or a (source, result) view."""
+    made = []
+    for index, step in enumerate(steps):
+        if isinstance(step, tuple):
+            way = Alternative("view", (), step)
+        else:
+            way = Alternative("plain", tuple(step))
+        made.append(Step(index, "OP", way))
+    return Program(tuple(made), tuple(inputs), tuple(outputs))
+
+
+def bytes_of(tensor: Tensor, offset: int) -> range:
+    return range(offset, offset + size_bytes(tensor))
+
+
+def tensor(size: int) -> Tensor:
+    return t((size,), "uint8")
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> Program:
+    sizes = st.sampled_from([1, 16, 47, 48, 49, 64, 100, 1000])
+    inputs = [tensor(draw(sizes)) for _ in range(draw(st.integers(1, 3)))]
+    constants = [const(np.zeros(draw(sizes), np.uint8)) for _ in range(draw(st.integers(0, 2)))]
+    known = [*inputs, *constants]
+    steps: list[list[Launch] | tuple[Tensor, Tensor]] = []
+    written: list[Tensor] = []
+    for _ in range(draw(st.integers(1, 10))):
+        source = draw(st.sampled_from(known))
+        kind = draw(st.sampled_from(["launch", "two launches", "view"]))
+        result = tensor(size_bytes(source) if kind == "view" else draw(sizes))
+        if kind == "view":
+            steps.append((source, result))
+        elif kind == "launch":
+            steps.append([launch([source, draw(st.sampled_from(known))], [result])])
+        else:
+            scratch = tensor(draw(sizes))
+            steps.append([launch([source], [scratch]), launch([scratch], [result])])
+        known.append(result)
+        written.append(result)
+    outputs = draw(st.lists(st.sampled_from(written), min_size=1, max_size=3, unique_by=id))
+    return program(steps, inputs, outputs)
+
+
+@given(programs())
+def test_a_run_in_the_planned_arena_keeps_every_value_as_long_as_it_is_read(made: Program) -> None:
+    # Each byte of a model arena names the value it holds; views hold their source's.
+    size, offsets = plan_arena(made)
+    arena = np.full(size, -1)
+    value: dict[Tensor, int] = {}
+
+    def write(target: Tensor, number: int) -> None:
+        value[target] = number
+        arena[offsets[target] :][: size_bytes(target)] = number
+
+    def check(source: Tensor) -> None:
+        held = arena[offsets[source] :][: size_bytes(source)]
+        assert (held == value[source]).all()
+
+    for number, source in enumerate(offsets):
+        if source.data is not None and source not in value:
+            write(source, 1000 + number)
+    for _ in range(2):  # the second run must not find its constants overwritten
+        for number, source in enumerate(made.inputs):
+            write(source, number)
+        for index, step in enumerate(made.steps):
+            if step.alternative.view:
+                source, result = step.alternative.view
+                assert offsets[source] == offsets[result]
+                value[result] = value[source]
+                check(result)
+            for number, entry in enumerate(step.alternative.launches):
+                for source in entry.reads:
+                    check(source)
+                for target in entry.writes:
+                    write(target, 100 * (index + 1) + number)
+                for source in entry.reads:
+                    check(source)  # work-groups still read while others write
+        for result in made.outputs:
+            check(result)
+
+
+@given(programs())
+def test_offsets_are_aligned_and_inside_with_room_to_read_on(made: Program) -> None:
+    size, offsets = plan_arena(made)
+    for placed, offset in offsets.items():
+        assert offset % ALIGNMENT == 0
+        assert offset + size_bytes(placed) + SLACK_BYTES <= size
+
+
+def chain(sizes: Sequence[int]) -> Program:
+    tensors = [tensor(size) for size in sizes]
+    steps = [[launch([a], [b])] for a, b in itertools.pairwise(tensors)]
+    return program(steps, tensors[:1], tensors[-1:])
+
+
+def test_a_chain_needs_two_tensors_at_a_time() -> None:
+    assert plan_arena(chain([1000] * 20))[0] == 2 * 1024 + SLACK_BYTES
+    assert plan_arena(chain([64] * 20))[0] == 2 * 64 + SLACK_BYTES
+    assert plan_arena(chain([65] * 20))[0] == 2 * 128 + SLACK_BYTES
+
+
+def test_a_tensor_read_late_is_kept() -> None:
+    source, middle, last, result = (tensor(48) for _ in range(4))
+    made = program(
+        [
+            [launch([source], [middle])],
+            [launch([middle], [last])],
+            [launch([source, last], [result])],
+        ],
+        [source],
+        [result],
+    )
+    assert plan_arena(made)[0] == 3 * 64 + SLACK_BYTES
+
+
+def test_constants_that_tensors_hold_share_with_nothing() -> None:
+    constant, source = const(np.zeros(48, np.uint8)), tensor(48)
+    middle, result = tensor(48), tensor(48)
+    made = program(
+        [[launch([source, constant], [middle])], [launch([middle], [result])]], [source], [result]
+    )
+    offsets = plan_arena(made)[1]
+    assert offsets[source] == offsets[result]
+    assert offsets[constant] not in (offsets[source], offsets[middle])
+
+
+def test_a_program_of_views_alone_has_one_place() -> None:
+    source, middle, result = tensor(100), tensor(100), tensor(100)
+    size, offsets = plan_arena(program([(source, middle), (middle, result)], [source], [result]))
+    assert offsets[source] == offsets[middle] == offsets[result]
+    assert size == 128 + SLACK_BYTES
+
+
+def constant(size: int) -> Constant:
+    return Constant(size, lambda: np.zeros(size, np.uint8))
+
+
+def test_constants_lie_one_after_another_each_once() -> None:
+    first, second, third = constant(1), constant(64), constant(65)
+    made = program(
+        [[launch([], [], [first, second])], [launch([], [], [second]), launch([], [], [third])]],
+        [],
+        [],
+    )
+    size, offsets = plan_constants(made)
+    assert dict(offsets) == {first: 0, second: 64, third: 128}
+    assert size == 256 + SLACK_BYTES
+
+
+def test_without_constants_there_is_still_a_buffer() -> None:
+    assert plan_constants(chain([48, 48])) == (SLACK_BYTES, {})
+
 
 X, Y = Tensor(0, "", (5,), "uint8"), Tensor(1, "", (3,), "int32")
 KEPT = Tensor(2, "", (2,), "uint8", data=np.array([8, 9], np.uint8))
@@ -15,7 +194,7 @@ WEIGHTS = Constant(3, lambda: np.array([1, 2, 3], np.uint8))
 BIAS = Constant(8, lambda: np.array([7, -1], np.int32))
 
 
-def program() -> Program:
+def two_launches() -> Program:
     first = Launch("f", "f", 4, 1, {"x": X, "w": WEIGHTS, "n": 11}, (X, KEPT), (Y,))
     second = Launch("g", "g", 9, 1, {"b": BIAS, "w": WEIGHTS, "y": Y}, (Y,), (Y,))
     steps = tuple(Step(i, "", Alternative("", (each,))) for i, each in enumerate((first, second)))
@@ -23,7 +202,7 @@ def program() -> Program:
 
 
 def test_blocks_hold_tiles_the_slot_and_every_parameter() -> None:
-    layout = layout_of(program(), batch=3)
+    layout = layout_of(two_launches(), batch=3)
     weights, bias = layout.constants[WEIGHTS], layout.constants[BIAS]
     ((x, x_bytes),), ((y, y_bytes),) = layout.inputs, layout.outputs
     slot = layout.slot_bytes
@@ -37,7 +216,7 @@ def test_blocks_hold_tiles_the_slot_and_every_parameter() -> None:
 
 
 def test_constants_are_packed_at_their_offsets() -> None:
-    layout = layout_of(program())
+    layout = layout_of(two_launches())
     content = layout.packed_constants()
     assert content.size == layout.constant_bytes
     for constant, expected in ((WEIGHTS, b"\1\2\3"), (BIAS, b"\7\0\0\0\xff\xff\xff\xff")):
