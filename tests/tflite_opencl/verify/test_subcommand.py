@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 
 from delegate import DeviceInfo
-from delegate.inspect import write_model
+from delegate.inspect import Tensor, write_model
 from delegate.launch import Program
-from delegate.runtime import executor, layout, memory
+from delegate.runtime import executor, layout
 from delegate.runtime.layout import Layout
 from tests.attacks import planted
 from tests.support.deal import any_driver, slow
@@ -153,11 +153,13 @@ def test_memory_that_two_tensors_share_is_wrong_only_after_others(
     path.write_bytes(write_model(chain))
     kept, later = (chain.nodes[index].outputs[0].index for index in (0, 2))
 
-    def plan(program: Program) -> memory.ArenaPlan:
-        tensors = [*memory.plan_arena(program).offsets]
+    honest = layout.plan_arena
+
+    def plan(program: Program) -> tuple[int, dict[Tensor, int]]:
+        tensors = [*honest(program)[1]]
         places = {t: 0 if t.index in (kept, later) else n for n, t in enumerate(tensors, 1)}
         offsets = {t: 1024 * place for t, place in places.items()}
-        return memory.ArenaPlan(1024 * (len(tensors) + 1), offsets)
+        return 1024 * (len(tensors) + 1), offsets
 
     monkeypatch.setattr(layout, "plan_arena", plan)
     code, found = verify.facts(str(path))
