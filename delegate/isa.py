@@ -54,9 +54,17 @@ class Feature:
         return "order" in (self.test, self.name)
 
 
-def _dot(name: str, macro: str, device_types: tuple[str, ...] = _NOT_CPU, **more: bool) -> Feature:
-    needs = INTEGER_DOT_PRODUCT if device_types else ""
-    return Feature(name, device_types, 32, needs, test="dot", macro=macro, **more)
+def _dot(name: str, macro: str, takes_int8: bool, is_asked: bool = False) -> Feature:
+    return Feature(
+        name,
+        _NOT_CPU,
+        32,
+        INTEGER_DOT_PRODUCT,
+        test="dot",
+        macro=macro,
+        takes_int8=takes_int8,
+        is_asked=is_asked,
+    )
 
 
 # In the order of the self-tests. The persistent launch uses one of the orders.
@@ -74,11 +82,11 @@ FEATURES = (
     Feature("mma", _NOT_CPU, 32, ASSEMBLY),
     Feature(ORDER_PTX, _NOT_CPU, 1, ASSEMBLY, test="order"),
     _dot("dot", "DOT_KHR", takes_int8=True, is_asked=True),
-    _dot("mixed_dot", "DOT_KHR_MIXED", is_asked=True),
+    _dot("mixed_dot", "DOT_KHR_MIXED", takes_int8=False, is_asked=True),
     _dot("arm_dot", "DOT_ARM", takes_int8=True),
-    _dot("qcom_dot", "DOT_QCOM"),
-    _dot("emulated_dot", "DOT_EMULATED", (), takes_int8=True),
-    _dot("emulated_mixed_dot", "DOT_EMULATED", ()),
+    _dot("qcom_dot", "DOT_QCOM", takes_int8=False),
+    Feature("emulated_dot", (), 32, test="dot", macro="DOT_EMULATED", takes_int8=True),
+    Feature("emulated_mixed_dot", (), 32, test="dot", macro="DOT_EMULATED"),
     Feature("nearest", _ANY, 32),
     Feature(PARAMS_ARGUMENT, _ANY, 32),
     # Not on CPUs: llvmpipe orders too little, and passes often all the same.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import pyopencl as cl
@@ -158,7 +159,8 @@ def profile_of(
     info: DeviceInfo, limits: DeviceLimits, isa: frozenset[str], name: str
 ) -> DeviceProfile:
     """Return the device profile of a real device: what it reports, and what it was proven to do."""
-    values = {field.name: getattr(limits, field.name, None) for field in fields(DeviceProfile)}
+    shared = {field.name for field in fields(DeviceProfile)} & {f.name for f in fields(limits)}
+    values: dict[str, Any] = {each: getattr(limits, each) for each in shared}
     values |= {
         "name": name,
         "description": f"{info.name} ({info.platform}, {info.driver})",

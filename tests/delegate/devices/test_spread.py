@@ -154,7 +154,7 @@ def test_a_device_takes_what_no_other_one_will_end_sooner(
 
 
 def test_what_a_device_is_late_with_keeps_no_other_one_from_the_next() -> None:
-    late, slow = (Worker(cast(OneDevice, StandIn(n)), lambda: 50.0, pace=n + 1) for n in range(2))
+    late, slow = (Worker(cast(OneDevice, StandIn(n)), lambda: 50.0, pace=2 * n + 1) for n in (0, 1))
     late.begun.append(Run(lambda _: None, piece(0), 2))
     late.since = 49.5
     assert not slow.takes([late, slow])

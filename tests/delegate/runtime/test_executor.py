@@ -263,25 +263,23 @@ def test_an_interrupted_run_ends_before_the_next_one_s_inputs_are_put(
     executor = Executor(opened, Kernels(opened), program_of(SUMS), transfer=DIRECT)
     transfer = executor.transfer
     assert isinstance(transfer, Direct)
-    queue = transfer.queue
-    seen: list[str] = []
+    finish, seen = cl.CommandQueue.finish, []
 
     def interrupted() -> None:
         Direct.enqueue(transfer)
         raise Interrupted
 
-    class Watched:
-        def finish(self) -> None:
-            seen.append(transfer._inputs[0].tobytes().hex())
-            queue.finish()
+    def watched(queue: cl.CommandQueue) -> None:
+        seen.append(transfer._inputs[0].tobytes().hex())
+        finish(queue)
 
-    monkeypatch.setattr(transfer, "enqueue", interrupted)
     first, second = (np.full(18, value, np.uint8) for value in (120, 150))
-    with pytest.raises(Interrupted):
-        run(executor, first)
-    monkeypatch.undo()
-    transfer.queue = Watched()
-    assert run(executor, second) == sums(second)
+    with monkeypatch.context() as patch:
+        patch.setattr(transfer, "enqueue", interrupted)
+        with pytest.raises(Interrupted):
+            run(executor, first)
+    with monkeypatch.context() as patch:
+        patch.setattr(cl.CommandQueue, "finish", watched)
+        assert run(executor, second) == sums(second)
     assert seen == [first.tobytes().hex()]  # waited for, with the first inputs still there
-    transfer.queue = queue
     executor.close()
