@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -148,6 +148,8 @@ class _Slot:
         self._lock = threading.Lock()
         self._last: Run | None = None
         self._staged: dict[Tensor, Array] = {}
+        places = {tensor: place for place, tensor in enumerate(graph.inputs)}
+        self._places = [places[tensor] for tensor in executor.program.inputs]  # in the graph's
         self._results = {
             tensor: self.host_array(batch_shape(tensor, batch), np.dtype(tensor.dtype))
             for tensor in executor.program.outputs
@@ -158,8 +160,7 @@ class _Slot:
         with self._lock:
             self._finish_last()
             results = {tensor: np.empty_like(array) for tensor, array in self._results.items()}
-            inputs = dict(zip(self._graph.inputs, arrays, strict=True))
-            self.executor.run(self._read(inputs), [as_bytes(each) for each in results.values()])
+            self.executor.run(self._read(arrays), [as_bytes(each) for each in results.values()])
             return [results[tensor] for tensor in self._graph.outputs]
 
     def start(self, arrays: Sequence[Array], count: int, is_given: bool) -> Run:
@@ -169,10 +170,10 @@ class _Slot:
         """
         with self._lock:
             self._finish_last()
-            inputs = dict(zip(self._graph.inputs, arrays, strict=True))
             if not is_given or count < self._batch:
-                inputs = {tensor: self._stage(tensor, array) for tensor, array in inputs.items()}
-            run = Run(self._finish, self._read(inputs), count, is_given)
+                named = zip(self._graph.inputs, arrays, strict=True)
+                arrays = [self._stage(tensor, array) for tensor, array in named]
+            run = Run(self._finish, self._read(arrays), count, is_given)
             run.is_begun = True
             self.executor.submit(run.arrays, [as_bytes(each) for each in self._results.values()])
             self._last = run
@@ -207,8 +208,8 @@ class _Slot:
             run.arrays = ()
             self._last = None
 
-    def _read(self, inputs: Mapping[Tensor, Array]) -> list[Array]:
-        return [as_bytes(inputs[tensor]) for tensor in self.executor.program.inputs]
+    def _read(self, arrays: Sequence[Array]) -> list[Array]:
+        return [as_bytes(arrays[place]) for place in self._places]
 
     def _stage(self, tensor: Tensor, array: Array) -> Array:
         if tensor not in self._staged:

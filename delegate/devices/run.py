@@ -31,8 +31,9 @@ class Signal:
 
     def give(self) -> None:
         """Let one thread go on."""
-        with contextlib.suppress(RuntimeError):  # it was given before
-            self._lock.release()
+        if self._lock.locked():
+            with contextlib.suppress(RuntimeError):  # another thread gave it meanwhile
+                self._lock.release()
 
     def wait(self, seconds: float = LOOK_SECONDS) -> None:
         """Return when it was given, or after so many seconds."""

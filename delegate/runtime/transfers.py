@@ -56,14 +56,14 @@ class Copied:
         """Run once, from host bytes to host bytes; raises DeviceError."""
         with self._running:
             self.put(inputs)
-            self.enqueue()
+            self.events = self.enqueue()
             self.take(outputs)
 
     def submit(self, inputs: Sequence[Bytes], outputs: Sequence[Bytes]) -> None:
         """Enqueue a run; the arrays are the device's until `wait`."""
         with self._running:
             self._copy_up(inputs)
-            self.enqueue()
+            self.events = self.enqueue()
             self._copy_down(outputs)
             self.queue.flush()
 
@@ -72,9 +72,9 @@ class Copied:
         with self._running:
             self._end_copies()
 
-    def enqueue(self) -> None:
-        """Put the launches alone into the queue."""
-        self.events = [cl.enqueue_nd_range_kernel(self.queue, *each) for each in self.kernels]
+    def enqueue(self) -> list[cl.Event]:
+        """Put the launches alone into the queue; return their events."""
+        return [cl.enqueue_nd_range_kernel(self.queue, *each) for each in self.kernels]
 
     def put(self, inputs: Sequence[Bytes]) -> None:
         """Bring the inputs to the device, before what is enqueued next."""
@@ -219,7 +219,7 @@ class Direct(Copied):
         self.wait()
         with self._running:
             self.put(inputs)
-            self.enqueue()
+            self.events = self.enqueue()
             self.queue.flush()
         self._waiting = outputs
 
@@ -230,10 +230,10 @@ class Direct(Copied):
                 self.take(self._waiting)
             self._waiting = None
 
-    def enqueue(self) -> None:
-        """Put the launches alone into the queue."""
+    def enqueue(self) -> list[cl.Event]:
+        """Put the launches alone into the queue; return their events."""
         self._is_running = True
-        super().enqueue()
+        return super().enqueue()
 
     def put(self, inputs: Sequence[Bytes]) -> None:
         """Copy into the arena, once no kernel works in it."""
