@@ -258,7 +258,7 @@ def test_what_is_no_error_of_ours_costs_the_device_too(monkeypatch: pytest.Monke
     monkeypatch.setattr(bad, "start", start)
     with spread_over(good, bad, paces=(1.0, 1.0)) as made:
         good.gate.clear()
-        pieces = [made.start(piece(number), 2) for number in range(3)]
+        pieces = [made.start(piece(number), 2) for number in range(2)]
         assert bad.begun.acquire(timeout=WAIT_SECONDS)
         good.gate.set()
         assert_outputs(pieces)
