@@ -629,10 +629,12 @@ def test_a_long_name_is_shortened_in_messages() -> None:
     assert "\n" not in said
 
 
-def many_tensors(count: int) -> bytes:
+def many_tensors(count: int, name: str = "") -> bytes:
     """Return a model whose list of tensors names one table so many times."""
     builder = flatbuffers.Builder(8 * count)
-    builder.StartObject(0)
+    text = builder.CreateString(name) if name else 0
+    builder.StartObject(4)
+    builder.PrependUOffsetTRelativeSlot(3, text, 0)
     tensor = builder.EndObject()
     builder.StartVector(4, count, 4)
     for _ in range(count):
@@ -668,33 +670,7 @@ def test_many_tensors_of_one_table_are_refused_after_few(monkeypatch: pytest.Mon
 
 def test_parts_that_share_their_bytes_without_end_are_refused() -> None:
     """A small file that says it has 100,000 tensors, each with the same name of 100 kB."""
-    builder = flatbuffers.Builder(2**20)
-    name = builder.CreateString("n" * 100_000)
-    tflite.TensorStart(builder)
-    tflite.TensorAddName(builder, name)
-    tensor = tflite.TensorEnd(builder)
-    tflite.SubGraphStartTensorsVector(builder, 100_000)
-    for _ in range(100_000):
-        builder.PrependUOffsetTRelative(tensor)
-    tensors = builder.EndVector()
-    tflite.OperatorStart(builder)
-    operator = tflite.OperatorEnd(builder)
-    tflite.SubGraphStartOperatorsVector(builder, 1)
-    builder.PrependUOffsetTRelative(operator)
-    operators = builder.EndVector()
-    tflite.SubGraphStart(builder)
-    tflite.SubGraphAddTensors(builder, tensors)
-    tflite.SubGraphAddOperators(builder, operators)
-    subgraph = tflite.SubGraphEnd(builder)
-    tflite.ModelStartSubgraphsVector(builder, 1)
-    builder.PrependUOffsetTRelative(subgraph)
-    subgraphs = builder.EndVector()
-    tflite.ModelStart(builder)
-    tflite.ModelAddVersion(builder, 3)
-    tflite.ModelAddSubgraphs(builder, subgraphs)
-    builder.Finish(tflite.ModelEnd(builder), b"TFL3")
-    model = bytes(builder.Output())
-
+    model = many_tensors(100_000, "n" * 100_000)
     tracemalloc.start()
     said = refusal(model)
     peak_bytes = tracemalloc.get_traced_memory()[1]

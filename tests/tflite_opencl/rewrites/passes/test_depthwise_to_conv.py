@@ -11,7 +11,7 @@ from hypothesis import given, settings
 
 from delegate.inspect import Graph, read_model
 from tests.support.convolution import Convolution
-from tests.support.model import const, graph_of, op, t
+from tests.support.model import graph_of
 from tests.support.rewrites import (
     CHAINS,
     assert_exact_rewrite,
@@ -94,13 +94,6 @@ def test_what_is_left_is_told() -> None:
         assert left_by(rewrite, graph) == [reason]
     settable = graph_of([node], inputs=[source, weights])
     assert left_by(rewrite, settable) == ["weights or a bias that a caller may set"]
-
-
-def test_a_graph_without_them_is_the_same_object() -> None:
-    graph = graph_of(
-        [op("ADD", [t((2,), "float32"), const(np.ones(2, np.float32))], [t((2,), "float32")])]
-    )
-    assert rewrite(graph) is graph
 
 
 @pytest.mark.model
