@@ -141,8 +141,8 @@ def test_a_sibling_computes_beside_its_twin(device: DeviceInfo) -> None:
     outputs = [np.zeros(36, np.uint8) for _ in range(2)]
     one.submit([low], outputs[:1])
     two.submit([high], outputs[1:])
-    two.wait()
-    one.wait()
+    two.transfer.wait()
+    one.transfer.wait()
     assert [set(each.tolist()) for each in outputs] == [{104}, {134}]
     one.close()
     two.run([low], outputs[:1])
