@@ -13,12 +13,12 @@ from typing import TextIO
 from delegate import NoDeviceError, list_devices
 from delegate.inspect import start_early
 from delegate.sandbox.channel import stdout_kept_apart
-from label_image import flags, inputs, report, streams
-from label_image.errors import log_error
+from label_image import flags, lines, report
 from label_image.flags import Settings
-from label_image.one_picture import classify_one
-from label_image.prepare import prepare
-from label_image.several_pictures import classify_several
+from label_image.lines import log_error
+from label_image.many_pictures import ManyPictures
+from label_image.one_picture import OnePicture
+from label_image.prepare import LABELS_NAME, prepare
 from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.errors import UsageError
 from tflite_opencl.common.exit_codes import NO_DEVICE, SUCCESS, USAGE
@@ -38,10 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = flags.parse(sys.argv[1:] if arguments is None else arguments)
     except UsageError as error:
         hint = "label_image --help shows the flags"
-        streams.write(sys.stderr, f"ERROR: {printable(str(error))} ({hint})")
+        lines.write(sys.stderr, f"ERROR: {printable(str(error))} ({hint})")
         return USAGE
     if settings.help or settings.help_all:
-        streams.write(sys.stdout, flags.usage(settings.help_all))
+        lines.write(sys.stdout, flags.usage(settings.help_all))
         return SUCCESS
 
     bars.be_quiet(settings.quiet)
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         out = sys.stdout
         if settings.is_on_stdout:
             out = stack.enter_context(stdout_kept_apart())
-        stack.enter_context(streams.logging_to(sys.stdout, sys.stderr, settings.level))
+        stack.enter_context(lines.logging_to(sys.stdout, sys.stderr, settings.level))
         try:
             return _command(settings, out)
         except OutputError:  # no line of ours may be written
@@ -61,11 +61,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _command(settings: Settings, out: TextIO) -> int:
     if settings.version:
-        _show_versions(out)
+        for line in version_lines("label_image"):
+            lines.write(out, line)
         return SUCCESS
     if settings.list_devices:
         try:
-            streams.write(out, report.devices_text(list_devices(), _width(out)))
+            lines.write(out, report.devices_text(list_devices(), _width(out)))
         except NoDeviceError as error:
             log.error("%s", error)
             return NO_DEVICE
@@ -77,24 +78,18 @@ def _command(settings: Settings, out: TextIO) -> int:
         return SUCCESS
     if settings.use_gpu and not settings.device_timeout:
         start_early()
-    prepared = prepare(settings)
-    classify = classify_several if settings.is_for_several else classify_one
-    return classify(prepared, out, _width)
+    kind = ManyPictures if settings.is_for_several else OnePicture
+    return kind(prepare(settings), out, _width(sys.stderr)).run()
 
 
 def _fetch(name: str) -> None:
     names = [name]
-    if name in OFFICIAL and name != inputs.LABELS_NAME:
-        names.append(inputs.LABELS_NAME)
+    if name in OFFICIAL and name != LABELS_NAME:
+        names.append(LABELS_NAME)
     for each in names:
         with bars.progress(f"fetching {each}") as progress:
             path = fetch(each, progress)
         log.info("%s is in %s", each, path)
-
-
-def _show_versions(out: TextIO) -> None:
-    for line in version_lines("label_image"):
-        streams.write(out, line)
 
 
 def _width(stream: TextIO) -> int:

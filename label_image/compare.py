@@ -4,16 +4,23 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from delegate.inspect import Graph, Tensor
-from tflite_opencl.common.difference import Difference, Outputs, difference
+from label_image.path import Outputs
+from tflite_opencl.common.difference import Difference, difference
 
 # The paths beside OpenCL's: TFLite's own on the CPU, its reference kernels, and OpenCL with what it
 # leaves to the CPU on the reference kernels.
 CPU, REFERENCE, GPU_ON_REFERENCE = "cpu", "reference", "gpu on reference"
 NO_REFERENCE = "the reference kernels cannot run this model"
+
+_FIRST = 8  # pictures at the start
+_EACH = 101  # then about one in a hundred: a prime, so that each place in a batch has its turn
+_MOST = 0.1  # of the time by the clock,
+_MOST_S = 1.0  # or so long, whichever is more
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +43,92 @@ class Distances:
             self.cpu_to_reference.larger(other.cpu_to_reference),
             self.gpu_to_cpu.larger(other.gpu_to_cpu),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one picture."""
+
+    path: str
+    error: str = ""  # why it could not be read; "" = it was classified
+    # The OpenCL path's; the CPU's where there is none, or where it computes wrongly.
+    outputs: Outputs = ()
+    distances: Distances | None = None  # None: not compared
+    size: Sequence[int] | None = None  # the picture's height and width
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether the OpenCL path's outputs are not the reference kernels'."""
+        return self.distances is not None and self.distances.wrong_by > 0
+
+
+@dataclass(slots=True)
+class Totals:
+    """What all pictures together came to."""
+
+    classified: int = 0
+    unreadable: int = 0
+    wrong: int = 0  # pictures whose OpenCL outputs are not the reference kernels'
+    decoding_seconds: float = 0.0  # of all processes together
+    processes: int = 0  # that decoded
+    distances: Distances | None = None  # the largest of all pictures; None: not compared
+    compared: int = 0  # of those that were classified
+    comparing_seconds: float = 0.0
+    seconds: float = 0.0  # by the clock, from the first picture on
+
+    def add(self, outcome: Outcome) -> None:
+        """Count one picture more."""
+        if outcome.error:
+            self.unreadable += 1
+            return
+        self.classified += 1
+        self.wrong += outcome.is_wrong
+        if outcome.distances is not None:
+            self.compared += 1
+            so_far = self.distances or outcome.distances
+            self.distances = so_far.larger(outcome.distances)
+
+    @property
+    def per_second(self) -> float:
+        """Give the pictures a second by the clock."""
+        return self.classified / self.seconds if self.seconds else 0.0
+
+    @property
+    def decoding_ms(self) -> float:
+        """Give the time that a process took for a picture, readable or not."""
+        return 1e3 * self.decoding_seconds / max(1, self.classified + self.unreadable)
+
+
+class Sample:
+    """Which pictures are compared: all; or the first and some of the others, as there is time.
+
+    Attributes:
+        is_all: whether all are, from now on. seconds: what comparing took so far.
+    """
+
+    def __init__(self, is_all: bool) -> None:
+        self.is_all = is_all
+        self.seconds = 0.0
+        self._compared = 0
+        self._begin_s = time.perf_counter()
+
+    def takes(self, number: int) -> bool:
+        """Whether to compare the picture of this number, from 0; the first one always."""
+        if self.is_all or not self._compared:
+            return True
+        if not self.is_start(number) and number % _EACH:
+            return False
+        with_it = self.seconds * (1 + 1 / self._compared)
+        return with_it <= max(_MOST_S, _MOST * (time.perf_counter() - self._begin_s))
+
+    def is_start(self, number: int) -> bool:
+        """Whether the picture of this number is one of the first."""
+        return number < _FIRST
+
+    def count(self, pictures: int, seconds: float) -> None:
+        """Count pictures that were compared, and the time that it took."""
+        self._compared += pictures
+        self.seconds += seconds
 
 
 def distances_between(

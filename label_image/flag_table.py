@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 from label_image.heads.registry import TASKS
@@ -40,50 +40,40 @@ class Flag:
 
     name: str
     help: str
-    convert: Callable[[str], Any] | None  # None: a switch, which takes no value
+    convert: Callable[[str], Any] | None = None  # None: a switch, which takes no value
     default: Any = None
-    metavar: str = "N"
+    metavar: str = ""  # "": as it mostly is
     short: str = ""
+    group: str = ""  # one of _GROUPS
     not_done: str = ""  # why a value other than the default does nothing here
-    group: str = "delegate"  # "label_image" (prefixes resolve among these), "delegate", "own"
     is_repeatable: bool = False  # every value counts, not the last
 
-
-def _label_image(
-    name: str,
-    short: str,
-    text: str,
-    convert: Callable[[str], Any] | None,
-    default: Any = None,
-    metavar: str = "N",
-    not_done: str = "",
-) -> Flag:
-    return Flag(name, text, convert, default, metavar, short, not_done, "label_image")
+    @property
+    def value(self) -> str:
+        """What the help calls its value."""
+        usual: dict[Any, str] = {
+            truth: "0|1" if self.group == LABEL_IMAGE else "BOOL",
+            path: "FILE",
+        }
+        return self.metavar or usual.get(self.convert, "N")
 
 
-def _own(
-    name: str,
-    text: str,
-    convert: Callable[[str], Any] | None,
-    default: Any = None,
-    metavar: str = "",
-    is_repeatable: bool = False,
-) -> Flag:
-    return Flag(name, text, convert, default, metavar, group="own", is_repeatable=is_repeatable)
-
-
-def _shared(
-    name: str,
-    more: str = "",
-    default: Any = None,
-    group: str = "own",
-    convert: Callable[[str], Any] | None = None,
-    metavar: str = "",
-) -> Flag:
+def _shared(name: str, more: str = "", default: Any = None, **changes: Any) -> Flag:
     """Return a flag that other commands have, too; `more`: what is said of it here besides."""
     flag = SHARED[name]
-    convert, metavar = convert or flag.convert, metavar or flag.metavar or ""
-    return Flag(name, f"{flag.help}{more}", convert, default, metavar, flag.short, group=group)
+    own = Flag(name, f"{flag.help}{more}", flag.convert, default, flag.metavar or "", flag.short)
+    return replace(own, **changes)
+
+
+def _not_done(why: str, text: str, **defaults: Any) -> Iterator[Flag]:
+    """Yield flags that are accepted and do nothing; what they take is what their default is."""
+    kinds: dict[type, tuple[Callable[[str], Any], str]]
+    kinds = {bool: (truth, ""), int: (integer, ""), str: (str, "WORD")}
+    endings = {"path": "FILE", "file": "FILE", "dir": "DIR"}
+    for name, default in defaults.items():
+        convert, metavar = kinds[type(default)]
+        metavar = endings.get(name.rpartition("_")[2], metavar)
+        yield Flag(name, text, convert, default, metavar, not_done=why)
 
 
 _NO_NNAPI = "there is no NNAPI here (Android has it)"
@@ -92,139 +82,127 @@ _NO_COREML = "there is no Core ML here (Apple has it)"
 _NO_GL = "there is no OpenGL here; --use_gpu runs the model on OpenCL"
 _NO_FP16 = "OpenCL computes floats in full precision"
 _CACHE = "built kernels are always cached, in the user's cache folder"
-_XNNPACK_DEFAULTS = "XNNPACK runs with TFLite's defaults"
+_XNNPACK = "XNNPACK runs with TFLite's defaults"
+_NODES = "use --exclude_ops"
 
-FLAGS = (
-    _shared("tflite_model", f" (default: {DEFAULT_MODEL}, or the embedded one)", None,
-            "label_image"),
-    _shared("labels", f" (default: the model's own, or {DEFAULT_LABELS})", None, "label_image"),
-    _shared("image", "; - is stdin; or a folder of them", DEFAULT_IMAGE, "label_image"),
-    _shared("count", "", 1, "label_image"),
-    _shared("warmup_runs", "", 2, "label_image"),
-    _shared("threads", "; -1: TFLite's own choice", 4, "label_image", thread_count),
-    _label_image("num_results", "r", "results to show", positive, 5),
-    _label_image("input_mean", "b", "subtracted from pixels, for float inputs (default: the "
-                 "model's own, or 127.5)", real, None, metavar="X"),
-    _label_image("input_std", "s", "then divided by this, for float inputs (default: the model's "
-                 "own, or 127.5)", divisor, None, metavar="X"),
-    _label_image("verbose", "v", "say more, show tracebacks", truth, False, metavar="0|1"),
-    _label_image("profiling", "p", "times of the nodes that ran on OpenCL", truth, False,
-                 metavar="0|1"),
-    _label_image("max_profiling_buffer_entries", "e", "most rows of --profiling", positive, 1024),
-    _label_image("xnnpack_delegate", "x", "XNNPACK: on by default", truth, False, metavar="0|1"),
-    _label_image("allow_fp16", "f", "floats in half precision", truth, False, metavar="0|1",
-                 not_done=_NO_FP16),
-    _label_image("accelerated", "a", "NNAPI", truth, False, metavar="0|1", not_done=_NO_NNAPI),
-    _label_image("gl_backend", "g", "OpenGL", truth, False, metavar="0|1", not_done=_NO_GL),
-    _label_image("hexagon_delegate", "j", "Hexagon", truth, False, metavar="0|1",
-                 not_done=_NO_HEXAGON),
-    _label_image("help", "h", "show the most used flags and exit", None),
-    Flag("use_gpu", "run the model through OpenCL", truth, False, metavar="BOOL"),
-    Flag("gpu_backend", "cl is what runs here", one_of("", "cl", "gl"), "", metavar="cl|gl"),
-    Flag("gpu_precision_loss_allowed", "never needed: floats have full precision", truth, True,
-          metavar="BOOL"),
-    Flag("gpu_experimental_enable_quant", "run quantised models", truth, True, metavar="BOOL",
-          not_done="quantised models are what runs on OpenCL"),
-    Flag("gpu_inference_for_sustained_speed", "a hint, always followed", truth, False,
-          metavar="BOOL"),
-    Flag("gpu_invoke_loop_times", "invoke several times", integer, -1,
-          not_done="use --count"),
-    Flag("gpu_wait_type", "how to wait for the GPU", str, "", metavar="WORD",
-          not_done="the OpenCL driver decides how to wait"),
-    Flag("max_delegated_partitions", "most partitions on OpenCL; 0: no limit", not_negative, 0),
-    Flag("min_nodes_per_partition", "smallest partition on OpenCL; 0: any that saves time",
-          not_negative, 0),
-    _shared("num_threads", ", as --threads", -1, "delegate", thread_count),
-    _shared("external_delegate_path", "", "", "delegate"),
-    _shared("external_delegate_options", "", {}, "delegate"),
-    Flag("use_xnnpack", "XNNPACK: on by default", truth, False, metavar="BOOL"),
-    Flag("xnnpack_force_fp16", "floats in half precision", truth, False, metavar="BOOL",
-          not_done=_XNNPACK_DEFAULTS),
-    Flag("xnnpack_weight_cache_file_path", "XNNPACK's weight cache", str, "", metavar="FILE",
-          not_done=_XNNPACK_DEFAULTS),
-    Flag("xnnpack_runtime_flags", "XNNPACK's flags", integer, 0, not_done=_XNNPACK_DEFAULTS),
-    Flag("delegate_serialize_dir", "where kernels are cached", str, "", metavar="DIR",
-          not_done=_CACHE),
-    Flag("delegate_serialize_token", "name of the cached kernels", str, "", metavar="WORD",
-          not_done=_CACHE),
-    Flag("first_delegate_node_index", "first node to delegate", integer, 0,
-          not_done="use --exclude_ops"),
-    Flag("last_delegate_node_index", "last node to delegate", integer, 2147483647,
-          not_done="use --exclude_ops"),
-    Flag("stable_delegate_settings_file", "settings of a stable delegate", str, "",
-          metavar="FILE", not_done="use --external_delegate_path"),
-    Flag("use_nnapi", "NNAPI", truth, False, metavar="BOOL", not_done=_NO_NNAPI),
-    Flag("nnapi_execution_preference", "NNAPI", str, "", metavar="WORD", not_done=_NO_NNAPI),
-    Flag("nnapi_execution_priority", "NNAPI", str, "", metavar="WORD", not_done=_NO_NNAPI),
-    Flag("nnapi_accelerator_name", "NNAPI", str, "", metavar="WORD", not_done=_NO_NNAPI),
-    Flag("nnapi_support_library_path", "NNAPI", str, "", metavar="FILE", not_done=_NO_NNAPI),
-    Flag("disable_nnapi_cpu", "NNAPI", truth, True, metavar="BOOL", not_done=_NO_NNAPI),
-    Flag("nnapi_allow_fp16", "NNAPI", truth, False, metavar="BOOL", not_done=_NO_NNAPI),
-    Flag("nnapi_allow_dynamic_dimensions", "NNAPI", truth, False, metavar="BOOL",
-          not_done=_NO_NNAPI),
-    Flag("nnapi_use_burst_mode", "NNAPI", truth, False, metavar="BOOL", not_done=_NO_NNAPI),
-    Flag("use_hexagon", "Hexagon", truth, False, metavar="BOOL", not_done=_NO_HEXAGON),
-    Flag("hexagon_lib_path", "Hexagon", str, "/data/local/tmp", metavar="DIR",
-          not_done=_NO_HEXAGON),
-    Flag("hexagon_profiling", "Hexagon", truth, False, metavar="BOOL", not_done=_NO_HEXAGON),
-    Flag("use_coreml", "Core ML", truth, False, metavar="BOOL", not_done=_NO_COREML),
-    Flag("coreml_version", "Core ML", integer, 0, not_done=_NO_COREML),
-    _shared("device", "; several pictures go to several devices by all, all WORDS or A,B (or set "
-            "TFLITE_OPENCL_DEVICE); --list_devices shows them"),
-    _shared("device_profile", ": etnaviv-gc7000, panfrost-g52, v3d, ..., or a file"),
-    _own("list_devices", "show the OpenCL devices and exit", None),
-    _own("batch", "several pictures, N at once where OpenCL runs the whole model",
-         at_most(MOST_PICTURES, positive),
-         None, metavar="N"),
-    _own("compare", "with --use_gpu: run the CPU and the reference kernels too; of many pictures a "
-         "sample, or all (default: true)", compared, True, metavar="BOOL|all"),
-    _shared("exclude_ops", "", ()),
-    _shared("tune", " or auto (quick, and on a terminal full once the results are shown)", "auto",
-            "own", one_of("auto", "off", "quick", "full"), "off|quick|full|auto"),
-    _own("profiling_order", "the rows of --profiling's table: node, as they run, or time, the "
-         "longest first", one_of("node", "time"), "node", metavar="node|time"),
-    _own("trace", "of one picture: write what happens in some runs, by time: for ui.perfetto.dev, "
-         "or as Chrome's JSON if it ends in .json", path, None, metavar="FILE"),
-    _own("report", "of one picture: write a page of HTML for a bug report: results, times of nodes "
-         "on both paths, what was refused, the device, versions and the command", path, None,
-         metavar="FILE.html"),
-    _own("cpu_kernels", "what runs the CPU's part: auto (TFLite's default, XNNPACK), builtin (no "
-         "XNNPACK) or reference", one_of("auto", "builtin", "reference"), "auto",
-         metavar="auto|builtin|reference"),
-    _own("device_timeout", "run OpenCL in a child process and end it after so many seconds; "
-         "0: no child", seconds, 0.0, metavar="SECONDS"),
-    _shared("json"),
-    _own("json_lines", "write a line of JSON for each picture to this file; - is stdout, which "
-         "then holds nothing else", path, None, metavar="FILE"),
-    _shared("csv", "; a row for each result of each picture"),
-    _own("coco", "write the boxes of a detector to this file, as COCO's results; - is stdout, "
-         "which then holds nothing else", path, None, metavar="FILE"),
-    _shared("resume", ": the file of --json_lines says how far it came", False),
-    _own("shard", "of all pictures only part I of N: every Nth, from the Ith on", shard, None,
-         metavar="I/N"),
-    _own("expect", "count what is right: top-1 and top-5 by a CSV file with the columns file and "
-         "index, mAP by COCO's JSON", path, None, metavar="FILE"),
-    _own("threshold", "show no result with a lower score (default: the model's own, or 0.001; 0.25 "
-         "where many boxes are left to choose from)", part, None, metavar="SCORE"),
-    _own("classes", "show these classes alone: their names or numbers", names, (),
-         metavar="A,B"),
-    _own("output_image", "of one picture: write it with what was found in it: the boxes of a "
-         "detector, the coloured classes of a segmenter (.png, .jpg, ...)", path, None,
-         metavar="FILE"),
-    _own("task", "what the model is for, if that is not seen: classification, segmentation, "
-         "detection, pose or embedding; with the kind of its outputs as detection:yolo8",
-         one_of(*TASKS), None, metavar="TASK[:KIND]"),
-    _own("input", "an input's values, and of which input: its name or its number (0 is the first); "
-         "may be repeated; inputs without a file or a picture get zeros", named_file, [],
-         metavar="NAME=FILE.npy", is_repeatable=True),
-    _own("output_dir", "write every output as .npy into this folder, and the picture with what was "
-         "found in it; of several pictures each gets a folder inside", path, None, metavar="DIR"),
-    _shared("quiet", "", False),
-    _own("help_all", "show all flags, those that do nothing included, and exit", None),
-    _own("fetch", "download an official model and its labels into the cache and exit; "
-         "--tflite_model NAME then means it", str, None, metavar="NAME"),
-    _shared("version"),
-)  # fmt: skip
+# Prefixes resolve among label_image's own. A delegate's stand in TFLite's tools, too.
+LABEL_IMAGE, DELEGATE, OWN = "label_image", "delegate", "own"
+_GROUPS: dict[str, tuple[Flag, ...]] = {
+    LABEL_IMAGE: (
+        _shared("tflite_model", f" (default: {DEFAULT_MODEL}, or the embedded one); or as an "
+                "argument that ends in .tflite"),
+        _shared("labels", f" (default: the model's own, or {DEFAULT_LABELS})"),
+        _shared("image", "; - is stdin; or a folder of them", DEFAULT_IMAGE),
+        _shared("count", "", 1),
+        _shared("warmup_runs", "", 2),
+        _shared("threads", "; -1: TFLite's own choice", 4, convert=thread_count),
+        Flag("num_results", "results to show", positive, 5, short="r"),
+        Flag("input_mean", "subtracted from pixels, for float inputs (default: the model's own, or "
+             "127.5)", real, metavar="X", short="b"),
+        Flag("input_std", "then divided by this, for float inputs (default: the model's own, or "
+             "127.5)", divisor, metavar="X", short="s"),
+        Flag("verbose", "say more, show tracebacks", truth, False, short="v"),
+        Flag("profiling", "times of the nodes that ran on OpenCL", truth, False, short="p"),
+        Flag("max_profiling_buffer_entries", "most rows of --profiling", positive, 1024, short="e"),
+        Flag("xnnpack_delegate", "XNNPACK: on by default", truth, False, short="x"),
+        Flag("allow_fp16", "floats in half precision", truth, False, short="f", not_done=_NO_FP16),
+        Flag("accelerated", "NNAPI", truth, False, short="a", not_done=_NO_NNAPI),
+        Flag("gl_backend", "OpenGL", truth, False, short="g", not_done=_NO_GL),
+        Flag("hexagon_delegate", "Hexagon", truth, False, short="j", not_done=_NO_HEXAGON),
+        Flag("help", "show the most used flags and exit", short="h"),
+    ),
+    DELEGATE: (
+        Flag("use_gpu", "run the model through OpenCL", truth, False),
+        Flag("gpu_backend", "cl is what runs here", one_of("", "cl", "gl"), "", "cl|gl"),
+        Flag("gpu_precision_loss_allowed", "never needed: floats have full precision", truth, True),
+        Flag("gpu_experimental_enable_quant", "run quantised models", truth, True,
+             not_done="quantised models are what runs on OpenCL"),
+        Flag("gpu_inference_for_sustained_speed", "a hint, always followed", truth, False),
+        *_not_done("use --count", "invoke several times", gpu_invoke_loop_times=-1),
+        *_not_done("the OpenCL driver decides how to wait", "how to wait for the GPU",
+                   gpu_wait_type=""),
+        Flag("max_delegated_partitions", "most partitions on OpenCL; 0: no limit", not_negative, 0),
+        Flag("min_nodes_per_partition", "smallest partition on OpenCL; 0: any that saves time",
+             not_negative, 0),
+        _shared("num_threads", ", as --threads", -1, convert=thread_count),
+        _shared("external_delegate_path", "", ""),
+        _shared("external_delegate_options", "", {}),
+        Flag("use_xnnpack", "XNNPACK: on by default", truth, False),
+        *_not_done(_XNNPACK, "floats in half precision", xnnpack_force_fp16=False),
+        *_not_done(_XNNPACK, "XNNPACK's weight cache", xnnpack_weight_cache_file_path=""),
+        *_not_done(_XNNPACK, "XNNPACK's flags", xnnpack_runtime_flags=0),
+        *_not_done(_CACHE, "where kernels are cached", delegate_serialize_dir=""),
+        *_not_done(_CACHE, "name of the cached kernels", delegate_serialize_token=""),
+        *_not_done(_NODES, "first node to delegate", first_delegate_node_index=0),
+        *_not_done(_NODES, "last node to delegate", last_delegate_node_index=2147483647),
+        *_not_done("use --external_delegate_path", "settings of a stable delegate",
+                   stable_delegate_settings_file=""),
+        *_not_done(_NO_NNAPI, "NNAPI", use_nnapi=False, nnapi_execution_preference="",
+                   nnapi_execution_priority="", nnapi_accelerator_name="",
+                   nnapi_support_library_path="", disable_nnapi_cpu=True, nnapi_allow_fp16=False,
+                   nnapi_allow_dynamic_dimensions=False, nnapi_use_burst_mode=False),
+        *_not_done(_NO_HEXAGON, "Hexagon", use_hexagon=False, hexagon_profiling=False),
+        Flag("hexagon_lib_path", "Hexagon", str, "/data/local/tmp", "DIR", not_done=_NO_HEXAGON),
+        *_not_done(_NO_COREML, "Core ML", use_coreml=False, coreml_version=0),
+    ),
+    OWN: (
+        _shared("device", "; several pictures go to several devices by all, all WORDS or A,B (or "
+                "set TFLITE_OPENCL_DEVICE); --list_devices shows them"),
+        _shared("device_profile", ": etnaviv-gc7000, panfrost-g52, v3d, ..., or a file"),
+        Flag("list_devices", "show the OpenCL devices and exit"),
+        Flag("batch", "several pictures, N at once where OpenCL runs the whole model",
+             at_most(MOST_PICTURES, positive)),
+        Flag("compare", "with --use_gpu: run the CPU and the reference kernels too; of many "
+             "pictures a sample, or all (default: true)", compared, True, "BOOL|all"),
+        _shared("exclude_ops", "", ()),
+        _shared("tune", " or auto (quick, and on a terminal full once the results are shown)",
+                "auto", convert=one_of("auto", "off", "quick", "full"),
+                metavar="off|quick|full|auto"),
+        Flag("profiling_order", "the rows of --profiling's table: node, as they run, or time, the "
+             "longest first", one_of("node", "time"), "node", "node|time"),
+        Flag("trace", "of one picture: write what happens in some runs, by time: for "
+             "ui.perfetto.dev, or as Chrome's JSON if it ends in .json", path),
+        Flag("report", "of one picture: write a page of HTML for a bug report: results, times of "
+             "nodes on both paths, what was refused, the device, versions and the command", path,
+             metavar="FILE.html"),
+        Flag("cpu_kernels", "what runs the CPU's part: auto (TFLite's default, XNNPACK), builtin "
+             "(no XNNPACK) or reference", one_of("auto", "builtin", "reference"), "auto",
+             "auto|builtin|reference"),
+        Flag("device_timeout", "run OpenCL in a child process and end it after so many seconds; 0: "
+             "no child", seconds, 0.0, "SECONDS"),
+        _shared("json"),
+        Flag("json_lines", "write a line of JSON for each picture to this file; - is stdout, which "
+             "then holds nothing else", path),
+        _shared("csv", "; a row for each result of each picture"),
+        Flag("coco", "write the boxes of a detector to this file, as COCO's results; - is stdout, "
+             "which then holds nothing else", path),
+        _shared("resume", ": the file of --json_lines says how far it came", False),
+        Flag("shard", "of all pictures only part I of N: every Nth, from the Ith on", shard,
+             metavar="I/N"),
+        Flag("expect", "count what is right: top-1 and top-5 by a CSV file with the columns file "
+             "and index, mAP by COCO's JSON", path),
+        Flag("threshold", "show no result with a lower score (default: the model's own, or 0.001; "
+             "0.25 where many boxes are left to choose from)", part, metavar="SCORE"),
+        Flag("classes", "show these classes alone: their names or numbers", names, (), "A,B"),
+        Flag("output_image", "of one picture: write it with what was found in it: the boxes of a "
+             "detector, the coloured classes of a segmenter (.png, .jpg, ...)", path),
+        Flag("task", "what the model is for, if that is not seen: classification, segmentation, "
+             "detection, pose or embedding; with the kind of its outputs as detection:yolo8",
+             one_of(*TASKS), metavar="TASK[:KIND]"),
+        Flag("input", "an input's values, and of which input: its name or its number (0 is the "
+             "first); may be repeated; inputs without a file or a picture get zeros", named_file,
+             [], "NAME=FILE.npy", is_repeatable=True),
+        Flag("output_dir", "write every output as .npy into this folder, and the picture with what "
+             "was found in it; of several pictures each gets a folder inside", path,
+             metavar="DIR"),
+        _shared("quiet", "", False),
+        Flag("help_all", "show all flags, those that do nothing included, and exit"),
+        Flag("fetch", "download an official model and its labels into the cache and exit; "
+             "--tflite_model NAME then means it", str, metavar="NAME"),
+        _shared("version"),
+    ),
+}  # fmt: skip
+FLAGS = tuple(replace(flag, group=group) for group in _GROUPS for flag in _GROUPS[group])
 
 # Those that --help shows; --help_all shows all.
 COMMON = frozenset(

@@ -10,10 +10,9 @@ import argparse
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn
 
-from label_image.flag_table import COMMON, FLAGS, Flag
+from label_image.flag_table import COMMON, DELEGATE, FLAGS, LABEL_IMAGE, OWN, Flag
 from tflite_opencl.common.command_line import HelpFormatter, examples_text
 from tflite_opencl.common.errors import UsageError
 from tflite_opencl.common.exit_codes import EXIT_CODES, NOT_SO, NOTHING_RUN, codes_text
@@ -29,64 +28,18 @@ EXAMPLES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What the command line asks for."""
+class Settings(argparse.Namespace):
+    """What the command line asks for: the value of each flag of the table, and what they make.
 
-    tflite_model: str | None  # None: label_image's default file, or the embedded model
-    labels: str | None  # None: the default file, or the embedded model's labels
-    image: str
-    pictures: tuple[str, ...]  # files and folders to classify one after the other; () = `image`
-    batch: int | None  # pictures at once; None: not asked for
-    is_image_asked: bool  # --image was given
-    task: str | None  # one of heads.registry.TASKS
-    inputs: tuple[tuple[str, str], ...]  # an input's name or number, and the .npy file for it
-    input_mean: float | None  # for float inputs, and int16 ones; None: the model's own, or 127.5
-    input_std: float | None
-    count: int  # timed runs
-    warmup_runs: int  # runs before them
-    threads: int | None  # None: TFLite's own choice
-    num_results: int
-    num_results_of_several: int  # a picture, where there are several
-    profiling: bool
-    max_profiling_buffer_entries: int
-    verbose: bool
-    use_gpu: bool
-    announce_xnnpack: bool  # XNNPACK was asked for by name
-    external_delegate_path: str
-    external_delegate_options: dict[str, str]
-    min_nodes_per_partition: int
-    max_delegated_partitions: int
-    device: str | None
-    device_profile: str | None  # another device's limits: a name or a .toml file
-    list_devices: bool
-    compare: bool
-    compares_all: bool  # of many pictures each one, not a sample
-    exclude_ops: tuple[str, ...]
-    tune: str  # "auto", or one of delegate.options.Options.tune
-    profiling_order: str  # "node" or "time"
-    trace: str | None  # a file
-    report: str | None  # a file
-    cpu_kernels: str  # "auto", "builtin" or "reference"
-    device_timeout: float  # seconds; 0: no child process
-    json: str | None  # a path, or "-" for stdout
-    json_lines: str | None  # the same
-    csv: str | None  # the same
-    coco: str | None  # the same
-    resume: bool  # go on with json_lines
-    shard: tuple[int, int] | None  # every so manieth picture, from this number on
-    expect: str | None  # a file
-    threshold: float | None  # the least score that is shown
-    classes: tuple[str, ...]  # what is shown: names or numbers; () = all
-    output_image: str | None  # a file
-    output_dir: str | None  # a folder
-    fetch: str | None
-    help: bool
-    help_all: bool
-    quiet: bool
-    version: bool
-    warnings: tuple[str, ...] = field(default=())  # what was accepted and does nothing
-    command: tuple[str, ...] = field(default=())  # the arguments, as they were given
+    Attributes:
+        tflite_model: None: label_image's default file, or the embedded model. threads: None:
+            TFLite's own choice. pictures: files and folders to classify one after the other; () =
+            `image`. is_image_asked: one was given. inputs: an input's name or number, and the .npy
+            file for it. compares_all: of many pictures each one, not a sample.
+        num_results_of_several: a picture, where there are several. announce_xnnpack: it was asked
+            for by name. warnings: what was accepted and does nothing. command: the arguments, as
+            they were given.
+    """
 
     @property
     def is_for_several(self) -> bool:
@@ -117,10 +70,14 @@ def parse(arguments: Sequence[str]) -> Settings:
     Raises:
         UsageError: an unknown flag, a missing or a wrong value.
     """
-    made = parser()
-    words, pictures = _normalise(arguments)
-    given = vars(made.parse_args(words))
+    words, models, pictures = _normalise(arguments)
+    settings = parser().parse_args(words, Settings())
+    given = vars(settings)
     asked = {word.partition("=")[0] for word in words}
+    models = [given["tflite_model"]] * ("--tflite_model" in asked) + models
+    if len(models) > 1:
+        raise UsageError(f"one model at a time: {models[0]} and {models[1]} are named")
+    given["tflite_model"] = models[0] if models else None
     if pictures and "--image" in asked:
         pictures.insert(0, given["image"])
     elif len(pictures) == 1:  # it is what --image takes
@@ -143,7 +100,6 @@ def parse(arguments: Sequence[str]) -> Settings:
     given["announce_xnnpack"] = given["xnnpack_delegate"] or given["use_xnnpack"]
     given["warnings"] = tuple(_warnings(given))
     given["command"] = tuple(arguments)
-    settings = Settings(**{entry.name: given[entry.name] for entry in fields(Settings)})
     for name in ("trace", "report", "output_image", "profiling", "count"):
         if given[name] not in (None, _BY_NAME[name].default) and settings.is_for_several:
             raise UsageError(f"--{name} is for one picture, and this command line is for several")
@@ -199,7 +155,7 @@ def parser(has_all: bool = True) -> argparse.ArgumentParser:
     codes = codes_text(*(code for code in EXIT_CODES if code not in (NOT_SO, NOTHING_RUN)))
     made = _Parser(
         prog="label_image",
-        usage="label_image [flags] [pictures]      --name value, --name=value, -x value",
+        usage="label_image [flags] [model.tflite] [pictures]   (--name value, -x value)",
         description="Classify a picture with a .tflite model; with --use_gpu through OpenCL. "
         "Of several pictures (as further arguments, of a folder, with --batch) each gets a row on "
         "stdout: the file and its best result, or as many as --num_results says.",
@@ -209,32 +165,29 @@ def parser(has_all: bool = True) -> argparse.ArgumentParser:
         formatter_class=lambda prog: HelpFormatter(prog, max_help_position=32, width=80),
     )
     tflite = made.add_argument_group("TFLite's flags")
-    groups = {
-        "label_image": tflite,
-        "delegate": tflite,
-        "own": made.add_argument_group("Our own flags"),
-    }
+    groups = {LABEL_IMAGE: tflite, DELEGATE: tflite}
+    groups[OWN] = made.add_argument_group("Our own flags")
     no_effect = made.add_argument_group("TFLite's flags that are accepted and do nothing here")
     for flag in FLAGS:
         names = [f"-{flag.short}"] * bool(flag.short) + [f"--{flag.name}"]
         add = (no_effect if flag.not_done else groups[flag.group]).add_argument
-        is_shown = has_all or flag.name in COMMON
+        is_number = type(flag.default) in (int, float) and not flag.not_done
+        text = f"{flag.help} (default: {flag.default:g})" if is_number else flag.help
+        text = text if has_all or flag.name in COMMON else argparse.SUPPRESS
         if flag.convert is None:
-            add(*names, action="store_true", help=flag.help if is_shown else argparse.SUPPRESS)
+            add(*names, action="store_true", help=text)
             continue
-        show_default = type(flag.default) in (int, float) and not flag.not_done
-        help_text = f"{flag.help} (default: {flag.default:g})" if show_default else flag.help
-        help_text = help_text if is_shown else argparse.SUPPRESS
         add(
-            *names, type=flag.convert, default=flag.default, metavar=flag.metavar, help=help_text,
+            *names, type=flag.convert, default=flag.default, metavar=flag.value, help=text,
             action="append" if flag.is_repeatable else "store",
         )  # fmt: skip
     return made
 
 
-def _normalise(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the flags as `--whole_name=value` words, nothing left to guess, and the pictures."""
+def _normalise(arguments: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
+    """Return the flags as `--whole_name=value` words, the models and the pictures."""
     words: list[str] = []
+    models: list[str] = []
     pictures: list[str] = []
     waiting = list(arguments)
     while waiting:
@@ -243,7 +196,7 @@ def _normalise(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
             pictures += waiting
             break
         if word and not word.startswith("-"):
-            pictures.append(word)
+            (models if word.lower().endswith(".tflite") else pictures).append(word)
             continue
         flag, value = _split(word)
         if flag.convert is None:
@@ -260,7 +213,7 @@ def _normalise(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
                 raise UsageError(f"{word} needs a value")
             value = waiting.pop(0)
         words.append(f"--{flag.name}={value}")
-    return words, pictures
+    return words, models, pictures
 
 
 def _split(word: str) -> tuple[Flag, str | None]:
@@ -280,7 +233,7 @@ def _resolve(name: str) -> Flag:
     if name in _BY_NAME:
         return _BY_NAME[name]
     # Only label_image's own names can be shortened, so that our flags never make one ambiguous.
-    matches = [flag for flag in FLAGS if flag.group == "label_image" and flag.name.startswith(name)]
+    matches = [flag for flag in FLAGS if flag.group == LABEL_IMAGE and flag.name.startswith(name)]
     if len(matches) == 1:
         return matches[0]
     if matches:

@@ -18,7 +18,6 @@ from label_image.carried import Carried
 from label_image.decoder import Format
 from label_image.heads.registry import TASKS, head_of, possible, read
 from label_image.heads.view import Head, View
-from label_image.outputs import tensors_of
 from label_image.scene import ENTRIES, Scene
 from tflite_opencl.common.errors import RunError
 from tflite_opencl.common.feeds import Feeds, scale_of, shape_text
@@ -90,8 +89,8 @@ class Meaning:
         """
         if not outputs:
             return None
-        view = self.view(tensors_of(self.graph, outputs))
-        scene = read(view if size is None else replace(view, size=size), outputs, self.task)
+        view = replace(self.view(tensors_of(self.graph, outputs)), arrays=outputs)
+        scene = read(view if size is None else replace(view, size=size), self.task)
         return scene.of_classes(self.classes) if scene and self.classes else scene
 
     @property
@@ -154,3 +153,11 @@ class Meaning:
                 "%s has %d labels and the model has %d classes: the names may be wrong",
                 self.labels_from, count, classes,
             )  # fmt: skip
+
+
+def tensors_of(graph: Graph, outputs: Sequence[NDArray[Any]]) -> list[Tensor]:
+    """Return the model's output tensors in the shapes they had in a run."""
+    return [
+        replace(tensor, shape=output.shape)
+        for tensor, output in zip(graph.outputs, outputs, strict=True)
+    ]

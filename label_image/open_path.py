@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opens a path for many pictures: on a whole delegate.Model, or through TFLite.
+"""Opens a path: timed on one input through TFLite, or for many pictures, there or on a Model.
 
-A path logs what it is made of when it opens. It neither reads pictures nor decodes results.
+A path logs label_image's own lines as it goes. It neither reads pictures nor decodes results.
 """
 
 from __future__ import annotations
@@ -11,55 +11,100 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from delegate import Model, Options, Unsupported, Verdict
 from delegate.inspect import Graph, examine, several_devices
-from label_image.errors import delegate_failures
-from label_image.heads.post_process import found_only
-from label_image.model_path import model_path
-from label_image.path import OpenPath, Outputs, outputs_of_each
-from tflite_opencl.common import bars
+from label_image.heads.chosen import found_only
+from label_image.lines import delegate_failures, interpreter_state, profile_lines
+from label_image.path import Array, Outputs, Path, model_path, outputs_of_each
+from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.errors import RunError
 from tflite_opencl.common.interpreter import outputs_of
 from tflite_opencl.common.job import Delegation, Job
 from tflite_opencl.common.open_job import (
     OpenInterpreter,
+    delegate_names,
     interpreter_for,
+    log_applied,
     open_interpreter,
     step,
 )
 from tflite_opencl.common.runtime import Runtime
 
 log = logging.getLogger("label_image")
-
-Array = NDArray[Any]
+results = logging.getLogger("label_image.results")
+stdout = logging.getLogger("tflite_opencl.stdout")
 
 
 @contextlib.contextmanager
 def open_path(
-    job: Job, runtime: Runtime, graph: Graph, batch: int | None = None
-) -> Iterator[OpenPath]:
+    job: Job, runtime: Runtime, graph: Graph, batch: int | None = None, is_timed: bool = False
+) -> Iterator[Path]:
     """Give the job's path: its `input` is not run. With a batch, at once what can be at once.
 
+    `is_timed`: it is run, as often as the job says, and nothing else; after Ctrl-C the path has
+    the times so far and no outputs.
     Raises:
         RunError: TFLite cannot run the model, or the external delegate cannot be used.
         NoDeviceError: there is no OpenCL device, or not the wanted one.
-        DelegateFailed: the OpenCL delegate failed.
+        DelegateFailed: the OpenCL delegate, or a run with it, failed.
     """
     begin_s = time.perf_counter()
     with contextlib.ExitStack() as stack:
         with delegate_failures():
             path = None
-            if job.opencl is not None and batch is not None:
+            if is_timed:
+                path = _timed(job, runtime, graph)
+            elif job.opencl is not None and batch is not None:
                 path = _whole_model(stack, job, graph, batch, begin_s)
             if path is None:
                 opened = stack.enter_context(open_interpreter(_on_one(job), runtime, graph))
                 path = _through_tflite(opened, job, runtime, graph, batch or 1, begin_s)
+        if not (is_timed or job.quiet):
+            log_applied(delegate_names(job))
+            _warn_of_nothing_taken(path.delegation, graph)
         yield path
+
+
+def _timed(job: Job, runtime: Runtime, graph: Graph) -> Path:
+    announced = [] if job.quiet else delegate_names(job)
+    with open_interpreter(job, runtime, graph, announced) as opened:
+        taken = opened.delegation
+        path = Path(opened.load_ms, delegation=taken, load_parts=opened.load_parts)
+        if not job.quiet:
+            _warn_of_nothing_taken(taken, graph)
+            if job.verbose:
+                reasons = {each.node: each.reason for each in taken.verdicts} if taken else None
+                stdout.info("%s", interpreter_state(graph, reasons))
+        path.times = opened.measure(job.count, job.warmup_runs)
+        if not job.quiet:
+            log.info("invoked")
+            results.info("average time: %g ms", path.times.average_ms)
+            if taken and job.profile_rows:
+                for line in profile_lines(opened.profile(), job.profile_rows):
+                    results.info("%s", line)
+        if interrupts.was_pressed():  # the last run may have left parts of an output
+            return path
+        path.outputs = found_only(graph, opened.outputs())
+        path.profile = opened.node_profile(graph) if job.profile_rows else None
+        path.trace = opened.trace(f"label_image, {taken.device}") if taken and job.traces else None
+        path.longer = opened.measure_longer(job.longer_s) if job.longer_s else None
+        return path
+
+
+def _warn_of_nothing_taken(taken: Delegation | None, graph: Graph) -> None:
+    """Log a warning where the OpenCL delegate took no node."""
+    if taken is None:
+        return
+    if not graph.nodes:
+        log.warning("the model has no operators: OpenCL has nothing to run")
+    elif taken.delegated == 0:
+        log.warning(
+            "the OpenCL delegate took none of the model's %d nodes: the CPU runs them all",
+            len(graph.nodes),
+        )
 
 
 def _on_one(job: Job) -> Job:
@@ -73,7 +118,7 @@ def _on_one(job: Job) -> Job:
 
 def _whole_model(
     stack: contextlib.ExitStack, job: Job, graph: Graph, batch: int, begin_s: float
-) -> OpenPath | None:
+) -> Path | None:
     options = job.opencl
     assert options is not None
     try:
@@ -92,14 +137,11 @@ def _whole_model(
             )
     except Unsupported as refusal:
         where = ", on one device" if several_devices(options.device) else ""
-        if job.quiet:
-            return None
-        log.warning(
-            "--batch: OpenCL runs the pictures one by one through TFLite%s: %s", where, refusal
-        )
+        if not job.quiet:
+            text = "--batch: OpenCL runs the pictures one by one through TFLite%s: %s"
+            log.warning(text, where, refusal)
         return None
     load_ms = _ms_since(begin_s)
-    parts = {phase: seconds * 1e3 for phase, seconds in watch.seconds.items()}
     infos = [portion.device for portion in model.portions] or [model.device]
     taken = Delegation(
         device=" + ".join(info.name for info in infos),
@@ -109,7 +151,8 @@ def _whole_model(
         partitions=(tuple(node.index for node in graph.nodes),),
         tuning_left=model.tuning_left,
     )
-    return model_path(model, job, graph, load_ms, taken, parts)
+    parts = {phase: seconds * 1e3 for phase, seconds in watch.seconds.items()}
+    return model_path(model, job, graph, load_ms=load_ms, delegation=taken, load_parts=parts)
 
 
 def _limit_of(options: Options, nodes: int) -> str | None:
@@ -123,7 +166,7 @@ def _limit_of(options: Options, nodes: int) -> str | None:
 
 def _through_tflite(
     opened: OpenInterpreter, job: Job, runtime: Runtime, graph: Graph, batch: int, begin_s: float
-) -> OpenPath:
+) -> Path:
     load_ms = _ms_since(begin_s)
 
     def run(pixels: Array) -> list[Outputs]:
@@ -131,18 +174,19 @@ def _through_tflite(
 
     if job.opencl is None and job.external is None and batch > 1:
         begin_s = time.perf_counter()
-        sample = _sample(job.input, batch)
+        values = np.random.default_rng(1).integers(0, 128, (batch, *job.input.shape[1:]))
+        sample = values.astype(job.input.dtype)
         with contextlib.suppress(RunError, RuntimeError, ValueError):  # as of a fixed RESHAPE
             at_once = _resized(job, runtime, graph, batch)
             at_once_load_ms = _ms_since(begin_s)
             if _are_equal(at_once(sample), run(sample)):
                 # The last pictures, fewer than a batch, are not worth another resizing.
-                return OpenPath(
-                    lambda pixels: at_once(pixels) if len(pixels) == batch else run(pixels),
+                return Path(
                     at_once_load_ms,
+                    lambda pixels: at_once(pixels) if len(pixels) == batch else run(pixels),
                     batch,
                 )
-    return OpenPath(run, load_ms, delegation=opened.delegation, load_parts=opened.load_parts)
+    return Path(load_ms, run, delegation=opened.delegation, load_parts=opened.load_parts)
 
 
 def _resized(
@@ -169,12 +213,6 @@ def _resized(
             return outputs_of_each(outputs_of(interpreter), graph.outputs)
 
     return run
-
-
-def _sample(like: Array, batch: int) -> Array:
-    rng = np.random.default_rng(1)
-    values = rng.integers(0, 128, (batch, *like.shape[1:]))
-    return values.astype(like.dtype)
 
 
 def _are_equal(one: Sequence[Outputs], other: Sequence[Outputs]) -> bool:

@@ -1,81 +1,88 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A path that stays open for many pictures: a batch of tensors in, outputs out, the time between.
+"""A path: a model that is ready to run batches of pictures, or that was timed on one.
 
 It neither reads pictures nor decodes results.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from delegate import DeviceInfo
-from delegate.inspect import Portion, Tensor
-from tflite_opencl.common.job import Delegation
+from delegate import DeviceInfo, Model
+from delegate import Run as DeviceRun
+from delegate.inspect import Graph, Portion, Tensor
+from label_image.lines import delegate_failures
+from tflite_opencl.common.job import Delegation, Job
+from tflite_opencl.common.profile import Profile
+from tflite_opencl.common.timing import Times
+from tflite_opencl.common.trace import Trace
+
+_AHEAD = 3  # batches a device that Model.run_async takes before it waits
 
 Array = NDArray[Any]
 Outputs = tuple[Array, ...]  # of one picture, in the model's own shapes
 
 
 class Run:
-    """A batch that a path was given; this one runs when its outputs are asked for."""
+    """A batch that a path was given."""
 
-    def __init__(self, path: OpenPath, pixels: Array) -> None:
-        self._path, self._pixels = path, pixels
+    def __init__(self, result: Callable[[], list[Outputs]], piece: DeviceRun | None = None) -> None:
+        """`piece`: what several devices make of it; None: `result` runs it when it is called."""
+        self._result, self._piece = result, piece
 
     @property
     def is_done(self) -> bool:
         """Whether `outputs` has no other thread to wait for."""
-        return True
+        return self._piece is None or self._piece.is_done
 
     @property
     def device(self) -> DeviceInfo | None:
         """Which of several devices ran it."""
-        return None
+        return None if self._piece is None else self._piece.device
 
     def outputs(self) -> list[Outputs]:
-        """Return each picture's outputs; raises as OpenPath.run."""
-        return self._path.run(self._pixels)
+        """Return each picture's outputs; raises as Path.run."""
+        return self._result()
 
     def cancel(self) -> None:
         """Leave it out, if it has not begun."""
+        if self._piece is not None:
+            self._piece.cancel()
 
 
-class OpenPath:
-    """A model ready to run.
+@dataclass(eq=False)
+class Path:
+    """A model that is ready to run, or that was timed on its job's input and is closed."""
 
-    Attributes:
-        load_ms: from the file to allocated tensors, kernels built; batch: pictures at once.
-        load_parts: of load_ms, by delegate.Watch's phases.
-        delegation: what the OpenCL delegate took, if it is one.
-        empty_batch: gives memory for a batch that this path reads faster than other memory.
-        ahead: batches that may be under way at once.
-        pictures, seconds, cpu_seconds: what `run` was given, and the time from tensors to outputs
-            that took, by the clock and of all threads of this process.
-    """
+    load_ms: float  # from the file to allocated tensors, kernels built
+    call: Callable[[Array], Any] | None = None  # runs a batch; None: the job's input was all
+    batch: int = 1  # pictures at once
+    delegation: Delegation | None = None  # of the OpenCL delegate
+    load_parts: Mapping[str, float] = field(default_factory=dict)  # of load_ms, by Watch's phases
+    # Gives memory for a batch that this path reads faster than other memory.
+    empty_batch: Callable[[], Array] | None = None
+    ahead: int = 1  # batches that may be under way at once
 
-    ahead = 1
+    # Where it was timed:
+    outputs: Outputs = field(default=(), repr=False)  # after Ctrl-C there are none
+    times: Times | None = None
+    longer: Times | None = None  # of as many runs as a comparison needs, if that was asked for
+    profile: Profile | None = None  # of OpenCL's nodes, if that was asked for
+    trace: Trace | None = None  # of some more runs, if that was asked for
 
-    def __init__(
-        self,
-        run: Callable[[Array], list[Outputs]],
-        load_ms: float,
-        batch: int = 1,
-        delegation: Delegation | None = None,
-        empty_batch: Callable[[], Array] | None = None,
-        load_parts: Mapping[str, float] | None = None,
-    ) -> None:
-        self._run = run
-        self.load_ms = load_ms
-        self.load_parts = load_parts or {}
-        self.batch = batch
-        self.delegation = delegation
-        self.empty_batch = empty_batch
-        self.pictures = 0
-        self.seconds = self.cpu_seconds = 0.0
+    # What `run` was given, and the time from tensors to outputs that took: by the clock, and of
+    # all threads of this process.
+    pictures: int = 0
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
 
     @property
     def device_name(self) -> str:
@@ -88,13 +95,25 @@ class OpenPath:
         return ()
 
     @property
+    def compared(self) -> Times | None:
+        """Give the times that are compared with other paths'; None: it was not timed."""
+        return self.longer or self.times
+
+    @property
+    def has_run(self) -> bool:
+        """Whether it has times that others can be compared with."""
+        return self.times is not None or self.pictures > 0
+
+    @property
     def per_second(self) -> float:
         """Pictures a second, from tensors to outputs."""
         return self.pictures / self.seconds if self.seconds else 0.0
 
     @property
     def picture_ms(self) -> float:
-        """Milliseconds a picture."""
+        """Milliseconds a picture: of timed runs the median, as a busy machine moves averages."""
+        if (times := self.compared) is not None:
+            return times.median_ms
         return 1e3 * self.seconds / self.pictures if self.pictures else 0.0
 
     @property
@@ -104,15 +123,16 @@ class OpenPath:
 
     def warm_up(self, pixels: Array, runs: int) -> None:
         """Run so many times, and count none of them. Raises as `run`."""
+        assert self.call is not None
         for _ in range(runs):
-            self._run(pixels)
+            self.call(pixels)
 
     def start(self, pixels: Array, listen: Callable[[], object]) -> Run:
         """Return what gives the outputs; `listen` is called when another thread has them.
 
         Raises: as `run`.
         """
-        return Run(self, pixels)
+        return Run(partial(self.run, pixels))
 
     def gives_up(self, device: DeviceInfo | None, why: str) -> bool:
         """Give one of several devices no more, if another one is left; return whether it is so."""
@@ -121,16 +141,128 @@ class OpenPath:
     def run(self, pixels: Array) -> list[Outputs]:
         """Return each picture's outputs.
 
-        Shapes: (n, h, w, c), n up to the batch
+        Shapes: (n, h, w, c), n up to the batch; where it was timed, the job's input alone
         Raises:
             RunError: TFLite fails. DelegateFailed: the OpenCL delegate, or a run with it, failed.
         """
+        if self.call is None:
+            return [self.outputs]
         begin_s, cpu_begin_s = time.perf_counter(), time.process_time()
-        outputs = self._run(pixels)
+        outputs: list[Outputs] = self.call(pixels)
         self.seconds += time.perf_counter() - begin_s
         self.cpu_seconds += time.process_time() - cpu_begin_s
         self.pictures += len(pixels)
         return outputs
+
+
+def model_path(model: Model, job: Job, graph: Graph, **told: Any) -> Path:
+    """Return the path of a model; other inputs than the picture's are the job's.
+
+    `told`: what else is known of the path, by its names in Path.
+    """
+    inputs = [np.zeros(details.shape, details.dtype) for details in model.input_details]
+    for number, value in job.other_inputs:
+        inputs[number][...] = value
+
+    def arrays(pixels: Array) -> list[Array]:
+        given = [array[: len(pixels)] for array in inputs]
+        given[job.input_number] = pixels
+        return given
+
+    def run(pixels: Array) -> list[Outputs]:
+        with delegate_failures():
+            return outputs_of_each(model.run(arrays(pixels)), graph.outputs)
+
+    def empty_batch() -> Array:
+        made = model.empty_input()
+        return made[job.input_number] if isinstance(made, list) else made
+
+    told = {"batch": model.batch, "empty_batch": empty_batch, **told}
+    if model.portions:
+        return SpreadPath(model, graph, arrays, ahead=_AHEAD * len(model.portions), **told)
+    return Path(call=run, **told)
+
+
+class SpreadPath(Path):
+    """A path over several devices: a batch a device, and more that wait.
+
+    Its seconds are those in which a batch was under way.
+    """
+
+    def __init__(
+        self, model: Model, graph: Graph, arrays: Callable[[Array], list[Array]], **told: Any
+    ) -> None:
+        """`arrays`: all inputs of a batch of pictures. `told`: as of `model_path`."""
+        super().__init__(**told)
+        self._model, self._graph, self._arrays = model, graph, arrays
+        self._lock = threading.Lock()  # of the two below, and of the seconds
+        self._under_way = 0
+        self._since = 0.0, 0.0  # when there was none before
+
+    @property
+    def portions(self) -> Sequence[Portion]:
+        """What each device did."""
+        return self._model.portions
+
+    @property
+    def device_name(self) -> str:
+        """The names of the devices that are left."""
+        return " + ".join(each.device.name for each in self.portions if not each.failure)
+
+    def warm_up(self, pixels: Array, runs: int) -> None:
+        """Run so many times on each device; raises as `run`."""
+        with delegate_failures():
+            for _ in range(runs):
+                self._model.run_on_each(self._arrays(pixels))
+
+    def start(self, pixels: Array, listen: Callable[[], object]) -> Run:
+        """Give the devices a batch; `listen` is called when its outputs are there."""
+        self._begin()
+        try:
+            with delegate_failures():
+                piece = self._model.run_async(self._arrays(pixels))
+        except BaseException:
+            self._end()
+            raise
+
+        def ended() -> None:
+            self._end()
+            listen()
+
+        piece.when_done(ended)
+        return Run(partial(self._split, piece), piece)
+
+    def run(self, pixels: Array) -> list[Outputs]:
+        """Return each picture's outputs. Shapes, Raises: as Path.run."""
+        return self.start(pixels, lambda: None).outputs()
+
+    def gives_up(self, device: DeviceInfo | None, why: str) -> bool:
+        """Give a device no more, if another one is left; return whether it is so."""
+        if not any(not each.failure and each.device != device for each in self.portions):
+            return False
+        if device is not None:
+            self._model.leave_out(device, why)
+        return True
+
+    def _split(self, piece: DeviceRun) -> list[Outputs]:
+        """Return each picture's outputs, and count the pictures."""
+        with delegate_failures():
+            each = outputs_of_each(piece.result(), self._graph.outputs)
+        self.pictures += len(each)
+        return each
+
+    def _begin(self) -> None:
+        with self._lock:
+            if not self._under_way:
+                self._since = time.perf_counter(), time.process_time()
+            self._under_way += 1
+
+    def _end(self) -> None:
+        with self._lock:
+            self._under_way -= 1
+            if not self._under_way:
+                self.seconds += time.perf_counter() - self._since[0]
+                self.cpu_seconds += time.process_time() - self._since[1]
 
 
 def outputs_of_each(outputs: Sequence[Array], tensors: Sequence[Tensor]) -> list[Outputs]:

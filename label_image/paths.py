@@ -1,172 +1,159 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run's paths: OpenCL's, or the CPU's in its place; and those that it is compared with."""
+"""A run's paths: OpenCL's, the CPU's in its place, and those beside it that it is compared with."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, TypeVar
+from dataclasses import replace
+from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from delegate import NoDeviceError
-from delegate.inspect import Graph
+from delegate.inspect import Graph, several_devices
 from label_image.compare import (
     CPU,
     GPU_ON_REFERENCE,
     NO_REFERENCE,
     REFERENCE,
-    Distances,
+    Outcome,
+    Sample,
+    Totals,
     distances_between,
     wrong_text,
 )
-from label_image.errors import gave_up
-from label_image.path import Outputs
+from label_image.lines import gave_up
+from label_image.open_path import open_path
+from label_image.path import Outputs, Path
+from label_image.worker import path_in_child
 from tflite_opencl.common import bars, interrupts
 from tflite_opencl.common.difference import NOT_QUANTISED
 from tflite_opencl.common.errors import DelegateFailed, RunError, reason_of
 from tflite_opencl.common.exit_codes import LOST, NO_DEVICE, SUCCESS
-from tflite_opencl.common.job import Delegation, Job
+from tflite_opencl.common.job import Job
+from tflite_opencl.common.runtime import Runtime
 
 ENDED = "Ctrl-C ended the run before"
 
 log = logging.getLogger("label_image")
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of one picture."""
-
-    path: str
-    error: str = ""  # why it could not be read; "" = it was classified
-    # The OpenCL path's; the CPU's where there is none, or where it computes wrongly.
-    outputs: Outputs = ()
-    distances: Distances | None = None  # None: not compared
-    size: Sequence[int] | None = None  # the picture's height and width
-
-    @property
-    def is_wrong(self) -> bool:
-        """Whether the OpenCL path's outputs are not the reference kernels'."""
-        return self.distances is not None and self.distances.wrong_by > 0
-
-
-@dataclass(slots=True)
-class Totals:
-    """What all pictures together came to."""
-
-    classified: int = 0
-    unreadable: int = 0
-    wrong: int = 0  # pictures whose OpenCL outputs are not the reference kernels'
-    decoding_seconds: float = 0.0  # of all processes together
-    processes: int = 0  # that decoded
-    distances: Distances | None = None  # the largest of all pictures; None: not compared
-    compared: int = 0  # of those that were classified
-    comparing_seconds: float = 0.0
-    seconds: float = 0.0  # by the clock, from the first picture on
-
-    def add(self, outcome: Outcome) -> None:
-        """Count one picture more."""
-        if outcome.error:
-            self.unreadable += 1
-            return
-        self.classified += 1
-        self.wrong += outcome.is_wrong
-        if outcome.distances is not None:
-            self.compared += 1
-            so_far = self.distances or outcome.distances
-            self.distances = so_far.larger(outcome.distances)
-
-    @property
-    def per_second(self) -> float:
-        """Give the pictures a second by the clock."""
-        return self.classified / self.seconds if self.seconds else 0.0
-
-    @property
-    def decoding_ms(self) -> float:
-        """Give the time that a process took for a picture, readable or not."""
-        return 1e3 * self.decoding_seconds / max(1, self.classified + self.unreadable)
-
-
-class Path(Protocol):
-    """A path that can run pictures, or has run one."""
-
-    @property
-    def delegation(self) -> Delegation | None:
-        """What the OpenCL delegate took."""
-
-    def run(self, pixels: NDArray[Any]) -> list[Outputs]:
-        """Return each picture's outputs."""
-
-
-P = TypeVar("P", bound=Path)
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison(Generic[P]):
-    """The CPU's path beside OpenCL's, and the largest distances between the paths."""
-
-    cpu: P | None  # None: it failed
-    cpu_failure: str
-    distances: Distances | None  # None: there was nothing to compare
-
-
-class Paths(Generic[P]):
-    """The paths; what they are is up to `opened`. Those beside OpenCL's have compare.py's names.
+class Paths:
+    """The paths of a run. Those beside OpenCL's have compare.py's names.
 
     Attributes:
-        job: of the first path; `job.reference`: compare it. gpu: the OpenCL path; None: there is
-            none, or it failed. floats: compare with the reference kernels even where all outputs
-            are floats. totals: of all pictures so far.
+        job: of the first path; `job.reference`: compare it. is_timed: the job's input is all, and
+            each path is timed on it. floats: compare with the reference kernels even where all
+            outputs are floats. gpu: the OpenCL path; None: there is none, or it failed. untuned:
+            OpenCL's path before, where `gpu` was tuned after it. totals: of all pictures so far.
+            answer: the outputs of the one picture; after Ctrl-C there are none.
     """
 
-    def __init__(self, job: Job, graph: Graph) -> None:
-        self.job, self._graph = job, graph
-        self.floats = False
-        self._instead: P | None = None  # what runs in OpenCL's place
-        self._beside: dict[str, P] | None = None  # None: nothing is compared
+    def __init__(
+        self,
+        job: Job,
+        runtime: Runtime,
+        graph: Graph,
+        batch: int | None = None,
+        *,
+        floats: bool = False,
+        compares_all: bool = True,
+        limit_s: float = 0.0,
+        is_timed: bool = False,
+    ) -> None:
+        """`job.input`: the picture, or what the paths for many are warmed up with.
+
+        `compares_all`: each picture, not a sample of them. `limit_s`: of OpenCL's start and of each
+        batch, which are in a child process then.
+        """
+        self.job, self.floats, self.is_timed = job, floats, is_timed
+        self._runtime, self._graph = runtime, graph
+        self._batch, self._limit_s = batch, limit_s
+        self._sample = Sample(compares_all)
+        self._stack = contextlib.ExitStack()
+        self._gpu_stack = contextlib.ExitStack()
+        self._instead: Path | None = None  # what runs in OpenCL's place
+        self._beside: dict[str, Path] | None = None  # None: nothing is compared
         self._reasons: dict[str, str] = {}  # for each path that is missing, why it is
         self._gave_up = ""
-        self.gpu: P | None = None
+        self._left_out = ""  # one of several devices that gave pictures which nobody compared
+        self.gpu: Path | None = None
+        self.untuned: Path | None = None
         self.totals = Totals()
-
-    def opened(self, job: Job, is_beside: bool = False) -> P:
-        """Return a job's path; `is_beside`: to compare OpenCL with.
-
-        Raises: RunError, DelegateFailed, NoDeviceError.
-        """
-        raise NotImplementedError
+        self.answer: Outputs = ()
 
     @property
-    def cpu(self) -> P | None:
+    def cpu(self) -> Path | None:
         """The CPU's path, or an external delegate's."""
         return self._instead or (self._beside or {}).get(CPU)
 
     @property
-    def comparison(self) -> Comparison[P] | None:
-        """What OpenCL is compared with, and how far it is away; None: it is not compared."""
-        if self._beside is None:
+    def other(self) -> str:
+        """The document's name of that path."""
+        return "external" if self.job.external else "cpu"
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether OpenCL is compared with other paths."""
+        return self._beside is not None
+
+    @property
+    def cpu_failure(self) -> str:
+        """Why the CPU's path is missing beside OpenCL's; "" = it is not."""
+        return self._reasons.get(CPU, "") if self.is_compared else ""
+
+    @property
+    def speedup(self) -> float | None:
+        """The time of a picture on the CPU over that on OpenCL; None: one of them did not run."""
+        gpu, cpu = self.gpu, self.cpu
+        if gpu is None or cpu is None or not (gpu.has_run and cpu.has_run):
             return None
-        why = self._reasons.get(CPU, "")
-        return Comparison(self._beside.get(CPU), why, self.totals.distances)
+        return cpu.picture_ms / max(gpu.picture_ms, 1e-9)
+
+    @property
+    def is_sample(self) -> bool:
+        """Whether some pictures were classified by OpenCL and not compared, but others were."""
+        return 0 < self.totals.compared < self.totals.classified
 
     @property
     def where(self) -> str:
-        """Say in which of several pictures OpenCL computed wrongly."""
-        return ""
+        """Say in how many of several pictures OpenCL computed wrongly."""
+        if self.is_timed:
+            return ""
+        sample = " that were compared" if self.is_sample else ""
+        return f", in {self.totals.wrong} of {self.totals.compared} pictures{sample}"
 
     @property
     def failure(self) -> str:
         """Why OpenCL did not do it, or did it wrongly; "" = nothing to complain of."""
-        totals = self.totals
-        if self._gave_up or not totals.wrong or totals.distances is None:
-            return self._gave_up
+        told, totals = self._gave_up or self._left_out, self.totals
+        if told or not totals.wrong or totals.distances is None:
+            return told
         return wrong_text(self._device_name, totals.distances.wrong_by) + self.where
 
     @property
     def _device_name(self) -> str:
+        return self.gpu.device_name if self.gpu else "the device"
+
+    def exit_code(self) -> int:
+        """Return the exit code of a run with results; say at last where most nodes were lost."""
+        if self.failure:
+            return NO_DEVICE
         taken = self.gpu.delegation if self.gpu else None
-        return taken.device if taken else "the device"
+        if taken is None or 2 * taken.lost <= len(taken.verdicts):
+            return SUCCESS
+        log.error(
+            "the CPU ran %d of %d nodes, because child processes died of their OpenCL kernels: "
+            "`tflite-opencl info --bans` says which are left out, and --lift_bans tries them again",
+            taken.lost, len(taken.verdicts),
+        )  # fmt: skip
+        return LOST
+
+    # --- opening
 
     def open(self) -> None:
         """Open OpenCL's path where that is asked for, else or where that fails the CPU's.
@@ -177,14 +164,8 @@ class Paths(Generic[P]):
             try:
                 self.gpu = self.opened(self.job)
             except (DelegateFailed, NoDeviceError) as error:
-                self.give_up(error)
-        if self.gpu is None:
-            self.open_instead()
-
-    def open_instead(self) -> P:
-        """Open the path that runs in OpenCL's place."""
-        self._instead = self.opened(replace(self.job, opencl=None))
-        return self._instead
+                self._give_up(error)
+        self.answer = (self.gpu or self._open_instead()).outputs
 
     def open_others(self) -> None:
         """Open what OpenCL is compared with, if it is. Raises: KeyboardInterrupt: Ctrl-C."""
@@ -207,7 +188,36 @@ class Paths(Generic[P]):
         if on_reference and CPU in self._beside:
             self._beside[REFERENCE] = self._beside[CPU]
 
-    def _jobs_beside(self, gpu: P) -> dict[str, Job]:
+    def opened(self, job: Job, is_beside: bool = False) -> Path:
+        """Return a job's path, which has run; `is_beside`: to compare OpenCL with.
+
+        Raises: RunError, DelegateFailed, NoDeviceError.
+        """
+        batch, stack = self._batch, self._stack
+        if is_beside:
+            # A sample is compared picture by picture; the reference kernels run once either way.
+            is_cpu = job.opencl is None and job.cpu_kernels == self.job.cpu_kernels
+            batch = batch if is_cpu and self._sample.is_all else None
+        elif job.opencl is not None:
+            stack = self._gpu_stack
+            batch = batch or (1 if several_devices(job.opencl.device) else None)
+        if job.opencl is not None and self._limit_s:
+            opening = path_in_child(job, batch, self._limit_s, self.is_timed)
+        else:
+            opening = open_path(job, self._runtime, self._graph, batch, self.is_timed)
+        if self.is_timed:
+            with opening as path:
+                return path
+        path = stack.enter_context(opening)
+        path.warm_up(np.repeat(job.input, batch or 1, axis=0), job.warmup_runs)
+        return path
+
+    def _open_instead(self) -> Path:
+        """Open the path that runs in OpenCL's place."""
+        self._instead = self.opened(replace(self.job, opencl=None))
+        return self._instead
+
+    def _jobs_beside(self, gpu: Path) -> dict[str, Job]:
         """Return the jobs of the paths to open; OpenCL's own may be one of them already."""
         assert self._beside is not None
         assert gpu.delegation is not None
@@ -220,8 +230,8 @@ class Paths(Generic[P]):
         self._beside[GPU_ON_REFERENCE] = gpu
         if self.job.cpu_kernels == "reference":
             return {CPU: cpu}
-        once: dict[str, Any] = {"cpu_kernels": "reference", "warmup_runs": 0, "count": 1}
-        once["longer_s"] = 0.0
+        times: dict[str, Any] = {"warmup_runs": 0, "count": 1, "longer_s": 0.0}
+        once = {"cpu_kernels": "reference", **times}
         jobs = {CPU: cpu, REFERENCE: replace(cpu, **once)}
         if gpu.delegation.delegated == len(gpu.delegation.verdicts):
             return jobs
@@ -229,9 +239,40 @@ class Paths(Generic[P]):
         del self._beside[GPU_ON_REFERENCE]
         return jobs | {GPU_ON_REFERENCE: replace(own, **once)}
 
-    def compared(self, pixels: NDArray[Any], gpu: Sequence[Outputs]) -> list[Outcome]:
+    def _lose(self, name: str, error: Exception) -> None:
+        why = reason_of(error)
+        self._reasons[name] = f"{NO_REFERENCE}: {why}" if name == REFERENCE else why
+
+    def _give_up(self, error: DelegateFailed | NoDeviceError) -> None:
+        """Go on without OpenCL."""
+        self._gave_up, self.gpu = gave_up(error, self.job.verbose), None
+        self._gpu_stack.close()
+
+    # --- comparing
+
+    def _count(self, outcome: Outcome) -> None:
+        """Count a picture; the first that OpenCL computed wrongly is complained of."""
+        self.totals.add(outcome)
+        if self.totals.wrong != 1 or not outcome.is_wrong:
+            return
+        assert outcome.distances is not None
+        which = f" for {outcome.path}" if outcome.path else ""
+        log.error("%s", wrong_text(self._device_name, outcome.distances.wrong_by, which))
+        if self.cpu is not None:
+            log.warning("the results%s are the CPU's", " of such pictures" if which else "")
+        if self._not_compared:
+            log.warning("%s: from now on each one is", self._not_compared)
+
+    @property
+    def _not_compared(self) -> str:
+        """Say how many pictures were classified and not compared; "": none."""
+        count = self.totals.classified - self.totals.compared
+        return f"{count} pictures before were not compared" if count else ""
+
+    def _compare(self, pixels: NDArray[Any], gpu: Sequence[Outputs]) -> list[Outcome]:
         """Return what comes of pictures; the CPU's outputs count where OpenCL's are wrong."""
         assert self._beside is not None
+        begin_s = time.perf_counter()
         done = {id(self.gpu): list(gpu)}
         found: dict[str, list[Outputs]] = {}
         for name, path in [*self._beside.items()]:
@@ -249,34 +290,6 @@ class Paths(Generic[P]):
             outcome = Outcome("", outputs=ours, distances=distances)
             is_ours = not outcome.is_wrong or CPU not in theirs
             outcomes.append(outcome if is_ours else replace(outcome, outputs=theirs[CPU]))
+        self._sample.count(len(outcomes), time.perf_counter() - begin_s)
+        self.totals.comparing_seconds = self._sample.seconds
         return outcomes
-
-    def _lose(self, name: str, error: Exception) -> None:
-        why = reason_of(error)
-        self._reasons[name] = f"{NO_REFERENCE}: {why}" if name == REFERENCE else why
-
-    def complain(self, outcome: Outcome) -> None:
-        """Say that OpenCL computed wrongly; `outcome.path`: for this one of several pictures."""
-        assert outcome.distances is not None
-        which = f" for {outcome.path}" if outcome.path else ""
-        log.error("%s", wrong_text(self._device_name, outcome.distances.wrong_by, which))
-        if self.cpu is not None:
-            log.warning("the results%s are the CPU's", " of such pictures" if which else "")
-
-    def exit_code(self) -> int:
-        """Return the exit code of a run with results; say at last where most nodes were lost."""
-        if self.failure:
-            return NO_DEVICE
-        taken = self.gpu.delegation if self.gpu else None
-        if taken is None or 2 * taken.lost <= len(taken.verdicts):
-            return SUCCESS
-        log.error(
-            "the CPU ran %d of %d nodes, because child processes died of their OpenCL kernels: "
-            "`tflite-opencl info --bans` says which are left out, and --lift_bans tries them again",
-            taken.lost, len(taken.verdicts),
-        )  # fmt: skip
-        return LOST
-
-    def give_up(self, error: DelegateFailed | NoDeviceError) -> None:
-        """Go on without OpenCL."""
-        self._gave_up, self.gpu = gave_up(error, self.job.verbose), None

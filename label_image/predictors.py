@@ -11,18 +11,18 @@ import logging
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple
-from typing import Any, Generic, TypeVar, overload
+from dataclasses import astuple, dataclass
+from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from delegate import DelegateError, Options, Unsupported, Verdict
-from label_image import inputs
 from label_image.carried import read_carried
-from label_image.found import Area, Class, Found, Mask, Sides
 from label_image.meaning import Meaning
 from label_image.open_path import open_path
-from label_image.path import OpenPath, Outputs
+from label_image.path import Outputs, Path
+from label_image.prepare import Model, read_graph
 from label_image.scene import Pose, Scene, label_of
 from tflite_opencl.common.errors import DelegateFailed, RunError, reason_of
 from tflite_opencl.common.feeds import feeds_of
@@ -35,6 +35,51 @@ log = logging.getLogger("label_image")
 
 Result = TypeVar("Result")
 Own = TypeVar("Own", bound="Predictor[Any]")
+
+
+class Sides(NamedTuple):
+    """A box in pixels of the picture, and inside it."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+
+@dataclass(frozen=True, slots=True)
+class Class:
+    """A class of a picture."""
+
+    label: str  # its number, where it has no name
+    score: float
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A thing in a picture."""
+
+    label: str  # its class; a number, where that has no name
+    score: float
+    box: Sides
+    index: int  # of its class, as the labels count
+
+
+@dataclass(frozen=True, slots=True)
+class Area:
+    """A class of a mask."""
+
+    label: str
+    part: float  # of all pixels
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """A picture's classes, pixel by pixel."""
+
+    classes: NDArray[np.int64]  # (h, w), of the picture; -1: none
+    areas: Sequence[Area]  # the largest first
 
 
 class Predictor(Generic[Result]):
@@ -80,7 +125,7 @@ class Predictor(Generic[Result]):
         """
         source = model if isinstance(model, bytes) else os.fspath(model)
         name = "the model" if isinstance(source, bytes) else source
-        graph = inputs.read_graph(inputs.Model(name, source, None))
+        graph = read_graph(Model(name, source, None))
         feeds = feeds_of(graph, (), is_image_asked=True)
         if feeds.picture is None or graph.inputs[feeds.picture].shape[:1] != (1,):
             raise RunError(f"no input of {name} takes one picture")
@@ -138,7 +183,7 @@ class Predictor(Generic[Result]):
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _opened(self, job: Job, batch: int) -> OpenPath:
+    def _opened(self, job: Job, batch: int) -> Path:
         opened = open_path(job, find_runtime(), self._meaning.graph, batch)
         with _plain_errors():
             path = self._stack.enter_context(opened)

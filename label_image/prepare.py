@@ -3,37 +3,51 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
+import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
 
 from delegate import Options
-from delegate.inspect import Graph, read_device_profile
-from label_image import inputs
+from delegate.inspect import Graph, read_device_profile, read_model
 from label_image.carried import read_carried
 from label_image.drawing import format_obstacle
+from label_image.flag_table import DEFAULT_LABELS, DEFAULT_MODEL
 from label_image.flags import Settings
 from label_image.heads.registry import DRAWN, head_of
+from label_image.lines import model_lines
 from label_image.meaning import Meaning
-from label_image.page.html import NEEDS, can_make
-from label_image.verbose import model_lines
 from tflite_opencl.common import bars
+from tflite_opencl.common.default.default_model import default_labels, default_model
 from tflite_opencl.common.errors import RunError, UsageError
 from tflite_opencl.common.feeds import Feeds, feeds_of
+from tflite_opencl.common.fetch import OFFICIAL, Progress, fetched
 from tflite_opencl.common.files import file_obstacle, folder_obstacle
 from tflite_opencl.common.flags import device_asked
 from tflite_opencl.common.job import Job
-from tflite_opencl.common.labels import class_numbers
+from tflite_opencl.common.labels import class_numbers, labels_in
 from tflite_opencl.common.runtime import Runtime, find_runtime
 from tflite_opencl.common.trace import can_write
 from tflite_opencl.common.words import known_ops
 
+LABELS_NAME = "imagenet_labels"  # among the official files
 _COMPARED_S = 1.0  # the least that each path is timed for a comparison that somebody reads
 
 log = logging.getLogger("label_image")
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The model to run."""
+
+    name: str  # as label_image's lines show it
+    source: str | bytes  # its file, or, where no file can be written, its content
+    labels: str | None  # the file of labels that is looked for; None: the default's class names
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +56,7 @@ class Prepared:
 
     settings: Settings
     runtime: Runtime
-    model: inputs.Model
+    model: Model
     meaning: Meaning
 
     @property
@@ -70,7 +84,18 @@ class Prepared:
             log.warning(
                 "TFLite's Python runtime times no nodes on the CPU: only OpenCL's are shown"
             )
-        path = settings.external_delegate_path
+        path, opencl, tune = settings.external_delegate_path, None, settings.tune
+        if settings.use_gpu and not path:
+            if tune == "auto":  # a profile is of tuned kernels
+                tune = "full" if self.is_watched and self._is_examined else "quick"
+            opencl = Options(
+                device=device_asked(settings.device),
+                exclude_ops=known_ops(settings.exclude_ops, [self.graph]),
+                min_nodes_per_partition=settings.min_nodes_per_partition,
+                max_delegated_partitions=settings.max_delegated_partitions,
+                tune=tune,
+                device_profile=settings.device_profile,
+            )
         return Job(
             model=self.model.source,
             input=pixels,
@@ -78,7 +103,7 @@ class Prepared:
             warmup_runs=settings.warmup_runs,
             threads=settings.threads,
             cpu_kernels=settings.cpu_kernels,
-            opencl=self._opencl() if settings.use_gpu and not path else None,
+            opencl=opencl,
             external=(path, settings.external_delegate_options) if path else None,
             announce_xnnpack=settings.announce_xnnpack,
             reference=settings.compare,
@@ -89,24 +114,6 @@ class Prepared:
             input_number=self.feeds.main,
             other_inputs=self.feeds.others,
         )
-
-    def _opencl(self) -> Options:
-        settings = self.settings
-        return Options(
-            device=device_asked(settings.device),
-            exclude_ops=known_ops(settings.exclude_ops, [self.graph]),
-            min_nodes_per_partition=settings.min_nodes_per_partition,
-            max_delegated_partitions=settings.max_delegated_partitions,
-            tune=self._tune(),
-            device_profile=settings.device_profile,
-        )
-
-    def _tune(self) -> str:
-        """Return how to tune before the first run: a profile is of tuned kernels."""
-        settings = self.settings
-        if settings.tune != "auto":
-            return settings.tune
-        return "full" if self.is_watched and self._is_examined else "quick"
 
     @property
     def tunes_after(self) -> bool:
@@ -144,16 +151,16 @@ def prepare(settings: Settings) -> Prepared:
         raise RunError(
             "--trace needs perfetto (pip install tflite-opencl[trace]); FILE.json does without"
         )
-    if settings.report and not can_make():
-        raise RunError(f"--report needs {NEEDS}")
+    if settings.report and importlib.util.find_spec("jinja2") is None:
+        raise RunError("--report needs jinja2 (pip install tflite-opencl[suite])")
     if settings.device_profile is not None:
         # Before anything is built: a wrong one is no reason to run on the CPU.
         profile = read_device_profile(settings.device_profile)
         log.info("Keeping the limits of %s: %s", profile.name, profile.description)
     runtime = find_runtime()
     with bars.progress("building the default model") as progress:
-        model = inputs.find_model(settings.tflite_model, progress)
-    graph = inputs.read_graph(model)
+        model = find_model(settings.tflite_model, progress)
+    graph = read_graph(model)
     log.info("Loaded model %s", model.name)
     log.info("resolved reporter")
     if settings.verbose:
@@ -161,7 +168,7 @@ def prepare(settings: Settings) -> Prepared:
             log.info("%s", line)
     feeds = feeds_of(graph, settings.inputs, settings.is_image_asked)
     carried = read_carried(model.source, feeds.main)
-    labels = inputs.find_labels(model, settings.labels, carried.labels)
+    labels = find_labels(model, settings.labels, carried.labels)
     try:
         classes = class_numbers(settings.classes, labels)
     except ValueError as error:
@@ -197,3 +204,61 @@ def _check_files(settings: Settings) -> None:
         raise RunError(f"cannot write {settings.output_image}: {obstacle}")
     if settings.output_dir and (obstacle := folder_obstacle(settings.output_dir)):
         raise RunError(f"cannot write {settings.output_dir}: {obstacle}")
+
+
+def find_model(name: str | None, progress: Progress) -> Model:
+    """Return the model; building the default may take a while.
+
+    Raises: DefaultModelError: the embedded default is meant and cannot be had. FetchError: an
+        official file in the cache is damaged.
+    """
+    if name is None and not os.path.exists(DEFAULT_MODEL):
+        source = default_model(progress)
+        if isinstance(source, bytes):
+            return Model("the default model", source, None)
+        return Model(str(source), str(source), None)
+    path = name or DEFAULT_MODEL
+    labels = DEFAULT_LABELS
+    if not os.path.exists(path) and (official := fetched(path)) is not None:
+        path = str(official)
+        if not os.path.exists(labels):
+            labels = str(fetched(LABELS_NAME) or labels)
+    return Model(path, path, labels)
+
+
+def read_graph(model: Model) -> Graph:
+    """Return the model's graph, which has an input and an output.
+
+    Raises:
+        RunError: there is no such file, or it lacks one of these.
+        ModelError: the file is damaged or foreign.
+    """
+    try:
+        graph = read_model(model.source)
+    except OSError as error:
+        line = f"Failed to mmap model {model.name}"
+        if model.name in OFFICIAL:
+            line += f": it is not in the cache yet, label_image --fetch {model.name} downloads it"
+        else:
+            line += f": {error.strerror or error}"
+        raise RunError(line) from error
+    for part, what in ((graph.inputs, "input"), (graph.outputs, "output")):
+        if not part:
+            raise RunError(f"the model {model.name} has no {what}: there is nothing to run")
+    return graph
+
+
+def find_labels(model: Model, asked: str | None, carried: Sequence[str]) -> Sequence[str]:
+    """Return the labels; position = class. Without any, a model is shown without.
+
+    `asked`: the file of --labels. `carried`: the model's own.
+    Raises: RunError: as `labels_in`. DefaultModelError: the default's are not installed.
+    """
+    if asked is None and carried:
+        return carried
+    if asked is None and model.labels is None:
+        return default_labels()
+    path = asked or str(model.labels)
+    if asked is None and not os.path.isfile(path):
+        return ()
+    return labels_in(path)

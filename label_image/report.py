@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What follows label_image's own lines: the table of both paths. Everything here returns text."""
+"""What follows label_image's own lines: the table of the paths. Everything here returns text."""
 
 from __future__ import annotations
 
@@ -11,57 +11,55 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from delegate import DeviceInfo
-from label_image.classify import PathRun
-from label_image.compare import Distances
-from label_image.path import OpenPath
-from label_image.paths import Comparison
+from delegate.inspect import Portion
+from label_image.compare import Totals
+from label_image.path import Path
+from label_image.series import Series
 from tflite_opencl.common.job import Delegation
 from tflite_opencl.common.tables import render
 
 _PHASES = ("device", "build", "tune", "upload")
 
-
-def comparison_text(
-    gpu: PathRun,
-    comparison: Comparison[PathRun] | None,
-    kernels: str,
-    width: int = 80,
-    untuned: PathRun | None = None,
-) -> str:
-    """Return the table of both paths, then what was delegated, and what was not and why.
-
-    `kernels`: what the CPU ran, as Runtime.kernels names it. `untuned`: OpenCL's run before.
-    """
-    assert gpu.delegation is not None
-    cpu = comparison.cpu if comparison else None
-    runs = {"OpenCL, tuned" if untuned else "OpenCL": gpu}
-    runs |= {"OpenCL, first": untuned} if untuned else {}
-    runs |= {f"CPU, {kernels}": cpu} if cpu else {}
-    facts = speedup_facts(gpu, cpu) + comparison_facts(gpu.delegation, comparison, kernels)
-    return paths_text([*runs], time_rows([*runs.values()]), facts, gpu.delegation, width)
+Facts = list[tuple[str, str]]  # words and texts
 
 
-def paths_text(
-    headings: Sequence[str],
-    rows: Sequence[tuple[str, Sequence[str]]],
-    facts: Sequence[tuple[str, str]],
-    taken: Delegation | None,
-    width: int,
+def summary_text(
+    series: Series, kernels: str, width: int = 80, more: Sequence[tuple[str, str]] = ()
 ) -> str:
     """Return a table with a column a path, then facts, then what was left to the CPU and why.
 
-    `rows`: a word and a text a path; `facts`: a word and a text.
+    `kernels`: what the CPU ran, as Runtime.kernels names it. `more`: facts about all pictures.
     """
+    gpu, untuned, is_timed = series.gpu, series.untuned, series.is_timed
+    cpu = "EXTERNAL" if series.job.external else f"CPU, {kernels}"
+    named = {"OpenCL, tuned" if untuned else "OpenCL": gpu, "OpenCL, first": untuned}
+    paths = {name: path for name, path in {**named, cpu: series.cpu}.items() if path is not None}
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("")
-    for heading in headings:
-        table.add_column(heading, justify="right")
-    for word, texts in rows:
+    for name, path in paths.items():
+        at_once = f"{path.batch} at once" if path.batch > 1 else "one by one"
+        table.add_column(name if is_timed else f"{name}, {at_once}", justify="right")
+    for word, texts in path_rows(list(paths.values())):
         table.add_row(word, *texts)
     grid = Table.grid(padding=(0, 2))
-    for fact in facts:
+    counts = [] if is_timed else [*_count_facts(series.totals), *more]
+    for fact in (*counts, *speedup_facts(series), *comparison_facts(series, kernels)):
         grid.add_row(*fact)
-    return render(width, table, grid, *(left_to_cpu(taken) if taken else []))
+    taken = gpu.delegation if gpu else None
+    return render(width, table, grid, *(_left_to_cpu(taken) if taken else []))
+
+
+def _count_facts(totals: Totals) -> Facts:
+    """Return what all pictures together took by the clock."""
+    unreadable = f", {totals.unreadable} not readable" if totals.unreadable else ""
+    rate = f", {totals.per_second:.1f}/s by the clock" if totals.seconds else ""
+    facts = [("pictures", f"{totals.classified} classified{unreadable}{rate}")]
+    if totals.processes:
+        children = "1 process" if totals.processes == 1 else f"{totals.processes} processes"
+        per_second = 1e3 * totals.processes / max(totals.decoding_ms, 1e-9)
+        text = f"{totals.decoding_ms:.2f} ms a picture, in {children}: {per_second:.1f}/s"
+        facts.append(("decoding", f"{text}, at the same time"))
+    return facts
 
 
 def devices_text(devices: Sequence[DeviceInfo], width: int = 80) -> str:
@@ -83,58 +81,91 @@ def _version(info: DeviceInfo) -> str:
     return words[1] if len(words) > 1 else ""
 
 
-def time_rows(runs: Sequence[PathRun]) -> list[tuple[str, list[str]]]:
-    """Return the times of each run, as (word, a text a run)."""
-    return [
-        ("average, ms", [f"{run.compared.average_ms:.3f}" for run in runs]),
-        ("minimum, ms", [f"{run.compared.min_ms:.3f}" for run in runs]),
-        ("median, ms", [f"{run.compared.median_ms:.3f}" for run in runs]),
-        ("runs", [str(run.compared.runs) for run in runs]),
-        ("CPU load", [f"{run.compared.cpu_load:.2f} cores" for run in runs]),
-        *load_rows(runs),
-    ]
+def path_rows(paths: Sequence[Path]) -> list[tuple[str, list[str]]]:
+    """Return the times of each path, then those until it was ready: a word, and a text a path."""
+    timed = [times for path in paths if (times := path.compared) is not None]
+    if timed:
+        rows = [
+            ("average, ms", [f"{times.average_ms:.3f}" for times in timed]),
+            ("minimum, ms", [f"{times.min_ms:.3f}" for times in timed]),
+            ("median, ms", [f"{times.median_ms:.3f}" for times in timed]),
+            ("runs", [str(times.runs) for times in timed]),
+            ("CPU load", [f"{times.cpu_load:.2f} cores" for times in timed]),
+        ]
+    else:
+        rows = [
+            ("model alone, pictures/s", [f"{path.per_second:.1f}" for path in paths]),
+            ("model alone, ms a picture", [f"{path.picture_ms:.3f}" for path in paths]),
+            ("CPU load", [f"{path.cpu_load:.2f} cores" for path in paths]),
+        ]
+    rows.append(("load, ms", [f"{path.load_ms:.1f}" for path in paths]))
+    for phase in _PHASES:
+        if any(phase in path.load_parts for path in paths):
+            parts = [path.load_parts for path in paths]
+            rows.append((f"  {phase}", [f"{each[phase]:.1f}" if each else "" for each in parts]))
+    return rows
 
 
-def load_rows(runs: Sequence[PathRun | OpenPath]) -> list[tuple[str, list[str]]]:
-    """Return the time until each run was ready, and its phases, as (word, a text a run)."""
-    phases = [phase for phase in _PHASES if any(phase in run.load_parts for run in runs)]
-    return [("load, ms", [f"{run.load_ms:.1f}" for run in runs])] + [
-        (f"  {phase}", [f"{run.load_parts[phase]:.1f}" if run.load_parts else "" for run in runs])
-        for phase in phases
-    ]
+def speedup_facts(series: Series) -> Facts:
+    """Return how much faster OpenCL is; nothing where one of the paths did not run."""
+    if (ratio := series.speedup) is None:
+        return []
+    of_many = "OpenCL's pictures/s over the CPU's"
+    how = "median of the CPU over OpenCL's" if series.is_timed else of_many
+    return [("speedup", f"{ratio:.2f} ({how})")]
 
 
-def comparison_facts(
-    taken: Delegation, comparison: Comparison[PathRun] | None, kernels: str
-) -> list[tuple[str, str]]:
-    """Return what was delegated, and how far the paths are apart, as (word, text)."""
-    facts = delegation_facts(taken)
-    if comparison is None or comparison.distances is None:
+def comparison_facts(series: Series, kernels: str) -> Facts:
+    """Return what was delegated, and how far the paths are apart; nothing without OpenCL."""
+    gpu, totals = series.gpu, series.totals
+    if gpu is None or gpu.delegation is None:
+        return []
+    facts = [*_device_facts(gpu.delegation, gpu.portions), *_node_facts(gpu.delegation)]
+    if series.cpu_failure:
+        facts.append(("CPU", f"failed: {series.cpu_failure}"))
+    if totals.distances is None:
         return facts
-    if comparison.cpu is None:
-        facts.append(("CPU", f"failed: {comparison.cpu_failure}"))
-    return facts + output_facts(taken, comparison.distances, kernels)
+    if not series.is_timed:
+        how = "; --compare=all compares each" if series.is_sample else ""
+        of = f"{totals.compared} of {totals.classified} pictures"
+        facts.append(("compared", f"{of}, in {totals.comparing_seconds:.1f} s{how}"))
+    return facts + _output_facts(series, gpu.delegation, kernels)
 
 
-def delegation_facts(taken: Delegation) -> list[tuple[str, str]]:
-    """Return the device's name and how much it took, as (word, text)."""
+def _device_facts(taken: Delegation, portions: Sequence[Portion]) -> Facts:
+    """Return the device's name, or what each of several devices did."""
+    if not portions:
+        return [("device", f"{taken.device} ({taken.platform}, driver {taken.driver})")]
+    facts = []
+    for portion in portions:
+        info = portion.device
+        did = f"{portion.pictures} pictures, {rate_of(portion):.1f}/s"
+        left_out = f"; left out: {portion.failure}" if portion.failure else ""
+        whose = f"{info.name} ({info.platform}, driver {info.driver})"
+        facts.append((f"device {info.index}", f"{did}: {whose}{left_out}"))
+    return facts
+
+
+def rate_of(portion: Portion) -> float:
+    """Return the pictures a second of one of several devices."""
+    return portion.pictures / portion.seconds if portion.seconds else 0.0
+
+
+def _node_facts(taken: Delegation) -> Facts:
+    """Return how much OpenCL took, and how much of its tuning is left."""
     left = _count(taken.tuning_left, "choice")
     unfinished = f"not finished: {left} left for later starts; --tune full measures all at once"
+    partitions = _count(len(taken.partitions), "partition")
     return [
-        ("device", f"{taken.device} ({taken.platform}, driver {taken.driver})"),
-        (
-            "nodes",
-            f"{taken.delegated} of {len(taken.verdicts)} on OpenCL, "
-            f"in {_count(len(taken.partitions), 'partition')}",
-        ),
+        ("nodes", f"{taken.delegated} of {len(taken.verdicts)} on OpenCL, in {partitions}"),
         *([("tuning", unfinished)] if taken.tuning_left else []),
     ]
 
 
-def output_facts(
-    taken: Delegation, distances: Distances, kernels: str, where: str = ""
-) -> list[tuple[str, str]]:
-    """Return how far OpenCL and the CPU are from the reference kernels, as (word, text)."""
+def _output_facts(series: Series, taken: Delegation, kernels: str) -> Facts:
+    """Return how far OpenCL and the CPU are from the reference kernels."""
+    distances, where = series.totals.distances, series.where if series.totals.wrong else ""
+    assert distances is not None
     ours, theirs = distances.gpu_to_reference, distances.cpu_to_reference
     facts = []
     # The CPU's part of the nodes would otherwise bring its own difference.
@@ -142,31 +173,23 @@ def output_facts(
     if ours.quanta == 0:
         facts.append(("outputs", f"equal to TFLite's reference kernels{too}: 0 quanta"))
     elif ours.quanta is not None:
-        facts.append(
-            (
-                "outputs",
-                f"DIFFER from TFLite's reference kernels{too}: {_count_quanta(ours.quanta)}{where}",
-            )
-        )
+        apart = _count(ours.quanta, "quantum", "quanta")
+        text = f"DIFFER from TFLite's reference kernels{too}: {apart}{where}"
+        facts.append(("outputs", text))
     elif ours.floats is None:
         facts.append(("outputs", f"not compared with the reference kernels: {ours.reason}"))
     if ours.floats is not None:
         how = f"up to {ours.floats:g} from" if ours.floats else "equal to"
         facts.append(("" if facts else "outputs", f"floats {how} TFLite's reference kernels'{too}"))
-    apart = [_count_quanta(theirs.quanta)] if theirs.quanta else []
-    apart += [f"up to {theirs.floats:g} in floats"] if theirs.floats else []
-    if apart:
-        facts.append(
-            (
-                "",
-                f"TFLite's own paths differ: {', '.join(apart)} between its "
-                f"{kernels} and its reference kernels",
-            )
-        )
+    own = [_count(theirs.quanta, "quantum", "quanta")] if theirs.quanta else []
+    own += [f"up to {theirs.floats:g} in floats"] if theirs.floats else []
+    if own:
+        between = f"between its {kernels} and its reference kernels"
+        facts.append(("", f"TFLite's own paths differ: {', '.join(own)} {between}"))
     return facts
 
 
-def left_to_cpu(taken: Delegation) -> list[RenderableType]:
+def _left_to_cpu(taken: Delegation) -> list[RenderableType]:
     """Return a table of the ops that were not delegated; nothing where there are none."""
     rows = refusals(taken)
     if not rows:
@@ -193,21 +216,5 @@ def refusals(taken: Delegation) -> list[tuple[str, int, str, str]]:
     ]
 
 
-def speedup(gpu: PathRun | OpenPath, cpu: PathRun | OpenPath) -> float:
-    """Return the time of a picture on the CPU over that on OpenCL."""
-    return cpu.picture_ms / max(gpu.picture_ms, 1e-9)
-
-
-def speedup_facts(gpu: PathRun, cpu: PathRun | None) -> list[tuple[str, str]]:
-    """Return how much faster OpenCL is, as (word, text); nothing without the CPU's run."""
-    if cpu is None:
-        return []
-    return [("speedup", f"{speedup(gpu, cpu):.2f} (median of the CPU over OpenCL's)")]
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _count_quanta(number: int) -> str:
-    return "1 quantum" if number == 1 else f"{number} quanta"
+def _count(number: int, noun: str, plural: str = "") -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {plural or f'{noun}s'}"

@@ -3,18 +3,26 @@
 
 from __future__ import annotations
 
+import math
+import os
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from delegate.inspect import Tensor
 from label_image.compare import Distances, distance_entry
 from label_image.drawing import drawn, write_drawn, write_found
-from label_image.errors import writing
-from label_image.meaning import Meaning
-from label_image.outputs import describe, tensors_of, write_outputs
+from label_image.lines import writing
+from label_image.meaning import Meaning, tensors_of
+from tflite_opencl.common.feeds import scale_of, shape_text
+from tflite_opencl.common.files import replaced_file
 from tflite_opencl.common.words import printable
+
+_FIRST_VALUES = 8
+_LONGEST_NAME = 100  # characters of a file's name, of the 255 that file systems allow
 
 
 class Result:
@@ -35,7 +43,13 @@ class Result:
         self._labels, self._most, self._outputs = meaning.labels, most, outputs
         self._tensors = tensors_of(meaning.graph, outputs) if outputs else []
         self.scene = meaning.scene(outputs, size)
-        self._described = describe(outputs, self._tensors, self.scene)
+        # A classifier's row says it all.
+        is_told = self.scene is not None and self.scene.rows is not None
+        self._described = [
+            Described(number, output, tensor)
+            for number, (output, tensor) in enumerate(zip(outputs, self._tensors, strict=True))
+            if number or not is_told
+        ]
         self._found = [] if self.scene is None else self.scene.lines(self._labels, most)
         told = frozenset[int]() if self.scene is None else self.scene.outputs
         self._others = [each for each in self._described if each.number not in told]
@@ -87,3 +101,125 @@ class Result:
         if self.scene is not None:
             with writing(path):
                 write_drawn(path, picture, self.scene, self._labels, self._most)
+
+
+class Described:
+    """What is shown of an output as it is.
+
+    Attributes:
+        number: among the model's outputs.
+    """
+
+    def __init__(self, number: int, output: NDArray[Any], tensor: Tensor) -> None:
+        self.number, self._output, self._tensor = number, output, tensor
+        kind = output.dtype.kind
+        self._scale, self._zero_point = scale_of(tensor) if kind in "iu" else (0.0, 0)
+        finite = output[np.isfinite(output)] if kind in "fc" else output
+        self._not_finite = output.size - finite.size  # left out of the range
+        # Least and greatest value; () where nothing has an order.
+        is_ordered = kind in "biuf" and finite.size
+        self._range = (finite.min().item(), finite.max().item()) if is_ordered else ()
+        self._real_range = [self._scale * (value - self._zero_point) for value in self._range]
+        self._first_values = output.reshape(-1)[:_FIRST_VALUES].tolist()
+
+    @property
+    def text(self) -> str:
+        """Give shape, type and range: "1x640 int8, -128 to 93 (-81.6 to -1.1 ...)"."""
+        text = f"{shape_text(self._output.shape)} {self._tensor.dtype}"
+        if self._range:
+            text += f", {' to '.join(map(_value_text, self._range))}"
+            if self._scale:
+                low, high = self._real_range
+                text += (
+                    f" (dequantised {low:g} to {high:g}: scale {self._scale:g}, "
+                    f"zero point {self._zero_point})"
+                )
+        if self._not_finite:
+            text += f", {self._not_finite} of {self._output.size} values not finite"
+        return text
+
+    @property
+    def lines(self) -> list[str]:
+        """Give label_image's lines for it."""
+        values = ", ".join(map(_value_text, self._first_values)) or "none"
+        if len(self._first_values) < self._output.size:
+            values += ", ..."
+        start = f"output({self.number})"
+        named = f"{start} {self._tensor.name}".rstrip()
+        return [f"{named}: {self.text}", f"{start} values: {values}"]
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """Give the same for JSON, where what is not finite is null."""
+        least, greatest = self._range or (None, None)
+        low, high = self._real_range or (None, None)
+        quantised = {
+            "scale": self._scale,
+            "zero_point": self._zero_point,
+            "min_dequantised": low,
+            "max_dequantised": high,
+        }
+        return {
+            "name": self._tensor.name,
+            "shape": list(self._output.shape),
+            "dtype": self._tensor.dtype,
+            "min": _json_value(least),
+            "max": _json_value(greatest),
+            **(quantised if self._scale else {}),
+            **({"not_finite": self._not_finite} if self._not_finite else {}),
+            "first_values": [_json_value(value) for value in self._first_values],
+        }
+
+
+def _value_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, (bool, int)) else str(value)
+
+
+def write_outputs(
+    folder: str, outputs: Sequence[NDArray[Any]], tensors: Sequence[Tensor]
+) -> list[str]:
+    """Write each output as a .npy file named after its tensor, and return the files' names.
+
+    A reader sees a file's old content or the whole new one.
+    Raises: OSError: it cannot be written. ValueError: an output holds no numbers.
+    """
+    os.makedirs(folder, exist_ok=True)
+    names = file_names(tensors)
+    for name, output in zip(names, outputs, strict=True):
+        with replaced_file(os.path.join(folder, name), "wb") as file:
+            np.lib.format.write_array(file, np.asarray(output), allow_pickle=False)
+    return names
+
+
+def file_names(tensors: Sequence[Tensor]) -> list[str]:
+    """Return a file name for each tensor, all different, also where case does not count."""
+    names: list[str] = []
+    used: set[str] = set()
+    for number, tensor in enumerate(tensors):
+        stem = name = safe_name(tensor.name or f"output_{number}")
+        copy = 1
+        while name.lower() in used:
+            copy += 1
+            name = f"{stem}_{copy}"
+        used.add(name.lower())
+        names.append(f"{name}.npy")
+    return names
+
+
+def picture_folder(folder: str, number: int, picture: str) -> str:
+    """Return the folder of the picture with this number, from 1: pictures may share their names."""
+    return os.path.join(folder, f"{number:06}_{safe_name(os.path.basename(picture))}")
+
+
+def safe_name(text: str) -> str:
+    """Return the text with letters, digits, "_", "-" and "." only, and no "." in front."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "_", text)[:_LONGEST_NAME].lstrip(".")
+    return name or "output"

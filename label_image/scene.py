@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -121,10 +121,15 @@ class Scene:
                 f"{100 * share.part:.1f} %: {named(share.index, labels)}"
                 for share in self.shares[:most]
             ]
-        lines = [_box_line(box, labels) for box in (self.boxes or ())[:most]]
+        lines = []
+        for box in (self.boxes or ())[:most]:
+            sides = ", ".join(f"{side} {pixels:.0f}" for side, pixels in box.sides.items())
+            lines.append(f"{format_score(box.score)}: {named(box.index, labels)}, {sides}")
         for number, pose in enumerate((self.poses or ())[:most], 1):
             lines.append(f"{format_score(pose.score)}: pose {number}")
-            lines += [_point_line(point) for point in pose.points]
+            for point in pose.points:
+                place = f"x {point.x:.0f}, y {point.y:.0f}"
+                lines.append(f"{format_score(point.score)}: {point.name}, {place}")
         return lines or ["nothing is found"]
 
     def entry(self, labels: Sequence[str], most: int) -> dict[str, Any]:
@@ -145,12 +150,7 @@ class Scene:
             ]  # fmt: skip
         if self.poses is not None:
             entry["poses"] = [
-                {
-                    "score": pose.score,
-                    "points": [
-                        {"name": p.name, "score": p.score, "x": p.x, "y": p.y} for p in pose.points
-                    ],
-                }
+                {"score": pose.score, "points": [asdict(point) for point in pose.points]}
                 for pose in self.poses
             ]
         if self.mask is not None:
@@ -172,12 +172,3 @@ def named(index: int, labels: Sequence[str]) -> str:
     """Return `15 person`, or the number alone."""
     label = label_of(index, labels)
     return str(index) if label is None else f"{index} {label}"
-
-
-def _box_line(box: Box, labels: Sequence[str]) -> str:
-    sides = ", ".join(f"{side} {pixels:.0f}" for side, pixels in box.sides.items())
-    return f"{format_score(box.score)}: {named(box.index, labels)}, {sides}"
-
-
-def _point_line(point: Point) -> str:
-    return f"{format_score(point.score)}: {point.name}, x {point.x:.0f}, y {point.y:.0f}"

@@ -1,41 +1,136 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the results of many pictures are written: each is given every picture's JSON object.
+"""All that a run on many pictures writes, and what it expects of them.
 
-JSON lines are written as they come, so that a later run can go on after the last one.
+Each sink is given every picture's JSON object. JSON lines are written as they come, so that a later
+run can go on after the last one.
 """
 
 from __future__ import annotations
 
 import contextlib
 import csv
-import functools
 import io
 import json
+import logging
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, Protocol, TextIO
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, TextIO
 
-from label_image import streams
-from label_image.errors import writing
-from label_image.expect import Entry, ExpectedBoxes, box_of
+from label_image.expect import Entry, Expected, ExpectedBoxes, box_of, read_expected
+from label_image.line_files import Write, kept_entries, lines_to
+from label_image.prepare import Prepared
 from tflite_opencl.common.errors import RunError
-from tflite_opencl.common.files import replaced_file
 from tflite_opencl.common.words import stamped
 
-Write = Callable[[str], object]  # is given whole lines, without their ends
-STDOUT = "-"
 KINDS = ("results", "detections", "segments")  # of a picture's object: what has rows
 _SIDES = ("left", "top", "right", "bottom")
 
+log = logging.getLogger("label_image")
 
-class Sink(Protocol):
+
+class Sinks:
+    """The files that the settings ask for, and --expect.
+
+    Attributes:
+        sinks: what is given each picture, --expect excepted. unreadable_before: pictures of a run
+            that this one goes on with.
+    """
+
+    def __init__(self, stack: contextlib.ExitStack, prepared: Prepared, out: TextIO) -> None:
+        """Open them on the stack, JSON lines excepted. Raises: RunError: one is wrong."""
+        settings, meaning, runtime = prepared.settings, prepared.meaning, prepared.runtime
+        self._stack, self._out, self._settings = stack, out, settings
+        self._about = {"model": prepared.model.name}
+        self._expected: Expected | None = None
+        if settings.expect is not None:
+            most = settings.num_results_of_several
+            self._expected = read_expected(settings.expect, meaning.labels, most)
+            self._expected.require(meaning.kinds)
+        self.sinks: list[Sink] = []
+        self.unreadable_before = 0
+        self._resumed = 0
+        if settings.json is not None:
+            about = self._about | {"runtime": f"{runtime.name} {runtime.version}"}
+            self.sinks.append(Document(stack.enter_context(lines_to(settings.json, out)), about))
+        if settings.csv is not None:
+            kind_of(meaning.kinds, "--csv", *KINDS)
+            self.sinks.append(Csv(stack.enter_context(lines_to(settings.csv, out))))
+        if settings.coco is not None:
+            kind_of(meaning.kinds, "--coco", "detections")
+            boxes = self._expected if isinstance(self._expected, ExpectedBoxes) else None
+            self.sinks.append(Coco(stack.enter_context(lines_to(settings.coco, out)), boxes))
+
+    def resumed(self) -> Iterator[str]:
+        """Yield the pictures of the run before, which the other files get, too.
+
+        Raises: RunError: its lines are not of this model, or no lines.
+        """
+        path = self._settings.json_lines
+        if path is None or not self._settings.resume:
+            return
+        own = {*stamped({}), *self._about}
+        for line in kept_entries(path, self._about["model"]):
+            self.add({name: value for name, value in line.items() if name not in own})
+            self._resumed += 1
+            self.unreadable_before += "error" in line
+            yield line["image"]
+
+    def open_lines(self) -> None:
+        """Begin the JSON lines, now that the model runs: a file before may be lost here."""
+        path = self._settings.json_lines
+        if path is not None:
+            mode = "ab" if self._settings.resume else "wb"
+            write = self._stack.enter_context(lines_to(path, self._out, mode))
+            self.sinks.append(Lines(write, self._about))
+
+    def add(self, entry: Entry) -> None:
+        """Write a picture's object into all files. Raises: RunError: one cannot be written."""
+        for sink in self.sinks:
+            sink.add(entry)
+        if self._expected is not None:
+            self._expected.add(entry)
+
+    def end(self, told: Entry, totals: Entry) -> None:
+        """Write what is known of all pictures together, the resumed and the expected ones between.
+
+        `told`: what comes first. `totals`: the rest.
+        """
+        more: dict[str, Any] = {"resumed": self._resumed} if self._resumed else {}
+        more |= {"expected": self._expected.entry} if self._expected else {}
+        for sink in self.sinks:
+            sink.end({**told, **more, **totals})
+
+    @property
+    def facts(self) -> list[tuple[str, str]]:
+        """What is said of all pictures, as (word, text)."""
+        facts = [("resumed", f"{self._resumed} of a run before")] if self._resumed else []
+        return facts + ([("expected", self._expected.text)] if self._expected else [])
+
+    def is_expectation_met(self) -> bool:
+        """Log what is wrong with the file of --expect; return whether it is of any use."""
+        if self._expected is None:
+            return True
+        try:
+            if warning := self._expected.check():
+                log.warning("%s", warning)
+        except RunError as error:
+            log.error("%s", error)
+            return False
+        return True
+
+
+class Sink:
     """What is given every picture."""
 
     def add(self, entry: Entry) -> None:
         """Take a picture's object."""
+        raise NotImplementedError
+
+    def end(self, rest: Entry) -> None:
+        """Take what is known of all pictures together."""
 
 
-class Lines:
+class Lines(Sink):
     """The pictures as lines of JSON, each whole in itself."""
 
     def __init__(self, write: Write, about: Mapping[str, Any]) -> None:
@@ -48,7 +143,31 @@ class Lines:
         self._write(json.dumps(self._about | dict(entry)))
 
 
-class Csv:
+class Document(Sink):
+    """The run as JSON, written as it goes: what is known before, a line a picture, the rest."""
+
+    def __init__(self, write: Write, about: Entry) -> None:
+        """`about`: what is known before."""
+        self._write = write
+        self._waiting: str | None = None  # the last picture's line: will a comma follow?
+        self._write(json.dumps(stamped({**about}), indent=2).removesuffix("\n}") + ",")
+        self._write('  "pictures": [')
+
+    def add(self, entry: Entry) -> None:
+        """Write a picture's object."""
+        if self._waiting is not None:
+            self._write(self._waiting + ",")
+        self._waiting = f"    {json.dumps(entry)}"
+
+    def end(self, rest: Entry) -> None:
+        """Write what is known of all pictures together."""
+        if self._waiting is not None:
+            self._write(self._waiting)
+        self._write("  ],")
+        self._write(json.dumps(rest, indent=2).removeprefix("{\n"))
+
+
+class Csv(Sink):
     """A row for each class, box or class of a mask."""
 
     def __init__(self, write: Write) -> None:
@@ -77,7 +196,7 @@ class Csv:
         self._write(text.getvalue())
 
 
-class Coco:
+class Coco(Sink):
     """Boxes as COCO's results: a list of objects."""
 
     def __init__(self, write: Write, expected: ExpectedBoxes | None) -> None:
@@ -106,8 +225,8 @@ class Coco:
             self._write(self._waiting if self._waiting == "[" else f"{self._waiting},")
             self._waiting = f"  {json.dumps(box)}"
 
-    def end(self) -> None:
-        """Write the rest."""
+    def end(self, rest: Entry) -> None:
+        """Write what is left."""
         self._write(self._waiting)
         self._write("]")
 
@@ -125,81 +244,3 @@ def kind_of(entry: Collection[str], flag: str, *kinds: str) -> str:
     if found is None:
         raise RunError(f"{flag}: the model gives no {' and no '.join(kinds)}")
     return found
-
-
-@contextlib.contextmanager
-def lines_to(path: str, out: TextIO) -> Iterator[Write]:
-    """Give what writes lines to `out` for "-", or to a file that is there when all lines are."""
-    with contextlib.ExitStack() as stack:
-        if path == STDOUT:
-            yield functools.partial(streams.write, out)
-            return
-        with writing(path):
-            file = stack.enter_context(replaced_file(path))
-
-        def write(line: str) -> None:
-            with writing(path):
-                file.write(line + "\n")
-
-        yield write
-        with writing(path):
-            stack.close()
-
-
-@contextlib.contextmanager
-def lines_at_once_to(path: str, out: TextIO, is_resumed: bool) -> Iterator[Write]:
-    """Give what writes each line at once: whoever reads the file finds whole lines, but the last.
-
-    `is_resumed`: after those that are there.
-    """
-    if path == STDOUT:
-        yield functools.partial(streams.write, out)
-        return
-    with contextlib.ExitStack() as stack:
-        with writing(path):
-            mode = "ab" if is_resumed else "wb"
-            # Without a buffer a line is one call of the system, which a killed process has made.
-            file = stack.enter_context(open(path, mode, buffering=0))
-
-        def write(line: str) -> None:
-            data = memoryview(f"{line}\n".encode("utf-8", "backslashreplace"))
-            with writing(path):
-                while data:
-                    data = data[file.write(data) :]
-
-        yield write
-
-
-def kept_entries(path: str, model: str) -> Iterator[dict[str, Any]]:
-    """Yield the pictures of a file of JSON lines that a run left, and cut off half a line.
-
-    A file that is not there has none.
-    Raises: RunError: it cannot be read, is something else, or of another model.
-    """
-    try:
-        with open(path, "rb+") as file:
-            end = 0
-            for number, line in enumerate(file, 1):
-                entry = _entry_of(line)
-                if entry is None:
-                    if file.read(1):
-                        raise RunError(f"--resume: {path}, line {number} is no picture's")
-                    break
-                if entry.get("model") != model:
-                    raise RunError(f"--resume: {path} is of the model {entry.get('model')}")
-                end += len(line)
-                yield entry
-            file.truncate(end)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise RunError(f"--resume: cannot read {path}: {error.strerror or error}") from error
-
-
-def _entry_of(line: bytes) -> dict[str, Any] | None:
-    """Return a line's object; None: it is half of one, or something else."""
-    try:
-        entry = json.loads(line) if line.endswith(b"\n") else None
-    except ValueError:
-        return None
-    return entry if isinstance(entry, dict) and isinstance(entry.get("image"), str) else None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from label_image.scene import Scene
 Size = tuple[int, int]
 _SSD_LAYERS, _SSD_SCALES = 6, (0.2, 0.95)
 _SSD_RATIOS = (1.0, 2.0, 1 / 2, 3.0, 1 / 3)
-_PYRAMID_LEVELS = range(3, 8)
+_PYRAMID_STRIDES = (8, 16, 32, 64, 128)
 _PYRAMID_RATIOS = (1.0, 2.0, 0.5)
 _PYRAMID_SCALE = 4.0  # of an anchor, in strides
 _LITE_SCALE, _LITE_SIZES = 3.0, (320, 384, 448)  # EfficientDet-Lite 0 to 2
@@ -43,7 +43,7 @@ def ssd_anchors(size: Size) -> Floats:
     low, high = _SSD_SCALES
     scales = [*np.linspace(low, high, _SSD_LAYERS), 1.0]
     layers = []
-    height, width = (-(-length // 16) for length in size)
+    cells = -(-size[0] // 16), -(-size[1] // 16)
     for number in range(_SSD_LAYERS):
         scale = scales[number]
         if number == 0:
@@ -52,47 +52,39 @@ def ssd_anchors(size: Size) -> Floats:
             sizes = [(scale, ratio) for ratio in _SSD_RATIOS]
             sizes.append((float(np.sqrt(scale * scales[number + 1])), 1.0))
         shapes = [(s / np.sqrt(ratio), s * np.sqrt(ratio)) for s, ratio in sizes]
-        rows, columns = np.mgrid[:height, :width]
-        centres = (np.stack([rows, columns], -1) + 0.5) / (height, width)
-        layers.append(_each(centres.reshape(-1, 2), shapes))
-        height, width = -(-height // 2), -(-width // 2)
+        layers.append(_each((_grid(cells) + 0.5) / cells, shapes))
+        cells = -(-cells[0] // 2), -(-cells[1] // 2)
     return np.concatenate(layers)
 
 
 def pyramid_anchors(size: Size) -> Floats:
     """Return those of SSD on a pyramid of features: six a cell, ratios outside, scales inside."""
     layers = []
-    for level in _PYRAMID_LEVELS:
-        stride = 2**level
+    for stride in _PYRAMID_STRIDES:
         # The object detection API moves anchors into cells' middles where the stride divides.
         offsets = [stride / 2 if length % stride == 0 else 0.0 for length in size]
-        height, width = (-(-length // stride) for length in size)
-        rows, columns = np.mgrid[:height, :width]
-        centres = (np.stack([rows, columns], -1) * stride + offsets) / size
+        cells = -(-size[0] // stride), -(-size[1] // stride)
         shapes = [
             _shape(_PYRAMID_SCALE * stride * 2 ** (octave / 2), ratio, size)
             for ratio in _PYRAMID_RATIOS
             for octave in range(2)
         ]
-        layers.append(_each(centres.reshape(-1, 2), shapes))
+        layers.append(_each((_grid(cells) * stride + offsets) / size, shapes))
     return np.concatenate(layers)
 
 
 def efficientdet_anchors(size: Size) -> Floats:
     """Return EfficientDet's: nine a cell, scales outside, ratios inside."""
-    anchor_scale = _LITE_SCALE if size[0] in _LITE_SIZES else _PYRAMID_SCALE
+    scale = _LITE_SCALE if size[0] in _LITE_SIZES else _PYRAMID_SCALE
     layers = []
-    for level in _PYRAMID_LEVELS:
-        height, width = (-(-length // 2**level) for length in size)
-        rows, columns = np.mgrid[:height, :width]
-        centres = (np.stack([rows, columns], -1) + 0.5) / (height, width)
-        stride = size[0] / height
+    for stride in _PYRAMID_STRIDES:
+        cells = -(-size[0] // stride), -(-size[1] // stride)
         shapes = [
-            _shape(anchor_scale * stride * 2 ** (octave / 3), ratio, size)
+            _shape(scale * (size[0] / cells[0]) * 2 ** (octave / 3), ratio, size)
             for octave in range(3)
             for ratio in _PYRAMID_RATIOS
         ]
-        layers.append(_each(centres.reshape(-1, 2), shapes))
+        layers.append(_each((_grid(cells) + 0.5) / cells, shapes))
     return np.concatenate(layers)
 
 
@@ -100,6 +92,12 @@ def _shape(length: float, ratio: float, size: Size) -> tuple[float, float]:
     """Return the height and width of an anchor, as parts of the input. `ratio`: width / height."""
     root = float(np.sqrt(ratio))
     return length / root / size[0], length * root / size[1]
+
+
+def _grid(cells: Size) -> Array:
+    """Return each cell's row and column. Shapes: (cells, 2)."""
+    rows, columns = np.mgrid[: cells[0], : cells[1]]
+    return np.stack([rows, columns], -1).reshape(-1, 2)
 
 
 def _each(centres: Array, shapes: Sequence[tuple[float, float]]) -> Floats:
@@ -121,7 +119,7 @@ def _anchors(name: str, size: Size) -> Floats:
     return KINDS[name].anchors(size)
 
 
-def _places(view: View) -> tuple[int, int] | None:
+def _find(name: str, view: View, is_asked: bool) -> tuple[int, int] | None:
     """Return the numbers of the outputs with boxes and with scores; None: there are none."""
     shapes = [s[:1] + s[1:2] + s[3:] if len(s) == 4 and s[2] == 1 else s for s in view.shapes]
     if len(shapes) != 2 or any(len(s) != 3 or s[0] != 1 for s in shapes):
@@ -132,7 +130,11 @@ def _places(view: View) -> tuple[int, int] | None:
     if not fours:
         return None
     boxes = fours[0]  # the op's order, where there are four classes
-    return boxes, 1 - boxes
+    # No kind has fewer than three anchors for 16 x 16 pixels: no more memory than the output's.
+    (height, width), count = view.input_size, shapes[boxes][1]
+    is_enough = count >= 3 * (height // 16) * (width // 16)
+    fits = is_enough and len(_anchors(name, view.input_size)) == count
+    return (boxes, 1 - boxes) if fits else None
 
 
 def decoded(numbers: Floats, anchors: Floats, scales: tuple[float, float]) -> Floats:
@@ -145,30 +147,15 @@ def decoded(numbers: Floats, anchors: Floats, scales: tuple[float, float]) -> Fl
     return result
 
 
-def _head(name: str) -> Head:
-    kind = KINDS[name]
-
-    def fits(view: View, is_asked: bool) -> bool:
-        places = _places(view)
-        # No kind has fewer than three anchors for 16 x 16 pixels: no more memory than the output's.
-        height, width = view.input_size
-        if places is None or view.shapes[places[0]][1] < 3 * (height // 16) * (width // 16):
-            return False
-        return len(_anchors(name, view.input_size)) == view.shapes[places[0]][1]
-
-    def read(view: View, outputs: Sequence[Array]) -> Scene:
-        places = _places(view)
-        assert places is not None
-        boxes, scores = (view.real(n, outputs[n]) for n in places)
-        sides = decoded(boxes.reshape(-1, 4), _anchors(name, view.input_size), kind.scales)
-        things = as_scores(scores.reshape(len(sides), -1))
-        things = things[:, 1:] if kind.has_background else things
-        return Scene(boxes=suppressed(view, sides, things), outputs=frozenset(places))
-
-    def classes(view: View) -> int | None:
-        return None  # labels may count a background, and leave classes out
-
-    return Head(f"detection:{name}", fits, read, classes)
+def _read(name: str, view: View, places: tuple[int, int]) -> Scene:
+    boxes, scores = map(view.real, places)
+    sides = decoded(boxes.reshape(-1, 4), _anchors(name, view.input_size), KINDS[name].scales)
+    things = as_scores(scores.reshape(len(sides), -1))
+    things = things[:, 1:] if KINDS[name].has_background else things
+    return Scene(boxes=suppressed(view, sides, things), outputs=frozenset(places))
 
 
-HEADS = tuple(map(_head, KINDS))
+# How many classes there are is not known: labels may count a background, and leave classes out.
+HEADS = tuple(
+    Head(f"detection:{name}", partial(_find, name), partial(_read, name)) for name in KINDS
+)

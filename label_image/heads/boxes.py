@@ -36,6 +36,17 @@ def corners(centres: Array) -> Floats:
     return np.concatenate([middle - half, middle + half], axis=1).astype(np.float32)
 
 
+def parts(view: View, sides: Floats) -> Floats:
+    """Return boxes or points as parts of the picture: some models have pixels of the input.
+
+    Those of all cells are given, so that the largest tells. Shapes: (n, 2 or 4) -> the same
+    """
+    height, width = view.input_size
+    if sides.max(where=np.isfinite(sides), initial=0) > 2:
+        return np.divide(sides, [width, height] * (sides.shape[1] // 2), dtype=np.float32)
+    return sides
+
+
 def kept(
     sides: Floats, scores: Floats, classes: NDArray[np.int64], least: float = LEAST_SCORE
 ) -> NDArray[np.int64]:

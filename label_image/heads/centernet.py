@@ -8,12 +8,10 @@ Source: xingyizhou/CenterNet src/lib/models/decode.py (ctdet_decode)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from label_image.heads.boxes import LEAST_SCORE, as_scores, corners, placed
-from label_image.heads.view import Array, Floats, Head, View
+from label_image.heads.view import Floats, Head, View
 from label_image.scene import Scene
 
 _MOST_PEAKS = 100
@@ -21,7 +19,7 @@ _OFFSET_WORDS = ("off", "reg")  # in names of the output with offsets
 _SIZE_WORDS = ("wh", "size", "scale")
 
 
-def _places(view: View) -> tuple[int, int, int] | None:
+def _find(view: View, is_asked: bool) -> tuple[int, int, int] | None:
     """Return the numbers of the outputs with scores, sizes and offsets."""
     shapes = view.shapes
     if len(shapes) != 3 or any(len(s) != 4 or s[:3] != (1, *shapes[0][1:3]) for s in shapes):
@@ -38,20 +36,14 @@ def _places(view: View) -> tuple[int, int, int] | None:
         word in names[1] for word in _SIZE_WORDS
     ):
         sizes, offsets = offsets, sizes
-    return scores, sizes, offsets
-
-
-def _fits(view: View, is_asked: bool) -> bool:
-    places = _places(view)
-    if places is None:
-        return False
     height, width = view.input_size
-    _, rows, columns, _ = view.shapes[places[0]]
-    return is_asked or (rows > 1 and height % rows == 0 and width % columns == 0)
+    _, rows, columns, _ = shapes[scores]
+    fits = is_asked or (rows > 1 and height % rows == 0 and width % columns == 0)
+    return (scores, sizes, offsets) if fits else None
 
 
 def _classes(view: View) -> int | None:
-    places = _places(view)
+    places = _find(view, True)
     return None if places is None else view.shapes[places[0]][3]
 
 
@@ -67,10 +59,8 @@ def peaks(scores: Floats) -> Floats:
     return result
 
 
-def _read(view: View, outputs: Sequence[Array]) -> Scene:
-    places = _places(view)
-    assert places is not None
-    scores, sizes, offsets = (view.real(number, outputs[number])[0] for number in places)
+def _read(view: View, places: tuple[int, int, int]) -> Scene:
+    scores, sizes, offsets = (view.real(number)[0] for number in places)
     found = peaks(as_scores(scores))
     height, width, _ = found.shape
     best = np.argsort(-found, axis=None, kind="stable")[:_MOST_PEAKS]
@@ -84,4 +74,4 @@ def _read(view: View, outputs: Sequence[Array]) -> Scene:
     return Scene(boxes=boxes, outputs=frozenset(places))
 
 
-HEAD = Head("detection:centernet", _fits, _read, _classes)
+HEAD = Head("detection:centernet", _find, _read, _classes)

@@ -7,13 +7,11 @@ Sources: tfhub.dev/google/movenet (its pages on outputs); tensorflow/tfjs-models
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from label_image.heads.boxes import LEAST_SCORE, as_scores, corners, kept
-from label_image.heads.view import Array, Floats, Head, View
-from label_image.heads.yolo import has_cells, parts, rows_of
+from label_image.heads.boxes import LEAST_SCORE, as_scores, corners, kept, parts
+from label_image.heads.view import Floats, Head, View
+from label_image.heads.yolo import has_cells, rows_of
 from label_image.scene import Point, Pose, Scene
 
 # COCO's, in the order that all of these models have.
@@ -49,8 +47,8 @@ def _fits_movenet(view: View, is_asked: bool) -> bool:
     )
 
 
-def _read_movenet(view: View, outputs: Sequence[Array]) -> Scene:
-    values = view.real(0, outputs[0])
+def _read_movenet(view: View, found: bool) -> Scene:
+    values = view.real(0)
     if values.ndim == 4:
         poses = [pose(view, values[0, 0][:, [1, 0, 2]])]
     else:
@@ -62,7 +60,7 @@ def _read_movenet(view: View, outputs: Sequence[Array]) -> Scene:
     return Scene(poses=poses, outputs=frozenset({0}))
 
 
-def _posenet_places(view: View) -> tuple[int, int] | None:
+def _find_posenet(view: View, is_asked: bool) -> tuple[int, int] | None:
     """Return the numbers of the outputs with a heat map a point, and with offsets."""
     shapes = view.shapes
     for scores, shape in enumerate(shapes):
@@ -73,14 +71,8 @@ def _posenet_places(view: View) -> tuple[int, int] | None:
     return None
 
 
-def _fits_posenet(view: View, is_asked: bool) -> bool:
-    return _posenet_places(view) is not None
-
-
-def _read_posenet(view: View, outputs: Sequence[Array]) -> Scene:
-    places = _posenet_places(view)
-    assert places is not None
-    scores, offsets = (view.real(number, outputs[number])[0] for number in places)
+def _read_posenet(view: View, places: tuple[int, int]) -> Scene:
+    scores, offsets = (view.real(number)[0] for number in places)
     scores = as_scores(scores)
     height, width, count = scores.shape
     best = scores.reshape(-1, count).argmax(axis=0)
@@ -93,7 +85,7 @@ def _read_posenet(view: View, outputs: Sequence[Array]) -> Scene:
     x = (columns * right + offsets[rows, columns, count + points]) / wide
     found = np.stack([x, y, scores[rows, columns, points]], axis=1).astype(np.float32)
     # Displacements, which further outputs have, tell several people apart.
-    return Scene(poses=[pose(view, found)], outputs=frozenset(range(len(outputs))))
+    return Scene(poses=[pose(view, found)], outputs=frozenset(range(len(view.outputs))))
 
 
 def _point_sizes(view: View) -> tuple[int, int]:
@@ -109,8 +101,8 @@ def _fits_yolo(view: View, is_asked: bool) -> bool:
     return is_such and is_asked and len(view.outputs) == 1
 
 
-def _read_yolo(view: View, outputs: Sequence[Array]) -> Scene:
-    rows = rows_of(view, outputs)
+def _read_yolo(view: View, found: bool) -> Scene:
+    rows = rows_of(view)
     count, numbers = _point_sizes(view)
     first = rows.shape[1] - count * numbers
     scores = as_scores(rows[:, 4:first]).max(axis=1)
@@ -123,13 +115,13 @@ def _read_yolo(view: View, outputs: Sequence[Array]) -> Scene:
     stay = kept(corners(places[:, :4]), scores, np.zeros(len(rows), np.int64), least)
     poses = []
     for number in stay:
-        found = np.column_stack([places[number, 4:].reshape(-1, 2), certainty[number]])
-        poses.append(pose(view, found, float(scores[number])))
+        body = np.column_stack([places[number, 4:].reshape(-1, 2), certainty[number]])
+        poses.append(pose(view, body, float(scores[number])))
     return Scene(poses=poses, outputs=frozenset({0}))
 
 
 HEADS = (
     Head("pose:movenet", _fits_movenet, _read_movenet, mean=0.0, std=1.0),
-    Head("pose:posenet", _fits_posenet, _read_posenet),
+    Head("pose:posenet", _find_posenet, _read_posenet),
     Head("pose:yolo8", _fits_yolo, _read_yolo, mean=0.0, std=255.0),
 )

@@ -7,31 +7,23 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from label_image.heads import (
-    anchors,
-    centernet,
-    classification,
-    efficientdet,
-    embedding,
-    poses,
-    post_process,
-    segmentation,
-    yolo,
-)
-from label_image.heads.view import Array, Head, View
+from label_image.heads import anchors, centernet, chosen, poses, segmentation, yolo
+from label_image.heads.classification import CLASSIFICATION, EMBEDDING, has_its_norm
+from label_image.heads.view import Head, View
 from label_image.scene import Scene
 
 # In the order in which they are asked: the first that fits is a model's.
 HEADS: Sequence[Head] = (
-    post_process.HEAD,
+    chosen.SSD,
     *yolo.HEADS,
-    efficientdet.HEAD,
+    chosen.YOLO10,
+    chosen.EFFICIENTDET,
     *anchors.HEADS,
     *poses.HEADS,
     centernet.HEAD,
     segmentation.HEAD,
-    embedding.HEAD,
-    classification.HEAD,
+    EMBEDDING,
+    CLASSIFICATION,
 )
 TASKS = tuple(dict.fromkeys(name for h in HEADS for name in (h.name.partition(":")[0], h.name)))
 
@@ -47,26 +39,26 @@ def head_of(view: View, task: str | None = None) -> Head | None:
         return None  # what a model passes on is no result of it
     if task is None:
         told = None if view.carried.task is None else head_of(view, view.carried.task)
-        return told or next((head for head in HEADS if head.fits(view, False)), None)
+        return told or next((head for head in HEADS if head.find(view, False)), None)
     heads = [head for head in HEADS if task in (head.name, head.name.partition(":")[0])]
-    fitting = (head for asked in (False, True) for head in heads if head.fits(view, asked))
+    fitting = (head for asked in (False, True) for head in heads if head.find(view, asked))
     return next(fitting, None)
 
 
-def read(view: View, outputs: Sequence[Array], task: str | None = None) -> Scene | None:
+def read(view: View, task: str | None = None) -> Scene | None:
     """Return what a run's outputs say; None: they are of no known kind. `task`: as `head_of`."""
     head = head_of(view, task)
-    if head is classification.HEAD and task is None and embedding.has_its_norm(view, outputs):
-        head = embedding.HEAD
+    if head is CLASSIFICATION and task is None and has_its_norm(view):
+        head = EMBEDDING
     with np.errstate(all="ignore"):  # what is no number is left out in the end
-        return None if head is None else head.read(view, outputs)
+        return None if head is None else head.read(view, head.find(view, True))
 
 
 def is_classifier(view: View, task: str | None = None) -> bool:
     """Whether the model's outputs are scores of classes."""
-    return head_of(view, task) is classification.HEAD
+    return head_of(view, task) is CLASSIFICATION
 
 
 def possible(view: View) -> list[str]:
     """Return the names of all heads that the shapes allow."""
-    return [head.name for head in HEADS if head.fits(view, True)]
+    return [head.name for head in HEADS if head.find(view, True)]

@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from label_image.heads.view import Array, Head, View
+from label_image.heads.view import Head, View
 from label_image.scene import Scene
 from tflite_opencl.common.feeds import scale_of
 
@@ -28,8 +26,8 @@ def _fits(view: View, is_asked: bool) -> bool:
     return kind in "iuf" and (is_asked or view.are_labels_given or shape[3] not in _COLOURS)
 
 
-def _read(view: View, outputs: Sequence[Array]) -> Scene:
-    values = outputs[0][0]
+def _read(view: View, found: bool) -> Scene:
+    values = view.arrays[0][0]
     if values.ndim == 3:
         values = values[..., 0] if values.shape[2] == 1 else values.argmax(-1)
     return Scene(mask=values.astype(np.int64), outputs=frozenset({0}))

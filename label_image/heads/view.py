@@ -34,6 +34,7 @@ class View:
     are_labels_given: bool = False  # by the user or by the model, not by a file that lay around
     carried: Carried = field(default_factory=Carried)
     size: Sequence[int] = (1, 1)  # height and width of the picture
+    arrays: Sequence[Array] = ()  # what a run gave; () before one
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
@@ -56,9 +57,10 @@ class View:
         own = self.carried.threshold
         return default if own is None else own
 
-    def real(self, number: int, output: Array) -> Floats:
-        """Return the values of the output with this number as real numbers."""
+    def real(self, number: int) -> Floats:
+        """Return what a run gave in the output with this number as real numbers."""
         scale, zero_point = scale_of(self.outputs[number])
+        output = self.arrays[number]
         values = output.astype(np.float32)
         if scale and output.dtype.kind in "iu":
             values = (values - np.float32(zero_point)) * np.float32(scale)
@@ -70,16 +72,18 @@ class Head:
     """A way to read a model's outputs.
 
     Attributes:
-        name: what --task calls it. fits: whether a model has this head; its second argument says
-            that somebody asked for it, so that a shape that others may have, too, is enough.
-        read: a run's outputs -> what they say. classes: how many there are, where shapes tell.
+        name: what --task calls it. find: which outputs are what, or whether a model has this head;
+            what is false says that it has not. The second argument says that somebody asked for it,
+            so that a shape that others may have, too, is enough.
+        read: a model after a run, what was found -> what its outputs say. classes: how many there
+            are, where shapes tell.
         mean, std: what such models are trained with, as far as all of them are: of pixels for
             float inputs; None: not known.
     """
 
     name: str
-    fits: Callable[[View, bool], bool]
-    read: Callable[[View, Sequence[Array]], Scene]
+    find: Callable[[View, bool], Any]
+    read: Callable[[View, Any], Scene]
     classes: Callable[[View], int | None] = lambda view: None
     mean: float | None = None
     std: float | None = None

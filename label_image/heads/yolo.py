@@ -1,47 +1,68 @@
 # SPDX-License-Identifier: Apache-2.0
 """YOLOs: a row of numbers a box, which begins with its centre, width and height.
 
-v5 has three boxes a cell, v8 and later one. YOLOX counts its boxes from their cells. v10 has chosen
-its boxes: left, top, right, bottom, score and class.
-Sources: ultralytics/yolov5 models/yolo.py (Detect); ultralytics nn/modules/head.py (Detect,
-v10Detect); Megvii-BaseDetection/YOLOX yolox/models/yolo_head.py (decode_outputs).
+v5 has three boxes a cell, v8 and later one. YOLOX counts its boxes from their cells. The cells are
+level after level, row after row.
+Sources: ultralytics/yolov5 models/yolo.py (Detect); ultralytics nn/modules/head.py (Detect);
+Megvii-BaseDetection/YOLOX yolox/models/yolo_head.py (decode_outputs).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
-from label_image.heads.boxes import LEAST_SCORE, as_scores, corners, placed, suppressed
-from label_image.heads.grids import cells, strides_of
-from label_image.heads.view import Array, Floats, Head, View
+from label_image.heads.boxes import as_scores, corners, parts, suppressed
+from label_image.heads.view import Floats, Head, View
 from label_image.scene import Scene
 
 _PER_CELL = {"yolo5": 3, "yolo8": 1, "yolox": 1}  # boxes
 _BEFORE = {"yolo5": 5, "yolo8": 4, "yolox": 5}  # numbers before the scores: the fifth is "a thing"
 _X_CLASSES = 80  # COCO's: so many tell YOLOX from a v8 in the same order
 _MASKS = 32  # numbers of a box that come after its scores, where a second output has masks
-_MOST_CHOSEN = 1000  # boxes that a v10 may choose; 300 are usual
+# Strides of the levels that YOLOs have: of most, of those with a fourth level, and of tiny ones.
+YOLO_STRIDES = ((8, 16, 32), (8, 16, 32, 64), (16, 32), (4, 8, 16, 32))
 
 
-def rows_of(view: View, outputs: Sequence[Array]) -> Floats:
+def level_sizes(size: tuple[int, int], strides: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the height and width in cells of each level of an input of this size."""
+    return [(-(-size[0] // stride), -(-size[1] // stride)) for stride in strides]
+
+
+def cell_count(size: tuple[int, int], strides: Sequence[int]) -> int:
+    """Return how many cells all levels have."""
+    return sum(height * width for height, width in level_sizes(size, strides))
+
+
+def strides_of(size: tuple[int, int], count: int, per_cell: int = 1) -> Sequence[int] | None:
+    """Return the strides of a YOLO that predicts so many boxes; None: no known one does.
+
+    `per_cell`: boxes a cell.
+    """
+    if not min(size):
+        return None
+    matching = (s for s in YOLO_STRIDES if per_cell * cell_count(size, s) == count)
+    return next(matching, None)
+
+
+def cells(size: tuple[int, int], strides: Sequence[int]) -> tuple[Floats, Floats]:
+    """Return each cell's column and row, and its stride. Shapes: (cells, 2), (cells, 1)."""
+    places, lengths = [], []
+    for (height, width), stride in zip(level_sizes(size, strides), strides, strict=True):
+        rows, columns = np.mgrid[:height, :width]
+        places.append(np.stack([columns, rows], axis=-1).reshape(-1, 2))
+        lengths.append(np.full((height * width, 1), stride))
+    return np.concatenate(places).astype(np.float32), np.concatenate(lengths).astype(np.float32)
+
+
+def rows_of(view: View) -> Floats:
     """Return a row of real numbers a box, in whichever order the output has them."""
-    values = view.real(0, outputs[0])[0]
+    values = view.real(0)[0]
     is_first = _boxes_first(view.shapes[0], view.input_size, _per_cell(view))
     rows: Floats = values if is_first else values.T
     return rows
-
-
-def parts(view: View, sides: Floats) -> Floats:
-    """Return boxes or points as parts of the picture: some models have pixels of the input.
-
-    Those of all cells are given, so that the largest tells. Shapes: (n, 2 or 4) -> the same
-    """
-    height, width = view.input_size
-    if sides.max(where=np.isfinite(sides), initial=0) > 2:
-        return np.divide(sides, [width, height] * (sides.shape[1] // 2), dtype=np.float32)
-    return sides
 
 
 def has_cells(view: View, per_cell: int, least: int) -> bool:
@@ -93,8 +114,8 @@ def _fits(kind: str, view: View, is_asked: bool) -> bool:
     return view.shapes[0][2] == _numbers(view) == 5 + (len(view.labels) or _X_CLASSES)
 
 
-def _read(kind: str, view: View, outputs: Sequence[Array]) -> Scene:
-    rows = rows_of(view, outputs)
+def _read(kind: str, view: View, found: bool) -> Scene:
+    rows = rows_of(view)
     before = _BEFORE[kind]
     scores = as_scores(rows[:, before : before + _classes(kind, view)])
     if before == 5:
@@ -111,35 +132,9 @@ def _read(kind: str, view: View, outputs: Sequence[Array]) -> Scene:
 
 
 def _head(kind: str) -> Head:
-    def fits(view: View, is_asked: bool) -> bool:
-        return _fits(kind, view, is_asked)
-
-    def read(view: View, outputs: Sequence[Array]) -> Scene:
-        return _read(kind, view, outputs)
-
-    def classes(view: View) -> int | None:
-        return _classes(kind, view)
-
-    return Head(f"detection:{kind}", fits, read, classes, 0.0, 1.0 if kind == "yolox" else 255.0)
+    std = 1.0 if kind == "yolox" else 255.0
+    fits, read, classes = partial(_fits, kind), partial(_read, kind), partial(_classes, kind)
+    return Head(f"detection:{kind}", fits, read, classes, 0.0, std)
 
 
-def _has_chosen(view: View, is_asked: bool) -> bool:
-    shape = view.shapes[0]
-    is_such = len(view.outputs) == 1 and len(shape) == 3 and (shape[0], shape[2]) == (1, 6)
-    return is_such and shape[1] <= _MOST_CHOSEN and (is_asked or shape[1] % 100 == 0)
-
-
-def _read_chosen(view: View, outputs: Sequence[Array]) -> Scene:
-    rows = view.real(0, outputs[0])[0]
-    sides = parts(view, rows[:, :4])
-    certain = rows[:, 4] >= view.least(LEAST_SCORE)
-    boxes = placed(view, sides[certain], rows[certain, 4], np.round(rows[certain, 5]))
-    return Scene(boxes=boxes, outputs=frozenset({0}))
-
-
-HEADS = (
-    _head("yolo5"),
-    _head("yolox"),
-    _head("yolo8"),
-    Head("detection:yolo10", _has_chosen, _read_chosen, mean=0.0, std=255.0),
-)
+HEADS = (_head("yolo5"), _head("yolox"), _head("yolo8"))

@@ -10,8 +10,8 @@ from importlib import metadata
 
 from delegate import DelegateError, DeviceInfo, Verdict
 from delegate.inspect import Graph
-from label_image.classify import PathRun
 from label_image.page.cpu_times import CpuTimes, cpu_times
+from label_image.path import Path
 from tflite_opencl import __version__
 from tflite_opencl.common import bars
 from tflite_opencl.common.boards.board import read_board
@@ -67,7 +67,7 @@ class NodeTimes:
 
 
 def node_times(
-    job: Job, graph: Graph, runtime: Runtime, gpu: PathRun | None, in_child: bool
+    job: Job, graph: Graph, runtime: Runtime, gpu: Path | None, in_child: bool
 ) -> NodeTimes:
     """Measure each node on both paths, as far as they can tell.
 
@@ -104,7 +104,7 @@ def _cpu_note(times: CpuTimes, kernels: str) -> str:
 
 
 def _profile(
-    job: Job, graph: Graph, runtime: Runtime, gpu: PathRun | None, in_child: bool
+    job: Job, graph: Graph, runtime: Runtime, gpu: Path | None, in_child: bool
 ) -> tuple[Profile | None, list[str]]:
     """Return the profile of OpenCL's nodes, or None; and what is to be said of it."""
     if gpu is None or gpu.delegation is None or not gpu.delegation.delegated:

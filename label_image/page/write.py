@@ -1,46 +1,50 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run -> its page, in a file that is whole or not there."""
+"""A run -> its page: one file of HTML that needs nothing else, whole or not there."""
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import io
 import logging
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from pathlib import Path as File
+from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
+from PIL import Image
 
-from label_image.classify import PathRun
-from label_image.errors import writing
+from label_image.lines import writing
 from label_image.page.facts import (
+    NodeRow,
+    NodeTimes,
     machine,
     node_times,
     partition_rows,
     variables,
     versions,
 )
-from label_image.page.html import Page, Rows, html, picture_uri
+from label_image.path import Path
 from label_image.prepare import Prepared
-from label_image.ran import Ran
-from label_image.report import comparison_facts, refusals, speedup_facts, time_rows
+from label_image.report import comparison_facts, path_rows, refusals, speedup_facts
+from label_image.series import Series
 from tflite_opencl.common import interrupts
 from tflite_opencl.common.files import write_file
 from tflite_opencl.common.job import Delegation
 
+_LARGEST = 480  # pixels of the picture's longer side on the page
+MOST_ROWS = 80  # nodes of the chart; the table has all
+_WIDEST = 76.0  # percent of the chart's width, which leaves room for a time
+
 log = logging.getLogger("label_image")
 
-Paths = Mapping[str, tuple[PathRun, Sequence[str]]]  # a path's name -> it, and its lines
+Paths = Mapping[str, tuple[Path, Sequence[str]]]  # a path's name -> it, and its lines
 
 
 def write_page(
-    path: str,
-    prepared: Prepared,
-    ran: Ran,
-    paths: Paths,
-    picture: NDArray[Any] | None,
+    path: str, prepared: Prepared, series: Series, paths: Paths, picture: NDArray[Any] | None
 ) -> None:
     """Measure and ask what the run did not tell, and write the page; after Ctrl-C there is none.
 
@@ -51,41 +55,55 @@ def write_page(
         log.warning("%s is not written: Ctrl-C ended the run", path)
         return
     log.info("Times of nodes and facts of the machine are collected for %s", path)
-    text = html(_page(prepared, ran, paths, picture))
+    # Imported here: it is an extra.
+    import jinja2
+
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["time"] = lambda spent: "" if spent is None else _time_text(spent)
+    template = environment.from_string(
+        (File(__file__).parent / "page.html").read_text(encoding="utf-8")
+    )
+    text = template.render(page=_shown(prepared, series, paths, picture))
     interrupts.check()
     with writing(path):
         write_file(path, f"{text}\n")
     log.info("the report is in %s", path)
 
 
-def _page(prepared: Prepared, ran: Ran, paths: Paths, picture: NDArray[Any] | None) -> Page:
-    settings, gpu = prepared.settings, ran.gpu
+def _shown(
+    prepared: Prepared, series: Series, paths: Paths, picture: NDArray[Any] | None
+) -> dict[str, Any]:
+    """Return all that is shown, by its name in the template."""
+    settings, gpu = prepared.settings, series.gpu
     taken = gpu.delegation if gpu else None
     in_child = settings.device_timeout > 0
-    nodes = node_times(ran.job, prepared.graph, prepared.runtime, gpu, in_child)
+    nodes = node_times(series.job, prepared.graph, prepared.runtime, gpu, in_child)
     device = f" on {taken.device}" if taken else ""
-    return Page(
-        title=f"label_image: {os.path.basename(prepared.model.name)}{device}",
-        command=shlex.join(["label_image", *settings.command]),
-        failure=_failure(ran) or _nothing_taken(taken),
-        picture=picture_uri(picture),
-        summary=_summary(prepared, ran, picture),
-        results={name: lines for name, (_, lines) in paths.items()},
-        headings=[*paths],
-        times=time_rows([run for run, _ in paths.values()]),
-        nodes=nodes,
-        partitions=partition_rows(taken),
-        refusals=refusals(taken) if taken else (),
-        machine=machine(taken, ran.job.opencl is not None),
-        versions=versions(prepared.runtime),
-        variables=variables(os.environ),
-    )
+    return {
+        "title": f"label_image: {os.path.basename(prepared.model.name)}{device}",
+        "command": shlex.join(["label_image", *settings.command]),
+        "failure": _failure(series) or _nothing_taken(taken),
+        "picture": picture_uri(picture),
+        "summary": _summary(prepared, series, picture),
+        "results": {name: lines for name, (_, lines) in paths.items()},
+        "headings": [*paths],
+        "times": path_rows([path for path, _ in paths.values()]),
+        "nodes": nodes,
+        "chart": chart_of(nodes),
+        "partitions": partition_rows(taken),
+        "refusals": refusals(taken) if taken else (),
+        "machine": machine(taken, series.job.opencl is not None),
+        "versions": versions(prepared.runtime),
+        "variables": variables(os.environ),
+    }
 
 
-def _failure(ran: Ran) -> str:
-    if ran.gpu is None and ran.failure:
-        return f"OpenCL failed, and the CPU ran the model: {ran.failure}"
-    return ran.failure
+def _failure(series: Series) -> str:
+    if series.gpu is None and series.failure:
+        return f"OpenCL failed, and the CPU ran the model: {series.failure}"
+    return series.failure
 
 
 def _nothing_taken(taken: Delegation | None) -> str:
@@ -95,8 +113,10 @@ def _nothing_taken(taken: Delegation | None) -> str:
     return f"The OpenCL delegate took none of the model's {count} nodes: the CPU ran them all."
 
 
-def _summary(prepared: Prepared, ran: Ran, picture: NDArray[Any] | None) -> Rows:
-    settings, gpu = prepared.settings, ran.gpu
+def _summary(
+    prepared: Prepared, series: Series, picture: NDArray[Any] | None
+) -> list[tuple[str, str]]:
+    settings = prepared.settings
     rows = [("model", _model_text(prepared))]
     if picture is not None:
         height, width = picture.shape[:2]
@@ -105,21 +125,78 @@ def _summary(prepared: Prepared, ran: Ran, picture: NDArray[Any] | None) -> Rows
     if settings.threads is not None:
         threads = f"{settings.threads} thread" + "s" * (settings.threads != 1)
     rows.append(("timed runs", f"{settings.count}, after {settings.warmup_runs} others, {threads}"))
-    if gpu is not None and gpu.delegation is not None:
-        rows += comparison_facts(gpu.delegation, ran.comparison, prepared.kernels)
-        rows += speedup_facts(gpu, ran.comparison.cpu if ran.comparison else None)
-        if ran.comparison is None:
+    if series.gpu is not None:
+        rows += comparison_facts(series, prepared.kernels)
+        rows += speedup_facts(series)
+        if not series.is_compared:
             rows.append(("outputs", "not compared: --compare=false"))
     elif settings.external_delegate_path:
         rows.append(("external delegate", settings.external_delegate_path))
     else:
-        why = "failed: the CPU ran the model" if ran.failure else "--use_gpu was not given"
+        why = "failed: the CPU ran the model" if series.failure else "--use_gpu was not given"
         rows.append(("OpenCL", why))
     return rows
 
 
 def _model_text(prepared: Prepared) -> str:
     source, graph = prepared.model.source, prepared.graph
-    content = source if isinstance(source, bytes) else Path(source).read_bytes()
+    content = source if isinstance(source, bytes) else File(source).read_bytes()
     digest = hashlib.sha256(content).hexdigest()
     return f"{prepared.model.name}, {len(content)} bytes, {len(graph.nodes)} nodes, sha256 {digest}"
+
+
+def picture_uri(picture: NDArray[Any] | None) -> str:
+    """Return a picture as the content of an <img>; "" for none. Shapes: (h, w, 1, 3 or 4)."""
+    if picture is None:
+        return ""
+    pixels = picture[:, :, 0] if picture.shape[2] == 1 else picture
+    image = Image.fromarray(pixels).convert("RGB")
+    image.thumbnail((_LARGEST, _LARGEST))
+    file = io.BytesIO()
+    image.save(file, "JPEG", quality=88)
+    return f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
+class Bar(NamedTuple):
+    """A time of a node in the chart."""
+
+    css: str  # "device" or "cpu"
+    percent: float  # of the chart's width
+    text: str
+
+
+class Chart(NamedTuple):
+    """The times of the longest nodes, nodes in order."""
+
+    groups: Sequence[tuple[str, Sequence[Bar]]]  # a node's label and its bars
+    left_out: int  # nodes that are too short for the chart
+
+
+def chart_of(times: NodeTimes) -> Chart | None:
+    """Return the chart; None: no node has a time."""
+    shown = [row for row in times.rows if row.device is not None or row.cpu is not None]
+    longest = sorted(shown, key=_longest, reverse=True)[:MOST_ROWS]
+    if not longest:
+        return None
+    widest = _longest(longest[0]) or 1.0
+    groups = []
+    for row in sorted(longest, key=lambda row: row.index):
+        bars = [
+            Bar(css, round(_WIDEST * spent / widest, 2), _time_text(spent))
+            for css, spent in (("device", row.device), ("cpu", row.cpu))
+            if spent is not None
+        ]
+        home = "" if row.home is None else f" (OpenCL: in {row.home})"
+        groups.append((f"{row.index} {row.op} {row.shape}".rstrip() + home, bars))
+    return Chart(groups, len(shown) - len(longest))
+
+
+def _time_text(microseconds: float) -> str:
+    """Return "1.24 ms" or "56.3 us"."""
+    if microseconds >= 1000:
+        return f"{microseconds / 1000:.2f} ms"
+    return f"{microseconds:.1f} us"
+
+
+def _longest(row: NodeRow) -> float:
+    return max(row.device or 0.0, row.cpu or 0.0)

@@ -191,7 +191,7 @@ def test_an_official_model_that_was_not_fetched_says_how(files: Path, run: Run) 
 def test_a_fetched_model_is_meant_by_its_name(
     files: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("label_image.inputs.fetched", lambda name: files / "model.tflite")
+    monkeypatch.setattr("label_image.prepare.fetched", lambda name: files / "model.tflite")
     ran = run("-m", "mobilenet_v1_1.0_224_quant", *FILES[2:])
     assert ran.lines[0] == f"INFO: Loaded model {files / 'model.tflite'}"
     assert ran.lines[1:] == CPU_LINES[1:]

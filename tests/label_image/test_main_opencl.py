@@ -14,8 +14,8 @@ import pytest
 
 from delegate import DeviceInfo, list_devices
 from delegate.runtime.executor import Executor
-from label_image import one_picture
-from label_image.classify import PathRun
+from label_image import open_path
+from label_image.path import Path as OnePath
 from tests.support.command import (
     CPU_LINES,
     FILES,
@@ -57,13 +57,13 @@ def test_ctrl_c_on_opencl_is_130_and_shows_the_times_so_far(
 def test_ctrl_c_while_comparing_shows_what_is_known(
     device: DeviceInfo, files: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run_path(job: Job, *others: Any) -> PathRun:
+    def timed(job: Job, *others: Any) -> OnePath:
         if job.cpu_kernels == "reference":
             signal.raise_signal(signal.SIGINT)
         return honest(job, *others)
 
-    honest = one_picture.run_path
-    monkeypatch.setattr(one_picture, "run_path", run_path)
+    honest = open_path._timed
+    monkeypatch.setattr(open_path, "_timed", timed)
     ran = run(*FILES, "--use_gpu", "--device", str(device.index), "--json", "out.json")
     assert ran.code == 130
     assert ran.lines[: len(GPU_LINES)] == GPU_LINES

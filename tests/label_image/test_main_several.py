@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from delegate import DeviceInfo
-from label_image.path import OpenPath
+from label_image.path import Path as OnePath
 from tests.support.command import (
     CPU_LINES,
     ROOT,
@@ -233,14 +233,14 @@ def test_ctrl_c_among_several_pictures_is_130_and_keeps_what_is_done(
 MEMORY = """
 import os, sys
 from label_image import command
-from label_image import streams
+from label_image import lines
 
 def resident_kib():
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
 
 rows, sizes = 0, {}
-write = streams.write
+write = lines.write
 
 def count(stream, text):
     global rows
@@ -248,7 +248,7 @@ def count(stream, text):
     sizes[rows] = resident_kib() if rows in (1000, 4000) else 0
     return True
 
-streams.write = count
+lines.write = count
 code = command.main([*sys.argv[1:], "--json", os.devnull])
 assert code == 0, code
 assert rows == 4000, rows
@@ -313,14 +313,14 @@ def test_without_comparison_several_pictures_run_on_opencl_alone(
 def test_a_wrong_device_s_pictures_are_the_cpu_s_and_the_code_is_2(
     device: DeviceInfo, pictures: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lie(self: OpenPath, pixels: Any) -> Any:
+    def lie(self: OnePath, pixels: Any) -> Any:
         outputs = honest(self, pixels)
         if self.delegation is not None:
             outputs[0][0][0, 1] ^= 64
         return outputs
 
-    honest = OpenPath.run
-    monkeypatch.setattr(OpenPath, "run", lie)
+    honest = OnePath.run
+    monkeypatch.setattr(OnePath, "run", lie)
     ran = run(*SEVERAL, *FOLDER, "--use_gpu", "--device", str(device.index), "--json", "out.json")
     assert (ran.code, ran.out) == (2, FOLDER_ROWS)
     document = json.loads((pictures / "out.json").read_text())

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from PIL import Image
 from delegate import DeviceInfo
 from delegate.inspect import Node, Tensor
 from delegate.runtime.executor import Executor
-from label_image import command
+from tests.support.command import Run
 from tests.support.deal import any_driver, slow
 from tests.support.model import chain_model, const, op, t
 from tests.support.shared import model_path, picture_path
@@ -25,45 +24,9 @@ from tflite_opencl.common.words import stamped
 
 pytestmark = any_driver
 
-Run = Callable[..., "Ran"]
 POOL = {"stride_w": 4, "stride_h": 4, "filter_width": 4, "filter_height": 4, "padding": "VALID"}
 WORDS = ("-m", "model.tflite")
 SEEN = (*WORDS, "-i", "picture.bmp")
-
-
-class Ran:
-    """What a command gave: its code, and the lines of stdout and stderr."""
-
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out = code, out.splitlines()
-        self.lines = [line for line in err.splitlines() if "XNNPACK delegate for CPU" not in line]
-
-    def beginning(self, *starts: str) -> list[str]:
-        """Give the lines of stderr that begin so."""
-        return [line for line in self.lines if line.startswith(starts)]
-
-    @property
-    def outputs(self) -> list[str]:
-        """Give the lines about outputs."""
-        return self.beginning("INFO: output(")
-
-    @property
-    def table(self) -> str:
-        """Give stderr with single blanks, so that wrapped lines read as one."""
-        return " ".join(" ".join(self.lines).split())
-
-
-@pytest.fixture
-def run(capfd: pytest.CaptureFixture[str]) -> Run:
-    """Run the command in this process."""
-
-    def run(*arguments: str) -> Ran:
-        code = command.main(arguments)
-        out, err = capfd.readouterr()
-        assert "Traceback" not in err
-        return Ran(code, out, err)
-
-    return run
 
 
 @pytest.fixture

@@ -21,10 +21,9 @@ from PIL import Image
 from delegate import DeviceInfo
 from delegate.inspect import read_model, write_model
 from delegate.runtime.executor import Executor
-from label_image import prepare
-from label_image.page import chart, cpu_times, facts, write
+from label_image.page import cpu_times, facts, write
 from label_image.page.facts import NodeRow, NodeTimes
-from label_image.page.html import picture_uri
+from label_image.page.write import MOST_ROWS, chart_of, picture_uri
 from tests.support.command import FILES, ROWS, Run, absolute, interrupt, run_process
 from tests.support.deal import any_driver, slow
 from tests.support.scenes import detector, segmenter
@@ -276,7 +275,7 @@ def test_after_ctrl_c_there_is_no_page(files: Path) -> None:
 def test_without_jinja2_the_line_says_what_to_install(
     files: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prepare, "can_make", lambda: False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     ran = run(*FILES, "--report", "r.html")
     assert ran.code == 255
     assert ran.err[-1] == "ERROR: --report needs jinja2 (pip install tflite-opencl[suite])"
@@ -327,15 +326,15 @@ def test_nodes_that_take_too_long_are_left_out(monkeypatch: pytest.MonkeyPatch) 
 
 def test_bars_are_in_order_and_the_shortest_may_be_left_out() -> None:
     rows = [NodeRow(n, "ADD", "1x2", "CPU", None, float(n), "") for n in range(1, 101)]
-    drawn = chart.chart_of(NodeTimes(rows, ()))
+    drawn = chart_of(NodeTimes(rows, ()))
     assert drawn is not None
-    assert drawn.left_out == 100 - chart.MOST_ROWS
-    labels = [int(group.label.split()[0]) for group in drawn.groups]
-    assert labels == [*range(101 - chart.MOST_ROWS, 101)]
-    longest, half = drawn.groups[-1].bars[0], drawn.groups[49 - drawn.left_out].bars[0]
+    assert drawn.left_out == 100 - MOST_ROWS
+    labels = [int(label.split()[0]) for label, _ in drawn.groups]
+    assert labels == [*range(101 - MOST_ROWS, 101)]
+    longest, half = drawn.groups[-1][1][0], drawn.groups[49 - drawn.left_out][1][0]
     assert (longest.text, half.text) == ("100.0 us", "50.0 us")
     assert longest.percent == pytest.approx(2 * half.percent, abs=0.02)
-    assert chart.chart_of(NodeTimes([dataclasses.replace(rows[0], cpu=None)], ())) is None
+    assert chart_of(NodeTimes([dataclasses.replace(rows[0], cpu=None)], ())) is None
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])

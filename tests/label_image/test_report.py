@@ -1,34 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of both paths, the JSON document, and how it reaches its file."""
+"""The table of the paths and the JSON document, of one picture and of many."""
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from delegate import DeviceInfo, Verdict
-from label_image import report
-from label_image.classify import PathRun
-from label_image.compare import Distances
-from label_image.document import document
-from label_image.paths import Comparison
+from delegate.inspect import Portion
+from label_image import document as documents
+from label_image import report, sinks
+from label_image.compare import CPU as ON_CPU
+from label_image.compare import Distances, Outcome, Totals
+from label_image.meaning import Meaning
+from label_image.path import Path
+from label_image.result import Result
 from label_image.scene import Scene
+from label_image.series import Series
+from tests.support.compare import RUNTIME
+from tests.support.model import graph_of, op
+from tests.support.nets import image
 from tflite_opencl.common.difference import Difference
-from tflite_opencl.common.job import Delegation
+from tflite_opencl.common.feeds import feeds_of
+from tflite_opencl.common.job import Delegation, Job
 from tflite_opencl.common.labels import Row
 from tflite_opencl.common.timing import Times
 from tflite_opencl.common.words import stamped
 
+GRAPH = graph_of([op("ADD", [image(), image()], [image()])])
 TIMES = Times(average_ms=20.5, min_ms=18.25, median_ms=19.125, total_ms=61.5, cpu_load=1.984)
-CPU = PathRun(
-    replace(TIMES, average_ms=41.0, median_ms=38.25),
-    load_ms=7.0,
-    outputs=(np.zeros(3, np.uint8),),
-)
+CPU = Path(7.0, times=replace(TIMES, average_ms=41.0, median_ms=38.25))
 WHY = "dilation 2x2: only 1x1 is implemented"
 PARTLY = Delegation(
     device="Vivante GC7000",
@@ -49,20 +56,56 @@ ALL = replace(
 )
 NONE = replace(PARTLY, verdicts=(Verdict(0, "CONV_2D", WHY),), partitions=())
 NONE_FOUND: dict[str, dict[str, object]] = {"gpu": {}}
-EQUAL = Comparison(CPU, "", Distances(Difference(0), Difference(5), Difference(5)))
 
 
-def gpu(delegation: Delegation = ALL) -> PathRun:
-    return PathRun(TIMES, 371.25, (np.zeros(3, np.uint8),), delegation)
+@dataclass(frozen=True)
+class Beside:
+    """What OpenCL's path was compared with."""
+
+    cpu: Path | None
+    cpu_failure: str
+    distances: Distances
 
 
-def text_of(delegation: Delegation, comparison: Comparison[PathRun] | None = EQUAL) -> str:
+EQUAL = Beside(CPU, "", Distances(Difference(0), Difference(5), Difference(5)))
+
+
+def gpu(delegation: Delegation = ALL) -> Path:
+    return Path(371.25, delegation=delegation, times=TIMES)
+
+
+def series_of(gpu: Path | None, beside: Beside | None, cpu: Path | None = None) -> Series:
+    """Return the series of one picture; `cpu`: what ran alone."""
+    made = Series(Job(b"", np.zeros(1)), RUNTIME, GRAPH, is_timed=True)
+    made.gpu, made._instead = gpu, cpu
+    if beside is not None:
+        made._beside = {} if beside.cpu is None else {ON_CPU: beside.cpu}
+        made._reasons = {ON_CPU: beside.cpu_failure}
+        made.totals.distances = beside.distances
+    return made
+
+
+def comparison_text(gpu: Path, beside: Beside | None, width: int = 80) -> str:
+    return report.summary_text(series_of(gpu, beside), "XNNPACK", width)
+
+
+def document(
+    about: Mapping[str, Any],
+    series: Series,
+    threads: int | None = 4,
+    results: Mapping[str, Any] = NONE_FOUND,
+) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(documents.document(about, series, threads, results))
+    return found
+
+
+def text_of(delegation: Delegation, beside: Beside | None = EQUAL) -> str:
     """Return the report with single blanks, so that wrapped lines read as one."""
-    return " ".join(report.comparison_text(gpu(delegation), comparison, "XNNPACK").split())
+    return " ".join(comparison_text(gpu(delegation), beside).split())
 
 
 def test_the_table_shows_both_paths() -> None:
-    lines = report.comparison_text(gpu(), EQUAL, "XNNPACK").strip().splitlines()
+    lines = comparison_text(gpu(), EQUAL).strip().splitlines()
     rows = {cells[0]: cells[1:] for cells in (re.split(r"\s{2,}", line.strip()) for line in lines)}
     assert lines[0].split() == ["OpenCL", "CPU,", "XNNPACK"]
     assert rows["average, ms"] == ["20.500", "41.000"]
@@ -76,13 +119,13 @@ def test_the_table_shows_both_paths() -> None:
 def test_what_a_comparison_ran_longer_is_what_its_table_shows() -> None:
     longer = replace(TIMES, average_ms=7.0, median_ms=6.0, runs=99)
     run = replace(gpu(), longer=longer, load_parts={"build": 300.0, "tune": 50.25})
-    text = report.comparison_text(run, EQUAL, "XNNPACK")
+    text = comparison_text(run, EQUAL)
     rows = {row[0]: row[1:] for line in text.splitlines() if (row := line.split())}
     assert rows["average,"] == ["ms", "7.000", "41.000"]
     assert rows["runs"] == ["99", "1"]
     assert (rows["build"], rows["tune"]) == (["300.0"], ["50.2"])
     assert rows["speedup"][0] == "6.38"
-    entry = json.loads(document({}, {"gpu": run}, NONE_FOUND, 4, EQUAL))["gpu"]
+    entry = document({}, series_of(run, EQUAL))["gpu"]
     assert entry["average_ms"] == 20.5  # label_image's own, of --count runs
     assert entry["compared"]["average_ms"] == 7.0
     assert entry["compared"]["runs"] == 99
@@ -93,7 +136,7 @@ def test_tuning_that_is_not_finished_is_said() -> None:
     assert "not finished" not in text_of(ALL)
     left = replace(ALL, tuning_left=1)
     assert "tuning not finished: 1 choice left for later starts; --tune full" in text_of(left)
-    entry = json.loads(document({}, {"gpu": gpu(left)}, NONE_FOUND, 4, EQUAL))
+    entry = document({}, series_of(gpu(left), EQUAL))
     assert entry["gpu"]["tuning_left"] == 1
 
 
@@ -129,18 +172,18 @@ def test_different_outputs_are_shouted() -> None:
 
 def test_what_cannot_be_compared_says_why() -> None:
     unknown = Difference(None, "the outputs are not quantised")
-    text = text_of(ALL, Comparison(CPU, "", Distances(unknown, unknown, unknown)))
+    text = text_of(ALL, Beside(CPU, "", Distances(unknown, unknown, unknown)))
     assert "not compared with the reference kernels: the outputs are not quantised" in text
     assert "differ" not in text
 
 
 def test_floats_are_reported_beside_integers_and_alone() -> None:
     both = Difference(0, "", (0, 0.25))
-    text = text_of(ALL, Comparison(CPU, "", Distances(both, Difference(0, "", (0, 0.5)), both)))
+    text = text_of(ALL, Beside(CPU, "", Distances(both, Difference(0, "", (0, 0.5)), both)))
     assert "outputs equal to TFLite's reference kernels: 0 quanta floats up to 0.25 from" in text
     assert "paths differ: up to 0.5 in floats between its XNNPACK and its" in text
     alone = Difference(None, "the outputs are not quantised", (0.0,))
-    text = text_of(ALL, Comparison(CPU, "", Distances(alone, alone, alone)))
+    text = text_of(ALL, Beside(CPU, "", Distances(alone, alone, alone)))
     assert "outputs floats equal to TFLite's reference kernels'" in text
     assert "not compared" not in text
     assert "differ" not in text
@@ -181,13 +224,13 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
             Verdict(i, "A_" * 30, "a reason of " + "many " * 20 + "words") for i in range(90)
         ),
     )
-    for line in report.comparison_text(gpu(long_names), EQUAL, "XNNPACK", width).splitlines():
+    for line in comparison_text(gpu(long_names), EQUAL, width).splitlines():
         assert len(line) <= width
 
 
 def test_the_report_holds_no_control_characters_and_no_markup() -> None:
     odd = replace(PARTLY, device="[red]x[/red] :smile:")
-    text = report.comparison_text(gpu(odd), EQUAL, "XNNPACK")
+    text = comparison_text(gpu(odd), EQUAL)
     assert "\x1b" not in text
     assert "[red]x[/red] :smile:" in text
 
@@ -211,7 +254,7 @@ def test_the_document_has_the_written_schema() -> None:
     about = {"model": "m", "image": "i", "runtime": "r"}
     first, second = Scene(rows=[Row(1, 0.5), Row(0, 0.4)]), Scene(rows=[Row(0, 0.25)])
     results = {"cpu": first.entry(["cat"], 1), "gpu": second.entry(["cat"], 1)}
-    entry = json.loads(document(about, {"cpu": CPU, "gpu": gpu(PARTLY)}, results, 4, EQUAL))
+    entry = document(about, series_of(gpu(PARTLY), EQUAL), 4, results)
     assert entry.items() >= stamped({}).items()
     assert list(entry) == [
         "schema", "tflite_opencl", "model", "image", "runtime", "cpu", "gpu",
@@ -252,22 +295,279 @@ def test_the_document_has_the_written_schema() -> None:
 
 
 def test_without_opencl_the_document_has_no_gpu_part() -> None:
-    entry = json.loads(document({"model": "m"}, {"cpu": CPU}, {"cpu": {}}, None, None))
+    entry = document({"model": "m"}, series_of(None, None, CPU), None)
     assert list(entry) == [*stamped({}), "model", "cpu"]
     assert entry["cpu"]["threads"] is None
 
 
 def test_floats_say_themselves_how_far_they_are_apart() -> None:
     alone = Difference(None, "the outputs are not quantised", (0.5,))
-    comparison = Comparison(CPU, "", Distances(alone, alone, alone))
-    entry = json.loads(document({}, {"gpu": gpu()}, NONE_FOUND, 4, comparison))
+    beside = Beside(CPU, "", Distances(alone, alone, alone))
+    entry = document({}, series_of(gpu(), beside))
     assert entry["max_difference_quanta_reference"] is None
     assert "not_compared" not in entry
 
 
 def test_what_the_document_does_not_know_is_null_with_a_reason() -> None:
-    entry = json.loads(document({}, {"gpu": gpu()}, NONE_FOUND, 4, None))
+    entry = document({}, series_of(gpu(), None))
     assert entry["max_difference_quanta_reference"] is None
     assert entry["max_difference_quanta_cpu"] is None
     assert entry["speedup"] is None
     assert entry["not_compared"] == "--compare=false"
+
+
+TAKEN = Delegation(
+    device="Vivante GC7000",
+    platform="rusticl",
+    driver="24.3",
+    verdicts=(Verdict(0, "CONV_2D", None), Verdict(1, "SOFTMAX", None)),
+    partitions=((0, 1),),
+)
+SCENE = Scene(rows=[Row(1, 0.5), Row(0, 0.25)], outputs=frozenset({0}))
+
+
+def path(pictures: int, seconds: float, batch: int = 1, taken: Delegation | None = None) -> Path:
+    made = Path(12.5, batch=batch, delegation=taken)
+    made.pictures, made.seconds, made.cpu_seconds = pictures, seconds, 1.5 * seconds
+    return made
+
+
+@pytest.fixture
+def series() -> Series:
+    """A run of 32 pictures, 2 of them unreadable, on OpenCL and the CPU."""
+    made = Series(Job(b"", np.zeros(1)), RUNTIME, GRAPH)
+    made.gpu, made._beside = path(30, 0.125, 8, TAKEN), {ON_CPU: path(30, 0.25)}
+    same, apart = Difference(0), Difference(5)
+    made.totals = Totals(30, 2, 0, 1.0, 4, Distances(same, apart, apart), 30, 0.5, 2.0)
+    return made
+
+
+def lines(series: Series) -> list[str]:
+    """Return the lines that are not empty, with single blanks."""
+    text = report.summary_text(series, "XNNPACK")
+    return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+
+
+def test_the_table_has_a_column_a_path(series: Series) -> None:
+    shown = lines(series)
+    assert shown[0] == "OpenCL, 8 at once CPU, XNNPACK, one by one"
+    assert "model alone, pictures/s 240.0 120.0" in shown
+    assert "model alone, ms a picture 4.167 8.333" in shown
+    assert "load, ms 12.5 12.5" in shown
+    assert "CPU load 1.50 cores 1.50 cores" in shown
+    text = "\n".join(shown)
+    assert "speedup 2.00 (OpenCL's pictures/s over the CPU's)" in text
+    assert "pictures 30 classified, 2 not readable, 15.0/s by the clock\n" in text
+    assert "decoding 31.25 ms a picture, in 4 processes: 128.0/s, at the same time\n" in text
+    assert "nodes 2 of 2 on OpenCL, in 1 partition" in text
+    assert "outputs equal to TFLite's reference kernels: 0 quanta" in text
+    assert "TFLite's own paths differ: 5 quanta between its XNNPACK and its" in text
+
+
+class Spread(Path):
+    """A path over two devices, of which one was lost."""
+
+    @property
+    def portions(self) -> tuple[Portion, ...]:
+        gpu = DeviceInfo(0, "NVIDIA CUDA", "3.0", "NVIDIA H200", "NVIDIA", "3.0", "580", "gpu")
+        cpu = replace(gpu, index=3, platform="PoCL", name="cpu", driver="3.1")
+        return Portion(gpu, 24, 0.125), Portion(cpu, 6, 0.0, "running: CL_OUT_OF_RESOURCES")
+
+
+@pytest.fixture
+def spread(series: Series) -> Series:
+    series.gpu = Spread(12.5, None, 8, replace(TAKEN, device="NVIDIA H200 + cpu"))
+    series.gpu.pictures, series.gpu.seconds = 30, 0.125
+    return series
+
+
+def test_each_of_several_devices_has_a_line(spread: Series) -> None:
+    text = " ".join(lines(spread))
+    assert "device 0 24 pictures, 192.0/s: NVIDIA H200 (NVIDIA CUDA, driver 580) device 3" in text
+    assert (
+        "device 3 6 pictures, 0.0/s: cpu (PoCL, driver 3.1); left out: running: "
+        "CL_OUT_OF_RESOURCES nodes 2 of 2 on OpenCL"
+    ) in text
+    assert "NVIDIA H200 + cpu" not in text
+    assert "pictures/s 240.0" in text
+
+
+def test_each_of_several_devices_is_in_the_document(spread: Series) -> None:
+    entry, _ = documented(spread, 1)
+    assert entry["gpu"]["device"] == "NVIDIA H200 + cpu"
+    assert entry["gpu"]["devices"] == [
+        {
+            "index": 0,
+            "device": "NVIDIA H200",
+            "platform": "NVIDIA CUDA",
+            "driver": "580",
+            "pictures": 24,
+            "pictures_per_second": 192.0,
+        },
+        {
+            "index": 3,
+            "device": "cpu",
+            "platform": "PoCL",
+            "driver": "3.1",
+            "pictures": 6,
+            "pictures_per_second": 0.0,
+            "failure": "running: CL_OUT_OF_RESOURCES",
+        },
+    ]
+
+
+def test_pictures_that_differ_are_counted(series: Series) -> None:
+    assert series.totals.distances is not None
+    series.totals.distances = replace(series.totals.distances, gpu_to_reference=Difference(3))
+    series.totals.wrong = 7
+    text = " ".join(report.summary_text(series, "XNNPACK").split())
+    assert "outputs DIFFER from TFLite's reference kernels: 3 quanta, in 7 of 30 pictures" in text
+    assert "compared" not in text.partition("outputs")[2]
+    series.totals.compared = 9
+    text = " ".join(report.summary_text(series, "XNNPACK").split())
+    assert "quanta, in 7 of 9 pictures that were compared" in text
+    assert series.failure.endswith("kernels, in 7 of 9 pictures that were compared")
+
+
+def test_a_sample_says_that_it_is_one(series: Series) -> None:
+    assert "compared 30 of 30 pictures, in 0.5 s" in "\n".join(lines(series)).splitlines()
+    series.totals.compared = 4
+    text = " ".join(report.summary_text(series, "XNNPACK").split())
+    assert "compared 4 of 30 pictures, in 0.5 s; --compare=all compares each" in text
+    assert "TFLite's reference kernels: 0 quanta" in text
+
+
+def test_the_cpu_alone_has_one_column(series: Series) -> None:
+    series.gpu, series.totals = None, Totals(3, 0, 0, 0.03, 1)
+    shown = lines(series)
+    assert shown[0] == "CPU, XNNPACK, one by one"
+    assert shown[-2:] == [
+        "pictures 3 classified",
+        "decoding 10.00 ms a picture, in 1 process: 100.0/s, at the same time",
+    ]
+
+
+def test_an_external_delegate_has_its_own_name(series: Series) -> None:
+    series.gpu, series.job = None, replace(series.job, external=("a.so", {}))
+    assert lines(series)[0] == "EXTERNAL, one by one"
+
+
+def test_a_cpu_that_failed_says_why(series: Series) -> None:
+    series._beside, series._reasons = {}, {ON_CPU: "no kernel"}
+    shown = lines(series)
+    assert shown[0] == "OpenCL, 8 at once"
+    assert "CPU failed: no kernel" in shown
+    assert not [line for line in shown if line.startswith("speedup")]
+
+
+def test_what_opencl_left_to_the_cpu_is_listed(series: Series) -> None:
+    assert series.gpu is not None
+    series.gpu.delegation = replace(
+        TAKEN, verdicts=(Verdict(0, "PAD", "no such op"), *TAKEN.verdicts[1:])
+    )
+    assert "PAD 1 no such op 0" in lines(series)
+
+
+def test_nothing_read_at_all_is_still_a_table(series: Series) -> None:
+    series.gpu, series._beside = path(0, 0.0, 2, TAKEN), {ON_CPU: path(0, 0.0)}
+    series.totals = Totals(0, 2, 0, 0.0, 1)
+    text = "\n".join(lines(series))
+    assert "pictures/s 0.0 0.0" in text
+    assert "pictures 0 classified, 2 not readable" in text
+    assert "speedup" not in text
+
+
+OUTCOMES = [
+    (Outcome("a.jpg", "", (), Distances(Difference(0), Difference(0), Difference(2))), 2),
+    (Outcome("b.jpg", "input file b.jpg not found"), 0),
+    (Outcome("c.jpg"), 1),
+]
+
+
+def result(labels: list[str], most: int) -> Result:
+    made = Result(Meaning(GRAPH, feeds_of(GRAPH, ()), labels), (), None, most)
+    made.scene = SCENE
+    return made
+
+
+def documented(series: Series, count: int) -> tuple[dict, list[str]]:
+    written: list[str] = []
+    made = sinks.Document(written.append, {"model": "m", "runtime": "r"})
+    for outcome, most in OUTCOMES[:count]:
+        made.add(documents.picture_entry(outcome, result(["cat"], most)))
+    made.end(documents.totals_entry(series, 4))
+    return json.loads("\n".join(written)), written
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_the_document_has_an_object_a_picture(series: Series, count: int) -> None:
+    entry, _ = documented(series, count)
+    assert entry.items() >= stamped({}).items()
+    results = [
+        {"index": 1, "label": None, "score": 0.5},
+        {"index": 0, "label": "cat", "score": 0.25},
+    ]
+    assert (
+        entry["pictures"]
+        == [
+            {
+                "image": "a.jpg",
+                "results": results,
+                "max_difference_quanta_reference": 0,
+                "max_difference_quanta_cpu": 2,
+            },
+            {"image": "b.jpg", "error": "input file b.jpg not found"},
+            {"image": "c.jpg", "results": results[:1]},
+        ][:count]
+    )
+
+
+def test_the_document_ends_with_what_all_came_to(series: Series) -> None:
+    entry, _ = documented(series, 3)
+    assert list(entry) == [
+        *stamped({}),
+        "model", "runtime", "pictures", "classified", "unreadable", "seconds",
+        "pictures_per_second", "decoding", "cpu", "gpu", "compared",
+        "max_difference_quanta_reference", "max_difference_quanta_cpu", "speedup",
+    ]  # fmt: skip
+    assert (entry["classified"], entry["unreadable"]) == (30, 2)
+    assert (entry["seconds"], entry["pictures_per_second"]) == (2.0, 15.0)
+    assert entry["compared"] == {"pictures": 30, "seconds": 0.5}
+    assert entry["decoding"] == {"average_ms": 31.25, "processes": 4}
+    assert entry["cpu"] == {
+        "pictures_per_second": 120.0,
+        "average_ms": pytest.approx(25 / 3),
+        "load_ms": 12.5,
+        "cpu_load": 1.5,
+        "batch": 1,
+        "threads": 4,
+    }
+    assert entry["gpu"]["device"] == "Vivante GC7000"
+    assert (entry["gpu"]["pictures_per_second"], entry["gpu"]["batch"]) == (240.0, 8)
+    assert (entry["gpu"]["delegated"], entry["gpu"]["not_delegated"]) == (2, [])
+    assert (entry["max_difference_quanta_reference"], entry["speedup"]) == (0, 2.0)
+
+
+def test_what_was_not_compared_is_null_with_a_reason(series: Series) -> None:
+    series.totals = Totals(30, 0, 0, 1.0, 4)
+    series._beside = None
+    entry, _ = documented(series, 1)
+    assert entry["max_difference_quanta_reference"] is None
+    assert entry["speedup"] is None
+    assert entry["not_compared"] == "--compare=false"
+    assert "cpu" not in entry
+
+
+def test_a_failure_is_told(series: Series) -> None:
+    series.gpu, series._gave_up = None, "CL_OUT_OF_RESOURCES"
+    entry, _ = documented(series, 1)
+    assert entry["failure"] == "CL_OUT_OF_RESOURCES"
+    assert "gpu" not in entry
+
+
+def test_a_picture_is_written_before_the_next_but_one(series: Series) -> None:
+    written: list[str] = []
+    made = sinks.Document(written.append, {"model": "m"})
+    for number, (outcome, most) in enumerate(OUTCOMES * 5):
+        made.add(documents.picture_entry(outcome, result([], most)))
+        assert sum("image" in line for line in written) == number

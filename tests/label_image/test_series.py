@@ -19,11 +19,10 @@ from delegate import DeviceError, DeviceInfo, Options
 from delegate.inspect import read_model
 from delegate.runtime.executor import Executor
 from delegate.runtime.transfers import Copied
-from label_image.compare import Distances
+from label_image.compare import Distances, Outcome, Sample, Totals
 from label_image.decoder import Format
-from label_image.path import OpenPath
-from label_image.paths import Outcome, Totals
-from label_image.series import Sample, Series
+from label_image.path import Path as OnePath
+from label_image.series import Series
 from tests.support.compare import RUNTIME, interpreter, invoke
 from tests.support.deal import any_driver
 from tests.support.model import chain_model, op, t
@@ -76,8 +75,17 @@ def series(
     opencl = None if device is None else Options(device.index, **(options or {}))
     nothing = np.zeros(SIZE, graph.inputs[0].dtype)
     full = Job(model=model, input=nothing, opencl=opencl, reference=True, warmup_runs=1, **job)
-    with Series(full, RUNTIME, graph, batch, compares_all=compares_all) as opened:
-        yield opened
+    with opened(Series(full, RUNTIME, graph, batch, compares_all=compares_all)) as made:
+        yield made
+
+
+@contextmanager
+def opened(made: Series) -> Iterator[Series]:
+    """Give the series with all its paths."""
+    with made:
+        made.open()
+        made.open_others()
+        yield made
 
 
 def outcomes_of(made: Series, paths: Sequence[str], dtype: str = "uint8") -> list[Outcome]:
@@ -148,7 +156,7 @@ def test_without_a_device_the_cpu_runs_them_all(
 ) -> None:
     graph = read_model(pooling_model())
     job = Job(pooling_model(), np.zeros(SIZE, np.uint8), opencl=Options("no such device"))
-    with Series(job, RUNTIME, graph, 2) as made:
+    with opened(Series(job, RUNTIME, graph, 2)) as made:
         assert got(outcomes_of(made, paths)) == expected(paths)
         assert "no such device" in made.failure
     assert messages(caplog, logging.WARNING) == ["the CPU runs the model instead"]
@@ -175,7 +183,7 @@ def test_every_picture_is_compared_with_cpu_and_reference(
 def test_without_comparison_only_opencl_runs(device: DeviceInfo, paths: list[str]) -> None:
     graph = read_model(pooling_model())
     job = Job(pooling_model(), np.zeros(SIZE, np.uint8), opencl=Options(device.index))
-    with Series(job, RUNTIME, graph, 2) as made:
+    with opened(Series(job, RUNTIME, graph, 2)) as made:
         outcomes = outcomes_of(made, paths)
         assert got(outcomes) == expected(paths)
         assert made.cpu is None
@@ -212,10 +220,10 @@ def test_floats_are_not_compared_in_quanta(device: DeviceInfo, paths: list[str])
 
 def lie(monkeypatch: pytest.MonkeyPatch, pictures: set[int]) -> None:
     """Make OpenCL wrong by 5 for these pictures, counted as they run one by one."""
-    honest = OpenPath.run
+    honest = OnePath.run
     seen = 0
 
-    def run(self: OpenPath, pixels: Any) -> Any:
+    def run(self: OnePath, pixels: Any) -> Any:
         nonlocal seen
         outputs = honest(self, pixels)
         if self.delegation is not None:
@@ -225,7 +233,7 @@ def lie(monkeypatch: pytest.MonkeyPatch, pictures: set[int]) -> None:
             seen += len(outputs)
         return outputs
 
-    monkeypatch.setattr(OpenPath, "run", run)
+    monkeypatch.setattr(OnePath, "run", run)
 
 
 def test_a_device_that_computes_wrongly_loses_those_pictures_to_the_cpu(
@@ -353,15 +361,15 @@ def test_a_device_that_fails_in_the_middle_leaves_the_rest_to_the_cpu(
 def test_a_cpu_that_fails_is_left_out_of_the_comparison(
     device: DeviceInfo, paths: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = OpenPath.run
+    honest = OnePath.run
 
-    def fails(self: OpenPath, pixels: Any) -> Any:
+    def fails(self: OnePath, pixels: Any) -> Any:
         if self is made.cpu:
             raise RunError("Failed to invoke tflite!")
         return honest(self, pixels)
 
     with series(device, 2) as made:
-        monkeypatch.setattr(OpenPath, "run", fails)
+        monkeypatch.setattr(OnePath, "run", fails)
         outcomes = outcomes_of(made, paths)
         assert got(outcomes) == expected(paths)
         assert made.cpu is None
@@ -419,7 +427,7 @@ def test_each_output_has_its_own_largest_difference() -> None:
 def test_floats_are_compared_where_asked(device: DeviceInfo, paths: list[str]) -> None:
     model = pooling_model("float32")
     job = Job(model, np.zeros(SIZE, np.float32), opencl=Options(device.index), reference=True)
-    with Series(job, RUNTIME, read_model(model), floats=True) as made:
+    with opened(Series(job, RUNTIME, read_model(model), floats=True)) as made:
         outcomes_of(made, paths, "float32")
         assert made.totals.distances is not None
         assert made.totals.distances.gpu_to_reference.floats is not None

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from itertools import count
 from typing import Any, cast
 
@@ -15,12 +16,9 @@ import pytest
 from delegate import DeviceError, DeviceInfo, Options, list_devices
 from delegate.inspect import read_model
 from delegate.runtime.executor import Executor
-from label_image import model_path
-from label_image.batches import Batch, Batches, runs_in_order
 from label_image.decoder import Format
-from label_image.decoders import Decoded
-from label_image.model_path import SpreadPath
-from label_image.path import OpenPath, Run
+from label_image.decoders import Batch, Batches, Decoded, runs_in_order
+from label_image.path import Run, SpreadPath
 from label_image.series import Series
 from tests.label_image.test_series import (
     PARTLY,
@@ -29,6 +27,7 @@ from tests.label_image.test_series import (
     expected,
     got,
     messages,
+    opened,
     outcomes_of,
     paths,
     pooling_model,
@@ -55,10 +54,11 @@ def series(
     compares: bool = True,
     compares_all: bool = True,
     **options: Any,
-) -> Series:
+) -> AbstractContextManager[Series]:
     opencl = Options(selector, tune="off", **options)
     job = Job(pooling_model(), np.zeros(SIZE, np.uint8), opencl=opencl, reference=compares)
-    return Series(job, RUNTIME, read_model(pooling_model()), batch, compares_all=compares_all)
+    graph = read_model(pooling_model())
+    return opened(Series(job, RUNTIME, graph, batch, compares_all=compares_all))
 
 
 @pytest.mark.parametrize("batch", [None, 2, 8])
@@ -88,7 +88,7 @@ class Liar:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, most: int, first: int = 0) -> None:
         self.devices: list[DeviceInfo] = []
-        honest = model_path._PieceRun.outputs
+        honest = Run.outputs
         given = count()
 
         def outputs(run: Any) -> Any:
@@ -100,7 +100,7 @@ class Liar:
                     one[0][0, 1] ^= 4
             return each
 
-        monkeypatch.setattr(model_path._PieceRun, "outputs", outputs)
+        monkeypatch.setattr(Run, "outputs", outputs)
 
 
 def test_a_device_that_computes_wrongly_gives_its_pictures_to_the_other(
@@ -263,7 +263,7 @@ def test_memory_is_that_of_a_few_batches(both: str) -> None:
 
 class FakeRun(Run):
     def __init__(self, number: int) -> None:
-        super().__init__(OpenPath(lambda pixels: [], 0.0), np.zeros(1))
+        super().__init__(list)
         self.number, self.has_outputs, self.is_cancelled = number, False, False
 
     @property

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from label_image.expect import ExpectedBoxes
-from label_image.sinks import Coco, Csv, Lines, kept_entries, lines_at_once_to
+from label_image.line_files import kept_entries, lines_to
+from label_image.sinks import Coco, Csv, Lines
 from tflite_opencl.common.errors import RunError
 
 ROWS = {
@@ -66,7 +67,7 @@ def coco_of(expected: ExpectedBoxes | None, *entries: dict[str, Any]) -> list[di
     sink = Coco(written.append, expected)
     for entry in entries:
         sink.add(entry)
-    sink.end()
+    sink.end({})
     found: list[dict[str, Any]] = json.loads("\n".join(written))
     return found
 
@@ -92,7 +93,7 @@ def test_coco_has_the_numbers_of_what_is_expected() -> None:
 
 
 def lines(path: Path, *images: str, is_resumed: bool = False) -> None:
-    with lines_at_once_to(str(path), io.StringIO(), is_resumed) as write:
+    with lines_to(str(path), io.StringIO(), "ab" if is_resumed else "wb") as write:
         sink = Lines(write, {"model": "m"})
         for image in images:
             sink.add({"image": image})

@@ -17,11 +17,11 @@ from PIL import Image
 from delegate import DeviceInfo, NoDeviceError, Options
 from delegate.inspect import read_model
 from label_image import worker
-from label_image.classify import run_path
 from label_image.decoder import Format
 from label_image.open_path import open_path
+from label_image.path import Path as OnePath
 from label_image.series import Series
-from label_image.worker import path_in_child, run_in_child
+from label_image.worker import path_in_child
 from tests.support.deal import any_driver
 from tests.support.model import chain_model, op, t
 from tflite_opencl.common.errors import DelegateFailed, RunError
@@ -37,13 +37,19 @@ def child(code: str) -> list[str]:
     return [sys.executable, "-c", code]
 
 
+def run_in_child(job: Job, seconds: float, command: list[str] | None = None) -> OnePath:
+    """Return the path that is timed on the job's input."""
+    with path_in_child(job, None, seconds, is_timed=True, command=command) as path:
+        return path
+
+
 # Begins a child's code: it has the job, and answers with what it gives to `answer`.
 ANSWERS = """
 import json, os, pickle, sys
 from delegate import NoDeviceError
 from tflite_opencl.common.errors import DelegateFailed, RunError
 count = json.loads(sys.stdin.buffer.readline())["bytes"]
-job = pickle.loads(sys.stdin.buffer.read(count))
+job, batch, is_timed = pickle.loads(sys.stdin.buffer.read(count))
 def answer(result):
     content = pickle.dumps(result)
     print(json.dumps({"lines": [], "bytes": len(content)}), flush=True)
@@ -138,7 +144,8 @@ def test_a_child_gives_what_a_run_here_gives(device: DeviceInfo, model: bytes) -
         reference=True,
         quiet=True,
     )
-    here = run_path(job, find_runtime(), read_model(model))
+    with open_path(job, find_runtime(), read_model(model), is_timed=True) as here:
+        pass
     there = run_in_child(job, 300)
     assert there.delegation is not None
     assert here.delegation is not None
@@ -147,6 +154,7 @@ def test_a_child_gives_what_a_run_here_gives(device: DeviceInfo, model: bytes) -
     assert there.delegation == here.delegation
     assert there.delegation.delegated == 1
     assert there.delegation.device == device.name
+    assert there.times is not None
     assert there.times.average_ms > 0
 
 
@@ -173,9 +181,10 @@ def test_a_path_in_a_child_gives_what_one_here_gives(device: DeviceInfo, model: 
 HANGS = f"""{ANSWERS}
 import numpy, time
 from delegate import Verdict
+from label_image.path import Path
 from tflite_opencl.common.job import Delegation
 verdicts = Verdict(0, "AVERAGE_POOL_2D", None), Verdict(1, "RESHAPE", None)
-answer((1.0, 1, Delegation("a GPU", "its driver", "1", verdicts, ((0, 1),)), {{}}))
+answer(Path(1.0, delegation=Delegation("a GPU", "its driver", "1", verdicts, ((0, 1),))))
 sys.stdout.flush()
 sys.stdin.buffer.read(json.loads(sys.stdin.buffer.readline())["bytes"])
 answer(([(numpy.array([[9, 9, 9]], numpy.uint8),)], 0.5, 0.25))
@@ -193,6 +202,7 @@ def test_a_device_that_hangs_in_the_middle_leaves_the_rest_to_the_cpu(
         Image.new("RGB", (4, 4), (number, 7, 5)).save(name)
     job = Job(model, np.zeros((1, 4, 4, 3), np.uint8), opencl=Options())
     with Series(job, find_runtime(), read_model(model), limit_s=5.0) as series:
+        series.open()
         outcomes = list(series.outcomes(names, Format((1, 4, 4, 3), "uint8")))
         assert [each.outputs[0].tolist() for each in outcomes] == [
             [[9, 9, 9]], [[1, 7, 5]], [[2, 7, 5]], [[3, 7, 5]],

@@ -42,6 +42,20 @@ class Ran:
             if line != XNNPACK_LINE
         ]
 
+    def beginning(self, *starts: str) -> list[str]:
+        """Return the lines of stderr that begin so."""
+        return [line for line in self.lines if line.startswith(starts)]
+
+    @property
+    def outputs(self) -> list[str]:
+        """Give the lines about outputs."""
+        return self.beginning("INFO: output(")
+
+    @property
+    def table(self) -> str:
+        """Give stderr with single blanks, so that wrapped lines read as one."""
+        return " ".join(" ".join(self.lines).split())
+
 
 Run = Callable[..., Ran]
 

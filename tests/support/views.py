@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ def name_of(view: View, task: str | None = None) -> str | None:
 
 def scene_of(view: View, *outputs: NDArray[Any], task: str | None = None) -> Scene:
     """Return what a model's head reads of these outputs."""
-    scene = read(view, outputs, task)
+    scene = read(replace(view, arrays=outputs), task)
     assert scene is not None
     return scene
 

@@ -8,6 +8,7 @@ import math
 import random
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ def test_no_shape_and_no_value_is_too_odd_for_a_head() -> None:
         view = view_of(tensors, fed, labels=rng.choice([[], ["???", "a"]]), **facts)
         for task in (None, *rng.sample(TASKS, 4)):
             head = head_of(view, task)
-            scene = read(view, outputs, task)
+            scene = read(replace(view, arrays=outputs), task)
             if head is not None and scene is not None:
                 read_by[head.name] += 1
                 assert scene.lines(view.labels, 5) or scene.rows == []

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from delegate.inspect import Quantization
 from label_image.carried import Carried
-from label_image.heads.grids import cells
+from label_image.heads.yolo import cells
 from label_image.scene import Box, Scene
 from tests.support.model import t
 from tests.support.views import name_of, scene_of, scene_of_arrays, view_of

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Detectors that have chosen their boxes: by their op, by metadata and by the shapes alone."""
+"""Detectors that have chosen their boxes: by their op, by metadata, by shapes, by rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from delegate.inspect import read_model
 from label_image.carried import Carried
-from label_image.heads.post_process import found_only, places_of
+from label_image.heads.chosen import found_only, places_of
 from label_image.heads.view import View
 from label_image.scene import Box, Scene
 from tests.support.model import t
@@ -100,3 +100,13 @@ def test_what_was_not_found_is_zero() -> None:
     assert count.tolist() == [2]
     same = outputs(2)
     assert all(a is b for a, b in zip(found_only(conv_pool(), same), same, strict=True))
+
+
+def test_efficientdet_s_chosen_boxes() -> None:
+    made = np.zeros((1, 100, 7), np.float32)
+    made[0, 0] = (0, 16, 16, 48, 48, 0.75, 3)
+    made[0, 1] = (0, 0, 0, 32, 16, 0.5, 1)
+    scene = scene_of_arrays(made, size=(100, 200))
+    assert scene.boxes == [Box(2, 0.75, 50, 25, 150, 75), Box(0, 0.5, 0, 0, 50, 50)]
+    labelled = scene_of_arrays(made, size=(100, 200), labels=["???", "a"])
+    assert [box.index for box in labelled.boxes or ()] == [3, 1]

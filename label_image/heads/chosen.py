@@ -1,19 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Detectors whose outputs are chosen boxes, their classes, their scores and how many there are.
+"""Detectors that have chosen their boxes: four outputs of what was found, or a row a box.
 
 SSD and EfficientDet-Lite models end so in the op TFLite_Detection_PostProcess; converted CenterNets
-have the same four outputs without it.
+have the same four outputs without it. EfficientDets and YOLO v10 give rows.
+Sources: google/automl efficientdet/tf2/postprocess.py (generate_detections); ultralytics
+nn/modules/head.py (v10Detect)
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from delegate.inspect import Graph
-from label_image.heads.boxes import placed
+from label_image.heads.boxes import LEAST_SCORE as UNCHOSEN
+from label_image.heads.boxes import parts, placed
 from label_image.heads.view import Array, Head, View
 from label_image.scene import Scene
 from tflite_opencl.common.labels import LEAST_SCORE
@@ -21,6 +26,7 @@ from tflite_opencl.common.labels import LEAST_SCORE
 _OP = "TFLite_Detection_PostProcess"
 # What metadata calls the outputs, as TensorFlow's writer for object detectors does.
 _NAMES = ("location", "category", "score", "number of detections")
+_MOST_CHOSEN = 1000  # boxes that a YOLO v10 may choose; 300 are usual
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +69,7 @@ def found_only(graph: Graph, outputs: Sequence[Array]) -> tuple[Array, ...]:
     return tuple(found)
 
 
-def _places(view: View, outputs: Sequence[Array] = ()) -> Places | None:
+def _find(view: View, is_asked: bool) -> Places | None:
     """Return where things are by the op, by metadata or, of four outputs, by their shapes."""
     places = places_of(view.graph)
     if places is not None or len(view.outputs) != 4:
@@ -82,7 +88,7 @@ def _places(view: View, outputs: Sequence[Array] = ()) -> Places | None:
         return None
     classes, scores = rows
     # Classes are whole numbers. Where both rows are, the order is that of the op's outputs.
-    if outputs and not _are_whole(outputs[classes]) and _are_whole(outputs[scores]):
+    if view.arrays and not _are_whole(view.arrays[classes]) and _are_whole(view.arrays[scores]):
         classes, scores = scores, classes
     return Places(boxes[0], classes, scores, counts[0])
 
@@ -95,19 +101,13 @@ def _are_whole(values: Array) -> bool:
     return bool((values == np.floor(values)).all())
 
 
-def _fits(view: View, is_asked: bool) -> bool:
-    return _places(view) is not None
-
-
-def _read(view: View, outputs: Sequence[Array]) -> Scene:
-    places = _places(view, outputs)
-    assert places is not None
-    sides = view.real(places.boxes, outputs[places.boxes]).reshape(-1, 4)[:, [1, 0, 3, 2]]
-    classes = outputs[places.classes].reshape(-1)
-    scores = view.real(places.scores, outputs[places.scores]).reshape(-1)
+def _read(view: View, places: Places) -> Scene:
+    sides = view.real(places.boxes).reshape(-1, 4)[:, [1, 0, 3, 2]]
+    classes = view.arrays[places.classes].reshape(-1)
+    scores = view.real(places.scores).reshape(-1)
     count = min(len(sides), len(classes), len(scores))
-    if places.count is not None and outputs[places.count].size:
-        count = min(count, _count(view.real(places.count, outputs[places.count])))
+    if places.count is not None and view.arrays[places.count].size:
+        count = min(count, _count(view.real(places.count)))
     certain = np.flatnonzero(scores[:count] >= view.least(LEAST_SCORE))
     numbers = {places.boxes, places.classes, places.scores, places.count} - {None}
     return Scene(
@@ -116,4 +116,36 @@ def _read(view: View, outputs: Sequence[Array]) -> Scene:
     )
 
 
-HEAD = Head("detection:ssd", _fits, _read)
+def _has_rows(numbers: int, most: float, view: View, is_asked: bool) -> bool:
+    """Whether the output has rows of so many numbers, and no more than `most`."""
+    shape = view.shapes[0]
+    is_such = len(view.outputs) == 1 and len(shape) == 3 and (shape[0], shape[2]) == (1, numbers)
+    # 100 and 300 are usual.
+    return is_such and shape[1] <= most and (is_asked or shape[1] % 100 == 0)
+
+
+def _read_efficientdet(view: View, found: bool) -> Scene:
+    """A row: the picture's number, top, left, bottom, right in the input's pixels, score, class."""
+    rows = view.real(0)[0]
+    height, width = view.input_size
+    sides = rows[:, [2, 1, 4, 3]] / np.array([width, height, width, height], np.float32)
+    classes = np.round(rows[:, 6]) - 1  # they count from 1
+    stay = (rows[:, 5] >= view.least(LEAST_SCORE)) & (classes >= 0)
+    boxes = placed(view, sides[stay], rows[stay, 5], classes[stay])
+    return Scene(boxes=boxes, outputs=frozenset({0}))
+
+
+def _read_yolo10(view: View, found: bool) -> Scene:
+    """A row: left, top, right, bottom, score and class."""
+    rows = view.real(0)[0]
+    sides = parts(view, rows[:, :4])
+    stay = rows[:, 4] >= view.least(UNCHOSEN)
+    boxes = placed(view, sides[stay], rows[stay, 4], np.round(rows[stay, 5]))
+    return Scene(boxes=boxes, outputs=frozenset({0}))
+
+
+SSD = Head("detection:ssd", _find, _read)
+YOLO10 = Head(
+    "detection:yolo10", partial(_has_rows, 6, _MOST_CHOSEN), _read_yolo10, mean=0.0, std=255.0
+)
+EFFICIENTDET = Head("detection:efficientdet", partial(_has_rows, 7, math.inf), _read_efficientdet)

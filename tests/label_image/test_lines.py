@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Log records as lines, and streams whose reader has gone."""
+"""label_image's lines: log records, streams whose reader has gone, and what --verbose shows."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from label_image import streams
+from delegate.inspect import LaunchTime
+from label_image import lines
+from label_image.lines import interpreter_state, model_lines, profile_lines
+from tests.support.model import const, graph_of, op, t
 from tests.support.process import on_terminal
 from tflite_opencl.common import bars
 
 
 def logged(level: int) -> tuple[list[str], list[str]]:
     out, err = io.StringIO(), io.StringIO()
-    with streams.logging_to(out, err, level):
+    with lines.logging_to(out, err, level):
         logging.getLogger("label_image").info("invoked")
         logging.getLogger("delegate").warning("a device is skipped")
         logging.getLogger("delegate.runtime").error("gone")
@@ -73,20 +76,20 @@ def test_writing_to_a_closed_pipe_is_no_error() -> None:
     read, write = os.pipe()
     os.close(read)
     with open(write, "w") as stream:
-        streams.write(stream, "first")
-        streams.write(stream, "second")
+        lines.write(stream, "first")
+        lines.write(stream, "second")
 
 
 def test_writing_says_whether_somebody_reads() -> None:
     read, write = os.pipe()
     with open(write, "w") as stream:
-        assert streams.write(stream, "first")
+        assert lines.write(stream, "first")
         os.close(read)
-        assert not streams.write(stream, "second")
+        assert not lines.write(stream, "second")
 
 
 def test_python_exits_quietly_after_a_closed_pipe() -> None:
-    code = "import sys; from label_image import streams; streams.write(sys.stdout, 'x' * 99999)"
+    code = "import sys; from label_image import lines; lines.write(sys.stdout, 'x' * 99999)"
     script = f'sleep 0.3; {sys.executable} -c "{code}"; echo $? >&2'
     done = subprocess.run(
         ["bash", "-c", f"({script}) | true"],
@@ -107,14 +110,14 @@ def test_a_bar_is_only_for_a_terminal(capfd: pytest.CaptureFixture[str]) -> None
 def test_lines_go_above_a_bar_on_a_terminal() -> None:
     code = (
         "import sys, time\n"
-        "from label_image import streams\n"
+        "from label_image import lines\n"
         "from tflite_opencl.common import bars\n"
         "with bars.steps('classifying', lambda: 3) as step:\n"
         "    for number in range(3):\n"
         "        step()\n"
-        "        streams.write(sys.stdout, f'[b]row[/b] {number} ' + 'long ' * 30 + 'end')\n"
+        "        lines.write(sys.stdout, f'[b]row[/b] {number} ' + 'long ' * 30 + 'end')\n"
         "        time.sleep(0.2)\n"
-        "streams.write(sys.stdout, 'afterwards')\n"
+        "lines.write(sys.stdout, 'afterwards')\n"
     )
     text = on_terminal(code, COLUMNS="60")
     assert "classifying" in text
@@ -122,3 +125,68 @@ def test_lines_go_above_a_bar_on_a_terminal() -> None:
     lines = [line for line in re.split(r"[\r\n]+", text) if "row" in line]
     assert lines == [f"[b]row[/b] {number} {'long ' * 30}end" for number in range(3)]
     assert text.rstrip().endswith("afterwards")
+
+
+WEIGHTS = const([[1, 2], [3, 4]], (0.5, 0.25), name="weights")
+
+
+def launch(node: int, name: str, microseconds: float) -> LaunchTime:
+    return LaunchTime(
+        node=node,
+        op=name,
+        kernel="k",
+        alternative="plain",
+        global_size=1,
+        microseconds=microseconds,
+    )
+
+
+def test_a_tensor_with_a_scale_for_each_channel_shows_none() -> None:
+    pixels, output = t((1, 2), "int8", 0.1, -3, name="in"), t((1, 2), "string", name="out")
+    shown = model_lines(graph_of([op("FULLY_CONNECTED", [pixels, WEIGHTS, None], [output])]))
+    assert shown == [
+        "tensors size: 3",
+        "nodes size: 1",
+        "inputs: 1",
+        "input(0) name: in",
+        "0: in, 2, 9, 0.1, -3",
+        f"1: weights, {WEIGHTS.data.nbytes if WEIGHTS.data is not None else 0}, 4, 0, 0",
+        "2: out, 0, 5, 0, 0",
+    ]
+
+
+def test_the_state_says_of_each_node_who_runs_it() -> None:
+    pixels, added, output = (t((1, 2), "uint8", 0.5) for _ in range(3))
+    nodes = [
+        op("ADD", [pixels, pixels], [added]),
+        op("my-op", [added, None], [output], is_custom=True),
+    ]
+    text = interpreter_state(graph_of(nodes), {0: None, 1: "op my-op is not implemented"})
+    assert "Node   0 Operator Builtin Code   0 ADD (delegated by OpenCL)\n" in text
+    assert (
+        "Node   1 Operator Custom Name my-op (not delegated: op my-op is not implemented)\n"
+        "  2 Input Tensors: [1,-1]\n"
+        "  1 Output Tensors: [2]"
+    ) in text
+
+
+def test_without_a_delegate_the_state_says_nothing_of_it() -> None:
+    pixels, output = t((1, 2), "uint8", 0.5), t((1, 2), "uint8", 0.5)
+    text = interpreter_state(graph_of([op("ADD", [pixels, pixels], [output])]))
+    assert "Interpreter has 1 subgraphs." in text
+    assert "delegated" not in text
+
+
+def test_profiling_rows_are_label_images() -> None:
+    rows = profile_lines(
+        [launch(5, "DEPTHWISE_CONV_2D", 5352.0), launch(123, "my-op", 1234567.0)], 9
+    )
+    assert rows == [
+        "     5.352, Subgraph   0, Node   5, OpCode   4, DEPTHWISE_CONV_2D",
+        "  1234.567, Subgraph   0, Node 123, OpCode  32, my-op",
+    ]
+
+
+def test_profiling_keeps_the_last_rows() -> None:
+    rows = profile_lines([launch(index, "ADD", 1.0) for index in range(5)], 2)
+    assert [row.split()[4] for row in rows] == ["3,", "4,"]

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""label_image's lines on stdout and stderr: log records, what ends a run, what --verbose shows.
+
+A reader that has gone is no error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TextIO
+
+import numpy as np
+
+from delegate import DelegateError, NoDeviceError
+from delegate.inspect import Graph, LaunchTime, Tensor, builtin_op_numbers
+from tflite_opencl.common import bars
+from tflite_opencl.common.errors import (
+    DelegateFailed,
+    OneLineError,
+    RunError,
+    code_of,
+    reason_of,
+)
+from tflite_opencl.common.runtime import TYPE_NUMBERS
+from tflite_opencl.common.start import OutputError, lead_nowhere
+from tflite_opencl.common.words import printable
+
+_LEVEL_NAMES = {"WARNING": "WARN", "CRITICAL": "FATAL"}
+_CUSTOM = 32  # BuiltinOperator_CUSTOM
+
+log = logging.getLogger("label_image")
+
+
+def write(stream: TextIO, text: str) -> bool:
+    """Write text and a line end at once; a closed pipe (`| head`) is not an error.
+
+    What a terminal would obey is written as an escape, line ends and tabs excepted.
+    Returns whether somebody still reads it.
+    Raises: OutputError: the text cannot be written.
+    """
+    text = printable(text, kept="\n\t")
+    if stream.isatty() and bars.print_above(text):
+        return True
+    try:
+        stream.write(text + "\n")
+        stream.flush()
+    except BrokenPipeError:
+        lead_nowhere(stream)
+        return False
+    except OSError as error:
+        lead_nowhere(stream)
+        raise OutputError("stdout", error) from error
+    return True
+
+
+@contextlib.contextmanager
+def logging_to(out: TextIO, err: TextIO, level: int) -> Iterator[None]:
+    """Send the records of the delegate, the base and label_image to `err`, as "INFO: text".
+
+    That holds while inside. Records of `tflite_opencl.stdout` go to `out` as they are. `level`: the
+    least of what is logged; results, of `label_image.results`, always are.
+    """
+    lines, plain = _Handler(err, _Formatter()), _Handler(out, logging.Formatter("%(message)s"))
+    loggers = [
+        (logging.getLogger("delegate"), lines, level),
+        (logging.getLogger("label_image"), lines, level),
+        (logging.getLogger("label_image.results"), lines, logging.INFO),
+        (logging.getLogger("tflite_opencl"), lines, level),
+        (logging.getLogger("tflite_opencl.stdout"), plain, max(level, logging.INFO)),
+    ]
+    for logger, handler, least in loggers:
+        logger.addHandler(handler)
+        logger.setLevel(least)
+        logger.propagate = False
+    try:
+        yield
+    finally:
+        for logger, handler, _ in loggers:
+            logger.removeHandler(handler)
+            logger.setLevel(logging.NOTSET)
+            logger.propagate = True
+
+
+class _Formatter(logging.Formatter):
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        if record.levelno == logging.DEBUG:
+            return record.message  # tables
+        # A message is one line, whatever the name of a file has in it.
+        level = _LEVEL_NAMES.get(record.levelname, record.levelname)
+        return f"{level}: {printable(record.message)}"
+
+
+class _Handler(logging.Handler):
+    def __init__(self, stream: TextIO, formatter: logging.Formatter) -> None:
+        super().__init__()
+        self._stream = stream
+        self.setFormatter(formatter)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        write(self._stream, self.format(record))
+
+
+def log_error(error: Exception, verbose: bool) -> int:
+    """Log the lines of an error and return its exit code.
+
+    The last line has a traceback where `verbose` asks for it.
+    """
+    *lines, (level, last) = _lines(error)
+    for each_level, line in lines:
+        log.log(each_level, "%s", line)
+    log.log(level, "%s", last, exc_info=error if verbose else None)
+    return code_of(error)
+
+
+def gave_up(error: Exception, verbose: bool) -> str:
+    """Log why OpenCL failed and that the CPU goes on; return the reason as one line."""
+    log_error(error, verbose)
+    log.warning("the CPU runs the model instead")
+    # The memory that the failed run holds must not slow down the next one.
+    traceback.clear_frames(error.__traceback__)
+    return reason_of(error)
+
+
+def _lines(error: Exception) -> list[tuple[int, str]]:
+    """Return each line of an error with its log level."""
+    if isinstance(error, RunError):
+        lines = [(error.level, str(error))]
+        if isinstance(error.__cause__, (RuntimeError, ValueError)):
+            lines.insert(0, (logging.ERROR, reason_of(error.__cause__)))
+        return lines
+    if isinstance(error, (OneLineError, DelegateError)):
+        return [(logging.ERROR, str(error))]
+    name = type(error).__name__
+    return [(logging.ERROR, f"{name}: {error} (not expected: --verbose 1 shows where)")]
+
+
+@contextlib.contextmanager
+def delegate_failures() -> Iterator[None]:
+    """Turn an error of the OpenCL delegate into DelegateFailed, a missing device excepted."""
+    try:
+        yield
+    except NoDeviceError:
+        raise
+    except DelegateError as error:
+        raise DelegateFailed(str(error)) from error
+
+
+@contextlib.contextmanager
+def writing(path: str) -> Iterator[None]:
+    """Turn an error of writing this file or folder into a RunError."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise RunError(f"cannot write {path}: {reason}") from error
+
+
+def model_lines(graph: Graph) -> list[str]:
+    """Return the lines label_image prints of a loaded model."""
+    lines = [
+        f"tensors size: {len(graph.tensors)}",
+        f"nodes size: {len(graph.nodes)}",
+        f"inputs: {len(graph.inputs)}",
+        f"input(0) name: {graph.inputs[0].name}",
+    ]
+    for tensor in graph.tensors:
+        scale, zero_point = 0.0, 0
+        quantization = tensor.quantization
+        # TFLite's single scale and zero point stay 0 where a tensor has one for each channel.
+        if quantization is not None and len(quantization.scale) == 1:
+            scale, zero_point = quantization.scale[0], quantization.zero_point[0]
+        lines.append(
+            f"{tensor.index}: {tensor.name}, {_size_bytes(tensor)}, "
+            f"{TYPE_NUMBERS.get(tensor.dtype, 0)}, {scale:g}, {zero_point}"
+        )
+    return lines
+
+
+def interpreter_state(graph: Graph, reasons: Mapping[int, str | None] | None = None) -> str:
+    """Return a table of tensors and nodes, in the spirit of TFLite's PrintInterpreterState.
+
+    `reasons` says of each node why OpenCL did not take it (None: it did); None: no OpenCL.
+    """
+    op_numbers = builtin_op_numbers()
+    lines = [
+        f"Interpreter has {graph.subgraphs} subgraphs.",
+        "",
+        f"-----------Subgraph-0 has {len(graph.tensors)} tensors and {len(graph.nodes)} nodes"
+        "------------",
+        f"{len(graph.inputs)} Inputs: {_indices(graph.inputs)}",
+        f"{len(graph.outputs)} Outputs: {_indices(graph.outputs)}",
+        "",
+        f"Tensor  ID {'Name':<40} {'Type':<10} {'Bytes':>10}  Shape",
+    ]
+    lines += [
+        f"Tensor {tensor.index:3d} {_shorten(tensor.name, 40):<40} {tensor.dtype:<10} "
+        f"{_size_bytes(tensor):>10}  {list(tensor.shape)}"
+        for tensor in graph.tensors
+    ]
+    lines.append("")
+    for node in graph.nodes:
+        code = op_numbers.get(node.op, _CUSTOM)
+        kind = "Custom Name" if node.is_custom else f"Builtin Code {code:3d}"
+        verdict = ""
+        if reasons is not None:
+            reason = reasons.get(node.index)
+            verdict = f" (not delegated: {reason})" if reason else " (delegated by OpenCL)"
+        lines.append(f"Node {node.index:3d} Operator {kind} {node.op}{verdict}")
+        lines.append(f"  {len(node.inputs)} Input Tensors: {_indices(node.inputs)}")
+        lines.append(f"  {len(node.outputs)} Output Tensors: {_indices(node.outputs)}")
+    return "\n".join(lines)
+
+
+def profile_lines(records: Iterable[LaunchTime], most: int) -> list[str]:
+    """Return label_image's profiling rows, the last `most` as its ring buffer keeps them."""
+    op_numbers = builtin_op_numbers()
+    rows = [
+        f"{record.microseconds / 1000:10.3f}, Subgraph {0:3d}, Node {record.node:3d}, "
+        f"OpCode {op_numbers.get(record.op, _CUSTOM):3d}, {record.op}"
+        for record in records
+    ]
+    return rows[-most:]
+
+
+def _size_bytes(tensor: Tensor) -> int:
+    if tensor.data is not None:
+        return tensor.data.nbytes
+    try:
+        item_bytes = np.dtype(tensor.dtype).itemsize
+    except TypeError:  # strings and other types that numpy has not
+        return 0
+    return math.prod(max(size, 0) for size in tensor.shape) * item_bytes
+
+
+def _indices(tensors: Iterable[Tensor | None]) -> str:
+    return "[" + ",".join("-1" if t is None else str(t.index) for t in tensors) + "]"
+
+
+def _shorten(name: str, width: int) -> str:
+    return name if len(name) <= width else "..." + name[3 - width :]
