@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ADD: of two 8-bit tensors of one shape plain, over vectors, and by floats where proven.
+"""ADD and SUB: the ADD of two 8-bit tensors of one shape plain, over vectors, and by floats.
 
 Other types and shapes are sums like any other, of binary.cl.
 """
@@ -7,15 +7,25 @@ Other types and shapes are sums like any other, of binary.cl.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
+import numpy as np
+
+from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative, Params
 from delegate.ops._checks import quantized
-from delegate.ops._checks.activations import activation_of
+from delegate.ops._checks.activations import activation_of, bounds_of
 from delegate.ops._checks.sums import sum_of
-from delegate.ops._launches.binary import EVERY, Expression, Operands, binary, operands_of
-from delegate.ops._launches.binary_sums import sum_expression
+from delegate.ops._launches.binary import (
+    EVERY,
+    NUMBERS,
+    Expression,
+    Operands,
+    binary,
+    operands_of,
+    rescaling,
+)
 from delegate.ops._launches.tiles import (
     LEAST_BYTES,
     by_share,
@@ -34,14 +44,6 @@ from delegate.target import Target
 _PLAIN_ELEMENTS = 1024  # of a tile of the plain kernel, where a group is one work-item
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Addition:
-    """A checked ADD of 8-bit tensors of one shape."""
-
-    operands: Operands
-    sum: Sum
-
-
 @lowers("ADD")
 def lower_add(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Add two tensors that may differ in scale and zero point, and are broadcast to each other.
@@ -50,30 +52,29 @@ def lower_add(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: other types, shapes that cannot be broadcast, an output scale too small.
     Source: tflite/kernels/add.cc PrepareGeneralQuantized, internal/reference/add.h
     """
-    return alternatives(decode(node), target)
-
-
-def decode(node: Node) -> Expression | Addition:
-    """Return what a node adds, checked: 8-bit tensors of one shape, or as any two tensors.
-
-    Raises:
-        Unsupported: see `lower_add`.
-    """
     operands = operands_of(node, EVERY)
     left, right, result = operands.left, operands.right, operands.result
     if left.dtype not in quantized.QUANT8 or left.shape != right.shape:
-        return sum_expression(node, 1)
-    return Addition(operands, sum_of(left, right, result, activation_of(node)))
+        return binary(sum_expression(node, 1), target)
+    return _of_one_shape(operands, sum_of(left, right, result, activation_of(node)), target)
 
 
-def alternatives(addition: Expression | Addition, target: Target) -> tuple[Alternative, ...]:
+@lowers("SUB")
+def lower_sub(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Subtract the right tensor from the left.
+
+    Raises:
+        Unsupported: other types, shapes that cannot be broadcast, an output scale too small.
+    Source: tflite/kernels/sub.cc, internal/reference/sub.h
+    """
+    return binary(sum_expression(node, -1), target)
+
+
+def _of_one_shape(operands: Operands, case: Sum, target: Target) -> tuple[Alternative, ...]:
     """Return the sums of 8-bit tensors of one shape: by floats, by fixed point, and plain."""
-    if isinstance(addition, Expression):
-        return binary(addition, target)
-    operands, case = addition.operands, addition.sum
     elements = math.prod(operands.result.shape)
     elem = ELEM[operands.result.dtype]
-    rescaling = dict(zip(("left", "right", "output"), case.rescaling, strict=True))
+    by = dict(zip(("left", "right", "output"), case.rescaling, strict=True))
     common: Params = {
         "left": operands.left,
         "right": operands.right,
@@ -86,8 +87,8 @@ def alternatives(addition: Expression | Addition, target: Target) -> tuple[Alter
     fixed = {
         "left_zero": case.zeros[0],
         "right_zero": case.zeros[1],
-        **{f"{name}_multiplier": by.multiplier for name, by in rescaling.items()},
-        **{f"{name}_shift": by.shift for name, by in rescaling.items()},
+        **{f"{name}_multiplier": each.multiplier for name, each in by.items()},
+        **{f"{name}_shift": each.shift for name, each in by.items()},
     }
     tiling = of_size(elements, _PLAIN_ELEMENTS, target)
     plain = launch_over("add", "add_quant8", tiling, common | fixed, {"ELEM": elem})
@@ -112,3 +113,53 @@ def alternatives(addition: Expression | Addition, target: Target) -> tuple[Alter
         fields = {name: bits(value) for name, value in asdict(floats).items()}
         found.insert(0, vector("float", fields, True))
     return tuple(found)
+
+
+def sum_expression(node: Node, sign: int) -> Expression:
+    """Return the expression of an ADD, or of a SUB where `sign` is -1.
+
+    Raises:
+        Unsupported: other types, shapes that cannot be broadcast, an output scale too small.
+    Source: tflite/kernels/add.cc, sub.cc: PrepareGeneralQuantized, and for int16 whose scales are
+    powers of two a sum of shifted inputs, unless the node asks for the general one
+    """
+    operands = operands_of(node, EVERY)
+    bounds = bounds_of(operands.result, activation_of(node))
+    if operands.left.dtype in NUMBERS:
+        return Expression(operands, "ADD", {**bounds, "right_sign": sign})
+    if operands.left.dtype == "int16" and node.options.get("pot_scale_int16", True):
+        shifts = _pot_shifts(operands)
+        if shifts is not None:
+            return Expression(operands, "ADD_SHIFTED", {**bounds, **shifts, "right_sign": sign})
+    case = sum_of(operands.left, operands.right, operands.result, activation_of(node))
+    (left, right, total), (left_zero, right_zero, zero) = case.rescaling, case.zeros
+    lift = 1 << case.left_shift
+    numbers = {
+        **bounds,
+        **rescaling("left", left.multiplier, left.shift, left_zero, lift),
+        **rescaling("right", right.multiplier, right.shift, right_zero, sign * lift),
+        "output_multiplier": total.multiplier,
+        "output_shift": total.shift,
+        "output_zero": zero,
+    }
+    return Expression(operands, "ADD", numbers)
+
+
+def _pot_shifts(operands: Operands) -> dict[str, int] | None:
+    """Return the right shifts of the inputs; None where a scale is no power of two."""
+    logs = []
+    for tensor in (operands.left, operands.right, operands.result):
+        scale, _ = quantized.per_tensor(tensor, ("int16",))
+        exact = np.log2(np.float32(scale), dtype=np.float32)
+        whole = round(float(exact))
+        if not abs(float(exact) - whole) < 1e-3:
+            return None
+        logs.append(whole)
+    left, right = logs[2] - logs[0], logs[2] - logs[1]
+    if min(left, right) < 0 or (left and right):
+        raise Unsupported(f"int16 shifts by {left} and {right}: one must be 0, none to the left")
+    if max(left, right) > 31:
+        raise Unsupported(f"int16 shifts by {left} and {right}: more than 31")
+    if not operands.left.shape == operands.right.shape:
+        raise Unsupported("int16 of scales that are powers of two: only equal shapes")
+    return {"left_shift": left, "right_shift": right}

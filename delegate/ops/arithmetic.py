@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SUB, MUL, DIV, MAXIMUM, MINIMUM, SQUARED_DIFFERENCE, FLOOR_DIV, FLOOR_MOD, POW.
+"""MUL, DIV, MAXIMUM, MINIMUM, SQUARED_DIFFERENCE, FLOOR_DIV, FLOOR_MOD, POW.
 
 Integers and quantised numbers are divided by constants only: TFLite fails on a division by 0 when
 it runs.
@@ -24,23 +24,11 @@ from delegate.ops._launches.binary import (
     operands_of,
     rescaling,
 )
-from delegate.ops._launches.binary_sums import sum_expression
 from delegate.ops._numbers import fixed_point
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
 _MOST_SHIFT = 15  # of a quotient's scale, for shifts that TFLite's 64 bits have
-
-
-@lowers("SUB")
-def lower_sub(node: Node, target: Target) -> tuple[Alternative, ...]:
-    """Subtract the right tensor from the left.
-
-    Raises:
-        Unsupported: other types, shapes that cannot be broadcast, an output scale too small.
-    Source: tflite/kernels/sub.cc, internal/reference/sub.h
-    """
-    return binary(sum_expression(node, -1), target)
 
 
 @lowers("MUL")
@@ -69,10 +57,13 @@ def _product_params(operands: Operands) -> dict[str, int]:
     multiplier, shift = fixed_point.quantize_multiplier(ratio)
     if not np.isfinite(ratio) or shift > 30:
         raise Unsupported(f"a scale ratio of {ratio:g}: more than 2^30")
+    return _scaling((left_zero, right_zero, zero), multiplier, shift)
+
+
+def _scaling(zeros: tuple[int, int, int], multiplier: int, shift: int) -> dict[str, int]:
+    """Return the fields of products and quotients, whose inputs are at scales of their own."""
     return {
-        "left_zero": left_zero,
-        "right_zero": right_zero,
-        "output_zero": zero,
+        **dict(zip(("left_zero", "right_zero", "output_zero"), zeros, strict=True)),
         "output_multiplier": multiplier,
         "output_shift": shift,
     }
@@ -154,14 +145,7 @@ def _quotient_params(operands: Operands) -> dict[str, int]:
         ratio = float(np.float32(left_scale) / (np.float32(right_scale) * np.float32(scale)))
     if not 2.0**-_MOST_SHIFT < ratio < 2.0**_MOST_SHIFT:
         raise Unsupported(f"a scale ratio of {ratio:g}: not within 2^-15 and 2^15")
-    multiplier, shift = fixed_point.quantize_multiplier(ratio)
-    return {
-        "left_zero": left_zero,
-        "right_zero": right_zero,
-        "output_zero": zero,
-        "output_multiplier": multiplier,
-        "output_shift": shift,
-    }
+    return _scaling((left_zero, right_zero, zero), *fixed_point.quantize_multiplier(ratio))
 
 
 @lowers("FLOOR_DIV")

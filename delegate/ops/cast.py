@@ -4,20 +4,17 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
-from delegate.graph.ir import Node, Tensor
+from delegate.graph.ir import Node
 from delegate.launch import Alternative, Constant, Defines, Params, size_bytes
 from delegate.ops._checks.node import inputs_of, output_of
-from delegate.ops._checks.shapes import elements_of, shape_text
+from delegate.ops._checks.shapes import require_same_shape, shape_text
 from delegate.ops._launches.copy import view
 from delegate.ops._launches.lookup import lookup
-from delegate.ops._launches.tiles import by_elements, launch_over
+from delegate.ops._launches.tiles import over_elements
 from delegate.ops._launches.types import moved_type
 from delegate.ops._numbers.float32 import bits
 from delegate.ops._registry import lowers
@@ -26,15 +23,6 @@ from delegate.target import Rules, Target
 _TYPES = ("uint8", "int8", "int16", "int32", "int64", "float32", "bool")
 _MOST_BYTES = 1 << 31
 _KIND = {"float32": "IS_FLOAT", "int64": "IS_LONG", "bool": "IS_BOOL"}
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Conversion:
-    """A checked conversion of each element."""
-
-    source: Tensor
-    result: Tensor
-    beyond: Params  # of floats to integers: the floats that the output cannot hold, their answers
 
 
 @lowers("CAST")
@@ -48,48 +36,26 @@ def lower_cast(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: other types.
     Source: tflite/kernels/cast.cc
     """
-    return alternatives(decode(node, target.rules), target)
-
-
-def decode(node: Node, rules: Rules) -> Conversion:
-    """Return what a node converts, checked.
-
-    Raises:
-        Unsupported: see `lower_cast`.
-    """
     (source,), _ = inputs_of(node.inputs, 1)
     result = output_of(node.outputs)
     for tensor in (source, result):
         if tensor.dtype not in _TYPES:
             raise Unsupported(f"{tensor.dtype}: only {', '.join(_TYPES)}")
-    if source.shape != result.shape:
-        raise Unsupported(f"{shape_text(source)} -> {shape_text(result)}: the shape must stay")
-    elements_of(source)
+    elements = require_same_shape(source, result)
     if max(size_bytes(source), size_bytes(result)) >= _MOST_BYTES:
         raise Unsupported(f"shape {shape_text(source)}: 2^31 bytes or more")
-    digits = source.dtype == "float32" and result.dtype not in ("float32", "bool")
-    return Conversion(source, result, _float_params(result.dtype, rules) if digits else {})
-
-
-def alternatives(conversion: Conversion, target: Target) -> tuple[Alternative, ...]:
-    """Return a view, the look-ups in a table, or the plain launch, by the types."""
-    source, result = conversion.source, conversion.result
     if source.dtype == result.dtype:
         return view(source, result)
-
-    def answers(values: NDArray[np.int64]) -> NDArray[Any]:
-        return values.astype(result.dtype)
-
     if np.dtype(source.dtype).itemsize < 4:
-        return lookup(source, result, answers, target)
+        return lookup(source, result, lambda values: values.astype(result.dtype), target)
+    params: Params = {"input": source, "output": result}
+    if source.dtype == "float32" and result.dtype != "bool":
+        params |= _float_params(result.dtype, target.rules)
     defines: Defines = {"SOURCE": moved_type(source), "RESULT": moved_type(result)}
     for tensor, side in ((source, "SOURCE"), (result, "RESULT")):
         for dtype, name in _KIND.items():
             defines[f"{side}_{name}"] = int(tensor.dtype == dtype)
-    elements = elements_of(source)
-    params: Params = {"input": source, "output": result, "elements": elements}
-    tiling = by_elements(elements, target)
-    launch = launch_over("cast", "cast", tiling, params | conversion.beyond, defines)
+    launch = over_elements("cast", "cast", elements, target, params, defines)
     return (Alternative("plain", (launch,)),)
 
 

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CONCATENATION: tensors side by side along an axis; uint8 ones of other scales by tables."""
+"""CONCATENATION and PACK: tensors side by side along an axis; where scales differ by tables."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,35 +17,15 @@ from delegate.ops._checks.indices import axis_of
 from delegate.ops._checks.node import inputs_of, integer, output_of
 from delegate.ops._checks.shapes import shape_text
 from delegate.ops._launches.copy import (
-    Move,
+    layers,
     moved,
     require_same_scale,
     require_shape,
     require_types,
 )
-from delegate.ops._launches.parts import whole
-from delegate.ops._launches.tiles import by_elements, launch_over
+from delegate.ops._launches.tiles import over_elements
 from delegate.ops._registry import lowers
 from delegate.target import Target
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Scaled:
-    """An input of another scale than the output's."""
-
-    source: Tensor
-    table: Constant  # the output of each value
-    start: int  # its place along the axis
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Join:
-    """A checked concatenation."""
-
-    result: Tensor
-    axis: int
-    moves: tuple[Move, ...]  # of the inputs that have the output's scale
-    scaled: tuple[Scaled, ...]  # the other inputs
 
 
 @lowers("CONCATENATION")
@@ -59,24 +38,15 @@ def lower_concatenation(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: other dimensions that differ, int8 inputs of other scales, an activation.
     Source: tflite/kernels/concatenation.cc, internal/reference/concatenation.h
     """
-    return alternatives(decode(node), target)
-
-
-def decode(node: Node) -> Join:
-    """Return where a node's inputs go, checked.
-
-    Raises:
-        Unsupported: see `lower_concatenation`.
-    """
     sources, _ = inputs_of(node.inputs, max(1, len(node.inputs)))
     result = output_of(node.outputs)
     require_no_activation(node)
     shape = sources[0].shape
     axis = axis_of(integer(node.options, "axis", 0), len(shape))
-    moves, scaled = [], []
-    start = 0
     if len(result.shape) != len(shape):
         raise Unsupported(f"{shape_text(sources[0])} in, {shape_text(result)} out")
+    moves, scaled = [], []
+    start = 0
     for source in sources:
         require_types(source, result)
         if [*source.shape[:axis], 0, *source.shape[axis + 1 :]] != [
@@ -88,41 +58,33 @@ def decode(node: Node) -> Join:
         if result.dtype == "uint8" and source.quantization != result.quantization:
             scaled.append((source, start))
         else:
-            moves.append(whole(source, result, axis, start))
+            moves.append(layers(source, result, axis, start, source.shape[axis]))
         start += source.shape[axis]
     require_shape(result, (*shape[:axis], start, *shape[axis + 1 :]))
-    tables = tuple(Scaled(source, _table(source, result), place) for source, place in scaled)
-    return Join(result, axis, tuple(moves), tables)
-
-
-def alternatives(join: Join, target: Target) -> tuple[Alternative, ...]:
-    """Return the ways to move what only moves, each with the launches of the other inputs."""
-    launches = tuple(_launch(join, each, target) for each in join.scaled)
-    if not join.moves:
+    launches = tuple(_scaled(source, result, axis, place, target) for source, place in scaled)
+    if not moves:
         return (Alternative("plain", launches),)
-    moves = moved(join.moves, target)
+    ways = moved(moves, target)
     if not launches:
-        return moves
-    return tuple(Alternative(each.name, (*each.launches, *launches)) for each in moves)
+        return ways
+    return tuple(Alternative(each.name, (*each.launches, *launches)) for each in ways)
 
 
-def _launch(join: Join, scaled: Scaled, target: Target) -> Launch:
-    source, axis = scaled.source, join.axis
+def _scaled(source: Tensor, result: Tensor, axis: int, start: int, target: Target) -> Launch:
+    """Return the launch of an input of another scale than the output's, from layer `start` on."""
     inner = math.prod(source.shape[axis + 1 :])
-    elements = math.prod(source.shape)
-    tiling = by_elements(elements, target)
-    return launch_over(
+    return over_elements(
         "concatenation",
         "concatenation_quant8",
-        tiling,
+        math.prod(source.shape),
+        target,
         {
             "input": source,
-            "output": join.result,
-            "table": scaled.table,
+            "output": result,
+            "table": _table(source, result),
             "row": source.shape[axis] * inner,
-            "output_row": join.result.shape[axis] * inner,
-            "start": scaled.start * inner,
-            "elements": elements,
+            "output_row": result.shape[axis] * inner,
+            "start": start * inner,
         },
     )
 
@@ -147,3 +109,27 @@ def _table(source: Tensor, result: Tensor) -> Constant:
         return np.asarray(np.clip(rounded + out_zero, 0, 255), np.uint8)
 
     return Constant(256, pack)
+
+
+@lowers("PACK")
+def lower_pack(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Stack tensors of one shape along a new axis.
+
+    Raises:
+        Unsupported: shapes, scales or zero points that differ.
+    Source: tflite/kernels/pack.cc
+    """
+    sources, _ = inputs_of(node.inputs, max(1, len(node.inputs)))
+    result = output_of(node.outputs)
+    shape = sources[0].shape
+    axis = axis_of(integer(node.options, "axis", 0), len(shape) + 1)
+    if node.options.get("values_count", len(sources)) != len(sources):
+        raise Unsupported(f"{node.options['values_count']} layers, {len(sources)} inputs")
+    for source in sources:
+        require_types(source, result, ("uint8", "int8", "int16", "int32", "int64", "float32"))
+        if source.shape != shape:
+            raise Unsupported(f"layers {'x'.join(map(str, shape))} and {shape_text(source)}")
+        require_same_scale(source, result)
+    require_shape(result, (*shape[:axis], len(sources), *shape[axis:]))
+    places = enumerate(sources)
+    return moved([layers(source, result, axis, place, 1) for place, source in places], target)

@@ -8,18 +8,13 @@ from dataclasses import replace
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative
-from delegate.ops._checks import quantized
 from delegate.ops._checks.activations import float_bounds
 from delegate.ops._checks.node import inputs_of, output_of
 from delegate.ops._checks.sums import sum_of
 from delegate.ops._convolution import decode as convolutions
 from delegate.ops._convolution import variants
-from delegate.ops._convolution.records import (
-    FloatConvolution,
-    FloatResidual,
-    Quant8Convolution,
-    Residual,
-)
+from delegate.ops._convolution.records import FloatConvolution, Quant8Convolution, Residual
+from delegate.ops._numbers.float32 import bits
 from delegate.ops._numbers.float_sum import float_sum
 from delegate.ops._registry import lowers
 from delegate.target import Rules, Target
@@ -63,10 +58,18 @@ def decode(node: Node, rules: Rules) -> Quant8Convolution | FloatConvolution:
         )
     activation = node.options["sum_activation_function"]
     if isinstance(conv, FloatConvolution):
-        return replace(conv, residual=FloatResidual(other, result, float_bounds(activation)))
+        low, high = float_bounds(activation).values()
+        return replace(conv, residual=Residual(other, result, {"sum_min": low, "sum_max": high}))
     total = sum_of(between, other, result, activation)
     floats = float_sum(total)
     if floats is None:
         raise Unsupported("no floats were found that equal this sum")
-    zero_point = quantized.per_tensor(result)[1]
-    return replace(conv, residual=Residual(other, result, zero_point, floats, total.clamp))
+    numbers = {
+        "value_factor": bits(floats.left_factor),
+        "residual_factor": bits(floats.right_factor),
+        "sum_offset": bits(floats.offset),
+        "sum_zero": total.zeros[2],
+        "sum_min": total.clamp[0],
+        "sum_max": total.clamp[1],
+    }
+    return replace(conv, residual=Residual(other, result, numbers))

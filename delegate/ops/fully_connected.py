@@ -21,8 +21,7 @@ from delegate.ops._checks.node import inputs_of, output_of, require_constant
 from delegate.ops._checks.shapes import shape_text
 from delegate.ops._checks.windows import Window
 from delegate.ops._convolution import variants
-from delegate.ops._convolution.decode import require_types
-from delegate.ops._convolution.float_constants import float_bias
+from delegate.ops._convolution.decode import float_bias, require_types
 from delegate.ops._convolution.packing import as_stored, int16_pairs
 from delegate.ops._convolution.records import (
     AnyConvolution,
@@ -221,29 +220,24 @@ def _plain(conv: DoublesConvolution) -> Launch:
 
 def _vector(conv: DoublesConvolution, lanes: int, target: Target) -> Launch:
     items = conv.batch * ceil_div(conv.out_c, lanes)
-    tile_items = by_share(items, target).tile_items
 
     def channels() -> NDArray[np.int32]:
         folded = replace(conv.sums, bias=conv.folded_bias())
         return folded.rows().pack()
 
-    return Launch(
+    return launch_over(
         "fully_connected",
         "fully_connected_vector_quant8",
-        tiles=ceil_div(items, tile_items),
-        group_items=target.group_items,
-        params=_params(conv)
+        by_share(items, target),
+        _params(conv)
         | {
             "weights": int16_pairs(conv, conv.centred, lanes),
             "channels": Constant(20 * conv.out_c, channels),
             "rows": conv.batch,
             "pairs": ceil_div(conv.in_c, 2),
             "items": items,
-            "tile_items": tile_items,
         },
-        reads=conv.reads,
-        writes=conv.writes,
-        defines={"ELEM": ELEM[conv.source.dtype], **conv.sums.defines, "LANES": lanes},
+        {"ELEM": ELEM[conv.source.dtype], **conv.sums.defines, "LANES": lanes},
     )
 
 

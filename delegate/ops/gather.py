@@ -1,18 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GATHER: layers along one axis, picked by indices that stay inside; only bytes move."""
+"""GATHER and GATHER_ND: rows that are picked by indices, which stay inside; only bytes move."""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
+from numpy.typing import NDArray
+
 from delegate.errors import Unsupported
-from delegate.graph.ir import Node
-from delegate.launch import Alternative
+from delegate.graph.ir import Node, Tensor
+from delegate.launch import Alternative, Constant, Defines, Params
 from delegate.ops._checks.indices import axis_of
-from delegate.ops._checks.node import inputs_of, integer, output_of
+from delegate.ops._checks.node import integer
 from delegate.ops._checks.shapes import shape_text
-from delegate.ops._launches.copy import require_shape, require_types
-from delegate.ops._launches.picks import LookUp, picked, require_index
+from delegate.ops._launches.copy import joined, require_shape, steps_of, tensors_of
+from delegate.ops._launches.tiles import over_elements
+from delegate.ops._launches.types import type_of_bytes
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
@@ -28,10 +32,8 @@ def lower_gather(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: an index that is or may be out of range: TFLite fails on it at run time.
     Source: tflite/kernels/gather.cc, internal/reference/gather.h
     """
-    (source, positions), _ = inputs_of(node.inputs, 2)
-    result = output_of(node.outputs)
-    require_types(source, result)
-    require_index(positions)
+    source, positions, result = tensors_of(node, 2)
+    _require_index(positions)
     places = positions.shape
     axis = axis_of(integer(node.options, "axis", 0), len(source.shape))
     batch = integer(node.options, "batch_dims", 0)
@@ -42,5 +44,100 @@ def lower_gather(node: Node, target: Target) -> tuple[Alternative, ...]:
         raise Unsupported(f"batches {shape_text(source)} and {shape_text(positions)}: they differ")
     before, after = source.shape[:axis], source.shape[axis + 1 :]
     require_shape(result, (*before, *places[batch:], *after))
-    look_up = LookUp((source.shape[axis],), math.prod(after), math.prod(places[batch:]))
-    return picked(source, result, positions, look_up, target)
+    row, picks = math.prod(after), math.prod(places[batch:])
+    return _picked(source, result, positions, (source.shape[axis],), row, picks, target)
+
+
+@lowers("GATHER_ND")
+def lower_gather_nd(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Take one slice for each row of coordinates.
+
+    Shapes:
+        input (n0, n1, ..., inner...), indices (k..., coordinates) -> output (k..., inner...)
+    Raises:
+        Unsupported: a coordinate that is or may be out of range: TFLite fails on it at run time.
+    Source: tflite/kernels/gather_nd.cc, internal/reference/reference_ops.h GatherNd
+    """
+    source, positions, result = tensors_of(node, 2)
+    _require_index(positions)
+    count = positions.shape[-1] if positions.shape else 0
+    if not 1 <= count <= len(source.shape):
+        raise Unsupported(f"{count} coordinates of {shape_text(source)}")
+    places, inner = positions.shape[:-1], source.shape[count:]
+    require_shape(result, (*places, *inner))
+    row, picks = math.prod(inner), math.prod(places)
+    return _picked(source, result, positions, source.shape[:count], row, picks, target)
+
+
+def _require_index(tensor: Tensor) -> None:
+    if tensor.dtype not in ("int16", "int32", "int64"):
+        raise Unsupported(f"{tensor.dtype} indices: only int16, int32 and int64")
+
+
+def _picked(
+    source: Tensor,
+    result: Tensor,
+    indices: Tensor,
+    sizes: tuple[int, ...],
+    row: int,
+    picks: int,
+    target: Target,
+) -> tuple[Alternative, ...]:
+    """Return the launch that copies rows of `row` elements that indices pick.
+
+    The source has blocks of groups of rows. `sizes`: of a group, one for each coordinate of an
+    index; `picks`: rows that are taken of a block, which may share them with other blocks.
+
+    Raises:
+        Unsupported: an index that is, or may be, out of range.
+    """
+    low, high = (each.reshape(-1, len(sizes)) for each in _reach_of(indices))
+    for axis, size in enumerate(sizes):
+        least, greatest = int(low[:, axis].min()), int(high[:, axis].max())
+        if least < 0 or greatest >= size:
+            wrong = least if least < 0 else greatest
+            may_be = "may be" if indices.data is None else "is"
+            raise Unsupported(f"an index {may_be} {wrong}: outside of {size} elements")
+    width = np.dtype(source.dtype).itemsize
+    times = joined(width, row)
+    group = math.prod(sizes)
+    blocks = math.prod(source.shape) // (group * row)
+    steps = np.array(steps_of(sizes), np.int32)
+    params: Params = {
+        "input": source,
+        "output": result,
+        "picks": picks,
+        "repeats": blocks // (len(low) // picks),
+        "group": group,
+        "row": row // times,
+    }
+    defines: Defines = {"ELEM": type_of_bytes(width * times)}
+    kernel = "gather"
+    if indices.data is not None:
+        rows = (low @ steps.astype(np.int64)).astype(np.int32)
+        params["table"] = Constant(rows.nbytes, lambda: rows)
+    else:
+        kernel = "gather_computed"
+        params |= {"indices": indices, "axes": len(steps)}
+        params["steps"] = Constant(steps.nbytes, lambda: steps)
+        defines["WORDS"] = 2 if indices.dtype == "int64" else 1
+    elements = math.prod(result.shape) // times
+    launch = over_elements("gather", kernel, elements, target, params, defines)
+    return (Alternative("plain", (launch,)),)
+
+
+def _reach_of(tensor: Tensor) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the least and greatest value of each index; a constant's are its values.
+
+    Raises:
+        Unsupported: they are computed, and nothing is proven of them.
+    """
+    if tensor.data is not None:
+        values = np.asarray(tensor.data).astype(np.int64)
+        return values, values
+    if tensor.ranges is None or tensor.dtype == "int16":
+        raise Unsupported("computed indices: one out of range must fail as it does in TFLite")
+    low, high = tensor.ranges
+    if low.shape != tensor.shape or high.shape != tensor.shape:
+        raise Unsupported(f"limits of {low.shape} for indices {shape_text(tensor)}")
+    return low, high

@@ -10,10 +10,11 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative
 from delegate.ops._checks import quantized
-from delegate.ops._launches.activation import float_launch, one_to_one
+from delegate.ops._checks.shapes import one_to_one
 from delegate.ops._launches.lookup import lookup
 from delegate.ops._numbers import fixed_point
 from delegate.ops._registry import lowers
+from delegate.ops.activation import float_launch
 from delegate.target import Target
 
 _Integers = NDArray[np.int64]

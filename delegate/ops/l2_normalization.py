@@ -5,16 +5,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative, Defines, Params
 from delegate.ops._checks import quantized
 from delegate.ops._checks.activations import require_no_activation
-from delegate.ops._launches.activation import one_to_one
+from delegate.ops._checks.shapes import one_to_one
 from delegate.ops._launches.rows import Rows, require_rows
-from delegate.ops._launches.tiles import LEAST_ELEMENTS, by_elements, most_rounds
+from delegate.ops._launches.tiles import LEAST_ELEMENTS, most_rounds
 from delegate.ops._launches.types import ELEM
-from delegate.ops._numbers.integers import ceil_div
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
@@ -34,38 +32,21 @@ def lower_l2_normalization(node: Node, target: Target) -> tuple[Alternative, ...
     Source: tflite/kernels/l2norm.cc, internal/reference/l2normalization.h,
     integer_ops/l2normalization.h
     """
-    return alternatives(decode(node), target)
-
-
-def decode(node: Node) -> Rows:
-    """Return what a node divides, checked.
-
-    Raises:
-        Unsupported: see `lower_l2_normalization`.
-    """
     source, result = one_to_one(node, ("float32", *quantized.QUANT8))
     require_no_activation(node)
-    require_rows(source)
-    depth = source.shape[-1]
-    if depth > _MOST_DEPTH:
-        raise Unsupported(f"rows of {depth}: at most {_MOST_DEPTH}")
-    if source.dtype == "float32":
-        return Rows(source, result, "float")
-    _, in_zero = quantized.per_tensor(source)
-    out_zero = 128 if result.dtype == "uint8" else 0
-    quantized.require_fixed_output(result, 1 / 128, out_zero)
-    limits = np.iinfo(result.dtype)
-    numbers: Params = {
-        "input_zero": in_zero,
-        "output_zero": out_zero,
-        "output_min": int(limits.min),
-        "output_max": int(limits.max),
-    }
-    defines: Defines = {"ELEM": ELEM[source.dtype], "IS_SIGNED": int(source.dtype == "int8")}
-    return Rows(source, result, "quant8", numbers, defines)
-
-
-def alternatives(rows: Rows, target: Target) -> tuple[Alternative, ...]:
-    """Return the plain launch."""
-    tiling = by_elements(rows.count, target, ceil_div(LEAST_ELEMENTS, rows.depth))
-    return (Alternative("plain", (rows.launch("l2_normalization", tiling),)),)
+    require_rows(source, _MOST_DEPTH)
+    rows = Rows(source, result, "float")
+    if source.dtype != "float32":
+        _, in_zero = quantized.per_tensor(source)
+        out_zero = 128 if result.dtype == "uint8" else 0
+        quantized.require_fixed_output(result, 1 / 128, out_zero)
+        limits = np.iinfo(result.dtype)
+        numbers: Params = {
+            "input_zero": in_zero,
+            "output_zero": out_zero,
+            "output_min": int(limits.min),
+            "output_max": int(limits.max),
+        }
+        defines: Defines = {"ELEM": ELEM[source.dtype], "IS_SIGNED": int(source.dtype == "int8")}
+        rows = Rows(source, result, "quant8", numbers, defines)
+    return rows.plain("l2_normalization", LEAST_ELEMENTS, target)

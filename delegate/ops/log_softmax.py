@@ -12,12 +12,11 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Params
 from delegate.ops._checks import quantized
-from delegate.ops._launches.activation import one_to_one
+from delegate.ops._checks.shapes import one_to_one
 from delegate.ops._launches.rows import Rows, require_rows
-from delegate.ops._launches.tiles import by_elements, most_rounds
+from delegate.ops._launches.tiles import most_rounds
 from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers import fixed_point
-from delegate.ops._numbers.integers import ceil_div
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
@@ -38,31 +37,13 @@ def lower_log_softmax(node: Node, target: Target) -> tuple[Alternative, ...]:
     Source: tflite/kernels/activations.cc LogSoftmaxPrepare, internal/reference/log_softmax.h,
     integer_ops/log_softmax.h LogSoftmax
     """
-    return alternatives(decode(node), target)
-
-
-def decode(node: Node) -> Rows:
-    """Return what a node computes, checked.
-
-    Raises:
-        Unsupported: see `lower_log_softmax`.
-    """
     source, result = one_to_one(node, ("float32", *quantized.QUANT8))
-    require_rows(source)
-    depth = source.shape[-1]
-    most = _MOST_DEPTH if source.dtype == "float32" else _MOST_DEPTH_8
-    if depth > most:
-        raise Unsupported(f"rows of {depth}: at most {most}")
-    if source.dtype == "float32":
-        return Rows(source, result, "float")
-    numbers = _quant8_params(source, result)
-    return Rows(source, result, "quant8", numbers, {"ELEM": ELEM[source.dtype]})
-
-
-def alternatives(rows: Rows, target: Target) -> tuple[Alternative, ...]:
-    """Return the plain launch."""
-    tiling = by_elements(rows.count, target, ceil_div(_LEAST_ELEMENTS, rows.depth))
-    return (Alternative("plain", (rows.launch("log_softmax", tiling),)),)
+    require_rows(source, _MOST_DEPTH if source.dtype == "float32" else _MOST_DEPTH_8)
+    rows = Rows(source, result, "float")
+    if source.dtype != "float32":
+        numbers = _quant8_params(source, result)
+        rows = Rows(source, result, "quant8", numbers, {"ELEM": ELEM[source.dtype]})
+    return rows.plain("log_softmax", _LEAST_ELEMENTS, target)
 
 
 def _quant8_params(source: Tensor, result: Tensor) -> Params:

@@ -4,35 +4,22 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from delegate.errors import Unsupported
-from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative
+from delegate.graph.ir import Node
+from delegate.launch import Alternative, Defines, Params
 from delegate.ops._checks.indices import axis_of, scalar_of
 from delegate.ops._checks.node import inputs_of, integer, output_of
 from delegate.ops._checks.shapes import elements_of, shape_text
 from delegate.ops._launches.copy import require_shape, require_types
-from delegate.ops._launches.tiles import by_elements, launch_over
+from delegate.ops._launches.tiles import over_elements
 from delegate.ops._launches.types import moved_type
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
-TYPES = ("uint8", "int8", "int32", "int64", "float32", "bool")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class OneHot:
-    """A checked ONE_HOT."""
-
-    indices: Tensor
-    on: Tensor
-    off: Tensor
-    result: Tensor
-    depth: int  # of the new axis
-    inner: int  # elements between neighbours along it
+_TYPES = ("uint8", "int8", "int32", "int64", "float32", "bool")
 
 
 @lowers("ONE_HOT")
@@ -45,21 +32,12 @@ def lower_one_hot(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: a computed depth, values of several elements.
     Source: tflite/kernels/one_hot.cc
     """
-    return alternatives(decode(node), target)
-
-
-def decode(node: Node) -> OneHot:
-    """Return what a node makes of its indices, checked.
-
-    Raises:
-        Unsupported: see `lower_one_hot`.
-    """
     (indices, depth_of, on, off), _ = inputs_of(node.inputs, 4)
     result = output_of(node.outputs)
     if indices.dtype not in ("int32", "int64"):
         raise Unsupported(f"{indices.dtype} indices: only int32 and int64")
     for value in (on, off):
-        require_types(value, result, TYPES)
+        require_types(value, result, _TYPES)
         if math.prod(value.shape) != 1:
             raise Unsupported(f"value {shape_text(value)}: one number is needed")
     if depth_of.dtype != "int32":
@@ -69,26 +47,15 @@ def decode(node: Node) -> OneHot:
     require_shape(result, (*indices.shape[:axis], depth, *indices.shape[axis:]))
     if elements_of(indices) * np.dtype(indices.dtype).itemsize >= 2**31:
         raise Unsupported(f"indices {shape_text(indices)}: 2^31 bytes or more")
-    return OneHot(indices, on, off, result, depth, math.prod(indices.shape[axis:]))
-
-
-def alternatives(case: OneHot, target: Target) -> tuple[Alternative, ...]:
-    """Return the plain launch."""
-    elements = math.prod(case.result.shape)
-    tiling = by_elements(elements, target)
-    launch = launch_over(
-        "one_hot",
-        "one_hot",
-        tiling,
-        {
-            "indices": case.indices,
-            "on": case.on,
-            "off": case.off,
-            "output": case.result,
-            "depth": case.depth,
-            "inner": case.inner,
-            "elements": elements,
-        },
-        {"ELEM": moved_type(case.result), "WORDS": 2 if case.indices.dtype == "int64" else 1},
-    )
+    params: Params = {
+        "indices": indices,
+        "on": on,
+        "off": off,
+        "output": result,
+        "depth": depth,
+        "inner": math.prod(indices.shape[axis:]),  # elements between neighbours along the axis
+    }
+    defines: Defines = {"ELEM": moved_type(result), "WORDS": 2 if indices.dtype == "int64" else 1}
+    elements = math.prod(result.shape)
+    launch = over_elements("one_hot", "one_hot", elements, target, params, defines)
     return (Alternative("plain", (launch,)),)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PAD, PADV2: a copy with a border of one value; of any type, as only bytes move."""
+"""PAD, PADV2, MIRROR_PAD: a copy with a border of one value, or of its own mirror image."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,6 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._checks.indices import integers_of
-from delegate.ops._checks.node import inputs_of, output_of
 from delegate.ops._checks.shapes import shape_text
 from delegate.ops._launches.copy import (
     Box,
@@ -23,31 +22,24 @@ from delegate.ops._launches.copy import (
     moved,
     require_same_scale,
     require_shape,
-    require_types,
     steps_of,
+    tensors_of,
     zero_of,
 )
-from delegate.ops._launches.tiles import by_elements, launch_over
+from delegate.ops._launches.tiles import over_elements
 from delegate.ops._launches.types import type_of_bytes
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
 MOST_DIMENSIONS = 5  # TFLite's own limit
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Padding:
-    """A checked border around a tensor."""
-
-    source: Tensor
-    result: Tensor
-    before: tuple[int, ...]  # elements of the border, along each dimension
-    border: NDArray[np.generic]  # its one value
+_SKIPPED = {"REFLECT": 1, "SYMMETRIC": 0}  # elements at the mirror that are not repeated
 
 
 @lowers("PAD", "PADV2")
 def lower_pad(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Surround a tensor with zero points, zeros where it is not quantised, or PADV2's own value.
+
+    Rows are moved where a group is one work-item. Else each element is computed.
 
     Shapes:
         input (d0, d1, ...), constant paddings (rank, 2) -> output (before0 + d0 + after0, ...)
@@ -55,48 +47,30 @@ def lower_pad(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: computed or negative paddings, more than 5 dimensions, other scales.
     Source: tflite/kernels/pad.cc, internal/reference/pad.h
     """
-    return alternatives(decode(node), target)
-
-
-def decode(node: Node) -> Padding:
-    """Return what a node pads, checked.
-
-    Raises:
-        Unsupported: see `lower_pad`.
-    """
-    inputs, _ = inputs_of(node.inputs, 3 if node.op == "PADV2" else 2)
-    source, amounts = inputs[:2]
-    result = output_of(node.outputs)
-    require_types(source, result)
-    values = paddings_of(amounts, source)
+    source, amounts, *values, result = tensors_of(node, 3 if node.op == "PADV2" else 2)
+    paddings = _paddings_of(amounts, source)
     rank = len(source.shape)
     if not 1 <= rank <= MOST_DIMENSIONS:
         raise Unsupported(f"{rank} dimensions: 1 to {MOST_DIMENSIONS} are implemented")
-    require_shape(result, tuple(source.shape + values.sum(1)))
+    require_shape(result, tuple(source.shape + paddings.sum(1)))
     require_same_scale(source, result)
     border = zero_of(result)
-    if node.op == "PADV2":
-        require_same_scale(inputs[2], result)
-        if inputs[2].dtype != result.dtype or math.prod(inputs[2].shape) != 1:
-            raise Unsupported(
-                f"value {inputs[2].dtype} {shape_text(inputs[2])}: one {result.dtype}"
-            )
-        if inputs[2].data is None:
+    for value in values:
+        require_same_scale(value, result)
+        if value.dtype != result.dtype or math.prod(value.shape) != 1:
+            raise Unsupported(f"value {value.dtype} {shape_text(value)}: one {result.dtype}")
+        if value.data is None:
             raise Unsupported("computed value: only constant")
-        border = np.asarray(inputs[2].data).reshape(1)
-    return Padding(source, result, tuple(values[:, 0].tolist()), border)
-
-
-def alternatives(padding: Padding, target: Target) -> tuple[Alternative, ...]:
-    """Return the moves of rows, where a group is one work-item, then the plain launch."""
-    first = moved(_moves(padding), target)[0]
+        border = np.asarray(value.data).reshape(1)
+    before = paddings[:, 0].tolist()
+    first = moved(_moves(source, result, before, border), target)[0]
     if not first.launches:
         return (first,)
-    plain = Alternative("plain", (_launch(padding, target),))
+    plain = Alternative("plain", (_launch(source, result, before, border, target),))
     return (plain,) if target.group_items > 1 else (first, plain)
 
 
-def paddings_of(amounts: Tensor, source: Tensor) -> NDArray[np.int64]:
+def _paddings_of(amounts: Tensor, source: Tensor) -> NDArray[np.int64]:
     """Return how many elements come before and after a tensor's own, for each dimension.
 
     Raises:
@@ -110,40 +84,43 @@ def paddings_of(amounts: Tensor, source: Tensor) -> NDArray[np.int64]:
     return values
 
 
-def _moves(padding: Padding) -> list[Move]:
+def _moves(
+    source: Tensor, result: Tensor, before: Sequence[int], border: NDArray[np.generic]
+) -> list[Move]:
     """Return the moves that fill the border, slab by slab, and then copy the input."""
-    source, result = padding.source, padding.result
     steps = steps_of(result.shape)
     moves = []
     start = 0
-    for axis, (first, size, step) in enumerate(
-        zip(padding.before, source.shape, steps, strict=True)
-    ):
+    for axis, (first, size, step) in enumerate(zip(before, source.shape, steps, strict=True)):
         # Of the dimensions before, only what the input covers: the rest is filled already.
         for place, count in ((0, first), (first + size, result.shape[axis] - first - size)):
             shape = (*source.shape[:axis], count, *result.shape[axis + 1 :])
-            moves.append(fill(padding.border, result, shape, start + place * step))
+            moves.append(fill(border, result, shape, start + place * step))
         start += first * step
     box = Box(source.shape, steps_of(source.shape), steps, 0, start)
     return [*moves, Move(source, result, box)]
 
 
-def _launch(padding: Padding, target: Target) -> Launch:
-    source, result, before = padding.source, padding.result, padding.before
+def _launch(
+    source: Tensor,
+    result: Tensor,
+    before: Sequence[int],
+    border: NDArray[np.generic],
+    target: Target,
+) -> Launch:
     missing = MOST_DIMENSIONS - len(before)
     width = np.dtype(source.dtype).itemsize
     times = joined(width, source.shape[-1], result.shape[-1], before[-1])
-    elements = math.prod(result.shape) // times
-    tiling = by_elements(elements, target)
     sizes = {
         "in": (*(1,) * missing, *source.shape),
         "out": (*(1,) * missing, *result.shape),
         "before": (*(0,) * missing, *before),
     }
-    return launch_over(
+    return over_elements(
         "pad",
         "pad",
-        tiling,
+        math.prod(result.shape) // times,
+        target,
         {
             "input": source,
             "output": result,
@@ -152,8 +129,50 @@ def _launch(padding: Padding, target: Target) -> Launch:
                 for name, numbers in sizes.items()
                 for i, n in enumerate(numbers)
             },
-            "border": Constant(width * times, lambda: np.repeat(padding.border, times)),
-            "elements": elements,
+            "border": Constant(width * times, lambda: np.repeat(border, times)),
         },
         {"ELEM": type_of_bytes(width * times)},
     )
+
+
+@lowers("MIRROR_PAD")
+def lower_mirror_pad(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Surround a tensor with what lies inside of its edge, the edge itself again or not.
+
+    Raises:
+        Unsupported: computed paddings, or some that reach further than the input.
+    Source: tflite/kernels/mirror_pad.cc
+    """
+    source, amounts, result = tensors_of(node, 2)
+    require_same_scale(source, result)
+    mode = node.options.get("mode", "REFLECT")
+    if mode not in tuple(_SKIPPED):
+        raise Unsupported(f"mode {mode}: only {' and '.join(_SKIPPED)} exist")
+    skipped = _SKIPPED[mode]
+    values = _paddings_of(amounts, source)
+    for size, pair in zip(source.shape, values.tolist(), strict=True):
+        if max(pair) > size - skipped:
+            raise Unsupported(f"paddings {pair} of {size} elements: more than there are to mirror")
+    require_shape(result, tuple(source.shape + values.sum(1)))
+    steps = steps_of(result.shape)
+    before = [int(number) for number in values[:, 0]]
+    start = sum(first * step for first, step in zip(before, steps, strict=True))
+    moves = [Move(source, result, Box(source.shape, steps_of(source.shape), steps, 0, start))]
+    # The innermost axis first; each further one mirrors whole rows of the output itself.
+    for axis in reversed(range(len(before))):
+        step, first, size = steps[axis], before[axis], source.shape[axis]
+        start -= first * step
+        after = first + size
+        for count, out, mirrored, way in (
+            (first, first - 1, first + skipped, -1),
+            (result.shape[axis] - after, after, after - 1 - skipped, 1),
+        ):
+            box = Box(
+                (*source.shape[:axis], count, *result.shape[axis + 1 :]),
+                (*steps[:axis], -way * step, *steps[axis + 1 :]),
+                (*steps[:axis], way * step, *steps[axis + 1 :]),
+                start + mirrored * step,
+                start + out * step,
+            )
+            moves.append(Move(result, result, box))
+    return moved(moves, target)

@@ -3,58 +3,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Constant, Launch, Params
+from delegate.launch import Alternative, Constant, Defines, Params
 from delegate.ops._checks import quantized
 from delegate.ops._checks.node import inputs_of, output_of
-from delegate.ops._checks.shapes import elements_of, shape_text
+from delegate.ops._checks.shapes import elements_of, require_same_shape
 from delegate.ops._launches.lookup import lookup
-from delegate.ops._launches.tiles import by_elements, launch_over
+from delegate.ops._launches.tiles import over_elements
 from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers import fixed_point
 from delegate.ops._numbers.float32 import bits
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
-# Input -> outputs, as TFLite has them.
-_FROM_INT32 = ("int8", "int16")
-_FROM_INT16 = ("int8", "int16")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class FromFloats:
-    """A checked quantisation of floats."""
-
-    source: Tensor
-    result: Tensor
-    scale: float
-    zero_point: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Rescaling:
-    """A checked requantisation of integers."""
-
-    source: Tensor
-    result: Tensor
-    in_zero: int
-    out_zero: int
-    multiplier: int
-    shift: int
-
-    def answers(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return what TFLite makes of these values."""
-        scaled = fixed_point.multiply_by_quantized_multiplier(
-            values - self.in_zero, self.multiplier, self.shift
-        )
-        sums = fixed_point.wrap_int32(scaled + self.out_zero)
-        return fixed_point.clamped(sums, self.result.dtype)
+# Integers that are not brought to every quantised type in TFLite.
+_OUTPUTS = {"int16": ("int8", "int16"), "int32": ("int8", "int16")}
 
 
 @lowers("QUANTIZE")
@@ -65,57 +32,40 @@ def lower_quantize(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: types that TFLite does not bring to each other, several scales.
     Source: tflite/kernels/quantize.cc, internal/reference/quantize.h AffineQuantize, requantize.h
     """
-    return alternatives(decode(node), target)
-
-
-def decode(node: Node) -> FromFloats | Rescaling:
-    """Return what a node brings to a scale, checked.
-
-    Raises:
-        Unsupported: see `lower_quantize`.
-    """
     (source,), _ = inputs_of(node.inputs, 1)
     result = output_of(node.outputs)
-    if source.shape != result.shape:
-        raise Unsupported(f"{shape_text(source)} -> {shape_text(result)}: the shape must stay")
-    elements_of(source)
+    require_same_shape(source, result)
     out_scale, out_zero = quantized.per_tensor(result, quantized.QUANT)
     if source.dtype == "float32":
         if not 2.0**-96 < out_scale < 2.0**96:
             raise Unsupported(
                 f"scale {out_scale}: only 2^-96 to 2^96, so that its reciprocal is exact"
             )
-        return FromFloats(source, result, out_scale, out_zero)
+        numbers = _numbers_of_floats(out_scale, out_zero, result.dtype)
+        return _plain("quantize_float", source, result, numbers, target)
     in_scale, in_zero = quantized.per_tensor(source, (*quantized.QUANT, "int32"))
-    outputs = {"int16": _FROM_INT16, "int32": _FROM_INT32}.get(source.dtype, quantized.QUANT)
+    outputs = _OUTPUTS.get(source.dtype, quantized.QUANT)
     if result.dtype not in outputs:
         raise Unsupported(f"{source.dtype} to {result.dtype}: only to {' and '.join(outputs)}")
-    multiplier, shift = fixed_point.quantize_multiplier(in_scale / out_scale)
-    if shift > 30:
-        raise Unsupported(f"a scale ratio of 2^{shift}: more than 2^30")
-    return Rescaling(source, result, in_zero, out_zero, multiplier, shift)
-
-
-def alternatives(case: FromFloats | Rescaling, target: Target) -> tuple[Alternative, ...]:
-    """Return the look-ups in a table for integers of 8 and 16 bits, the plain launch for others."""
-    if isinstance(case, FromFloats):
-        launch = _launch("quantize_float", case, _numbers_of_floats(case), target)
-    elif case.source.dtype == "int32":
-        numbers: Params = {
-            "input_zero": case.in_zero,
-            "multiplier": case.multiplier,
-            "shift": case.shift,
-            "output_zero": case.out_zero,
+    multiplier, shift = quantized.multiplier_of(in_scale / out_scale)
+    if source.dtype == "int32":
+        numbers = {
+            "input_zero": in_zero,
+            "multiplier": multiplier,
+            "shift": shift,
+            "output_zero": out_zero,
         }
-        launch = _launch("quantize_int32", case, numbers, target)
-    else:
-        return lookup(case.source, case.result, case.answers, target)
-    return (Alternative("plain", (launch,)),)
+        return _plain("quantize_int32", source, result, numbers, target)
+
+    def answers(values: NDArray[np.int64]) -> NDArray[np.int64]:
+        scaled = fixed_point.multiply_by_quantized_multiplier(values - in_zero, multiplier, shift)
+        return fixed_point.clamped(fixed_point.wrap_int32(scaled + out_zero), result.dtype)
+
+    return lookup(source, result, answers, target)
 
 
-def _numbers_of_floats(case: FromFloats) -> Params:
-    scale, zero_point, result = case.scale, case.zero_point, case.result
-    limits = np.iinfo(result.dtype)
+def _numbers_of_floats(scale: float, zero_point: int, dtype: str) -> Params:
+    limits = np.iinfo(dtype)
     # What this machine's conversion makes of the quotients an int32 cannot hold: C does not say,
     # so TFLite's answer is the processor's.
     with np.errstate(invalid="ignore"):
@@ -136,24 +86,15 @@ def _numbers_of_floats(case: FromFloats) -> Params:
     }
 
 
-def _launch(kernel: str, case: FromFloats | Rescaling, numbers: Params, target: Target) -> Launch:
-    limits = np.iinfo(case.result.dtype)
-    elements = elements_of(case.result)
-    tiling = by_elements(elements, target)
-    return launch_over(
-        "quantize",
-        kernel,
-        tiling,
-        {
-            "input": case.source,
-            "output": case.result,
-            **numbers,
-            "output_min": int(limits.min),
-            "output_max": int(limits.max),
-            "elements": elements,
-        },
-        {"ELEM": ELEM[case.result.dtype]},
-    )
+def _plain(
+    kernel: str, source: Tensor, result: Tensor, numbers: Params, target: Target
+) -> tuple[Alternative, ...]:
+    limits = np.iinfo(result.dtype)
+    bounds = {"output_min": int(limits.min), "output_max": int(limits.max)}
+    fields: Params = {"input": source, "output": result, **numbers, **bounds}
+    defines: Defines = {"ELEM": ELEM[result.dtype]}
+    launch = over_elements("quantize", kernel, elements_of(result), target, fields, defines)
+    return (Alternative("plain", (launch,)),)
 
 
 def _thresholds(scale: float, zero_point: int, lowest: int, highest: int) -> NDArray[np.float32]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RESHAPE: the same bytes under another shape, so no kernel at all."""
+"""RESHAPE, EXPAND_DIMS, SQUEEZE: the same bytes under another shape, so no kernel at all."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import numpy as np
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative
+from delegate.ops._checks.indices import axis_of, scalar_of
 from delegate.ops._checks.node import inputs_of, output_of
-from delegate.ops._checks.shapes import require_same_bytes
-from delegate.ops._launches.copy import view
+from delegate.ops._checks.shapes import require_same_bytes, shape_text
+from delegate.ops._launches.copy import require_same_scale, require_shape, view
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
@@ -47,3 +48,44 @@ def _wanted(shape: Tensor | None, option: object) -> tuple[int, ...]:
         raise Unsupported("no new shape: neither an input nor an option has it")
     wanted = tuple(option)
     return () if wanted == (0,) else wanted  # how old converters write a scalar
+
+
+@lowers("EXPAND_DIMS")
+def lower_expand_dims(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """View the input's values under a shape with a 1 before dimension `axis`.
+
+    Raises:
+        Unsupported: a computed axis, or one out of range.
+    Source: tflite/kernels/expand_dims.cc
+    """
+    (source, where), _ = inputs_of(node.inputs, 2)
+    result = output_of(node.outputs)
+    axis = axis_of(scalar_of(where, "axis"), len(source.shape) + 1)
+    require_shape(result, (*source.shape[:axis], 1, *source.shape[axis:]))
+    require_same_scale(source, result)
+    require_same_bytes(source, result)
+    return view(source, result)
+
+
+@lowers("SQUEEZE")
+def lower_squeeze(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """View the input's values without the named dimensions, or without all of size 1.
+
+    Raises:
+        Unsupported: a named dimension that is not there or not 1.
+    Source: tflite/kernels/squeeze.cc
+    """
+    (source,), _ = inputs_of(node.inputs, 1)
+    result = output_of(node.outputs)
+    rank = len(source.shape)
+    named = node.options.get("squeeze_dims", ())
+    if not isinstance(named, (tuple, list)):
+        raise Unsupported(f"squeeze_dims is {named!r}: a list is needed")
+    axes = {axis_of(axis, rank) for axis in named}
+    if any(source.shape[axis] != 1 for axis in axes):
+        raise Unsupported(f"dimensions {sorted(axes)} of {shape_text(source)}: not all are 1")
+    if not axes:
+        axes = {axis for axis in range(rank) if source.shape[axis] == 1}
+    require_shape(result, [n for axis, n in enumerate(source.shape) if axis not in axes])
+    require_same_bytes(source, result)
+    return view(source, result)

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative, Constant, Defines, Launch, Params
-from delegate.ops._checks.resize import Resize, resize_of
-from delegate.ops._launches.resize import over_runs
+from delegate.ops._launches.resize import Resize, over_runs, resize_of
 from delegate.ops._launches.tiles import lanes_of, vectors_of, widest_lanes
 from delegate.ops._launches.types import ELEM
 from delegate.ops._registry import lowers
@@ -34,27 +33,9 @@ def lower_resize_bilinear(node: Node, target: Target) -> tuple[Alternative, ...]
             may give.
     Source: tflite/kernels/internal/reference/resize_bilinear.h
     """
-    return alternatives(decode(node), target)
-
-
-def decode(node: Node) -> Resize:
-    """Return what a node resizes, checked.
-
-    Raises:
-        Unsupported: see `resize_of`; both options.
-    """
     resize = resize_of(node, _TYPES)
     if resize.align_corners and resize.half_pixel_centers:
         raise Unsupported("align_corners and half_pixel_centers: only one of them")
-    return resize
-
-
-def alternatives(resize: Resize, target: Target) -> tuple[Alternative, ...]:
-    """Return the launches over vectors of channels that this resizing allows, then the plain one.
-
-    Raises:
-        Unsupported: a place outside of the input.
-    """
     rows, columns = (_places(resize, axis) for axis in (1, 2))
     depth = resize.source.shape[3]
     found = []

@@ -8,12 +8,11 @@ from numpy.typing import NDArray
 
 from delegate.graph.ir import Node
 from delegate.launch import Alternative, Constant, Defines, Launch, Params
-from delegate.ops._checks.resize import Resize, resize_of
-from delegate.ops._launches.resize import over_runs
+from delegate.ops._launches.resize import Resize, over_runs, resize_of
 from delegate.ops._launches.tiles import widest_lanes
 from delegate.ops._launches.types import moved_type
 from delegate.ops._registry import lowers
-from delegate.target import Rules, Target
+from delegate.target import Target
 
 _TYPES = ("uint8", "int8", "int16", "float32")
 _NEWER_TYPES = ("int32", "bool", "float16")  # not of tflite-runtime's kernels
@@ -29,20 +28,8 @@ def lower_resize_nearest_neighbor(node: Node, target: Target) -> tuple[Alternati
         Unsupported: see `resize_of`.
     Source: tflite/kernels/internal/reference/resize_nearest_neighbor.h
     """
-    return alternatives(decode(node, target.rules), target)
-
-
-def decode(node: Node, rules: Rules) -> Resize:
-    """Return what a node resizes, checked.
-
-    Raises:
-        Unsupported: see `resize_of`.
-    """
-    return resize_of(node, (*_TYPES, *(_NEWER_TYPES if rules.resizes_newer_types else ())))
-
-
-def alternatives(resize: Resize, target: Target) -> tuple[Alternative, ...]:
-    """Return the launch over vectors of a pixel's bytes, if they fill one, then the plain one."""
+    newer = _NEWER_TYPES if target.rules.resizes_newer_types else ()
+    resize = resize_of(node, (*_TYPES, *newer))
     depth = resize.source.shape[3]
     plain = _launch(resize, 1, depth, moved_type(resize.source), target)
     count = depth * np.dtype(resize.source.dtype).itemsize

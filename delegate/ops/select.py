@@ -3,31 +3,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Launch
+from delegate.launch import Alternative, Params
 from delegate.ops._checks.node import inputs_of, output_of
 from delegate.ops._checks.shapes import shape_text
 from delegate.ops._launches.binary import over_rows, require_broadcast, rows_of
 from delegate.ops._launches.types import moved_type
 from delegate.ops._registry import lowers
 from delegate.target import Target
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Selection:
-    """A checked selection."""
-
-    condition: Tensor
-    mask: Tensor  # the condition with the shape by which it is broadcast
-    left: Tensor
-    right: Tensor
-    result: Tensor
-    elem: str  # OpenCL C's type of the elements that move
 
 
 @lowers("SELECT", "SELECT_V2")
@@ -41,15 +29,6 @@ def lower_select(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: types that differ, a condition that is no bool, shapes that do not fit.
     Source: tflite/kernels/select.cc
     """
-    return alternatives(decode(node), target)
-
-
-def decode(node: Node) -> Selection:
-    """Return what a node takes, checked.
-
-    Raises:
-        Unsupported: see `lower_select`.
-    """
     (condition, left, right), _ = inputs_of(node.inputs, 3)
     result = output_of(node.outputs)
     if condition.dtype != "bool":
@@ -57,7 +36,7 @@ def decode(node: Node) -> Selection:
     if not left.dtype == right.dtype == result.dtype:
         raise Unsupported(f"{left.dtype} or {right.dtype} -> {result.dtype}: they must be equal")
     elem = moved_type(result)
-    mask = condition
+    mask = condition  # with the shape by which it is broadcast
     if node.op == "SELECT":
         mask = _of_first_dimension(condition, result)
         if not left.shape == right.shape == result.shape:
@@ -66,30 +45,12 @@ def decode(node: Node) -> Selection:
                 "they must be equal"
             )
     require_broadcast(result, mask, left, right)
-    return Selection(condition, mask, left, right, result, elem)
-
-
-def alternatives(selection: Selection, target: Target) -> tuple[Alternative, ...]:
-    """Return the launches over vectors of a row, and plain."""
-    condition, left, right = selection.condition, selection.left, selection.right
-    result = selection.result
-    tensors = {"condition": condition, "left": left, "right": right}
-    launch = Launch(
-        "select",
-        "select_row",  # OpenCL C has a function select
-        tiles=1,
-        group_items=1,
-        params={
-            **tensors,
-            "output": result,
-            **rows_of(result, {**tensors, "condition": selection.mask}),
-        },
-        reads=tuple(dict.fromkeys((condition, left, right))),
-        writes=(result,),
-        defines={"ELEM": selection.elem},
-    )
+    tensors: Params = {"condition": condition, "left": left, "right": right, "output": result}
+    rows = rows_of(result, {"condition": mask, "left": left, "right": right})
     wide = np.dtype(result.dtype).itemsize
-    return over_rows(launch, wide, {1: 16, 2: 8, 4: 8}.get(wide, 1), target)
+    most = {1: 16, 2: 8, 4: 8}.get(wide, 1)
+    # OpenCL C has a function select.
+    return over_rows("select", "select_row", tensors | rows, {"ELEM": elem}, wide, most, target)
 
 
 def _of_first_dimension(condition: Tensor, result: Tensor) -> Tensor:

@@ -17,8 +17,8 @@ from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Defines, Params
 from delegate.ops._checks import quantized
 from delegate.ops._checks.node import inputs_of, output_of
-from delegate.ops._checks.shapes import shape_text
-from delegate.ops._launches.activation import ends_of_lines, on_lines
+from delegate.ops._checks.shapes import require_same_shape
+from delegate.ops._launches.lookup import ends_of_lines, on_lines
 from delegate.ops._launches.rows import Rows, require_rows
 from delegate.ops._launches.tiles import lanes_of, most_rounds, of_size
 from delegate.ops._launches.types import ELEM
@@ -65,11 +65,8 @@ def decode(node: Node) -> Rows:
         raise Unsupported(f"{source.dtype} in, {result.dtype} out: they must be equal")
     if source.dtype not in (*quantized.QUANT8, "int16", "float32"):
         raise Unsupported(f"{source.dtype}: only uint8, int8, int16 and float32 are implemented")
-    if source.shape != result.shape:
-        raise Unsupported(f"{shape_text(source)} -> {shape_text(result)}: the shape must stay")
+    require_same_shape(source, result)
     require_rows(source)
-    if 0 in source.shape:
-        raise Unsupported(f"shape {shape_text(source)}: it is empty")
     beta = node.options.get("beta", 0.0)
     if not isinstance(beta, float | int):
         raise Unsupported(f"beta is {beta!r}: a number is needed")

@@ -15,8 +15,7 @@ from delegate.ops._checks.shapes import shape_text
 from delegate.ops._checks.windows import window
 from delegate.ops._convolution.channel_rows import fixed_rows
 from delegate.ops._convolution.decode import require_types, with_arithmetic
-from delegate.ops._convolution.float_constants import packed, zeros
-from delegate.ops._convolution.packing import as_stored, int16_pairs
+from delegate.ops._convolution.packing import int16_pairs, packed, plain, zeros
 from delegate.ops._convolution.records import (
     AnyConvolution,
     Convolution,
@@ -24,7 +23,7 @@ from delegate.ops._convolution.records import (
     Quant8Convolution,
     Quant16Convolution,
 )
-from delegate.ops._launches.tiles import by_share, in_blocks, lanes_of, launch_over, one_each
+from delegate.ops._launches.tiles import by_share, in_blocks, lanes_of, launch_of
 from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers.integers import ceil_div
 from delegate.ops._registry import lowers
@@ -89,28 +88,15 @@ def decode(node: Node, rules: Rules) -> AnyConvolution:
 
 def alternatives(conv: AnyConvolution, target: Target) -> tuple[Alternative, ...]:
     """Return the launches: in blocks or over vectors of channels where they fit, then plain."""
-    plain = Alternative("plain", (_plain(conv),))
+    kernel = f"transpose_conv_{_family(conv)}"
+    last = plain(conv, "transpose_conv", kernel, conv.weights, defines=_defines(conv))
     if isinstance(conv, FloatConvolution) and target.group_items == 1:
-        return (*_tiled(conv, target), plain)
+        return (*_tiled(conv, target), last)
     lanes = lanes_of(conv.out_c, target)
     if lanes == 0 or isinstance(conv, Quant16Convolution):
-        return (plain,)
+        return (last,)
     tile_w = TILE_W if conv.area.out_w // conv.area.stride_w >= TILE_W else 1
-    return Alternative(f"vector {lanes}x{tile_w}", (_vector(conv, lanes, tile_w, target),)), plain
-
-
-def _plain(conv: AnyConvolution) -> Launch:
-    """Return the launch of one work-item an output element."""
-    own: Params = {}
-    if isinstance(conv, Quant8Convolution):
-        own = {**_of_quant8(conv), "weight_zero": conv.weight_zero}
-    return launch_over(
-        "transpose_conv",
-        f"transpose_conv_{_family(conv)}",
-        one_each(conv.elements),
-        conv.params() | {"weights": as_stored(conv.weights)} | own | {"elements": conv.elements},
-        _defines(conv),
-    )
+    return Alternative(f"vector {lanes}x{tile_w}", (_vector(conv, lanes, tile_w, target),)), last
 
 
 def _vector(
@@ -124,21 +110,14 @@ def _vector(
     blocks = ceil_div(conv.out_c, lanes)
     tiling = by_share(blocks * pixel_blocks, target, most=pixel_blocks)
     tiles, fields = in_blocks(blocks, pixel_blocks, tiling)
-    return Launch(
+    own: Params = {"phases": phases, "row_blocks": row_blocks, **fields}
+    return launch_of(
         "transpose_conv",
         f"transpose_conv_vector_{_family(conv)}",
-        tiles=tiles,
-        group_items=target.group_items,
-        params=conv.params()
-        | _weights_of_vectors(conv, lanes)
-        | {
-            "phases": phases,
-            "row_blocks": row_blocks,
-            **fields,
-        },
-        reads=conv.reads,
-        writes=conv.writes,
-        defines=_defines(conv) | {"LANES": lanes, "TILE_W": tile_w},
+        tiles,
+        target.group_items,
+        conv.params() | _weights_of_vectors(conv, lanes) | own,
+        _defines(conv) | {"LANES": lanes, "TILE_W": tile_w},
     )
 
 
@@ -162,12 +141,12 @@ def _tiled(conv: FloatConvolution, target: Target) -> tuple[Alternative, ...]:
     tiling = by_share(blocks * pixel_blocks, target, most=pixel_blocks)
     tiles, fields = in_blocks(blocks, pixel_blocks, tiling)
     size = blocks * vectors * lanes * conv.taps * conv.in_c
-    launch = Launch(
+    launch = launch_of(
         "transpose_conv_tiled",
         "transpose_conv_tiled_float",
-        tiles=tiles,
-        group_items=target.group_items,
-        params=conv.params()
+        tiles,
+        target.group_items,
+        conv.params()
         | {
             "weights": Constant(4 * size, lambda: packed(_filled(conv, lanes), lanes, vectors)),
             "zeros": zeros(conv.in_c),
@@ -176,9 +155,7 @@ def _tiled(conv: FloatConvolution, target: Target) -> tuple[Alternative, ...]:
             "phase_blocks": phase_blocks,
             **fields,
         },
-        reads=conv.reads,
-        writes=conv.writes,
-        defines={
+        {
             "LANES": lanes,
             "VECTORS": vectors,
             "TILE_W": tile_w,
@@ -204,17 +181,11 @@ def _weights_of_vectors(conv: Quant8Convolution | FloatConvolution, lanes: int) 
     pairs = ceil_div(conv.in_c, 2)
     zero, dtype = conv.input_zero, conv.source.dtype
     return {
-        **_of_quant8(conv),
+        "channels": fixed_rows(lambda: conv.bias, conv.scaling),
+        "input_zero": conv.input_zero,
         "weights": int16_pairs(conv, conv.centred, lanes),
         "zeros": Constant(2 * pairs, lambda: np.full(2 * pairs, zero, dtype)),
         "pairs": pairs,
-    }
-
-
-def _of_quant8(conv: Quant8Convolution) -> Params:
-    return {
-        "channels": fixed_rows(lambda: conv.bias, conv.scaling),
-        "input_zero": conv.input_zero,
     }
 
 

@@ -8,7 +8,6 @@ Quantised ones are tables. Not those that fail in TFLite on a value an input cou
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,17 +15,17 @@ from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative
+from delegate.launch import Alternative, Params
 from delegate.ops._checks import quantized
-from delegate.ops._checks.shapes import elements_of
-from delegate.ops._launches.activation import (
+from delegate.ops._checks.shapes import elements_of, one_to_one
+from delegate.ops._launches.lookup import (
+    Answers,
     Floats,
     interpolated_floats,
-    one_to_one,
+    lookup,
     rounded_floats,
 )
-from delegate.ops._launches.lookup import Answers, lookup
-from delegate.ops._launches.tiles import by_elements, launch_over
+from delegate.ops._launches.tiles import over_elements
 from delegate.ops._numbers import fixed_point
 from delegate.ops._numbers.c_library import float_function
 from delegate.ops._registry import lowers
@@ -50,15 +49,6 @@ _LEAST_RATIO, _MOST_RATIO = 2.0**-10, 2.0**20  # of scales, that 20 fractional b
 _MOST_STEPS = 1e9  # of an output's scale: beyond every range, and within an int32
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Function:
-    """A checked function of each element."""
-
-    name: str  # the op's
-    source: Tensor
-    result: Tensor
-
-
 @lowers("ABS", "NEG", "SQUARE", "FLOOR", "CEIL", "ROUND", "SQRT", "RSQRT", "EXP", "LOG")
 def lower_unary(node: Node, target: Target) -> tuple[Alternative, ...]:
     """Compute a function of each element.
@@ -67,41 +57,19 @@ def lower_unary(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: types that the op has no kernel for here or in this TFLite, another shape.
     Source: tflite/kernels/elementwise.cc, neg.cc, exp.cc, floor.cc, ceil.cc, round.cc
     """
-    return alternatives(decode(node, target.rules), target)
-
-
-def decode(node: Node, rules: Rules) -> Function:
-    """Return what a node computes, checked.
-
-    Raises:
-        Unsupported: see `lower_unary`.
-    """
-    source, result = one_to_one(node, _HOW[node.op][1])
-    fails = (node.op in ("NEG", "LOG") and not rules.saturating_cast) or (
-        node.op == "SQRT" and not rules.newer_types
-    )
-    if fails and source.dtype not in _COMPUTED:
-        raise Unsupported(f"{source.dtype}: {node.op} fails in this TFLite")
-    return Function(node.op, source, result)
-
-
-def alternatives(function: Function, target: Target) -> tuple[Alternative, ...]:
-    """Return the plain launch for floats and int32, the look-ups in a table for others.
-
-    Raises:
-        Unsupported: quantisation that TFLite's arithmetic does not hold.
-    """
-    name, source, result = function.name, function.source, function.result
+    name, rules = node.op, target.rules
+    expression, types = _HOW[name]
+    source, result = one_to_one(node, types)
     if source.dtype not in _COMPUTED:
-        return lookup(source, result, answers_of(name, source, result, target.rules), target)
-    elements = elements_of(source)
-    launch = launch_over(
-        "unary",
-        "unary_float" if source.dtype == "float32" else "unary_int32",
-        by_elements(elements, target),
-        {"input": source, "output": result, "elements": elements},
-        {"OP": _HOW[name][0]},
-    )
+        fails = (name in ("NEG", "LOG") and not rules.saturating_cast) or (
+            name == "SQRT" and not rules.newer_types
+        )
+        if fails:
+            raise Unsupported(f"{source.dtype}: {name} fails in this TFLite")
+        return lookup(source, result, answers_of(name, source, result, rules), target)
+    kernel = "unary_float" if source.dtype == "float32" else "unary_int32"
+    fields: Params = {"input": source, "output": result}
+    launch = over_elements("unary", kernel, elements_of(source), target, fields, {"OP": expression})
     return (Alternative("plain", (launch,)),)
 
 

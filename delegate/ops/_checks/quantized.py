@@ -44,6 +44,18 @@ def per_tensor(tensor: Tensor, types: Sequence[str] = QUANT8) -> tuple[float, in
     return scale, zero_point
 
 
+def multiplier_of(ratio: float, most: int = 30) -> tuple[int, int]:
+    """Return a scale ratio's fixed-point multiplier and its shift, at most `most` to the left.
+
+    Raises:
+        Unsupported: the ratio is too large.
+    """
+    multiplier, shift = quantize_multiplier(ratio)
+    if shift > most:
+        raise Unsupported(f"a scale ratio of 2^{shift}: more than 2^{most}")
+    return multiplier, shift
+
+
 def require_fixed_output(result: Tensor, scale: float, zero_point: int) -> None:
     """Check that an output has the one quantisation TFLite takes.
 
@@ -98,16 +110,13 @@ def convolution_multipliers(
     in_scale, out_scale = per_tensor(source)[0], per_tensor(result)[0]
     scales, _ = weight_scales(weights, channel_axis)
     if per_channel:
-        pairs = [quantize_multiplier(in_scale * scale / out_scale) for scale in scales]
+        pairs = [multiplier_of(in_scale * scale / out_scale) for scale in scales]
     else:
         with np.errstate(over="ignore"):
             product = float(np.float32(in_scale) * np.float32(scales[0]))
         if math.isinf(product):
             raise Unsupported(f"scales {in_scale} * {scales[0]}: more than a float holds")
-        pairs = [quantize_multiplier(product / out_scale)] * len(scales)
-    for _multiplier, shift in pairs:
-        if shift > 30:
-            raise Unsupported(f"a scale ratio of 2^{shift}: more than 2^30")
+        pairs = [multiplier_of(product / out_scale)] * len(scales)
     scaling: NDArray[np.int32] = np.array(pairs, np.int32).T.copy()
     return scaling
 

@@ -7,17 +7,9 @@ from dataclasses import replace
 from typing import cast
 
 from delegate.launch import Alternative, Constant, Launch
-from delegate.ops._convolution.float_constants import packed, zeros
-from delegate.ops._convolution.packing import as_stored
+from delegate.ops._convolution.packing import packed, plain, zeros
 from delegate.ops._convolution.records import FloatConvolution
-from delegate.ops._launches.tiles import (
-    Tiling,
-    by_work,
-    in_blocks,
-    launch_over,
-    one_each,
-    tile_w_of,
-)
+from delegate.ops._launches.tiles import Tiling, by_work, in_blocks, launch_of, tile_w_of
 from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
 
@@ -46,21 +38,8 @@ def alternatives(conv: FloatConvolution, target: Target) -> tuple[Alternative, .
         )
         for lanes, vectors, tile_w in _tile_shapes(conv, pixels, target)
     )
-    return (*tiled, Alternative("plain", (_plain(conv),)))
-
-
-def _plain(conv: FloatConvolution) -> Launch:
-    return launch_over(
-        "conv_2d_float",
-        "conv_2d_float",
-        one_each(conv.elements),
-        conv.params()
-        | {
-            "weights": as_stored(conv.weights),
-            "elements": conv.elements,
-        },
-        conv.defines,
-    )
+    file = "conv_2d_float"
+    return (*tiled, plain(conv, file, file, conv.weights, defines=conv.defines))
 
 
 def _tiled(conv: FloatConvolution, lanes: int, vectors: int, tile_w: int, target: Target) -> Launch:
@@ -96,16 +75,8 @@ def _tiled(conv: FloatConvolution, lanes: int, vectors: int, tile_w: int, target
         if _is_literal(conv):
             for name in [*conv.area.params(), "in_c", "out_c"]:
                 defines[name.upper()] = cast(int, params.pop(name))
-    return Launch(
-        "conv_2d_float",
-        "conv_2d_1x1_float" if conv.is_matrix else "conv_2d_tiled_float",
-        tiles=tiles,
-        group_items=target.group_items,
-        params=params,
-        reads=conv.reads,
-        writes=conv.writes,
-        defines=defines,
-    )
+    kernel = "conv_2d_1x1_float" if conv.is_matrix else "conv_2d_tiled_float"
+    return launch_of("conv_2d_float", kernel, tiles, target.group_items, params, defines)
 
 
 def _goes_by_pixels(conv: FloatConvolution) -> bool:

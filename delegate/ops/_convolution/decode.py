@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
+from delegate.launch import Constant
 from delegate.ops._checks import quantized
 from delegate.ops._checks.activations import activation_of, float_bounds, quantized_bounds
 from delegate.ops._checks.node import inputs_of, output_of, require_constant
 from delegate.ops._checks.shapes import shape_text
 from delegate.ops._checks.windows import window
-from delegate.ops._convolution.float_constants import float_bias, require_float_weights
 from delegate.ops._convolution.records import (
     AnyConvolution,
     Convolution,
@@ -94,7 +96,7 @@ def require_types(source: Tensor, weights: Tensor, result: Tensor) -> None:
         Unsupported: other types.
     """
     if source.dtype == result.dtype == "float32":
-        require_float_weights(weights)
+        _require_float_weights(weights)
     elif source.dtype == result.dtype == "int16":
         require_16x8(source, weights, result)
     else:
@@ -113,6 +115,35 @@ def require_quant8(source: Tensor, weights: Tensor, result: Tensor) -> None:
         )
     if weights.dtype != source.dtype:
         raise Unsupported(f"{weights.dtype} weights with {source.dtype} activations")
+
+
+def _require_float_weights(weights: Tensor) -> None:
+    """Check the weights of a node whose input and output are float32.
+
+    Raises:
+        Unsupported: weights of another type, or not finite: kernels multiply them by zeros where a
+            window leaves the input, which TFLite skips, and where vectors are filled up.
+    """
+    if weights.dtype != "float32":
+        raise Unsupported(f"hybrid: {weights.dtype} weights with float32 activations")
+    if weights.data is not None and not np.isfinite(weights.data).all():
+        raise Unsupported("a weight is not finite: times a padding zero it is not zero")
+
+
+def float_bias(bias: Tensor | None, channels: int) -> Constant:
+    """Return the bias as `channels` floats; zeros where there is none.
+
+    Raises:
+        Unsupported: a bias that is computed, of another type or length.
+    """
+    if bias is None:
+        return Constant(4 * channels, lambda: np.zeros(channels, np.float32))
+    values = bias.data
+    if values is None:
+        raise Unsupported("the bias is not a constant")
+    if bias.dtype != "float32" or bias.shape != (channels,):
+        raise Unsupported(f"bias {bias.dtype} of {bias.shape}: float32 of ({channels},) is needed")
+    return Constant(4 * channels, lambda: values)
 
 
 def with_arithmetic(

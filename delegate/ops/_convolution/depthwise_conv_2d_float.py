@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from delegate.launch import Alternative, Launch
 from delegate.ops._checks.windows import Window
-from delegate.ops._convolution.float_constants import zeros
-from delegate.ops._convolution.packing import as_stored
+from delegate.ops._convolution.packing import as_stored, plain, zeros
 from delegate.ops._convolution.records import FloatConvolution
-from delegate.ops._launches.tiles import by_work, lanes_of, launch_over, one_each, tile_w_of
+from delegate.ops._launches.tiles import by_work, lanes_of, launch_of, tile_w_of
 from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
 
@@ -25,10 +24,11 @@ _CORE_TILES = 4  # channels are parted where a core would have fewer tiles
 
 def alternatives(conv: FloatConvolution, target: Target) -> tuple[Alternative, ...]:
     """Return the launches: over vectors of channels where they fit, then plain."""
-    plain = Alternative("plain", (_plain(conv),))
+    own, file = {"depth_multiplier": conv.group_out_c}, "depthwise_conv_2d_float"
+    last = plain(conv, file, file, conv.by_tap(), own)
     lanes = lanes_of(conv.out_c, target)
     if lanes == 0 or conv.group_out_c > 1:
-        return (plain,)
+        return (last,)
     out_w, is_cpu = conv.area.out_w, target.group_items == 1
     most = min(target.vector_width, 16) if is_cpu else 4
     cases = {"vector": tile_w_of(out_w, most)}
@@ -43,21 +43,7 @@ def alternatives(conv: FloatConvolution, target: Target) -> tuple[Alternative, .
         Alternative(f"{case} {tile_w}x{lanes}", (_vector(conv, case, lanes, tile_w, target),))
         for case, tile_w in cases.items()
     )
-    return (*vectors, plain)
-
-
-def _plain(conv: FloatConvolution) -> Launch:
-    return launch_over(
-        "depthwise_conv_2d_float",
-        "depthwise_conv_2d_float",
-        one_each(conv.elements),
-        conv.params()
-        | {
-            "weights": as_stored(conv.by_tap()),
-            "depth_multiplier": conv.group_out_c,
-            "elements": conv.elements,
-        },
-    )
+    return (*vectors, last)
 
 
 def _vector(conv: FloatConvolution, case: str, lanes: int, tile_w: int, target: Target) -> Launch:
@@ -77,12 +63,12 @@ def _vector(conv: FloatConvolution, case: str, lanes: int, tile_w: int, target: 
         # Small layers are done sooner than many tiles of them are claimed.
         tiling = by_work(items, tile_w * conv.taps, target, least=1)
         tiles, fields = tiling.tiles, {"items": items, "tile_items": tiling.tile_items}
-    return Launch(
+    return launch_of(
         "depthwise_conv_2d_float",
         f"depthwise_conv_2d_{case}_float",
-        tiles=tiles,
-        group_items=target.group_items,
-        params=conv.params()
+        tiles,
+        target.group_items,
+        conv.params()
         | {
             "weights": as_stored(conv.by_tap()),
             "zeros": zeros(lanes),
@@ -90,9 +76,7 @@ def _vector(conv: FloatConvolution, case: str, lanes: int, tile_w: int, target: 
             "channel_blocks": channel_blocks,
             "row_blocks": row_blocks,
         },
-        reads=conv.reads,
-        writes=conv.writes,
-        defines=defines,
+        defines,
     )
 
 

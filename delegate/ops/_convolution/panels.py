@@ -7,20 +7,33 @@ few vectors of channels. The kernels' half is conv_2d_panel.clh.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.launch import Constant, Params
+from delegate.launch import Alternative, Constant, Launch, Params
 from delegate.ops._convolution.records import Quant8Convolution
 from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
 
 PANEL_BYTES = 1 << 17  # where a block's windows are put side by side
 _TILE_WORK = 1 << 20  # least multiply-adds of a tile: some microseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of inner product, and the blocks it takes."""
+
+    isa: frozenset[str]
+    name: str  # of its kernel, too
+    lanes: int  # ints a vector
+    values: int  # of a channel that are multiplied at a time
+    sizes: tuple[tuple[int, int], ...]  # pixels x vectors of a block
+    few_pixels: tuple[int, int]  # for fewer than those
+    suffix: str = ""  # of its alternatives' names
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,23 +115,37 @@ def fits_panel(layout: Layout, tile_w: int) -> bool:
     return tile_w * panel_pitch(layout) + 64 <= PANEL_BYTES
 
 
-def least_wasteful(
+def of_kinds(
     conv: Quant8Convolution,
-    sizes: Sequence[tuple[int, int]],
-    few_pixels: tuple[int, int],
-    lanes: int,
-) -> list[tuple[int, int]]:
-    """Return the blocks to try of these, (pixels, vectors), the one that wastes least first.
+    target: Target,
+    kinds: Sequence[Kind],
+    launch: Callable[[Quant8Convolution, Target, Kind, int, int], Launch | None],
+) -> tuple[Alternative, ...]:
+    """Return the launches by what this target was proven to run, the fastest expected first.
 
-    `few_pixels`: the block for fewer pixels than any other has.
+    `launch`: of a kind's block of pixels and vectors, None where it does not fit.
     """
-    fitting = [size for size in sizes if size[0] <= conv.pixels] or [few_pixels]
+    found = []
+    for kind in kinds:
+        if not kind.isa <= target.isa or conv.pixels < kind.few_pixels[0]:
+            continue
+        for tile_w, vectors in _least_wasteful(conv, kind):
+            made = launch(conv, target, kind, tile_w, vectors)
+            if made is not None:
+                name = f"{kind.name} {tile_w}x{vectors * kind.lanes}{kind.suffix}"
+                found.append(Alternative(name, (made,)))
+    return tuple(found)
+
+
+def _least_wasteful(conv: Quant8Convolution, kind: Kind) -> list[tuple[int, int]]:
+    """Return a kind's blocks to try, (pixels, vectors), the one that wastes least first."""
+    fitting = [size for size in kind.sizes if size[0] <= conv.pixels] or [kind.few_pixels]
 
     def work(size: tuple[int, int]) -> float:
         tile_w, vectors = size
         pixels = ceil_div(conv.pixels, tile_w) * tile_w
         # An input is loaded once for all vectors.
-        return pixels * ceil_div(conv.out_c, vectors * lanes) * (vectors + 0.2)
+        return pixels * ceil_div(conv.out_c, vectors * kind.lanes) * (vectors + 0.2)
 
     ordered = sorted(fitting, key=work)
     # A block that wastes as little may be faster. One that wastes more is not worth its build.

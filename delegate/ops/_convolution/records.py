@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,23 +14,15 @@ from delegate.graph.ir import Tensor
 from delegate.launch import Constant, Params
 from delegate.ops._checks.windows import Window
 from delegate.ops._launches.wide_sums import WideSums
-from delegate.ops._numbers.float32 import bits
-from delegate.ops._numbers.float_sum import FloatSum
 
 
-class AnyResidual(Protocol):
+@dataclass(frozen=True, slots=True, eq=False)
+class Residual:
     """The ADD after a convolution; then the convolution's own result is never written."""
 
-    @property
-    def other(self) -> Tensor:
-        """What is added to the convolution's results, of their shape."""
-
-    @property
-    def result(self) -> Tensor:
-        """The sum, which alone is written."""
-
-    def params(self) -> Params:
-        """The fields kernels read."""
+    other: Tensor  # what is added to the convolution's results, of their shape
+    result: Tensor  # the sum, which alone is written
+    numbers: dict[str, int]  # fields of finish.clh
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -48,7 +40,7 @@ class Convolution:
     batch: int
     weights: NDArray[np.generic]  # (out_c, taps, group_in_c) as stored
     groups: int = 1
-    residual: AnyResidual | None = None
+    residual: Residual | None = None
 
     @property
     def out_c(self) -> int:
@@ -94,16 +86,6 @@ class Convolution:
         return sizes_are_equal and (self.taps, area.stride_h, area.stride_w) == (1, 1, 1)
 
     @property
-    def reads(self) -> tuple[Tensor, ...]:
-        """The tensors kernels read."""
-        return (self.source,) if self.residual is None else (self.source, self.residual.other)
-
-    @property
-    def writes(self) -> tuple[Tensor]:
-        """The tensor kernels write."""
-        return (self.result if self.residual is None else self.residual.result,)
-
-    @property
     def defines(self) -> dict[str, int | str]:
         """The macro of kernels that add a residual."""
         return {} if self.residual is None else {"HAS_RESIDUAL": 1}
@@ -118,36 +100,14 @@ class Convolution:
 
     def params(self) -> Params:
         """The fields every kernel of a convolution reads."""
+        added = self.residual
         return {
             "input": self.source,
-            "output": self.writes[0],
+            "output": self.result if added is None else added.result,
             **self.area.params(),
             "in_c": self.in_c,
             "out_c": self.out_c,
-            **({} if self.residual is None else self.residual.params()),
-        }
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Residual:
-    """The ADD after an 8-bit convolution as finish.clh sees it."""
-
-    other: Tensor
-    result: Tensor
-    zero_point: int  # of the sum
-    floats: FloatSum
-    clamp: tuple[int, int]
-
-    def params(self) -> Params:
-        """The fields kernels read."""
-        return {
-            "residual": self.other,
-            "value_factor": bits(self.floats.left_factor),
-            "residual_factor": bits(self.floats.right_factor),
-            "sum_offset": bits(self.floats.offset),
-            "sum_zero": self.zero_point,
-            "sum_min": self.clamp[0],
-            "sum_max": self.clamp[1],
+            **({} if added is None else {"residual": added.other, **added.numbers}),
         }
 
 
@@ -213,20 +173,6 @@ class Quant16Convolution(Convolution):
             "output_max": self.clamp[1],
             "channels": self.sums.rows(),
         }
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class FloatResidual:
-    """The ADD after a float convolution as finish.clh sees it."""
-
-    other: Tensor
-    result: Tensor
-    clamp: dict[str, int]  # as FloatConvolution's
-
-    def params(self) -> Params:
-        """The fields kernels read."""
-        low, high = self.clamp.values()
-        return {"residual": self.other, "sum_min": low, "sum_max": high}
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

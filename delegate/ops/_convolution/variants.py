@@ -7,21 +7,14 @@ A kernel variant for another kind of device is one module in a folder here, with
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 
-from delegate.launch import Alternative
-from delegate.ops._convolution import (
-    conv_2d_float,
-    conv_2d_groups,
-    conv_2d_quant8,
-    conv_2d_quant16,
-    depthwise_conv_2d_float,
-    depthwise_conv_2d_quant8,
-    depthwise_conv_2d_quant16,
-)
+from delegate.launch import Alternative, Defines
+from delegate.ops._convolution import conv_2d_float, depthwise_conv_2d_float, quant8, quant16
 from delegate.ops._convolution.arm import conv_2d as arm_conv_2d
 from delegate.ops._convolution.nvidia import conv_2d as nvidia_conv_2d
 from delegate.ops._convolution.nvidia import depthwise_conv_2d as nvidia_depthwise_conv_2d
+from delegate.ops._convolution.packing import plain
 from delegate.ops._convolution.records import (
     AnyConvolution,
     FloatConvolution,
@@ -33,42 +26,38 @@ from delegate.ops._convolution.simt import depthwise_conv_2d as simt_depthwise_c
 from delegate.ops._convolution.x86 import conv_2d as x86_conv_2d
 from delegate.ops._convolution.x86 import conv_2d_amx
 from delegate.ops._convolution.x86 import depthwise_conv_2d as x86_depthwise_conv_2d
+from delegate.ops._launches.types import ELEM
 from delegate.target import Target
 
-
-class Variant(Protocol):
-    """A module with kernels of 8-bit convolutions for some devices."""
-
-    def alternatives(self, conv: Quant8Convolution, target: Target, /) -> tuple[Alternative, ...]:
-        """Return its launches, the fastest expected first; none where it does not fit."""
-
-
+# Launches of an 8-bit convolution for some devices, the fastest expected first; none where they do
+# not fit.
+Variant = Callable[[Quant8Convolution, Target], tuple[Alternative, ...]]
 # For each kind of device, the fastest expected first; the last one's are portable, and end with
 # the plain launch.
 CONV_2D_VARIANTS: tuple[Variant, ...] = (
-    conv_2d_amx,
-    x86_conv_2d,
-    arm_conv_2d,
-    nvidia_conv_2d,
-    simt_conv_2d,
-    conv_2d_quant8,
+    conv_2d_amx.alternatives,
+    x86_conv_2d.alternatives,
+    arm_conv_2d.alternatives,
+    nvidia_conv_2d.alternatives,
+    simt_conv_2d.alternatives,
+    quant8.conv_2d,
 )
 DEPTHWISE_CONV_2D_VARIANTS: tuple[Variant, ...] = (
-    x86_depthwise_conv_2d,
-    nvidia_depthwise_conv_2d,
-    simt_depthwise_conv_2d,
-    depthwise_conv_2d_quant8,
+    x86_depthwise_conv_2d.alternatives,
+    nvidia_depthwise_conv_2d.alternatives,
+    simt_depthwise_conv_2d.alternatives,
+    quant8.depthwise_conv_2d,
 )
 
 
 def conv_2d(conv: AnyConvolution, target: Target) -> tuple[Alternative, ...]:
     """Return the launches of a CONV_2D or a FULLY_CONNECTED, the plain one last."""
     if isinstance(conv, Quant16Convolution):
-        return conv_2d_quant16.alternatives(conv, target)
+        return quant16.conv_2d(conv, target)
     if conv.groups > 1 and conv.group_in_c == 1 and isinstance(conv, Quant8Convolution):
         return depthwise_conv_2d(conv, target)
     if conv.groups > 1:
-        return conv_2d_groups.alternatives(conv)
+        return (_of_groups(conv),)
     if isinstance(conv, FloatConvolution):
         return conv_2d_float.alternatives(conv, target)
     return _every(CONV_2D_VARIANTS, conv, target)
@@ -77,7 +66,7 @@ def conv_2d(conv: AnyConvolution, target: Target) -> tuple[Alternative, ...]:
 def depthwise_conv_2d(conv: AnyConvolution, target: Target) -> tuple[Alternative, ...]:
     """Return the launches of a depthwise convolution, the plain one last."""
     if isinstance(conv, Quant16Convolution):
-        return depthwise_conv_2d_quant16.alternatives(conv, target)
+        return quant16.depthwise_conv_2d(conv, target)
     if isinstance(conv, FloatConvolution):
         if conv.groups == 1:  # a convolution of one input channel, which has more ways
             return conv_2d_float.alternatives(conv, target)
@@ -85,7 +74,15 @@ def depthwise_conv_2d(conv: AnyConvolution, target: Target) -> tuple[Alternative
     return _every(DEPTHWISE_CONV_2D_VARIANTS, conv, target)
 
 
+def _of_groups(conv: Quant8Convolution | FloatConvolution) -> Alternative:
+    family, defines = "float", Defines()
+    if isinstance(conv, Quant8Convolution):
+        family, defines = "quant8", {"ELEM": ELEM[conv.source.dtype]}
+    own = {"group_in_c": conv.group_in_c, "group_out_c": conv.group_out_c}
+    return plain(conv, "conv_2d_groups", f"conv_2d_groups_{family}", conv.weights, own, defines)
+
+
 def _every(
     variants: tuple[Variant, ...], conv: Quant8Convolution, target: Target
 ) -> tuple[Alternative, ...]:
-    return tuple(found for variant in variants for found in variant.alternatives(conv, target))
+    return tuple(found for variant in variants for found in variant(conv, target))

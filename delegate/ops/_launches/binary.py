@@ -7,18 +7,18 @@ The op files choose the expression, and the fields for the scales.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Constant, Launch, Params, size_bytes
+from delegate.launch import Alternative, Constant, Defines, Launch, Params, size_bytes
 from delegate.ops._checks import quantized
 from delegate.ops._checks.node import inputs_of, output_of
 from delegate.ops._checks.shapes import elements_of, shape_text
 from delegate.ops._launches.broadcast import broadcast, padded
-from delegate.ops._launches.tiles import HALF_ROUNDS, LEAST_BYTES, by_share, lanes_of
+from delegate.ops._launches.tiles import HALF_ROUNDS, LEAST_BYTES, by_share, lanes_of, launch_over
 from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
@@ -144,13 +144,15 @@ def rows_of(result: Tensor, sources: Mapping[str, Tensor], joined: int = 1) -> d
     return fields
 
 
-def over_rows(plain: Launch, wide: int, most: int, target: Target) -> tuple[Alternative, ...]:
-    """Return a launch that has the fields of `rows_of`, over vectors of a row and plain.
+def over_rows(
+    file: str, kernel: str, params: Params, defines: Defines, wide: int, most: int, target: Target
+) -> tuple[Alternative, ...]:
+    """Return launches over vectors of a row, and plain; `params` have the fields of `rows_of`.
 
     Units:
         wide: bytes of an element; most: lanes of a vector, 1 where the elements have none
     """
-    row, rows = plain.params["row"], plain.params["rows"]
+    row, rows = params["row"], params["rows"]
     assert isinstance(row, int)
     assert isinstance(rows, int)
 
@@ -158,14 +160,8 @@ def over_rows(plain: Launch, wide: int, most: int, target: Target) -> tuple[Alte
         row_items = ceil_div(row, lanes)
         items = rows * row_items
         tiling = by_share(items, target, LEAST_BYTES // (lanes * wide), HALF_ROUNDS)
-        sizes = {"items": items, "tile_items": tiling.tile_items, "row_items": row_items}
-        return replace(
-            plain,
-            tiles=tiling.tiles,
-            group_items=tiling.group_items,
-            params={**plain.params, **sizes},
-            defines={**plain.defines, "LANES": lanes},
-        )
+        sizes = {"items": items, "row_items": row_items}
+        return launch_over(file, kernel, tiling, params | sizes, defines | {"LANES": lanes})
 
     last = Alternative("plain", (of(1),))
     lanes = lanes_of(row, target, most)
@@ -191,20 +187,16 @@ def binary(expression: Expression, target: Target) -> tuple[Alternative, ...]:
             joined, fields[name] = rows, _repeated(tensor, rows)
         fields[f"{name}_is_constant"] = int(rows > 1)
     family = FAMILY[operands.left.dtype]
-    launch = Launch(
-        "binary",
-        f"binary_{family}",
-        tiles=1,
-        group_items=1,
-        params={**fields, **rows_of(result, tensors, joined), **expression.numbers},
-        reads=tuple(dict.fromkeys(t for t in tensors.values() if t in fields.values())),
-        writes=(result,),
-        defines={"OP": op, "ELEM": ELEM[operands.left.dtype], "RESULT": ELEM[result.dtype]},
-    )
+    fields |= rows_of(result, tensors, joined) | dict(expression.numbers)
+    defines: Defines = {
+        "OP": op,
+        "ELEM": ELEM[operands.left.dtype],
+        "RESULT": ELEM[result.dtype],
+    }
     wide = np.dtype(operands.left.dtype).itemsize
     lonely = _ONE_BY_ONE if target.keeps(_FEW) else _ONE_BY_ONE | _ONE_BY_ONE_OF_FEW
     most = 1 if (op, family) in lonely else 16 if wide == 1 else 8
-    return over_rows(launch, wide, most, target)
+    return over_rows("binary", f"binary_{family}", fields, defines, wide, most, target)
 
 
 def _rows_to_join(tensor: Tensor, operands: Operands) -> int:

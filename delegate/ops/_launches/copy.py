@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
-from delegate.graph.ir import Tensor
-from delegate.launch import Alternative, Constant, Launch
+from delegate.graph.ir import Node, Tensor
+from delegate.launch import Alternative, Constant, Defines, Launch, Params
 from delegate.ops._checks import quantized
+from delegate.ops._checks.node import inputs_of, output_of
 from delegate.ops._checks.shapes import elements_of, shape_text
-from delegate.ops._launches.tiles import by_elements
+from delegate.ops._launches.tiles import by_elements, launch_of
 from delegate.ops._launches.types import WIDEST_BYTES, moved_type, type_of_bytes
 from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
@@ -66,6 +67,18 @@ def require_types(source: Tensor, result: Tensor, types: Sequence[str] = ANY) ->
     for tensor in (source, result):
         if elements_of(tensor) * np.dtype(tensor.dtype).itemsize >= 2**31:
             raise Unsupported(f"{tensor.dtype} {shape_text(tensor)}: 2^31 bytes or more")
+
+
+def tensors_of(node: Node, inputs: int, types: Sequence[str] = ANY) -> list[Tensor]:
+    """Return a node's inputs, the first of which moves to its output, and then that output.
+
+    Raises:
+        Unsupported: another number of either, or see `require_types`.
+    """
+    found, _ = inputs_of(node.inputs, inputs)
+    result = output_of(node.outputs)
+    require_types(found[0], result, types)
+    return [*found, result]
 
 
 def require_shape(result: Tensor, shape: Sequence[int]) -> None:
@@ -117,6 +130,29 @@ def fill(value: NDArray[np.generic], result: Tensor, shape: Sequence[int], start
     """
     nowhere = (0,) * len(result.shape)
     return Move(value, result, Box(tuple(shape), nowhere, steps_of(result.shape), 0, start))
+
+
+def part(source: Tensor, result: Tensor, axis: int, start: int, count: int) -> Move:
+    """Return the move of `count` layers of a source along an axis, from layer `start` on.
+
+    The result is dense. Of one layer it may lack the axis.
+    """
+    sizes = (*source.shape[:axis], count, *source.shape[axis + 1 :])
+    steps = steps_of(source.shape)
+    return Move(source, result, Box(sizes, steps, steps_of(sizes), start * steps[axis]))
+
+
+def layers(source: Tensor, result: Tensor, axis: int, start: int, count: int) -> Move:
+    """Return the move that undoes `part`: a dense source becomes layers of the result."""
+    return reversed_move(part(result, source, axis, start, count))
+
+
+def reversed_move(move: Move) -> Move:
+    """Return the move that undoes one between two tensors."""
+    assert isinstance(move.source, Tensor)
+    box = move.box
+    back = Box(box.sizes, box.out_steps, box.in_steps, box.out_start, box.in_start)
+    return Move(move.result, move.source, back)
 
 
 def moved(moves: Sequence[Move], target: Target) -> tuple[Alternative, ...]:
@@ -212,7 +248,7 @@ def _launch(move: Move, target: Target, is_row: bool) -> Launch:
     missing = MOST_DIMENSIONS - len(box.sizes)
     if missing < 0:
         raise Unsupported(f"{len(box.sizes)} dimensions that differ: at most {MOST_DIMENSIONS}")
-    params: dict[str, int | Tensor | Constant] = {
+    params: Params = {
         "input": source,
         "output": move.result,
         "is_constant": int(isinstance(source, Constant)),
@@ -237,13 +273,6 @@ def _launch(move: Move, target: Target, is_row: bool) -> Launch:
         tiles = ceil_div(rows, tile_rows) * parts
     else:
         params |= {"elements": elements, "tile_items": tiling.tile_items}
-    return Launch(
-        "copy",
-        "copy_row" if is_row else "copy",
-        tiles=tiles,
-        group_items=tiling.group_items,
-        params=params,
-        reads=() if isinstance(source, Constant) else (source,),
-        writes=(move.result,),
-        defines={"ELEM": type_of_bytes(width)},
-    )
+    kernel = "copy_row" if is_row else "copy"
+    defines: Defines = {"ELEM": type_of_bytes(width)}
+    return launch_of("copy", kernel, tiles, tiling.group_items, params, defines)

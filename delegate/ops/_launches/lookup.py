@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ops on 8 and 16 bits share: a table with the answer for each value an element can have.
 
-The host fills it by the same arithmetic as TFLite's kernel.
+The host fills it by the same arithmetic as TFLite's kernel, which may have a table of its own.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 from delegate.errors import Unsupported
 from delegate.graph.ir import Tensor
 from delegate.launch import Alternative, Constant, Launch, element_type
-from delegate.ops._checks.shapes import elements_of, shape_text
+from delegate.ops._checks import quantized
+from delegate.ops._checks.shapes import require_same_shape
 from delegate.ops._launches.tiles import by_elements, launch_over
 from delegate.ops._launches.types import moved_type, type_of_bytes
+from delegate.ops._numbers import fixed_point
 from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
 
@@ -26,6 +28,8 @@ _LANES = 4
 
 # Every value an element can have, by its bits read as an unsigned number -> the answers.
 Answers = Callable[[NDArray[np.int64]], NDArray[Any]]
+Floats = NDArray[np.float32]
+Entries = NDArray[np.int16]
 
 
 def lookup(
@@ -44,9 +48,7 @@ def lookup(
     wide = _width(kind)
     if wide not in (1, 2):
         raise Unsupported(f"{source.dtype}: a table is for integers of 8 or 16 bits")
-    if source.shape != result.shape:
-        raise Unsupported(f"{shape_text(source)} -> {shape_text(result)}: the shape must stay")
-    elements = elements_of(source)
+    elements = require_same_shape(source, result)
     moved = moved_type(result)
     count = 1 << (8 * wide)
 
@@ -58,27 +60,103 @@ def lookup(
     table_constant = Constant(count * np.dtype(result.dtype).itemsize, table)
 
     def launch(kernel: str, items: int) -> Launch:
-        tiling = by_elements(items, target)
         return launch_over(
             "lookup",
             kernel,
-            tiling,
-            {
-                "input": source,
-                "output": result,
-                "table": table_constant,
-                "elements": elements,
-            },
+            by_elements(items, target),
+            {"input": source, "output": result, "table": table_constant, "elements": elements},
             {"INDEX": type_of_bytes(wide), "ELEM": moved},
         )
 
     plain = Alternative("plain", (launch("lookup", elements),))
     if elements < _LANES or moved == "uint2":
         return (plain,)
-    return (
-        Alternative(f"vector {_LANES}", (launch("lookup_vector", ceil_div(elements, _LANES)),)),
-        plain,
-    )
+    vectors = launch("lookup_vector", ceil_div(elements, _LANES))
+    return Alternative(f"vector {_LANES}", (vectors,)), plain
+
+
+def rounded_floats(source: Tensor, result: Tensor, function: Callable[[Floats], Floats]) -> Answers:
+    """Return the answers of TFLite's tables for 8 bits: a function of floats, rounded.
+
+    Raises:
+        Unsupported: quantisation that the tensors cannot have.
+    Source: tflite/kernels/internal/common.h LUTPopulate
+    """
+    in_scale, in_zero = quantized.per_tensor(source)
+    out_scale, out_zero = quantized.per_tensor(result)
+
+    def answers(values: NDArray[np.int64]) -> NDArray[Any]:
+        inverse = np.float32(1) / np.float32(out_scale)
+        with np.errstate(over="ignore", invalid="ignore"):
+            floats = np.float32(in_scale) * (values - in_zero).astype(np.float32)
+            steps = round_away(function(floats) * inverse)
+            # As C's conversion to int32 does on this machine, where it cannot hold the float.
+            whole = (steps + np.float32(out_zero)).astype(np.int32)
+        return fixed_point.clamped(whole, result.dtype)
+
+    return answers
+
+
+def interpolated_floats(
+    source: Tensor, result: Tensor, function: Callable[[Floats], Floats]
+) -> Answers:
+    """Return the answers of TFLite's tables for 16 bits: straight lines between 513 floats.
+
+    Raises:
+        Unsupported: quantisation that the tensors cannot have.
+    """
+    in_scale, in_zero = quantized.per_tensor(source, quantized.QUANT)
+    out_scale, out_zero = quantized.per_tensor(result, quantized.QUANT)
+    limits = np.array([-(1 << 15), (1 << 15) - 1])
+
+    def answers(values: NDArray[np.int64]) -> NDArray[Any]:
+        with np.errstate(over="ignore"):
+            first, last = np.float32(in_scale) * (limits - in_zero).astype(np.float32)
+            lowest, highest = np.float32(out_scale) * (limits - out_zero).astype(np.float32)
+            steps = np.float32(1 << 16) / (highest - lowest)
+        return on_lines(ends_of_lines(first, last, steps, function), values)
+
+    return answers
+
+
+def ends_of_lines(first: Any, last: Any, steps: Any, function: Callable[[Any], Any]) -> Entries:
+    """Return the 513 ends of the lines that stand for a function, in `steps` of one.
+
+    Computed as the arguments are, in floats or doubles.
+    Source: tflite/kernels/internal/common.h LUTPopulate for int16_t
+    """
+    two = type(last)(2)  # numpy 1 makes doubles of a float and an int
+    with np.errstate(over="ignore", invalid="ignore"):
+        step = (last - first) / type(last)(512)
+        points = first + np.arange(513).astype(step.dtype) * step
+        curve = function(points) * steps
+        middle = round_away(function(points[:-1] + step / two) * steps)
+        line = round_away((curve[1:] + round_away(curve[:-1])) / two)
+        # Half of what a line misses in the middle is shared with its ends.
+        entries = round_away(curve[:-1]) - round_away((line - middle) / two)
+        end = round_away(function(np.array([last])) * steps)
+        whole = np.clip(np.concatenate([entries, end]), -(1 << 15), (1 << 15) - 1)
+        ends: Entries = whole.astype(np.int16)
+    return ends
+
+
+def on_lines(entries: Entries, values: NDArray[np.int64]) -> Entries:
+    """Return what the lines between the entries give for values of an int16.
+
+    Source: tflite/kernels/internal/common.h LUTLookup
+    """
+    place = 256 + (values >> 7)
+    slope = (entries[place + 1] - entries[place]).astype(np.int64)
+    answers: Entries = (entries[place] + ((slope * (values & 127) + 64) >> 7)).astype(np.int16)
+    return answers
+
+
+def round_away(values: NDArray[Any]) -> NDArray[Any]:
+    """Return whole floats or doubles, ties away from zero, as C's round() does."""
+    size = np.abs(values.astype(np.float64))
+    whole = np.floor(size)
+    rounded: NDArray[Any] = np.copysign(whole + (size - whole >= 0.5), values)
+    return rounded.astype(values.dtype)
 
 
 def _width(dtype: str) -> int:

@@ -1,16 +1,78 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Launches of the two resizing ops: a work-item computes a run of pixels of one output row."""
+"""What the two resizing ops share: the node, checked, and launches over runs of pixels."""
 
 from __future__ import annotations
 
-from delegate.launch import Defines, Launch, Params
-from delegate.ops._checks.resize import Resize
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from delegate.errors import Unsupported
+from delegate.graph.ir import Node, Tensor
+from delegate.launch import Defines, Launch, Params, size_bytes
+from delegate.ops._checks.node import inputs_of, output_of, require_constant
+from delegate.ops._checks.shapes import shape_text
 from delegate.ops._launches.tiles import HALF_ROUNDS, by_work, launch_over
 from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
 
+_LARGEST = 2**20  # pixels a side: places as fixed-point numbers with 10 fraction bits fit an int32
 _RUN = 2048  # pixels of a work-item, where a group is one work-item
 _RUN_IN_GROUP = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """A checked resizing of an NHWC tensor."""
+
+    source: Tensor
+    result: Tensor
+    align_corners: bool  # the corners' pixels are at the same places in both
+    half_pixel_centers: bool  # a pixel's place is its centre
+
+
+def resize_of(node: Node, types: Sequence[str]) -> Resize:
+    """Return a node's tensors and options.
+
+    Scales and zero points are of no account: TFLite's kernels do not look at them.
+
+    Raises:
+        Unsupported: other types, a rank or size that does not fit, a computed size.
+    Source: tflite/kernels/resize_bilinear.cc, resize_nearest_neighbor.cc
+    """
+    (source, size), _ = inputs_of(node.inputs, 2)
+    result = output_of(node.outputs)
+    if source.dtype != result.dtype or source.dtype not in types:
+        raise Unsupported(
+            f"{source.dtype} in, {result.dtype} out: one of {', '.join(types)} is needed"
+        )
+    if size.dtype != "int32" or size.shape != (2,):
+        raise Unsupported(f"size {size.dtype} of {shape_text(size)}: int32 of 2 is needed")
+    height, width = np.ravel(require_constant(size, "height and width")).tolist()
+    shapes = f"{shape_text(source)} -> {shape_text(result)}"
+    if len(source.shape) != 4:
+        raise Unsupported(f"shapes {shapes}: only rank 4 (NHWC)")
+    batch, _, _, depth = source.shape
+    if result.shape != (batch, height, width, depth):
+        raise Unsupported(f"shapes {shapes}: {batch}x{height}x{width}x{depth} is computed")
+    if min(*source.shape, *result.shape) < 1:
+        raise Unsupported(f"shapes {shapes}: they are empty")
+    if max(*source.shape, *result.shape) > _LARGEST:
+        raise Unsupported(f"shapes {shapes}: more than 2^20 along a dimension")
+    if max(size_bytes(source), size_bytes(result)) >= 2**31:
+        raise Unsupported(f"shapes {shapes}: 2^31 bytes or more")
+    align_corners = _flag(node.options, "align_corners")
+    half_pixel_centers = _flag(node.options, "half_pixel_centers")
+    return Resize(source, result, align_corners, half_pixel_centers)
+
+
+def _flag(options: Mapping[str, Any], name: str) -> bool:
+    value = options.get(name, False)
+    if value not in (False, True):
+        raise Unsupported(f"{name} is {value!r}: true or false is needed")
+    return bool(value)
 
 
 def over_runs(

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Tensor
-from delegate.launch import Defines, Launch, Params
+from delegate.launch import Alternative, Defines, Launch, Params
 from delegate.ops._checks.shapes import shape_text
-from delegate.ops._launches.tiles import Tiling, launch_over
+from delegate.ops._launches.tiles import Tiling, by_elements, launch_over
+from delegate.ops._numbers.integers import ceil_div
+from delegate.target import Target
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,12 +49,19 @@ class Rows:
         """Return the launch of the op's plain kernel, over tiles of rows."""
         return launch_over(op, f"{op}_{self.family}", tiling, self.params(), self.defines)
 
+    def plain(self, op: str, least: int, target: Target) -> tuple[Alternative, ...]:
+        """Return that launch as the one alternative; a tile has at least so many elements."""
+        tiling = by_elements(self.count, target, ceil_div(least, self.depth))
+        return (Alternative("plain", (self.launch(op, tiling),)),)
 
-def require_rows(source: Tensor) -> None:
-    """Check that a tensor has a last axis.
+
+def require_rows(source: Tensor, most: int | None = None) -> None:
+    """Check that a tensor has a last axis, of at most so many elements.
 
     Raises:
-        Unsupported: it is a scalar.
+        Unsupported: it is a scalar, or its rows are longer.
     """
     if not source.shape:
         raise Unsupported(f"shape {shape_text(source)}: at least rank 1 is needed")
+    if most is not None and source.shape[-1] > most:
+        raise Unsupported(f"rows of {source.shape[-1]}: at most {most}")

@@ -7,10 +7,11 @@ of 64 work-items always takes 64 items a tile. A CPU's groups of one work-item t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from delegate.graph.ir import Tensor
-from delegate.launch import Defines, Launch, Params
+from delegate.launch import Launch, Params
 from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
 
@@ -98,31 +99,44 @@ def in_blocks(blocks: int, pixel_blocks: int, tiling: Tiling) -> tuple[int, dict
     return blocks * block_tiles, fields | {"tile_items": tiling.tile_items}
 
 
+def launch_of(
+    file: str,
+    kernel: str,
+    tiles: int,
+    group_items: int,
+    params: Params,
+    defines: Mapping[str, int | str] | None = None,
+) -> Launch:
+    """Return a launch that writes its tensors of a name with "output", and reads all others."""
+    tensors = {name: value for name, value in params.items() if isinstance(value, Tensor)}
+    written = {name: tensors.pop(name) for name in params if name.endswith("output")}
+    reads, writes = (tuple(dict.fromkeys(own.values())) for own in (tensors, written))
+    return Launch(file, kernel, tiles, group_items, params, reads, writes, defines or {})
+
+
 def launch_over(
     file: str,
     kernel: str,
     tiling: Tiling,
     params: Params,
-    defines: Defines | None = None,
+    defines: Mapping[str, int | str] | None = None,
 ) -> Launch:
-    """Return the launch of a kernel over tiles of items.
+    """Return the launch of a kernel over tiles of items; "tile_items" is its last field."""
+    params = params | {"tile_items": tiling.tile_items}
+    return launch_of(file, kernel, tiling.tiles, tiling.group_items, params, defines)
 
-    `params`: the tensor "output" is written, all other tensors among them are read. "tile_items" is
-    added as the last of them.
-    """
-    output = params["output"]
-    assert isinstance(output, Tensor)
-    inputs = (value for name, value in params.items() if name != "output")
-    return Launch(
-        file,
-        kernel,
-        tiles=tiling.tiles,
-        group_items=tiling.group_items,
-        params=params | {"tile_items": tiling.tile_items},
-        reads=tuple(dict.fromkeys(value for value in inputs if isinstance(value, Tensor))),
-        writes=(output,),
-        defines=defines or {},
-    )
+
+def over_elements(
+    file: str,
+    kernel: str,
+    elements: int,
+    target: Target,
+    params: Params,
+    defines: Mapping[str, int | str] | None = None,
+) -> Launch:
+    """Return the launch of a kernel with little work an element; "elements" joins its fields."""
+    fields = params | {"elements": elements}
+    return launch_over(file, kernel, by_elements(elements, target), fields, defines)
 
 
 def widest_lanes(count: int, widest: int) -> int:

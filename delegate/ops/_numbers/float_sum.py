@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from delegate.ops._numbers import fixed_point
 
-LEFT_SHIFT = 20  # Source: tflite/kernels/add.cc, the 8-bit value
+LEFT_SHIFT, LEFT_SHIFT_16 = 20, 15  # Source: tflite/kernels/add.cc, of 8 bits and of 16
 ROUND = 12582912.0  # 1.5 * 2^23: a float near it has no fraction, so adding it rounds
 _ULPS = range(-6, 7)  # factors tried around the true ones
 _GRID = 2.0**24  # offsets are multiples of its inverse, so that float64 holds every sum below

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CONCATENATION: what it refuses, joined tensors, and uint8 ones of other scales."""
+"""CONCATENATION and PACK: what they refuse, and tables of other scales, against TFLite's."""
 
 from __future__ import annotations
 
@@ -125,8 +125,63 @@ def nodes(draw: st.DrawFn) -> Node:
 test_drawn = drawn(nodes(), MOVE_WAYS, assert_moved_or_refused)
 
 
+def pack(shape: tuple[int, ...], count: int, axis: int = 0, dtype: str = "uint8") -> Node:
+    total = list(shape)
+    total.insert(axis if axis >= 0 else len(shape) + 1 + axis, count)
+    sources = [like(shape, dtype) for _ in range(count)]
+    return op("PACK", sources, [like(total, dtype)], {"axis": axis, "values_count": count})
+
+
+PACK_NODE = pack((2, 3), 2)
+PACK_REFUSALS = {
+    "axis": (changed(PACK_NODE, options={"axis": 3}), "axis 3: outside of 3 dimensions"),
+    "count": (changed(PACK_NODE, options={"values_count": 3}), "3 layers, 2 inputs"),
+    "shapes": (changed(PACK_NODE, 1, shape=(3, 2)), "layers 2x3 and 3x2"),
+    "output": (changed(PACK_NODE, -1, shape=(3, 2)), "output 3x2: the inputs give 2x2x3"),
+    "scales": (
+        changed(PACK_NODE, 1, quantization=None),
+        "input and output differ in scale or zero point",
+    ),
+    "types": (changed(PACK_NODE, 1, dtype="int8"), "int8 in, uint8 out: they must be equal"),
+    "no_input": (replace(PACK_NODE, inputs=()), "0 inputs: 1 expected"),
+}
+PACK_CASES = {
+    "outermost": pack((3, 5), 3),
+    "innermost": pack((1, 17), 2, 2),
+    "last": pack((2, 5, 16), 4, -1),
+    "inside": pack((4, 3, 5), 2, 1),
+    "scalars": pack((), 3),
+    "one": pack((3, 5), 1, 1),
+    "same_twice": replace(pack((7, 3), 2, 1), inputs=pack((7, 3), 2, 1).inputs[:1] * 2),
+    "with_a_constant": changed(
+        pack((2, 3), 2, 1), 0, data=np.arange(6, dtype="uint8").reshape(2, 3)
+    ),
+}
+
+test_pack_refusal = refused(PACK_REFUSALS)
+test_pack_exact = exact(PACK_CASES, MOVE_WAYS, assert_moved)
+test_pack_types = types(
+    lambda dtype: pack((4, 5), 3, 1, dtype),
+    ["uint8", "int8", "int16", "int32", "int64", "float32"],
+    assert_moved,
+)
+
+
+@st.composite
+def pack_nodes(draw: st.DrawFn) -> Node:
+    shape = draw(st.lists(st.integers(1, 7), max_size=4))
+    axis = draw(st.integers(-len(shape) - 1, len(shape)))
+    return pack(tuple(shape), draw(st.integers(1, 5)), axis, draw(st.sampled_from(ANY)))
+
+
+test_pack_drawn = drawn(pack_nodes(), MOVE_WAYS, assert_moved_or_refused)
+
+
 def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
-    """Return this op's nodes of a size and an 8-bit type, for the tests of all ops."""
+    """Return these ops' nodes of a size and an 8-bit type, for the tests of all ops."""
     second = 0.25 if dtype == "uint8" else 0.5
     scales = [(0.5, 3), (second, 3), (0.5, 3)]
-    return [joined([(1, size, size, channels)] * 2, dtype=dtype, scales=scales)]
+    return [
+        joined([(1, size, size, channels)] * 2, dtype=dtype, scales=scales),
+        pack((1, size, size, channels), 2, 1, dtype),
+    ]

@@ -1,17 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GATHER: what it refuses, and layers along every axis against TFLite's."""
+"""GATHER and GATHER_ND: what they refuse, and picked rows against TFLite's."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
+from delegate import DeviceInfo
+from delegate.compiler import compile_partition
+from delegate.graph.partition import partition_of
 from delegate.inspect import Node
-from tests.support.cases import GROUPS, changed
+from delegate.runtime.device import Device
+from delegate.runtime.executor import Executor
+from delegate.runtime.kernels import Kernels
+from delegate.target import Target
+from tests.support.cases import GROUPS, Way, assert_exact_way, changed
 from tests.support.factories import drawn, exact, refused, types
-from tests.support.model import op
+from tests.support.model import chain_model, graph_of, op, t
 from tests.support.moves import ANY, assert_moved, assert_moved_or_refused, like, numbers
 
 
@@ -93,6 +102,140 @@ def nodes(draw: st.DrawFn) -> Node:
 test_drawn = drawn(nodes(), GROUPS, assert_moved_or_refused)
 
 
+def gather_nd(
+    shape: tuple[int, ...], indices: Any, dtype: str = "uint8", index: str = "int32"
+) -> Node:
+    places = np.array(indices)
+    result = (*places.shape[:-1], *shape[places.shape[-1] :])
+    return op("GATHER_ND", [like(shape, dtype), numbers(places, index)], [like(result, dtype)])
+
+
+ND_NODE = gather_nd((4, 3, 5), [[3, 2], [0, 1]])
+ND_REFUSALS = {
+    "computed": (
+        changed(ND_NODE, 1, data=None),
+        "computed indices: one out of range must fail as it does in TFLite",
+    ),
+    "too_large": (
+        changed(ND_NODE, 1, data=np.array([[3, 3], [0, 1]])),
+        "an index is 3: outside of 3 elements",
+    ),
+    "negative": (
+        changed(ND_NODE, 1, data=np.array([[3, 2], [-1, 1]])),
+        "an index is -1: outside of 4 elements",
+    ),
+    "may_be_too_large": (
+        changed(ND_NODE, 1, data=None, ranges=(np.zeros((2, 2)), np.full((2, 2), 3))),
+        "an index may be 3: outside of 3 elements",
+    ),
+    "may_be_negative": (
+        changed(ND_NODE, 1, data=None, ranges=(np.full((2, 2), -1), np.ones((2, 2)))),
+        "an index may be -1: outside of 4 elements",
+    ),
+    "limits_of_another_shape": (
+        changed(ND_NODE, 1, data=None, ranges=(np.zeros(2), np.ones(2))),
+        "limits of (2,) for indices 2x2",
+    ),
+    "coordinates": (changed(ND_NODE, 0, shape=(4,)), "2 coordinates of 4"),
+    "scalar": (changed(ND_NODE, 1, data=np.array(1), shape=()), "0 coordinates of 4x3x5"),
+    "output": (changed(ND_NODE, -1, shape=(2, 3)), "output 2x3: the inputs give 2x5"),
+}
+ND_CASES = {
+    "slices": gather_nd((1, 5, 7, 16), [[0, 4, 6], [0, 0, 0], [0, 2, 3]]),
+    "rows": gather_nd((7, 3), [[6], [0], [6]]),
+    "elements": gather_nd((4, 3), [[3, 2], [0, 0], [1, 2]]),
+    "one": gather_nd((4, 3), [3, 2]),
+    "matrix": gather_nd((4, 3, 5), np.arange(12).reshape(2, 3, 2) % 3),
+    "int64": gather_nd((4, 3), [[3], [1]], index="int64"),
+    "diagonal": gather_nd((17, 17, 2), [[i, i] for i in range(17)]),
+}
+
+test_nd_refusal = refused(ND_REFUSALS)
+test_nd_exact = exact(ND_CASES, GROUPS, assert_moved)
+test_nd_types = types(
+    lambda dtype: gather_nd((4, 3, 5), [[3, 2], [0, 1]], dtype), ANY, assert_moved
+)
+
+
+def looked_up(index: str, inner: int, dtype: str = "uint8") -> list[Node]:
+    """Return the nodes that find where 7 maps of 5 x 3 pixels are largest, and look there.
+
+    A map's place is one number; its row and column are the quotient and the remainder.
+    """
+    maps, pixels = like((1, 15, 7)), like((5, 3, inner), dtype)
+    place, row, whole, column = (t((1, 7), index) for _ in range(4))
+    flat = t((7,), index), t((7,), index)
+    indices = t((7, 2), index)
+    fused = {"fused_activation_function": "NONE"}
+    return [
+        op("ARG_MAX", [maps, numbers(1)], [place], {"output_type": index}),
+        op("FLOOR_DIV", [place, numbers(3, index)], [row]),
+        op("MUL", [row, numbers(3, index)], [whole], fused),
+        op("SUB", [place, whole], [column], fused),
+        op("RESHAPE", [row, numbers([7])], flat[:1], {"new_shape": (7,)}),
+        op("RESHAPE", [column, numbers([7])], flat[1:], {"new_shape": (7,)}),
+        op("PACK", flat, [indices], {"axis": 1, "values_count": 2}),
+        op("GATHER_ND", [pixels, indices], [like((7, inner), dtype)]),
+    ]
+
+
+@pytest.mark.parametrize("way", GROUPS, ids=str)
+@pytest.mark.parametrize("inner", [1, 3, 16])
+def test_computed_indices(device: DeviceInfo, inner: int, way: Way) -> None:
+    assert_exact_way(chain_model(looked_up("int32", inner)), device, replace(way, alternative=""))
+
+
+@pytest.mark.parametrize("index", ["int32", "int64"])
+def test_only_the_look_up_is_delegated(device: DeviceInfo, index: str) -> None:
+    # The limits hold for indices that TFLite computes, too.
+    nodes = looked_up(index, 4)[:1]
+    place = nodes[0].outputs[0]
+    # Three rows that are looked up in by the same indices.
+    nodes.append(op("GATHER", [like((3, 15, 4)), place], [like((3, 1, 7, 4))], {"axis": 1}))
+    assert_exact_way(chain_model(nodes), device)
+
+
+def test_indices_beyond_what_is_proven_read_nothing_else(device: DeviceInfo) -> None:
+    # A child tries each kernel by itself, with whatever is in the memory.
+    limits = np.zeros((3, 1), np.int32), np.full((3, 1), 4, np.int32)
+    indices = replace(t((3, 1), "int32"), ranges=limits)
+    node = op("GATHER_ND", [like((5, 2)), indices], [like((3, 2))])
+    partition = partition_of(graph_of([node]), [0])
+    program = compile_partition(partition, Target(), lambda _, alternatives: alternatives[0])
+    opened = Device(device)
+    given = {
+        (5, 2): np.arange(10, dtype=np.uint8),
+        (3, 1): np.array([-(2**29), 3, 2**29], np.int32).view(np.uint8),
+    }
+    result = np.zeros(6, np.uint8)
+    executor = Executor(opened, Kernels(opened), program)
+    executor.run([given[tensor.shape] for tensor in program.inputs], [result])
+    assert result.tolist() == [0, 1, 6, 7, 8, 9]
+
+
+@st.composite
+def nd_nodes(draw: st.DrawFn) -> Node:
+    shape = draw(st.lists(st.integers(1, 6), min_size=1, max_size=4))
+    count = draw(st.integers(1, len(shape)))
+    rows = draw(st.lists(st.tuples(*(st.integers(0, n - 1) for n in shape[:count])), min_size=1))
+    dtype, index = draw(st.sampled_from(ANY)), draw(st.sampled_from(["int32", "int64"]))
+    return gather_nd(tuple(shape), np.array(rows), dtype, index)
+
+
+test_nd_drawn = drawn(nd_nodes(), GROUPS, assert_moved_or_refused)
+
+
+def _computed(inner: int, index: str) -> Node:
+    node = gather_nd((2, inner), np.zeros((3, 1)), index=index)
+    return changed(node, 1, data=None, ranges=(np.zeros((3, 1)), np.ones((3, 1))))
+
+
 def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
-    """Return this op's nodes of a size and an 8-bit type, for the tests of all ops."""
-    return [gather((1, size, size, channels), [0, 0, size - 1], 2, dtype=dtype)]
+    """Return these ops' nodes of a size and an 8-bit type, for the tests of all ops."""
+    return [
+        gather((1, size, size, channels), [0, 0, size - 1], 2, dtype=dtype),
+        gather_nd((1, size, size, channels), [[0, 0], [0, size - 1]], dtype),
+    ]
+
+
+BUILT = [_computed(inner, index) for inner in (1, 2, 4, 8, 16) for index in ("int32", "int64")]

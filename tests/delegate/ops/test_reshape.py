@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RESHAPE: a view, what it refuses, and its values alone and between other ops."""
+"""RESHAPE, EXPAND_DIMS, SQUEEZE: views, and what they refuse."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from delegate import DeviceInfo, ops
 from delegate.inspect import Node, Tensor
-from tests.support.cases import SIMT, assert_exact_way, changed, retyped
+from tests.support.cases import GROUPS, SIMT, assert_exact_way, changed, retyped
 from tests.support.deal import any_driver
-from tests.support.factories import refused
+from tests.support.factories import drawn, exact, refused, types
 from tests.support.model import chain_model, const, op, t
-from tests.support.moves import ANY
+from tests.support.moves import ANY, assert_moved, assert_moved_or_refused, like, numbers
 
 
 def reshape(
@@ -167,6 +167,122 @@ def test_drawn_reshape(
     assert_exact_way(chain_model([reshape(tuple(sizes), tuple(after), dtype)]), device)
 
 
+def expand(shape: tuple[int, ...], axis: int, dtype: str = "uint8", index: str = "int32") -> Node:
+    place = axis + (len(shape) + 1 if axis < 0 else 0)
+    result = (*shape[:place], 1, *shape[place:])
+    return op("EXPAND_DIMS", [like(shape, dtype), numbers(axis, index)], [like(result, dtype)])
+
+
+EXPAND_DIMS_NODE = expand((3, 5), 1)
+EXPAND_DIMS_REFUSALS = {
+    "computed": (changed(EXPAND_DIMS_NODE, 1, data=None), "computed axis: only constant"),
+    "axis": (changed(EXPAND_DIMS_NODE, 1, data=np.array(3)), "axis 3: outside of 3 dimensions"),
+    "output": (
+        changed(EXPAND_DIMS_NODE, -1, shape=(1, 3, 5)),
+        "output 1x3x5: the inputs give 3x1x5",
+    ),
+    "types": (
+        changed(EXPAND_DIMS_NODE, -1, dtype="int8"),
+        "uint8 3x5 -> int8 3x1x5: type and size must stay",
+    ),
+    "scales": (
+        changed(EXPAND_DIMS_NODE, -1, quantization=None),
+        "input and output differ in scale or zero point",
+    ),
+}
+EXPAND_DIMS_CASES = {
+    "first": expand((3, 5), 0),
+    "inside": expand((3, 5), 1),
+    "last": expand((3, 5), -1),
+    "negative": expand((3, 5), -3),
+    "scalar": expand((), 0),
+    "int64": expand((3, 5), 1, index="int64"),
+}
+
+test_expand_dims_refusal = refused(EXPAND_DIMS_REFUSALS)
+test_expand_dims_exact = exact(EXPAND_DIMS_CASES, GROUPS, assert_moved)
+test_expand_dims_types = types(lambda dtype: expand((3, 5), 1, dtype), ANY, assert_moved)
+
+
+def test_expand_dims_view() -> None:
+    (view,) = ops.lower(EXPAND_DIMS_NODE, SIMT.target)
+    assert (view.name, view.launches) == ("view", ())
+    assert view.view == (EXPAND_DIMS_NODE.inputs[0], EXPAND_DIMS_NODE.outputs[0])
+
+
+@st.composite
+def expand_dims_nodes(draw: st.DrawFn) -> Node:
+    shape = draw(st.lists(st.integers(1, 7), max_size=4))
+    axis = draw(st.integers(-len(shape) - 1, len(shape)))
+    dtype, index = draw(st.sampled_from(ANY)), draw(st.sampled_from(["int32", "int64"]))
+    return expand(tuple(shape), axis, dtype, index)
+
+
+test_expand_dims_drawn = drawn(expand_dims_nodes(), GROUPS, assert_moved_or_refused)
+
+
+def squeeze(shape: tuple[int, ...], dims: tuple[int, ...] = (), dtype: str = "uint8") -> Node:
+    gone = {axis % len(shape) for axis in dims} or {i for i, n in enumerate(shape) if n == 1}
+    result = [n for i, n in enumerate(shape) if i not in gone]
+    return op("SQUEEZE", [like(shape, dtype)], [like(result, dtype)], {"squeeze_dims": dims})
+
+
+SQUEEZE_NODE = squeeze((1, 3, 1, 5), (0,))
+SQUEEZE_REFUSALS = {
+    "not_1": (
+        changed(SQUEEZE_NODE, options={"squeeze_dims": (1,)}),
+        "dimensions [1] of 1x3x1x5: not all are 1",
+    ),
+    "axis": (
+        changed(SQUEEZE_NODE, options={"squeeze_dims": (-5,)}),
+        "axis -5: outside of 4 dimensions",
+    ),
+    "no_list": (
+        changed(SQUEEZE_NODE, options={"squeeze_dims": 1}),
+        "squeeze_dims is 1: a list is needed",
+    ),
+    "output": (changed(SQUEEZE_NODE, -1, shape=(3, 5)), "output 3x5: the inputs give 3x1x5"),
+    "types": (
+        changed(SQUEEZE_NODE, -1, dtype="int8"),
+        "uint8 1x3x1x5 -> int8 3x1x5: type and size must stay",
+    ),
+    "empty": (squeeze((1, 0)), "shape 0: it is empty"),
+    "string": (retyped(SQUEEZE_NODE, "string"), "string: only types of a fixed size"),
+}
+SQUEEZE_CASES = {
+    "all": squeeze((1, 3, 1, 5)),
+    "first": squeeze((1, 3, 1, 5), (0,)),
+    "negative": squeeze((1, 3, 1, 5), (-2,)),
+    "none": squeeze((3, 5)),
+    "to_a_scalar": squeeze((1, 1)),
+}
+
+test_squeeze_refusal = refused(SQUEEZE_REFUSALS)
+test_squeeze_exact = exact(SQUEEZE_CASES, GROUPS, assert_moved)
+test_squeeze_types = types(lambda dtype: squeeze((1, 3, 1), (2,), dtype), ANY, assert_moved)
+
+
+def test_squeeze_view() -> None:
+    (view,) = ops.lower(SQUEEZE_NODE, SIMT.target)
+    assert (view.name, view.launches) == ("view", ())
+    assert view.view == (SQUEEZE_NODE.inputs[0], SQUEEZE_NODE.outputs[0])
+
+
+@st.composite
+def squeeze_nodes(draw: st.DrawFn) -> Node:
+    shape = draw(st.lists(st.sampled_from([1, 1, 2, 3, 7]), min_size=1, max_size=5))
+    ones = [i - draw(st.sampled_from([0, len(shape)])) for i, n in enumerate(shape) if n == 1]
+    dims = draw(st.sets(st.sampled_from(ones))) if ones else set()
+    return squeeze(tuple(shape), tuple(dims), draw(st.sampled_from(ANY)))
+
+
+test_squeeze_drawn = drawn(squeeze_nodes(), GROUPS, assert_moved_or_refused)
+
+
 def nodes_of(dtype: str, channels: int, size: int) -> list[Node]:
-    """Return this op's nodes of a size and an 8-bit type, for the tests of all ops."""
-    return [reshape((1, size, size, channels), (size * size * channels,), dtype)]
+    """Return these ops' nodes of a size and an 8-bit type, for the tests of all ops."""
+    return [
+        reshape((1, size, size, channels), (size * size * channels,), dtype),
+        expand((1, size, size, channels), 0, dtype),
+        squeeze((1, size, size, channels), dtype=dtype),
+    ]

@@ -7,24 +7,24 @@ share conv_2d_arm.clh. They multiply bytes and weights as they are stored.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._convolution.panels import (
     PANEL_BYTES,
+    Kind,
     Layout,
     blocked,
     by_steps,
     fits_panel,
     in_steps,
-    least_wasteful,
+    of_kinds,
     packed_bytes,
     windows_of,
 )
 from delegate.ops._convolution.records import Quant8Convolution
+from delegate.ops._launches.tiles import launch_of
 from delegate.ops._numbers import fixed_point
 from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
@@ -33,38 +33,16 @@ _LANES = 4  # ints a vector
 _RAMP = np.repeat(np.array([1, 0], np.uint8), 16)  # for the sum of a row's last bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of inner product, and the blocks it takes."""
-
-    isa: frozenset[str]
-    name: str
-    values: int  # of a channel that are multiplied at a time
-    sizes: tuple[tuple[int, int], ...]  # pixels x vectors of a block
-    few_pixels: tuple[int, int]  # for fewer than those
-
-
 # A block's sums, inputs and weights fit the 32 registers.
-I8MM = Kind(frozenset({"i8mm", "dotprod"}), "i8mm", 8, ((4, 4), (8, 2)), (2, 4))
-DOTPROD = Kind(frozenset({"dotprod"}), "dotprod", 4, ((5, 4), (8, 2)), (1, 8))
+I8MM = Kind(frozenset({"i8mm", "dotprod"}), "i8mm", _LANES, 8, ((4, 4), (8, 2)), (2, 4))
+DOTPROD = Kind(frozenset({"dotprod"}), "dotprod", _LANES, 4, ((5, 4), (8, 2)), (1, 8))
 KINDS = (I8MM, DOTPROD)
 
 
 def alternatives(conv: Quant8Convolution, target: Target) -> tuple[Alternative, ...]:
     """Return the launches this target was proven to run, the fastest expected first."""
     # Not of Target.group_items: PoCL says of Arm's processors that a vector has one number.
-    if target.device_type != "cpu":
-        return ()
-    found = []
-    for kind in KINDS:
-        if not kind.isa <= target.isa or conv.pixels < kind.few_pixels[0]:
-            continue
-        for tile_w, vectors in least_wasteful(conv, kind.sizes, kind.few_pixels, _LANES):
-            launch = _launch(conv, target, kind, tile_w, vectors)
-            if launch is not None:
-                name = f"{kind.name} {tile_w}x{vectors * _LANES}"
-                found.append(Alternative(name, (launch,)))
-    return tuple(found)
+    return of_kinds(conv, target, KINDS, _launch) if target.device_type == "cpu" else ()
 
 
 def _launch(
@@ -77,12 +55,12 @@ def _launch(
     if not conv.is_matrix and not fits_panel(layout, tile_w):
         return None
     tiles, fields = windows_of(conv, target, tile_w, layout)
-    return Launch(
+    return launch_of(
         f"conv_2d_{kind.name}",
         f"conv_2d_{kind.name}_quant8",
-        tiles=tiles,
-        group_items=1,
-        params=conv.params()
+        tiles,
+        1,
+        conv.params()
         | fields
         | {
             "weights": _weights(conv, layout, kind.values),
@@ -90,9 +68,7 @@ def _launch(
             "ramp": Constant(_RAMP.nbytes, lambda: _RAMP),
             "channels": _channels(conv, layout),
         },
-        reads=conv.reads,
-        writes=conv.writes,
-        defines={
+        {
             "IS_SIGNED": int(conv.source.dtype == "int8"),
             "HAS_WEIGHT_ZERO": int(conv.weight_zero != 0),
             "SINGLE_ROUNDING": int(conv.single_rounding),

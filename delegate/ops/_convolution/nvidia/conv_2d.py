@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.launch import Alternative, Constant, Launch
+from delegate.launch import Alternative, Constant, Defines, Launch, Params
 from delegate.ops._convolution.channel_rows import alike_by_eight_rows
 from delegate.ops._convolution.nvidia.rounding import GROUP_ITEMS, rounding
 from delegate.ops._convolution.packing import four_zeros
 from delegate.ops._convolution.records import Quant8Convolution
+from delegate.ops._launches.tiles import launch_of
 from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers import fixed_point
 from delegate.ops._numbers.integers import ceil_div
@@ -160,7 +161,7 @@ def _launch(conv: Quant8Convolution, shape: _Shape) -> Launch:
     part_steps = ceil_div(_steps(conv), shape.parts)
     steps = part_steps * shape.parts
     is_pointwise = _is_pointwise(conv)
-    own: dict[str, int | Constant] = {
+    own: Params = {
         "weights": _packed_weights(conv, shape.c_blocks, padded_c, steps),
         "channels": alike_by_eight_rows(conv, padded_c),
         "weight_zero": conv.weight_zero,
@@ -175,7 +176,7 @@ def _launch(conv: Quant8Convolution, shape: _Shape) -> Launch:
         "steps": steps,
         "part_steps": part_steps,
     }
-    defines: dict[str, int | str] = {
+    defines: Defines = {
         "ELEM": ELEM[conv.source.dtype],
         "IS_SIGNED": int(conv.source.dtype == "int8"),
         "C_BLOCKS": shape.c_blocks,
@@ -193,15 +194,13 @@ def _launch(conv: Quant8Convolution, shape: _Shape) -> Launch:
         own["chunks"] = _chunk_table(conv, steps)
         own["input_zeros"] = four_zeros(conv.input_zero, conv.source.dtype)
         defines["ALIGNED"] = int(conv.in_c % _CHUNK == 0)
-    return Launch(
+    return launch_of(
         "conv_2d_mma",
         "conv_2d_1x1_mma_quant8" if is_pointwise else "conv_2d_mma_quant8",
-        tiles=along_m * along_n,
-        group_items=GROUP_ITEMS,
-        params=conv.params() | own,
-        reads=conv.reads,
-        writes=conv.writes,
-        defines=defines | conv.defines,
+        along_m * along_n,
+        GROUP_ITEMS,
+        conv.params() | own,
+        defines | conv.defines,
     )
 
 

@@ -11,6 +11,7 @@ from delegate.ops._convolution.channel_rows import alike_by_eight_rows
 from delegate.ops._convolution.nvidia.rounding import GROUP_ITEMS, rounding
 from delegate.ops._convolution.packing import four_zeros
 from delegate.ops._convolution.records import Quant8Convolution
+from delegate.ops._launches.tiles import launch_of
 from delegate.ops._launches.types import ELEM
 from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
@@ -72,12 +73,12 @@ def _launch(conv: Quant8Convolution, tile_w: int, tile_h: int, target: Target) -
         tile_h == 1 and tile_items > 64 and 2 * ceil_div(items, tile_items) <= target.compute_units
     ):
         tile_items //= 2
-    return Launch(
+    return launch_of(
         "depthwise_conv_2d_dp4a",
         "depthwise_conv_2d_dp4a_quant8",
-        tiles=ceil_div(items, tile_items),
-        group_items=GROUP_ITEMS,
-        params=conv.params()
+        ceil_div(items, tile_items),
+        GROUP_ITEMS,
+        conv.params()
         | {
             "weights": _row_pairs(conv),
             "channels": alike_by_eight_rows(conv, channels),
@@ -89,9 +90,7 @@ def _launch(conv: Quant8Convolution, tile_w: int, tile_h: int, target: Target) -
             "row_blocks": ceil_div(area.out_w, tile_w),
             "column_blocks": ceil_div(area.out_h, tile_h),
         },
-        reads=conv.reads,
-        writes=conv.writes,
-        defines={
+        {
             "ELEM": ELEM[conv.source.dtype],
             "IS_SIGNED": int(conv.source.dtype == "int8"),
             "TAPS_H": area.kernel_h,

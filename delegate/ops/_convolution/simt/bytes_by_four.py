@@ -10,7 +10,6 @@ from delegate.ops._launches.types import ELEM
 from delegate.target import Target
 
 _WHOLE = 1 << 24  # floats hold every whole number up to here
-_FEW, _MANY = 40, 96  # registers, of `takes_places`
 
 
 def word_defines(conv: Quant8Convolution, uses_floats: bool = False) -> dict[str, int | str]:
@@ -35,14 +34,15 @@ def may_use_floats(target: Target) -> bool:
     return "nearest" in target.isa and target.device_type != "cpu"
 
 
-def takes_places(target: Target) -> bool:
-    """Whether PLACED_OF of words.clh, with weights as floats, is expected to be the fastest.
+def may_take_places(target: Target) -> bool:
+    """Whether PLACED_OF of words.clh, with weights as floats, is worth a try.
 
-    Mali's converters take any byte of a word, and its loads are what costs: it keeps 48 values.
-    Elsewhere a byte is shifted, masked and converted: on GPUs that keep more values, and on V3D,
-    where so few fit that no other pixel shares an unpacked weight.
+    It takes the fewest instructions where a byte is shifted, masked and converted, so it comes
+    first. Converters that take any byte of a word have no use for it, which only times can tell.
+    Where a device does not tell its registers, nothing is known of its compiler, and FLOATS_OF is
+    all that is tried.
     """
-    return target.registers > 0 and (target.registers < _FEW or target.registers >= _MANY)
+    return target.registers > 0
 
 
 def exact_terms(conv: Quant8Convolution, is_unsigned: bool = False) -> int:

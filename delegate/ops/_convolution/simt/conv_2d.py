@@ -6,23 +6,23 @@ The kernels take four terms of a sum in a word.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.graph.ir import Tensor
 from delegate.isa import DOTS, Feature
-from delegate.launch import Alternative, Constant, Launch
+from delegate.launch import Alternative, Constant, Defines, Launch, Params
 from delegate.ops._convolution.channel_rows import alike_rows, fixed_rows
 from delegate.ops._convolution.packing import zeros_row
 from delegate.ops._convolution.records import Quant8Convolution
 from delegate.ops._convolution.simt.bytes_by_four import (
     exact_terms,
+    may_take_places,
     may_use_floats,
-    takes_places,
     word_defines,
 )
+from delegate.ops._launches.tiles import launch_of
 from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
 
@@ -58,11 +58,8 @@ def alternatives(conv: Quant8Convolution, target: Target) -> tuple[Alternative, 
     ][:1]
     if target.device_type == "cpu":
         found += _staged(conv, target)
-    if (
-        takes_places(target)
-        and conv.pixels >= _FLOATS_PIXELS
-        and conv.weights.size <= _FLOATS_WEIGHTS
-    ):
+    is_shared = conv.pixels >= _FLOATS_PIXELS and conv.weights.size <= _FLOATS_WEIGHTS
+    if is_shared and may_take_places(target):
         found.append(_float4(conv, target, has_floats=True))
     found.append(_float4(conv, target, has_floats=False))
     return tuple(found)
@@ -94,12 +91,12 @@ def _staged(conv: Quant8Convolution, target: Target) -> list[Alternative]:
     # Many channels share the pixels put into local memory, but each core has some groups.
     groups = ceil_div(blocks, 64 if pixel_tiles >= 8 * target.compute_units else 32)
     tile_items = ceil_div(blocks, groups)
-    launch = Launch(
+    launch = launch_of(
         "conv_2d_staged",
         "conv_2d_staged_quant8",
-        tiles=pixel_tiles * groups,
-        group_items=tile_items,
-        params=conv.params()
+        pixel_tiles * groups,
+        tile_items,
+        conv.params()
         | {
             "weights": _as_stored(conv, vectors, groups, tile_items),
             "channels": fixed_rows(conv.folded_bias, conv.scaling),
@@ -111,9 +108,7 @@ def _staged(conv: Quant8Convolution, target: Target) -> list[Alternative]:
             "words": words,
             "steps": taps * words,
         },
-        reads=conv.reads,
-        writes=conv.writes,
-        defines=word_defines(conv)
+        word_defines(conv)
         | {
             "TILE_W": tile_w,
             "VECTORS": vectors,
@@ -215,18 +210,18 @@ def _by_blocks(
     conv: Quant8Convolution,
     target: Target,
     file: str,
-    params: Mapping[str, int | Tensor | Constant],
-    defines: Mapping[str, int | str],
+    params: Params,
+    defines: Defines,
 ) -> Launch:
     """Return a launch whose work-items have TILE_W pixels x VECTORS x 4 channels each."""
     pixel_blocks = ceil_div(conv.pixels, int(defines["TILE_W"]))
     items = pixel_blocks * _blocks(conv, int(defines["VECTORS"]))
-    return Launch(
+    return launch_of(
         file,
         f"{file}_quant8",
-        tiles=ceil_div(items, target.group_items),
-        group_items=target.group_items,
-        params=conv.params()
+        ceil_div(items, target.group_items),
+        target.group_items,
+        conv.params()
         | {
             "zeros": zeros_row(conv.in_c, conv.input_zero, conv.source.dtype),
             "pixels": conv.pixels,
@@ -235,10 +230,8 @@ def _by_blocks(
             "tile_items": target.group_items,
             "words": ceil_div(conv.in_c, 4),
         }
-        | dict(params),
-        reads=conv.reads,
-        writes=conv.writes,
-        defines=defines,
+        | params,
+        defines,
     )
 
 

@@ -6,11 +6,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.launch import Alternative, Constant, Launch
+from delegate.launch import Alternative, Constant, Defines, Params
 from delegate.ops._convolution.channel_rows import alike_rows
 from delegate.ops._convolution.packing import zeros_row
 from delegate.ops._convolution.records import Quant8Convolution
-from delegate.ops._convolution.simt.bytes_by_four import may_use_floats, takes_places, word_defines
+from delegate.ops._convolution.simt.bytes_by_four import (
+    may_take_places,
+    may_use_floats,
+    word_defines,
+)
+from delegate.ops._launches.tiles import launch_of
 from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
 
@@ -39,55 +44,52 @@ def _by_runs(conv: Quant8Convolution, target: Target) -> tuple[Alternative, ...]
     cuts = max(1, min(area.out_w // 4, _LEAST_ITEMS * target.compute_units // lines))
     run = ceil_div(area.out_w, cuts)
     row_blocks = ceil_div(area.out_w, run)
-    launch = _launch(
+    return _launched(
         conv,
         target,
+        f"{area.kernel_h}x{area.kernel_w} step {area.stride_w}",
         "depthwise_conv_2d_float4_quant8",
         lines * row_blocks,
         {"row_blocks": row_blocks, "run": run},
         {"TAPS_H": area.kernel_h, "TAPS_W": area.kernel_w, "STEP": area.stride_w},
     )
-    name = f"float4 {area.kernel_h}x{area.kernel_w} step {area.stride_w}"
-    return (Alternative(name, (launch,)),)
 
 
 def _by_taps(conv: Quant8Convolution, target: Target) -> tuple[Alternative, ...]:
     if conv.taps > _MOST_EXACT_TAPS:
         return ()
     tile_w = 2 if conv.pixels >= 2 else 1
-    launch = _launch(
+    return _launched(
         conv,
         target,
+        f"{tile_w}x4",
         "depthwise_conv_2d_tiled_float4_quant8",
         ceil_div(conv.pixels, tile_w) * ceil_div(conv.out_c, 4),
         {"pixels": conv.pixels},
         {"TILE_W": tile_w},
     )
-    return (Alternative(f"float4 {tile_w}x4", (launch,)),)
 
 
-def _launch(
+def _launched(
     conv: Quant8Convolution,
     target: Target,
+    name: str,
     kernel: str,
     items: int,
-    params: dict[str, int],
-    defines: dict[str, int],
-) -> Launch:
-    uses_floats, has_places = may_use_floats(target), takes_places(target)
-    moved = 128 if has_places and conv.source.dtype == "int8" else 0
+    params: Params,
+    defines: Defines,
+) -> tuple[Alternative, ...]:
+    """Return launches that take bytes by their places, where that may be fast, and as they are."""
+    uses_floats = may_use_floats(target)
 
-    def bias() -> NDArray[np.int64]:
-        made_up: NDArray[np.int64] = conv.folded_bias() - moved * conv.weight_sums()
-        return made_up
+    def alternative(has_places: bool) -> Alternative:
+        moved = 128 if has_places and conv.source.dtype == "int8" else 0
 
-    return Launch(
-        "depthwise_conv_2d_float4",
-        kernel,
-        tiles=ceil_div(items, target.group_items),
-        group_items=target.group_items,
-        params=conv.params()
-        | {
+        def bias() -> NDArray[np.int64]:
+            made_up: NDArray[np.int64] = conv.folded_bias() - moved * conv.weight_sums()
+            return made_up
+
+        own: Params = {
             "weights": _blocked_weights(conv, has_places),
             "channels": alike_rows(conv, bias, uses_floats, 4),
             "zeros": zeros_row(conv.out_c, conv.input_zero, conv.source.dtype),
@@ -95,11 +97,18 @@ def _launch(
             "tile_items": target.group_items,
             "channel_blocks": ceil_div(conv.out_c, 4),
         }
-        | params,
-        reads=conv.reads,
-        writes=conv.writes,
-        defines=word_defines(conv, uses_floats) | {"HAS_PLACES": int(has_places)} | defines,
-    )
+        launch = launch_of(
+            "depthwise_conv_2d_float4",
+            kernel,
+            ceil_div(items, target.group_items),
+            target.group_items,
+            conv.params() | own | params,
+            word_defines(conv, uses_floats) | {"HAS_PLACES": int(has_places)} | defines,
+        )
+        return Alternative(f"{'placed' if has_places else 'float4'} {name}", (launch,))
+
+    ways = (True, False) if may_take_places(target) else (False,)
+    return tuple(map(alternative, ways))
 
 
 def _blocked_weights(conv: Quant8Convolution, has_places: bool) -> Constant:

@@ -7,7 +7,6 @@ The kernels are conv_2d_vnni.cl and conv_2d_avx2.cl, which share conv_2d_x86.clh
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,11 +14,12 @@ from delegate.launch import Alternative, Constant, Launch, Params
 from delegate.ops._convolution.channel_rows import FIXED, exception_rows, exception_rows_a_block
 from delegate.ops._convolution.panels import (
     PANEL_BYTES,
+    Kind,
     Layout,
     blocked,
     fits_panel,
     groups_of,
-    least_wasteful,
+    of_kinds,
     windows_of,
 )
 from delegate.ops._convolution.records import Quant8Convolution
@@ -29,47 +29,29 @@ from delegate.ops._convolution.x86.conv_2d_weights import (
     signed_vnni_weights,
     vnni_weights,
 )
+from delegate.ops._launches.tiles import launch_of
 from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
 
 _SUM_WORK = 200  # instructions that sum up a block's windows
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of inner product, and the blocks it takes."""
-
-    isa: str
-    lanes: int  # ints a vector
-    values: int  # multiplied at a time: 4 bytes are a step
-    sizes: tuple[tuple[int, int], ...]  # pixels x vectors of a block
-    few_pixels: tuple[int, int]  # for fewer than those
-    weights: Callable[[Quant8Convolution, Layout], Params | None]
-    suffix: str = ""  # of its name
-
-
 # A block's sums, weights and inputs fit the registers. VNNI's 32 leave room for the compiler to
 # move, as 14 x 2 is slower. One vector is for channels that would leave half of a block empty.
-VNNI = Kind("vnni", 16, 4, ((7, 2), (14, 1)), (1, 4), vnni_weights)
-AVX2_PAIRS = Kind("avx2", 8, 4, ((6, 2),), (1, 4), avx2_pairs_weights, " pairs")
-AVX2 = Kind("avx2", 8, 2, ((6, 2),), (1, 4), avx2_weights)
+VNNI = Kind(frozenset({"vnni"}), "vnni", 16, 4, ((7, 2), (14, 1)), (1, 4))
+AVX2_PAIRS = Kind(frozenset({"avx2"}), "avx2", 8, 4, ((6, 2),), (1, 4), " pairs")
+AVX2 = Kind(frozenset({"avx2"}), "avx2", 8, 2, ((6, 2),), (1, 4))
 KINDS = (VNNI, AVX2_PAIRS, AVX2)
+_WEIGHTS: dict[Kind, Callable[[Quant8Convolution, Layout], Params | None]] = {
+    VNNI: vnni_weights,
+    AVX2_PAIRS: avx2_pairs_weights,
+    AVX2: avx2_weights,
+}
 
 
 def alternatives(conv: Quant8Convolution, target: Target) -> tuple[Alternative, ...]:
     """Return the launches this target was proven to run, the fastest expected first."""
-    if target.group_items != 1:
-        return ()
-    found = []
-    for kind in KINDS:
-        if kind.isa not in target.isa:
-            continue
-        for tile_w, vectors in least_wasteful(conv, kind.sizes, kind.few_pixels, kind.lanes):
-            launch = _launch(conv, target, kind, tile_w, vectors)
-            if launch is not None:
-                name = f"{kind.isa} {tile_w}x{vectors * kind.lanes}{kind.suffix}"
-                found.append(Alternative(name, (launch,)))
-    return tuple(found)
+    return of_kinds(conv, target, KINDS, _launch) if target.group_items == 1 else ()
 
 
 def _launch(
@@ -85,14 +67,14 @@ def _launch(
         return None
     flips = is_signed and _is_short(conv, target, tile_w, layout)
     corrects = kind is VNNI and is_signed and not flips
-    packed = (signed_vnni_weights if corrects else kind.weights)(conv, layout)
+    packed = (signed_vnni_weights if corrects else _WEIGHTS[kind])(conv, layout)
     if packed is None:
         return None
     own = {"FLIPS": int(flips)} if kind is VNNI else {"WEIGHT_BITS": 32 // kind.values}
     defines = {"TILE_W": tile_w, **own}
     # All but products of 16 bits and corrected ones take inputs as uint8.
     least = 0 if kind is AVX2 or corrects else int(np.iinfo(conv.source.dtype).min)
-    return block_launch(conv, target, kind.isa, tile_w, layout, packed, least, defines)
+    return block_launch(conv, target, kind.name, tile_w, layout, packed, least, defines)
 
 
 def _is_short(conv: Quant8Convolution, target: Target, tile_w: int, layout: Layout) -> bool:
@@ -121,12 +103,12 @@ def block_launch(
     # Where negative results are clamped away, the others are centred about int8's 0.
     is_centred = conv.clamp[0] >= conv.output_zero
     centre = conv.output_zero - (0 if is_signed else 128) if is_centred else None
-    return Launch(
+    return launch_of(
         f"conv_2d_{isa}",
         f"conv_2d_{isa}_quant8",
-        tiles=tiles,
-        group_items=1,
-        params=conv.params()
+        tiles,
+        1,
+        conv.params()
         | packed
         | fields
         | {
@@ -135,9 +117,7 @@ def block_launch(
             "centre": centre or 0,
             "rounds_once": int(conv.single_rounding),
         },
-        reads=conv.reads,
-        writes=conv.writes,
-        defines={
+        {
             "IS_SIGNED": int(is_signed),
             **defines,
             "VECTORS": layout.vectors,

@@ -13,11 +13,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from delegate.launch import Alternative, Constant, Launch, Params
+from delegate.launch import Alternative, Constant, Params
 from delegate.ops._convolution.channel_rows import vector_rows, vector_rows_a_block
 from delegate.ops._convolution.packing import zeros_row
 from delegate.ops._convolution.records import Quant8Convolution
-from delegate.ops._launches.tiles import by_share
+from delegate.ops._launches.tiles import by_share, launch_of
 from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
 
@@ -133,12 +133,12 @@ class Plan:
             ceil_div(LEAST_PIXELS, self.rows * self.chunk_w), ceil_div(items, target.compute_units)
         )
         tile_items = max(by_share(items, target).tile_items, least)
-        launch = Launch(
+        launch = launch_of(
             f"depthwise_conv_2d_{isa.name}",
             f"depthwise_conv_2d_{isa.name}_quant8",
-            tiles=ceil_div(items, tile_items),
-            group_items=1,
-            params=conv.params()
+            ceil_div(items, tile_items),
+            1,
+            conv.params()
             | {
                 "weights": Constant(self._packed_bytes, self._weights),
                 "channels": Constant(
@@ -156,9 +156,7 @@ class Plan:
                 "tile_items": tile_items,
             }
             | self._extra_params(),
-            reads=conv.reads,
-            writes=conv.writes,
-            defines=self._defines(),
+            self._defines(),
         )
         return Alternative(f"{isa.name} {isa.block}x{self.tile_w}", (launch,))
 

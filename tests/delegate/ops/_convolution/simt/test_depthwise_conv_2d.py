@@ -19,6 +19,7 @@ from tests.support.cases import (
     NEAREST,
     REGISTERS,
     SEEDS,
+    SOME_REGISTERS,
     Way,
     assert_exact_or_refused,
     assert_exact_way,
@@ -31,6 +32,8 @@ from tests.support.deal import any_driver
 LONG = Way("long", {**FLOAT4.facts, "compute_units": 1}, "float4")
 SHORT = Way("short", {**FLOAT4.facts, "compute_units": 16}, "float4")
 WAYS = (LONG, SHORT, NEAREST)
+# Bytes by their places, and as they are.
+PLACED_OR_NOT = (*REGISTERS, replace(SOME_REGISTERS, name="bytes", alternative="float4"))
 
 
 def _case(**fields: Any) -> Convolution:
@@ -81,25 +84,23 @@ def test_is_offered_first(fields: dict[str, Any], name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "names"),
+    ("fields", "shapes"),
     [
-        (
-            {},
-            {24: "float4 2x4", 48: "float4 2x4", 96: "float4 3x3 step 1", 256: "float4 3x3 step 1"},
-        ),
-        ({"kernel": (5, 5)}, {48: "float4 2x4", 96: "float4 2x4", 256: "float4 5x5 step 1"}),
-        ({"dilation": (1, 2)}, {24: "float4 2x4", 96: "float4 2x4", 256: "float4 2x4"}),
-        ({"kernel": (2, 13)}, {96: "float4 2x4"}),
-        ({"stride": (1, 4)}, {96: "float4 2x4"}),
-        ({"kernel": (17, 17)}, {96: "plain"}),
+        ({}, {24: "2x4", 48: "2x4", 96: "3x3 step 1", 256: "3x3 step 1"}),
+        ({"kernel": (5, 5)}, {48: "2x4", 96: "2x4", 256: "5x5 step 1"}),
+        ({"dilation": (1, 2)}, {24: "2x4", 96: "2x4", 256: "2x4"}),
+        ({"kernel": (2, 13)}, {96: "2x4"}),
+        ({"stride": (1, 4)}, {96: "2x4"}),
+        ({"kernel": (17, 17)}, {96: ""}),
     ],
     ids=str,
 )
-def test_registers_decide(fields: dict[str, Any], names: dict[int, str]) -> None:
-    for count, name in names.items():
+def test_registers_decide(fields: dict[str, Any], shapes: dict[int, str]) -> None:
+    for count, shape in shapes.items():
         target = replace(LONG.target, registers=count)
         found = [a.name for a in ops.lower(_case(**fields).node(), target)]
-        assert found[0] == name
+        ways = [f"placed {shape}", f"float4 {shape}"] if shape else ["plain"]
+        assert found[: len(ways)] == ways
         assert found[-1] == "plain"
         # Where few are known to be kept, the vectors' loops would keep values in memory.
         assert any(each.startswith("vector") for each in found) == (count == 256)
@@ -153,7 +154,7 @@ def test_depthwise_conv_2d(case: Convolution, way: Way, device: DeviceInfo) -> N
     [
         (per_channel, way)
         for per_channel in (False, True)
-        for way in (NEAREST if per_channel else SHORT, *REGISTERS[::2])
+        for way in (NEAREST if per_channel else SHORT, *PLACED_OR_NOT[::2])
     ],
     ids=str,
 )
@@ -164,7 +165,7 @@ def test_int8(case: Convolution, per_channel: bool, way: Way, device: DeviceInfo
     assert assert_exact_way(case.model(), device, way)
 
 
-@pytest.mark.parametrize("way", REGISTERS, ids=str)
+@pytest.mark.parametrize("way", PLACED_OR_NOT, ids=str)
 @pytest.mark.parametrize(
     "case",
     [
@@ -184,7 +185,7 @@ def test_int8(case: Convolution, per_channel: bool, way: Way, device: DeviceInfo
 )
 def test_tap_after_tap(case: Convolution, way: Way, device: DeviceInfo) -> None:
     (name,) = assert_exact_way(case.model(), device, way)
-    assert name.startswith("float4")
+    assert name.startswith(way.alternative or "placed")
 
 
 @any_driver

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions of each element: floats are computed, 8 and 16 bits are tables.
+
+ELU, GELU, LEAKY_RELU, LOGISTIC, TANH, and RELU with its kin.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegate.errors import Unsupported
+from delegate.graph.ir import Node, Tensor
+from delegate.launch import Alternative, Params
+from delegate.ops._checks import quantized
+from delegate.ops._checks.activations import reals_of, steps_of_scale
+from delegate.ops._checks.shapes import elements_of, one_to_one
+from delegate.ops._launches.lookup import (
+    Answers,
+    Floats,
+    interpolated_floats,
+    lookup,
+    rounded_floats,
+)
+from delegate.ops._launches.tiles import over_elements
+from delegate.ops._numbers import fixed_point, sigmoid16
+from delegate.ops._numbers.c_library import float_function
+from delegate.ops._numbers.float32 import bits
+from delegate.ops._registry import lowers
+from delegate.target import Target
+
+
+def float_launch(
+    function: str,
+    source: Tensor,
+    result: Tensor,
+    target: Target,
+    params: Mapping[str, int] | None = None,
+) -> tuple[Alternative, ...]:
+    """Compute a function of each float; `function` is its name in activation.cl."""
+    fields: Params = {"input": source, "output": result, **(params or {})}
+    defines: dict[str, int | str] = {f"IS_{function.upper()}": 1}
+    elements = elements_of(source)
+    launch = over_elements("activation", "activation_float", elements, target, fields, defines)
+    return (Alternative("plain", (launch,)),)
+
+
+@lowers("ELU")
+def lower_elu(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Replace values below zero by exp(x) - 1.
+
+    Raises:
+        Unsupported: types other than int8 and float32.
+    Source: tflite/kernels/activations.cc EluPrepare; elu.h
+    """
+    source, result = one_to_one(node, ("float32", "int8"))
+    if source.dtype == "float32":
+        return float_launch("elu", source, result, target)
+    expm1 = float_function(target.rules.float_function, "expm1f")
+
+    def elu(values: Floats) -> Floats:
+        return np.where(values < 0, expm1(values), values)
+
+    return lookup(source, result, rounded_floats(source, result, elu), target)
+
+
+@lowers("GELU")
+def lower_gelu(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Multiply each value by the normal distribution's share below it, exactly or by tanh.
+
+    Raises:
+        Unsupported: types other than uint8, int8, int16 and float32.
+    Source: tflite/kernels/gelu.cc, internal/reference/gelu.h
+    """
+    source, result = one_to_one(node, ("float32", "uint8", "int8", "int16"))
+    is_approximate = bool(node.options.get("approximate", False))
+    if source.dtype == "float32":
+        function = "gelu_tanh" if is_approximate else "gelu"
+        return float_launch(function, source, result, target)
+    tanh = float_function(target.rules.float_function, "tanhf")
+    erfc = float_function(target.rules.float_function, "erfcf")
+    half, one = np.float32(0.5), np.float32(1)
+
+    def gelu(values: Floats) -> Floats:
+        if is_approximate:
+            # M_2_SQRTPI * M_SQRT1_2
+            factor = np.float32(math.sqrt(2 / math.pi))
+            cubic = values + np.float32(0.044715) * values * values * values
+            shares = one + tanh(factor * cubic)
+        else:
+            shares = erfc(values * np.float32(-math.sqrt(0.5)))
+        answers: Floats = half * values * shares
+        return answers
+
+    of = interpolated_floats if source.dtype == "int16" else rounded_floats
+    return lookup(source, result, of(source, result, gelu), target)
+
+
+@lowers("LEAKY_RELU")
+def lower_leaky_relu(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Multiply values below zero by the option alpha.
+
+    Raises:
+        Unsupported: types other than uint8, int8, int16 and float32, an alpha that is no finite
+            number.
+    Source: tflite/kernels/activations.cc LeakyReluPrepare, reference/leaky_relu.h
+    """
+    source, result = one_to_one(node, ("float32", *quantized.QUANT))
+    alpha = node.options.get("alpha", 0.0)
+    if not isinstance(alpha, float | int) or not np.isfinite(np.float32(alpha)):
+        raise Unsupported(f"alpha is {alpha!r}: a finite number is needed")
+    if source.dtype == "float32":
+        return float_launch("leaky_relu", source, result, target, {"alpha": bits(alpha)})
+    in_scale, in_zero = quantized.per_tensor(source, quantized.QUANT)
+    out_scale, out_zero = quantized.per_tensor(result, quantized.QUANT)
+    # Products and quotients are floats there.
+    ratio = np.float32(in_scale) / np.float32(out_scale)
+    leaking = np.float32(in_scale) * np.float32(alpha) / np.float32(out_scale)
+    above = quantized.multiplier_of(float(ratio))
+    below = quantized.multiplier_of(abs(float(leaking)))
+    sign = -1 if leaking < 0 else 1
+    before, after = (1, sign) if target.rules.leaky_relu_by_size else (sign, 1)
+
+    def answers(values: NDArray[np.int64]) -> NDArray[np.int64]:
+        inputs = values - in_zero
+        scaled = np.where(
+            inputs >= 0,
+            fixed_point.multiply_by_quantized_multiplier(inputs, *above),
+            after
+            * fixed_point.multiply_by_quantized_multiplier(inputs, before * below[0], below[1]),
+        )
+        return fixed_point.clamped(fixed_point.wrap_int32(scaled + out_zero), result.dtype)
+
+    return lookup(source, result, answers, target)
+
+
+@lowers("LOGISTIC", "TANH")
+def lower_sigmoid(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Compute 1 / (1 + exp(-x)), or the hyperbolic tangent.
+
+    Raises:
+        Unsupported: types other than uint8, int8, int16 and float32, another output scale or zero
+            point than TFLite's for the type, int16 of an input scale of 16/3 or more.
+    Source: tflite/kernels/activations.cc SigmoidPrepare, TanhPrepare, reference/logistic.h,
+    reference/integer_ops/logistic.h, tanh.h
+    """
+    source, result = one_to_one(node, ("float32", *quantized.QUANT))
+    is_tanh = node.op == "TANH"
+    if source.dtype == "float32":
+        return float_launch(node.op.lower(), source, result, target)
+    if source.dtype == "int16":
+        return lookup(source, result, _sigmoid_of_int16(source, result, is_tanh), target)
+    limits = np.iinfo(result.dtype)
+    scale, zero = (1 / 128, 128 if limits.min == 0 else 0) if is_tanh else (1 / 256, limits.min)
+    quantized.require_fixed_output(result, scale, int(zero))
+    function = float_function(target.rules.float_function, "tanhf" if is_tanh else "expf")
+
+    def logistic(values: Floats) -> Floats:
+        with np.errstate(over="ignore"):
+            shares: Floats = np.float32(1) / (np.float32(1) + function(-values))
+        return shares
+
+    of = function if is_tanh else logistic
+    return lookup(source, result, rounded_floats(source, result, of), target)
+
+
+def _sigmoid_of_int16(source: Tensor, result: Tensor, is_tanh: bool) -> Answers:
+    """Return the interpolated answers of 16 bits.
+
+    Raises:
+        Unsupported: another output scale than 2^-15; an input scale of 16/3 or more, whose products
+            are no int32: C leaves open what TFLite computes then.
+    """
+    quantized.require_fixed_output(result, 2.0**-15, 0)
+    in_scale, _ = quantized.per_tensor(source, quantized.QUANT)
+    factors = sigmoid16.scaling(in_scale, most_shift=int(is_tanh))
+    if factors[0] >= 1 << 16:
+        raise Unsupported(f"input scale {in_scale:g}: TFLite's products pass 32 bits from 16/3 on")
+
+    def answers(values: NDArray[np.int64]) -> NDArray[np.int64]:
+        inputs = sigmoid16.scaled(values, *factors)
+        if is_tanh:  # 2 * logistic(2 * x) - 1
+            sizes = sigmoid16.interpolated(np.abs(inputs), 8) - (sigmoid16.ONE << 7)
+            return np.where(inputs >= 0, sizes + (1 << 7), -sizes + (1 << 7) - 1) >> 8
+        sizes = sigmoid16.interpolated(np.abs(inputs), 9)
+        # In 10 bits more than the output has, which round.
+        below = (sigmoid16.ONE << 9) - sizes
+        return np.where(inputs >= 0, sizes + (1 << 9), below + (1 << 9) - 1) >> 10
+
+    return answers
+
+
+@lowers("RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1")
+def lower_relu(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Keep each value between two bounds, and bring it to the output's scale.
+
+    Raises:
+        Unsupported: types other than uint8, int8, float32 and, for RELU and RELU6, int16.
+    Source: tflite/kernels/activations.cc ReluPrepare, QuantizedReluX; reference_ops.h ReluX
+    """
+    more = ("int16",) if node.op in ("RELU", "RELU6") else ()
+    source, result = one_to_one(node, ("float32", *quantized.QUANT8, *more))
+    low, high = reals_of(node.op)
+    if source.dtype == "float32":
+        params = {
+            "lowest": bits(-math.inf if low is None else low),
+            "highest": bits(math.inf if high is None else high),
+        }
+        return float_launch("relu", source, result, target, params)
+    in_scale, in_zero = quantized.per_tensor(source, quantized.QUANT)
+    out_scale, out_zero = quantized.per_tensor(result, quantized.QUANT)
+    scaling = quantized.multiplier_of(float(np.float32(in_scale) / np.float32(out_scale)))
+    limits = np.iinfo(result.dtype)
+    lowest, highest = int(limits.min), int(limits.max)
+    if low is not None:
+        lowest = max(lowest, out_zero + steps_of_scale(low, out_scale, "bound"))
+    if high is not None:
+        highest = min(highest, out_zero + steps_of_scale(high, out_scale, "bound"))
+
+    def answers(values: NDArray[np.int64]) -> NDArray[np.int64]:
+        scaled = fixed_point.multiply_by_quantized_multiplier(values - in_zero, *scaling)
+        sums = fixed_point.wrap_int32(scaled + out_zero)
+        return np.minimum(np.maximum(sums, lowest), highest).astype(np.int64)
+
+    return lookup(source, result, answers, target)

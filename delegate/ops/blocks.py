@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Blocks of pixels that lie in channels or in a batch elsewhere; only bytes move.
+
+DEPTH_TO_SPACE, SPACE_TO_DEPTH, BATCH_TO_SPACE_ND, SPACE_TO_BATCH_ND.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from delegate.errors import Unsupported
+from delegate.graph.ir import Node, Tensor
+from delegate.launch import Alternative
+from delegate.ops._checks.indices import integers_of, vector_of
+from delegate.ops._checks.node import inputs_of, integer, output_of
+from delegate.ops._checks.shapes import shape_text
+from delegate.ops._launches.copy import (
+    Box,
+    Move,
+    fill,
+    moved,
+    require_same_scale,
+    require_shape,
+    require_types,
+    reversed_move,
+    steps_of,
+    zero_of,
+)
+from delegate.ops._registry import lowers
+from delegate.target import Target
+
+
+@lowers("DEPTH_TO_SPACE", "SPACE_TO_DEPTH")
+def lower_depth_and_space(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Spread channels over height and width, or gather height and width into channels.
+
+    Shapes:
+        deep (n, h, w, b * b * c) -> image (n, h * b, w * b, c), or from the image
+    Raises:
+        Unsupported: another rank, a depth, a height or a width that the block does not divide.
+    Source: tflite/kernels/depth_to_space.cc, space_to_depth.cc
+    """
+    (source,), _ = inputs_of(node.inputs, 1)
+    result = output_of(node.outputs)
+    require_types(source, result, ("uint8", "int8", "int32", "int64", "float32"))
+    block = integer(node.options, "block_size", 0)
+    is_deep = node.op == "DEPTH_TO_SPACE"
+    divided = [(3, block * block)] if is_deep else [(1, block), (2, block)]
+    if (
+        len(source.shape) != 4
+        or block < 1
+        or any(source.shape[axis] % size for axis, size in divided)
+    ):
+        raise Unsupported(f"block {block} of {shape_text(source)}: only whole blocks of rank 4")
+    n, h, w, depth = source.shape
+    if is_deep:
+        require_shape(result, (n, h * block, w * block, depth // (block * block)))
+        return moved([_in_depth(source, result, block)], target)
+    require_shape(result, (n, h // block, w // block, depth * block * block))
+    return moved([reversed_move(_in_depth(result, source, block))], target)
+
+
+def _in_depth(deep: Tensor, image: Tensor, block: int) -> Move:
+    """Return the move of DEPTH_TO_SPACE.
+
+    Shapes:
+        deep (n, h, w, block * block * c) -> image (n, h * block, w * block, c)
+    """
+    n, h, w, _ = deep.shape
+    depth = image.shape[3]
+    picture, row, pixel, _ = steps_of(deep.shape)
+    out_picture, out_row, _, _ = steps_of(image.shape)
+    return Move(
+        deep,
+        image,
+        Box(
+            (n, h, block, w, block * depth),
+            (picture, row, block * depth, pixel, 1),
+            (out_picture, block * out_row, out_row, block * depth, 1),
+        ),
+    )
+
+
+@lowers("BATCH_TO_SPACE_ND")
+def lower_batch_to_space_nd(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Interleave the pictures of a batch, and cut off a border.
+
+    Shapes:
+        input (b0 * b1 * n, h, w, c) -> output (n, h * b0 - crops, w * b1 - crops, c); without w too
+    Raises:
+        Unsupported: computed blocks or crops, a batch that they do not divide.
+    Source: tflite/kernels/batch_to_space_nd.cc, internal/reference/batch_to_space_nd.h
+    """
+    source, result, blocks, crops = _decode(node, "crops")
+    count = math.prod(blocks)
+    if source.shape[0] % count:
+        raise Unsupported(f"batch {source.shape[0]}: blocks of {count} do not divide it")
+    sizes = [
+        size * block - sum(pair)
+        for size, block, pair in zip(source.shape[1:], blocks, crops, strict=False)
+    ]
+    require_shape(result, (source.shape[0] // count, *sizes, source.shape[-1]))
+    return moved(_in_batch(source, result, blocks, [pair[0] for pair in crops]), target)
+
+
+@lowers("SPACE_TO_BATCH_ND")
+def lower_space_to_batch_nd(node: Node, target: Target) -> tuple[Alternative, ...]:
+    """Surround a picture with zero points and take it apart into pictures of every b-th pixel.
+
+    Shapes:
+        input (n, h, w, c) -> output (b0 * b1 * n, (h + paddings) / b0, (w + paddings) / b1, c);
+        without w too
+    Raises:
+        Unsupported: computed blocks or paddings, a size that the blocks do not divide.
+    Source: tflite/kernels/space_to_batch_nd.cc, internal/reference/space_to_batch_nd.h
+    """
+    source, result, blocks, paddings = _decode(node, "paddings")
+    sizes = [n + sum(pair) for n, pair in zip(source.shape[1:], paddings, strict=False)]
+    if any(size % block for size, block in zip(sizes, blocks, strict=True)):
+        raise Unsupported(f"{shape_text(source)} padded to {sizes}: blocks of {blocks} do not fit")
+    rest = [size // block for size, block in zip(sizes, blocks, strict=True)]
+    require_shape(result, (source.shape[0] * math.prod(blocks), *rest, source.shape[-1]))
+    before = [pair[0] for pair in paddings]
+    moves = [reversed_move(move) for move in _in_batch(result, source, blocks, before)]
+    if any(map(any, paddings)):
+        moves.insert(0, fill(zero_of(result), result, result.shape))
+    return moved(moves, target)
+
+
+def _decode(node: Node, what: str) -> tuple[Tensor, Tensor, list[int], list[list[int]]]:
+    """Return input, output, the block's sizes, and the pixels before and after, by dimension.
+
+    `what`: the name of those pixels.
+
+    Raises:
+        Unsupported: a rank other than 3 and 4; sizes or pixels that are computed, or of another
+            shape; sizes below 1, pixels below 0.
+    """
+    (source, block, amounts), _ = inputs_of(node.inputs, 3)
+    result = output_of(node.outputs)
+    require_types(source, result)
+    require_same_scale(source, result)
+    rank = len(source.shape)
+    if rank not in (3, 4):
+        raise Unsupported(f"input {shape_text(source)}: only rank 3 and 4")
+    blocks = vector_of(block, "block sizes", rank - 2)
+    if min(blocks) < 1 or max(blocks) >= 2**31:
+        raise Unsupported(f"block sizes {blocks}: at least 1 is needed")
+    values = integers_of(amounts, what)
+    if values.shape != (rank - 2, 2) or values.min() < 0 or values.max() >= 2**31:
+        raise Unsupported(f"{what} {values.tolist()} of {shape_text(source)}")
+    return source, result, blocks, values.tolist()
+
+
+def _in_batch(
+    blocked: Tensor, image: Tensor, blocks: Sequence[int], before: Sequence[int]
+) -> list[Move]:
+    """Return the moves of BATCH_TO_SPACE_ND: a few, as rows of blocks may begin and end inside one.
+
+    `before`: pixels that the first blocks have before the image, along each spatial dimension.
+
+    Shapes:
+        blocked (product of blocks * n, h, w, c) -> image (n, ...), a part of (n, h b0, w b1, c)
+    """
+    n, channels = image.shape[0], image.shape[-1]
+    spatial = range(1, 1 + len(blocks))
+    in_steps, out_steps = steps_of(blocked.shape), steps_of(image.shape)
+    remainders = [n * in_steps[0] * step for step in steps_of(blocks)]
+    moves = []
+    for spans in itertools.product(
+        *(
+            _spans(image.shape[axis], first, block)
+            for axis, first, block in zip(spatial, before, blocks, strict=True)
+        )
+    ):
+        sizes, inwards, outwards = [n], [in_steps[0]], [out_steps[0]]
+        in_start = out_start = 0
+        for axis, block, remainder, span in zip(spatial, blocks, remainders, spans, strict=True):
+            sizes += [span.whole, span.inside]
+            inwards += [in_steps[axis], remainder]
+            outwards += [block * out_steps[axis], out_steps[axis]]
+            in_start += span.block * in_steps[axis] + span.remainder * remainder
+            out_start += span.start * out_steps[axis]
+        box = Box((*sizes, channels), (*inwards, 1), (*outwards, 1), in_start, out_start)
+        moves.append(Move(blocked, image, box))
+    return moves
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    start: int  # the first pixel of the image
+    block: int  # the block that it lies in
+    remainder: int  # its place in it
+    whole: int  # blocks
+    inside: int  # pixels of each
+
+
+def _spans(size: int, before: int, block: int) -> Iterator[_Span]:
+    """Cut pixels into a first part of a block, whole blocks, and a last part, where there are."""
+    at = 0
+    while at < size:
+        number, remainder = divmod(at + before, block)
+        whole = 1 if remainder else (size - at) // block
+        inside = block if whole and not remainder else min(block - remainder, size - at)
+        yield _Span(at, number, remainder, max(whole, 1), inside)
+        at += max(whole, 1) * inside
