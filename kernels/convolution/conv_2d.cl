@@ -23,9 +23,7 @@ TILE(conv_2d_quant8) {
   int in_c = IN_C;
   int input_zero = INPUT_ZERO;
   int weight_zero = WEIGHT_ZERO;
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    int element = tile * TILE_ITEMS + i;
-    if (element >= ELEMENTS) break;
+  EACH_ITEM (element, tile, ELEMENTS) {
     LOCATE_OUTPUT(element);
     int sum = channel[o];
     EACH_TAP_INSIDE (ky, kx) {
@@ -33,11 +31,9 @@ TILE(conv_2d_quant8) {
       global const WEIGHT* weight = weights + ((o * KERNEL_H + ky) * KERNEL_W + kx) * in_c;
       int c = 0;
       // NOTE: llvmpipe leaves every loop after 65535 rounds, so there are fewer than terms.
-      for (; c <= in_c - 8; c += 8) {
-#pragma unroll
-        for (int j = 0; j < 8; j++)
+      for (; c <= in_c - 8; c += 8)
+        UNROLLED (j, 8)
           sum += ((int)source[c + j] - input_zero) * ((int)weight[c + j] - weight_zero);
-      }
       for (; c < in_c; c++) sum += ((int)source[c] - input_zero) * ((int)weight[c] - weight_zero);
     }
     int scaled = REQUANTIZE()(sum, channel[OUT_C + o], channel[2 * OUT_C + o]) + OUTPUT_ZERO;
@@ -69,20 +65,12 @@ TILE(conv_2d_tiled_quant8) {
   int block = tile / BLOCK_TILES;
   int first_channel = min(block * BLOCK, OUT_C - BLOCK);
   global const int* channel = (global const int*)(constants + CHANNELS) + first_channel;
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    int item = tile % BLOCK_TILES * TILE_ITEMS + i;
-    if (item >= PIXEL_BLOCKS) break;
+  EACH_ITEM (item, tile % BLOCK_TILES, PIXEL_BLOCKS) {
     int pixel = min(item * TILE_W, PIXELS - TILE_W);
-    int in_x[TILE_W];
-    int in_y[TILE_W];
-    int in_row[TILE_W];
-    LOCAL(begin_windows)(params, pixel, in_x, in_y, in_row);
+    BEGIN_WINDOWS(pixel);
     INTS sum[TILE_W][VECTORS];
-#pragma unroll
-    for (int p = 0; p < TILE_W; p++) {
-#pragma unroll
-      for (int v = 0; v < VECTORS; v++) sum[p][v] = LOAD_INTS(v, channel);
-    }
+    UNROLLED (p, TILE_W)
+      UNROLLED (v, VECTORS) sum[p][v] = LOAD_INTS(v, channel);
     global const int* weight =
         (global const int*)(constants + WEIGHTS) + block * (KERNEL_H * KERNEL_W * PAIRS * BLOCK);
     for (int ky = 0; ky < KERNEL_H; ky++) {
@@ -92,31 +80,26 @@ TILE(conv_2d_tiled_quant8) {
         for (int k = 0; k < PAIRS; k++) {
           INTS even[VECTORS];
           INTS odd[VECTORS];
-#pragma unroll
-          for (int v = 0; v < VECTORS; v++) {
+          UNROLLED (v, VECTORS) {
             INTS pair = LOAD_INTS(v, weight);
             even[v] = (pair << 16) >> 16;
             odd[v] = pair >> 16;
           }
           weight += BLOCK;
-#pragma unroll
-          for (int p = 0; p < TILE_W; p++) {
+          UNROLLED (p, TILE_W) {
             INTS a = (int)source[p][2 * k];
             INTS b = (int)source[p][2 * k + 1];
-#pragma unroll
-            for (int v = 0; v < VECTORS; v++) sum[p][v] += even[v] * a + odd[v] * b;
+            UNROLLED (v, VECTORS) sum[p][v] += even[v] * a + odd[v] * b;
           }
         }
       }
     }
-#pragma unroll
-    for (int v = 0; v < VECTORS; v++) {
+    UNROLLED (v, VECTORS) {
       INTS multiplier = LOAD_INTS(v, channel + OUT_C);
       INTS shift = LOAD_INTS(v, channel + 2 * OUT_C);
       INTS low = OUTPUT_MIN;
       INTS high = OUTPUT_MAX;
-#pragma unroll
-      for (int p = 0; p < TILE_W; p++) {
+      UNROLLED (p, TILE_W) {
         INTS scaled = REQUANTIZE(LANES)(sum[p][v], multiplier, shift) + OUTPUT_ZERO;
         global ELEM* output = (global ELEM*)(arena + OUTPUT) + (pixel + p) * OUT_C + first_channel;
         INTS result = WITH_RESIDUALS(LANES, clamp(scaled, low, high), output + v * LANES);

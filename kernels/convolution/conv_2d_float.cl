@@ -17,11 +17,8 @@ TILE(conv_2d_float) {
   global const float* weights = (global const float*)(constants + WEIGHTS);
   global const float* bias = (global const float*)(constants + BIAS);
   global float* output = (global float*)(arena + OUTPUT);
-  float low = as_float(OUTPUT_MIN);
-  float high = as_float(OUTPUT_MAX);
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    int element = tile * TILE_ITEMS + i;
-    if (element >= ELEMENTS) continue;
+  FLOAT_BOUNDS(float);
+  EACH_ITEM_OR_NONE (element, tile, ELEMENTS) {
     LOCATE_OUTPUT(element);
     float sum = bias[o];
     EACH_TAP_INSIDE (ky, kx) {
@@ -48,6 +45,18 @@ KERNEL(conv_2d_float)
     STORE_FLOATS(value, 0, to);                                                       \
   } while (0)
 
+// Adds the term of each pixel p, `term_of_p`, times the next weights of the block.
+#define ADD_TERM(term_of_p)                                                    \
+  {                                                                            \
+    FLOATS factor[VECTORS];                                                    \
+    UNROLLED (v, VECTORS) factor[v] = FACTORS_AT(v, weight);                   \
+    weight += BLOCK;                                                           \
+    UNROLLED (p, TILE_W) {                                                     \
+      FLOATS a = term_of_p;                                                    \
+      UNROLLED (v, VECTORS) sum[p][v] = MULTIPLY_ADD(factor[v], a, sum[p][v]); \
+    }                                                                          \
+  }
+
 #if USES_CONV_2D_TILED_FLOAT
 #if IS_LITERAL
 #define UNROLL _Pragma("unroll")
@@ -66,18 +75,14 @@ KERNEL(conv_2d_float)
 TILE(conv_2d_tiled_float) {
   int block = tile / BLOCK_TILES;
   int channel[VECTORS];
-#pragma unroll
-  for (int v = 0; v < VECTORS; v++) channel[v] = min(block * BLOCK + v * LANES, OUT_C - LANES);
+  UNROLLED (v, VECTORS) channel[v] = min(block * BLOCK + v * LANES, OUT_C - LANES);
   global const float* bias = (global const float*)(constants + BIAS);
-  FLOATS low = as_float(OUTPUT_MIN);
-  FLOATS high = as_float(OUTPUT_MAX);
+  FLOAT_BOUNDS(FLOATS);
   int in_c = IN_C;
   int step = STRIDE_W * in_c;
   int runs = DILATION_W == 1 ? 1 : KERNEL_W;
   int length = DILATION_W == 1 ? KERNEL_W * in_c : in_c;
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    int item = tile % BLOCK_TILES * TILE_ITEMS + i;
-    if (item >= PIXEL_BLOCKS) continue;
+  EACH_ITEM_OR_NONE (item, tile % BLOCK_TILES, PIXEL_BLOCKS) {
     int x = min(item % ROW_BLOCKS * TILE_W, OUT_W - TILE_W);
     int rest = item / ROW_BLOCKS;
     int y = rest % OUT_H;
@@ -86,10 +91,8 @@ TILE(conv_2d_tiled_float) {
     int last_x = in_x + (TILE_W - 1) * STRIDE_W + (KERNEL_W - 1) * DILATION_W;
     int is_inside = in_x >= 0 && last_x < IN_W;
     FLOATS sum[TILE_W][VECTORS];
-#pragma unroll
-    for (int p = 0; p < TILE_W; p++)
-#pragma unroll
-      for (int v = 0; v < VECTORS; v++) sum[p][v] = LOAD_FLOATS(0, bias + channel[v]);
+    UNROLLED (p, TILE_W)
+      UNROLLED (v, VECTORS) sum[p][v] = LOAD_FLOATS(0, bias + channel[v]);
     // The window's rows inside: bounds, as `continue` for the others ends llvmpipe of Mesa 26.2.
     int top = y * STRIDE_H - PAD_TOP;
     int first_row = max((DILATION_H - 1 - top) / DILATION_H, 0);
@@ -103,51 +106,26 @@ TILE(conv_2d_tiled_float) {
       if (is_inside) {
         for (int r = 0; r < runs; r++) {
           UNROLL
-          for (int k = 0; k < length; k++) {
-            FLOATS factor[VECTORS];
-#pragma unroll
-            for (int v = 0; v < VECTORS; v++) factor[v] = FACTORS_AT(v, weight);
-            weight += BLOCK;
-#pragma unroll
-            for (int p = 0; p < TILE_W; p++) {
-              FLOATS a = row[p * step + k];
-#pragma unroll
-              for (int v = 0; v < VECTORS; v++) sum[p][v] = MULTIPLY_ADD(factor[v], a, sum[p][v]);
-            }
-          }
+          for (int k = 0; k < length; k++) ADD_TERM(row[p * step + k])
           row += DILATION_W * in_c;
         }
       } else {
         UNROLL
         for (int kx = 0; kx < KERNEL_W; kx++) {
           global const float* source[TILE_W];
-#pragma unroll
-          for (int p = 0; p < TILE_W; p++) {
+          UNROLLED (p, TILE_W) {
             int at_x = in_x + p * STRIDE_W + kx * DILATION_W;
             source[p] = at_x >= 0 && at_x < IN_W ? row + (p * STRIDE_W + kx * DILATION_W) * in_c
                                                  : (global const float*)(constants + ZEROS);
           }
           UNROLL
-          for (int k = 0; k < in_c; k++) {
-            FLOATS factor[VECTORS];
-#pragma unroll
-            for (int v = 0; v < VECTORS; v++) factor[v] = FACTORS_AT(v, weight);
-            weight += BLOCK;
-#pragma unroll
-            for (int p = 0; p < TILE_W; p++) {
-              FLOATS a = source[p][k];
-#pragma unroll
-              for (int v = 0; v < VECTORS; v++) sum[p][v] = MULTIPLY_ADD(factor[v], a, sum[p][v]);
-            }
-          }
+          for (int k = 0; k < in_c; k++) ADD_TERM(source[p][k])
         }
       }
     }
     global float* output = (global float*)(arena + OUTPUT) + ((n * OUT_H + y) * OUT_W + x) * OUT_C;
-#pragma unroll
-    for (int p = 0; p < TILE_W; p++)
-#pragma unroll
-      for (int v = 0; v < VECTORS; v++) STORE_SUM(sum[p][v], output + p * OUT_C + channel[v]);
+    UNROLLED (p, TILE_W)
+      UNROLLED (v, VECTORS) STORE_SUM(sum[p][v], output + p * OUT_C + channel[v]);
   }
 }
 
@@ -171,48 +149,29 @@ TILE(conv_2d_1x1_float) {
   int part = tile % BLOCK_TILES;
 #endif
   int channel[VECTORS];
-#pragma unroll
-  for (int v = 0; v < VECTORS; v++) channel[v] = min(block * BLOCK + v * LANES, OUT_C - LANES);
+  UNROLLED (v, VECTORS) channel[v] = min(block * BLOCK + v * LANES, OUT_C - LANES);
   global const float* bias = (global const float*)(constants + BIAS);
   global const float* weights = (global const float*)(constants + WEIGHTS) + block * (IN_C * BLOCK);
-  FLOATS low = as_float(OUTPUT_MIN);
-  FLOATS high = as_float(OUTPUT_MAX);
+  FLOAT_BOUNDS(FLOATS);
   int in_c = IN_C;
   int out_c = OUT_C;
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    int item = part * TILE_ITEMS + i;
-    if (item >= PIXEL_BLOCKS) continue;
+  EACH_ITEM_OR_NONE (item, part, PIXEL_BLOCKS) {
     int pixel = min(item * TILE_W, PIXELS - TILE_W);
     global const float* input = (global const float*)(arena + INPUT) + pixel * in_c;
     FLOATS sum[TILE_W][VECTORS];
-#pragma unroll
-    for (int p = 0; p < TILE_W; p++)
-#pragma unroll
-      for (int v = 0; v < VECTORS; v++) sum[p][v] = LOAD_FLOATS(0, bias + channel[v]);
+    UNROLLED (p, TILE_W)
+      UNROLLED (v, VECTORS) sum[p][v] = LOAD_FLOATS(0, bias + channel[v]);
     global const float* weight = weights;
 #if IS_ALIGNED
     global const float4* source[TILE_W];
-#pragma unroll
-    for (int p = 0; p < TILE_W; p++) source[p] = (global const float4*)(input + p * in_c);
+    UNROLLED (p, TILE_W) source[p] = (global const float4*)(input + p * in_c);
     for (int k = 0; k < in_c; k += 4) {
       float4 terms[TILE_W];
-#pragma unroll
-      for (int p = 0; p < TILE_W; p++) terms[p] = *source[p]++;
-#define ADD_TERM(part)                                                                     \
-  {                                                                                        \
-    FLOATS factor[VECTORS];                                                                \
-    _Pragma("unroll") for (int v = 0; v < VECTORS; v++) factor[v] = FACTORS_AT(v, weight); \
-    weight += BLOCK;                                                                       \
-    _Pragma("unroll") for (int p = 0; p < TILE_W; p++) {                                   \
-      FLOATS a = terms[p].part;                                                            \
-      _Pragma("unroll") for (int v = 0; v < VECTORS; v++) sum[p][v] =                      \
-          MULTIPLY_ADD(factor[v], a, sum[p][v]);                                           \
-    }                                                                                      \
-  }
-      ADD_TERM(x)
-      ADD_TERM(y)
-      ADD_TERM(z)
-      ADD_TERM(w)
+      UNROLLED (p, TILE_W) terms[p] = *source[p]++;
+      ADD_TERM(terms[p].x)
+      ADD_TERM(terms[p].y)
+      ADD_TERM(terms[p].z)
+      ADD_TERM(terms[p].w)
     }
 #else
 #if ASKS_AHEAD
@@ -226,23 +185,12 @@ TILE(conv_2d_1x1_float) {
       ASK_FOR(next);
       next += 16;
 #endif
-      FLOATS factor[VECTORS];
-#pragma unroll
-      for (int v = 0; v < VECTORS; v++) factor[v] = FACTORS_AT(v, weight);
-      weight += BLOCK;
-#pragma unroll
-      for (int p = 0; p < TILE_W; p++) {
-        FLOATS a = input[p * in_c + k];
-#pragma unroll
-        for (int v = 0; v < VECTORS; v++) sum[p][v] = MULTIPLY_ADD(factor[v], a, sum[p][v]);
-      }
+      ADD_TERM(input[p * in_c + k])
     }
 #endif
     global float* output = (global float*)(arena + OUTPUT) + pixel * out_c;
-#pragma unroll
-    for (int p = 0; p < TILE_W; p++)
-#pragma unroll
-      for (int v = 0; v < VECTORS; v++) STORE_SUM(sum[p][v], output + p * out_c + channel[v]);
+    UNROLLED (p, TILE_W)
+      UNROLLED (v, VECTORS) STORE_SUM(sum[p][v], output + p * out_c + channel[v]);
   }
 }
 

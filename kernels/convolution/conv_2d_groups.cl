@@ -18,9 +18,7 @@ TILE(conv_2d_groups_quant8) {
   int in_c = GROUP_IN_C;
   int input_zero = INPUT_ZERO;
   int weight_zero = WEIGHT_ZERO;
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    int element = tile * TILE_ITEMS + i;
-    if (element >= ELEMENTS) break;
+  EACH_ITEM (element, tile, ELEMENTS) {
     int sum = 0;
     LOCATE_OUTPUT(element);
     int first = o / GROUP_OUT_C * in_c;
@@ -31,11 +29,9 @@ TILE(conv_2d_groups_quant8) {
           (global const ELEM*)(constants + WEIGHTS) + ((o * KERNEL_H + ky) * KERNEL_W + kx) * in_c;
       int c = 0;
       // NOTE: llvmpipe leaves every loop after 65535 rounds, so there are fewer than terms.
-      for (; c <= in_c - 8; c += 8) {
-#pragma unroll
-        for (int j = 0; j < 8; j++)
+      for (; c <= in_c - 8; c += 8)
+        UNROLLED (j, 8)
           sum += ((int)source[c + j] - input_zero) * ((int)weight[c + j] - weight_zero);
-      }
       for (; c < in_c; c++) sum += ((int)source[c] - input_zero) * ((int)weight[c] - weight_zero);
     }
     sum += channel[o];
@@ -51,12 +47,9 @@ KERNEL(conv_2d_groups_quant8)
 // The same of floats.
 // tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(n*out_h*out_w*out_c / TILE_ITEMS)
 TILE(conv_2d_groups_float) {
-  float low = as_float(OUTPUT_MIN);
-  float high = as_float(OUTPUT_MAX);
+  FLOAT_BOUNDS(float);
   int in_c = GROUP_IN_C;
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    int element = tile * TILE_ITEMS + i;
-    if (element >= ELEMENTS) continue;
+  EACH_ITEM_OR_NONE (element, tile, ELEMENTS) {
     float sum = 0.0f;
     LOCATE_OUTPUT(element);
     int first = o / GROUP_OUT_C * in_c;

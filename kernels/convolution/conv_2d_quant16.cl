@@ -23,9 +23,7 @@ TILE(conv_2d_quant16) {
   global short* output = (global short*)(arena + OUTPUT);
   int in_c = GROUP_IN_C;
   int out_c = OUT_C;
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    int element = tile * TILE_ITEMS + i;
-    if (element >= ELEMENTS) continue;
+  EACH_ITEM_OR_NONE (element, tile, ELEMENTS) {
     LOCATE_OUTPUT(element);
     int first = o / GROUP_OUT_C * in_c;
     uint low = as_uint(channel[o]);
@@ -39,8 +37,7 @@ TILE(conv_2d_quant16) {
       // many fit the 32 bits of a part.
       for (; c <= in_c - 256; c += 256) {
         for (int k = 0; k < 256; k += 16) {
-#pragma unroll
-          for (int j = 0; j < 16; j++) part += (int)source[c + k + j] * (int)weight[c + k + j];
+          UNROLLED (j, 16) part += (int)source[c + k + j] * (int)weight[c + k + j];
         }
         LOCAL(add_part)(&high, &low, &part);
       }
@@ -83,21 +80,14 @@ TILE(conv_2d_tiled_quant16) {
   int out_c = OUT_C;
   int first_channel = min(block * BLOCK, out_c - BLOCK);
   global const int* channel = (global const int*)(constants + CHANNELS) + first_channel;
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    int item = tile % BLOCK_TILES * TILE_ITEMS + i;
-    if (item >= PIXEL_BLOCKS) continue;
+  EACH_ITEM_OR_NONE (item, tile % BLOCK_TILES, PIXEL_BLOCKS) {
     int pixel = min(item * TILE_W, PIXELS - TILE_W);
-    int in_x[TILE_W];
-    int in_y[TILE_W];
-    int in_row[TILE_W];
-    LOCAL(begin_windows)(params, pixel, in_x, in_y, in_row);
+    BEGIN_WINDOWS(pixel);
     WIDE_INTS part[TILE_W][VECTORS];
     WIDE_INTS high[TILE_W][VECTORS];
     WIDE_UINTS low[TILE_W][VECTORS];
-#pragma unroll
-    for (int p = 0; p < TILE_W; p++) {
-#pragma unroll
-      for (int v = 0; v < VECTORS; v++) {
+    UNROLLED (p, TILE_W) {
+      UNROLLED (v, VECTORS) {
         part[p][v] = 0;
         low[p][v] = JOIN(as_uint, LANES)(LOAD_INTS(v, channel));
         high[p][v] = LOAD_INTS(v, channel + out_c);
@@ -116,15 +106,13 @@ TILE(conv_2d_tiled_quant16) {
           for (int k = first; k < end; k++) {
             WIDE_INTS even[VECTORS];
             WIDE_INTS odd[VECTORS];
-#pragma unroll
-            for (int v = 0; v < VECTORS; v++) {
+            UNROLLED (v, VECTORS) {
               WIDE_INTS pair = LOAD_INTS(v, weight);
               even[v] = (pair << 16) >> 16;
               odd[v] = pair >> 16;
             }
             weight += BLOCK;
-#pragma unroll
-            for (int p = 0; p < TILE_W; p++) {
+            UNROLLED (p, TILE_W) {
 #if IS_ALIGNED
               int terms = ((global const int*)source[p])[k];
               WIDE_INTS a = (terms << 16) >> 16;
@@ -133,30 +121,24 @@ TILE(conv_2d_tiled_quant16) {
               WIDE_INTS a = (int)source[p][2 * k];
               WIDE_INTS b = (int)source[p][2 * k + 1];
 #endif
-#pragma unroll
-              for (int v = 0; v < VECTORS; v++) part[p][v] += even[v] * a + odd[v] * b;
+              UNROLLED (v, VECTORS) part[p][v] += even[v] * a + odd[v] * b;
             }
           }
           if (taps == TAPS_A_PART) {
             if (end == PAIRS) taps = 0;
-#pragma unroll
-            for (int p = 0; p < TILE_W; p++)
-#pragma unroll
-              for (int v = 0; v < VECTORS; v++)
-                LOCAL(add_part)(&high[p][v], &low[p][v], &part[p][v]);
+            UNROLLED (p, TILE_W)
+              UNROLLED (v, VECTORS) LOCAL(add_part)(&high[p][v], &low[p][v], &part[p][v]);
           }
         }
       }
     }
-#pragma unroll
-    for (int v = 0; v < VECTORS; v++) {
+    UNROLLED (v, VECTORS) {
       WIDE_INTS a = LOAD_INTS(v, channel + 2 * out_c);
       WIDE_INTS b = LOAD_INTS(v, channel + 3 * out_c);
       WIDE_INTS c = LOAD_INTS(v, channel + 4 * out_c);
       WIDE_INTS least = OUTPUT_MIN;
       WIDE_INTS most = OUTPUT_MAX;
-#pragma unroll
-      for (int p = 0; p < TILE_W; p++) {
+      UNROLLED (p, TILE_W) {
         LOCAL(add_part)(&high[p][v], &low[p][v], &part[p][v]);
         WIDE_INTS result = LOCAL(requantize_sum)(high[p][v], low[p][v], a, b, c);
         global short* output =

@@ -19,9 +19,7 @@ TILE(depthwise_conv_2d_quant8) {
   global const WEIGHT* weights = (global const WEIGHT*)(constants + WEIGHTS);
   global const int* channel = (global const int*)(constants + CHANNELS);
   global ELEM* output = (global ELEM*)(arena + OUTPUT);
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    int element = tile * TILE_ITEMS + i;
-    if (element >= ELEMENTS) break;
+  EACH_ITEM (element, tile, ELEMENTS) {
     LOCATE_OUTPUT(element);
     int sum = channel[o];
     EACH_TAP_INSIDE (ky, kx) {
@@ -53,16 +51,13 @@ DEFINE_STORE(ELEMS)
 // tile: TILE_ITEMS blocks of LANES channels x TILE_W pixels, channels first; tiles:
 // ceil(blocks / TILE_ITEMS)
 TILE(depthwise_conv_2d_vector_quant8) {
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    int item = tile * TILE_ITEMS + i;
-    if (item >= ITEMS) break;
+  EACH_ITEM (item, tile, ITEMS) {
     LOCATE_BLOCK(item, OUT_C);
     global const int* channel = (global const int*)(constants + CHANNELS) + c;
     global const short* weight = (global const short*)(constants + WEIGHTS) + c;
     global const uchar* zeros = constants + ZEROS;
     INTS sum[TILE_W];
-#pragma unroll
-    for (int p = 0; p < TILE_W; p++) sum[p] = LOAD(0, channel);
+    UNROLLED (p, TILE_W) sum[p] = LOAD(0, channel);
     for (int ky = 0; ky < KERNEL_H; ky++) {
       int in_y = y * STRIDE_H - PAD_TOP + ky * DILATION_H;
       int row_inside = in_y >= 0 && in_y < IN_H;
@@ -70,8 +65,7 @@ TILE(depthwise_conv_2d_vector_quant8) {
       for (int kx = 0; kx < KERNEL_W; kx++) {
         INTS factor = TO_INTS(LOAD(0, weight));
         weight += OUT_C;
-#pragma unroll
-        for (int p = 0; p < TILE_W; p++) {
+        UNROLLED (p, TILE_W) {
           int in_x = (x + p) * STRIDE_W - PAD_LEFT + kx * DILATION_W;
           int inside = row_inside && in_x >= 0 && in_x < IN_W;
           global const uchar* tap = arena + INPUT + (row + in_x) * IN_C + c;
@@ -84,8 +78,7 @@ TILE(depthwise_conv_2d_vector_quant8) {
     INTS shift = LOAD(0, channel + 2 * OUT_C);
     INTS low = OUTPUT_MIN;
     INTS high = OUTPUT_MAX;
-#pragma unroll
-    for (int p = 0; p < TILE_W; p++) {
+    UNROLLED (p, TILE_W) {
       INTS scaled = LOCAL(JOIN(requantize, LANES))(sum[p], multiplier, shift) + OUTPUT_ZERO;
       global ELEM* output =
           (global ELEM*)(arena + OUTPUT) + ((n * OUT_H + y) * OUT_W + x + p) * OUT_C + c;

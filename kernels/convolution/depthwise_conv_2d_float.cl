@@ -16,11 +16,8 @@ TILE(depthwise_conv_2d_float) {
   global const float* weights = (global const float*)(constants + WEIGHTS);
   global const float* bias = (global const float*)(constants + BIAS);
   global float* output = (global float*)(arena + OUTPUT);
-  float low = as_float(OUTPUT_MIN);
-  float high = as_float(OUTPUT_MAX);
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    int element = tile * TILE_ITEMS + i;
-    if (element >= ELEMENTS) continue;
+  FLOAT_BOUNDS(float);
+  EACH_ITEM_OR_NONE (element, tile, ELEMENTS) {
     LOCATE_OUTPUT(element);
     float sum = bias[o];
     EACH_TAP_INSIDE (ky, kx) {
@@ -44,16 +41,12 @@ KERNEL(depthwise_conv_2d_float)
 // ceil(blocks / TILE_ITEMS)
 TILE(depthwise_conv_2d_vector_float) {
   int out_c = OUT_C;
-  FLOATS low = as_float(OUTPUT_MIN);
-  FLOATS high = as_float(OUTPUT_MAX);
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    int item = tile * TILE_ITEMS + i;
-    if (item >= ITEMS) continue;
+  FLOAT_BOUNDS(FLOATS);
+  EACH_ITEM_OR_NONE (item, tile, ITEMS) {
     LOCATE_BLOCK(item, out_c);
     FLOATS bias = LOAD_FLOATS(0, (global const float*)(constants + BIAS) + c);
     FLOATS sum[TILE_W];
-#pragma unroll
-    for (int p = 0; p < TILE_W; p++) sum[p] = bias;
+    UNROLLED (p, TILE_W) sum[p] = bias;
     for (int ky = 0; ky < KERNEL_H; ky++) {
       int in_y = y * STRIDE_H - PAD_TOP + ky * DILATION_H;
       if (in_y < 0 || in_y >= IN_H) continue;
@@ -64,8 +57,7 @@ TILE(depthwise_conv_2d_vector_float) {
       for (int kx = 0; kx < KERNEL_W; kx++) {
         FLOATS factor = LOAD_FLOATS(0, weight);
         weight += out_c;
-#pragma unroll
-        for (int p = 0; p < TILE_W; p++) {
+        UNROLLED (p, TILE_W) {
           int in_x = (x + p) * STRIDE_W - PAD_LEFT + kx * DILATION_W;
           global const float* source = in_x >= 0 && in_x < IN_W
                                            ? row + in_x * out_c
@@ -76,9 +68,7 @@ TILE(depthwise_conv_2d_vector_float) {
     }
     global float* output =
         (global float*)(arena + OUTPUT) + ((n * OUT_H + y) * OUT_W + x) * out_c + c;
-#pragma unroll
-    for (int p = 0; p < TILE_W; p++)
-      STORE_FLOATS(ACTIVATE(sum[p], low, high), 0, output + p * out_c);
+    UNROLLED (p, TILE_W) STORE_FLOATS(ACTIVATE(sum[p], low, high), 0, output + p * out_c);
   }
 }
 
@@ -92,11 +82,8 @@ KERNEL(depthwise_conv_2d_vector_float)
 // ceil(blocks / TILE_ITEMS)
 TILE(depthwise_conv_2d_3x3_float) {
   int out_c = OUT_C;
-  FLOATS low = as_float(OUTPUT_MIN);
-  FLOATS high = as_float(OUTPUT_MAX);
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    int item = tile * TILE_ITEMS + i;
-    if (item >= ITEMS) continue;
+  FLOAT_BOUNDS(FLOATS);
+  EACH_ITEM_OR_NONE (item, tile, ITEMS) {
     LOCATE_BLOCK(item, out_c);
     int in_x = x * HOP - PAD_LEFT;
     int is_first_inside = in_x >= 0;
@@ -104,8 +91,7 @@ TILE(depthwise_conv_2d_3x3_float) {
     global const float* zeros = (global const float*)(constants + ZEROS);
     FLOATS bias = LOAD_FLOATS(0, (global const float*)(constants + BIAS) + c);
     FLOATS sum[TILE_W];
-#pragma unroll
-    for (int p = 0; p < TILE_W; p++) sum[p] = bias;
+    UNROLLED (p, TILE_W) sum[p] = bias;
     for (int ky = 0; ky < 3; ky++) {
       int in_y = y * STRIDE_H - PAD_TOP + ky * DILATION_H;
       if (in_y < 0 || in_y >= IN_H) continue;
@@ -114,11 +100,9 @@ TILE(depthwise_conv_2d_3x3_float) {
       global const float* first = is_first_inside ? row : zeros;
       global const float* last = is_last_inside ? row + ((TILE_W - 1) * HOP + 2) * out_c : zeros;
       global const float* weight = (global const float*)(constants + WEIGHTS) + ky * 3 * out_c + c;
-#pragma unroll
-      for (int kx = 0; kx < 3; kx++) {
+      UNROLLED (kx, 3) {
         FLOATS factor = LOAD_FLOATS(0, weight + kx * out_c);
-#pragma unroll
-        for (int p = 0; p < TILE_W; p++) {
+        UNROLLED (p, TILE_W) {
           global const float* source = row + (p * HOP + kx) * out_c;
           if (p == 0 && kx == 0) source = first;
           if (p == TILE_W - 1 && kx == 2) source = last;
@@ -128,9 +112,7 @@ TILE(depthwise_conv_2d_3x3_float) {
     }
     global float* output =
         (global float*)(arena + OUTPUT) + ((n * OUT_H + y) * OUT_W + x) * out_c + c;
-#pragma unroll
-    for (int p = 0; p < TILE_W; p++)
-      STORE_FLOATS(ACTIVATE(sum[p], low, high), 0, output + p * out_c);
+    UNROLLED (p, TILE_W) STORE_FLOATS(ACTIVATE(sum[p], low, high), 0, output + p * out_c);
   }
 }
 
@@ -140,28 +122,28 @@ KERNEL(depthwise_conv_2d_3x3_float)
 #if USES_DEPTHWISE_CONV_2D_COLUMNS_FLOAT
 // Adds what input j of a row gives to sums of a row of outputs, of whose windows it is in row ky.
 #define ADD_INPUT(sum, ky)                                                   \
-  _Pragma("unroll") for (int kx = 0; kx < 3; kx++) {                         \
+  UNROLLED (kx, 3) {                                                         \
     if (j >= kx && j - kx < TILE_W)                                          \
       sum[j - kx] = MULTIPLY_ADD(input, factor[(ky) * 3 + kx], sum[j - kx]); \
   }
 // Does so for a row's inputs, if the row is inside, and goes on to the next row.
-#define EACH_INPUT(additions)                                \
-  if (in_y >= 0 && in_y < in_h) {                            \
-    _Pragma("unroll") for (int j = 0; j < TILE_W + 2; j++) { \
-      global const float* source = row + j * out_c;          \
-      if (j == 0) source = first;                            \
-      if (j == TILE_W + 1) source = last;                    \
-      FLOATS input = LOAD_FLOATS(0, source);                 \
-      additions                                              \
-    }                                                        \
-  }                                                          \
-  in_y++;                                                    \
-  row += in_step;                                            \
-  first += first_step;                                       \
+#define EACH_INPUT(additions)                       \
+  if (in_y >= 0 && in_y < in_h) {                   \
+    UNROLLED (j, TILE_W + 2) {                      \
+      global const float* source = row + j * out_c; \
+      if (j == 0) source = first;                   \
+      if (j == TILE_W + 1) source = last;           \
+      FLOATS input = LOAD_FLOATS(0, source);        \
+      additions                                     \
+    }                                               \
+  }                                                 \
+  in_y++;                                           \
+  row += in_step;                                   \
+  first += first_step;                              \
   last += last_step;
 // Also asks for where the next block of channels goes: another core may have read it last.
 #define STORE_ROW(sum)                                                \
-  _Pragma("unroll") for (int p = 0; p < TILE_W; p++) {                \
+  UNROLLED (p, TILE_W) {                                              \
     STORE_FLOATS(ACTIVATE(sum[p], low, high), 0, output + p * out_c); \
     ASK_TO_WRITE(output + p * out_c + LANES);                         \
   }                                                                   \
@@ -176,8 +158,7 @@ TILE(depthwise_conv_2d_columns_float) {
   int in_h = IN_H;
   int in_step = IN_W * out_c;
   int out_step = OUT_W * out_c;
-  FLOATS low = as_float(OUTPUT_MIN);
-  FLOATS high = as_float(OUTPUT_MAX);
+  FLOAT_BOUNDS(FLOATS);
   int part = tile % PARTS;
   int band = tile / PARTS % BANDS;
   int n = tile / PARTS / BANDS;
@@ -202,24 +183,20 @@ TILE(depthwise_conv_2d_columns_float) {
         (global float*)(arena + OUTPUT) + ((n * OUT_H + y) * OUT_W + x) * out_c + c;
     FLOATS bias = LOAD_FLOATS(0, (global const float*)(constants + BIAS) + c);
     FLOATS factor[9];
-#pragma unroll
-    for (int k = 0; k < 9; k++)
+    UNROLLED (k, 9)
       factor[k] = LOAD_FLOATS(0, (global const float*)(constants + WEIGHTS) + k * out_c + c);
     // Rows of outputs whose windows end, are halfway and begin with the row of inputs.
     FLOATS above[TILE_W];
     FLOATS here[TILE_W];
     FLOATS below[TILE_W];
-#pragma unroll
-    for (int p = 0; p < TILE_W; p++) above[p] = here[p] = bias;
+    UNROLLED (p, TILE_W) above[p] = here[p] = bias;
     EACH_INPUT(ADD_INPUT(above, 0))
     EACH_INPUT(ADD_INPUT(above, 1) ADD_INPUT(here, 0))
     for (int r = 1; r < rows; r++) {
-#pragma unroll
-      for (int p = 0; p < TILE_W; p++) below[p] = bias;
+      UNROLLED (p, TILE_W) below[p] = bias;
       EACH_INPUT(ADD_INPUT(above, 2) ADD_INPUT(here, 1) ADD_INPUT(below, 0))
       STORE_ROW(above)
-#pragma unroll
-      for (int p = 0; p < TILE_W; p++) {
+      UNROLLED (p, TILE_W) {
         above[p] = here[p];
         here[p] = below[p];
       }

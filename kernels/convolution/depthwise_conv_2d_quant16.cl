@@ -20,9 +20,7 @@ TILE(depthwise_conv_2d_quant16) {
   global const int* channel = (global const int*)(constants + CHANNELS);
   global short* output = (global short*)(arena + OUTPUT);
   int out_c = OUT_C;
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    int element = tile * TILE_ITEMS + i;
-    if (element >= ELEMENTS) break;
+  EACH_ITEM (element, tile, ELEMENTS) {
     LOCATE_OUTPUT(element);
     uint low = as_uint(channel[o]);
     int high = channel[out_c + o];
@@ -62,17 +60,14 @@ DEFINE_STORE(SHORTS)
 // ceil(blocks / TILE_ITEMS)
 TILE(depthwise_conv_2d_vector_quant16) {
   int out_c = OUT_C;
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    int item = tile * TILE_ITEMS + i;
-    if (item >= ITEMS) break;
+  EACH_ITEM (item, tile, ITEMS) {
     LOCATE_BLOCK(item, out_c);
     global const int* channel = (global const int*)(constants + CHANNELS) + c;
     global const short* weight = (global const short*)(constants + WEIGHTS) + c;
     global const short* zeros = (global const short*)(constants + ZEROS);
     global const short* input = (global const short*)(arena + INPUT);
     WIDE_INTS sum[TILE_W];
-#pragma unroll
-    for (int p = 0; p < TILE_W; p++) sum[p] = 0;
+    UNROLLED (p, TILE_W) sum[p] = 0;
     for (int ky = 0; ky < KERNEL_H; ky++) {
       int in_y = y * STRIDE_H - PAD_TOP + ky * DILATION_H;
       int row_inside = in_y >= 0 && in_y < IN_H;
@@ -80,8 +75,7 @@ TILE(depthwise_conv_2d_vector_quant16) {
       for (int kx = 0; kx < KERNEL_W; kx++) {
         WIDE_INTS factor = TO_INTS(LOAD_SHORTS(weight));
         weight += out_c;
-#pragma unroll
-        for (int p = 0; p < TILE_W; p++) {
+        UNROLLED (p, TILE_W) {
           int in_x = (x + p) * STRIDE_W - PAD_LEFT + kx * DILATION_W;
           int inside = row_inside && in_x >= 0 && in_x < IN_W;
           global const short* source = inside ? input + (row + in_x) * out_c + c : zeros;
@@ -94,8 +88,7 @@ TILE(depthwise_conv_2d_vector_quant16) {
     WIDE_INTS last = LOAD_INTS(channel + 4 * out_c);
     WIDE_INTS least = OUTPUT_MIN;
     WIDE_INTS most = OUTPUT_MAX;
-#pragma unroll
-    for (int p = 0; p < TILE_W; p++) {
+    UNROLLED (p, TILE_W) {
       WIDE_UINTS low = JOIN(as_uint, LANES)(LOAD_INTS(channel));
       WIDE_INTS high = LOAD_INTS(channel + out_c);
       LOCAL(add_part)(&high, &low, &sum[p]);

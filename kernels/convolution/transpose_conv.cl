@@ -48,17 +48,14 @@ TILE(transpose_conv_quant8) {
   int in_c = IN_C;
   int input_zero = INPUT_ZERO;
   int weight_zero = WEIGHT_ZERO;
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    int element = tile * TILE_ITEMS + i;
-    if (element >= ELEMENTS) break;
+  EACH_ITEM (element, tile, ELEMENTS) {
     int sum = 0;
     // NOTE: llvmpipe leaves every loop after 65535 rounds, so there are fewer than terms.
     EACH_TAP(ELEM, ELEM, {
       int c = 0;
-      for (; c <= in_c - 8; c += 8) {
-        _Pragma("unroll") for (int j = 0; j < 8; j++) sum +=
-            ((int)source[c + j] - input_zero) * ((int)weight[c + j] - weight_zero);
-      }
+      for (; c <= in_c - 8; c += 8)
+        UNROLLED (j, 8)
+          sum += ((int)source[c + j] - input_zero) * ((int)weight[c + j] - weight_zero);
       for (; c < in_c; c++) sum += ((int)source[c] - input_zero) * ((int)weight[c] - weight_zero);
     })
     sum += channel[o];
@@ -78,9 +75,7 @@ KERNEL(transpose_conv_quant8)
 TILE(transpose_conv_quant16) {
   global const int* channel = (global const int*)(constants + CHANNELS);
   int in_c = IN_C;
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    int element = tile * TILE_ITEMS + i;
-    if (element >= ELEMENTS) break;
+  EACH_ITEM (element, tile, ELEMENTS) {
     uint low = 0u;
     int high = 0;
     int part = 0;
@@ -88,8 +83,7 @@ TILE(transpose_conv_quant16) {
       int c = 0;
       for (; c <= in_c - 256; c += 256) {  // as many fit 32 bits
         for (int k = 0; k < 256; k += 16) {
-          _Pragma("unroll") for (int j = 0; j < 16; j++) part +=
-              (int)source[c + k + j] * (int)weight[c + k + j];
+          UNROLLED (j, 16) part += (int)source[c + k + j] * (int)weight[c + k + j];
         }
         LOCAL(add_part)(&high, &low, &part);
       }
@@ -114,12 +108,9 @@ KERNEL(transpose_conv_quant16)
 // The same of floats.
 // tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(n*out_h*out_w*out_c / TILE_ITEMS)
 TILE(transpose_conv_float) {
-  float low = as_float(OUTPUT_MIN);
-  float high = as_float(OUTPUT_MAX);
+  FLOAT_BOUNDS(float);
   int in_c = IN_C;
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    int element = tile * TILE_ITEMS + i;
-    if (element >= ELEMENTS) continue;
+  EACH_ITEM_OR_NONE (element, tile, ELEMENTS) {
     float sum = 0.0f;
     EACH_TAP(float, float, {
       for (int c = 0; c < in_c; c++) sum = MULTIPLY_ADD(source[c], weight[c], sum);
@@ -156,7 +147,7 @@ KERNEL(transpose_conv_float)
     int in_x = x / STRIDE_W;                                                                       \
     for (int kx = x % STRIDE_W; kx < KERNEL_W; kx += STRIDE_W, in_x--) {                           \
       global const TYPE* source[TILE_W];                                                           \
-      _Pragma("unroll") for (int p = 0; p < TILE_W; p++) {                                         \
+      UNROLLED (p, TILE_W) {                                                                       \
         int inside = in_x + p >= 0 && in_x + p < IN_W;                                             \
         global const TYPE* input = (global const TYPE*)(arena + INPUT);                            \
         source[p] = inside ? input + ((n * IN_H + in_y) * IN_W + in_x + p) * IN_C                  \
@@ -186,19 +177,16 @@ TILE(transpose_conv_vector_quant8) {
   global const int* channel = (global const int*)(constants + CHANNELS) + first_channel;
   int pairs = PAIRS;
   int zero = INPUT_ZERO;
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    int item = tile % BLOCK_TILES * TILE_ITEMS + i;
-    if (item >= PIXEL_BLOCKS) break;
+  EACH_ITEM (item, tile % BLOCK_TILES, PIXEL_BLOCKS) {
     PIXELS_OF(item);
     INTS sum[TILE_W];
-#pragma unroll
-    for (int p = 0; p < TILE_W; p++) sum[p] = LOAD_INTS(0, channel);
+    UNROLLED (p, TILE_W) sum[p] = LOAD_INTS(0, channel);
     EACH_VECTOR_TAP(ELEM, pairs, {
       for (int k = 0; k < pairs; k++) {
         INTS pair = LOAD_INTS(k, weight);
         INTS even = (pair << 16) >> 16;
         INTS odd = pair >> 16;
-        _Pragma("unroll") for (int p = 0; p < TILE_W; p++) {
+        UNROLLED (p, TILE_W) {
           INTS a = (int)source[p][2 * k] - zero;
           INTS b = (int)source[p][2 * k + 1] - zero;
           sum[p] += even * a + odd * b;
@@ -211,8 +199,7 @@ TILE(transpose_conv_vector_quant8) {
     INTS most = OUTPUT_MAX;
     global ELEM* output =
         (global ELEM*)(arena + OUTPUT) + (row * OUT_W + out_x) * OUT_C + first_channel;
-#pragma unroll
-    for (int p = 0; p < TILE_W; p++) {
+    UNROLLED (p, TILE_W) {
       INTS scaled = LOCAL(JOIN(requantize, LANES))(sum[p], multiplier, shift) + OUTPUT_ZERO;
       STORE(ELEMS, TO_ELEMS(clamp(scaled, least, most)), output + p * STRIDE_W * OUT_C);
     }
@@ -232,20 +219,16 @@ TILE(transpose_conv_vector_float) {
   int block = tile / BLOCK_TILES;
   int first_channel = min(block * LANES, OUT_C - LANES);
   int in_c = IN_C;
-  FLOATS low = as_float(OUTPUT_MIN);
-  FLOATS high = as_float(OUTPUT_MAX);
+  FLOAT_BOUNDS(FLOATS);
   FLOATS bias = LOAD_FLOATS(0, (global const float*)(constants + BIAS) + first_channel);
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    int item = tile % BLOCK_TILES * TILE_ITEMS + i;
-    if (item >= PIXEL_BLOCKS) continue;
+  EACH_ITEM_OR_NONE (item, tile % BLOCK_TILES, PIXEL_BLOCKS) {
     PIXELS_OF(item);
     FLOATS sum[TILE_W];
-#pragma unroll
-    for (int p = 0; p < TILE_W; p++) sum[p] = bias;
+    UNROLLED (p, TILE_W) sum[p] = bias;
     EACH_VECTOR_TAP(float, in_c, {
       for (int k = 0; k < in_c; k++) {
         FLOATS factor = LOAD_FLOATS(k, (global const float*)weight);
-        _Pragma("unroll") for (int p = 0; p < TILE_W; p++) {
+        UNROLLED (p, TILE_W) {
           FLOATS a = source[p][k];
           sum[p] = MULTIPLY_ADD(factor, a, sum[p]);
         }
@@ -253,8 +236,7 @@ TILE(transpose_conv_vector_float) {
     })
     global float* output =
         (global float*)(arena + OUTPUT) + (row * OUT_W + out_x) * OUT_C + first_channel;
-#pragma unroll
-    for (int p = 0; p < TILE_W; p++)
+    UNROLLED (p, TILE_W)
       STORE_FLOATS(ACTIVATE(sum[p], low, high), 0, output + p * STRIDE_W * OUT_C);
   }
 }

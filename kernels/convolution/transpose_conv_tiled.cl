@@ -16,12 +16,9 @@
 TILE(transpose_conv_tiled_float) {
   int block = tile / BLOCK_TILES;
   int in_c = IN_C, in_w = IN_W, in_h = IN_H, out_c = OUT_C;
-  FLOATS low = as_float(OUTPUT_MIN);
-  FLOATS high = as_float(OUTPUT_MAX);
+  FLOAT_BOUNDS(FLOATS);
   global const float* input = (global const float*)(arena + INPUT);
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    int item = tile % BLOCK_TILES * TILE_ITEMS + i;
-    if (item >= PIXEL_BLOCKS) continue;
+  EACH_ITEM_OR_NONE (item, tile % BLOCK_TILES, PIXEL_BLOCKS) {
     int phase = item / PHASE_BLOCKS;
     int first_y = phase / PHASES_W, first_x = phase % PHASES_W;
     int rows = (OUT_H - first_y + STRIDE_H - 1) / STRIDE_H;
@@ -30,8 +27,7 @@ TILE(transpose_conv_tiled_float) {
     // The first tap of each pixel: its place in the input, and the pixel's in the output.
     int in_y[TILE_W], in_x[TILE_W], out[TILE_W];
     int picture[TILE_W];
-#pragma unroll
-    for (int p = 0; p < TILE_W; p++) {
+    UNROLLED (p, TILE_W) {
       int y = (pixel + p) / columns, x = (pixel + p) % columns;
       int n = y / rows;
       y -= n * rows;
@@ -41,20 +37,17 @@ TILE(transpose_conv_tiled_float) {
       out[p] = ((n * OUT_H + first_y + y * STRIDE_H) * OUT_W + first_x + x * STRIDE_W) * out_c;
     }
     FLOATS sum[TILE_W][VECTORS];
-#pragma unroll
-    for (int v = 0; v < VECTORS; v++) {
+    UNROLLED (v, VECTORS) {
       int c = IS_NARROW ? 0 : min((block * VECTORS + v) * LANES, out_c - LANES);
       FLOATS bias = LOAD_FLOATS(0, (global const float*)(constants + BIAS) + c);
-#pragma unroll
-      for (int p = 0; p < TILE_W; p++) sum[p][v] = bias;
+      UNROLLED (p, TILE_W) sum[p][v] = bias;
     }
     int up = 0;
     for (int ky = (first_y + PAD_TOP) % STRIDE_H; ky < KERNEL_H; ky += STRIDE_H, up++) {
       int left = 0;
       for (int kx = (first_x + PAD_LEFT) % STRIDE_W; kx < KERNEL_W; kx += STRIDE_W, left++) {
         global const float* source[TILE_W];
-#pragma unroll
-        for (int p = 0; p < TILE_W; p++) {
+        UNROLLED (p, TILE_W) {
           int y = in_y[p] - up, x = in_x[p] - left;
           int inside = y >= 0 && y < in_h && x >= 0 && x < in_w;
           source[p] = inside ? input + ((picture[p] + y) * in_w + x) * in_c
@@ -65,21 +58,16 @@ TILE(transpose_conv_tiled_float) {
             (global const float*)(constants + WEIGHTS) + tap * in_c * (VECTORS * LANES);
         for (int k = 0; k < in_c; k++) {
           FLOATS factor[VECTORS];
-#pragma unroll
-          for (int v = 0; v < VECTORS; v++) factor[v] = LOAD_FLOATS(k * VECTORS + v, weight);
-#pragma unroll
-          for (int p = 0; p < TILE_W; p++) {
+          UNROLLED (v, VECTORS) factor[v] = LOAD_FLOATS(k * VECTORS + v, weight);
+          UNROLLED (p, TILE_W) {
             FLOATS a = source[p][k];
-#pragma unroll
-            for (int v = 0; v < VECTORS; v++) sum[p][v] = MULTIPLY_ADD(factor[v], a, sum[p][v]);
+            UNROLLED (v, VECTORS) sum[p][v] = MULTIPLY_ADD(factor[v], a, sum[p][v]);
           }
         }
       }
     }
-#pragma unroll
-    for (int p = 0; p < TILE_W; p++) {
-#pragma unroll
-      for (int v = 0; v < VECTORS; v++) {
+    UNROLLED (p, TILE_W) {
+      UNROLLED (v, VECTORS) {
         global float* output = (global float*)(arena + OUTPUT) + out[p];
         FLOATS result = ACTIVATE(sum[p][v], low, high);
 #if IS_NARROW

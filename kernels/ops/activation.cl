@@ -49,8 +49,7 @@ static float LOCAL(gelu_tanh)(float x) {
 // output[i] = the function of input[i]   Source: activations.cc
 // tile: TILE_ITEMS elements, one a work-item; tiles: ceil(elements / TILE_ITEMS)
 TILE(activation_float) {
-  const int start = tile * TILE_ITEMS;
-  const int count = min(TILE_ITEMS, ELEMENTS - start);
+  TILE_RANGE(ELEMENTS);
 #if IS_RELU
   const float low = as_float(LOWEST);
   const float high = as_float(HIGHEST);

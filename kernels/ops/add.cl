@@ -15,8 +15,7 @@ DEFINE_ROUNDING()
 // Source: reference/add.h AddElementwise
 // tile: TILE_ITEMS elements, one a work-item; tiles: ceil(elements / TILE_ITEMS)
 TILE(add_quant8) {
-  int start = tile * TILE_ITEMS;
-  int count = min(TILE_ITEMS, ELEMENTS - start);
+  TILE_RANGE(ELEMENTS);
   global const ELEM* left = (global const ELEM*)(arena + LEFT) + start;
   global const ELEM* right = (global const ELEM*)(arena + RIGHT) + start;
   global ELEM* output = (global ELEM*)(arena + OUTPUT) + start;

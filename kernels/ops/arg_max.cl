@@ -49,9 +49,7 @@ TILE(arg_max) {
 #if JOIN(ELEM_, ELEM) == ELEM_float
   const int gives_way = -NAN_GIVES_WAY;
 #endif
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    const int item = tile * TILE_ITEMS + i;
-    if (item >= ITEMS) break;
+  EACH_ITEM (item, tile, ITEMS) {
     global const ELEM* source =
         (global const ELEM*)(arena + INPUT) + item / inner * (last + 1) * inner + item % inner;
     ELEM best = source[0];
@@ -96,9 +94,7 @@ TILE(arg_max_vector) {
 #if JOIN(ELEM_, ELEM) == ELEM_float
   const INTS gives_way = -NAN_GIVES_WAY;
 #endif
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    const int item = tile * TILE_ITEMS + i;
-    if (item >= ITEMS) break;
+  EACH_ITEM (item, tile, ITEMS) {
     const int outer = item / BLOCKS;
     const int start = min(item % BLOCKS * LANES, inner - LANES);
     global const ELEM* source =
@@ -150,9 +146,7 @@ TILE(arg_max_row) {
   const int length = LENGTH;
   const INTS lane = COUNT(int);
   const INTS none = length;
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    const int item = tile * TILE_ITEMS + i;
-    if (item >= ITEMS) break;
+  EACH_ITEM (item, tile, ITEMS) {
     global const ELEM* source = (global const ELEM*)(arena + INPUT) + item * length;
     NUMBERS best = (NUMBER)source[0];
     INTS place = 0;

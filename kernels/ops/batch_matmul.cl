@@ -20,10 +20,8 @@
   global const RIGHT_TYPE* right = (global const RIGHT_TYPE*)(arena + RIGHT_AT) +              \
                                    b0 * RIGHT_BATCH_0 + b1 * RIGHT_BATCH_1 + b2 * RIGHT_BATCH_2
 
-// The row and the column that element `i` of this tile is the product of.
+// The row and the column that `element` is the product of.
 #define ROW_AND_COLUMN(LEFT_TYPE, RIGHT_TYPE)   \
-  int element = tile * TILE_ITEMS + i;          \
-  if (element >= ELEMENTS) continue;            \
   int batch = element / N_SIZE / M_SIZE;        \
   MATRICES(LEFT_TYPE, RIGHT_TYPE, batch);       \
   left += element / N_SIZE % M_SIZE * LEFT_ROW; \
@@ -37,7 +35,7 @@ DEFINE_ROUNDING()
 // either matrix may be transposed   Source: reference/batch_matmul.h
 // tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(b*m*n / TILE_ITEMS)
 TILE(batch_matmul_quant8) {
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
+  EACH_ITEM_OR_NONE (element, tile, ELEMENTS) {
     ROW_AND_COLUMN(char, char);
     int sum = 0;
     for (int k = 0; k < K_SIZE; k++)
@@ -56,7 +54,7 @@ KERNEL(batch_matmul_quant8)
 // The same of int16, in sums of 64 bits.
 // tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(b*m*n / TILE_ITEMS)
 TILE(batch_matmul_quant16) {
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
+  EACH_ITEM_OR_NONE (element, tile, ELEMENTS) {
     ROW_AND_COLUMN(short, RIGHT);
     int high = 0;
     uint low = 0u;
@@ -76,7 +74,7 @@ KERNEL(batch_matmul_quant16)
 // The same of floats.
 // tile: TILE_ITEMS output elements, one a work-item; tiles: ceil(b*m*n / TILE_ITEMS)
 TILE(batch_matmul_float) {
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
+  EACH_ITEM_OR_NONE (element, tile, ELEMENTS) {
     ROW_AND_COLUMN(float, float);
     float sum = 0.0f;
     for (int k = 0; k < K_SIZE; k++)
@@ -89,10 +87,8 @@ KERNEL(batch_matmul_float)
 #endif
 
 #if USES_BATCH_MATMUL_VECTOR_QUANT8 || USES_BATCH_MATMUL_VECTOR_FLOAT
-// TILE_M rows x LANES columns, `item` of this tile; the last ones overlap those before.
+// TILE_M rows x LANES columns, of an item; the last ones overlap those before.
 #define ROWS_AND_COLUMNS(TYPE)                                     \
-  int item = tile * TILE_ITEMS + i;                                \
-  if (item >= ITEMS) continue;                                     \
   int m = min(item % M_BLOCKS * TILE_M, M_SIZE - TILE_M);          \
   int n = min(item / M_BLOCKS % N_BLOCKS * LANES, N_SIZE - LANES); \
   int batch = item / M_BLOCKS / N_BLOCKS;                          \
@@ -116,25 +112,21 @@ DEFINE_STORE(CHARS)
 // The same of 8 bits for right matrices whose rows lie as written.
 // tile: TILE_ITEMS blocks of TILE_M x LANES; tiles: ceil(blocks / TILE_ITEMS)
 TILE(batch_matmul_vector_quant8) {
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
+  EACH_ITEM_OR_NONE (item, tile, ITEMS) {
     ROWS_AND_COLUMNS(char);
     int left_zero = LEFT_ZERO;
     int right_zero = RIGHT_ZERO;
     INTS sum[TILE_M];
-#pragma unroll
-    for (int p = 0; p < TILE_M; p++) sum[p] = 0;
+    UNROLLED (p, TILE_M) sum[p] = 0;
     for (int k = 0; k < K_SIZE; k++) {
       INTS factor = TO_INTS(JOIN(vload, LANES)(0, right + k * right_term)) - right_zero;
-#pragma unroll
-      for (int p = 0; p < TILE_M; p++)
-        sum[p] += factor * ((int)left[p * left_row + k * left_term] - left_zero);
+      UNROLLED (p, TILE_M) sum[p] += factor * ((int)left[p * left_row + k * left_term] - left_zero);
     }
     INTS multiplier = MULTIPLIER;
     INTS shift = SHIFT;
     INTS least = -128;
     INTS most = 127;
-#pragma unroll
-    for (int p = 0; p < TILE_M; p++) {
+    UNROLLED (p, TILE_M) {
       INTS scaled = LOCAL(JOIN(requantize, LANES))(sum[p], multiplier, shift) + OUTPUT_ZERO;
       STORE(CHARS, TO_CHARS(clamp(scaled, least, most)), output + p * N_SIZE);
     }
@@ -152,21 +144,18 @@ KERNEL(batch_matmul_vector_quant8)
 // The same of floats for right matrices whose rows lie as written.
 // tile: TILE_ITEMS blocks of TILE_M x LANES; tiles: ceil(blocks / TILE_ITEMS)
 TILE(batch_matmul_vector_float) {
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
+  EACH_ITEM_OR_NONE (item, tile, ITEMS) {
     ROWS_AND_COLUMNS(float);
     FLOATS sum[TILE_M];
-#pragma unroll
-    for (int p = 0; p < TILE_M; p++) sum[p] = 0.0f;
+    UNROLLED (p, TILE_M) sum[p] = 0.0f;
     for (int k = 0; k < K_SIZE; k++) {
       FLOATS factor = LOAD_FLOATS(0, right + k * right_term);
-#pragma unroll
-      for (int p = 0; p < TILE_M; p++) {
+      UNROLLED (p, TILE_M) {
         FLOATS a = left[p * left_row + k * left_term];
         sum[p] = MULTIPLY_ADD(factor, a, sum[p]);
       }
     }
-#pragma unroll
-    for (int p = 0; p < TILE_M; p++) STORE_FLOATS(sum[p], 0, output + p * N_SIZE);
+    UNROLLED (p, TILE_M) STORE_FLOATS(sum[p], 0, output + p * N_SIZE);
   }
 }
 
@@ -186,10 +175,8 @@ KERNEL(batch_matmul_vector_float)
 #define SUM_8(v) SUM_4(((v).lo + (v).hi))
 #define SUM_4(v) (((v).s0 + (v).s1) + ((v).s2 + (v).s3))
 
-// TILE_N columns of one row, `item` of this tile; the last ones overlap those before.
+// TILE_N columns of one row, of an item; the last ones overlap those before.
 #define COLUMNS(TYPE)                                     \
-  int item = tile * TILE_ITEMS + i;                       \
-  if (item >= ITEMS) continue;                            \
   int n = min(item % N_BLOCKS * TILE_N, N_SIZE - TILE_N); \
   int m = item / N_BLOCKS % M_SIZE;                       \
   int batch = item / N_BLOCKS / M_SIZE;                   \
@@ -208,24 +195,21 @@ DEFINE_ROUNDING()
 // The same of 8 bits for matrices whose terms lie side by side: a transposed right one.
 // tile: TILE_ITEMS blocks of TILE_N columns; tiles: ceil(blocks / TILE_ITEMS)
 TILE(batch_matmul_row_quant8) {
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
+  EACH_ITEM_OR_NONE (item, tile, ITEMS) {
     COLUMNS(char);
     int left_zero = LEFT_ZERO;
     int right_zero = RIGHT_ZERO;
     INTS sum[TILE_N];
-#pragma unroll
-    for (int p = 0; p < TILE_N; p++) sum[p] = 0;
+    UNROLLED (p, TILE_N) sum[p] = 0;
     int k = 0;
     for (; k <= K_SIZE - LANES; k += LANES) {
       INTS factor = TO_INTS(JOIN(vload, LANES)(0, left + k)) - left_zero;
-#pragma unroll
-      for (int p = 0; p < TILE_N; p++) {
+      UNROLLED (p, TILE_N) {
         global const char* column = right + p * right_column + k;
         sum[p] += factor * (TO_INTS(JOIN(vload, LANES)(0, column)) - right_zero);
       }
     }
-#pragma unroll
-    for (int p = 0; p < TILE_N; p++) {
+    UNROLLED (p, TILE_N) {
       INTS lanes = sum[p];
       int total = SUM_OF(lanes);
       for (int j = k; j < K_SIZE; j++)
@@ -243,22 +227,19 @@ KERNEL(batch_matmul_row_quant8)
 // The same of floats for matrices whose terms lie side by side: a transposed right one.
 // tile: TILE_ITEMS blocks of TILE_N columns; tiles: ceil(blocks / TILE_ITEMS)
 TILE(batch_matmul_row_float) {
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
+  EACH_ITEM_OR_NONE (item, tile, ITEMS) {
     COLUMNS(float);
     FLOATS sum[TILE_N];
-#pragma unroll
-    for (int p = 0; p < TILE_N; p++) sum[p] = 0.0f;
+    UNROLLED (p, TILE_N) sum[p] = 0.0f;
     int k = 0;
     for (; k <= K_SIZE - LANES; k += LANES) {
       FLOATS factor = LOAD_FLOATS(0, left + k);
-#pragma unroll
-      for (int p = 0; p < TILE_N; p++) {
+      UNROLLED (p, TILE_N) {
         FLOATS column = LOAD_FLOATS(0, right + p * right_column + k);
         sum[p] = MULTIPLY_ADD(factor, column, sum[p]);
       }
     }
-#pragma unroll
-    for (int p = 0; p < TILE_N; p++) {
+    UNROLLED (p, TILE_N) {
       FLOATS lanes = sum[p];
       float total = SUM_OF(lanes);
       for (int j = k; j < K_SIZE; j++)

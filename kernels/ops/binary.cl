@@ -262,8 +262,7 @@ static void LOCAL(items)(global uchar* arena, global const uchar* constants, PAR
   global const ELEM* left = (global const ELEM*)((LEFT_IS_CONSTANT ? constants : arena) + LEFT);
   global const ELEM* right = (global const ELEM*)((RIGHT_IS_CONSTANT ? constants : arena) + RIGHT);
   global RESULT* output = (global RESULT*)(arena + OUTPUT);
-  const int start = tile * TILE_ITEMS;
-  const int count = min(TILE_ITEMS, ITEMS - start);
+  TILE_RANGE(ITEMS);
   const int size = ROW;
   const int left_step = LEFT_STEP;
   const int right_step = RIGHT_STEP;

@@ -42,8 +42,7 @@ static float LOCAL(nearest)(uint2 word) {
 // output[i] = (RESULT)input[i]   Source: cast.cc
 // tile: TILE_ITEMS elements, one a work-item; tiles: ceil(elements / TILE_ITEMS)
 TILE(cast) {
-  const int start = tile * TILE_ITEMS;
-  const int count = min(TILE_ITEMS, ELEMENTS - start);
+  TILE_RANGE(ELEMENTS);
   global const SOURCE* input = (global const SOURCE*)(arena + INPUT) + start;
   global RESULT* output = (global RESULT*)(arena + OUTPUT) + start;
 #if SOURCE_IS_FLOAT && !RESULT_IS_BOOL

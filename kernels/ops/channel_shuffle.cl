@@ -14,9 +14,7 @@ DEFINE_STORE(WORDS)
 // tile: TILE_ITEMS rows, one a work-item; tiles: ceil(rows / TILE_ITEMS)
 TILE(channel_shuffle) {
   int part = PART;
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    int row = tile * TILE_ITEMS + i;
-    if (row >= ROWS) continue;
+  EACH_ITEM_OR_NONE (row, tile, ROWS) {
     global const uchar* left = arena + LEFT + row * PITCH;
     global const uchar* right = arena + RIGHT + row * PITCH;
     global uchar* output = arena + OUTPUT + row * 2 * part;

@@ -9,8 +9,7 @@ TILE(concatenation_quant8) {
   global const uchar* input = arena + INPUT;
   global const uchar* table = constants + TABLE;
   global uchar* output = arena + OUTPUT + START;
-  int start = tile * TILE_ITEMS;
-  int count = min(TILE_ITEMS, ELEMENTS - start);
+  TILE_RANGE(ELEMENTS);
   for (int i = get_local_id(0); i < count; i += get_local_size(0)) {
     int at = start + i;
     int row = at / ROW;

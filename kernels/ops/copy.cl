@@ -26,8 +26,7 @@
 TILE(copy) {
   global const ELEM* input = (global const ELEM*)(FROM + INPUT) + IN_START;
   global ELEM* output = (global ELEM*)(arena + OUTPUT) + OUT_START;
-  int start = tile * TILE_ITEMS;
-  int count = min(TILE_ITEMS, ELEMENTS - start);
+  TILE_RANGE(ELEMENTS);
   for (int i = get_local_id(0); i < count; i += get_local_size(0)) {
     int rest = start + i;
     int in = 0;

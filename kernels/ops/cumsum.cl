@@ -16,8 +16,7 @@ static ELEM LOCAL(sum)(ELEM a, ELEM b) {
 // Source: reference/cumsum.h CumSum
 // tile: TILE_ITEMS lines of SIZE elements, one a work-item; tiles: ceil(lines / TILE_ITEMS)
 TILE(cumsum) {
-  int start = tile * TILE_ITEMS;
-  int count = min(TILE_ITEMS, ELEMENTS - start);
+  TILE_RANGE(ELEMENTS);
   const int size = SIZE;
   const int step = IS_REVERSE ? -INNER : INNER;
   const int is_exclusive = IS_EXCLUSIVE;

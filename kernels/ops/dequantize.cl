@@ -6,8 +6,7 @@
 // output[i] = scale * (input[i] - zero), a float   Source: reference/dequantize.h Dequantize
 // tile: TILE_ITEMS elements, one a work-item; tiles: ceil(elements / TILE_ITEMS)
 TILE(dequantize) {
-  const int start = tile * TILE_ITEMS;
-  const int count = min(TILE_ITEMS, ELEMENTS - start);
+  TILE_RANGE(ELEMENTS);
   const float scale = as_float(SCALE);
   const int zero = ZERO;
   global const ELEM* input = (global const ELEM*)(arena + INPUT) + start;

@@ -20,9 +20,7 @@ TILE(fully_connected_quant8) {
   int out_c = OUT_C;
   int input_zero = INPUT_ZERO;
   int weight_zero = WEIGHT_ZERO;
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    int element = tile * TILE_ITEMS + i;
-    if (element >= ELEMENTS) break;
+  EACH_ITEM (element, tile, ELEMENTS) {
     int o = element % out_c;
     global const ELEM* source = (global const ELEM*)(arena + INPUT) + element / out_c * in_c;
     global const ELEM* weight = (global const ELEM*)(constants + WEIGHTS) + o * in_c;
@@ -30,9 +28,7 @@ TILE(fully_connected_quant8) {
     int c = 0;
     // NOTE: llvmpipe leaves every loop after 65535 rounds, so there are fewer than terms.
     for (; c <= in_c - 8; c += 8) {
-#pragma unroll
-      for (int j = 0; j < 8; j++)
-        sum += ((int)source[c + j] - input_zero) * ((int)weight[c + j] - weight_zero);
+      UNROLLED (j, 8) sum += ((int)source[c + j] - input_zero) * ((int)weight[c + j] - weight_zero);
     }
     for (; c < in_c; c++) sum += ((int)source[c] - input_zero) * ((int)weight[c] - weight_zero);
     global const int* scaling = channel + 2 * out_c + o;
@@ -57,9 +53,7 @@ DEFINE_STORE(ELEMS)
 // tile: TILE_ITEMS blocks, rows first; tiles: ceil(rows*blocks / TILE_ITEMS)
 TILE(fully_connected_vector_quant8) {
   int out_c = OUT_C;
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    int item = tile * TILE_ITEMS + i;
-    if (item >= ITEMS) break;
+  EACH_ITEM (item, tile, ITEMS) {
     int row = item % ROWS;
     int block = item / ROWS;
     int first = min(block * LANES, out_c - LANES);

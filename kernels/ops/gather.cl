@@ -10,8 +10,7 @@ TILE(gather) {
   global const ELEM* input = (global const ELEM*)(arena + INPUT);
   global const int* table = (global const int*)(constants + TABLE);
   global ELEM* output = (global ELEM*)(arena + OUTPUT);
-  int start = tile * TILE_ITEMS;
-  int count = min(TILE_ITEMS, ELEMENTS - start);
+  TILE_RANGE(ELEMENTS);
   for (int i = get_local_id(0); i < count; i += get_local_size(0)) {
     int row = (start + i) / ROW;
     int x = start + i - row * ROW;
@@ -35,8 +34,7 @@ TILE(gather_computed) {
   global const int* steps = (global const int*)(constants + STEPS);
   global ELEM* output = (global ELEM*)(arena + OUTPUT);
   const int axes = AXES;
-  int start = tile * TILE_ITEMS;
-  int count = min(TILE_ITEMS, ELEMENTS - start);
+  TILE_RANGE(ELEMENTS);
   for (int i = get_local_id(0); i < count; i += get_local_size(0)) {
     int row = (start + i) / ROW;
     int x = start + i - row * ROW;

@@ -47,11 +47,9 @@ static int LOCAL(inverse_root)(int sum, int* right_shift) {
 // Source: reference/l2normalization.h, integer_ops/l2normalization.h L2Normalization
 // tile: TILE_ITEMS rows, one a work-item; tiles: ceil(rows / TILE_ITEMS)
 TILE(l2_normalization_quant8) {
-  const int start = tile * TILE_ITEMS;
-  const int end = min(start + TILE_ITEMS, ROWS);
   const int depth = DEPTH;
   const int zero = INPUT_ZERO;
-  for (int row = start + get_local_id(0); row < end; row += get_local_size(0)) {
+  EACH_ITEM (row, tile, ROWS) {
     global const ELEM* input = (global const ELEM*)(arena + INPUT) + row * depth;
     global ELEM* output = (global ELEM*)(arena + OUTPUT) + row * depth;
     int sum = 0;
@@ -78,10 +76,8 @@ KERNEL(l2_normalization_quant8)
 // Source: reference/l2normalization.h L2Normalization
 // tile: TILE_ITEMS rows, one a work-item; tiles: ceil(rows / TILE_ITEMS)
 TILE(l2_normalization_float) {
-  const int start = tile * TILE_ITEMS;
-  const int end = min(start + TILE_ITEMS, ROWS);
   const int depth = DEPTH;
-  for (int row = start + get_local_id(0); row < end; row += get_local_size(0)) {
+  EACH_ITEM_OR_NONE (row, tile, ROWS) {
     global const float* input = (global const float*)(arena + INPUT) + row * depth;
     global float* output = (global float*)(arena + OUTPUT) + row * depth;
     float sum = 0.0f;

@@ -13,10 +13,8 @@
 // Source: reference/log_softmax.h LogSoftmax
 // tile: TILE_ITEMS rows, one a work-item; tiles: ceil(rows / TILE_ITEMS)
 TILE(log_softmax_float) {
-  const int start = tile * TILE_ITEMS;
-  const int end = min(start + TILE_ITEMS, ROWS);
   const int depth = DEPTH;
-  for (int row = start + get_local_id(0); row < end; row += get_local_size(0)) {
+  EACH_ITEM_OR_NONE (row, tile, ROWS) {
     global const float* input = (global const float*)(arena + INPUT) + row * depth;
     global float* output = (global float*)(arena + OUTPUT) + row * depth;
     float highest = input[0];
@@ -72,13 +70,11 @@ static int LOCAL(log_above_1)(int x) {
 // Source: reference/log_softmax.h, integer_ops/log_softmax.h LogSoftmax
 // tile: TILE_ITEMS rows, one a work-item; tiles: ceil(rows / TILE_ITEMS)
 TILE(log_softmax_quant8) {
-  const int start = tile * TILE_ITEMS;
-  const int end = min(start + TILE_ITEMS, ROWS);
   const int depth = DEPTH;
   const int low = OUTPUT_MIN;
   const int high = OUTPUT_MAX;
   global const int* scaled = (global const int*)(constants + TABLE);
-  for (int row = start + get_local_id(0); row < end; row += get_local_size(0)) {
+  EACH_ITEM (row, tile, ROWS) {
     global const ELEM* input = (global const ELEM*)(arena + INPUT) + row * depth;
     global ELEM* output = (global ELEM*)(arena + OUTPUT) + row * depth;
     int highest = input[0];

@@ -8,8 +8,7 @@
 // output[i] = table[input[i]]: a value of 8 or 16 bits has few answers, and the host knows them all
 // tile: TILE_ITEMS elements, one a work-item; tiles: ceil(elements / TILE_ITEMS)
 TILE(lookup) {
-  int start = tile * TILE_ITEMS;
-  int count = min(TILE_ITEMS, ELEMENTS - start);
+  TILE_RANGE(ELEMENTS);
   global const INDEX* input = (global const INDEX*)(arena + INPUT) + start;
   global const ELEM* table = (global const ELEM*)(constants + TABLE);
   global ELEM* output = (global ELEM*)(arena + OUTPUT) + start;

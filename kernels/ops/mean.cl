@@ -12,9 +12,7 @@
 TILE(mean_int32) {
   global const int* input = (global const int*)(arena + INPUT);
   const int terms = TERMS;
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    const int item = tile * TILE_ITEMS + i;
-    if (item >= ITEMS) break;
+  EACH_ITEM (item, tile, ITEMS) {
     int high = 0;
     uint low = 0;
 #define TAKE(at)              \

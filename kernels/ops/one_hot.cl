@@ -11,8 +11,7 @@ TILE(one_hot) {
   global ELEM* output = (global ELEM*)(arena + OUTPUT);
   const ELEM on = *(global const ELEM*)(arena + ON);
   const ELEM off = *(global const ELEM*)(arena + OFF);
-  int start = tile * TILE_ITEMS;
-  int count = min(TILE_ITEMS, ELEMENTS - start);
+  TILE_RANGE(ELEMENTS);
   for (int i = get_local_id(0); i < count; i += get_local_size(0)) {
     int row = (start + i) / INNER;
     int x = start + i - row * INNER;

@@ -10,8 +10,7 @@ TILE(pad) {
   global const ELEM* input = (global const ELEM*)(arena + INPUT);
   global ELEM* output = (global ELEM*)(arena + OUTPUT);
   ELEM border = *(global const ELEM*)(constants + BORDER);
-  int start = tile * TILE_ITEMS;
-  int count = min(TILE_ITEMS, ELEMENTS - start);
+  TILE_RANGE(ELEMENTS);
   for (int i = get_local_id(0); i < count; i += get_local_size(0)) {
     int rest = start + i;
     int i4 = rest % OUT_4 - BEFORE_4;

@@ -25,9 +25,7 @@
 TILE(pool_2d_quant8) {
   global const ELEM* input = (global const ELEM*)(arena + INPUT);
   global ELEM* output = (global ELEM*)(arena + OUTPUT);
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    int element = tile * TILE_ITEMS + i;
-    if (element >= ELEMENTS) break;
+  EACH_ITEM (element, tile, ELEMENTS) {
     int c = element % DEPTH;
     int pixel = element / DEPTH;
     WINDOW(pixel);
@@ -82,9 +80,7 @@ TILE(pool_2d_vector_quant8) {
   VALUES low = BOUND(OUTPUT_MIN);
   VALUES high = BOUND(OUTPUT_MAX);
   int depth = DEPTH;
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    int item = tile * TILE_ITEMS + i;
-    if (item >= ITEMS) break;
+  EACH_ITEM (item, tile, ITEMS) {
     int c = min(item % CHANNEL_BLOCKS * LANES, depth - LANES);
     int pixel = item / CHANNEL_BLOCKS;
     WINDOW(pixel);
@@ -156,11 +152,8 @@ DEFINE_ROOT()
 TILE(pool_2d_float) {
   global const float* input = (global const float*)(arena + INPUT);
   global float* output = (global float*)(arena + OUTPUT);
-  float low = as_float(OUTPUT_MIN);
-  float high = as_float(OUTPUT_MAX);
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    int element = tile * TILE_ITEMS + i;
-    if (element >= ELEMENTS) continue;
+  FLOAT_BOUNDS(float);
+  EACH_ITEM_OR_NONE (element, tile, ELEMENTS) {
     int c = element % DEPTH;
     int pixel = element / DEPTH;
     WINDOW(pixel);
@@ -194,13 +187,10 @@ DEFINE_ROOT(LANES)
 // writes the same values again: no short stores.
 // tile: TILE_ITEMS blocks of LANES channels, channels first; tiles: ceil(blocks / TILE_ITEMS)
 TILE(pool_2d_vector_float) {
-  FLOATS low = as_float(OUTPUT_MIN);
-  FLOATS high = as_float(OUTPUT_MAX);
+  FLOAT_BOUNDS(FLOATS);
   FLOATS zero = 0.0f;
   int depth = DEPTH;
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    int item = tile * TILE_ITEMS + i;
-    if (item >= ITEMS) continue;
+  EACH_ITEM_OR_NONE (item, tile, ITEMS) {
     int c = min(item % CHANNEL_BLOCKS * LANES, depth - LANES);
     int pixel = item / CHANNEL_BLOCKS;
     WINDOW(pixel);

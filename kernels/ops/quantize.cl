@@ -11,8 +11,7 @@
 // greater one begins. No device's division is needed.   Source: reference/quantize.h AffineQuantize
 // tile: TILE_ITEMS elements, one a work-item; tiles: ceil(elements / TILE_ITEMS)
 TILE(quantize_float) {
-  const int start = tile * TILE_ITEMS;
-  const int count = min(TILE_ITEMS, ELEMENTS - start);
+  TILE_RANGE(ELEMENTS);
   const float factor = as_float(FACTOR);
   const float beyond = as_float(BEYOND);
   const int zero = OUTPUT_ZERO;
@@ -49,8 +48,7 @@ DEFINE_ROUNDING()
 // output[i] = clamp(rescale(input[i] - zero) + zero)   Source: reference/requantize.h Requantize
 // tile: TILE_ITEMS elements, one a work-item; tiles: ceil(elements / TILE_ITEMS)
 TILE(quantize_int32) {
-  const int start = tile * TILE_ITEMS;
-  const int count = min(TILE_ITEMS, ELEMENTS - start);
+  TILE_RANGE(ELEMENTS);
   const int input_zero = INPUT_ZERO;
   const int multiplier = MULTIPLIER;
   const int shift = SHIFT;

@@ -61,9 +61,7 @@ TILE(reduce) {
   global const ELEM* input = (global const ELEM*)(arena + INPUT);
   global ELEM* output = (global ELEM*)(arena + OUTPUT);
   const NUMBER start = START_NUMBER;
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    const int item = tile * TILE_ITEMS + i;
-    if (item >= ITEMS) break;
+  EACH_ITEM (item, tile, ITEMS) {
     NUMBER result = start;
 #define TAKE(at) result = COMBINE(result, (NUMBER)input[at])
     FOR_EACH_TERM(FIRST_OF(item), TAKE);
@@ -103,9 +101,7 @@ DEFINE_ROUNDING(LANES)
 TILE(reduce_vector) {
   global const ELEM* input = (global const ELEM*)(arena + INPUT);
   const NUMBERS start = START_NUMBER;
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    int item = tile * TILE_ITEMS + i;
-    if (item >= ITEMS) break;
+  EACH_ITEM (item, tile, ITEMS) {
     item = item / BLOCKS * KEPT_2 + min(item % BLOCKS * LANES, KEPT_2 - LANES);
     NUMBERS result = start;
 #define TAKE_VECTOR(at)             \
@@ -160,9 +156,7 @@ static NUMBER LOCAL(of_all)(NUMBERS v) {
 TILE(reduce_row) {
   const NUMBER start = START_NUMBER;
   const int along = REDUCED_2;
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    const int item = tile * TILE_ITEMS + i;
-    if (item >= ITEMS) break;
+  EACH_ITEM (item, tile, ITEMS) {
     global const ELEM* first = (global const ELEM*)(arena + INPUT) + FIRST_OF(item);
     NUMBERS results = start;
     NUMBER rest = start;

@@ -15,8 +15,7 @@ TILE(select_row) {
   global const ELEM* left = (global const ELEM*)(arena + LEFT);
   global const ELEM* right = (global const ELEM*)(arena + RIGHT);
   global ELEM* output = (global ELEM*)(arena + OUTPUT);
-  const int start = tile * TILE_ITEMS;
-  const int count = min(TILE_ITEMS, ITEMS - start);
+  TILE_RANGE(ITEMS);
   const int size = ROW;
   for (int i = get_local_id(0); i < count; i += get_local_size(0)) {
     int item = start + i;

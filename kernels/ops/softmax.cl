@@ -18,9 +18,7 @@ DEFINE_ROUNDING()
 // Source: reference/softmax.h Softmax
 // tile: TILE_ITEMS rows, one a work-item; tiles: ceil(rows / TILE_ITEMS)
 TILE(softmax_quant8) {
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    int row = tile * TILE_ITEMS + i;
-    if (row >= ROWS) break;
+  EACH_ITEM (row, tile, ROWS) {
     global const ELEM* input = (global const ELEM*)(arena + INPUT) + row * DEPTH;
     global OUT* output = (global OUT*)(arena + OUTPUT) + row * DEPTH;
     global const int* exponential = (global const int*)(constants + TABLE);
@@ -50,9 +48,7 @@ KERNEL(softmax_quant8)
 // Source: reference/softmax.h SoftmaxInt16
 // tile: TILE_ITEMS rows, one a work-item; tiles: ceil(rows / TILE_ITEMS)
 TILE(softmax_quant16) {
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    int row = tile * TILE_ITEMS + i;
-    if (row >= ROWS) break;
+  EACH_ITEM (row, tile, ROWS) {
     global const short* input = (global const short*)(arena + INPUT) + row * DEPTH;
     global short* output = (global short*)(arena + OUTPUT) + row * DEPTH;
     global const short* exponential = (global const short*)(constants + TABLE);
@@ -151,9 +147,7 @@ TILE(softmax_row_quant8) {
   int sums[4];  // without an initializer, which Mesa would read from a buffer of its own
   sums[0] = sums[1] = sums[2] = sums[3] = 0;
   SCALAR_LOOP for (int i = FIRST; i < whole; i += items) {
-#pragma unroll
-    for (int l = 0; l < LANES; l++)
-      sums[l % 4] += exponential[256 + highest - input[i * LANES + l]];
+    UNROLLED (l, LANES) sums[l % 4] += exponential[256 + highest - input[i * LANES + l]];
   }
   SCALAR_LOOP for (int c = whole * LANES + FIRST; c < depth; c += items) {
     sums[0] += exponential[256 + highest - input[c]];
@@ -178,9 +172,7 @@ TILE(softmax_row_quant8) {
   }
   MEET();
   SCALAR_LOOP for (int i = FIRST; i < whole; i += items) {
-#pragma unroll
-    for (int l = 0; l < LANES; l++)
-      output[i * LANES + l] = (OUT)shares[highest - input[i * LANES + l]];
+    UNROLLED (l, LANES) output[i * LANES + l] = (OUT)shares[highest - input[i * LANES + l]];
   }
   SCALAR_LOOP for (int c = whole * LANES + FIRST; c < depth; c += items) {
     output[c] = (OUT)shares[highest - input[c]];
@@ -216,9 +208,7 @@ DEFINE_EXP()
 // tile: TILE_ITEMS rows, one a work-item; tiles: ceil(rows / TILE_ITEMS)
 TILE(softmax_float) {
   float beta = as_float(BETA);
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    int row = tile * TILE_ITEMS + i;
-    if (row >= ROWS) continue;
+  EACH_ITEM_OR_NONE (row, tile, ROWS) {
     global const float* input = (global const float*)(arena + INPUT) + row * DEPTH;
     global float* output = (global float*)(arena + OUTPUT) + row * DEPTH;
     float highest = input[0];

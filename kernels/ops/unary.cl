@@ -57,8 +57,7 @@ static float LOCAL(answer)(float x) {
 // output[i] = op(input[i])   Source: elementwise.cc, neg.cc, exp.cc, floor.cc, ceil.cc, round.cc
 // tile: TILE_ITEMS elements, one a work-item; tiles: ceil(elements / TILE_ITEMS)
 TILE(unary_float) {
-  const int start = tile * TILE_ITEMS;
-  const int count = min(TILE_ITEMS, ELEMENTS - start);
+  TILE_RANGE(ELEMENTS);
   global const float* input = (global const float*)(arena + INPUT) + start;
   global float* output = (global float*)(arena + OUTPUT) + start;
   for (int i = get_local_id(0); i < count; i += get_local_size(0)) {
@@ -73,8 +72,7 @@ KERNEL(unary_float)
 // The same of integers; the least one has no opposite and stays.
 // tile: TILE_ITEMS elements, one a work-item; tiles: ceil(elements / TILE_ITEMS)
 TILE(unary_int32) {
-  const int start = tile * TILE_ITEMS;
-  const int count = min(TILE_ITEMS, ELEMENTS - start);
+  TILE_RANGE(ELEMENTS);
   global const int* input = (global const int*)(arena + INPUT) + start;
   global int* output = (global int*)(arena + OUTPUT) + start;
   for (int i = get_local_id(0); i < count; i += get_local_size(0)) {

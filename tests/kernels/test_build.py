@@ -148,7 +148,8 @@ def unoptimised(file: str) -> list[str]:
     Optimisation adds one warning alone: of a `#pragma unroll` that it cannot follow.
     """
     text = sources.text_of(f"{file}.cl")
-    return [] if "#pragma unroll" in text else ["-cl-opt-disable"]
+    is_unrolled = "UNROLLED (" in text or "#pragma unroll" in text
+    return [] if is_unrolled else ["-cl-opt-disable"]
 
 
 @cache

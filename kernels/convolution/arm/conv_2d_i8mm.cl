@@ -12,7 +12,9 @@
   EACH_VECTOR(2 * VECTORS, int4 each = (weight)[v]; \
               EACH_PAIR(ADD_MATRIX(part[p][v], bytes[p], each)))
 #define EACH_PAIR(statement) \
-  _Pragma("unroll") for (int p = 0; p < TILE_W / 2; p++) { statement; }
+  UNROLLED (p, TILE_W / 2) { \
+    statement;               \
+  }
 
 INLINE void LOCAL(multiply)(int4 (*sum)[VECTORS], const uchar* rows, int pitch, int jump,
                             const int4* weight, const int4* channel, const int* corrections,

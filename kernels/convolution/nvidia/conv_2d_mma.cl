@@ -87,8 +87,7 @@ INLINE void LOCAL(compute)(global uchar* arena, global const uchar* constants, P
     int place[P_BLOCKS][PLACE_INTS];
     uint next_terms[P_BLOCKS][WORDS];
     uint next_ones[WORDS];
-#pragma unroll
-    for (int p = 0; p < P_BLOCKS; p++)
+    UNROLLED (p, P_BLOCKS)
       LOCAL(locate)(place[p], min(pixel + p * 8 + row, pixels - 1), input, size, params);
     LOCAL(load_terms)(next_terms, next_ones, place, chunk, size, arena, table, zeros);
     uint weights[C_BLOCKS][PAIRS][4];
@@ -108,11 +107,9 @@ INLINE void LOCAL(compute)(global uchar* arena, global const uchar* constants, P
       if (MAY_SKIP(pixel >= pixels)) break;
       int sum[P_BLOCKS][C_BLOCKS][4];
       int pixel_sum[P_BLOCKS];
-#pragma unroll
-      for (int p = 0; p < P_BLOCKS; p++) {
+      UNROLLED (p, P_BLOCKS) {
         pixel_sum[p] = 0;
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
+        UNROLLED (i, 4) {
 #pragma unroll
           for (int u = 0; u < C_BLOCKS; u += 2) {
 #if SPLITS
@@ -140,8 +137,7 @@ INLINE void LOCAL(compute)(global uchar* arena, global const uchar* constants, P
         if (i == part_steps) {
           weight = first_weight;
           chunk = first_chunk;
-#pragma unroll
-          for (int p = 0; p < P_BLOCKS; p++)
+          UNROLLED (p, P_BLOCKS)
             LOCAL(locate)(place[p], min(pixel + turn_pixels + p * 8 + row, pixels - 1), input, size,
                           params);
         }
@@ -156,31 +152,23 @@ INLINE void LOCAL(compute)(global uchar* arena, global const uchar* constants, P
 #if AHEAD
         if (is_next) {
           LOCAL(take)(terms, ones, next_terms, next_ones);
-#pragma unroll
-          for (int k = 0; k < C_BLOCKS * PAIRS * 4; k++)
+          UNROLLED (k, C_BLOCKS * PAIRS * 4)
             weights[k / 4 / PAIRS][k / 4 % PAIRS][k % 4] =
                 next_weights[k / 4 / PAIRS][k / 4 % PAIRS][k % 4];
         }
 #endif
       } while (i < part_steps);
 #if SUMS_PIXELS
-#pragma unroll
-      for (int p = 0; p < P_BLOCKS; p++) {
+      UNROLLED (p, P_BLOCKS) {
         int2 less = weight_zero * LOCAL(sums_of_pixels)(pixel_sum[p], lane, scratch);
-#pragma unroll
-        for (int u = 0; u < C_BLOCKS; u++) {
-#pragma unroll
-          for (int i = 0; i < 4; i++) sum[p][u][i] -= i & 1 ? less.y : less.x;
-        }
+        UNROLLED (u, C_BLOCKS)
+          UNROLLED (i, 4) sum[p][u][i] -= i & 1 ? less.y : less.x;
       }
 #endif
 #if SPLITS
-#pragma unroll
-      for (int p = 0; p < P_BLOCKS; p++) {
-#pragma unroll
-        for (int u = 0; u < C_BLOCKS; u++) {
-#pragma unroll
-          for (int i = 0; i < 4; i++)
+      UNROLLED (p, P_BLOCKS) {
+        UNROLLED (u, C_BLOCKS) {
+          UNROLLED (i, 4)
             if (is_mine)
               scratch[(((job * P_BLOCKS + p) * C_BLOCKS + u) * 4 + i) * 32 + lane] = sum[p][u][i];
         }

@@ -16,8 +16,7 @@
 // A row's words, zero points where it or a column is out of bounds.
 static void LOCAL(load_row)(uint row[COLUMNS], global const uchar* source, int is_row, int first_x,
                             int in_w, int pixel_bytes, uint zeros) {
-#pragma unroll
-  for (int column = 0; column < COLUMNS; column++) {
+  UNROLLED (column, COLUMNS) {
     row[column] = zeros;
     if (is_row && (uint)(first_x + column) < (uint)in_w)
       row[column] = *(global const uint*)(source + column * pixel_bytes);
@@ -69,45 +68,37 @@ TILE(depthwise_conv_2d_dp4a_quant8) {
     global uint* to = output + ((n * out_h + y) * out_w + x) * blocks + block;
     LOCAL(scaling) by = LOCAL(load_scaling)(channels + block * 4, blocks * 4);
     uint rows[TAPS_H][COLUMNS];
-#pragma unroll
-    for (int r = 0; r < TAPS_H; r++)
+    UNROLLED (r, TAPS_H)
       LOCAL(load_row)(rows[r], source + r * dilation_h * row_bytes,
                       (uint)(in_y + r * dilation_h) < (uint)in_h, in_x, in_w, pixel_bytes, zeros);
     int4 weight[SLOTS * TAPS_W];
-#pragma unroll
-    for (int k = 0; k < SLOTS * TAPS_W; k++) weight[k] = weights[k * blocks + block];
+    UNROLLED (k, SLOTS * TAPS_W) weight[k] = weights[k * blocks + block];
 
     for (int left = tile_h;;) {
       uint ahead[NEW_ROWS][COLUMNS];
       in_y += STEP_H;
       source += STEP_H * row_bytes;
       if (left > 1) {
-#pragma unroll
-        for (int r = 0; r < NEW_ROWS; r++) {
+        UNROLLED (r, NEW_ROWS) {
           int below = TAPS_H - NEW_ROWS + r;
           LOCAL(load_row)(ahead[r], source + below * row_bytes, (uint)(in_y + below) < (uint)in_h,
                           in_x, in_w, pixel_bytes, zeros);
         }
       }
       int sum[TILE_W][4];
-#pragma unroll
-      for (int p = 0; p < TILE_W; p++) vstore4(by.bias, 0, sum[p]);
-#pragma unroll
-      for (int slot = 0; slot < SLOTS; slot++) {
+      UNROLLED (p, TILE_W) vstore4(by.bias, 0, sum[p]);
+      UNROLLED (slot, SLOTS) {
         // A single row's second weights are 0.
         int below = 2 * slot + 1 < TAPS_H ? 2 * slot + 1 : 2 * slot;
         uint low[COLUMNS];
         uint high[COLUMNS];
-#pragma unroll
-        for (int column = 0; column < COLUMNS; column++) {
+        UNROLLED (column, COLUMNS) {
           low[column] = LOCAL(zip_low)(rows[2 * slot][column], rows[below][column]);
           high[column] = LOCAL(zip_high)(rows[2 * slot][column], rows[below][column]);
         }
-#pragma unroll
-        for (int kx = 0; kx < TAPS_W; kx++) {
+        UNROLLED (kx, TAPS_W) {
           int4 factor = weight[slot * TAPS_W + kx];
-#pragma unroll
-          for (int p = 0; p < TILE_W; p++) {
+          UNROLLED (p, TILE_W) {
             int column = p * STEP_W + kx;
             sum[p][0] = LOCAL(dp2a_low)(factor.x, low[column], sum[p][0]);
             sum[p][1] = LOCAL(dp2a_high)(factor.y, low[column], sum[p][1]);
@@ -117,21 +108,15 @@ TILE(depthwise_conv_2d_dp4a_quant8) {
         }
       }
       if (LOCAL(is_float)(by)) {
-#pragma unroll
-        for (int p = 0; p < TILE_W; p++)
-          to[p * blocks] = LOCAL(to_word_float)(vload4(0, sum[p]), by, range);
+        UNROLLED (p, TILE_W) to[p * blocks] = LOCAL(to_word_float)(vload4(0, sum[p]), by, range);
       } else {
-#pragma unroll
-        for (int p = 0; p < TILE_W; p++)
-          to[p * blocks] = LOCAL(to_word_fixed)(vload4(0, sum[p]), by, range);
+        UNROLLED (p, TILE_W) to[p * blocks] = LOCAL(to_word_fixed)(vload4(0, sum[p]), by, range);
       }
       left--;
       if (left == 0) break;
       to += out_w * blocks;
-#pragma unroll
-      for (int r = 0; r < TAPS_H; r++) {
-#pragma unroll
-        for (int column = 0; column < COLUMNS; column++)
+      UNROLLED (r, TAPS_H) {
+        UNROLLED (column, COLUMNS)
           rows[r][column] = r + STEP_H < TAPS_H ? rows[r + STEP_H < TAPS_H ? r + STEP_H : r][column]
                                                 : ahead[r - (TAPS_H - NEW_ROWS)][column];
       }

@@ -47,21 +47,16 @@ TILE(conv_2d_dot_quant8) {
     int pixel = min((item - block * pixel_blocks) * TILE_W, PIXELS - TILE_W);
     int first_channel = min(block * BLOCK, out_c - BLOCK);
     global const int4* channel = (global const int4*)(constants + CHANNELS) + block * (3 * VECTORS);
-    int in_x[TILE_W];
-    int in_y[TILE_W];
-    int in_row[TILE_W];
-    LOCAL(begin_windows)(params, pixel, in_x, in_y, in_row);
+    BEGIN_WINDOWS(pixel);
     int4 sum[TILE_W][VECTORS];
 #if HAS_PIXEL_SUMS
     int pixel_sum[TILE_W];
 #endif
-#pragma unroll
-    for (int p = 0; p < TILE_W; p++) {
+    UNROLLED (p, TILE_W) {
 #if HAS_PIXEL_SUMS
       pixel_sum[p] = 0;
 #endif
-#pragma unroll
-      for (int v = 0; v < VECTORS; v++) sum[p][v] = channel[v];
+      UNROLLED (v, VECTORS) sum[p][v] = channel[v];
     }
     global const uint4* weight = (global const uint4*)(constants + WEIGHTS) +
                                  block * (kernel_h * kernel_w * words * VECTORS);
@@ -74,14 +69,11 @@ TILE(conv_2d_dot_quant8) {
           uint ones = word == words - 1 ? LAST_ONES : 0x01010101;
 #endif
           uint4 w[VECTORS];
-#pragma unroll
-          for (int v = 0; v < VECTORS; v++) w[v] = weight[v];
+          UNROLLED (v, VECTORS) w[v] = weight[v];
           weight += VECTORS;
-#pragma unroll
-          for (int p = 0; p < TILE_W; p++) {
+          UNROLLED (p, TILE_W) {
             uint a = WORD_AT(source[p] + word * 4) ^ FLIP;
-#pragma unroll
-            for (int v = 0; v < VECTORS; v++) {
+            UNROLLED (v, VECTORS) {
               sum[p][v].x = DOT4(a, w[v].x, sum[p][v].x);
               sum[p][v].y = DOT4(a, w[v].y, sum[p][v].y);
               sum[p][v].z = DOT4(a, w[v].z, sum[p][v].z);
@@ -96,16 +88,12 @@ TILE(conv_2d_dot_quant8) {
     }
 #if HAS_PIXEL_SUMS
     int difference = DIFFERENCE;
-#pragma unroll
-    for (int p = 0; p < TILE_W; p++) {
+    UNROLLED (p, TILE_W) {
       int more = pixel_sum[p] * difference;
-#pragma unroll
-      for (int v = 0; v < VECTORS; v++) sum[p][v] += more;
+      UNROLLED (v, VECTORS) sum[p][v] += more;
     }
 #endif
-    int4 low = OUTPUT_MIN;
-    int4 high = OUTPUT_MAX;
-    int4 output_zero = OUTPUT_ZERO;
+    RESULT_BOUNDS(int4);
 #define FINISH(v)                                                                          \
   {                                                                                        \
     int4 multiplier = channel[VECTORS + v];                                                \

@@ -99,10 +99,7 @@ TILE(conv_2d_float4_quant8) {
     EACH_PIXEL(ENTER)
 #else
     int taps = kernel_h * kernel_w;
-    int in_x[TILE_W];
-    int in_y[TILE_W];
-    int in_row[TILE_W];
-    LOCAL(begin_windows)(params, pixel, in_x, in_y, in_row);
+    BEGIN_WINDOWS(pixel);
 #endif
     float4 sum[TILE_W][VECTORS];
 #define CLEAR(p, v, i) sum[p][v] = 0.0f;
@@ -169,9 +166,7 @@ TILE(conv_2d_float4_quant8) {
 #endif
     int first_channel = min(block * BLOCK, out_c - BLOCK);
     global const int4* channel = (global const int4*)(constants + CHANNELS) + block * (3 * VECTORS);
-    int4 low = OUTPUT_MIN;
-    int4 high = OUTPUT_MAX;
-    int4 output_zero = OUTPUT_ZERO;
+    RESULT_BOUNDS(int4);
 #if HAS_CHUNKS
 #define SUM total
 #else

@@ -88,23 +88,17 @@ TILE(conv_2d_staged_quant8) {
   int steps = STEPS;
   int out_c = OUT_C;
   int weight_zero = WEIGHT_ZERO & 255;  // known to be small, it leaves small products
-  int4 low = OUTPUT_MIN;
-  int4 high = OUTPUT_MAX;
-  int4 output_zero = OUTPUT_ZERO;
+  RESULT_BOUNDS(int4);
   for (int item = id; item < tile_items; item += size) {
     global const uint4* weight =
         (global const uint4*)(constants + WEIGHTS) + (group * steps * tile_items + item) * VECTORS;
     int4 sum[TILE_W][VECTORS];
-#pragma unroll
-    for (int p = 0; p < TILE_W; p++) {
-#pragma unroll
-      for (int v = 0; v < VECTORS; v++) sum[p][v] = 0;
-    }
+    UNROLLED (p, TILE_W)
+      UNROLLED (v, VECTORS) sum[p][v] = 0;
     for (int step = 0; step < steps; step++) {
       JOIN(uint, TILE_W) a = *(local const LOCAL(pixel_words)*)(scratch + step * TILE_W);
       int4 factor[VECTORS][4];
-#pragma unroll
-      for (int v = 0; v < VECTORS; v++) {
+      UNROLLED (v, VECTORS) {
         uint4 w = weight[v];
         factor[v][0] = (int4)(BYTE_OF(w.x, 0), BYTE_OF(w.x, 1), BYTE_OF(w.x, 2), BYTE_OF(w.x, 3));
         factor[v][1] = (int4)(BYTE_OF(w.y, 0), BYTE_OF(w.y, 1), BYTE_OF(w.y, 2), BYTE_OF(w.y, 3));
@@ -142,8 +136,7 @@ TILE(conv_2d_staged_quant8) {
     int4 bias[VECTORS];
     int4 multiplier[VECTORS];
     int4 shift[VECTORS];
-#pragma unroll
-    for (int v = 0; v < VECTORS; v++) {
+    UNROLLED (v, VECTORS) {
       bias[v] = vload4(v, channel);
       multiplier[v] = vload4(v, channel + out_c);
       shift[v] = vload4(v, channel + 2 * out_c);
@@ -151,8 +144,7 @@ TILE(conv_2d_staged_quant8) {
     // Once for all pixels: code has its price, too, where each launch loads it.
 #pragma unroll 1
     for (int p = 0; p < TILE_W; p++) {
-#pragma unroll
-      for (int v = 0; v < VECTORS; v++) {
+      UNROLLED (v, VECTORS) {
         int4 total = sum[0][v];
 #pragma unroll
         for (int other = 1; other < TILE_W; other++) total = p == other ? sum[other][v] : total;

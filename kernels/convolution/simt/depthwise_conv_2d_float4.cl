@@ -37,9 +37,7 @@ TILE(depthwise_conv_2d_float4_quant8) {
   int in_c = IN_C;
   int out_h = OUT_H;
   int out_w = OUT_W;
-  int4 low = OUTPUT_MIN;
-  int4 high = OUTPUT_MAX;
-  int4 output_zero = OUTPUT_ZERO;
+  RESULT_BOUNDS(int4);
   for (int i = get_local_id(0); i < tile_items; i += get_local_size(0)) {
     int item = tile * tile_items + i;
     if (item >= items) break;
@@ -58,15 +56,12 @@ TILE(depthwise_conv_2d_float4_quant8) {
     int bounds[TAPS_H];  // the line's pixels, none where it is out of bounds itself
     float4 factor[TAPS_H][TAPS_W];
     float4 column[TAPS_W][TAPS_H];
-#pragma unroll
-    for (int ky = 0; ky < TAPS_H; ky++) {
+    UNROLLED (ky, TAPS_H) {
       int at = y + ky * DILATION_H;
       line[ky] = arena + INPUT + (n * in_h + at) * in_w * in_c + c;
       bounds[ky] = at >= 0 && at < in_h ? in_w : 0;
-#pragma unroll
-      for (int kx = 0; kx < TAPS_W; kx++) factor[ky][kx] = weight[ky * TAPS_W + kx];
-#pragma unroll
-      for (int kx = 0; kx < KEPT; kx++) {
+      UNROLLED (kx, TAPS_W) factor[ky][kx] = weight[ky * TAPS_W + kx];
+      UNROLLED (kx, KEPT) {
         int inside = x + kx >= 0 && x + kx < bounds[ky];
         column[STEP + kx][ky] = INPUTS_OF(WORD_AT(inside ? line[ky] + (x + kx) * in_c : zeros));
       }
@@ -79,10 +74,8 @@ TILE(depthwise_conv_2d_float4_quant8) {
     x += KEPT;
     for (int pixel = 0; pixel < run; pixel++) {
       float4 sum = 0.0f;
-#pragma unroll
-      for (int kx = 0; kx < TAPS_W; kx++) {
-#pragma unroll
-        for (int ky = 0; ky < TAPS_H; ky++) {
+      UNROLLED (kx, TAPS_W) {
+        UNROLLED (ky, TAPS_H) {
           if (kx < KEPT) {
             column[kx][ky] = column[kx + STEP][ky];
           } else {
@@ -116,17 +109,12 @@ TILE(depthwise_conv_2d_tiled_float4_quant8) {
   int kernel_h = KERNEL_H;
   int kernel_w = KERNEL_W;
   int in_c = IN_C;
-  for (int i = get_local_id(0); i < TILE_ITEMS; i += get_local_size(0)) {
-    int item = tile * TILE_ITEMS + i;
-    if (item >= items) break;
+  EACH_ITEM (item, tile, items) {
     int rest = item / channel_blocks;
     int block = item - rest * channel_blocks;
     int c = IS_PACKED ? block * 4 : min(block * 4, in_c - 4);
     int pixel = min(rest * TILE_W, PIXELS - TILE_W);
-    int in_x[TILE_W];
-    int in_y[TILE_W];
-    int in_row[TILE_W];
-    LOCAL(begin_windows)(params, pixel, in_x, in_y, in_row);
+    BEGIN_WINDOWS(pixel);
     float4 sum = 0.0f;
 #if TILE_W == 2
     float4 next = 0.0f;
@@ -149,9 +137,7 @@ TILE(depthwise_conv_2d_tiled_float4_quant8) {
     int4 bias = channel[0];
     int4 multiplier = channel[1];
     int4 shift = channel[2];
-    int4 low = OUTPUT_MIN;
-    int4 high = OUTPUT_MAX;
-    int4 output_zero = OUTPUT_ZERO;
+    RESULT_BOUNDS(int4);
     global uchar* output = arena + OUTPUT + pixel * in_c + c;
     for (int p = 0; p < TILE_W; p++) {
       int4 total = convert_int4(sum) + bias;

@@ -14,10 +14,12 @@
 #define VALUE_BYTES (WEIGHT_BITS / 8)
 #define QUADS(pairs, weight) ((INTS)X86(pmaddwd)((SHORTS)(pairs), (SHORTS)(weight)))
 
-#define EACH_PRODUCT(statement)                                        \
-  _Pragma("unroll") for (int p = 0; p < TILE_W; p++) {                 \
-    INTS input = LOCAL(spread)(*(const ANY_INT*)(rows + p * pitch));   \
-    _Pragma("unroll") for (int v = 0; v < VECTORS; v++) { statement; } \
+#define EACH_PRODUCT(statement)                                      \
+  UNROLLED (p, TILE_W) {                                             \
+    INTS input = LOCAL(spread)(*(const ANY_INT*)(rows + p * pitch)); \
+    UNROLLED (v, VECTORS) {                                          \
+      statement;                                                     \
+    }                                                                \
   }
 
 #if WEIGHT_BITS == 16
@@ -85,11 +87,8 @@ INLINE void LOCAL(add_products)(INTS (*sum)[VECTORS], const uchar* rows, int pit
       }
       weight += VECTORS;
       rows += 4;
-#pragma unroll
-      for (int p = 0; p < TILE_W; p++) {
-#pragma unroll
-        for (int v = 0; v < VECTORS; v++) sum[p][v] += QUADS(part[p][v], ones);
-      }
+      UNROLLED (p, TILE_W)
+        UNROLLED (v, VECTORS) sum[p][v] += QUADS(part[p][v], ones);
     }
     rows += jump;
   }

@@ -32,8 +32,7 @@ INLINE void LOCAL(add_products)(INTS (*sum)[VECTORS], const uchar* rows, int pit
   INTS flip = LOCAL(spread)(0x80808080);
 #endif
   for (int k = 0; k < steps; k++) {
-#pragma unroll
-    for (int p = 0; p < TILE_W; p++) {
+    UNROLLED (p, TILE_W) {
       const ANY_INT* bytes = (const ANY_INT*)(rows + p * pitch);
 #if FLIPS
       // int8 + 128 is uint8. The compiler would flip a scalar's bits and spread it after that.
@@ -42,8 +41,7 @@ INLINE void LOCAL(add_products)(INTS (*sum)[VECTORS], const uchar* rows, int pit
 #else
       INTS input = LOCAL(spread)(*bytes);
 #endif
-#pragma unroll
-      for (int v = 0; v < VECTORS; v++) sum[p][v] = DOT(sum[p][v], input, weight[v]);
+      UNROLLED (v, VECTORS) sum[p][v] = DOT(sum[p][v], input, weight[v]);
     }
     weight += VECTORS;
     rows += 4;
@@ -72,22 +70,19 @@ INLINE void LOCAL(correct)(const uchar* rows, int pitch, int jump, global const 
   const uchar* ramp = PLAIN_POINTER(const uchar, constants + RAMP);
   int size = ROW_BYTES;
   INTS sum[16];
-#pragma unroll
-  for (int p = 0; p < 16; p++) sum[p] = LOCAL(spread)(0);
+  UNROLLED (p, 16) sum[p] = LOCAL(spread)(0);
   if (IS_CORRECTED) {
     for (int row = 0; row < ROWS; row++) {
       for (int k = 0; k < size; k += 64) {
         INTS factor = *(const NEAR_INTS*)(ramp + EACH_MOST(0, 64 - (size - k)));
-#pragma unroll
-        for (int p = 0; p < TILE_W; p++)
+        UNROLLED (p, TILE_W)
           sum[p] = DOT(sum[p], *(const NEAR_INTS*)(rows + p * pitch + k), factor);
       }
       rows += 4 * ROW_STEPS + jump;
     }
   }
   INTS part[4];
-#pragma unroll
-  for (int i = 0; i < 4; i++)
+  UNROLLED (i, 4)
     part[i] = LOCAL(added)(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]);
 #define LOW_PIECES 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27
 #define HIGH_PIECES 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31
