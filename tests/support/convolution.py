@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from delegate.inspect import Node, Tensor
 from delegate.target import Rules
-from tests.support.cases import DTYPES, FUSED, integers, multipliers, output_size, zero_points
+from tests.support.cases import (
+    DTYPES,
+    FUSED,
+    changed,
+    integers,
+    multipliers,
+    output_size,
+    zero_points,
+)
 from tests.support.compare import RUNTIME
 from tests.support.model import chain_model, const, op, t
 
@@ -254,3 +262,21 @@ def fully_connected(rows: int, dtype: str) -> Node:
         [t((rows, 90), dtype, 0.45, zeros[2])],
         {"fused_activation_function": "NONE", "weights_format": "DEFAULT"},
     )
+
+
+def channel_refusals(node: Node) -> dict[str, tuple[Node, str]]:
+    """Return what any CONV_2D of 3 to 8 channels by 3 x 3 is refused for, with the reasons."""
+    return {
+        "groups": (
+            changed(node, 0, shape=(1, 7, 5, 7)),
+            "groups: 3 input channels in the weights, 7 in the input, 8 in the output",
+        ),
+        "output_channels": (
+            changed(node, -1, shape=(1, 7, 5, 9)),
+            "8 channels of weights, 9 of output",
+        ),
+        "rank_2_weights": (
+            changed(node, 1, shape=(8, 27)),
+            "weights 8x27: rank 4 (OHWI) is needed",
+        ),
+    }

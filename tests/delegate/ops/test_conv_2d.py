@@ -30,7 +30,7 @@ from tests.support.cases import (
     quantization,
     refusal,
 )
-from tests.support.convolution import ABSENT_OPTIONS, Convolution, convolutions
+from tests.support.convolution import ABSENT_OPTIONS, Convolution, channel_refusals, convolutions
 from tests.support.factories import assert_seeded_or_refused, drawn, refused
 
 # What lower() returns.
@@ -173,15 +173,7 @@ REFUSALS = {
         changed(CONV, options={"fused_activation_function": "TANH"}),
         "fused activation TANH: only NONE, RELU, RELU6, RELU_N1_TO_1",
     ),
-    "groups": (
-        changed(CONV, 0, shape=(1, 7, 5, 7)),
-        "groups: 3 input channels in the weights, 7 in the input, 8 in the output",
-    ),
-    "output_channels": (
-        changed(CONV, -1, shape=(1, 7, 5, 9)),
-        "8 channels of weights, 9 of output",
-    ),
-    "rank_2_weights": (changed(CONV, 1, shape=(8, 27)), "weights 8x27: rank 4 (OHWI) is needed"),
+    **channel_refusals(CONV),
     "computed_weights": (changed(CONV, 1, data=None), "weights are not constant"),
     "sparse_weights": (
         changed(CONV, 1, data=None, is_sparse=True),

@@ -30,7 +30,12 @@ from tests.support.cases import (
     only_launch,
 )
 from tests.support.compare import assert_close, interpreter, invoke, refusals
-from tests.support.convolution import Convolution, float_convolution, float_convolutions
+from tests.support.convolution import (
+    Convolution,
+    channel_refusals,
+    float_convolution,
+    float_convolutions,
+)
 from tests.support.deal import any_driver, one_width
 from tests.support.factories import refused
 from tests.support.floats import LIMITS, assert_float_or_refused, assert_float_ways, exact_doubles
@@ -182,15 +187,7 @@ REFUSALS = {
         changed(CONV, options={"fused_activation_function": "TANH"}),
         "fused activation TANH: only NONE, RELU, RELU6, RELU_N1_TO_1",
     ),
-    "groups": (
-        changed(CONV, 0, shape=(1, 7, 5, 7)),
-        "groups: 3 input channels in the weights, 7 in the input, 8 in the output",
-    ),
-    "output_channels": (
-        changed(CONV, -1, shape=(1, 7, 5, 9)),
-        "8 channels of weights, 9 of output",
-    ),
-    "rank_2_weights": (changed(CONV, 1, shape=(8, 27)), "weights 8x27: rank 4 (OHWI) is needed"),
+    **channel_refusals(CONV),
     "product_hybrid": (
         changed(PRODUCT, 1, dtype="int8"),
         "hybrid: int8 weights with float32 activations",

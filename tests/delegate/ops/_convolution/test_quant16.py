@@ -34,7 +34,7 @@ from tests.support.cases import (
     only_launch,
     quantization,
 )
-from tests.support.convolution import IN_SCALE, RULES, Convolution, convolutions16
+from tests.support.convolution import IN_SCALE, RULES, Convolution, channel_refusals, convolutions16
 from tests.support.deal import any_driver
 from tests.support.factories import refused
 from tests.support.model import chain_model
@@ -121,19 +121,11 @@ REFUSALS = {
         changed(NODE, 1, quantization=quantization([0.5] * 7)),
         "weights have 7 scales on axis 0: 8 on axis 0 are needed",
     ),
-    "rank_2_weights": (changed(NODE, 1, shape=(8, 27)), "weights 8x27: rank 4 (OHWI) is needed"),
+    **channel_refusals(NODE),
     "computed_weights": (changed(NODE, 1, data=None), "weights are not constant"),
-    "groups": (
-        changed(NODE, 0, shape=(1, 7, 5, 7)),
-        "groups: 3 input channels in the weights, 7 in the input, 8 in the output",
-    ),
     "groups_of_outputs": (
         changed(NODE, 0, shape=(1, 7, 5, 9)),
         "groups: 3 input channels in the weights, 9 in the input, 8 in the output",
-    ),
-    "output_channels": (
-        changed(NODE, -1, shape=(1, 7, 5, 9)),
-        "8 channels of weights, 9 of output",
     ),
     "computed_bias": (changed(NODE, 2, data=None), "the bias is not a constant"),
     "int32_bias": (
