@@ -12,11 +12,10 @@ from dataclasses import asdict
 import numpy as np
 
 from delegate.errors import Unsupported
-from delegate.graph.ir import Node
+from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Params
 from delegate.ops._checks import quantized
-from delegate.ops._checks.activations import activation_of, bounds_of
-from delegate.ops._checks.sums import sum_of
+from delegate.ops._checks.activations import activation_of, bounds_of, quantized_bounds
 from delegate.ops._launches.binary import (
     EVERY,
     NUMBERS,
@@ -35,8 +34,9 @@ from delegate.ops._launches.tiles import (
     vectors_of,
 )
 from delegate.ops._launches.types import ELEM
+from delegate.ops._numbers.fixed_point import quantize_multiplier
 from delegate.ops._numbers.float32 import bits
-from delegate.ops._numbers.float_sum import Sum, float_sum
+from delegate.ops._numbers.float_sum import LEFT_SHIFT, LEFT_SHIFT_16, Rescaling, Sum, float_sum
 from delegate.ops._numbers.integers import ceil_div
 from delegate.ops._registry import lowers
 from delegate.target import Target
@@ -113,6 +113,37 @@ def _of_one_shape(operands: Operands, case: Sum, target: Target) -> tuple[Altern
         fields = {name: bits(value) for name, value in asdict(floats).items()}
         found.insert(0, vector("float", fields, True))
     return tuple(found)
+
+
+def sum_of(left: Tensor, right: Tensor, result: Tensor, activation: object) -> Sum:
+    """Return the numbers of an ADD of two tensors of 8 or 16 bits.
+
+    Raises:
+        Unsupported: quantisation that is missing, an output scale too small for its inputs', an
+            activation that is no clamp.
+    Source: tflite/kernels/add.cc PrepareGeneralQuantized
+    """
+    (left_scale, left_zero), (right_scale, right_zero), (scale, zero) = (
+        quantized.per_tensor(tensor, quantized.QUANT) for tensor in (left, right, result)
+    )
+    lift = LEFT_SHIFT_16 if left.dtype == "int16" else LEFT_SHIFT
+    twice_widest = 2 * max(left_scale, right_scale)
+    reals = (
+        left_scale / twice_widest,
+        right_scale / twice_widest,
+        twice_widest / ((1 << lift) * scale),
+    )
+    by_left, by_right, by_sum = (Rescaling(*quantize_multiplier(real)) for real in reals)
+    if by_sum.shift > 0:
+        raise Unsupported(f"output scale {scale}: too small beside {twice_widest / 2}")
+    return Sum(
+        zeros=(left_zero, right_zero, zero),
+        scales=(left_scale, right_scale, scale),
+        rescaling=(by_left, by_right, by_sum),
+        left_shift=lift,
+        clamp=quantized_bounds(result, activation, quantized.QUANT),
+        dtype=result.dtype,
+    )
 
 
 def sum_expression(node: Node, sign: int) -> Expression:

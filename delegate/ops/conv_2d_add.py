@@ -10,13 +10,13 @@ from delegate.graph.ir import Node
 from delegate.launch import Alternative
 from delegate.ops._checks.activations import float_bounds
 from delegate.ops._checks.node import inputs_of, output_of
-from delegate.ops._checks.sums import sum_of
 from delegate.ops._convolution import decode as convolutions
 from delegate.ops._convolution import variants
 from delegate.ops._convolution.records import FloatConvolution, Quant8Convolution, Residual
 from delegate.ops._numbers.float32 import bits
 from delegate.ops._numbers.float_sum import float_sum
 from delegate.ops._registry import lowers
+from delegate.ops.add import sum_of
 from delegate.target import Rules, Target
 
 

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from delegate.launch import Alternative, Constant, Defines, Launch, Params
 from delegate.ops._convolution.channel_rows import alike_by_eight_rows
-from delegate.ops._convolution.nvidia.rounding import GROUP_ITEMS, rounding
 from delegate.ops._convolution.packing import four_zeros
 from delegate.ops._convolution.records import Quant8Convolution
 from delegate.ops._launches.tiles import launch_of
@@ -21,6 +20,7 @@ from delegate.ops._numbers import fixed_point
 from delegate.ops._numbers.integers import ceil_div
 from delegate.target import Target
 
+GROUP_ITEMS = 256
 _WARPS = GROUP_ITEMS // 32
 _CHUNK = 16  # bytes of a pixel that a lane takes a step
 _LANES_A_PIXEL = 4
@@ -202,6 +202,27 @@ def _launch(conv: Quant8Convolution, shape: _Shape) -> Launch:
         conv.params() | own,
         defines | conv.defines,
     )
+
+
+def _saturates(conv: Quant8Convolution) -> bool:
+    """Whether the type's own limits clamp, and no result is 2^22 or more before."""
+    limits = np.iinfo(conv.result.dtype)
+    if conv.clamp != (limits.min, limits.max):
+        return False
+    terms = conv.weights.size // conv.out_c
+    largest = terms * 255 * 255 + np.abs(conv.bias).astype(np.float64)
+    multiplier, shift = conv.scaling.astype(np.float64)
+    return bool((largest * np.ldexp(multiplier, shift.astype(np.int64) - 31)).max() < 2**21)
+
+
+def rounding(conv: Quant8Convolution, is_able: bool = True) -> dict[str, int | str]:
+    """Return the macros of requantize_word.clh but SINGLE_ROUNDING.
+
+    `is_able`: whether the device has what takes several numbers to their type's range at once.
+    """
+    is_saturated = is_able and _saturates(conv)
+    is_from_zero = conv.result.dtype == "uint8" and conv.output_zero == 0
+    return {"SATURATES": int(is_saturated), "FROM_ZERO": int(is_saturated and is_from_zero)}
 
 
 def _packed_weights(conv: Quant8Convolution, c_blocks: int, padded_c: int, steps: int) -> Constant:
