@@ -129,7 +129,7 @@ def of_kinds(
     for kind in kinds:
         if not kind.isa <= target.isa or conv.pixels < kind.few_pixels[0]:
             continue
-        for tile_w, vectors in _least_wasteful(conv, kind):
+        for tile_w, vectors in least_wasteful(conv, kind):
             made = launch(conv, target, kind, tile_w, vectors)
             if made is not None:
                 name = f"{kind.name} {tile_w}x{vectors * kind.lanes}{kind.suffix}"
@@ -137,7 +137,7 @@ def of_kinds(
     return tuple(found)
 
 
-def _least_wasteful(conv: Quant8Convolution, kind: Kind) -> list[tuple[int, int]]:
+def least_wasteful(conv: Quant8Convolution, kind: Kind) -> list[tuple[int, int]]:
     """Return a kind's blocks to try, (pixels, vectors), the one that wastes least first."""
     fitting = [size for size in kind.sizes if size[0] <= conv.pixels] or [kind.few_pixels]
 

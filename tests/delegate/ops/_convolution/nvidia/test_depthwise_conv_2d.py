@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from delegate import DeviceInfo, ops
 from delegate.inspect import Node
 from delegate.launch import Alternative, Constant
+from delegate.ops._convolution import variants
 from delegate.ops._convolution.nvidia import depthwise_conv_2d
 from delegate.ops._convolution.records import Quant8Convolution
 from delegate.target import Target
@@ -132,7 +133,7 @@ def _take(tile_w: int, tile_h: int, patch: pytest.MonkeyPatch) -> None:
         launch = depthwise_conv_2d._launch(conv, min(tile_w, area.out_w), height, target)
         return (Alternative("dp4a", (launch,)),)
 
-    patch.setattr(depthwise_conv_2d, "alternatives", only)
+    patch.setattr(variants, "DEPTHWISE_CONV_2D_VARIANTS", (only,))
 
 
 def _skip_long_builds(way: Way, device: DeviceInfo) -> None:

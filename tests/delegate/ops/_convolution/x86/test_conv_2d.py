@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from delegate import DeviceInfo, ops
 from delegate.inspect import Node, Tensor
 from delegate.launch import Constant
-from delegate.ops._convolution import channel_rows
+from delegate.ops._convolution import channel_rows, panels
 from delegate.ops._convolution.x86 import conv_2d
 from delegate.ops._numbers.float_requantize import FloatRescale, float_rescale
 from tests.support.cases import (
@@ -197,13 +197,13 @@ class Block:
     def name(self) -> str:
         """The alternative's."""
         tile_w, vectors = self.size
-        return f"{self.kind.isa} {tile_w}x{vectors * self.kind.lanes}{self.kind.suffix}"
+        return f"{self.kind.name} {tile_w}x{vectors * self.kind.lanes}{self.kind.suffix}"
 
     def assert_exact(self, model: bytes, device: DeviceInfo) -> None:
         """Assert that the node runs so, and gives the numbers of TFLite's reference kernels."""
-        way = next(way for way in X86 if way.name == self.kind.isa)
+        way = next(way for way in X86 if way.name == self.kind.name)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(conv_2d, "least_wasteful", lambda *arguments: [self.size])
+            patch.setattr(panels, "least_wasteful", lambda *arguments: [self.size])
             taken = assert_exact_way(model, device, replace(way, alternative=self.name))
         assert taken == {self.name}
 
