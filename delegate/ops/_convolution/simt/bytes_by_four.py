@@ -10,6 +10,7 @@ from delegate.ops._launches.types import ELEM
 from delegate.target import Target
 
 _WHOLE = 1 << 24  # floats hold every whole number up to here
+_FEW, _MANY = 40, 96  # registers, of `ways_to_take_bytes`
 
 
 def word_defines(conv: Quant8Convolution, uses_floats: bool = False) -> dict[str, int | str]:
@@ -34,15 +35,18 @@ def may_use_floats(target: Target) -> bool:
     return "nearest" in target.isa and target.device_type != "cpu"
 
 
-def may_take_places(target: Target) -> bool:
-    """Whether PLACED_OF of words.clh, with weights as floats, is worth a try.
+def ways_to_take_bytes(target: Target) -> tuple[bool, ...]:
+    """Return whether bytes are taken by PLACED_OF of words.clh, with weights as floats.
 
-    It takes the fewest instructions where a byte is shifted, masked and converted, so it comes
-    first. Converters that take any byte of a word have no use for it, which only times can tell.
-    Where a device does not tell its registers, nothing is known of its compiler, and FLOATS_OF is
-    all that is tried.
+    What is expected to be faster comes first, and is used until times tell. A byte by its place
+    takes fewer instructions where bytes are shifted, masked and converted. Compilers that keep
+    as many values as Mali's, whose converters take any byte of a word, are expected to need no
+    places. Where a device does not tell its registers, nothing is known of its compiler, and
+    FLOATS_OF is all that is tried.
     """
-    return target.registers > 0
+    if not target.registers:
+        return (False,)
+    return (False, True) if _FEW <= target.registers < _MANY else (True, False)
 
 
 def exact_terms(conv: Quant8Convolution, is_unsigned: bool = False) -> int:

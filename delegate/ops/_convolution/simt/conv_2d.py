@@ -18,8 +18,8 @@ from delegate.ops._convolution.packing import zeros_row
 from delegate.ops._convolution.records import Quant8Convolution
 from delegate.ops._convolution.simt.bytes_by_four import (
     exact_terms,
-    may_take_places,
     may_use_floats,
+    ways_to_take_bytes,
     word_defines,
 )
 from delegate.ops._launches.tiles import launch_of
@@ -59,10 +59,8 @@ def alternatives(conv: Quant8Convolution, target: Target) -> tuple[Alternative, 
     if target.device_type == "cpu":
         found += _staged(conv, target)
     is_shared = conv.pixels >= _FLOATS_PIXELS and conv.weights.size <= _FLOATS_WEIGHTS
-    if is_shared and may_take_places(target):
-        found.append(_float4(conv, target, has_floats=True))
-    found.append(_float4(conv, target, has_floats=False))
-    return tuple(found)
+    ways = ways_to_take_bytes(target) if is_shared else (False,)
+    return (*found, *(_float4(conv, target, has_floats=each) for each in ways))
 
 
 def _block_kept(

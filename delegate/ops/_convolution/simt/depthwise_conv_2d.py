@@ -11,8 +11,8 @@ from delegate.ops._convolution.channel_rows import alike_rows
 from delegate.ops._convolution.packing import zeros_row
 from delegate.ops._convolution.records import Quant8Convolution
 from delegate.ops._convolution.simt.bytes_by_four import (
-    may_take_places,
     may_use_floats,
+    ways_to_take_bytes,
     word_defines,
 )
 from delegate.ops._launches.tiles import launch_of
@@ -79,7 +79,7 @@ def _launched(
     params: Params,
     defines: Defines,
 ) -> tuple[Alternative, ...]:
-    """Return launches that take bytes by their places, where that may be fast, and as they are."""
+    """Return launches that take bytes by their places, where that may be fast, or as they are."""
     uses_floats = may_use_floats(target)
 
     def alternative(has_places: bool) -> Alternative:
@@ -107,8 +107,7 @@ def _launched(
         )
         return Alternative(f"{'placed' if has_places else 'float4'} {name}", (launch,))
 
-    ways = (True, False) if may_take_places(target) else (False,)
-    return tuple(map(alternative, ways))
+    return tuple(map(alternative, ways_to_take_bytes(target)))
 
 
 def _blocked_weights(conv: Quant8Convolution, has_places: bool) -> Constant:
