@@ -44,7 +44,7 @@ from tests.support.factories import assert_seeded_or_refused, drawn, refused
         (SIMT, 4, ["float4 4x4", "plain"]),
         (SIMT, 61, ["float4 4x8", "plain"]),
         (MANY_REGISTERS, 61, ["floats 4x8", "float4 4x8", "plain"]),
-        (SOME_REGISTERS, 61, ["floats 2x4", "float4 2x4", "plain"]),
+        (SOME_REGISTERS, 61, ["float4 2x4", "floats 2x4", "plain"]),
         (FEW_REGISTERS, 61, ["floats 1x4", "float4 1x4", "plain"]),
         (LANES_2, 1, ["plain"]),
         (LANES_2, 5, ["tiled 2x1", "plain"]),
