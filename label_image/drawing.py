@@ -5,18 +5,16 @@ from __future__ import annotations
 
 import colorsys
 import os
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from label_image.scene import Pose, Scene, label_of, named
+from label_image.scene import BACKGROUND, Mask, Pose, Scene, Sides
 from tflite_opencl.common.files import replaced_file
 from tflite_opencl.common.labels import format_score
 
 DRAWN, MASK = "drawn.jpg", "mask.png"  # in a folder of outputs
-_NOTHING = ("background", "???", None)  # what a mask's class 0 is called where it is no thing
 _LEAST_SEEN = 0.2  # score of a point that is drawn
 _LIMBS = (
     ("nose", "left eye"), ("nose", "right eye"), ("left eye", "left ear"),
@@ -45,33 +43,29 @@ def format_obstacle(path: str) -> str | None:
     return f"'{ending}' is no format of pictures: use .png, .jpg, .webp or .bmp"
 
 
-def write_drawn(
-    path: str, picture: NDArray[np.uint8], scene: Scene, labels: Sequence[str], most: int
-) -> None:
+def write_drawn(path: str, picture: NDArray[np.uint8], scene: Scene, most: int) -> None:
     """Write the picture with what was found in it, `most` things or names of classes.
 
     Shapes: picture (h, w, 3)
     Raises: OSError, ValueError: it cannot be written.
     """
     kind = Image.registered_extensions()[os.path.splitext(path)[1].lower()]
-    image = drawn(picture, scene, labels, most)
+    image = drawn(picture, scene, most)
     with replaced_file(path, "wb") as file:
         image.save(file, format=kind)
 
 
-def write_found(
-    folder: str, picture: NDArray[np.uint8], scene: Scene, labels: Sequence[str], most: int
-) -> list[str]:
+def write_found(folder: str, picture: NDArray[np.uint8], scene: Scene, most: int) -> list[str]:
     """Write the picture with what was found in it, and a mask's classes; return the files' names.
 
     A pixel of the mask's file is its class, of at most 256; colours are what viewers show.
     Shapes: picture (h, w, 3)
     Raises: OSError: it cannot be written.
     """
-    write_drawn(os.path.join(folder, DRAWN), picture, scene, labels, most)
-    if scene.mask is None or scene.mask.max() > 255:
+    write_drawn(os.path.join(folder, DRAWN), picture, scene, most)
+    if scene.mask is None or scene.mask.classes.max() > 255:
         return [DRAWN]
-    mask = Image.fromarray(scene.mask.clip(0).astype(np.uint8)).convert("P")
+    mask = Image.fromarray(scene.mask.classes.clip(0).astype(np.uint8)).convert("P")
     colours = [(0, 0, 0), *map(color_of, range(1, 256))]
     mask.putpalette([part for colour in colours for part in colour])
     with replaced_file(os.path.join(folder, MASK), "wb") as file:
@@ -80,17 +74,15 @@ def write_found(
     return [DRAWN, MASK]
 
 
-def drawn(
-    picture: NDArray[np.uint8], scene: Scene, labels: Sequence[str], most: int
-) -> Image.Image:
+def drawn(picture: NDArray[np.uint8], scene: Scene, most: int) -> Image.Image:
     """Return the picture with what was found in it; the arguments are `write_drawn`'s."""
     image = Image.fromarray(picture)
     if scene.mask is not None:
-        return _with_mask(image, scene, scene.mask, labels, most)
+        return _with_mask(image, scene, scene.mask, most)
     pen = _Pen(image)
-    for box in reversed((scene.boxes or ())[:most]):  # the most certain one on top
-        text = f"{label_of(box.index, labels) or box.index} {format_score(round(box.score, 2))}"
-        pen.box((box.left, box.top, box.right, box.bottom), text, color_of(box.index))
+    for thing in reversed((scene.boxes or ())[:most]):  # the most certain one on top
+        text = f"{thing.label or thing.index} {format_score(round(thing.score, 2))}"
+        pen.box(thing.box, text, color_of(thing.index))
     for number, pose in enumerate((scene.poses or ())[:most]):
         pen.pose(pose, color_of(number))
     return image
@@ -102,24 +94,26 @@ def color_of(index: int) -> Color:
     return round(red * 255), round(green * 255), round(blue * 255)
 
 
-def _with_mask(
-    image: Image.Image, scene: Scene, mask: NDArray[np.int64], labels: Sequence[str], most: int
-) -> Image.Image:
-    classes = [share.index for share in scene.shares]
-    colours, opacity = np.zeros((*mask.shape, 3), np.uint8), np.zeros(mask.shape, np.uint8)
-    for index in classes:
-        if index or label_of(0, labels) not in _NOTHING:
-            colours[mask == index] = color_of(index)
-            opacity[mask == index] = round(255 * _OPACITY)
+def _with_mask(image: Image.Image, scene: Scene, mask: Mask, most: int) -> Image.Image:
+    shape = mask.classes.shape
+    # Class 0 is no thing where it is not called one.
+    shown = [
+        area
+        for area in mask.areas
+        if area.index or (scene.has_name(area) and area.label not in BACKGROUND)
+    ]
+    colours, opacity = np.zeros((*shape, 3), np.uint8), np.zeros(shape, np.uint8)
+    for area in shown:
+        colours[mask.classes == area.index] = color_of(area.index)
+        opacity[mask.classes == area.index] = round(255 * _OPACITY)
     over, alpha = (
         Image.fromarray(values).resize(image.size, Image.Resampling.NEAREST)
         for values in (colours, opacity)
     )
     image.paste(over, (0, 0), alpha)
     pen = _Pen(image)
-    shown = [i for i in classes if i or label_of(0, labels) not in _NOTHING]
-    for row, index in enumerate(shown[:most]):
-        pen.label((0, row * pen.row_height), named(index, labels), color_of(index))
+    for row, area in enumerate(shown[:most]):
+        pen.label((0, row * pen.row_height), scene.named(area), color_of(area.index))
     return image
 
 
@@ -133,7 +127,7 @@ class _Pen:
         self._font = ImageFont.load_default(max(11, min(image.size) // 30))
         self.row_height = self._extent("Ag")[1]
 
-    def box(self, sides: tuple[float, float, float, float], text: str, color: Color) -> None:
+    def box(self, sides: Sides, text: str, color: Color) -> None:
         """Draw a box, cut to the picture, and its name above or, without place, inside."""
         width, height = self._size
         left, right = (min(max(0, round(x)), width - 1) for x in sides[::2])

@@ -17,8 +17,8 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from label_image.heads.view import BACKGROUND
 from label_image.precision import Found, MeanPrecision, Truth
+from label_image.scene import BACKGROUND
 from tflite_opencl.common.errors import RunError
 
 TOP = 5

@@ -19,7 +19,7 @@ from delegate.inspect import several_devices
 from label_image import lines
 from label_image.compare import Outcome
 from label_image.document import picture_entry, totals_entry
-from label_image.heads.registry import is_classifier
+from label_image.heads.classes import CLASSIFICATION
 from label_image.prepare import Prepared
 from label_image.report import summary_text
 from label_image.result import Result, picture_folder
@@ -61,7 +61,7 @@ class ManyPictures:
         Raises: RunError, DefaultModelError, DecoderFailed: something is wrong with all pictures.
         """
         settings, prepared = self._settings, self._prepared
-        floats = not is_classifier(prepared.meaning.view(), settings.task)
+        floats = prepared.meaning.head is not CLASSIFICATION
         with contextlib.ExitStack() as stack:
             job = self._job(stack)
             sinks = Sinks(stack, prepared, self._out)
@@ -104,7 +104,7 @@ class ManyPictures:
         nothing = np.zeros((16, 16, 3), np.uint8)
         # Refuses an input that takes no picture, before anything is built.
         pixels = to_input(nothing, *astuple(prepared.meaning.format))
-        if prepared.meaning.main_input.shape[0] != 1:
+        if prepared.meaning.fed.shape[0] != 1:
             raise RunError("several pictures need an input whose first dimension is 1")
         if feeds.main in feeds.given:
             raise RunError("--input gives values to the input that would take the pictures")

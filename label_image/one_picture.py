@@ -140,7 +140,7 @@ class OnePicture:
                     log.info("len: %d", os.path.getsize(path))
                 height, width, channels = self._picture.shape
                 log.info("width, height, channels: %d, %d, %d", width, height, channels)
-            log.info("input: %d", prepared.meaning.main_input.index)
+            log.info("input: %d", prepared.meaning.fed.index)
             log.info("number of inputs: %d", len(graph.inputs))
             log.info("number of outputs: %d", len(graph.outputs))
         return pixels

@@ -11,19 +11,20 @@ import logging
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass
-from typing import Any, Generic, NamedTuple, TypeVar, overload
+from dataclasses import astuple
+from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
 from delegate import DelegateError, Options, Unsupported, Verdict
+from delegate.inspect import infer
 from label_image.carried import read_carried
+from label_image.heads.view import View
 from label_image.meaning import Meaning
 from label_image.open_path import open_path
 from label_image.path import Outputs, Path
 from label_image.prepare import Model, read_graph
-from label_image.scene import Pose, Scene, label_of
+from label_image.scene import Class, Found, Mask, Pose, Scene
 from tflite_opencl.common.errors import DelegateFailed, RunError, reason_of
 from tflite_opencl.common.feeds import feeds_of
 from tflite_opencl.common.job import Job
@@ -35,51 +36,6 @@ log = logging.getLogger("label_image")
 
 Result = TypeVar("Result")
 Own = TypeVar("Own", bound="Predictor[Any]")
-
-
-class Sides(NamedTuple):
-    """A box in pixels of the picture, and inside it."""
-
-    left: float
-    top: float
-    right: float
-    bottom: float
-
-
-@dataclass(frozen=True, slots=True)
-class Class:
-    """A class of a picture."""
-
-    label: str  # its number, where it has no name
-    score: float
-    index: int
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A thing in a picture."""
-
-    label: str  # its class; a number, where that has no name
-    score: float
-    box: Sides
-    index: int  # of its class, as the labels count
-
-
-@dataclass(frozen=True, slots=True)
-class Area:
-    """A class of a mask."""
-
-    label: str
-    part: float  # of all pixels
-    index: int
-
-
-@dataclass(frozen=True, slots=True)
-class Mask:
-    """A picture's classes, pixel by pixel."""
-
-    classes: NDArray[np.int64]  # (h, w), of the picture; -1: none
-    areas: Sequence[Area]  # the largest first
 
 
 class Predictor(Generic[Result]):
@@ -135,16 +91,15 @@ class Predictor(Generic[Result]):
         if task.partition(":")[0] != self._task:
             raise ValueError(f"{task!r} is no task of {type(self).__name__}: {self._task}[:KIND]")
         self.labels = names
-        self._meaning = Meaning(
-            graph, feeds, names, origin or carried.labels_from, bool(names), task, mean, std,
-            carried, threshold,
-        )  # fmt: skip
+        fed = graph.inputs[feeds.main]
+        view = View(graph, infer(graph).outputs, fed, names, bool(names), carried, threshold)
+        self._meaning = Meaning(view, origin or carried.labels_from, task, mean, std)
         self._meaning.check()
         self._format = astuple(self._meaning.format)
         on_device = Options(device, tune=tune, min_nodes_per_partition=1)
         job = Job(
             model=source,
-            input=np.zeros(self._meaning.main_input.shape, self._meaning.main_input.dtype),
+            input=np.zeros(fed.shape, fed.dtype),
             threads=threads,
             opencl=None if device is None else on_device,
             quiet=True,
@@ -184,7 +139,7 @@ class Predictor(Generic[Result]):
         self.close()
 
     def _opened(self, job: Job, batch: int) -> Path:
-        opened = open_path(job, find_runtime(), self._meaning.graph, batch)
+        opened = open_path(job, find_runtime(), self._meaning.view.graph, batch)
         with _plain_errors():
             path = self._stack.enter_context(opened)
         taken = path.delegation
@@ -228,30 +183,23 @@ class Predictor(Generic[Result]):
     def _result(self, scene: Scene, size: Sequence[int]) -> Result:
         raise NotImplementedError
 
-    def _label(self, index: int) -> str:
-        label = label_of(index, self.labels)
-        return str(index) if label is None else label
 
-
-class Classifier(Predictor["list[Class]"]):
+class Classifier(Predictor["Sequence[Class]"]):
     """A model that gives classes of pictures, the best first; see Predictor."""
 
     _task = "classification"
 
-    def _result(self, scene: Scene, size: Sequence[int]) -> list[Class]:
-        return [Class(self._label(row.index), row.score, row.index) for row in scene.rows or ()]
+    def _result(self, scene: Scene, size: Sequence[int]) -> Sequence[Class]:
+        return scene.rows or []
 
 
-class Detector(Predictor["list[Found]"]):
+class Detector(Predictor["Sequence[Found]"]):
     """A model that finds things in pictures, the most certain first; see Predictor."""
 
     _task = "detection"
 
-    def _result(self, scene: Scene, size: Sequence[int]) -> list[Found]:
-        return [
-            Found(self._label(box.index), box.score, Sides(*box.sides.values()), box.index)
-            for box in scene.boxes or ()
-        ]
+    def _result(self, scene: Scene, size: Sequence[int]) -> Sequence[Found]:
+        return scene.boxes or []
 
 
 class Segmenter(Predictor[Mask]):
@@ -260,8 +208,8 @@ class Segmenter(Predictor[Mask]):
     _task = "segmentation"
 
     def _result(self, scene: Scene, size: Sequence[int]) -> Mask:
-        areas = [Area(self._label(each.index), each.part, each.index) for each in scene.shares]
-        return Mask(scene.mask_in(size), areas)
+        assert scene.mask is not None
+        return scene.mask.scaled(size)
 
 
 class Poses(Predictor["Sequence[Pose]"]):

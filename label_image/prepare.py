@@ -14,12 +14,13 @@ from typing import Any
 from numpy.typing import NDArray
 
 from delegate import Options
-from delegate.inspect import Graph, read_device_profile, read_model
+from delegate.inspect import Graph, infer, read_device_profile, read_model
 from label_image.carried import read_carried
 from label_image.drawing import format_obstacle
 from label_image.flag_table import DEFAULT_LABELS, DEFAULT_MODEL
 from label_image.flags import Settings
-from label_image.heads.registry import DRAWN, head_of
+from label_image.heads.registry import DRAWN
+from label_image.heads.view import View
 from label_image.lines import model_lines
 from label_image.meaning import Meaning
 from tflite_opencl.common import bars
@@ -57,17 +58,9 @@ class Prepared:
     settings: Settings
     runtime: Runtime
     model: Model
+    graph: Graph
+    feeds: Feeds
     meaning: Meaning
-
-    @property
-    def graph(self) -> Graph:
-        """The model's."""
-        return self.meaning.graph
-
-    @property
-    def feeds(self) -> Feeds:
-        """What its inputs get."""
-        return self.meaning.feeds
 
     @property
     def kernels(self) -> str:
@@ -135,8 +128,8 @@ class Prepared:
             return
         if self.feeds.picture is None:
             raise RunError("--output_image: no input of the model takes the picture")
-        head = head_of(self.meaning.view(), self.meaning.task)
-        if head is None or not head.name.startswith(DRAWN):
+        head = self.meaning.head
+        if head is None or head.task not in DRAWN:
             text = "gives neither boxes nor points nor a mask of classes to draw"
             raise RunError(f"--output_image: {self.model.name} {text}")
 
@@ -173,21 +166,17 @@ def prepare(settings: Settings) -> Prepared:
         classes = class_numbers(settings.classes, labels)
     except ValueError as error:
         raise UsageError(f"--classes: {error}") from None
-    meaning = Meaning(
-        graph,
-        feeds,
-        labels,
-        settings.labels or carried.labels_from or model.labels or "the default model",
-        settings.labels is not None or bool(carried.labels),
-        settings.task,
-        settings.input_mean,
-        settings.input_std,
-        carried,
+    are_given = settings.labels is not None or bool(carried.labels)
+    labels_from = settings.labels or carried.labels_from or model.labels or "the default model"
+    view = View(
+        graph, infer(graph).outputs, graph.inputs[feeds.main], labels, are_given, carried,
         settings.threshold,
-        classes,
+    )  # fmt: skip
+    meaning = Meaning(
+        view, labels_from, settings.task, settings.input_mean, settings.input_std, classes
     )
     meaning.check()
-    return Prepared(settings, runtime, model, meaning)
+    return Prepared(settings, runtime, model, graph, feeds, meaning)
 
 
 def _check_files(settings: Settings) -> None:

@@ -16,7 +16,7 @@ from delegate.inspect import Tensor
 from label_image.compare import Distances, distance_entry
 from label_image.drawing import drawn, write_drawn, write_found
 from label_image.lines import writing
-from label_image.meaning import Meaning, tensors_of
+from label_image.meaning import Meaning
 from tflite_opencl.common.feeds import scale_of, shape_text
 from tflite_opencl.common.files import replaced_file
 from tflite_opencl.common.words import printable
@@ -40,8 +40,8 @@ class Result:
         most: int,
     ) -> None:
         """`outputs`: none after Ctrl-C. `size`: the picture's height and width. `most`: results."""
-        self._labels, self._most, self._outputs = meaning.labels, most, outputs
-        self._tensors = tensors_of(meaning.graph, outputs) if outputs else []
+        self._most, self._outputs = most, outputs
+        self._tensors = meaning.view.after(outputs, size).outputs if outputs else ()
         self.scene = meaning.scene(outputs, size)
         # A classifier's row says it all.
         is_told = self.scene is not None and self.scene.rows is not None
@@ -50,7 +50,7 @@ class Result:
             for number, (output, tensor) in enumerate(zip(outputs, self._tensors, strict=True))
             if number or not is_told
         ]
-        self._found = [] if self.scene is None else self.scene.lines(self._labels, most)
+        self._found = [] if self.scene is None else self.scene.lines(most)
         told = frozenset[int]() if self.scene is None else self.scene.outputs
         self._others = [each for each in self._described if each.number not in told]
 
@@ -72,7 +72,7 @@ class Result:
 
     def entry(self, distances: Distances | None) -> dict[str, Any]:
         """Return the same for JSON; `distances`: OpenCL's outputs' from others."""
-        entry = {} if self.scene is None else self.scene.entry(self._labels, self._most)
+        entry = {} if self.scene is None else self.scene.entry(self._most)
         if self._described:
             entry["outputs"] = [
                 each.entry | distance_entry(distances, each.number) for each in self._described
@@ -87,20 +87,20 @@ class Result:
         with writing(folder):
             names = write_outputs(folder, self._outputs, self._tensors)
             if picture is not None and self.scene is not None and self.is_drawable:
-                names += write_found(folder, picture, self.scene, self._labels, most)
+                names += write_found(folder, picture, self.scene, most)
         return names
 
     def drawn(self, picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Return the picture with what was found in it, or as it is. Shapes: (h, w, 3) -> same."""
         if self.scene is None or not self.is_drawable:
             return picture
-        return np.asarray(drawn(picture, self.scene, self._labels, self._most))
+        return np.asarray(drawn(picture, self.scene, self._most))
 
     def draw(self, path: str, picture: NDArray[np.uint8]) -> None:
         """Write the picture with what was found in it. Raises: RunError: it cannot be written."""
         if self.scene is not None:
             with writing(path):
-                write_drawn(path, picture, self.scene, self._labels, self._most)
+                write_drawn(path, picture, self.scene, self._most)
 
 
 class Described:

@@ -3,37 +3,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tflite_opencl.common.labels import Row, format_row, format_score
+from tflite_opencl.common.labels import format_score
 
+# First labels of files that count the background: it is no thing.
+BACKGROUND = ("???", "background")
 ENTRIES = {  # what Scene.entry has of each task
     "classification": "results", "detection": "detections", "pose": "poses",
     "segmentation": "segments", "embedding": "embedding",
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
-    """A thing in a picture."""
+class Sides(NamedTuple):
+    """A box in pixels of the picture, and inside it."""
 
-    index: int  # its class, as the labels count
-    score: float
-    # In pixels of the picture, and inside it.
     left: float
     top: float
     right: float
     bottom: float
 
-    @property
-    def sides(self) -> dict[str, float]:
-        """Give the sides by their names."""
-        return {side: getattr(self, side) for side in ("left", "top", "right", "bottom")}
+
+@dataclass(frozen=True, slots=True)
+class Class:
+    """A class of a picture."""
+
+    label: str  # its number, where it has no name
+    score: float
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A thing in a picture."""
+
+    label: str  # its class; a number, where that has no name
+    score: float
+    box: Sides
+    index: int  # of its class, as the labels count
+
+
+@dataclass(frozen=True, slots=True)
+class Area:
+    """A class of a mask."""
+
+    label: str
+    part: float  # of all pixels
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """A picture's classes, pixel by pixel."""
+
+    classes: NDArray[np.int64]  # (h, w); -1: none
+    areas: Sequence[Area]  # the largest first
+
+    def scaled(self, size: Sequence[int]) -> Mask:
+        """Return the mask in another height and width: each pixel is that of the nearest."""
+        rows, columns = (
+            (np.arange(count) * 2 + 1) * own // (2 * count)
+            for count, own in zip(size, self.classes.shape, strict=True)
+        )
+        return Mask(self.classes[rows[:, np.newaxis], columns], self.areas)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,48 +92,21 @@ class Pose:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """A class of a mask."""
-
-    index: int
-    part: float  # of all pixels
-
-
-@dataclass(frozen=True, slots=True)
 class Scene:
     """What a model says of a picture, the most certain or largest first; None: not its task."""
 
-    rows: Sequence[Row] | None = None
-    boxes: Sequence[Box] | None = None
+    rows: Sequence[Class] | None = None
+    boxes: Sequence[Found] | None = None
     poses: Sequence[Pose] | None = None
-    mask: NDArray[np.int64] | None = field(default=None, repr=False)  # (h, w): classes; -1: none
+    mask: Mask | None = field(default=None, repr=False)
     embedding: NDArray[np.float32] | None = field(default=None, repr=False)  # (n,)
     outputs: frozenset[int] = frozenset()  # the numbers of the outputs that say so
+    names: int = 0  # classes that have a name: the first ones
 
     @property
     def is_drawable(self) -> bool:
         """Whether it says where in the picture something is."""
         return self.boxes is not None or self.poses is not None or self.mask is not None
-
-    @property
-    def shares(self) -> list[Share]:
-        """Give the classes of the mask, the largest first."""
-        if self.mask is None:
-            return []
-        found, counts = np.unique(self.mask, return_counts=True)
-        order = np.argsort(-counts, kind="stable")
-        parts = [Share(int(found[i]), float(counts[i] / self.mask.size)) for i in order]
-        return [share for share in parts if share.index >= 0]
-
-    def mask_in(self, size: Sequence[int]) -> NDArray[np.int64]:
-        """Return the mask in another height and width: each pixel is that of the nearest."""
-        assert self.mask is not None
-        rows, columns = (
-            (np.arange(count) * 2 + 1) * own // (2 * count)
-            for count, own in zip(size, self.mask.shape, strict=True)
-        )
-        found: NDArray[np.int64] = self.mask[rows[:, np.newaxis], columns]
-        return found
 
     def of_classes(self, classes: frozenset[int]) -> Scene:
         """Return what is of these classes alone; poses and embeddings have none."""
@@ -106,69 +116,66 @@ class Scene:
         if boxes is not None:
             boxes = [box for box in boxes if box.index in classes]
         if mask is not None:
-            mask = np.where(np.isin(mask, list(classes)), mask, -1)
+            kept = np.where(np.isin(mask.classes, list(classes)), mask.classes, -1)
+            mask = Mask(kept, [area for area in mask.areas if area.index in classes])
         return replace(self, rows=rows, boxes=boxes, mask=mask)
 
-    def lines(self, labels: Sequence[str], most: int) -> list[str]:
+    def has_name(self, each: Class | Found | Area) -> bool:
+        """Whether its label is more than its number."""
+        return 0 <= each.index < self.names
+
+    def named(self, each: Class | Found | Area) -> str:
+        """Return `15 person`, or the number alone."""
+        return f"{each.index} {each.label}" if self.has_name(each) else each.label
+
+    def lines(self, most: int) -> list[str]:
         """Return lines for people, of `most` classes, things or poses."""
         if self.rows is not None:
-            return [format_row(row, labels) for row in self.rows[:most]]
+            return [f"{format_score(row.score)}: {self.named(row)}" for row in self.rows[:most]]
         if self.embedding is not None:
             norm = format_score(float(np.linalg.norm(self.embedding.astype(np.float64))))
             return [f"an embedding: {self.embedding.size} numbers, L2 norm {norm}"]
         if self.mask is not None:
-            return [
-                f"{100 * share.part:.1f} %: {named(share.index, labels)}"
-                for share in self.shares[:most]
-            ]
+            areas = self.mask.areas[:most]
+            return [f"{100 * area.part:.1f} %: {self.named(area)}" for area in areas]
         lines = []
-        for box in (self.boxes or ())[:most]:
-            sides = ", ".join(f"{side} {pixels:.0f}" for side, pixels in box.sides.items())
-            lines.append(f"{format_score(box.score)}: {named(box.index, labels)}, {sides}")
+        for thing in (self.boxes or ())[:most]:
+            sides = ", ".join(f"{side} {at:.0f}" for side, at in thing.box._asdict().items())
+            lines.append(f"{format_score(thing.score)}: {self.named(thing)}, {sides}")
         for number, pose in enumerate((self.poses or ())[:most], 1):
             lines.append(f"{format_score(pose.score)}: pose {number}")
-            for point in pose.points:
-                place = f"x {point.x:.0f}, y {point.y:.0f}"
-                lines.append(f"{format_score(point.score)}: {point.name}, {place}")
+            lines += [
+                f"{format_score(point.score)}: {point.name}, x {point.x:.0f}, y {point.y:.0f}"
+                for point in pose.points
+            ]
         return lines or ["nothing is found"]
 
-    def entry(self, labels: Sequence[str], most: int) -> dict[str, Any]:
+    def entry(self, most: int) -> dict[str, Any]:
         """Return all for JSON, of classes the best `most`."""
+
+        def of(each: Class | Found | Area, **more: Any) -> dict[str, Any]:
+            label = each.label if self.has_name(each) else None
+            return {"index": each.index, "label": label, **more}
+
         entry: dict[str, Any] = {}
         if self.rows is not None:
-            entry["results"] = [
-                {"index": row.index, "label": label_of(row.index, labels), "score": row.score}
-                for row in self.rows[:most]
-            ]
+            entry["results"] = [of(row, score=row.score) for row in self.rows[:most]]
         if self.boxes is not None:
             entry["detections"] = [
-                {
-                    "index": box.index, "label": label_of(box.index, labels), "score": box.score,
-                    "box": box.sides,
-                }
-                for box in self.boxes
-            ]  # fmt: skip
+                of(thing, score=thing.score, box=thing.box._asdict()) for thing in self.boxes
+            ]
         if self.poses is not None:
-            entry["poses"] = [
-                {"score": pose.score, "points": [asdict(point) for point in pose.points]}
-                for pose in self.poses
-            ]
+            entry["poses"] = [asdict(pose) for pose in self.poses]
         if self.mask is not None:
-            entry["segments"] = [
-                {"index": share.index, "label": label_of(share.index, labels), "share": share.part}
-                for share in self.shares
-            ]
+            entry["segments"] = [of(area, share=area.part) for area in self.mask.areas]
         if self.embedding is not None:
             entry["embedding"] = self.embedding.tolist()
         return entry
 
 
-def label_of(index: int, labels: Sequence[str]) -> str | None:
-    """Return the name of a class; None: there is none."""
-    return labels[index] if 0 <= index < len(labels) else None
-
-
-def named(index: int, labels: Sequence[str]) -> str:
-    """Return `15 person`, or the number alone."""
-    label = label_of(index, labels)
-    return str(index) if label is None else f"{index} {label}"
+def mask_of(classes: NDArray[np.int64], label: Callable[[int], str]) -> Mask:
+    """Return the mask of classes (h, w), which -1 leaves out of; `label`: a class's."""
+    found, counts = np.unique(classes, return_counts=True)
+    order = [i for i in np.argsort(-counts, kind="stable") if found[i] >= 0]
+    parts = counts / classes.size
+    return Mask(classes, [Area(label(int(n := found[i])), float(parts[i]), int(n)) for i in order])

@@ -44,7 +44,7 @@ class Sinks:
         self._expected: Expected | None = None
         if settings.expect is not None:
             most = settings.num_results_of_several
-            self._expected = read_expected(settings.expect, meaning.labels, most)
+            self._expected = read_expected(settings.expect, meaning.view.labels, most)
             self._expected.require(meaning.kinds)
         self.sinks: list[Sink] = []
         self.unreadable_before = 0

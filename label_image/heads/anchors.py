@@ -15,8 +15,7 @@ from functools import cache, partial
 
 import numpy as np
 
-from label_image.heads.boxes import as_scores, suppressed
-from label_image.heads.view import Array, Floats, Head, View
+from label_image.heads.view import Array, Floats, Head, View, as_scores, suppressed
 from label_image.scene import Scene
 
 Size = tuple[int, int]

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from label_image.heads.boxes import LEAST_SCORE, as_scores, corners, placed
-from label_image.heads.view import Floats, Head, View
+from label_image.heads.view import LEAST_SCORE, Floats, Head, View, as_scores, corners, placed
 from label_image.scene import Scene
 
 _MOST_PEAKS = 100

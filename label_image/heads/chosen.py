@@ -17,9 +17,8 @@ from functools import partial
 import numpy as np
 
 from delegate.inspect import Graph
-from label_image.heads.boxes import LEAST_SCORE as UNCHOSEN
-from label_image.heads.boxes import parts, placed
-from label_image.heads.view import Array, Head, View
+from label_image.heads.view import LEAST_SCORE as UNCHOSEN
+from label_image.heads.view import Array, Head, View, parts, placed
 from label_image.scene import Scene
 from tflite_opencl.common.labels import LEAST_SCORE
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from label_image.heads.boxes import LEAST_SCORE, as_scores, corners, kept, parts
-from label_image.heads.view import Floats, Head, View
-from label_image.heads.yolo import has_cells, rows_of
+from label_image.heads.view import LEAST_SCORE, Floats, Head, View, as_scores, corners, kept, parts
+from label_image.heads.yolo import order_of, rows_of
 from label_image.scene import Point, Pose, Scene
 
 # COCO's, in the order that all of these models have.
@@ -97,7 +96,8 @@ def _point_sizes(view: View) -> tuple[int, int]:
 
 def _fits_yolo(view: View, is_asked: bool) -> bool:
     count, numbers = _point_sizes(view)
-    is_such = numbers in (2, 3) and has_cells(view, 1, 5 + count * numbers)
+    order = order_of(view, 1)
+    is_such = order is not None and order[1] >= 5 + count * numbers and numbers in (2, 3)
     return is_such and is_asked and len(view.outputs) == 1
 
 

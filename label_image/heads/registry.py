@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from label_image.heads import anchors, centernet, chosen, poses, segmentation, yolo
-from label_image.heads.classification import CLASSIFICATION, EMBEDDING, has_its_norm
+from label_image.heads import anchors, centernet, chosen, poses, yolo
+from label_image.heads.classes import CLASSIFICATION, EMBEDDING, SEGMENTATION, has_its_norm
 from label_image.heads.view import Head, View
 from label_image.scene import Scene
 
@@ -21,11 +22,11 @@ HEADS: Sequence[Head] = (
     *anchors.HEADS,
     *poses.HEADS,
     centernet.HEAD,
-    segmentation.HEAD,
+    SEGMENTATION,
     EMBEDDING,
     CLASSIFICATION,
 )
-TASKS = tuple(dict.fromkeys(name for h in HEADS for name in (h.name.partition(":")[0], h.name)))
+TASKS = tuple(dict.fromkeys(name for head in HEADS for name in (head.task, head.name)))
 
 DRAWN = ("detection", "pose", "segmentation")  # tasks whose results are places in the picture
 
@@ -40,7 +41,7 @@ def head_of(view: View, task: str | None = None) -> Head | None:
     if task is None:
         told = None if view.carried.task is None else head_of(view, view.carried.task)
         return told or next((head for head in HEADS if head.find(view, False)), None)
-    heads = [head for head in HEADS if task in (head.name, head.name.partition(":")[0])]
+    heads = [head for head in HEADS if task in (head.name, head.task)]
     fitting = (head for asked in (False, True) for head in heads if head.find(view, asked))
     return next(fitting, None)
 
@@ -50,13 +51,10 @@ def read(view: View, task: str | None = None) -> Scene | None:
     head = head_of(view, task)
     if head is CLASSIFICATION and task is None and has_its_norm(view):
         head = EMBEDDING
+    if head is None:
+        return None
     with np.errstate(all="ignore"):  # what is no number is left out in the end
-        return None if head is None else head.read(view, head.find(view, True))
-
-
-def is_classifier(view: View, task: str | None = None) -> bool:
-    """Whether the model's outputs are scores of classes."""
-    return head_of(view, task) is CLASSIFICATION
+        return replace(head.read(view, head.find(view, True)), names=len(view.labels))
 
 
 def possible(view: View) -> list[str]:

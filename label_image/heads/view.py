@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What heads share: a model as they see it, and what a head is."""
+"""What heads share: a model as they see it, what a head is, and boxes as arrays."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,15 +12,16 @@ from numpy.typing import NDArray
 
 from delegate.inspect import Graph, Tensor
 from label_image.carried import Carried
-from label_image.scene import Scene
+from label_image.scene import BACKGROUND, Found, Scene, Sides
 from tflite_opencl.common.feeds import scale_of
 from tflite_opencl.common.pictures.image import layout_of
 
 Array = NDArray[Any]
 Floats = NDArray[np.float32]
 
-# First labels of files that count the background, which a detector's classes do not.
-BACKGROUND = ("???", "background")
+LEAST_SCORE = 0.25  # of a box that nothing has chosen before
+_MOST_OVERLAP = 0.45  # of two boxes of a class, as a part of what both cover
+_MOST_CANDIDATES, _MOST_BOXES = 1000, 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +34,17 @@ class View:
     labels: Sequence[str] = ()
     are_labels_given: bool = False  # by the user or by the model, not by a file that lay around
     carried: Carried = field(default_factory=Carried)
+    threshold: float | None = None  # the least score that is shown; None: the model's own
     size: Sequence[int] = (1, 1)  # height and width of the picture
     arrays: Sequence[Array] = ()  # what a run gave; () before one
+
+    def after(self, arrays: Sequence[Array], size: Sequence[int] | None) -> View:
+        """Return the view of what a run gave; `size`: the picture's, or None: the input's."""
+        outputs = [
+            replace(tensor, shape=array.shape)
+            for tensor, array in zip(self.graph.outputs, arrays, strict=True)
+        ]
+        return replace(self, outputs=outputs, arrays=arrays, size=size or self.input_size)
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
@@ -47,14 +57,13 @@ class View:
         layout = layout_of(self.fed.shape)
         return (0, 0) if layout is None else (layout.height, layout.width)
 
-    @property
-    def first_label(self) -> int:
-        """Give the number of the label of a detector's class 0."""
-        return int(bool(self.labels) and self.labels[0].strip() in BACKGROUND)
+    def label(self, index: int) -> str:
+        """Return the name of a class; its number where it has none."""
+        return self.labels[index] if 0 <= index < len(self.labels) else str(index)
 
     def least(self, default: float) -> float:
         """Return the least score that is shown; `default`: where nobody and no model says so."""
-        own = self.carried.threshold
+        own = self.carried.threshold if self.threshold is None else self.threshold
         return default if own is None else own
 
     def real(self, number: int) -> Floats:
@@ -87,3 +96,101 @@ class Head:
     classes: Callable[[View], int | None] = lambda view: None
     mean: float | None = None
     std: float | None = None
+
+    @property
+    def task(self) -> str:
+        """Give what the model is for: the name without the kind of its outputs."""
+        return self.name.partition(":")[0]
+
+
+def sigmoid(values: Array) -> Floats:
+    """Return 1 / (1 + exp(-x)) for each value, without overflow."""
+    half = np.tanh(0.5 * values.astype(np.float32))
+    result: Floats = (0.5 * (half + 1)).astype(np.float32)
+    return result
+
+
+def as_scores(values: Floats) -> Floats:
+    """Return scores of 0..1: what lies outside of it is logits."""
+    if values.size and (values.min() < -1e-3 or values.max() > 1 + 1e-3):
+        return sigmoid(values)
+    return values
+
+
+def corners(centres: Array) -> Floats:
+    """Turn x, y, width, height into left, top, right, bottom. Shapes: (n, 4) -> (n, 4)."""
+    middle, half = centres[:, :2], centres[:, 2:4] / 2
+    return np.concatenate([middle - half, middle + half], axis=1).astype(np.float32)
+
+
+def parts(view: View, sides: Floats) -> Floats:
+    """Return boxes or points as parts of the picture: some models have pixels of the input.
+
+    Those of all cells are given, so that the largest tells. Shapes: (n, 2 or 4) -> the same
+    """
+    height, width = view.input_size
+    if sides.max(where=np.isfinite(sides), initial=0) > 2:
+        return np.divide(sides, [width, height] * (sides.shape[1] // 2), dtype=np.float32)
+    return sides
+
+
+def kept(
+    sides: Floats, scores: Floats, classes: NDArray[np.int64], least: float
+) -> NDArray[np.int64]:
+    """Return the numbers of the boxes that stay, the most certain first.
+
+    Of boxes of the same class that overlap, the most certain one stays (non-maximum suppression).
+    Shapes: sides (n, 4) as left, top, right, bottom; scores, classes (n,)
+    """
+    usable = np.isfinite(sides).all(axis=1) & np.isfinite(scores) & (scores >= least)
+    numbers = np.flatnonzero(usable)
+    left = numbers[np.argsort(-scores[numbers], kind="stable")][:_MOST_CANDIDATES]
+    stay: list[int] = []
+    while left.size and len(stay) < _MOST_BOXES:
+        best, left = int(left[0]), left[1:]
+        stay.append(best)
+        rivals = classes[left] == classes[best]
+        left = left[~(rivals & (_overlap(sides[best], sides[left]) > _MOST_OVERLAP))]
+    return np.array(stay, np.int64)
+
+
+def _overlap(one: Floats, others: Floats) -> Floats:
+    """Return how much of what two boxes cover both cover, for each of the others."""
+    low = np.maximum(one[:2], others[:, :2])
+    high = np.minimum(one[2:], others[:, 2:])
+    both = np.clip(high - low, 0, None).prod(axis=1)
+    areas = np.clip(others[:, 2:] - others[:, :2], 0, None).prod(axis=1)
+    all_of = areas + np.clip(one[2:] - one[:2], 0, None).prod() - both
+    result: Floats = both / np.maximum(all_of, np.float32(1e-12))
+    return result
+
+
+def suppressed(view: View, sides: Floats, scores: Floats) -> list[Found]:
+    """Return the boxes that stay of all that a model gives.
+
+    Shapes: sides (n, 4) as left, top, right, bottom, parts of the picture; scores (n, classes)
+    """
+    classes = scores.argmax(axis=1)
+    best = scores[np.arange(len(scores)), classes]
+    stay = kept(sides, best, classes, view.least(LEAST_SCORE))
+    return placed(view, sides[stay], best[stay], classes[stay])
+
+
+def placed(view: View, sides: Array, scores: Array, classes: Array) -> list[Found]:
+    """Return boxes in the picture's pixels, cut to it; what lies outside is left out.
+
+    Shapes: sides (n, 4) as left, top, right, bottom, parts of the picture; scores, classes (n,)
+    """
+    height, width = view.size
+    usable = np.isfinite(sides).all(axis=1) & np.isfinite(scores) & np.isfinite(classes)
+    scale: NDArray[Any] = np.array([width, height, width, height], np.float64)
+    pixels = np.clip(sides.astype(np.float64) * scale, 0, scale)
+    usable &= (pixels[:, 2] > pixels[:, 0]) & (pixels[:, 3] > pixels[:, 1])
+    # The label of class 0: a detector does not count the background, and files may.
+    first = int(bool(view.labels) and view.labels[0].strip() in BACKGROUND)
+    made = []
+    for i in np.flatnonzero(usable):
+        index = int(classes[i]) + first
+        box = Sides(*map(float, pixels[i]))
+        made.append(Found(view.label(index), float(scores[i]), box, index))
+    return sorted(made, key=lambda thing: -thing.score)

@@ -14,8 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from label_image.heads.boxes import as_scores, corners, parts, suppressed
-from label_image.heads.view import Floats, Head, View
+from label_image.heads.view import Floats, Head, View, as_scores, corners, parts, suppressed
 from label_image.scene import Scene
 
 _PER_CELL = {"yolo5": 3, "yolo8": 1, "yolox": 1}  # boxes
@@ -26,70 +25,48 @@ _MASKS = 32  # numbers of a box that come after its scores, where a second outpu
 YOLO_STRIDES = ((8, 16, 32), (8, 16, 32, 64), (16, 32), (4, 8, 16, 32))
 
 
-def level_sizes(size: tuple[int, int], strides: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the height and width in cells of each level of an input of this size."""
-    return [(-(-size[0] // stride), -(-size[1] // stride)) for stride in strides]
-
-
-def cell_count(size: tuple[int, int], strides: Sequence[int]) -> int:
-    """Return how many cells all levels have."""
-    return sum(height * width for height, width in level_sizes(size, strides))
-
-
-def strides_of(size: tuple[int, int], count: int, per_cell: int = 1) -> Sequence[int] | None:
-    """Return the strides of a YOLO that predicts so many boxes; None: no known one does.
-
-    `per_cell`: boxes a cell.
-    """
+def strides_of(size: tuple[int, int], count: int) -> Sequence[int] | None:
+    """Return the strides of a YOLO that has so many cells; None: no known one has."""
     if not min(size):
         return None
-    matching = (s for s in YOLO_STRIDES if per_cell * cell_count(size, s) == count)
-    return next(matching, None)
+    for strides in YOLO_STRIDES:
+        if sum(-(-size[0] // s) * -(-size[1] // s) for s in strides) == count:
+            return strides
+    return None
 
 
 def cells(size: tuple[int, int], strides: Sequence[int]) -> tuple[Floats, Floats]:
     """Return each cell's column and row, and its stride. Shapes: (cells, 2), (cells, 1)."""
     places, lengths = [], []
-    for (height, width), stride in zip(level_sizes(size, strides), strides, strict=True):
-        rows, columns = np.mgrid[:height, :width]
+    for stride in strides:
+        rows, columns = np.mgrid[: -(-size[0] // stride), : -(-size[1] // stride)]
         places.append(np.stack([columns, rows], axis=-1).reshape(-1, 2))
-        lengths.append(np.full((height * width, 1), stride))
+        lengths.append(np.full((rows.size, 1), stride))
     return np.concatenate(places).astype(np.float32), np.concatenate(lengths).astype(np.float32)
+
+
+def order_of(view: View, *per_cell: int) -> tuple[bool, int] | None:
+    """Return whether boxes come before their numbers in the first output, and how many these are.
+
+    `per_cell`: boxes a cell; the first that fits counts. None: there are not so many boxes.
+    """
+    shape = view.shapes[0]
+    if len(shape) != 3 or shape[0] != 1:
+        return None
+    for each in per_cell:
+        for place in (1, 2):
+            cells, rest = divmod(shape[place], each)
+            if not rest and strides_of(view.input_size, cells) is not None:
+                return place == 1, shape[3 - place]
+    return None
 
 
 def rows_of(view: View) -> Floats:
     """Return a row of real numbers a box, in whichever order the output has them."""
     values = view.real(0)[0]
-    is_first = _boxes_first(view.shapes[0], view.input_size, _per_cell(view))
-    rows: Floats = values if is_first else values.T
+    order = order_of(view, 1, 3)
+    rows: Floats = values if order is not None and order[0] else values.T
     return rows
-
-
-def has_cells(view: View, per_cell: int, least: int) -> bool:
-    """Whether the first output has so many boxes a cell, with `least` numbers or more each."""
-    shape = view.shapes[0]
-    if len(shape) != 3 or shape[0] != 1:
-        return False
-    first = _boxes_first(shape, view.input_size, per_cell)
-    return first is not None and shape[2 if first else 1] >= least
-
-
-def _boxes_first(shape: Sequence[int], size: tuple[int, int], per_cell: int) -> bool | None:
-    """Whether boxes come before numbers in (1, boxes, numbers); None: neither is so many boxes."""
-    for place in (1, 2):
-        if strides_of(size, shape[place], per_cell) is not None:
-            return place == 1
-    return None
-
-
-def _per_cell(view: View) -> int:
-    return 1 if has_cells(view, 1, 1) else _PER_CELL["yolo5"]
-
-
-def _numbers(view: View) -> int:
-    """Return how many numbers a box has."""
-    shape = view.shapes[0]
-    return shape[2 if _boxes_first(shape, view.input_size, _per_cell(view)) else 1]
 
 
 def _mask_numbers(view: View) -> int:
@@ -99,25 +76,27 @@ def _mask_numbers(view: View) -> int:
     return _MASKS if len(view.outputs) == 2 and view.shapes[1] in sizes else 0
 
 
-def _classes(kind: str, view: View) -> int:
-    return _numbers(view) - _BEFORE[kind] - _mask_numbers(view)
+def _classes(kind: str, view: View) -> int | None:
+    order = order_of(view, 1, 3)
+    return None if order is None else order[1] - _BEFORE[kind] - _mask_numbers(view)
 
 
 def _fits(kind: str, view: View, is_asked: bool) -> bool:
     masks = _mask_numbers(view)
-    if len(view.outputs) != (2 if masks else 1):
+    order = order_of(view, _PER_CELL[kind])
+    if order is None or len(view.outputs) != (2 if masks else 1):
         return False
-    if not has_cells(view, _PER_CELL[kind], _BEFORE[kind] + masks + 1):
+    boxes_first, numbers = order
+    if numbers <= _BEFORE[kind] + masks:
         return False
-    if kind != "yolox" or is_asked:
-        return True
-    return view.shapes[0][2] == _numbers(view) == 5 + (len(view.labels) or _X_CLASSES)
+    is_sure = boxes_first and numbers == 5 + (len(view.labels) or _X_CLASSES)
+    return is_asked or is_sure or kind != "yolox"
 
 
 def _read(kind: str, view: View, found: bool) -> Scene:
     rows = rows_of(view)
     before = _BEFORE[kind]
-    scores = as_scores(rows[:, before : before + _classes(kind, view)])
+    scores = as_scores(rows[:, before : rows.shape[1] - _mask_numbers(view)])
     if before == 5:
         scores = scores * as_scores(rows[:, 4:5])
     centres = rows[:, :4]
@@ -131,10 +110,10 @@ def _read(kind: str, view: View, found: bool) -> Scene:
     return Scene(boxes=boxes, outputs=frozenset(range(len(view.outputs))))
 
 
-def _head(kind: str) -> Head:
-    std = 1.0 if kind == "yolox" else 255.0
-    fits, read, classes = partial(_fits, kind), partial(_read, kind), partial(_classes, kind)
-    return Head(f"detection:{kind}", fits, read, classes, 0.0, std)
-
-
-HEADS = (_head("yolo5"), _head("yolox"), _head("yolo8"))
+HEADS = tuple(
+    Head(
+        f"detection:{kind}", partial(_fits, kind), partial(_read, kind), partial(_classes, kind),
+        mean=0.0, std=1.0 if kind == "yolox" else 255.0,
+    )
+    for kind in ("yolo5", "yolox", "yolo8")
+)  # fmt: skip

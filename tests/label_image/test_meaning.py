@@ -10,9 +10,9 @@ import pytest
 
 from delegate.inspect import read_model
 from label_image.carried import Carried
+from label_image.heads.view import View
 from label_image.meaning import Meaning
 from tests.support.scenes import constant_model
-from tflite_opencl.common.feeds import feeds_of
 from tflite_opencl.common.pictures.image import to_input
 
 YOLO, POINTS, ROW = (1, 6, 84), (1, 1, 17, 3), (1, 10)
@@ -33,8 +33,8 @@ def test_the_first_that_says_it_counts(
     shape: tuple[int, ...], facts: dict[str, Any], mean: tuple[float, ...], std: tuple[float, ...]
 ) -> None:
     graph = read_model(constant_model(np.zeros(shape, np.float32)))
-    meaning = Meaning(graph, feeds_of(graph, ()), [], **facts)
-    found = meaning.format
+    view = View(graph, graph.outputs, graph.inputs[0], carried=facts.pop("carried", Carried()))
+    found = Meaning(view, **facts).format
     assert (tuple(found.mean), tuple(found.std)) == (mean, std)
     pixels = np.full((2, 2, 3), 9, np.uint8)
     made = to_input(pixels, found.shape, found.dtype, found.mean, found.std)

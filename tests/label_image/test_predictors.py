@@ -17,7 +17,7 @@ from PIL import Image
 import label_image
 from delegate import DeviceInfo, ModelError, NoDeviceError, Unsupported
 from label_image import Classifier, Detector, PictureError, Poses, RunError, Segmenter
-from label_image.predictors import Area, Class, Found, Sides
+from label_image.scene import Area, Class, Found, Sides
 from tests.support.command import Run, pooling_model
 from tests.support.deal import any_driver
 from tests.support.metadata import with_metadata

@@ -18,18 +18,17 @@ from label_image import document as documents
 from label_image import report, sinks
 from label_image.compare import CPU as ON_CPU
 from label_image.compare import Distances, Outcome, Totals
+from label_image.heads.view import View
 from label_image.meaning import Meaning
 from label_image.path import Path
 from label_image.result import Result
-from label_image.scene import Scene
+from label_image.scene import Class, Scene
 from label_image.series import Series
 from tests.support.compare import RUNTIME
 from tests.support.model import graph_of, op
 from tests.support.nets import image
 from tflite_opencl.common.difference import Difference
-from tflite_opencl.common.feeds import feeds_of
 from tflite_opencl.common.job import Delegation, Job
-from tflite_opencl.common.labels import Row
 from tflite_opencl.common.timing import Times
 from tflite_opencl.common.words import stamped
 
@@ -252,8 +251,8 @@ def test_the_devices_table_begins_with_what_device_takes() -> None:
 
 def test_the_document_has_the_written_schema() -> None:
     about = {"model": "m", "image": "i", "runtime": "r"}
-    first, second = Scene(rows=[Row(1, 0.5), Row(0, 0.4)]), Scene(rows=[Row(0, 0.25)])
-    results = {"cpu": first.entry(["cat"], 1), "gpu": second.entry(["cat"], 1)}
+    first, second = (Scene(rows=rows, names=1) for rows in (ROWS, [Class("cat", 0.25, 0)]))
+    results = {"cpu": first.entry(1), "gpu": second.entry(1)}
     entry = document(about, series_of(gpu(PARTLY), EQUAL), 4, results)
     assert entry.items() >= stamped({}).items()
     assert list(entry) == [
@@ -323,7 +322,7 @@ TAKEN = Delegation(
     verdicts=(Verdict(0, "CONV_2D", None), Verdict(1, "SOFTMAX", None)),
     partitions=((0, 1),),
 )
-SCENE = Scene(rows=[Row(1, 0.5), Row(0, 0.25)], outputs=frozenset({0}))
+ROWS = [Class("1", 0.5, 1), Class("cat", 0.25, 0)]
 
 
 def path(pictures: int, seconds: float, batch: int = 1, taken: Delegation | None = None) -> Path:
@@ -484,9 +483,9 @@ OUTCOMES = [
 ]
 
 
-def result(labels: list[str], most: int) -> Result:
-    made = Result(Meaning(GRAPH, feeds_of(GRAPH, ()), labels), (), None, most)
-    made.scene = SCENE
+def result(most: int) -> Result:
+    made = Result(Meaning(View(GRAPH, GRAPH.outputs, GRAPH.inputs[0])), (), None, most)
+    made.scene = Scene(rows=ROWS, outputs=frozenset({0}), names=1)
     return made
 
 
@@ -494,7 +493,7 @@ def documented(series: Series, count: int) -> tuple[dict, list[str]]:
     written: list[str] = []
     made = sinks.Document(written.append, {"model": "m", "runtime": "r"})
     for outcome, most in OUTCOMES[:count]:
-        made.add(documents.picture_entry(outcome, result(["cat"], most)))
+        made.add(documents.picture_entry(outcome, result(most)))
     made.end(documents.totals_entry(series, 4))
     return json.loads("\n".join(written)), written
 
@@ -569,5 +568,5 @@ def test_a_picture_is_written_before_the_next_but_one(series: Series) -> None:
     written: list[str] = []
     made = sinks.Document(written.append, {"model": "m"})
     for number, (outcome, most) in enumerate(OUTCOMES * 5):
-        made.add(documents.picture_entry(outcome, result([], most)))
+        made.add(documents.picture_entry(outcome, result(most)))
         assert sum("image" in line for line in written) == number

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from delegate.inspect import Graph
 from label_image.compare import Distances
+from label_image.heads.view import View
 from label_image.meaning import Meaning
 from label_image.result import (
     Described,
@@ -26,7 +27,6 @@ from label_image.result import (
 )
 from tests.support.model import graph_of, op, t
 from tflite_opencl.common.difference import Difference
-from tflite_opencl.common.feeds import feeds_of
 
 
 def described(values: ArrayLike, dtype: str, *quantisation: Any, name: str = "out") -> Described:
@@ -193,11 +193,14 @@ def classifier(extra: bool) -> Graph:
     return graph_of([op("SPLIT", [PICTURE], outputs)], [PICTURE], outputs)
 
 
+def meaning_of(graph: Graph, labels: Sequence[str]) -> Meaning:
+    return Meaning(View(graph, graph.outputs, graph.inputs[0], labels))
+
+
 def result(extra: bool = False, labels: Sequence[str] = ("cat", "dog"), most: int = 2) -> Result:
     outputs = [np.array([[51, 102]], np.uint8), np.array([0.25, 0.5], np.float32)]
     graph = classifier(extra)
-    meaning = Meaning(graph, feeds_of(graph, ()), labels)
-    return Result(meaning, outputs[: 1 + extra], None, most)
+    return Result(meaning_of(graph, labels), outputs[: 1 + extra], None, most)
 
 
 def test_a_row_is_one_line_whatever_the_file_is_called() -> None:
@@ -220,5 +223,5 @@ def test_other_outputs_stand_beside_what_was_found() -> None:
 
 def test_after_ctrl_c_there_is_nothing() -> None:
     graph = classifier(extra=True)
-    made = Result(Meaning(graph, feeds_of(graph, ()), ["cat"]), (), None, 5)
+    made = Result(meaning_of(graph, ["cat"]), (), None, 5)
     assert (made.lines, made.entry(None), made.row("a")) == ([], {}, "a")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from delegate.inspect import Tensor
 from label_image.heads.registry import head_of, read
 from label_image.heads.view import View
-from label_image.scene import Scene
+from label_image.scene import Found, Scene, Sides
 from tests.support.model import graph_of, op, t
 
 
@@ -24,6 +24,11 @@ def view_of(
     fed = fed or t((1, 64, 64, 3), "uint8", 1 / 255, 0)
     graph = graph_of([op(last, [fed], list(outputs), is_custom=True)], [fed], list(outputs))
     return View(graph, graph.outputs, graph.inputs[0], **facts)
+
+
+def thing(index: int, score: float, *sides: float, label: str = "") -> Found:
+    """Return a thing in a picture; without a label its number names it."""
+    return Found(label or str(index), score, Sides(*sides), index)
 
 
 def name_of(view: View, task: str | None = None) -> str | None:

@@ -80,7 +80,7 @@ def test_boxes_are_counted_from_anchors(
         (box,) = scene.boxes or ()
         assert (box.index, box.score) == (2, 0.75)
         expected = {"left": 75, "top": 25, "right": 125, "bottom": 75}
-        assert box.sides == pytest.approx(expected, abs=1e-3)
+        assert box.box._asdict() == pytest.approx(expected, abs=1e-3)
 
 
 def test_another_number_of_anchors_is_not_read() -> None:

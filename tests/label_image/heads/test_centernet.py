@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from label_image.heads.centernet import peaks
-from label_image.scene import Box
 from tests.support.model import t
-from tests.support.views import name_of, scene_of_arrays, view_of
+from tests.support.views import name_of, scene_of_arrays, thing, view_of
 
 SIZE = (100, 200)
 
@@ -28,8 +27,8 @@ def test_centernet_s_peaks(names: tuple[str, str, str]) -> None:
     found = scene_of_arrays(*outputs, size=SIZE) if names[1] != "offset" else None
     if found is not None:
         assert found.boxes == [
-            Box(1, 0.75, 6.25, 37.5, 106.25, 62.5),
-            Box(0, 0.5, 0, 0, 50, 25),
+            thing(1, 0.75, 6.25, 37.5, 106.25, 62.5),
+            thing(0, 0.5, 0, 0, 50, 25),
         ]
 
 

@@ -13,11 +13,11 @@ from delegate.inspect import read_model
 from label_image.carried import Carried
 from label_image.heads.chosen import found_only, places_of
 from label_image.heads.view import View
-from label_image.scene import Box, Scene
+from label_image.scene import Scene
 from tests.support.model import t
 from tests.support.nets import conv_pool
 from tests.support.scenes import detector, segmenter
-from tests.support.views import name_of, scene_of, scene_of_arrays, view_of
+from tests.support.views import name_of, scene_of, scene_of_arrays, thing, view_of
 
 LABELS = ["green", "blue"]
 SIZE = (100, 200)
@@ -48,7 +48,10 @@ def test_outputs_are_found_by_the_op() -> None:
 
 def test_what_is_found_is_the_most_certain_first_in_pixels() -> None:
     found = scene(2, LABELS)
-    assert found.boxes == [Box(1, 0.75, 100, 0, 200, 25), Box(0, 0.5, 0, 0, 100, 100)]
+    assert found.boxes == [
+        thing(1, 0.75, 100, 0, 200, 25, label="blue"),
+        thing(0, 0.5, 0, 0, 100, 100, label="green"),
+    ]
     assert found.outputs == {0, 1, 2, 3}
 
 
@@ -67,7 +70,7 @@ def test_boxes_are_cut_to_the_picture() -> None:
     boxes = np.array([[[-0.5, -1, 0.5, 2], [0.5, 0.5, 0.5, 0.75]]], np.float32)
     rows = [np.array([[0, 1]], np.float32), np.array([[0.5, 0.25]], np.float32)]
     found = scene_of_arrays(boxes, *rows, np.array([2], np.float32), size=SIZE)
-    assert found.boxes == [Box(0, 0.5, 0, 0, 200, 50)]
+    assert found.boxes == [thing(0, 0.5, 0, 0, 200, 50)]
 
 
 def test_four_outputs_are_known_by_their_shapes() -> None:
@@ -107,6 +110,6 @@ def test_efficientdet_s_chosen_boxes() -> None:
     made[0, 0] = (0, 16, 16, 48, 48, 0.75, 3)
     made[0, 1] = (0, 0, 0, 32, 16, 0.5, 1)
     scene = scene_of_arrays(made, size=(100, 200))
-    assert scene.boxes == [Box(2, 0.75, 50, 25, 150, 75), Box(0, 0.5, 0, 0, 50, 50)]
+    assert scene.boxes == [thing(2, 0.75, 50, 25, 150, 75), thing(0, 0.5, 0, 0, 50, 50)]
     labelled = scene_of_arrays(made, size=(100, 200), labels=["???", "a"])
     assert [box.index for box in labelled.boxes or ()] == [3, 1]

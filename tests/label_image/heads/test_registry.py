@@ -89,9 +89,9 @@ def test_no_shape_and_no_value_is_too_odd_for_a_head() -> None:
             scene = read(replace(view, arrays=outputs), task)
             if head is not None and scene is not None:
                 read_by[head.name] += 1
-                assert scene.lines(view.labels, 5) or scene.rows == []
-                json.dumps(scene.entry(view.labels, 5))
-                for box in scene.boxes or ():
+                assert scene.lines(5) or scene.rows == []
+                json.dumps(scene.entry(5))
+                for box in (each.box for each in scene.boxes or ()):
                     assert 0 <= box.left < box.right <= 640
                     assert 0 <= box.top < box.bottom <= view.size[0]
     assert {*read_by} == {head.name for head in HEADS}

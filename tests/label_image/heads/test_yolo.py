@@ -10,24 +10,26 @@ from numpy.typing import NDArray
 from delegate.inspect import Quantization
 from label_image.carried import Carried
 from label_image.heads.yolo import cells
-from label_image.scene import Box, Scene
+from label_image.scene import Found, Scene
 from tests.support.model import t
-from tests.support.views import name_of, scene_of, scene_of_arrays, view_of
+from tests.support.views import name_of, scene_of, scene_of_arrays, thing, view_of
 
 Floats = NDArray[np.float32]
 SIZE = (100, 200)  # of the picture; the input has 64 x 64
 CELLS = 64 + 16 + 4
 # In the picture's pixels.
-DOG, CAT = Box(2, 0.75, 50, 25, 150, 75), Box(0, 0.5, 0, 0, 50, 50)
+DOG, CAT = thing(2, 0.75, 50, 25, 150, 75), thing(0, 0.5, 0, 0, 50, 50)
 BOTH = [DOG, CAT]
 
 
-def rows(count: int, boxes: list[Box], before: int = 4, classes: int = 3) -> Floats:
+def rows(count: int, boxes: list[Found], before: int = 4, classes: int = 3) -> Floats:
     """Return rows of x, y, width, height and scores, each box in three rows and once shifted."""
     made = np.zeros((count, before + classes), np.float32)
     made[:, :4] = (0.99, 0.99, 0.01, 0.01)
     for number, box in enumerate(boxes):
-        left, top, right, bottom = box.left / 200, box.top / 100, box.right / 200, box.bottom / 100
+        left, top, right, bottom = (
+            side / of for side, of in zip(box.box, (200, 100) * 2, strict=True)
+        )
         centre = ((left + right) / 2, (top + bottom) / 2, right - left, bottom - top)
         for copy in range(3):
             row = made[10 * number + copy]
@@ -37,11 +39,11 @@ def rows(count: int, boxes: list[Box], before: int = 4, classes: int = 3) -> Flo
     return made
 
 
-def found(scene: Scene) -> list[Box]:
+def found(scene: Scene) -> list[Found]:
     """Return the boxes with pixels rounded to a thousandth, and scores too."""
     assert scene.boxes is not None
     return [
-        Box(box.index, *(round(float(n), 3) for n in (box.score, *box.sides.values())))
+        thing(box.index, *(round(float(n), 3) for n in (box.score, *box.box)))
         for box in scene.boxes
     ]
 
@@ -73,8 +75,8 @@ def test_quantised_outputs_are_dequantised() -> None:
     boxes = found(scene_of(view_of([output], size=SIZE), values))
     assert isinstance(output.quantization, Quantization)
     assert [box.index for box in boxes] == [2, 0]
-    assert np.allclose([[*b.sides.values()] for b in boxes],
-                       [[*b.sides.values()] for b in BOTH], atol=1)  # fmt: skip
+    assert np.allclose([b.box for b in boxes],
+                       [b.box for b in BOTH], atol=1)  # fmt: skip
 
 
 def test_v5_has_three_boxes_a_cell_and_a_score_that_it_is_a_thing() -> None:
@@ -84,7 +86,7 @@ def test_v5_has_three_boxes_a_cell_and_a_score_that_it_is_a_thing() -> None:
     scene = scene_of_arrays(made[np.newaxis], size=SIZE)
     assert name_of(view_of([t((1, 3 * CELLS, 8))])) == "detection:yolo5"
     assert [(box.index, box.score) for box in found(scene)] == [(2, 0.5), (0, 0.5)]
-    assert found(scene)[0].sides == pytest.approx(DOG.sides, abs=3)
+    assert found(scene)[0].box == pytest.approx(DOG.box, abs=3)
 
 
 def test_yolox_counts_from_its_cells() -> None:
@@ -97,7 +99,7 @@ def test_yolox_counts_from_its_cells() -> None:
     made[number, 5 + 7] = 1
     scene = scene_of_arrays(made[np.newaxis], size=SIZE)
     # The middle is (24, 32) of 64 x 64, the size 32 x 16.
-    assert found(scene) == [Box(7, 0.5, 25, 37.5, 125, 62.5)]
+    assert found(scene) == [thing(7, 0.5, 25, 37.5, 125, 62.5)]
     assert name_of(view_of([t(made[np.newaxis].shape)])) == "detection:yolox"
     other = view_of([t((1, CELLS, 9))])
     assert name_of(other) == "detection:yolo8"
@@ -147,9 +149,9 @@ def test_values_without_a_number_are_left_out(value: float) -> None:
     made[10, :4] = value
     boxes = found(scene_of_arrays(made[np.newaxis], size=SIZE))
     assert DOG in boxes
-    assert all(np.isfinite([*box.sides.values()]).all() for box in boxes)
+    assert all(np.isfinite(box.box).all() for box in boxes)
 
 
 def test_of_boxes_of_two_classes_both_stay() -> None:
-    twins = [DOG, Box(1, 0.625, *DOG.sides.values())]
+    twins = [DOG, thing(1, 0.625, *DOG.box)]
     assert found(scene_of_arrays(rows(CELLS, twins)[np.newaxis], size=SIZE)) == twins

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A row of numbers of the picture: a classifier's scores, one a class, or features."""
+"""Classes of the picture or of each pixel, and what may be taken for them: features.
+
+A classifier gives a row of scores, a segmenter a class a pixel or scores of classes there.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from label_image.heads.view import Head, View
-from label_image.scene import Scene
+from label_image.scene import Class, Scene, mask_of
 from tflite_opencl.common.feeds import scale_of
 from tflite_opencl.common.labels import (
     LEAST_SCORE,
@@ -17,6 +20,8 @@ from tflite_opencl.common.labels import (
 )
 
 _UNIT = 1e-3  # how far the L2 norm of an embedding of length 1 is from 1
+_LEAST_SIZE = 8  # a mask has at least one pixel for so many of the input's, each way
+_COLOURS = (3, 4)  # channels that are taken for colours where nobody names classes
 
 
 def _fits_scores(view: View, is_asked: bool) -> bool:
@@ -42,27 +47,23 @@ def _read_scores(view: View, found: bool) -> Scene:
         view.arrays[0], dtype, first.shape[-1], view.least(LEAST_SCORE),
         scale, zero_point, calibration,
     )  # fmt: skip
-    return Scene(rows=rows, outputs=frozenset({0}))
+    classes = [Class(view.label(row.index), row.score, row.index) for row in rows]
+    return Scene(rows=classes, outputs=frozenset({0}))
 
 
-def _classes(view: View) -> int | None:
-    return view.outputs[0].shape[-1]
-
-
-CLASSIFICATION = Head("classification", _fits_scores, _read_scores, _classes)
+CLASSIFICATION = Head(
+    "classification", _fits_scores, _read_scores, lambda view: view.outputs[0].shape[-1]
+)
 
 
 def _fits_features(view: View, is_asked: bool) -> bool:
     is_row = view.shapes[0][-1:] > (1,) and np.prod(view.shapes[0][:-1]) == 1
     if not is_row or is_asked:
         return bool(is_row)
-    return len(view.outputs) == 1 and not _has_labels(view) and _says_features(view)
-
-
-def _says_features(view: View) -> bool:
-    """Whether metadata, or the last op, says that the output is no row of scores."""
+    # Metadata, or the last op, says that the output is no row of scores.
     words = " ".join(view.carried.outputs).lower()
-    return "embedding" in words or "feature" in words or gives_features(view.graph)
+    are_features = "embedding" in words or "feature" in words or gives_features(view.graph)
+    return len(view.outputs) == 1 and not _has_labels(view) and are_features
 
 
 def _has_labels(view: View) -> bool:
@@ -85,3 +86,26 @@ def _read_features(view: View, found: bool) -> Scene:
 
 
 EMBEDDING = Head("embedding", _fits_features, _read_features)
+
+
+def _fits_mask(view: View, is_asked: bool) -> bool:
+    height, width = view.input_size
+    shape = view.shapes[0]
+    if len(view.outputs) != 1 or len(shape) not in (3, 4) or shape[0] != 1 or min(shape[1:3]) < 2:
+        return False
+    if not height or shape[1] * _LEAST_SIZE < height or shape[2] * _LEAST_SIZE < width:
+        return False
+    kind = np.dtype(view.outputs[0].dtype).kind
+    if len(shape) == 3 or shape[3] == 1:  # a class a pixel
+        return kind in "iu" and (is_asked or not scale_of(view.outputs[0])[0])
+    return kind in "iuf" and (is_asked or view.are_labels_given or shape[3] not in _COLOURS)
+
+
+def _read_mask(view: View, found: bool) -> Scene:
+    values = view.arrays[0][0]
+    if values.ndim == 3:
+        values = values[..., 0] if values.shape[2] == 1 else values.argmax(-1)
+    return Scene(mask=mask_of(values.astype(np.int64), view.label), outputs=frozenset({0}))
+
+
+SEGMENTATION = Head("segmentation", _fits_mask, _read_mask)

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from delegate.inspect import Tensor, read_model
 from label_image.carried import Carried
 from label_image.heads.view import View
+from label_image.scene import Class
 from tests.support.model import chain_model, const, op, t
 from tests.support.views import name_of, scene_of, scene_of_arrays, view_of
-from tflite_opencl.common.labels import Row
 
 PICTURE = t((1, 4, 4, 3), "uint8", 0.5)
 
@@ -60,7 +60,7 @@ def test_scores_are_a_row_of_numbers(
 
 def test_rows_are_the_best_first() -> None:
     scene = scene_of_arrays(np.array([[0.25, 0.75, 0]], np.float32))
-    assert scene.rows == [Row(1, 0.75), Row(0, 0.25)]
+    assert scene.rows == [Class("1", 0.75, 1), Class("0", 0.25, 0)]
 
 
 DECODED = [
@@ -119,6 +119,6 @@ def test_the_values_say_it_where_nothing_speaks_for_scores() -> None:
     assert scene_of_arrays(FEATURES, labels=["a", "b"]).embedding is None
     assert scene_of_arrays(FEATURES, task="classification").embedding is None
     assert scene_of_arrays(FEATURES, last="LOGISTIC").embedding is None
-    assert scene_of_arrays(LOGITS).rows == [Row(0, 3)]
+    assert scene_of_arrays(LOGITS).rows == [Class("0", 3, 0)]
     assert scene_of_arrays(np.abs(FEATURES)).embedding is None  # no distribution is below 0
     assert scene_of_arrays(LOGITS, task="embedding").embedding is not None

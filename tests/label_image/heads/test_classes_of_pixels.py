@@ -48,4 +48,4 @@ def test_a_pixel_s_class_is_that_of_its_best_score() -> None:
     scores[..., 0], scores[0, :1, :, 3] = 1, 2
     mask = scene_of_arrays(scores, fed=t((1, 8, 4, 3), "uint8")).mask
     assert mask is not None
-    assert mask.tolist() == [[3, 3], [0, 0], [0, 0], [0, 0]]
+    assert mask.classes.tolist() == [[3, 3], [0, 0], [0, 0], [0, 0]]
