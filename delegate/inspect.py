@@ -8,6 +8,7 @@ from delegate.errors import AbiMismatch, CacheError, KernelBuildError
 from delegate.graph.dump import graph_table
 from delegate.graph.infer import infer
 from delegate.graph.ir import Graph, Node, Quantization, Tensor
+from delegate.graph.shapes import output_shapes
 from delegate.kernel_uses import ExpectedLaunch, KernelUse, kernel_uses
 from delegate.launch import NodeAlternatives
 from delegate.profiles import (
@@ -86,6 +87,7 @@ __all__ = [
     "lift_bans",
     "list_bans",
     "list_icds",
+    "output_shapes",
     "profile_of",
     "read_device_profile",
     "read_metadata",

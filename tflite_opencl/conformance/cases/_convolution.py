@@ -16,12 +16,12 @@ from tflite_opencl.common.build import (
     dtype_of,
     graph,
     integers,
-    node,
     numbers,
     seeded,
     sizes,
     tensor,
 )
+from tflite_opencl.conformance.cases._rows import one, step
 
 KINDS = ("uint8", "int8", "int8-per-channel", "16x8", "float32")
 Zeros = tuple[int, int, int]  # zero points of input, weights, output
@@ -125,7 +125,6 @@ class Convolution:
             seeded(self, kind), self.weights_shape, kind, source, self.zeros, self.multiplier,
             3 if is_depthwise else 0, self.out and self.out[0],
         )  # fmt: skip
-        out_shape = (self.batch, *self.out_size(), self.out_channels)
         inputs: list[Tensor | None] = [source, weights, bias]
         options: dict[str, Any] = {
             "padding": self.padding,
@@ -134,6 +133,7 @@ class Convolution:
             "fused_activation_function": self.fused,
         }
         if self.op == "TRANSPOSE_CONV":
+            out_shape = (self.batch, *self.out_size(), self.out_channels)
             inputs = [numbers(out_shape), weights, source, bias]
         else:
             options["dilation_h_factor"], options["dilation_w_factor"] = self.dilation
@@ -142,8 +142,8 @@ class Convolution:
         if not self.has_bias:
             inputs.pop()
         zero = self.out[1] if self.out else _out_zero(kind, self.zeros)
-        out = tensor(out_shape, dtype_of(kind), out_scale, zero)
-        return node(self.op, inputs, [out], options, _VERSIONS[self.op][kind == "16x8"])
+        out = tensor((), dtype_of(kind), out_scale, zero)
+        return step(self.op, inputs, [out], options, _VERSIONS[self.op][kind == "16x8"])
 
 
 def fully_connected(
@@ -162,12 +162,12 @@ def fully_connected(
     weights, bias, out_scale = _weights_and_bias(
         seeded(kind, batch, in_c, out_c), (out_c, in_c), kind, source, zeros, multiplier
     )
-    rows = batch if keep_num_dims else (math.prod(batch),)
-    out = tensor((*rows, out_c), dtype_of(kind), out_scale, _out_zero(kind, zeros))
+    out = tensor((), dtype_of(kind), out_scale, _out_zero(kind, zeros))
     options = {"fused_activation_function": fused, "keep_num_dims": keep_num_dims}
     inputs = [source, weights, bias if has_bias else None]
-    version = _VERSIONS["FULLY_CONNECTED"][kind == "16x8"]
-    return graph([node("FULLY_CONNECTED", inputs, [out], options, version)])
+    return one(
+        "FULLY_CONNECTED", inputs, out, options, _VERSIONS["FULLY_CONNECTED"][kind == "16x8"]
+    )
 
 
 def weighted_input(shape: Shape, kind: str, zeros: Zeros | None = None) -> Tensor:

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A row of a table: one node of values with one quantisation, and a case for each of its types."""
+"""Nodes whose outputs have the shapes that follow, and rows of tables: such a node of any type."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from delegate.inspect import Graph, Tensor
-from tflite_opencl.common.build import Case, Shape, case, dtype_of, one, same
+from delegate.inspect import Graph, Node, Tensor, output_shapes
+from tflite_opencl.common.build import Case, Shape, case, dtype_of, graph, node, same
 
 # An op's version by its tensors' type, as most have it; else 1.
 VERSIONS = {"int8": 2, "int16": 3}
@@ -23,6 +23,32 @@ UNIT: dict[str, tuple[float, int]] = {
 Inputs = Sequence[Shape | int | Tensor]
 
 
+def step(
+    op: str,
+    inputs: Sequence[Tensor | None],
+    outputs: Sequence[Tensor],
+    options: Mapping[str, Any] | None = None,
+    version: int = 1,
+) -> Node:
+    """Return a node; its outputs are those given, in the shapes that follow from its inputs."""
+    rough = node(op, inputs, outputs, options, version)
+    shapes = output_shapes(rough)
+    assert shapes is not None, f"{op}: {rough}"
+    pairs = zip(outputs, shapes, strict=True)
+    return replace(rough, outputs=tuple(replace(each, shape=shape) for each, shape in pairs))
+
+
+def one(
+    op: str,
+    inputs: Sequence[Tensor | None],
+    output: Tensor,
+    options: Mapping[str, Any] | None = None,
+    version: int = 1,
+) -> Graph:
+    """Return the graph of a `step` with one output."""
+    return graph([step(op, inputs, [output], options, version)])
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """A node, described without the type of its values; they all have one quantisation."""
@@ -30,10 +56,10 @@ class Row:
     op: str
     detail: str  # the last part of the cases' names
     inputs: Inputs
-    outputs: Sequence[Shape]  # all of the case's type
     options: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, int] = field(default_factory=dict)  # by the tensors' type; else 1
     without: Sequence[str] = ()  # columns of the matrix that do not have it
+    outputs: int = 1  # how many
 
     def graph(self, dtype: str) -> Graph:
         """Return the model of one type."""
@@ -45,8 +71,10 @@ class Row:
                 return same((), dtype, data=np.array(given).astype(dtype))
             return same(given, dtype)
 
-        inputs, outputs = map(made, self.inputs), map(made, self.outputs)
-        return one(self.op, [*inputs], [*outputs], self.options, self.versions.get(dtype, 1))
+        # Not scalars: what TFLite makes of a result recorded as one differs by runtime.
+        outputs = [same((1,), dtype) for _ in range(self.outputs)]
+        inputs, version = [*map(made, self.inputs)], self.versions.get(dtype, 1)
+        return graph([step(self.op, inputs, outputs, self.options, version)])
 
 
 def cases_of(rows: Iterable[Row], kinds: Sequence[str]) -> Iterator[Case]:

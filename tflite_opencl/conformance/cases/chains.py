@@ -23,7 +23,7 @@ from tflite_opencl.common.build import (
     tensor,
 )
 from tflite_opencl.conformance.cases._convolution import KINDS, Convolution, weighted_input
-from tflite_opencl.conformance.cases._rows import UNIT, VERSIONS
+from tflite_opencl.conformance.cases._rows import UNIT, VERSIONS, step
 
 # Scale and zero point of layers' results: as trained networks have them, so that values neither
 # vanish nor all reach the ends of the range.
@@ -46,24 +46,15 @@ class _Chain:
         self,
         op: str,
         inputs: Sequence[Tensor],
-        out: Tensor,
         options: Mapping[str, Any] | None = None,
         version: int | None = None,
+        out: Mapping[str, tuple[float, int]] | None = None,
     ) -> Tensor:
-        """Add a node and return its output."""
+        """Add a node and return its output; `out`: its quantisation by type, else the input's."""
+        like = tensor((1,), self.dtype, *out.get(self.dtype, (None, 0))) if out else inputs[0]
         version = VERSIONS.get(self.dtype, 1) if version is None else version
-        self.nodes.append(node(op, inputs, [out], options, version))
-        return out
-
-    def of(self, shape: Shape, quantization: Mapping[str, tuple[float, int]]) -> Tensor:
-        """Return a tensor of this quantisation, by type."""
-        return tensor(shape, self.dtype, *quantization.get(self.dtype, (None, 0)))
-
-    def like(self, source: Tensor, shape: Shape | None = None) -> Tensor:
-        """Return a tensor of the quantisation that another one has."""
-        if (known := source.quantization) is None:
-            return tensor(shape or source.shape)
-        return tensor(shape or source.shape, self.dtype, known.scale[0], known.zero_point[0])
+        self.nodes.append(step(op, inputs, [like], options, version))
+        return self.nodes[-1].outputs[0]
 
     def conv(
         self,
@@ -87,26 +78,20 @@ class _Chain:
         return self.conv(source, 8, fused=fused, op="DEPTHWISE_CONV_2D")
 
     def pool(self, source: Tensor, window: int = 2, stride: int = 2, fused: str = "NONE") -> Tensor:
-        n, h, w, c = source.shape
         options = {
             "padding": "SAME", "filter_height": window, "filter_width": window, "stride_h": stride,
             "stride_w": stride, "fused_activation_function": fused,
         }  # fmt: skip
-        out = self.like(source, (n, -(-h // stride), -(-w // stride), c))
-        return self.add("MAX_POOL_2D", [source], out, options)
+        return self.add("MAX_POOL_2D", [source], options)
 
     def total(self, left: Tensor, right: Tensor) -> Tensor:
-        return self.add("ADD", [left, right], self.of(left.shape, _TOTAL), _PLAIN)
+        return self.add("ADD", [left, right], _PLAIN, out=_TOTAL)
 
     def mean(self, source: Tensor) -> Tensor:
-        n, _, _, c = source.shape
-        out = self.like(source, (n, 1, 1, c))
-        return self.add("MEAN", [source, numbers((1, 2))], out, {"keep_dims": True}, 2)
+        return self.add("MEAN", [source, numbers((1, 2))], {"keep_dims": True}, 2)
 
     def joined(self, *parts: Tensor) -> Tensor:
-        n, h, w, _ = parts[0].shape
-        out = self.like(parts[0], (n, h, w, sum(part.shape[3] for part in parts)))
-        return self.add("CONCATENATION", parts, out, {"axis": 3, **_PLAIN})
+        return self.add("CONCATENATION", parts, {"axis": 3, **_PLAIN})
 
 
 def _conv_relu_pool(chain: _Chain) -> list[Tensor]:
@@ -115,9 +100,8 @@ def _conv_relu_pool(chain: _Chain) -> list[Tensor]:
 
 def _conv_mean_softmax(chain: _Chain) -> list[Tensor]:
     made = chain.mean(chain.conv(chain.source, 10, stride=2, fused="RELU6"))
-    shape = made.shape[0], 10
-    flat = chain.add("RESHAPE", [made, numbers(shape)], chain.like(made, shape), version=1)
-    return [chain.add("SOFTMAX", [flat], chain.of(shape, UNIT), {"beta": 1.0})]
+    flat = chain.add("RESHAPE", [made, numbers((made.shape[0], 10))], version=1)
+    return [chain.add("SOFTMAX", [flat], {"beta": 1.0}, out=UNIT)]
 
 
 def _inverted_residual(chain: _Chain) -> list[Tensor]:
@@ -132,15 +116,15 @@ def _strided_residual(chain: _Chain) -> list[Tensor]:
     left = chain.conv(chain.source, 2 * channels, 1, 2)
     right = chain.conv(chain.conv(chain.source, channels, fused="RELU"), 2 * channels, 3, 2)
     made = chain.total(left, right)
-    return [chain.add("RELU", [made], chain.like(made), version={"int16": 2}.get(chain.dtype, 1))]
+    return [chain.add("RELU", [made], version={"int16": 2}.get(chain.dtype, 1))]
 
 
 def _squeeze_excite(chain: _Chain) -> list[Tensor]:
     made = chain.conv(chain.source, 8, fused="RELU")
     gate = chain.conv(chain.conv(chain.mean(made), 4, 1, fused="RELU"), 8, 1)
-    gate = chain.add("LOGISTIC", [gate], chain.of(gate.shape, UNIT))
-    out, version = chain.of(made.shape, _TOTAL), {"int8": 2, "int16": 4}.get(chain.dtype, 1)
-    return [chain.add("MUL", [made, gate], out, _PLAIN, version)]
+    gate = chain.add("LOGISTIC", [gate], out=UNIT)
+    version = {"int8": 2, "int16": 4}.get(chain.dtype, 1)
+    return [chain.add("MUL", [made, gate], _PLAIN, version, _TOTAL)]
 
 
 def _concat_of_branches(chain: _Chain) -> list[Tensor]:
@@ -163,7 +147,7 @@ def _several_outputs(chain: _Chain) -> list[Tensor]:
 def _reverse_in_the_middle(chain: _Chain) -> list[Tensor]:
     made = chain.conv(chain.source, 8, fused="RELU")
     # Reversed rows: an op that drivers' delegates do not have.
-    turned = chain.add("REVERSE_V2", [made, numbers([2])], chain.like(made), version=1)
+    turned = chain.add("REVERSE_V2", [made, numbers([2])], version=1)
     return [chain.conv(turned, 6, 1)]
 
 
@@ -175,10 +159,8 @@ def _deep(chain: _Chain) -> list[Tensor]:
 
 
 def _pad_conv(chain: _Chain, kernel: int = 3, stride: int = 2) -> list[Tensor]:
-    n, h, w, c = chain.source.shape
     inputs = [chain.source, numbers([[0, 0], [1, 1], [1, 1], [0, 0]])]
-    version = {"int8": 2, "int16": 2}.get(chain.dtype, 1)
-    padded = chain.add("PAD", inputs, chain.like(chain.source, (n, h + 2, w + 2, c)), {}, version)
+    padded = chain.add("PAD", inputs, {}, {"int8": 2, "int16": 2}.get(chain.dtype, 1))
     return [chain.conv(padded, 8, kernel, stride)]
 
 
@@ -189,10 +171,9 @@ def _pad_conv_1x1(chain: _Chain) -> list[Tensor]:
 
 def _split_and_join(chain: _Chain) -> list[Tensor]:
     made = chain.conv(chain.source, 8, 1)
-    n, h, w, _ = made.shape
-    halves = [chain.like(made, (n, h, w, 4)) for _ in range(2)]
-    chain.nodes.append(node("SPLIT", [numbers(3), made], halves, {"num_splits": 2}))
-    return [chain.joined(halves[1], halves[0])]
+    split = step("SPLIT", [numbers(3), made], [made, made], {"num_splits": 2})
+    chain.nodes.append(split)
+    return [chain.joined(*reversed(split.outputs))]
 
 
 _CHAINS: tuple[Callable[[_Chain], list[Tensor]], ...] = (

@@ -7,8 +7,6 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
 from delegate.inspect import Graph
 from tflite_opencl.common.build import (
     USUAL,
@@ -19,12 +17,11 @@ from tflite_opencl.common.build import (
     dtype_of,
     graph,
     node,
-    one,
     seeded,
     sizes,
     tensor,
 )
-from tflite_opencl.conformance.cases._rows import UNIT, VERSIONS, Row, cases_of
+from tflite_opencl.conformance.cases._rows import UNIT, VERSIONS, Row, cases_of, one
 
 _SHAPES: tuple[Shape, ...] = ((), (1,), (3,), (63,), (65,), (2, 3, 5, 7), (1, 17, 16, 4))
 _QUANT = ("uint8", "int8")
@@ -142,7 +139,7 @@ def _function(
         return one(
             op,
             [tensor(shape, dtype, *inside, limits=limits)],
-            [tensor(shape, dtype, *outside)],
+            tensor((), dtype, *outside),
             usual_options | options,
             _OTHER_VERSIONS.get((op, dtype), VERSIONS.get(dtype, 1)),
         )
@@ -154,12 +151,12 @@ def _prelu(kind: str, shape: Shape, slopes: Shape) -> Graph:
     rng = seeded(kind, shape, slopes)
     if kind == "float32":
         alpha = constant(rng.standard_normal(slopes).astype(kind))
-        return one("PRELU", [tensor(shape), alpha], [tensor(shape)])
+        return one("PRELU", [tensor(shape), alpha], tensor(()))
     inside, outside = USUAL[kind]
     limits = (0, 255) if kind == "uint8" else (-128, 127)
     data = rng.integers(*limits, slopes, endpoint=True).astype(kind)
     alpha = constant(data, 0.01, 120 if kind == "uint8" else 3)
-    return one("PRELU", [tensor(shape, kind, *inside), alpha], [tensor(shape, kind, *outside)])
+    return one("PRELU", [tensor(shape, kind, *inside), alpha], tensor((), kind, *outside))
 
 
 def _halves() -> Graph:
@@ -198,15 +195,15 @@ def _requantize(source: str, result: str, scales: tuple[float, float]) -> Graph:
                {"uint8": 120, "int8": -8}.get(dtype, 0))
         for dtype, scale in zip((source, result), scales, strict=True)
     )  # fmt: skip
-    return one("QUANTIZE", [inside], [outside], {}, 3 if "int16" in (source, result) else 2)
+    return one("QUANTIZE", [inside], outside, {}, 3 if "int16" in (source, result) else 2)
 
 
 def _quantize(is_forward: bool, shape: Shape, dtype: str) -> Graph:
-    integers, floats = [tensor(shape, dtype, *USUAL[dtype][0])], [tensor(shape)]
+    integers, floats = tensor(shape, dtype, *USUAL[dtype][0]), tensor(shape)
     version = VERSIONS.get(dtype, 1)
     if is_forward:
-        return one("QUANTIZE", floats, integers, {}, version)
-    return one("DEQUANTIZE", integers, floats, {}, version)
+        return one("QUANTIZE", [floats], integers, {}, version)
+    return one("DEQUANTIZE", [integers], floats, {}, version)
 
 
 def _cast(source: str, result: str, limits: tuple[float, float] = (0.0, 100.0)) -> Graph:
@@ -214,8 +211,8 @@ def _cast(source: str, result: str, limits: tuple[float, float] = (0.0, 100.0)) 
     allowed = limits if source == "float32" and result != "bool" else None
     options = {"in_data_type": source, "out_data_type": result}
     version = 1 if {source, result} <= {"float32", "int32", "int64", "uint8", "bool"} else 4
-    inputs, outputs = [tensor((2, 37), source, limits=allowed)], [tensor((2, 37), result)]
-    return one("CAST", inputs, outputs, options, version)
+    inputs = [tensor((2, 37), source, limits=allowed)]
+    return one("CAST", inputs, tensor((), result), options, version)
 
 
 _CHOICES: tuple[tuple[Shape, Shape, Shape], ...] = (
@@ -237,5 +234,4 @@ def _choices() -> Iterator[Row]:
     for op, rows in (("SELECT_V2", _CHOICES), ("SELECT", _CHOICES[:1])):
         for condition, *values in rows:
             detail = "_".join(map(sizes, dict.fromkeys((condition, *values))))
-            out = np.broadcast_shapes(condition, *values)
-            yield Row(op, detail, [tensor(condition, "bool"), *values], [out])
+            yield Row(op, detail, [tensor(condition, "bool"), *values])

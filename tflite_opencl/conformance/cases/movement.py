@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from tflite_opencl.common.build import Case, Shape, numbers, sizes, tensor
-from tflite_opencl.conformance.cases._rows import Inputs, Row, cases_of
+from tflite_opencl.conformance.cases._rows import VERSIONS, Inputs, Row, cases_of
 
+_FEW = ("16x8", "bool")  # types that several ops lack
 _KINDS = ("uint8", "int8", "16x8", "float32", "int32", "int64", "bool")
 _Pairs = tuple[tuple[Shape, Shape], ...]
 _Edges = tuple[tuple[int, int], ...]  # elements before and after, an axis
@@ -36,14 +37,12 @@ def _views() -> Iterator[Row]:
     for shape, wanted in _RESHAPES:
         out = np.zeros(shape).reshape(wanted).shape
         detail = f"in{sizes(shape)}-to{sizes(out)}" + "-computed" * (-1 in wanted)
-        yield Row("RESHAPE", detail, [shape, numbers(wanted)], [out], {"new_shape": wanted})
+        yield Row("RESHAPE", detail, [shape, numbers(wanted)], {"new_shape": wanted})
     for shape, dims in _SQUEEZES:
-        out = np.zeros(shape).squeeze(dims or None).shape
         detail = f"in{sizes(shape)}-dims{_joined(dims) or 'all'}"
-        yield Row("SQUEEZE", detail, [shape], [out], {"squeeze_dims": dims})
+        yield Row("SQUEEZE", detail, [shape], {"squeeze_dims": dims})
     for shape, axis in (((5, 3), 0), ((5, 3), -1), ((2, 3, 4), 1)):
-        out = np.expand_dims(np.zeros(shape), axis).shape
-        yield Row("EXPAND_DIMS", f"in{sizes(shape)}-axis{axis}", [shape, numbers(axis)], [out])
+        yield Row("EXPAND_DIMS", f"in{sizes(shape)}-axis{axis}", [shape, numbers(axis)])
 
 
 _CONCATENATIONS: tuple[tuple[tuple[Shape, ...], int], ...] = (  # shapes, axis
@@ -70,36 +69,26 @@ _SPLITS: tuple[tuple[Shape, int, Shape], ...] = (  # shape, axis, sizes; -1: the
 def _joins() -> Iterator[Row]:
     """Tensors are joined, or taken apart."""
     for shapes, axis in _CONCATENATIONS:
-        yield Row(
-            "CONCATENATION", f"in{'_'.join(map(sizes, shapes))}-axis{axis}", shapes,
-            [np.concatenate([np.zeros(shape) for shape in shapes], axis).shape],
-            {"axis": axis, "fused_activation_function": "NONE"}, {"int8": 2, "int16": 3},
-            without=("bool",),
-        )  # fmt: skip
+        detail = f"in{'_'.join(map(sizes, shapes))}-axis{axis}"
+        options = {"axis": axis, "fused_activation_function": "NONE"}
+        yield Row("CONCATENATION", detail, shapes, options, VERSIONS, ("bool",))
     for shape, axis, count in _STACKS:
+        detail = f"in{sizes(shape)}-axis{axis}-of{count}"
+        pack = {"axis": axis, "values_count": count}
+        yield Row("PACK", detail, [shape] * count, pack, without=("bool",))
         whole = np.stack([np.zeros(shape)] * count, axis).shape
-        yield Row(
-            "PACK", f"in{sizes(shape)}-axis{axis}-of{count}", [shape] * count, [whole],
-            {"axis": axis, "values_count": count}, without=("bool",),
-        )  # fmt: skip
-        yield Row(
-            "UNPACK", f"in{sizes(whole)}-axis{axis}", [whole], [shape] * count,
-            {"axis": axis, "num": count}, without=("int64",),
-        )  # fmt: skip
+        detail, unpack = f"in{sizes(whole)}-axis{axis}", {"axis": axis, "num": count}
+        yield Row("UNPACK", detail, [whole], unpack, {}, ("int64",), count)
     for shape, axis, count in _EVEN_SPLITS:
-        part = np.split(np.zeros(shape), count, axis)[0].shape
-        yield Row(
-            "SPLIT", f"in{sizes(shape)}-axis{axis}-of{count}", [numbers(axis), shape],
-            [part] * count, {"num_splits": count}, without=("int64", "bool"),
-        )  # fmt: skip
+        detail, options = f"in{sizes(shape)}-axis{axis}-of{count}", {"num_splits": count}
+        yield Row("SPLIT", detail, [numbers(axis), shape], options, {}, ("int64", "bool"), count)
     for shape, axis, parts in _SPLITS:
-        # The last of numpy's parts is the rest, whether its size is given or -1.
-        made = np.split(np.zeros(shape), np.cumsum(parts[:-1]), axis)
-        yield Row(
-            "SPLIT_V", f"in{sizes(shape)}-axis{axis}-of{_joined(parts)}",
-            [shape, numbers(parts), numbers(axis)], [part.shape for part in made],
-            {"num_splits": len(parts)}, without=("bool",),
-        )  # fmt: skip
+        detail, options = (
+            f"in{sizes(shape)}-axis{axis}-of{_joined(parts)}",
+            {"num_splits": len(parts)},
+        )
+        inputs: Inputs = [shape, numbers(parts), numbers(axis)]
+        yield Row("SPLIT_V", detail, inputs, options, {}, ("bool",), len(parts))
 
 
 _SLICES: tuple[tuple[Shape, Shape, Shape], ...] = (  # shape, begin, size; -1: to the end
@@ -108,6 +97,7 @@ _SLICES: tuple[tuple[Shape, Shape, Shape], ...] = (  # shape, begin, size; -1: t
     ((9,), (4,), (5,)),
     ((4, 5, 6), (1, 0, 2), (2, -1, 3)),
 )
+_MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
 _STRIDED: tuple[tuple[Shape, Shape, Shape, Shape, Mapping[str, int]], ...] = (
     # shape, begin, end, strides, masks
     ((1, 7, 5, 3), (0, 1, 0, 0), (1, 6, 5, 3), (1, 2, 1, 1), {}),
@@ -123,23 +113,13 @@ def _slices() -> Iterator[Row]:
     for shape, begin, size in _SLICES:
         out = tuple(n - b if s < 0 else s for n, b, s in zip(shape, begin, size, strict=True))
         detail = f"in{sizes(shape)}-from{_joined(begin)}-to{sizes(out)}"
-        yield Row("SLICE", detail, [shape, numbers(begin), numbers(size)], [out])
+        yield Row("SLICE", detail, [shape, numbers(begin), numbers(size)])
     for shape, begin, end, strides, masks in _STRIDED:
-        named = f"from{_joined(begin)}-steps{_joined(strides)}"
-        named += "".join(f"-{name}{value}" for name, value in masks.items())
-        index: list[int | slice] = []  # as numpy has it
-        for axis, first in enumerate(begin):
-            has = {name for name, mask in masks.items() if mask & (1 << axis)}
-            bounds = (
-                None if "begin_mask" in has else first,
-                None if "end_mask" in has else end[axis],
-            )
-            index.append(first if "shrink_axis_mask" in has else slice(*bounds, strides[axis]))
-        yield Row(
-            "STRIDED_SLICE", f"in{sizes(shape)}-{named}",
-            [shape, *map(numbers, (begin, end, strides))], [np.zeros(shape)[tuple(index)].shape],
-            masks, {"int8": 2, "bool": 3, "int16": 4},
-        )  # fmt: skip
+        detail = f"in{sizes(shape)}-from{_joined(begin)}-steps{_joined(strides)}"
+        detail += "".join(f"-{name}{value}" for name, value in masks.items())
+        inputs = [shape, *map(numbers, (begin, end, strides))]
+        options = {**dict.fromkeys(_MASKS, 0), **masks}
+        yield Row("STRIDED_SLICE", detail, inputs, options, {"int8": 2, "bool": 3, "int16": 4})
 
 
 _PADS: tuple[tuple[Shape, _Edges], ...] = (
@@ -154,17 +134,14 @@ _PADS: tuple[tuple[Shape, _Edges], ...] = (
 def _pads() -> Iterator[Row]:
     """A tensor with a border."""
     for shape, edges in _PADS:
-        outs = [np.pad(np.zeros(shape), edges).shape]
-        detail = f"in{sizes(shape)}-by{_pairs(edges)}"
-        inputs: Inputs = [shape, numbers(edges)]
-        yield Row("PAD", detail, inputs, outs, {}, {"int8": 2, "int16": 2}, ("bool",))
-        few = ("16x8", "bool")
-        yield Row("PADV2", detail, [*inputs, 7], outs, {}, {"int8": 2}, few)
+        detail, inputs = f"in{sizes(shape)}-by{_pairs(edges)}", [shape, numbers(edges)]
+        yield Row("PAD", detail, inputs, {}, {"int8": 2, "int16": 2}, ("bool",))
+        yield Row("PADV2", detail, [*inputs, 7], {}, {"int8": 2}, _FEW)
         # TFLite repeats no more elements than the axis has.
         if all(max(pair) < n for n, pair in zip(shape, edges, strict=True)):
             for mode in ("REFLECT", "SYMMETRIC"):
                 named = f"{detail}-{mode.lower()}"
-                yield Row("MIRROR_PAD", named, inputs, outs, {"mode": mode}, without=few)
+                yield Row("MIRROR_PAD", named, inputs, {"mode": mode}, without=_FEW)
 
 
 _TRANSPOSES: _Pairs = (
@@ -181,20 +158,18 @@ _BROADCASTS: _Pairs = (
 def _orders() -> Iterator[Row]:
     """Another order, or the same values again."""
     for shape, order in _TRANSPOSES:
-        out = tuple(shape[axis] for axis in order)
         detail = f"in{sizes(shape)}-order{_joined(order)}"
-        yield Row("TRANSPOSE", detail, [shape, numbers(order)], [out], {}, {"int8": 2})
+        yield Row("TRANSPOSE", detail, [shape, numbers(order)], {}, {"int8": 2})
     for shape, axes in _REVERSALS:
         detail = f"in{sizes(shape)}-axes{_joined(axes)}"
-        yield Row("REVERSE_V2", detail, [shape, numbers(axes)], [shape])
+        yield Row("REVERSE_V2", detail, [shape, numbers(axes)])
     for shape, times in _TILES:
-        out = np.tile(np.zeros(shape), times).shape
         detail = f"in{sizes(shape)}-times{sizes(times)}"
-        yield Row("TILE", detail, [shape, numbers(times)], [out], without=("16x8",))
+        yield Row("TILE", detail, [shape, numbers(times)], without=("16x8",))
     for shape, out in _BROADCASTS:
         versions = {**dict.fromkeys(_KINDS, 2), "int8": 3, "uint8": 3, "int16": 3}
         detail = f"in{sizes(shape)}-to{sizes(out)}"
-        yield Row("BROADCAST_TO", detail, [shape, numbers(out)], [out], {}, versions)
+        yield Row("BROADCAST_TO", detail, [shape, numbers(out)], {}, versions)
 
 
 _GATHERS: tuple[tuple[Shape, int, Any], ...] = (  # shape, axis, indices
@@ -213,34 +188,23 @@ _POINTS: tuple[tuple[Shape, Any], ...] = (  # shape, indices of its first dimens
 def _gathers() -> Iterator[Row]:
     """Values placed by indices."""
     for shape, axis, places in _GATHERS:
-        where = np.asarray(places)
-        yield Row(
-            "GATHER", f"in{sizes(shape)}-axis{axis}-at{sizes(where.shape)}",
-            [shape, numbers(where)], [np.take(np.zeros(shape), where, axis).shape],
-            {"axis": axis, "batch_dims": 0}, {"int8": 2, "bool": 3, "int16": 4},
-        )  # fmt: skip
+        detail = f"in{sizes(shape)}-axis{axis}-at{sizes(np.shape(places))}"
+        options, versions = {"axis": axis, "batch_dims": 0}, {"int8": 2, "bool": 3, "int16": 4}
+        yield Row("GATHER", detail, [shape, numbers(places)], options, versions)
     for shape, places in _POINTS:
-        where = np.asarray(places)
-        out = (*where.shape[:-1], *shape[where.shape[-1] :])
-        detail, versions = (
-            f"in{sizes(shape)}-at{sizes(where.shape)}",
-            {"int8": 2, "int16": 3, "bool": 5},
-        )
-        yield Row("GATHER_ND", detail, [shape, numbers(where)], [out], {}, versions)
+        detail = f"in{sizes(shape)}-at{sizes(np.shape(places))}"
+        versions = {"int8": 2, "int16": 3, "bool": 5}
+        yield Row("GATHER_ND", detail, [shape, numbers(places)], {}, versions)
     for shape, depth, axis in (((3,), 4, -1), ((2, 5), 3, 0), ((2, 3), 7, 1)):
-        place = axis if axis >= 0 else len(shape)
-        indices = tensor(shape, "int32", limits=(-1, depth))
-        yield Row(
-            "ONE_HOT", f"in{sizes(shape)}-depth{depth}-axis{axis}",
-            [indices, numbers(depth), 9, 0], [(*shape[:place], depth, *shape[place:])],
-            {"axis": axis}, without=("16x8",),
-        )  # fmt: skip
+        detail = f"in{sizes(shape)}-depth{depth}-axis{axis}"
+        inputs: Inputs = [tensor(shape, "int32", limits=(-1, depth)), numbers(depth), 9, 0]
+        yield Row("ONE_HOT", detail, inputs, {"axis": axis}, without=("16x8",))
 
 
 def _fills() -> Iterator[Row]:
     """One value everywhere."""
     for shape in ((1,), (5, 7), (2, 3, 4, 5)):
-        yield Row("FILL", f"to{sizes(shape)}", [numbers(shape), ()], [shape], without=("uint8",))
+        yield Row("FILL", f"to{sizes(shape)}", [numbers(shape), ()], without=("uint8",))
 
 
 _BATCHES: tuple[tuple[Shape, Shape, _Edges], ...] = (
@@ -253,26 +217,22 @@ _BATCHES: tuple[tuple[Shape, Shape, _Edges], ...] = (
 
 def _blocks() -> Iterator[Row]:
     """Blocks of pixels move to another axis, and back."""
-    few = ("16x8", "bool")
     # Sizes are made multiples of the block.
     for (n, *size, c), block in (((1, 4, 6, 3), 2), ((2, 6, 3, 5), 3), ((1, 8, 8, 16), 4)):
         h, w = (-(-side // block) for side in size)
         whole: Shape = (n, h * block, w * block, c)
         flat: Shape = (n, h, w, c * block * block)
-        for op, source, out in (("SPACE_TO_DEPTH", whole, flat), ("DEPTH_TO_SPACE", flat, whole)):
+        for op, source in (("SPACE_TO_DEPTH", whole), ("DEPTH_TO_SPACE", flat)):
             detail = f"in{sizes(source)}-block{block}"
-            yield Row(op, detail, [source], [out], {"block_size": block}, without=few)
+            yield Row(op, detail, [source], {"block_size": block}, without=_FEW)
     for shape, blocks, edges in _BATCHES:
         n, *size, c = shape
         h, w = (side + sum(edge) for side, edge in zip(size, edges, strict=True))
         split: Shape = (n * blocks[0] * blocks[1], h // blocks[0], w // blocks[1], c)
-        for op, source, out in (
-            ("SPACE_TO_BATCH_ND", shape, split),
-            ("BATCH_TO_SPACE_ND", split, shape),
-        ):
+        for op, source in (("SPACE_TO_BATCH_ND", shape), ("BATCH_TO_SPACE_ND", split)):
             detail = f"in{sizes(source)}-block{sizes(blocks)}-edges{_pairs(edges)}"
-            inputs: Inputs = [source, numbers(blocks), numbers(edges)]
-            yield Row(op, detail, inputs, [out], {}, {"int8": 2}, few)
+            inputs = [source, numbers(blocks), numbers(edges)]
+            yield Row(op, detail, inputs, {}, {"int8": 2}, _FEW)
 
 
 def _joined(values: Iterable[int]) -> str:
