@@ -6,6 +6,7 @@ from delegate.devices.model_io import TensorDetails
 from delegate.devices.spread import Portion
 from delegate.errors import AbiMismatch, CacheError, KernelBuildError
 from delegate.graph.dump import graph_table
+from delegate.graph.edit import with_tensors
 from delegate.graph.infer import infer
 from delegate.graph.ir import Graph, Node, Quantization, Tensor
 from delegate.graph.shapes import output_shapes
@@ -96,6 +97,7 @@ __all__ = [
     "start_early",
     "sum_bound",
     "watched",
+    "with_tensors",
     "write_cached",
     "write_model",
 ]

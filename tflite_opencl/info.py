@@ -68,9 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> str:
     """Return what to print.
 
-    Raises:
-        CommandError: the root is no folder, no device is the one meant, or the profile cannot be
-            written.
+    Raises: CommandError: the root is no folder, no device is the one meant, or the profile cannot
+        be written.
     """
     width = shutil.get_terminal_size((100, 24)).columns
     if options.lift_bans:

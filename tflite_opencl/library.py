@@ -36,9 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> str:
     """Compile the library for this Python and return how to use it.
 
-    Raises:
-        CommandError: FILE cannot be written, there is no C compiler or no shared libpython, or the
-            compiler fails.
+    Raises: CommandError: FILE cannot be written, there is no C compiler or no shared libpython, or
+        the compiler fails.
     """
     path = Path(options.file)
     if path.is_dir():

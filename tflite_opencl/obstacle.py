@@ -28,8 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> str:
     """Return the device that would be used.
 
-    Raises:
-        CommandError: something is missing; its text is for stdout.
+    Raises: CommandError: something is missing; its text is for stdout.
     """
     of = family(options.family)
     with bars.waiting("asking the drivers"):

@@ -58,9 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> str:
     """Return what to print.
 
-    Raises:
-        CommandError: a model cannot be read or run, or there is no device; or none of a model's
-            nodes runs on it, of which the text is the answer.
+    Raises: CommandError: a model cannot be read or run, or there is no device; or none of a model's
+        nodes runs on it, of which the text is the answer.
     """
     models = models_of(options)
     graphs = [read_graph(name) for name in models]

@@ -66,16 +66,22 @@ def is_quantised(output: NDArray[Any]) -> bool:
 
 def _distance(one: NDArray[Any], other: NDArray[Any]) -> int | float | None:
     """Return the largest difference; None for what has none, as strings."""
-    one, other = np.atleast_1d(one), np.atleast_1d(other)
+    if is_quantised(one):
+        return int(distances(one, other).max(initial=0))
+    return float(distances(one, other).max(initial=0.0)) if one.dtype.kind == "f" else None
+
+
+def distances(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
+    """Return how far numbers of one type are apart: integers without a sign, or floats.
+
+    What is not a number in one of the two alone is infinitely far.
+    """
     if is_quantised(one):
         # Unsigned numbers wrap into the right answer where 64-bit ones would overflow.
+        most, least = np.asarray(np.maximum(one, other)), np.asarray(np.minimum(one, other))
         unsigned = np.dtype(f"u{one.itemsize}")
-        apart = np.maximum(one, other).view(unsigned) - np.minimum(one, other).view(unsigned)
-        return int(apart.max(initial=0))
-    if one.dtype.kind != "f":
-        return None
+        return np.asarray(most.view(unsigned) - least.view(unsigned))
     with np.errstate(all="ignore"):
-        gaps = np.abs(one.astype(np.float64) - other.astype(np.float64))
+        apart = np.abs(one.astype(np.float64) - other.astype(np.float64))
     same = (one == other) | (np.isnan(one) & np.isnan(other))
-    gaps = np.where(same, 0.0, np.where(np.isnan(gaps), np.inf, gaps))
-    return float(gaps.max(initial=0.0))
+    return np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))

@@ -53,8 +53,7 @@ def feeds_of(graph: Graph, asked: Sequence[tuple[str, str]], is_image_asked: boo
 
     The picture goes to the first input that can take one and has no file. `is_image_asked`:
     somebody gave one, so that it goes to an input without channels, too.
-    Raises:
-        RunError: an input of a type or size that cannot be fed, or a file that does not fit.
+    Raises: RunError: an input of a type or size that cannot be fed, or a file that does not fit.
         UsageError: there is no such input.
     """
     for tensor in graph.inputs:

@@ -151,8 +151,7 @@ def options_of(given: argparse.Namespace, graphs: Iterable[Graph], profiling: bo
 def require_documents(given: Mapping[str, Any]) -> None:
     """Check the files of the documents that are asked for, before the work.
 
-    Raises:
-        CommandError: two are for stdout, or a file cannot be written.
+    Raises: CommandError: two are for stdout, or a file cannot be written.
     """
     asked = [name for name in DOCUMENTS if given.get(name) is not None]
     on_stdout = [name for name in asked if given[name] == "-"]
@@ -168,8 +167,7 @@ def require_documents(given: Mapping[str, Any]) -> None:
 def shown(given: argparse.Namespace, text: str, **documents: Callable[[], str]) -> str:
     """Write the documents that are asked for; return what stdout gets: one of them, or the text.
 
-    Raises:
-        CommandError: a file cannot be written.
+    Raises: CommandError: a file cannot be written.
     """
     for name, make in documents.items():
         if (target := getattr(given, name)) == "-":

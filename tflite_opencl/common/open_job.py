@@ -137,8 +137,7 @@ def open_interpreter(
 
     `graph`: the model's, as it was read.
     `announced`: names of delegates to log TFLite's lines for, as they are made and applied.
-    Raises:
-        RunError: TFLite cannot run the model, or the external delegate cannot be used.
+    Raises: RunError: TFLite cannot run the model, or the external delegate cannot be used.
         DelegateError: the OpenCL delegate cannot be made. DelegateFailed: it failed later.
     """
     begin_s = time.perf_counter()

@@ -88,8 +88,7 @@ def profile_of(delegate: OpenCLDelegate, graph: Graph, run: Callable[[], None]) 
     """Run some times, and return the profile of the shortest run.
 
     `graph`: the model's, with known shapes.
-    Raises:
-        DelegateError: the delegate was made without profiling=True. And what `run` raises.
+    Raises: DelegateError: the delegate was made without profiling=True. And what `run` raises.
     """
     launches_apart, has_timers = _launch_times(delegate, run, RUNS)
     chosen = min(timed_runs(delegate, run, RUNS), key=lambda each: each.ended - each.begun)

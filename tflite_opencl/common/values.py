@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from delegate.inspect import Graph, Tensor
 from tflite_opencl.common.build import Array, seeded
+from tflite_opencl.common.difference import distances
 
 Arrays = list[Array]
 
@@ -66,21 +66,31 @@ class Difference:
     first: tuple[int, ...]
     got: float
     expected: float
-    greatest: float  # quanta, or units in the last place of the allowed sum for floats
+    most: float  # the greatest difference; of integers in quanta
+    times: float | None  # that floats may differ, at most; None: these are no floats
     is_beyond: bool  # more than is allowed
     rows: tuple[int, int] = (0, 0)  # rows of the first dimension that differ, and all of them
 
+    @property
+    def greatest(self) -> float:
+        """Give the greatest difference in what is allowed."""
+        return self.most if self.times is None else self.times
+
     def __str__(self) -> str:
-        unit = "quanta" if float(self.greatest).is_integer() else "times the bound"
-        text = (
-            f"{self.where}: {self.count} of {self.size} elements differ, by up to "
-            f"{self.greatest:g} {unit}; first at {list(self.first)}: {self.got:g} instead of "
-            f"{self.expected:g}"
-        )
+        unit = "quanta" if self.times is None else "times the bound"
+        text = self._text(f"{self.greatest:g} {unit}")
         wrong, rows = self.rows
-        if rows > 1 and wrong < rows:
-            text += f"; in {wrong} of {rows} rows of the first dimension"
-        return text
+        return f"{text}; in {wrong} of {rows} rows of the first dimension" if wrong < rows else text
+
+    def plain(self) -> str:
+        """Return the same with the difference itself, whatever is allowed."""
+        return self._text(f"{self.most:g}{' quanta' if self.times is None else ''}")
+
+    def _text(self, most: str) -> str:
+        return (
+            f"{self.where}: {self.count} of {self.size} elements differ, by up to {most}; first "
+            f"at {list(self.first)}: {self.got:g} instead of {self.expected:g}"
+        )
 
 
 def compare(
@@ -98,38 +108,28 @@ def compare(
             f"{where} is {got.dtype} {list(got.shape)} instead of "
             f"{expected.dtype} {list(expected.shape)}"
         )
-    with np.errstate(all="ignore"):
-        if got.dtype.kind == "f":
-            distance = np.abs(got.astype(np.float64) - expected.astype(np.float64))
-            is_same = (got == expected) | (np.isnan(got) & np.isnan(expected))
-            allowed = np.broadcast_to(0.0 if bound is None else bound, got.shape)
-            wrong = ~is_same & ~(distance <= allowed) & ~np.isposinf(allowed)
-            ratio = np.where(wrong, distance / np.maximum(allowed, 1e-300), 0)
-            greatest = float(np.nanmax(ratio, initial=0))
-            greatest = math.inf if not math.isfinite(greatest) else greatest + 1e-9
-            is_beyond = bool(wrong.any())
-        elif got.dtype == np.bool_ or got.dtype.kind in "iu":
-            wrong = got != expected
-            steps = np.where(wrong, np.abs(got.astype(np.float64) - expected.astype(np.float64)), 0)
-            greatest = float(steps.max(initial=0))
-            is_beyond = greatest > tolerance or (got.dtype == np.bool_ and bool(wrong.any()))
-        else:
-            wrong = got != expected
-            greatest, is_beyond = 1.0, bool(wrong.any())
-    count = int(np.count_nonzero(wrong))
-    if not count:
+    is_number, is_float = got.dtype.kind in "biuf", got.dtype.kind == "f"
+    apart = (distances(got, expected) if is_number else got != expected).astype(np.float64)
+    allowed = np.zeros(got.shape)
+    if is_float and bound is not None:
+        allowed = np.broadcast_to(bound, got.shape)
+    wrong = ~(apart <= allowed)
+    if not (count := int(np.count_nonzero(wrong))):
         return None
+    most, times = float(apart[wrong].max()), None
+    if is_float:
+        with np.errstate(all="ignore"):
+            times = float((apart / np.maximum(allowed, 1e-300))[wrong].max())
     first = tuple(int(i) for i in np.argwhere(wrong)[0])
-    rows = (0, 0)
-    if got.ndim:
-        axes = tuple(range(1, got.ndim))
-        rows = int(np.count_nonzero(wrong.any(axis=axes))), got.shape[0]
+    axes = tuple(range(1, got.ndim))
+    rows = (int(np.count_nonzero(wrong.any(axis=axes))), got.shape[0]) if got.ndim else (0, 0)
+    is_beyond = got.dtype.kind not in "iu" or most > tolerance
     return Difference(
-        where, count, got.size, first, float(got[first]), float(expected[first]), greatest,
+        where, count, got.size, first, float(got[first]), float(expected[first]), most, times,
         is_beyond, rows,
     )  # fmt: skip
 
 
-def worst(differences: Sequence[Difference]) -> Difference | None:
+def worst(differences: Iterable[Difference]) -> Difference | None:
     """Return the difference to report."""
     return max(differences, key=lambda one: (one.is_beyond, one.greatest), default=None)

@@ -95,9 +95,8 @@ class Benchmarked:
 def run(options: argparse.Namespace) -> str:
     """Return what to print.
 
-    Raises:
-        CommandError: a model cannot be read, or the CSV file cannot be written; or a model did not
-            run, or not on the delegate, of which the text is the answer.
+    Raises: CommandError: a model cannot be read, or the CSV file cannot be written; or a model did
+        not run, or not on the delegate, of which the text is the answer.
     """
     nodes_file = options.profiling_output_csv_file
     require_writable(nodes_file)

@@ -66,9 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> str:
     """Return what to print.
 
-    Raises:
-        CommandError: a model, the picture or the file of --against cannot be used; or a path gave
-            no result of its own, of which the text is the answer.
+    Raises: CommandError: a model, the picture or the file of --against cannot be used; or a path
+        gave no result of its own, of which the text is the answer.
     """
     paths = paths_of(options.paths) if isinstance(options.paths, str) else options.paths
     old = load(options.against) if options.against else None

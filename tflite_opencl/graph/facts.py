@@ -46,8 +46,7 @@ def graph_facts(model: str, file: Graph, given: argparse.Namespace, with_times: 
     """Return what the device that is meant says of each node; without one, the graph alone.
 
     `file`: the model's graph as it was read.
-    Raises:
-        CommandError: a device, a profile or an op that was asked for does not exist.
+    Raises: CommandError: a device, a profile or an op that was asked for does not exist.
     """
     graph, options = infer(file), options_of(given, [file], profiling=with_times)
     try:

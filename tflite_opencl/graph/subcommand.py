@@ -29,9 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> str:
     """Return the table, or what was written.
 
-    Raises:
-        CommandError: the model cannot be read, FILE cannot be written, or what was asked for by
-            name does not exist.
+    Raises: CommandError: the model cannot be read, FILE cannot be written, or what was asked for by
+        name does not exist.
     """
     model = model_of(options)
     if options.html is not None:

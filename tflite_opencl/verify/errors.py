@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from tflite_opencl.common.difference import distances
+
 Array = NDArray[Any]
 _BINS = 9
 _FOLDED = 32  # columns of a map of what has no rows and columns of its own
@@ -21,70 +23,53 @@ _SHADES = ".:-=+*#%@"  # the first: equal; plain ASCII, for any terminal
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Errors:
-    """What the device computed less what it should have.
+    """How a tensor differs from what it should be."""
 
-    Attributes:
-        apart: in quanta for integers. histogram: a label and a count for each kind of error.
-        extent: for each axis, the first and last wrong index, and how many are wrong.
-        plane: of the channel with the most errors, as rows and columns; plane_name: for people.
-    """
+    apart: NDArray[np.float64]  # what the device computed less that, in quanta for integers
 
-    apart: NDArray[np.float64]
-    histogram: list[tuple[str, int]]
-    extent: list[tuple[int, int, int]]
-    plane: NDArray[np.float64]
-    plane_name: str
+    @property
+    def histogram(self) -> list[tuple[str, int]]:
+        """Give a label and a count for each kind of error."""
+        counts = Counter(self.apart.ravel().tolist())
+        if len(counts) <= 2 * _BINS:
+            return [(f"{value:+g}" if value else "0", counts[value]) for value in sorted(counts)]
+        rows = [("0", counts[0.0])] if counts[0.0] else []
+        finite = self.apart[np.isfinite(self.apart) & (self.apart != 0)]
+        if finite.size:
+            found, edges = np.histogram(finite, _BINS)
+            names = [f"{a:+.4g} .. {b:+.4g}" for a, b in itertools.pairwise(edges)]
+            rows += [(name, int(n)) for name, n in zip(names, found, strict=True) if n]
+        infinite = int(np.count_nonzero(np.isinf(self.apart)))
+        return rows + ([("infinite", infinite)] if infinite else [])
+
+    @property
+    def extent(self) -> list[tuple[int, int, int]]:
+        """Give for each axis the first and the last wrong index, and how many are wrong."""
+        axes = [np.unique(indices) for indices in np.nonzero(np.atleast_1d(self.apart))]
+        found = [(int(of[0]), int(of[-1]), len(of)) if len(of) else (0, 0, 0) for of in axes]
+        return found[: self.apart.ndim]
+
+    @property
+    def plane(self) -> tuple[NDArray[np.float64], str]:
+        """Give the rows and columns of the channel and picture with the most wrong elements.
+
+        With its name, for people.
+        """
+        if self.apart.ndim >= 3:
+            stack = self.apart.reshape(-1, *self.apart.shape[-3:])
+            counts = np.count_nonzero(stack, axis=(1, 2))
+            first, channel = (int(i) for i in np.unravel_index(counts.argmax(), counts.shape))
+            where = f", {first} of the first dimension" if len(stack) > 1 else ""
+            return stack[first, :, :, channel], f"channel {channel}{where}"
+        width = min(_FOLDED, max(self.apart.size, 1))
+        folded = np.pad(self.apart.ravel(), (0, -self.apart.size % width))
+        return folded.reshape(-1, width), f"all elements, {width} a line"
 
 
 def errors(got: Array, expected: Array) -> Errors:
-    """Return how a tensor differs from what it should be; shapes are equal.
-
-    What is not a number in one of the two alone counts as infinitely far.
-    """
-    with np.errstate(all="ignore"):
-        apart = got.astype(np.float64) - expected.astype(np.float64)
-    both = np.isnan(got.astype(np.float64)) & np.isnan(expected.astype(np.float64))
-    apart = np.where((got == expected) | both, 0.0, np.where(np.isnan(apart), np.inf, apart))
-    plane, name = _plane(apart)
-    return Errors(apart, _histogram(apart), _extent(apart != 0), plane, name)
-
-
-def _histogram(apart: NDArray[np.float64]) -> list[tuple[str, int]]:
-    counts = Counter(apart.ravel().tolist())
-    if len(counts) <= 2 * _BINS:
-        return [(f"{value:+g}" if value else "0", counts[value]) for value in sorted(counts)]
-    rows = [("0", counts[0.0])] if counts[0.0] else []
-    finite = apart[np.isfinite(apart) & (apart != 0)]
-    if finite.size:
-        found, edges = np.histogram(finite, _BINS)
-        names = [f"{a:+.4g} .. {b:+.4g}" for a, b in itertools.pairwise(edges)]
-        rows += [(name, int(n)) for name, n in zip(names, found, strict=True) if n]
-    infinite = int(np.count_nonzero(np.isinf(apart)))
-    return rows + ([("infinite", infinite)] if infinite else [])
-
-
-def _extent(wrong: NDArray[np.bool_]) -> list[tuple[int, int, int]]:
-    found = []
-    for axis in range(wrong.ndim):
-        others = tuple(i for i in range(wrong.ndim) if i != axis)
-        places = np.flatnonzero(wrong.any(axis=others))
-        found.append((int(places[0]), int(places[-1]), len(places)) if len(places) else (0, 0, 0))
-    return found
-
-
-def _plane(apart: NDArray[np.float64]) -> tuple[NDArray[np.float64], str]:
-    """Return the rows and columns of the channel and picture with the most wrong elements."""
-    if apart.ndim >= 3:
-        stack = apart.reshape(-1, *apart.shape[-3:])
-        counts = np.count_nonzero(stack, axis=(1, 2))
-        first, channel = (int(i) for i in np.unravel_index(counts.argmax(), counts.shape))
-        where = f", {first} of the first dimension" if len(stack) > 1 else ""
-        return stack[first, :, :, channel], f"channel {channel}{where}"
-    flat = apart.ravel()
-    width = min(_FOLDED, max(flat.size, 1))
-    folded = np.zeros(-(-max(flat.size, 1) // width) * width)
-    folded[: flat.size] = flat
-    return folded.reshape(-1, width), f"all elements, {width} a line"
+    """Return how a tensor differs from what it should be; shapes are equal."""
+    apart = distances(got, expected).astype(np.float64)
+    return Errors(np.where(got < expected, -apart, apart))
 
 
 def map_text(plane: NDArray[np.float64], columns: int = 64, rows: int = 32) -> str:

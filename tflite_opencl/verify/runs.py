@@ -8,16 +8,18 @@ kernels computed before, which isolates each node.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
-from delegate import OpenCLDelegate, Options, Verdict
-from delegate.inspect import Graph, Node, StepRun
+from delegate import Options, Verdict
+from delegate.inspect import Graph, Node, StepRun, Tensor, with_tensors
 from tflite_opencl.common import bars
 from tflite_opencl.common.bounds import Bounds, float_bounds
+from tflite_opencl.common.build import Array
 from tflite_opencl.common.build import graph as graph_of
 from tflite_opencl.common.errors import CommandError
 from tflite_opencl.common.interpreter import delegated, failed, failures
@@ -25,16 +27,53 @@ from tflite_opencl.common.interpreter import run as run_once
 from tflite_opencl.common.oracle import NoOracle, reference, run_graph
 from tflite_opencl.common.profile import joined_nodes
 from tflite_opencl.common.runtime import Runtime
-from tflite_opencl.verify.records import (
-    Apart,
-    Array,
-    Check,
-    Fault,
-    Values,
-    Verification,
-    apart,
-    worse,
-)
+from tflite_opencl.common.values import Difference, compare, worst
+
+Values = Mapping[int, Array]  # by tensor index
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One computed tensor of a node on the device, in its worst input."""
+
+    step: StepRun  # of the isolated run
+    tensor: Tensor
+    with_nodes: tuple[int, ...]  # nodes that the same kernel computes
+    # On the reference's inputs; None: equal, or as near as the rounding of floats allows.
+    alone: Difference | None
+    after_others: Difference | None  # on the device's own inputs; None: equal
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fault:
+    """The first tensor that is wrong, with its values."""
+
+    check: Check
+    is_alone: bool  # wrong on the reference's inputs, too
+    number: int  # of the input
+    got: Array
+    expected: Array
+    inputs: Values  # what the node was given
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What came of all inputs."""
+
+    device: str
+    reference: str  # the kernels that it was compared with
+    count: int  # inputs
+    checks: Sequence[Check]  # in execution order
+    verdicts: Sequence[Verdict]
+    constants: tuple[int, ...]  # nodes whose results are known before a run
+    fault: Fault | None
+    whole: Sequence[Difference]  # of the model's outputs, run as label_image runs it
+    whole_is_judged: bool  # False: floats may add up to more than one node's own bound
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether the device computes something else than TFLite's kernels."""
+        return self.fault is not None or (self.whole_is_judged and bool(self.whole))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +121,18 @@ def verified(
 
     `tolerance`: quanta that an integer may be off.
 
-    Raises:
-        CommandError: nothing runs on the device, no node has the alternative that was asked for, or
-            a run fails. DelegateError: no device.
+    Raises: CommandError: nothing runs on the device, no node has the alternative that was asked
+        for, or a run fails. DelegateError: no device.
     """
     reference = _Reference(model, graph, runtime)
     with delegated(model, graph, options, runtime, reference.kernels) as (interpreter, delegate):
         if not any(verdict.is_taken for verdict in delegate.verdicts):
             reasons = dict.fromkeys(f"{each.op}: {each.reason}" for each in delegate.verdicts)
             raise CommandError(f"no node runs on OpenCL ({'; '.join([*reasons][:3])})")
-        _require_alternative(options.alternative, delegate)
+        known = sorted({each for node in delegate.alternatives for each in node.names})
+        if (name := options.alternative) is not None and name not in known:
+            words = f"no node has an alternative '{name}'; there are {', '.join(known)}"
+            raise CommandError(words)
         verdicts = tuple(delegate.verdicts)
         judge = _Judge(graph, verdicts, runtime, reference.kernels, tolerance)
         with bars.parts() as tell:
@@ -122,12 +163,6 @@ def verified(
     )
 
 
-def _require_alternative(name: str | None, delegate: OpenCLDelegate) -> None:
-    known = sorted({each for node in delegate.alternatives for each in node.names})
-    if name is not None and name not in known:
-        raise CommandError(f"no node has an alternative '{name}'; there are {', '.join(known)}")
-
-
 def _whole(
     model: str,
     graph: Graph,
@@ -135,7 +170,7 @@ def _whole(
     runtime: Runtime,
     reference: _Reference,
     sets: InputSets,
-) -> list[Apart | None]:
+) -> list[Difference | None]:
     """Return how the model's outputs differ where it runs as label_image runs it."""
     found = []
     waiting = bars.waiting("running the whole model")
@@ -148,8 +183,18 @@ def _whole(
                 index = int(detail["index"])
                 if index in values:
                     got = interpreter.get_tensor(index)
-                    found.append(apart(got, values[index], None, 0, f"output {number}"))
+                    found.append(_difference(got, values[index], None, 0, f"output {number}"))
     return found
+
+
+def _difference(
+    got: Array, expected: Array, bound: NDArray[np.float64] | None, tolerance: int, where: str
+) -> Difference | None:
+    """Compare as `compare` does. Raises: CommandError: it is another tensor."""
+    try:
+        return compare(got, expected, bound, tolerance, where)
+    except ValueError as error:
+        raise CommandError(str(error)) from error
 
 
 @dataclass(eq=False)
@@ -177,42 +222,44 @@ class _Judge:
         return self._faults.get(True) or self._faults.get(False)
 
     def add(
-        self, number: int, values: Values, alone: Sequence[StepRun], after: Sequence[StepRun]
+        self, number: int, values: Values, steps: Sequence[StepRun], after: Sequence[StepRun]
     ) -> None:
-        """Compare one input's run; both lists are of the same program."""
-        joined: dict[int, tuple[int, ...]] = {}
-        homes = joined_nodes(self.graph, self.verdicts, {step.node for step in alone})
-        for index, home in sorted(homes.items()):
-            joined[home] = (*joined.get(home, ()), index)
+        """Compare one input's run; `steps`: each alone; both lists are of the same program."""
+        # A node that is resized has other shapes than in the file.
+        shaped = {
+            tensor: dataclasses.replace(tensor, shape=values[tensor.index].shape)
+            for tensor in self.graph.tensors
+            if tensor.index in values
+        }
+        graph = with_tensors(self.graph, shaped)
+        homes = joined_nodes(graph, self.verdicts, {step.node for step in steps})
         own = {index: array for step in after for index, array in step.values.items()}
-        self.constants = tuple(step.node for step in alone if not step.values)
-        for step in alone:
-            node = self.graph.nodes[step.node]
-            nodes = [self.graph.nodes[index] for index in (*joined.get(step.node, ()), step.node)]
-            for tensor in (t for t in node.outputs if t.index in step.values):
-                if tensor.index not in values:
-                    raise CommandError(f"TFLite does not tell the values of tensor {tensor.index}")
-                expected = values[tensor.index]
-                bounds = self._bounds(nodes, step, values)
-                bound = None if bounds is None else bounds[node.outputs.index(tensor)]
-                where, got = f"input {number}", step.values[tensor.index]
-                one = apart(got, expected, bound, self.tolerance, where)
-                other = apart(own[tensor.index], expected, bound, self.tolerance, where)
-                known = self.checks.get(tensor.index)
-                self.checks[tensor.index] = check = Check(
-                    step,
-                    tensor,
-                    joined.get(step.node, ()),
-                    worse(one, None if known is None else known.alone),
-                    worse(other, None if known is None else known.after_others),
-                )
-                given = {i: values[i] for i in step.inputs if i in values}
+        self.constants = tuple(step.node for step in steps if not step.values)
+        where = f"input {number}"
+        for step in steps:
+            joined = tuple(index for index, home in sorted(homes.items()) if home == step.node)
+            nodes = [graph.nodes[index] for index in (*joined, step.node)]
+            given = {i: values[i] for i in step.inputs if i in values}
+            for place, tensor in enumerate(nodes[-1].outputs):
+                if (index := tensor.index) not in step.values:
+                    continue
+                if index not in values:
+                    raise CommandError(f"TFLite does not tell the values of tensor {index}")
+                got, after_got, expected = step.values[index], own[index], values[index]
+                bound = self._bounds(nodes, values)[place]
+                one = _difference(got, expected, bound, self.tolerance, where)
+                other = _difference(after_got, expected, bound, self.tolerance, where)
+                check = Check(step, tensor, joined, one, other)
+                if (known := self.checks.get(index)) is not None:
+                    alone = worst(filter(None, (known.alone, one)))
+                    later = worst(filter(None, (known.after_others, other)))
+                    check = dataclasses.replace(check, alone=alone, after_others=later)
+                self.checks[index] = check
                 if one is not None and one.is_beyond:
                     self._keep(Fault(check, True, number, got, expected, given))
                 elif other is not None and other.is_beyond and not self.has_floats:
-                    wrong = own[tensor.index]
                     given = {i: own.get(i, given[i]) for i in given}
-                    self._keep(Fault(check, False, number, wrong, expected, given))
+                    self._keep(Fault(check, False, number, after_got, expected, given))
 
     def _keep(self, fault: Fault) -> None:
         """Keep it if it is the first of its kind: the others' values are not needed."""
@@ -222,32 +269,12 @@ class _Judge:
         ):
             self._faults[fault.is_alone] = fault
 
-    def _bounds(self, nodes: Sequence[Node], step: StepRun, values: Values) -> Bounds | None:
+    def _bounds(self, nodes: Sequence[Node], values: Values) -> Bounds:
         """Return how far floats may be off: rounding in another order, of these nodes alone."""
-        last = nodes[-1]
-        if all(tensor.dtype != "float32" for tensor in last.outputs):
-            return None
-        now = {
-            t: dataclasses.replace(t, shape=values[t.index].shape) if t.index in values else t
-            for node in nodes
-            for t in (*node.inputs, *node.outputs)
-            if t is not None
-        }
-        own = {t for node in nodes for t in node.outputs}
-        given = [t for t in now if t not in own and t.data is None]
-        part = graph_of(
-            [
-                dataclasses.replace(
-                    node,
-                    inputs=tuple(None if t is None else now[t] for t in node.inputs),
-                    outputs=tuple(now[t] for t in node.outputs),
-                )
-                for node in nodes
-            ],
-            [now[t] for t in given],
-            [now[t] for t in last.outputs],
-        )
-        inputs = [values[t.index] for t in given]
-        outputs = [values[t.index] for t in last.outputs]
+        own = {tensor for node in nodes for tensor in node.outputs}
+        read = dict.fromkeys(t for node in nodes for t in node.inputs if t and t.data is None)
+        given, results = [t for t in read if t not in own], nodes[-1].outputs
         run = partial(run_graph, self.runtime, self.kernels)
+        part = graph_of(nodes, given, results)
+        inputs, outputs = ([values[t.index] for t in of] for of in (given, results))
         return float_bounds(run, part, inputs, outputs)

@@ -24,9 +24,8 @@ from tflite_opencl.common.interpreter import read_graph
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.values import input_sets
 from tflite_opencl.verify.errors import errors, map_image
-from tflite_opencl.verify.records import Verification
-from tflite_opencl.verify.runs import InputSets, verified
-from tflite_opencl.verify.text import document, is_wrong, text_of
+from tflite_opencl.verify.runs import InputSets, Verification, verified
+from tflite_opencl.verify.text import document, text_of
 
 HELP = "compare each node on the device with TFLite's reference kernels; exit code 1 if one differs"
 EXAMPLES = (
@@ -58,9 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> str:
     """Return what to print.
 
-    Raises:
-        CommandError: the model, the picture, the device or the alternative cannot be used, nothing
-            runs on the device, or a node differs, of which the text is the answer.
+    Raises: CommandError: the model, the picture, the device or the alternative cannot be used,
+        nothing runs on the device, or a node differs, of which the text is the answer.
     """
     require_writable(options.heatmap)
     model = model_of(options)
@@ -77,7 +75,7 @@ def run(options: argparse.Namespace) -> str:
     width = shutil.get_terminal_size((100, 24)).columns
     people = "\n\n".join([text_of(found, width), *lines])
     text = shown(options, people, json=lambda: as_json(document(found)))
-    if is_wrong(found):
+    if found.is_wrong:
         raise CommandError(text, NOT_SO)
     return text
 
@@ -86,8 +84,8 @@ def _drawn(found: Verification, path: str) -> str:
     """Draw the first fault's map; return a line that says so."""
     if found.fault is None:
         return f"{path} is not written: no node is wrong"
-    wrong = errors(found.fault.got, found.fault.expected)
+    plane, name = errors(found.fault.got, found.fault.expected).plane
     png = io.BytesIO()
-    map_image(wrong.plane).save(png, format="PNG")
+    map_image(plane).save(png, format="PNG")
     write(path, png.getvalue())
-    return f"{path}: {wrong.plane_name}; white is equal, red too much, blue too little"
+    return f"{path}: {name}; white is equal, red too much, blue too little"

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -12,8 +13,9 @@ import numpy as np
 from delegate.inspect import LaunchSize
 from tflite_opencl.common.build import sizes
 from tflite_opencl.common.tables import columns, render
+from tflite_opencl.common.values import Difference
 from tflite_opencl.verify.errors import Array, Errors, errors, map_text
-from tflite_opencl.verify.records import Apart, Check, Fault, Verification
+from tflite_opencl.verify.runs import Check, Fault, Verification
 
 _MOST_ROWS = 40
 _FIRST = 8  # elements shown of a tensor
@@ -36,11 +38,6 @@ def text_of(found: Verification, width: int) -> str:
     return "\n\n".join(filter(None, parts))
 
 
-def is_wrong(found: Verification) -> bool:
-    """Whether the device computes something else than TFLite's kernels."""
-    return found.fault is not None or (found.whole_is_judged and bool(found.whole))
-
-
 def _head(found: Verification) -> str:
     alone = sum(check.alone is None for check in found.checks)
     after = sum(check.after_others is None for check in found.checks)
@@ -52,7 +49,7 @@ def _head(found: Verification) -> str:
         f"on the reference's inputs, each node alone: {alone} of {count} equal{rounding}",
         f"on the device's own inputs, one after the other: {after} of {count} equal",
     ]
-    if found.fault is None and not is_wrong(found):
+    if found.fault is None and not found.is_wrong:
         lines.append("no node is wrong")
     return "\n".join(lines)
 
@@ -60,36 +57,30 @@ def _head(found: Verification) -> str:
 def _fault_text(fault: Fault) -> str:
     check, step = fault.check, fault.check.step
     found = errors(fault.got, fault.expected)
-    how, difference = (
-        ("wrong on the reference's inputs", check.alone)
-        if fault.is_alone
-        else (
-            "right on the reference's inputs, wrong after the nodes before it",
-            check.after_others,
-        )
-    )
+    plane, name = found.plane
+    how, difference = "wrong on the reference's inputs", check.alone
+    if not fault.is_alone:
+        how = "right on the reference's inputs, wrong after the nodes before it"
+        difference = check.after_others
     more = f", with node {', '.join(map(str, check.with_nodes))}" if check.with_nodes else ""
-    name = f" {check.tensor.name}" if check.tensor.name else ""
+    called = f" {check.tensor.name}" if check.tensor.name else ""
+    ends = {i: f", {v.min():g} .. {v.max():g}" if v.size else "" for i, v in fault.inputs.items()}
     lines = [
         f"the first wrong node: {step.node} {step.op}{more}: {how}",
-        f"output: tensor {check.tensor.index}{name}, {_kind(fault.got)}",
-        *(
-            f"input: tensor {index}, {_kind(values)}"
-            + (f", {values.min():g} .. {values.max():g}" if values.size else "")
-            for index, values in fault.inputs.items()
-        ),
+        f"output: tensor {check.tensor.index}{called}, {_kind(fault.got)}",
+        *(f"input: tensor {i}, {_kind(of)}{ends[i]}" for i, of in fault.inputs.items()),
         f"alternative: {step.alternative}",
         *map(_launch_text, step.launches),
-        "" if difference is None else difference.text,
+        "" if difference is None else difference.plain(),
         "",
         *_elements(fault, found),
         "",
         "errors, the device's less the reference's:",
-        *_bars(found),
+        *_bars(found.histogram),
         "",
         "place: " + "; ".join(_extents(found)),
-        f"map of {found.plane_name}, '.' is equal:",
-        map_text(found.plane),
+        f"map of {name}, '.' is equal:",
+        map_text(plane),
     ]
     return "\n".join(lines)
 
@@ -112,19 +103,19 @@ def _elements(fault: Fault, found: Errors) -> list[str]:
     got, expected = np.atleast_1d(fault.got), np.atleast_1d(fault.expected)
     places = [*map(tuple, np.argwhere(np.atleast_1d(found.apart) != 0)[:_FIRST].tolist())]
     firsts = (", ".join(f"{value:g}" for value in of.ravel()[:_FIRST]) for of in (got, expected))
-    names = ("first elements", "they should be")
-    lines = [f"{name}: {first}" for name, first in zip(names, firsts, strict=True)]
-    differing = [f"  {list(p)}: {got[p]:g} instead of {expected[p]:g}" for p in places]
-    return [*lines, "first that differ:", *differing]
-
-
-def _bars(found: Errors) -> list[str]:
-    most = max(count for _, count in found.histogram)
-    wide = max(len(name) for name, _ in found.histogram)
-    digits = len(str(most))
     return [
-        f"  {name:>{wide}}  {count:{digits}d}  {'#' * max(1, round(_BAR * count / most))}"
-        for name, count in found.histogram
+        *map(": ".join, zip(("first elements", "they should be"), firsts, strict=True)),
+        "first that differ:",
+        *(f"  {list(p)}: {got[p]:g} instead of {expected[p]:g}" for p in places),
+    ]
+
+
+def _bars(rows: Sequence[tuple[str, int]]) -> list[str]:
+    names, counts = zip(*rows, strict=True)
+    wide, most = max(map(len, names)), max(counts)
+    return [
+        f"  {name:>{wide}}  {count:{len(str(most))}d}  {'#' * max(1, round(_BAR * count / most))}"
+        for name, count in rows
     ]
 
 
@@ -152,16 +143,16 @@ def _table(checks: list[Check], width: int) -> str:
     return table + (f"\n{more} more differ" if more > 0 else "")
 
 
-def _apart(found: Apart | None) -> str:
+def _apart(found: Difference | None) -> str:
     if found is None:
         return "equal"
     within = "" if found.is_beyond else " (allowed)"
-    return f"{100 * found.wrong / max(found.size, 1):.3g} %, {found.most:.4g}{within}"
+    return f"{100 * found.count / max(found.size, 1):.3g} %, {found.most:.4g}{within}"
 
 
 def _whole_text(found: Verification) -> str:
     lines = ["the model's outputs, run as label_image runs it:"]
-    lines += [f"  {each.text}" for each in found.whole]
+    lines += [f"  {each.plain()}" for each in found.whole]
     if found.fault is None and found.whole_is_judged:
         lines.append(
             "each node is right: what is wrong is the form in which the launches reach the device, "
@@ -190,7 +181,7 @@ def document(found: Verification) -> dict[str, Any]:
         "device": found.device,
         "reference": found.reference,
         "inputs": found.count,
-        "wrong": is_wrong(found),
+        "wrong": found.is_wrong,
         "first_wrong": None if fault is None else _fault_document(fault),
         "nodes": [
             {
@@ -229,11 +220,11 @@ def _fault_document(fault: Fault) -> dict[str, Any]:
     }
 
 
-def _difference(found: Apart | None) -> dict[str, Any] | None:
+def _difference(found: Difference | None) -> dict[str, Any] | None:
     if found is None:
         return None
     return {
-        "wrong": found.wrong,
+        "wrong": found.count,
         "of": found.size,
         "most": found.most if np.isfinite(found.most) else None,
         "beyond": found.is_beyond,

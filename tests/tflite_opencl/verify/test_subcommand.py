@@ -288,9 +288,10 @@ def test_errors_of_a_tensor() -> None:
     found = verify_errors.errors(got, expected)
     assert found.histogram == [("0", 45), ("+1", 1), ("+9", 2)]
     assert found.extent == [(0, 0, 1), (0, 3, 3), (0, 2, 2), (0, 1, 2)]
-    assert found.plane_name == "channel 1"
-    assert verify_errors.map_text(found.plane) == "......\n..@...\n......\n..@..."
-    small = verify_errors.map_text(found.plane, columns=3, rows=2)
+    plane, name = found.plane
+    assert name == "channel 1"
+    assert verify_errors.map_text(plane) == "......\n..@...\n......\n..@..."
+    small = verify_errors.map_text(plane, columns=3, rows=2)
     assert small == ".@.\n.@."
 
 
@@ -303,5 +304,5 @@ def test_errors_of_floats_and_of_what_is_no_number() -> None:
     assert found.histogram[0] == ("0", 69)
     assert found.histogram[-1] == ("infinite", 1)
     assert sum(count for _, count in found.histogram) == 100
-    assert found.plane.shape == (4, 32)
-    assert verify_errors.map_image(found.plane).size == (256, 32)
+    assert found.plane[0].shape == (4, 32)
+    assert verify_errors.map_image(found.plane[0]).size == (256, 32)

@@ -74,8 +74,7 @@ def ask_devices() -> tuple[tuple[DeviceInfo, ...], str | None]:
 def meant(selector: str | None, found: Sequence[DeviceInfo]) -> Sequence[DeviceInfo]:
     """Return which of the devices a user means by --device; None: all.
 
-    Raises:
-        CommandError: none of them.
+    Raises: CommandError: none of them.
     """
     chosen = [info for info in found if selector is None or info.matches(selector)]
     if not chosen and selector is not None:

@@ -38,9 +38,8 @@ def find_picture(name: str) -> str:
 def find_pictures(names: Sequence[str]) -> list[str]:
     """Return the files and folders meant; a folder without a picture costs a warning.
 
-    Raises:
-        RunError: there is nothing but folders without a picture. DefaultModelError: as
-            find_picture.
+    Raises: RunError: there is nothing but folders without a picture. DefaultModelError: as
+        find_picture.
     """
     found, empty = [], []
     for name in names:
@@ -94,9 +93,7 @@ def skipped_text(skipped: Counter[str]) -> str:
 def read_picture(path: str) -> NDArray[np.uint8]:
     """Return the pixels of the run's only picture, which may come through a pipe.
 
-    Raises:
-        RunError: there is no such file.
-        PictureError: it cannot be used.
+    Raises: RunError: there is no such file. PictureError: it cannot be used.
     """
     try:
         return load_picture(path, may_wait=True)

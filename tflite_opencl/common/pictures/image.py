@@ -30,9 +30,8 @@ def load_picture(path: str | os.PathLike[str], may_wait: bool = False) -> NDArra
     A picture that would take too much memory is decoded smaller, where its format can be.
     `may_wait`: take what comes through a pipe, too; "-" is stdin then.
     Shapes: (h, w, 3), for a gray picture too.
-    Raises:
-        FileNotFoundError: there is no such file.
-        PictureError: not a picture, truncated, damaged, unreadable, too large, or a pipe.
+    Raises: FileNotFoundError: there is no such file. PictureError: not a picture, truncated,
+        damaged, unreadable, too large, or a pipe.
     """
 
     def read(notes: list[str]) -> NDArray[np.uint8]:

@@ -117,7 +117,7 @@ def _slices() -> Iterator[Row]:
     for shape, begin, end, strides, masks in _STRIDED:
         detail = f"in{sizes(shape)}-from{_joined(begin)}-steps{_joined(strides)}"
         detail += "".join(f"-{name}{value}" for name, value in masks.items())
-        inputs = [shape, *map(numbers, (begin, end, strides))]
+        inputs: Inputs = [shape, *map(numbers, (begin, end, strides))]
         options = {**dict.fromkeys(_MASKS, 0), **masks}
         yield Row("STRIDED_SLICE", detail, inputs, options, {"int8": 2, "bool": 3, "int16": 4})
 
@@ -134,7 +134,8 @@ _PADS: tuple[tuple[Shape, _Edges], ...] = (
 def _pads() -> Iterator[Row]:
     """A tensor with a border."""
     for shape, edges in _PADS:
-        detail, inputs = f"in{sizes(shape)}-by{_pairs(edges)}", [shape, numbers(edges)]
+        inputs: Inputs = [shape, numbers(edges)]
+        detail = f"in{sizes(shape)}-by{_pairs(edges)}"
         yield Row("PAD", detail, inputs, {}, {"int8": 2, "int16": 2}, ("bool",))
         yield Row("PADV2", detail, [*inputs, 7], {}, {"int8": 2}, _FEW)
         # TFLite repeats no more elements than the axis has.
@@ -231,7 +232,7 @@ def _blocks() -> Iterator[Row]:
         split: Shape = (n * blocks[0] * blocks[1], h // blocks[0], w // blocks[1], c)
         for op, source in (("SPACE_TO_BATCH_ND", shape), ("BATCH_TO_SPACE_ND", split)):
             detail = f"in{sizes(source)}-block{sizes(blocks)}-edges{_pairs(edges)}"
-            inputs = [source, numbers(blocks), numbers(edges)]
+            inputs: Inputs = [source, numbers(blocks), numbers(edges)]
             yield Row(op, detail, inputs, {}, {"int8": 2}, _FEW)
 
 
