@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from delegate import DelegateError
-from tflite_opencl import info, library, obstacle, tune
+from tflite_opencl import cut, info, library, obstacle, tune
 from tflite_opencl.common import bars
 from tflite_opencl.common.command_line import Parser
 from tflite_opencl.common.errors import OneLineError, code_of, one_line
@@ -44,6 +44,7 @@ SUBCOMMANDS = {
     "benchmark": benchmark,
     "compare": compare,
     "completion": completion,
+    "cut": cut,
     "graph": graph,
     "info": info,
     "kernels": kernels,
