@@ -158,7 +158,7 @@ def _described(options: argparse.Namespace) -> dict[str, Any]:
         "delegate_options": options.delegate_options,
         "device": options.device,
         "runtime": options.runtime,
-        "tolerance": "teflon" if options.tolerance is None else options.tolerance,
+        "tolerance": options.tolerance,
         "alternatives": options.alternatives or None,  # as in folders that know of none
     }
 

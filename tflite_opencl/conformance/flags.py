@@ -49,9 +49,12 @@ def _regex(text: str) -> str:
     return text
 
 
-def _tolerance(text: str) -> int | None:
+TEFLON = 6  # quanta. Source: Mesa's test_teflon.cpp since its commit 1b48f615
+
+
+def _tolerance(text: str) -> int:
     if text == "teflon":
-        return None
+        return TEFLON
     if not text.isdecimal() or len(text) > 9:
         raise argparse.ArgumentTypeError(f"'{text}' is neither a number of quanta nor teflon")
     return int(text)
@@ -86,7 +89,7 @@ _FLAGS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     # the run
     ("alternatives", "run each case once for each alternative that opencl has for its nodes",
      _SWITCH),
-    ("tolerance", "", {"default": 0, "more": "; teflon: 2 an op, 8 a model",
+    ("tolerance", "", {"default": 0, "more": f"; teflon: {TEFLON}",
                        "convert": _tolerance, "metavar": "Q|teflon"}),
     ("jobs", "worker processes at a time", {"type": positive, "default": 1, "metavar": "N"}),
     ("timeout", "", {"default": 60.0, "more": ": a case, or each of its alternatives"}),

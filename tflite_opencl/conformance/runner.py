@@ -52,7 +52,7 @@ class Workers:
     options: dict[str, str]
     device: str | None
     runtime: str | None
-    tolerance: int | None
+    tolerance: int
     timeout: float  # seconds a case, or each of its alternatives
     on_ready: Callable[[str, str], None] = lambda device, runtime: None
     alternatives: bool = False  # run each case once for each alternative of its nodes

@@ -19,7 +19,8 @@ from tflite_opencl.conformance.checks import NOT_REPEATED
 from tflite_opencl.conformance.runner import Item
 
 QUICK = 250
-_MODEL = "model/"
+# A folder's model, and one of a node in a folder of its model: the name of Mesa's tests of Teflon.
+_MODEL, _NODE = "model/whole/", "Models.Op/"
 _SPECIAL = re.compile("[,#]")  # of CSV and KTAP
 # A behaviour case runs a model many times, a whole model has many nodes.
 _PATIENCE = 5.0
@@ -35,7 +36,10 @@ def select(options: argparse.Namespace) -> list[Case]:
         names = _models(options.models)
         if not names:
             raise UsageError(f"{options.models} has no .tflite file")
-        cases += [Case(name, "model", "whole", _no_graph) for name in names]
+        cases += [
+            Case(name, "model", "whole" if name.startswith(_MODEL) else "node", _no_graph)
+            for name in names
+        ]
     if options.filter is not None:
         pattern = re.compile(options.filter)
         cases = [case for case in cases if pattern.search(case.name)]
@@ -69,30 +73,33 @@ def sample(cases: Sequence[Case], count: int, seed: int) -> list[Case]:
 
 
 def _models(folder: str) -> dict[str, Path]:
-    """Return the .tflite files of a folder by the names of their cases.
+    """Return the .tflite files of a folder, and of the folders in it, by the names of their cases.
 
     What a terminal, CSV, KTAP or UTF-8 would trip over is written as Python's escapes.
     """
     try:
-        files = sorted(path for path in Path(folder).iterdir() if path.suffix == ".tflite")
+        inside = sorted(Path(folder).iterdir())
+        below = [path for each in inside if each.is_dir() for path in sorted(each.iterdir())]
     except OSError as error:
-        raise OneLineError(f"cannot read {folder}: {error.strerror}") from None
-    return {
-        f"{_MODEL}whole/{printable(_SPECIAL.sub(_escape, path.stem))}".encode(
-            "utf-8", "backslashreplace"
-        ).decode(): path
-        for path in files
+        raise OneLineError(f"cannot read {error.filename}: {error.strerror}") from None
+    found = {_MODEL + path.stem: path for path in inside if path.suffix == ".tflite"}
+    found |= {
+        f"{_NODE}{path.parent.name}_{path.stem}": path for path in below if path.suffix == ".tflite"
     }
+    return {_shown(name): path for name, path in found.items()}
 
 
-def _escape(found: re.Match[str]) -> str:
-    return f"\\x{ord(found[0]):02x}"
+def _shown(name: str) -> str:
+    def escape(found: re.Match[str]) -> str:
+        return f"\\x{ord(found[0]):02x}"
+
+    return printable(_SPECIAL.sub(escape, name)).encode("utf-8", "backslashreplace").decode()
 
 
 def item_of(case: Case, folder: str | None) -> Item:
     """Return what a worker is told of a case."""
     model = None
-    if case.name.startswith(_MODEL) and folder is not None:
+    if case.name.startswith((_MODEL, _NODE)) and folder is not None:
         model = str(_models(folder)[case.name].resolve())
     is_long = model is not None or case.check != "values" or case.is_heavy
     return Item(

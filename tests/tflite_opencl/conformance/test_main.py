@@ -22,6 +22,7 @@ from delegate import DeviceInfo
 from delegate.inspect import write_model
 from tests.support.deal import any_driver, slow
 from tests.support.process import ROOT
+from tflite_opencl.command import main as tools
 from tflite_opencl.common.errors import OneLineError
 from tflite_opencl.common.runtime import find_runtime
 from tflite_opencl.common.words import stamped
@@ -197,6 +198,27 @@ def test_models_of_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     command = ["--delegate", f"{LIARS}pass_through", "--models", "models", "--filter", "^model/"]
     assert main(command) == 0
     assert csv() == {"model/whole/broken": "Skip", "model/whole/small": "Pass"}
+
+
+def test_nodes_of_models_have_the_names_of_mesas_tests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = Path("small.tflite")
+    model.write_bytes(write_model(chain_graph("diamond", "int8", (1, 5, 5, 3))))
+    assert tools(["cut", "small.tflite", "--output", "models/small"]) == 0
+    adds = "Models.Op/small_003"
+    Path("fails.txt").write_text(f"# Mesa's form\n{adds},Fail\n")
+    command = ["--models", "models", "--filter", "^Models", "--baseline", "fails.txt"]
+    liar = ["--delegate", f"{LIARS}off_by_one", *command]
+    others = {f"Models.Op/small_00{number}": "Pass" for number in range(3)}
+    assert main(liar) == 0
+    assert csv() == {**others, adds: "ExpectedFail"}
+    assert main([*liar, "--tolerance", "teflon"]) == 1
+    assert csv() == {**others, adds: "UnexpectedImprovement(Pass)"}
+    Path("fails.txt").write_text("")
+    assert main([*liar, "--update_baseline"]) == 0
+    assert Path("fails.txt").read_text().splitlines()[1:] == [f"{adds},Fail"]
 
 
 def test_any_name_of_a_model_leaves_the_files_well_formed(

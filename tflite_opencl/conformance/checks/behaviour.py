@@ -113,7 +113,7 @@ def resize(job: Job, known: Oracle) -> Result:
             other = np.concatenate([outputs[index] for outputs in each])
             bound = known.bounds[number][index]
             bound = None if bound is None else np.full(other.shape, bound.max(initial=0) * 4)
-            difference = compare(one, other, bound, job.allowed, f"at batch 3, output {index}")
+            difference = compare(one, other, bound, job.tolerance, f"at batch 3, output {index}")
             if difference is not None and difference.is_beyond:
                 return Result(FAIL, str(difference), difference.greatest, taken)
     return Result(PASS, taken=taken)

@@ -20,7 +20,6 @@ from tflite_opencl.conformance.results import FAIL, PASS, Result
 from tflite_opencl.conformance.subject import Opened, Subject, failure_of, unsupported_ops
 
 POISON = 0xA5
-TEFLON_OP, TEFLON_MODEL = 2, 8  # Source: Mesa's test_teflon.cpp
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +29,12 @@ class Job:
     subject: Subject
     graph: Graph
     model: bytes | str  # content, or a file
-    tolerance: int | None  # quanta; None: Teflon's
+    tolerance: int  # quanta that an output may be off
     inputs: Sequence[Arrays] | None  # None: input_sets'
     on_delegate: Callable[[], None]  # told before the delegate is first used
     # Told which alternative runs next; None: only the first one of each node runs.
     on_alternative: Callable[[str], None] | None = None
     on_opened: Callable[[Opened], None] = lambda opened: None  # told of each opening
-
-    @property
-    def allowed(self) -> int:
-        """Quanta that an output may be off."""
-        if self.tolerance is not None:
-            return self.tolerance
-        return TEFLON_OP if len(self.graph.nodes) == 1 else TEFLON_MODEL
 
     @property
     def sets(self) -> Sequence[Arrays]:
@@ -118,7 +110,7 @@ def differences(job: Job, known: Oracle, number: int, outputs: Arrays) -> list[D
         zip(outputs, known.outputs[number], known.bounds[number], strict=True)
     ):
         where = f"{name} inputs" + (f", output {index}" if len(outputs) > 1 else "")
-        difference = compare(got, expected, bound, job.allowed, where)
+        difference = compare(got, expected, bound, job.tolerance, where)
         if difference is not None:
             found.append(difference)
     return found
