@@ -17,7 +17,7 @@ from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Params
 from delegate.ops._checks import quantized
 from delegate.ops._checks.activations import reals_of, steps_of_scale
-from delegate.ops._checks.shapes import elements_of, one_to_one
+from delegate.ops._checks.node import elements_of, one_to_one
 from delegate.ops._launches.lookup import (
     Answers,
     Floats,
@@ -26,9 +26,8 @@ from delegate.ops._launches.lookup import (
     rounded_floats,
 )
 from delegate.ops._launches.tiles import over_elements
-from delegate.ops._numbers import fixed_point, sigmoid16
+from delegate.ops._numbers import bits, fixed_point, sigmoid16
 from delegate.ops._numbers.c_library import float_function
-from delegate.ops._numbers.float32 import bits
 from delegate.ops._registry import lowers
 from delegate.target import Target
 

@@ -34,10 +34,9 @@ from delegate.ops._launches.tiles import (
     vectors_of,
 )
 from delegate.ops._launches.types import ELEM
+from delegate.ops._numbers import bits, ceil_div
 from delegate.ops._numbers.fixed_point import quantize_multiplier
-from delegate.ops._numbers.float32 import bits
 from delegate.ops._numbers.float_sum import LEFT_SHIFT, LEFT_SHIFT_16, Rescaling, Sum, float_sum
-from delegate.ops._numbers.integers import ceil_div
 from delegate.ops._registry import lowers
 from delegate.target import Target
 

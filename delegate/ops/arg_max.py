@@ -10,9 +10,8 @@ import numpy as np
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Defines, Launch, Params, size_bytes
-from delegate.ops._checks.node import inputs_of, output_of, require_constant
-from delegate.ops._checks.shapes import elements_of, shape_text
+from delegate.launch import Alternative, Defines, Launch, Params
+from delegate.ops._checks.node import elements_of, require_constant, shape_text, tensors_of
 from delegate.ops._launches.tiles import (
     HALF_ROUNDS,
     by_work,
@@ -22,7 +21,7 @@ from delegate.ops._launches.tiles import (
     widest_lanes,
 )
 from delegate.ops._launches.types import ELEM
-from delegate.ops._numbers.integers import ceil_div
+from delegate.ops._numbers import ceil_div
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
@@ -66,8 +65,7 @@ def decode(node: Node) -> Search:
     Raises:
         Unsupported: see `lower_arg_max`.
     """
-    (source, axis), _ = inputs_of(node.inputs, 2)
-    result = output_of(node.outputs)
+    source, axis, result = tensors_of(node, 2)
     if source.dtype not in _TYPES:
         raise Unsupported(f"{source.dtype}: only {', '.join(_TYPES)} are implemented")
     if result.dtype not in ("int32", "int64"):
@@ -84,8 +82,7 @@ def decode(node: Node) -> Search:
         raise Unsupported(
             f"{shape_text(source)} -> {shape_text(result)}: all but axis {along} must stay"
         )
-    if max(size_bytes(source), size_bytes(result)) >= 2**31:
-        raise Unsupported(f"{shape_text(source)}: 2^31 bytes or more")
+    elements_of(result)
     length, inner = source.shape[along], math.prod(source.shape[along + 1 :])
     if length > _LONGEST:
         raise Unsupported(f"axis of {length}: more than 2^18 elements")

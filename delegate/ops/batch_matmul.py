@@ -12,13 +12,11 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Defines, Params
 from delegate.ops._checks import quantized
-from delegate.ops._checks.node import inputs_of, output_of
-from delegate.ops._checks.shapes import shape_text
+from delegate.ops._checks.node import shape_text, tensors_of
 from delegate.ops._launches.tiles import by_share, lanes_of, launch_over, most_rounds, one_each
 from delegate.ops._launches.types import ELEM
 from delegate.ops._launches.wide_sums import WIDE, fixed_sums
-from delegate.ops._numbers import fixed_point
-from delegate.ops._numbers.integers import ceil_div
+from delegate.ops._numbers import ceil_div, fixed_point
 from delegate.ops._registry import lowers
 from delegate.target import Rules, Target
 
@@ -70,8 +68,7 @@ def decode(node: Node, rules: Rules) -> Product:
     Raises:
         Unsupported: see `lower_batch_matmul`.
     """
-    (left, right), _ = inputs_of(node.inputs, 2)
-    result = output_of(node.outputs)
+    left, right, result = tensors_of(node, 2)
     types = (left.dtype, right.dtype, result.dtype)
     if types not in _FAMILIES:
         raise Unsupported(

@@ -14,21 +14,17 @@ from dataclasses import dataclass
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative
-from delegate.ops._checks.indices import integers_of, vector_of
-from delegate.ops._checks.node import inputs_of, integer, output_of
-from delegate.ops._checks.shapes import shape_text
-from delegate.ops._launches.copy import (
-    Box,
-    Move,
-    fill,
-    moved,
+from delegate.ops._checks.node import (
+    ANY,
+    integer,
+    integers_of,
     require_same_scale,
     require_shape,
-    require_types,
-    reversed_move,
-    steps_of,
-    zero_of,
+    shape_text,
+    tensors_of,
+    vector_of,
 )
+from delegate.ops._launches.copy import Box, Move, fill, moved, reversed_move, steps_of, zero_of
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
@@ -43,9 +39,7 @@ def lower_depth_and_space(node: Node, target: Target) -> tuple[Alternative, ...]
         Unsupported: another rank, a depth, a height or a width that the block does not divide.
     Source: tflite/kernels/depth_to_space.cc, space_to_depth.cc
     """
-    (source,), _ = inputs_of(node.inputs, 1)
-    result = output_of(node.outputs)
-    require_types(source, result, ("uint8", "int8", "int32", "int64", "float32"))
+    source, result = tensors_of(node, 1, ("uint8", "int8", "int32", "int64", "float32"))
     block = integer(node.options, "block_size", 0)
     is_deep = node.op == "DEPTH_TO_SPACE"
     divided = [(3, block * block)] if is_deep else [(1, block), (2, block)]
@@ -139,9 +133,7 @@ def _decode(node: Node, what: str) -> tuple[Tensor, Tensor, list[int], list[list
         Unsupported: a rank other than 3 and 4; sizes or pixels that are computed, or of another
             shape; sizes below 1, pixels below 0.
     """
-    (source, block, amounts), _ = inputs_of(node.inputs, 3)
-    result = output_of(node.outputs)
-    require_types(source, result)
+    source, block, amounts, result = tensors_of(node, 3, ANY)
     require_same_scale(source, result)
     rank = len(source.shape)
     if rank not in (3, 4):

@@ -9,19 +9,17 @@ import numpy as np
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
-from delegate.launch import Alternative, Constant, Defines, Params, size_bytes
-from delegate.ops._checks.node import inputs_of, output_of
-from delegate.ops._checks.shapes import require_same_shape, shape_text
+from delegate.launch import Alternative, Constant, Defines, Params
+from delegate.ops._checks.node import elements_of, require_same_shape, tensors_of
 from delegate.ops._launches.copy import view
 from delegate.ops._launches.lookup import lookup
 from delegate.ops._launches.tiles import over_elements
 from delegate.ops._launches.types import moved_type
-from delegate.ops._numbers.float32 import bits
+from delegate.ops._numbers import bits
 from delegate.ops._registry import lowers
 from delegate.target import Rules, Target
 
 _TYPES = ("uint8", "int8", "int16", "int32", "int64", "float32", "bool")
-_MOST_BYTES = 1 << 31
 _KIND = {"float32": "IS_FLOAT", "int64": "IS_LONG", "bool": "IS_BOOL"}
 
 
@@ -36,14 +34,12 @@ def lower_cast(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: other types.
     Source: tflite/kernels/cast.cc
     """
-    (source,), _ = inputs_of(node.inputs, 1)
-    result = output_of(node.outputs)
+    source, result = tensors_of(node, 1)
     for tensor in (source, result):
         if tensor.dtype not in _TYPES:
             raise Unsupported(f"{tensor.dtype}: only {', '.join(_TYPES)}")
     elements = require_same_shape(source, result)
-    if max(size_bytes(source), size_bytes(result)) >= _MOST_BYTES:
-        raise Unsupported(f"shape {shape_text(source)}: 2^31 bytes or more")
+    elements_of(result)
     if source.dtype == result.dtype:
         return view(source, result)
     if np.dtype(source.dtype).itemsize < 4:

@@ -8,10 +8,9 @@ import math
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative
-from delegate.ops._checks.node import inputs_of
-from delegate.ops._launches.copy import require_same_scale, require_shape, require_types
+from delegate.ops._checks.node import inputs_of, require_same_scale, require_shape, require_types
 from delegate.ops._launches.tiles import LEAST_BYTES, by_share, lanes_of, launch_over
-from delegate.ops._numbers.integers import ceil_div
+from delegate.ops._numbers import ceil_div
 from delegate.ops._registry import lowers
 from delegate.target import Target
 

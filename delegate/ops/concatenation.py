@@ -13,16 +13,17 @@ from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._checks import quantized
 from delegate.ops._checks.activations import require_no_activation
-from delegate.ops._checks.indices import axis_of
-from delegate.ops._checks.node import inputs_of, integer, output_of
-from delegate.ops._checks.shapes import shape_text
-from delegate.ops._launches.copy import (
-    layers,
-    moved,
+from delegate.ops._checks.node import (
+    axis_of,
+    inputs_of,
+    integer,
+    output_of,
     require_same_scale,
     require_shape,
     require_types,
+    shape_text,
 )
+from delegate.ops._launches.copy import layers, moved
 from delegate.ops._launches.tiles import over_elements
 from delegate.ops._registry import lowers
 from delegate.target import Target

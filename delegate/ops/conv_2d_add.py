@@ -13,7 +13,7 @@ from delegate.ops._checks.node import inputs_of, output_of
 from delegate.ops._convolution import decode as convolutions
 from delegate.ops._convolution import variants
 from delegate.ops._convolution.records import FloatConvolution, Quant8Convolution, Residual
-from delegate.ops._numbers.float32 import bits
+from delegate.ops._numbers import bits
 from delegate.ops._numbers.float_sum import float_sum
 from delegate.ops._registry import lowers
 from delegate.ops.add import sum_of

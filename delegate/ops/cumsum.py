@@ -8,8 +8,7 @@ import math
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative
-from delegate.ops._checks.indices import axis_of, scalar_of
-from delegate.ops._launches.copy import require_shape, tensors_of
+from delegate.ops._checks.node import axis_of, require_shape, scalar_of, tensors_of
 from delegate.ops._launches.tiles import HALF_ROUNDS, LEAST_ELEMENTS, by_elements, launch_over
 from delegate.ops._registry import lowers
 from delegate.target import Target

@@ -12,12 +12,11 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative, Defines, Params
 from delegate.ops._checks import quantized
-from delegate.ops._checks.node import inputs_of, output_of
-from delegate.ops._checks.shapes import require_same_shape
+from delegate.ops._checks.node import require_same_shape, tensors_of
 from delegate.ops._launches.lookup import lookup
 from delegate.ops._launches.tiles import over_elements
 from delegate.ops._launches.types import ELEM
-from delegate.ops._numbers.float32 import bits
+from delegate.ops._numbers import bits
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
@@ -32,8 +31,7 @@ def lower_dequantize(node: Node, target: Target) -> tuple[Alternative, ...]:
     Source: tflite/kernels/internal/reference/dequantize.h, whose product in doubles has 41 bits
     and is rounded once
     """
-    (source,), _ = inputs_of(node.inputs, 1)
-    result = output_of(node.outputs)
+    source, result = tensors_of(node, 1)
     if result.dtype != "float32":
         raise Unsupported(f"{source.dtype} to {result.dtype}: only float32 comes out")
     elements = require_same_shape(source, result)

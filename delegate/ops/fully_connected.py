@@ -17,8 +17,7 @@ from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch, Params
 from delegate.ops._checks import quantized
 from delegate.ops._checks.activations import activation_of, float_bounds, quantized_bounds
-from delegate.ops._checks.node import inputs_of, output_of, require_constant
-from delegate.ops._checks.shapes import shape_text
+from delegate.ops._checks.node import inputs_of, output_of, require_constant, shape_text
 from delegate.ops._checks.windows import Window
 from delegate.ops._convolution import variants
 from delegate.ops._convolution.decode import float_bias, require_types
@@ -40,8 +39,7 @@ from delegate.ops._launches.wide_sums import (
     real_scales,
     wide_bias,
 )
-from delegate.ops._numbers import fixed_point
-from delegate.ops._numbers.integers import ceil_div
+from delegate.ops._numbers import ceil_div, fixed_point
 from delegate.ops._registry import lowers
 from delegate.target import Rules, Target
 

@@ -11,10 +11,8 @@ from numpy.typing import NDArray
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Defines, Params
-from delegate.ops._checks.indices import axis_of
-from delegate.ops._checks.node import integer
-from delegate.ops._checks.shapes import shape_text
-from delegate.ops._launches.copy import joined, require_shape, steps_of, tensors_of
+from delegate.ops._checks.node import ANY, axis_of, integer, require_shape, shape_text, tensors_of
+from delegate.ops._launches.copy import joined, steps_of
 from delegate.ops._launches.tiles import over_elements
 from delegate.ops._launches.types import type_of_bytes
 from delegate.ops._registry import lowers
@@ -32,7 +30,7 @@ def lower_gather(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: an index that is or may be out of range: TFLite fails on it at run time.
     Source: tflite/kernels/gather.cc, internal/reference/gather.h
     """
-    source, positions, result = tensors_of(node, 2)
+    source, positions, result = tensors_of(node, 2, ANY)
     _require_index(positions)
     places = positions.shape
     axis = axis_of(integer(node.options, "axis", 0), len(source.shape))
@@ -58,7 +56,7 @@ def lower_gather_nd(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: a coordinate that is or may be out of range: TFLite fails on it at run time.
     Source: tflite/kernels/gather_nd.cc, internal/reference/reference_ops.h GatherNd
     """
-    source, positions, result = tensors_of(node, 2)
+    source, positions, result = tensors_of(node, 2, ANY)
     _require_index(positions)
     count = positions.shape[-1] if positions.shape else 0
     if not 1 <= count <= len(source.shape):

@@ -10,7 +10,7 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative
 from delegate.ops._checks import quantized
-from delegate.ops._checks.shapes import one_to_one
+from delegate.ops._checks.node import one_to_one
 from delegate.ops._launches.lookup import lookup
 from delegate.ops._numbers import fixed_point
 from delegate.ops._registry import lowers

@@ -9,7 +9,7 @@ from delegate.graph.ir import Node
 from delegate.launch import Alternative, Defines, Params
 from delegate.ops._checks import quantized
 from delegate.ops._checks.activations import require_no_activation
-from delegate.ops._checks.shapes import one_to_one
+from delegate.ops._checks.node import one_to_one
 from delegate.ops._launches.rows import Rows, require_rows
 from delegate.ops._launches.tiles import LEAST_ELEMENTS, most_rounds
 from delegate.ops._launches.types import ELEM

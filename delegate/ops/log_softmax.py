@@ -12,7 +12,7 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Params
 from delegate.ops._checks import quantized
-from delegate.ops._checks.shapes import one_to_one
+from delegate.ops._checks.node import one_to_one
 from delegate.ops._launches.rows import Rows, require_rows
 from delegate.ops._launches.tiles import most_rounds
 from delegate.ops._launches.types import ELEM

@@ -6,7 +6,7 @@ from __future__ import annotations
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative
-from delegate.ops._checks.node import inputs_of, output_of
+from delegate.ops._checks.node import tensors_of
 from delegate.ops._launches.binary import Expression, binary, operands_of, require_broadcast
 from delegate.ops._launches.lookup import lookup
 from delegate.ops._registry import lowers
@@ -31,8 +31,7 @@ def lower_logical_not(node: Node, target: Target) -> tuple[Alternative, ...]:
 
     Source: tflite/kernels/elementwise.cc
     """
-    (source,), _ = inputs_of(node.inputs, 1)
-    result = output_of(node.outputs)
+    source, result = tensors_of(node, 1)
     if not source.dtype == result.dtype == "bool":
         raise Unsupported(f"{source.dtype} -> {result.dtype}: only bool")
     require_broadcast(result, source)

@@ -8,7 +8,7 @@ from delegate.graph.ir import Node
 from delegate.launch import Alternative, Launch
 from delegate.ops._launches.reduce import Reduction, mean_rescaling, reduce, reduction_of
 from delegate.ops._launches.tiles import launch_over, of_size
-from delegate.ops._numbers.float32 import bits
+from delegate.ops._numbers import bits
 from delegate.ops._registry import lowers
 from delegate.target import Target
 

@@ -8,20 +8,18 @@ import math
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative
-from delegate.ops._checks.indices import axis_of, vector_of
-from delegate.ops._checks.node import inputs_of, output_of
-from delegate.ops._checks.shapes import shape_text
-from delegate.ops._launches.broadcast import broadcast
-from delegate.ops._launches.copy import (
-    Box,
-    Move,
-    moved,
+from delegate.ops._checks.node import (
+    ANY,
+    axis_of,
     require_same_scale,
     require_shape,
     require_types,
-    steps_of,
+    shape_text,
     tensors_of,
+    vector_of,
 )
+from delegate.ops._launches.broadcast import broadcast
+from delegate.ops._launches.copy import Box, Move, moved, steps_of
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
@@ -34,7 +32,7 @@ def lower_broadcast_to(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: a computed shape, or one that the input cannot be broadcast to.
     Source: tflite/kernels/broadcast_to.cc
     """
-    source, shape, result = tensors_of(node, 2)
+    source, shape, result = tensors_of(node, 2, ANY)
     require_shape(result, vector_of(shape, "shape"))
     sizes, (in_steps,) = broadcast(result, source)
     return moved([Move(source, result, Box(sizes, in_steps, steps_of(sizes)))], target)
@@ -48,8 +46,7 @@ def lower_fill(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: a computed shape, several values.
     Source: tflite/kernels/fill.cc
     """
-    (shape, value), _ = inputs_of(node.inputs, 2)
-    result = output_of(node.outputs)
+    shape, value, result = tensors_of(node, 2)
     require_types(value, result)
     require_same_scale(value, result)
     if math.prod(value.shape) != 1:
@@ -68,7 +65,7 @@ def lower_reverse_v2(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: computed axes, one out of range or there twice.
     Source: tflite/kernels/reverse.cc
     """
-    source, where, result = tensors_of(node, 2)
+    source, where, result = tensors_of(node, 2, ANY)
     require_shape(result, source.shape)
     axes = [axis_of(axis, len(source.shape)) for axis in vector_of(where, "axes")]
     if len({*axes}) != len(axes):
@@ -94,7 +91,7 @@ def lower_tile(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: computed numbers of times, or one below 1.
     Source: tflite/kernels/tile.cc
     """
-    source, multiples, result = tensors_of(node, 2)
+    source, multiples, result = tensors_of(node, 2, ANY)
     times = vector_of(multiples, "multiples", len(source.shape))
     if min(times, default=1) < 1:
         raise Unsupported(f"multiples {times}: at least 1 is needed")
@@ -119,7 +116,7 @@ def lower_transpose(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: an order that is computed, or does not name each axis once.
     Source: tflite/kernels/transpose.cc
     """
-    source, order, result = tensors_of(node, 2)
+    source, order, result = tensors_of(node, 2, ANY)
     rank = len(source.shape)
     axes = [axis_of(axis, rank) for axis in vector_of(order, "order of axes", rank)]
     if len({*axes}) != rank:

@@ -5,15 +5,19 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative, Defines, Params
-from delegate.ops._checks.indices import axis_of, scalar_of
-from delegate.ops._checks.node import inputs_of, integer, output_of
-from delegate.ops._checks.shapes import elements_of, shape_text
-from delegate.ops._launches.copy import require_shape, require_types
+from delegate.ops._checks.node import (
+    axis_of,
+    elements_of,
+    integer,
+    require_shape,
+    require_types,
+    scalar_of,
+    shape_text,
+    tensors_of,
+)
 from delegate.ops._launches.tiles import over_elements
 from delegate.ops._launches.types import moved_type
 from delegate.ops._registry import lowers
@@ -32,8 +36,7 @@ def lower_one_hot(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: a computed depth, values of several elements.
     Source: tflite/kernels/one_hot.cc
     """
-    (indices, depth_of, on, off), _ = inputs_of(node.inputs, 4)
-    result = output_of(node.outputs)
+    indices, depth_of, on, off, result = tensors_of(node, 4)
     if indices.dtype not in ("int32", "int64"):
         raise Unsupported(f"{indices.dtype} indices: only int32 and int64")
     for value in (on, off):
@@ -45,8 +48,7 @@ def lower_one_hot(node: Node, target: Target) -> tuple[Alternative, ...]:
     depth = scalar_of(depth_of, "depth")
     axis = axis_of(integer(node.options, "axis", -1), len(indices.shape) + 1)
     require_shape(result, (*indices.shape[:axis], depth, *indices.shape[axis:]))
-    if elements_of(indices) * np.dtype(indices.dtype).itemsize >= 2**31:
-        raise Unsupported(f"indices {shape_text(indices)}: 2^31 bytes or more")
+    elements_of(indices)
     params: Params = {
         "indices": indices,
         "on": on,

@@ -12,20 +12,15 @@ from numpy.typing import NDArray
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Launch
-from delegate.ops._checks.indices import integers_of
-from delegate.ops._checks.shapes import shape_text
-from delegate.ops._launches.copy import (
-    Box,
-    Move,
-    fill,
-    joined,
-    moved,
+from delegate.ops._checks.node import (
+    ANY,
+    integers_of,
     require_same_scale,
     require_shape,
-    steps_of,
+    shape_text,
     tensors_of,
-    zero_of,
 )
+from delegate.ops._launches.copy import Box, Move, fill, joined, moved, steps_of, zero_of
 from delegate.ops._launches.tiles import over_elements
 from delegate.ops._launches.types import type_of_bytes
 from delegate.ops._registry import lowers
@@ -47,7 +42,7 @@ def lower_pad(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: computed or negative paddings, more than 5 dimensions, other scales.
     Source: tflite/kernels/pad.cc, internal/reference/pad.h
     """
-    source, amounts, *values, result = tensors_of(node, 3 if node.op == "PADV2" else 2)
+    source, amounts, *values, result = tensors_of(node, 3 if node.op == "PADV2" else 2, ANY)
     paddings = _paddings_of(amounts, source)
     rank = len(source.shape)
     if not 1 <= rank <= MOST_DIMENSIONS:
@@ -143,7 +138,7 @@ def lower_mirror_pad(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: computed paddings, or some that reach further than the input.
     Source: tflite/kernels/mirror_pad.cc
     """
-    source, amounts, result = tensors_of(node, 2)
+    source, amounts, result = tensors_of(node, 2, ANY)
     require_same_scale(source, result)
     mode = node.options.get("mode", "REFLECT")
     if mode not in tuple(_SKIPPED):

@@ -11,7 +11,7 @@ from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Defines, Params
 from delegate.ops._checks import quantized
 from delegate.ops._checks.activations import activation_of, bounds_of
-from delegate.ops._checks.node import inputs_of, integer, output_of
+from delegate.ops._checks.node import integer, tensors_of
 from delegate.ops._checks.windows import Window, window
 from delegate.ops._launches.tiles import (
     by_work,
@@ -22,7 +22,7 @@ from delegate.ops._launches.tiles import (
     vectors_of,
 )
 from delegate.ops._launches.types import ELEM
-from delegate.ops._numbers.integers import ceil_div
+from delegate.ops._numbers import ceil_div
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
@@ -82,8 +82,7 @@ def decode(node: Node) -> Pool:
     Raises:
         Unsupported: see `lower_pool_2d`.
     """
-    (source,), _ = inputs_of(node.inputs, 1)
-    result = output_of(node.outputs)
+    source, result = tensors_of(node, 1)
     if source.dtype != result.dtype:
         raise Unsupported(f"{source.dtype} in, {result.dtype} out: they must be equal")
     is_float = source.dtype == "float32"

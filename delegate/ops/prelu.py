@@ -9,12 +9,11 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Defines, Params
 from delegate.ops._checks import quantized
-from delegate.ops._checks.node import inputs_of, output_of
-from delegate.ops._checks.shapes import elements_of, require_same_shape
+from delegate.ops._checks.node import elements_of, require_same_shape, tensors_of
 from delegate.ops._launches.broadcast import broadcast, padded
 from delegate.ops._launches.tiles import HALF_ROUNDS, LEAST_ELEMENTS, by_elements, launch_over
 from delegate.ops._launches.types import ELEM
-from delegate.ops._numbers.integers import ceil_div
+from delegate.ops._numbers import ceil_div
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
@@ -35,8 +34,7 @@ def lower_prelu(node: Node, target: Target) -> tuple[Alternative, ...]:
             int16 (TFLite takes such an alpha's bytes for int8), one that cannot be broadcast.
     Source: tflite/kernels/activations.cc PreluPrepare, internal/reference/prelu.h
     """
-    (source, alpha), _ = inputs_of(node.inputs, 2)
-    result = output_of(node.outputs)
+    source, alpha, result = tensors_of(node, 2)
     if source.dtype not in _ALPHAS:
         raise Unsupported(f"{source.dtype}: only {', '.join(_ALPHAS)}")
     if source.dtype != result.dtype:

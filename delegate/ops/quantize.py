@@ -10,13 +10,11 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Defines, Params
 from delegate.ops._checks import quantized
-from delegate.ops._checks.node import inputs_of, output_of
-from delegate.ops._checks.shapes import elements_of, require_same_shape
+from delegate.ops._checks.node import elements_of, require_same_shape, tensors_of
 from delegate.ops._launches.lookup import lookup
 from delegate.ops._launches.tiles import over_elements
 from delegate.ops._launches.types import ELEM
-from delegate.ops._numbers import fixed_point
-from delegate.ops._numbers.float32 import bits
+from delegate.ops._numbers import bits, fixed_point
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
@@ -32,8 +30,7 @@ def lower_quantize(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: types that TFLite does not bring to each other, several scales.
     Source: tflite/kernels/quantize.cc, internal/reference/quantize.h AffineQuantize, requantize.h
     """
-    (source,), _ = inputs_of(node.inputs, 1)
-    result = output_of(node.outputs)
+    source, result = tensors_of(node, 1)
     require_same_shape(source, result)
     out_scale, out_zero = quantized.per_tensor(result, quantized.QUANT)
     if source.dtype == "float32":

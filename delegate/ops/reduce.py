@@ -10,7 +10,7 @@ from delegate.graph.ir import Node
 from delegate.launch import Alternative
 from delegate.ops._checks import quantized
 from delegate.ops._launches.reduce import reduce, reduction_of, rescaled_sum
-from delegate.ops._numbers.float32 import bits
+from delegate.ops._numbers import bits
 from delegate.ops._registry import lowers
 from delegate.target import Target
 

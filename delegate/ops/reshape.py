@@ -9,11 +9,18 @@ import numpy as np
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative
-from delegate.ops._checks.indices import axis_of, scalar_of
-from delegate.ops._checks.node import inputs_of, output_of
-from delegate.ops._checks.shapes import require_same_bytes, shape_text
-from delegate.ops._launches.copy import require_same_scale, require_shape, view
+from delegate.launch import Alternative, size_bytes
+from delegate.ops._checks.node import (
+    axis_of,
+    inputs_of,
+    output_of,
+    require_same_scale,
+    require_shape,
+    scalar_of,
+    shape_text,
+    tensors_of,
+)
+from delegate.ops._launches.copy import view
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
@@ -50,6 +57,25 @@ def _wanted(shape: Tensor | None, option: object) -> tuple[int, ...]:
     return () if wanted == (0,) else wanted  # how old converters write a scalar
 
 
+def require_same_bytes(source: Tensor, result: Tensor) -> None:
+    """Check that a result can be a view of its source.
+
+    Raises:
+        Unsupported: the types or sizes differ, they are empty or of no fixed size.
+    """
+    try:
+        same = source.dtype == result.dtype and size_bytes(source) == size_bytes(result)
+    except TypeError:
+        raise Unsupported(f"{source.dtype}: only types of a fixed size") from None
+    if not same or np.dtype(source.dtype).hasobject:
+        raise Unsupported(
+            f"{source.dtype} {shape_text(source)} -> {result.dtype} {shape_text(result)}: "
+            "type and size must stay"
+        )
+    if 0 in result.shape:
+        raise Unsupported(f"shape {shape_text(result)}: it is empty")
+
+
 @lowers("EXPAND_DIMS")
 def lower_expand_dims(node: Node, target: Target) -> tuple[Alternative, ...]:
     """View the input's values under a shape with a 1 before dimension `axis`.
@@ -58,8 +84,7 @@ def lower_expand_dims(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: a computed axis, or one out of range.
     Source: tflite/kernels/expand_dims.cc
     """
-    (source, where), _ = inputs_of(node.inputs, 2)
-    result = output_of(node.outputs)
+    source, where, result = tensors_of(node, 2)
     axis = axis_of(scalar_of(where, "axis"), len(source.shape) + 1)
     require_shape(result, (*source.shape[:axis], 1, *source.shape[axis:]))
     require_same_scale(source, result)
@@ -75,8 +100,7 @@ def lower_squeeze(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: a named dimension that is not there or not 1.
     Source: tflite/kernels/squeeze.cc
     """
-    (source,), _ = inputs_of(node.inputs, 1)
-    result = output_of(node.outputs)
+    source, result = tensors_of(node, 1)
     rank = len(source.shape)
     named = node.options.get("squeeze_dims", ())
     if not isinstance(named, (tuple, list)):

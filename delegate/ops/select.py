@@ -10,8 +10,7 @@ import numpy as np
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Params
-from delegate.ops._checks.node import inputs_of, output_of
-from delegate.ops._checks.shapes import shape_text
+from delegate.ops._checks.node import shape_text, tensors_of
 from delegate.ops._launches.binary import over_rows, require_broadcast, rows_of
 from delegate.ops._launches.types import moved_type
 from delegate.ops._registry import lowers
@@ -29,8 +28,7 @@ def lower_select(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: types that differ, a condition that is no bool, shapes that do not fit.
     Source: tflite/kernels/select.cc
     """
-    (condition, left, right), _ = inputs_of(node.inputs, 3)
-    result = output_of(node.outputs)
+    condition, left, right, result = tensors_of(node, 3)
     if condition.dtype != "bool":
         raise Unsupported(f"{condition.dtype} condition: only bool")
     if not left.dtype == right.dtype == result.dtype:

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative
-from delegate.ops._checks.indices import vector_of
-from delegate.ops._checks.node import integer
-from delegate.ops._checks.shapes import shape_text
-from delegate.ops._launches.copy import Box, Move, moved, require_shape, steps_of, tensors_of
-from delegate.ops._numbers.integers import ceil_div
+from delegate.ops._checks.node import ANY, integer, require_shape, shape_text, tensors_of, vector_of
+from delegate.ops._launches.copy import Box, Move, moved, steps_of
+from delegate.ops._numbers import ceil_div
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
@@ -25,7 +23,7 @@ def lower_slice(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: a computed place or size, or one outside of the input.
     Source: tflite/kernels/slice.cc
     """
-    source, place, amounts, result = tensors_of(node, 3)
+    source, place, amounts, result = tensors_of(node, 3, ANY)
     rank = len(source.shape)
     begin, sizes = vector_of(place, "begin", rank), vector_of(amounts, "sizes", rank)
     sizes = [
@@ -64,7 +62,7 @@ def lower_strided_slice(node: Node, target: Target) -> tuple[Alternative, ...]:
         Unsupported: computed places, a stride of 0, an axis to drop that is not in the input.
     Source: tflite/kernels/strided_slice.cc, internal/strided_slice_logic.h
     """
-    source, first, last, by, result = tensors_of(node, 4)
+    source, first, last, by, result = tensors_of(node, 4, ANY)
     begins = vector_of(first, "begin")
     ends, strides = vector_of(last, "end", len(begins)), vector_of(by, "strides", len(begins))
     masks = {

@@ -16,14 +16,12 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Constant, Defines, Params
 from delegate.ops._checks import quantized
-from delegate.ops._checks.node import inputs_of, output_of
-from delegate.ops._checks.shapes import require_same_shape
+from delegate.ops._checks.node import require_same_shape, tensors_of
 from delegate.ops._launches.lookup import ends_of_lines, on_lines
 from delegate.ops._launches.rows import Rows, require_rows
 from delegate.ops._launches.tiles import lanes_of, most_rounds, of_size
 from delegate.ops._launches.types import ELEM
-from delegate.ops._numbers import fixed_point
-from delegate.ops._numbers.float32 import bits
+from delegate.ops._numbers import bits, fixed_point
 from delegate.ops._registry import lowers
 from delegate.target import Target
 
@@ -58,8 +56,7 @@ def decode(node: Node) -> Rows:
     Raises:
         Unsupported: see `lower_softmax`.
     """
-    (source,), _ = inputs_of(node.inputs, 1)
-    result = output_of(node.outputs)
+    source, result = tensors_of(node, 1)
     widens = source.dtype in quantized.QUANT8 and result.dtype == "int16"
     if source.dtype != result.dtype and not widens:
         raise Unsupported(f"{source.dtype} in, {result.dtype} out: they must be equal")

@@ -8,16 +8,17 @@ from collections.abc import Sequence
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative
-from delegate.ops._checks.indices import axis_of, scalar_of, vector_of
-from delegate.ops._checks.node import inputs_of, integer
-from delegate.ops._launches.copy import (
-    Move,
-    moved,
-    part,
+from delegate.ops._checks.node import (
+    axis_of,
+    inputs_of,
+    integer,
     require_same_scale,
     require_shape,
     require_types,
+    scalar_of,
+    vector_of,
 )
+from delegate.ops._launches.copy import Move, moved, part
 from delegate.ops._registry import lowers
 from delegate.target import Target
 

@@ -10,8 +10,7 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node
 from delegate.launch import Alternative, Constant, Launch, Params
 from delegate.ops._checks.activations import activation_of
-from delegate.ops._checks.node import inputs_of, output_of, require_constant
-from delegate.ops._checks.shapes import shape_text
+from delegate.ops._checks.node import inputs_of, output_of, require_constant, shape_text
 from delegate.ops._checks.windows import window
 from delegate.ops._convolution.channel_rows import fixed_rows
 from delegate.ops._convolution.decode import require_types, with_arithmetic
@@ -25,7 +24,7 @@ from delegate.ops._convolution.records import (
 )
 from delegate.ops._launches.tiles import by_share, in_blocks, lanes_of, launch_of
 from delegate.ops._launches.types import ELEM
-from delegate.ops._numbers.integers import ceil_div
+from delegate.ops._numbers import ceil_div
 from delegate.ops._registry import lowers
 from delegate.target import Rules, Target
 

@@ -17,7 +17,7 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Alternative, Params
 from delegate.ops._checks import quantized
-from delegate.ops._checks.shapes import elements_of, one_to_one
+from delegate.ops._checks.node import elements_of, one_to_one
 from delegate.ops._launches.lookup import (
     Answers,
     Floats,

@@ -11,7 +11,7 @@ import numpy as np
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.ops._checks.quantized import QUANT, QUANT8, per_tensor
-from delegate.ops._numbers.float32 import bits
+from delegate.ops._numbers import bits
 
 # The least and the greatest real number, None where the type's own range is the bound.
 _REALS: dict[str, tuple[int | None, int | None]] = {

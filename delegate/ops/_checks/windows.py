@@ -9,9 +9,8 @@ from typing import Any
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Tensor
-from delegate.ops._checks.node import integer
-from delegate.ops._checks.shapes import shape_text
-from delegate.ops._numbers.integers import ceil_div
+from delegate.ops._checks.node import integer, shape_text
+from delegate.ops._numbers import ceil_div
 
 
 @dataclass(frozen=True, slots=True)

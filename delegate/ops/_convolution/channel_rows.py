@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from delegate.launch import Constant
 from delegate.ops._convolution.records import Quant8Convolution
-from delegate.ops._numbers import fixed_point
+from delegate.ops._numbers import ceil_div, fixed_point
 from delegate.ops._numbers.float_requantize import FloatRescale, float_rescale
-from delegate.ops._numbers.integers import ceil_div
 
 # The number of the fixed-point form, FIXED in conv_2d_x86.clh; a lower number is a float
 # form with so many exceptions.

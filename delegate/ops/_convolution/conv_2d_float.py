@@ -10,7 +10,7 @@ from delegate.launch import Alternative, Constant, Launch
 from delegate.ops._convolution.packing import packed, plain, zeros
 from delegate.ops._convolution.records import FloatConvolution
 from delegate.ops._launches.tiles import Tiling, by_work, in_blocks, launch_of, tile_w_of
-from delegate.ops._numbers.integers import ceil_div
+from delegate.ops._numbers import ceil_div
 from delegate.target import Target
 
 # A sum of at most so many terms, as in a first layer, costs less than the loops around it. Sizes

@@ -10,8 +10,7 @@ from delegate.graph.ir import Node, Tensor
 from delegate.launch import Constant
 from delegate.ops._checks import quantized
 from delegate.ops._checks.activations import activation_of, float_bounds, quantized_bounds
-from delegate.ops._checks.node import inputs_of, output_of, require_constant
-from delegate.ops._checks.shapes import shape_text
+from delegate.ops._checks.node import inputs_of, output_of, require_constant, shape_text
 from delegate.ops._checks.windows import window
 from delegate.ops._convolution.records import (
     AnyConvolution,

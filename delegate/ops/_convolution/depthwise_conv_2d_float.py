@@ -8,7 +8,7 @@ from delegate.ops._checks.windows import Window
 from delegate.ops._convolution.packing import as_stored, plain, zeros
 from delegate.ops._convolution.records import FloatConvolution
 from delegate.ops._launches.tiles import by_work, lanes_of, launch_of, tile_w_of
-from delegate.ops._numbers.integers import ceil_div
+from delegate.ops._numbers import ceil_div
 from delegate.target import Target
 
 # That keep four pixels of 3x3, by the stride along a row: with 1 they share two of three columns.

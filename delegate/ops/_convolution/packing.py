@@ -12,7 +12,7 @@ from delegate.launch import Alternative, Constant, Params
 from delegate.ops._convolution.channel_rows import fixed_rows
 from delegate.ops._convolution.records import Convolution, Quant8Convolution
 from delegate.ops._launches.tiles import launch_over, one_each
-from delegate.ops._numbers.integers import ceil_div
+from delegate.ops._numbers import ceil_div
 
 
 def as_stored(weights: NDArray[np.generic]) -> Constant:

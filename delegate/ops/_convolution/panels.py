@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from delegate.launch import Alternative, Constant, Launch, Params
 from delegate.ops._convolution.records import Quant8Convolution
-from delegate.ops._numbers.integers import ceil_div
+from delegate.ops._numbers import ceil_div
 from delegate.target import Target
 
 PANEL_BYTES = 1 << 17  # where a block's windows are put side by side

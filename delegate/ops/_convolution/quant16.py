@@ -11,7 +11,7 @@ from delegate.ops._convolution.quant8 import block_of
 from delegate.ops._convolution.records import Quant16Convolution
 from delegate.ops._launches.tiles import by_share, in_blocks, lanes_of, launch_of, launch_over
 from delegate.ops._launches.wide_sums import TERMS_AN_INT
-from delegate.ops._numbers.integers import ceil_div
+from delegate.ops._numbers import ceil_div
 from delegate.target import Target
 
 TILE_W = 4  # pixels a work-item, which share the weights they load

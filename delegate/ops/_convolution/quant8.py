@@ -9,7 +9,7 @@ from delegate.ops._convolution.packing import int16_pairs, plain, zeros_row
 from delegate.ops._convolution.records import Quant8Convolution
 from delegate.ops._launches.tiles import by_share, in_blocks, lanes_of, launch_of, launch_over
 from delegate.ops._launches.types import ELEM
-from delegate.ops._numbers.integers import ceil_div
+from delegate.ops._numbers import ceil_div
 from delegate.target import Target
 
 # Pixels a work-item, which share the weights they load; with 2 vectors of 16 lanes they fill 8 of

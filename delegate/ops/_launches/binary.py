@@ -13,14 +13,13 @@ import numpy as np
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Constant, Defines, Launch, Params, size_bytes
+from delegate.launch import Alternative, Constant, Defines, Launch, Params
 from delegate.ops._checks import quantized
-from delegate.ops._checks.node import inputs_of, output_of
-from delegate.ops._checks.shapes import elements_of, shape_text
+from delegate.ops._checks.node import elements_of, shape_text, tensors_of
 from delegate.ops._launches.broadcast import broadcast, padded
 from delegate.ops._launches.tiles import HALF_ROUNDS, LEAST_BYTES, by_share, lanes_of, launch_over
 from delegate.ops._launches.types import ELEM
-from delegate.ops._numbers.integers import ceil_div
+from delegate.ops._numbers import ceil_div
 from delegate.target import Target
 
 FAMILY = {
@@ -36,7 +35,6 @@ EVERY = (*quantized.QUANT, *NUMBERS)
 IDENTITY = (1 << 30, 1)  # a multiplier and shift that change nothing
 _FEW = 40  # registers that keep four elements of both inputs
 _OUTER = 4  # dimensions around a row that binary.cl walks
-_LARGEST_BYTES = 1 << 31  # kernels index by 32-bit integers
 # Expressions without vectors, by family.
 _ONE_BY_ONE = {("POWER", "float"), ("DIVIDE", "quant8"), ("DIVIDE", "quant16")}
 _ONE_BY_ONE_OF_FEW = {("DIVIDE", "float")}  # where registers are few
@@ -70,8 +68,7 @@ def operands_of(node: Node, types: tuple[str, ...], result_type: str = "") -> Op
         Unsupported: other types, a result of another shape than the inputs are broadcast to,
             tensors that are empty or too large.
     """
-    (left, right), _ = inputs_of(node.inputs, 2)
-    result = output_of(node.outputs)
+    left, right, result = tensors_of(node, 2)
     if left.dtype != right.dtype or result.dtype != (result_type or left.dtype):
         raise Unsupported(
             f"{left.dtype} and {right.dtype} -> {result.dtype}: "
@@ -91,8 +88,6 @@ def require_broadcast(result: Tensor, *sources: Tensor) -> None:
     """
     for tensor in (*sources, result):
         elements_of(tensor)
-        if size_bytes(tensor) >= _LARGEST_BYTES:
-            raise Unsupported(f"shape {shape_text(tensor)}: more than 2^31 bytes")
     try:
         shape = np.broadcast_shapes(*(tensor.shape for tensor in sources))
     except ValueError:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Tensor
-from delegate.ops._checks.shapes import shape_text
+from delegate.ops._checks.node import shape_text
 
 
 def broadcast(

@@ -14,17 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegate.errors import Unsupported
-from delegate.graph.ir import Node, Tensor
+from delegate.graph.ir import Tensor
 from delegate.launch import Alternative, Constant, Defines, Launch, Params
 from delegate.ops._checks import quantized
-from delegate.ops._checks.node import inputs_of, output_of
-from delegate.ops._checks.shapes import elements_of, shape_text
 from delegate.ops._launches.tiles import by_elements, launch_of
 from delegate.ops._launches.types import WIDEST_BYTES, moved_type, type_of_bytes
-from delegate.ops._numbers.integers import ceil_div
+from delegate.ops._numbers import ceil_div
 from delegate.target import Target
 
-ANY = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "bool")
 MOST_DIMENSIONS = 8  # that are left after merging
 
 
@@ -52,58 +49,6 @@ class Move:
 def steps_of(shape: Sequence[int]) -> tuple[int, ...]:
     """Return the elements between neighbours along each dimension of a dense tensor."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
-
-
-def require_types(source: Tensor, result: Tensor, types: Sequence[str] = ANY) -> None:
-    """Check that an op moves this type.
-
-    Raises:
-        Unsupported: the types differ, are not among `types`, or a tensor is empty or too large.
-    """
-    if source.dtype != result.dtype:
-        raise Unsupported(f"{source.dtype} in, {result.dtype} out: they must be equal")
-    if source.dtype not in types:
-        raise Unsupported(f"{source.dtype}: only {', '.join(types)}")
-    for tensor in (source, result):
-        if elements_of(tensor) * np.dtype(tensor.dtype).itemsize >= 2**31:
-            raise Unsupported(f"{tensor.dtype} {shape_text(tensor)}: 2^31 bytes or more")
-
-
-def tensors_of(node: Node, inputs: int, types: Sequence[str] = ANY) -> list[Tensor]:
-    """Return a node's inputs, the first of which moves to its output, and then that output.
-
-    Raises:
-        Unsupported: another number of either, or see `require_types`.
-    """
-    found, _ = inputs_of(node.inputs, inputs)
-    result = output_of(node.outputs)
-    require_types(found[0], result, types)
-    return [*found, result]
-
-
-def require_shape(result: Tensor, shape: Sequence[int]) -> None:
-    """Check that a result has the shape that follows from the inputs.
-
-    Raises:
-        Unsupported: it has another.
-    """
-    if result.shape != tuple(shape):
-        expected = "x".join(map(str, shape)) or "scalar"
-        raise Unsupported(f"output {shape_text(result)}: the inputs give {expected}")
-
-
-def require_same_scale(source: Tensor, result: Tensor) -> None:
-    """Check what TFLite checks of an op that only moves bytes, where it does.
-
-    Raises:
-        Unsupported: the scales or zero points differ.
-    """
-    ours, theirs = (
-        tensor.quantization and (tensor.quantization.scale, tensor.quantization.zero_point)
-        for tensor in (source, result)
-    )
-    if ours != theirs:
-        raise Unsupported("input and output differ in scale or zero point")
 
 
 def zero_of(tensor: Tensor) -> NDArray[np.generic]:

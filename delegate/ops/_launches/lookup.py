@@ -16,11 +16,10 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Tensor
 from delegate.launch import Alternative, Constant, Launch, element_type
 from delegate.ops._checks import quantized
-from delegate.ops._checks.shapes import require_same_shape
+from delegate.ops._checks.node import require_same_shape
 from delegate.ops._launches.tiles import by_elements, launch_over
 from delegate.ops._launches.types import moved_type, type_of_bytes
-from delegate.ops._numbers import fixed_point
-from delegate.ops._numbers.integers import ceil_div
+from delegate.ops._numbers import ceil_div, fixed_point
 from delegate.target import Target
 
 # Elements a work-item takes at once: a word of 8-bit values, two of 16-bit ones.

@@ -11,22 +11,13 @@ import numpy as np
 
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Defines, Params, size_bytes
+from delegate.launch import Alternative, Defines, Params
 from delegate.ops._checks import quantized
-from delegate.ops._checks.node import inputs_of, output_of, require_constant
-from delegate.ops._checks.shapes import shape_text
+from delegate.ops._checks.node import elements_of, require_constant, shape_text, tensors_of
 from delegate.ops._launches.broadcast import padded
-from delegate.ops._launches.tiles import (
-    by_work,
-    lanes_of,
-    launch_over,
-    most_rounds,
-    vectors_of,
-)
+from delegate.ops._launches.tiles import by_work, lanes_of, launch_over, most_rounds, vectors_of
 from delegate.ops._launches.types import ELEM
-from delegate.ops._numbers import fixed_point
-from delegate.ops._numbers.float32 import bits
-from delegate.ops._numbers.integers import ceil_div
+from delegate.ops._numbers import bits, ceil_div, fixed_point
 from delegate.target import Target
 
 _DIMENSIONS = 3  # kept ones and reduced ones that a kernel steps through
@@ -75,8 +66,7 @@ def reduction_of(node: Node) -> Reduction:
             that differ.
     Source: tflite/kernels/internal/reference/reduce.h ResolveAxis
     """
-    (source, axes), _ = inputs_of(node.inputs, 2)
-    result = output_of(node.outputs)
+    source, axes, result = tensors_of(node, 2)
     if source.dtype != result.dtype:
         raise Unsupported(f"{source.dtype} in, {result.dtype} out: they must be equal")
     if axes.dtype != "int32":
@@ -85,8 +75,7 @@ def reduction_of(node: Node) -> Reduction:
     rank = len(source.shape)
     if any(not -rank <= axis < rank for axis in values):
         raise Unsupported(f"axes {values} of {shape_text(source)}: each must be one of its axes")
-    if 0 in source.shape:
-        raise Unsupported(f"input {shape_text(source)}: it is empty")
+    elements_of(source)
     over = {axis % rank for axis in values}
     keeps_dims = bool(node.options.get("keep_dims", False))
     shape = tuple(
@@ -97,12 +86,6 @@ def reduction_of(node: Node) -> Reduction:
     if result.shape != shape:
         computed = "x".join(map(str, shape)) or "scalar"
         raise Unsupported(f"output {shape_text(result)}: {computed} is computed")
-    try:
-        is_large = size_bytes(source) >= 2**31
-    except TypeError:
-        raise Unsupported(f"{source.dtype}: only types of a fixed size") from None
-    if is_large:
-        raise Unsupported(f"input {shape_text(source)}: 2^31 bytes or more")
     dimensions: list[tuple[bool, int, int]] = []  # innermost first
     step = 1
     for axis in reversed(range(rank)):

@@ -12,10 +12,9 @@ import numpy as np
 from delegate.errors import Unsupported
 from delegate.graph.ir import Node, Tensor
 from delegate.launch import Defines, Launch, Params, size_bytes
-from delegate.ops._checks.node import inputs_of, output_of, require_constant
-from delegate.ops._checks.shapes import shape_text
+from delegate.ops._checks.node import require_constant, shape_text, tensors_of
 from delegate.ops._launches.tiles import HALF_ROUNDS, by_work, launch_over
-from delegate.ops._numbers.integers import ceil_div
+from delegate.ops._numbers import ceil_div
 from delegate.target import Target
 
 _LARGEST = 2**20  # pixels a side: places as fixed-point numbers with 10 fraction bits fit an int32
@@ -42,8 +41,7 @@ def resize_of(node: Node, types: Sequence[str]) -> Resize:
         Unsupported: other types, a rank or size that does not fit, a computed size.
     Source: tflite/kernels/resize_bilinear.cc, resize_nearest_neighbor.cc
     """
-    (source, size), _ = inputs_of(node.inputs, 2)
-    result = output_of(node.outputs)
+    source, size, result = tensors_of(node, 2)
     if source.dtype != result.dtype or source.dtype not in types:
         raise Unsupported(
             f"{source.dtype} in, {result.dtype} out: one of {', '.join(types)} is needed"

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from delegate.errors import Unsupported
 from delegate.graph.ir import Tensor
 from delegate.launch import Alternative, Defines, Launch, Params
-from delegate.ops._checks.shapes import shape_text
+from delegate.ops._checks.node import shape_text
 from delegate.ops._launches.tiles import Tiling, by_elements, launch_over
-from delegate.ops._numbers.integers import ceil_div
+from delegate.ops._numbers import ceil_div
 from delegate.target import Target
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from delegate.graph.ir import Tensor
 from delegate.launch import Launch, Params
-from delegate.ops._numbers.integers import ceil_div
+from delegate.ops._numbers import ceil_div
 from delegate.target import Target
 
 GROUP_ITEMS = 64  # work-items of a group, and items of its tile, where groups are not of one item

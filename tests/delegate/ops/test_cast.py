@@ -65,7 +65,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     "empty": (changed(changed(NODE, 0, shape=(0,)), -1, shape=(0,)), "shape 0: it is empty"),
     "large": (
         changed(changed(NODE, 0, shape=(2**29,)), -1, shape=(2**29,)),
-        f"shape {2**29}: 2^31 bytes or more",
+        f"float32 {2**29}: 2^31 bytes or more",
     ),
     "no_input": (replace(NODE, inputs=()), "0 inputs: 1 expected"),
     "no_output": (replace(NODE, outputs=()), "0 outputs: 1 is expected"),

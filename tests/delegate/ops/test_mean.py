@@ -98,7 +98,7 @@ REFUSALS: dict[str, tuple[Node, str]] = {
     ),
     "computed_axes": (changed(NODE, 1, data=None), "axes are not constant"),
     "int64_axes": (changed(NODE, 1, dtype="int64"), "int64 axes: only int32"),
-    "empty": (changed(NODE, 0, shape=(1, 0, 5, 3)), "input 1x0x5x3: it is empty"),
+    "empty": (changed(NODE, 0, shape=(1, 0, 5, 3)), "shape 1x0x5x3: it is empty"),
     "scalar": (changed(NODE, 0, shape=()), "axes [1, 2] of scalar: each must be one of its axes"),
     "output_size": (changed(NODE, -1, shape=(1, 4)), "output 1x4: 1x3 is computed"),
     "output_keeps_dims": (changed(NODE, -1, shape=(1, 1, 1, 3)), "output 1x1x1x3: 1x3 is computed"),

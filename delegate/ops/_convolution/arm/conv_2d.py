@@ -25,8 +25,7 @@ from delegate.ops._convolution.panels import (
 )
 from delegate.ops._convolution.records import Quant8Convolution
 from delegate.ops._launches.tiles import launch_of
-from delegate.ops._numbers import fixed_point
-from delegate.ops._numbers.integers import ceil_div
+from delegate.ops._numbers import ceil_div, fixed_point
 from delegate.target import Target
 
 _LANES = 4  # ints a vector

@@ -13,7 +13,7 @@ from delegate.ops._convolution.packing import four_zeros
 from delegate.ops._convolution.records import Quant8Convolution
 from delegate.ops._launches.tiles import launch_of
 from delegate.ops._launches.types import ELEM
-from delegate.ops._numbers.integers import ceil_div
+from delegate.ops._numbers import ceil_div
 from delegate.target import Target
 
 _MOST_TAPS = 49  # a window's code is unrolled

@@ -23,7 +23,7 @@ from delegate.ops._convolution.simt.bytes_by_four import (
     word_defines,
 )
 from delegate.ops._launches.tiles import launch_of
-from delegate.ops._numbers.integers import ceil_div
+from delegate.ops._numbers import ceil_div
 from delegate.target import Target
 
 _STAGED_INTS = 7168  # of local memory, of which OpenCL's devices have 32 KiB

@@ -16,7 +16,7 @@ from delegate.ops._convolution.simt.bytes_by_four import (
     word_defines,
 )
 from delegate.ops._launches.tiles import launch_of
-from delegate.ops._numbers.integers import ceil_div
+from delegate.ops._numbers import ceil_div
 from delegate.target import Target
 
 _MOST_TAPS = 25  # of runs: a window's weights and pixels are in registers

@@ -30,7 +30,7 @@ from delegate.ops._convolution.x86.conv_2d_weights import (
     vnni_weights,
 )
 from delegate.ops._launches.tiles import launch_of
-from delegate.ops._numbers.integers import ceil_div
+from delegate.ops._numbers import ceil_div
 from delegate.target import Target
 
 _SUM_WORK = 200  # instructions that sum up a block's windows

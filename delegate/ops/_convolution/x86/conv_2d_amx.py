@@ -14,7 +14,7 @@ from delegate.ops._convolution.panels import PANEL_BYTES, Layout, panel_pitch
 from delegate.ops._convolution.records import Quant8Convolution
 from delegate.ops._convolution.x86.conv_2d import block_launch
 from delegate.ops._convolution.x86.conv_2d_weights import amx_weights
-from delegate.ops._numbers.integers import ceil_div
+from delegate.ops._numbers import ceil_div
 from delegate.target import Target
 
 _ROWS, _ROW_BYTES = 16, 64  # of a tile register, at most

@@ -18,7 +18,7 @@ from delegate.ops._convolution.channel_rows import vector_rows, vector_rows_a_bl
 from delegate.ops._convolution.packing import zeros_row
 from delegate.ops._convolution.records import Quant8Convolution
 from delegate.ops._launches.tiles import by_share, launch_of
-from delegate.ops._numbers.integers import ceil_div
+from delegate.ops._numbers import ceil_div
 from delegate.target import Target
 
 COLUMN_BYTES = 16384  # gathered rows, which half of a small first cache holds

@@ -10,8 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from delegate import Unsupported
-from delegate.ops._checks.node import integer
-from delegate.ops._checks.shapes import shape_text
+from delegate.ops._checks.node import integer, shape_text
 from delegate.ops._checks.windows import Window, window
 from tests.support.cases import output_size
 from tests.support.model import t

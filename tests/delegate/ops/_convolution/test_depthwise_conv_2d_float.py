@@ -32,11 +32,7 @@ from tests.support.compare import assert_close, interpreter, invoke, refusals
 from tests.support.convolution import Convolution, float_convolution, float_convolutions
 from tests.support.deal import any_driver, one_width
 from tests.support.factories import refused
-from tests.support.floats import (
-    assert_float_or_refused,
-    assert_float_ways,
-    exact_doubles,
-)
+from tests.support.floats import assert_float_or_refused, assert_float_ways, exact_doubles
 from tests.support.model import chain_model
 from tests.support.nodes import CHANNELS, SIZES
 
