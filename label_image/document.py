@@ -115,6 +115,7 @@ def _times_entry(times: Times) -> dict[str, Any]:
         "min_ms": times.min_ms,
         "median_ms": times.median_ms,
         "cpu_load": times.cpu_load,
+        "gpu_load": times.gpu_load,
     }
 
 

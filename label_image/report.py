@@ -92,6 +92,9 @@ def path_rows(paths: Sequence[Path]) -> list[tuple[str, list[str]]]:
             ("runs", [str(times.runs) for times in timed]),
             ("CPU load", [f"{times.cpu_load:.2f} cores" for times in timed]),
         ]
+        loads = [times.gpu_load for times in timed]
+        if any(load is not None for load in loads):
+            rows.append(("GPU load", ["-" if load is None else f"{load:.2f}" for load in loads]))
     else:
         rows = [
             ("model alone, pictures/s", [f"{path.per_second:.1f}" for path in paths]),

@@ -113,6 +113,14 @@ def test_the_table_shows_both_paths() -> None:
     assert rows["runs"] == ["1", "1"]
     assert rows["load, ms"] == ["371.2", "7.0"]
     assert rows["CPU load"] == ["1.98 cores", "1.98 cores"]
+    assert "GPU load" not in rows
+
+
+def test_the_load_of_a_gpu_is_shown_where_it_is_known() -> None:
+    run = replace(gpu(), times=replace(TIMES, gpu_load=0.375))
+    (row,) = (line for line in comparison_text(run, EQUAL).splitlines() if "GPU load" in line)
+    assert row.split() == ["GPU", "load", "0.38", "-"]
+    assert document({}, series_of(run, EQUAL))["gpu"]["gpu_load"] == 0.375
 
 
 def test_what_a_comparison_ran_longer_is_what_its_table_shows() -> None:
@@ -265,6 +273,7 @@ def test_the_document_has_the_written_schema() -> None:
         "median_ms": 38.25,
         "load_ms": 7.0,
         "cpu_load": 1.984,
+        "gpu_load": None,
         "threads": 4,
         "results": [{"index": 1, "label": None, "score": 0.5}],
     }
@@ -277,6 +286,7 @@ def test_the_document_has_the_written_schema() -> None:
         "median_ms": 19.125,
         "load_ms": 371.25,
         "cpu_load": 1.984,
+        "gpu_load": None,
         "results": [{"index": 0, "label": "cat", "score": 0.25}],
         "nodes": 4,
         "delegated": 1,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tflite_opencl.common import interrupts
+from tflite_opencl.common import drm, interrupts
 
 T = TypeVar("T")
 
@@ -30,6 +30,20 @@ class Times:
     total_ms: float  # the whole loop
     cpu_load: float  # CPU time of all threads of this process over wall time: 1.98 cores
     runs: int = 1
+    gpu_load: float | None = None  # busy time of GPUs' engines over wall time; None: not told
+
+
+class Load:
+    """How much of the processors this process uses while it is measured."""
+
+    def __init__(self) -> None:
+        self._cpu_s, self._gpu_s = time.process_time(), drm.usage().busy_s
+
+    def until_now(self) -> tuple[float, float | None]:
+        """Return the seconds of CPU cores and of GPUs' engines since it was made."""
+        gpu_s = drm.usage().busy_s
+        used = None if gpu_s is None else gpu_s - (self._gpu_s or 0.0)
+        return time.process_time() - self._cpu_s, used
 
 
 class Stopwatch:
@@ -38,6 +52,7 @@ class Stopwatch:
     def __init__(self) -> None:
         self._runs_s: list[float] = []
         self._total_s = self._cpu_s = 0.0
+        self._gpu_s: float | None = None
 
     @property
     def count(self) -> int:
@@ -59,6 +74,7 @@ class Stopwatch:
             total_ms=self._total_s * 1e3,
             cpu_load=self._cpu_s / self._total_s if self._total_s else 0.0,
             runs=self.count,
+            gpu_load=self._gpu_s and self._gpu_s / (self._total_s or 1.0),
         )
 
     def measure(self, run: Callable[[], object], count: int, warmup: int) -> None:
@@ -87,7 +103,7 @@ class Stopwatch:
         self._measure(run, is_over)
 
     def _measure(self, run: Callable[[], object], is_over: Callable[[int, float], bool]) -> None:
-        cpu_start_s = time.process_time()
+        load = Load()
         start_s = last_s = time.perf_counter()
         try:
             while not is_over(self.count, last_s - start_s):
@@ -97,7 +113,7 @@ class Stopwatch:
                 self._runs_s.append(now_s - last_s)
                 last_s = now_s
         finally:
-            self._cpu_s = time.process_time() - cpu_start_s
+            self._cpu_s, self._gpu_s = load.until_now()
             self._total_s = last_s - start_s
 
 

@@ -3,7 +3,8 @@
 
 The first request opens the path; the answer is what is told of it. The next ones:
 
-    {"runs": 9, "warmup": 2}   runs_ms, wall_ms and cpu_ms of so many runs, without the warm-up
+    {"runs": 9, "warmup": 2}   runs_ms, wall_ms, cpu_ms and gpu_ms of so many runs, without
+                               the warm-up; gpu_ms is null where no driver tells it
     {"profile": true}          rows: the nodes on the device, as NodeTime of common/profile.py
     {}                         the last: the outputs are written; peak_bytes of the process
 
@@ -64,7 +65,10 @@ def _serve(parent: Channel) -> None:
             opened.time(stopwatch, asked["runs"], asked["warmup"])
             times = stopwatch.times
             cpu_ms = times.cpu_load * times.total_ms
-            parent.send(runs_ms=stopwatch.runs_ms, wall_ms=times.total_ms, cpu_ms=cpu_ms)
+            gpu_ms = times.gpu_load and times.gpu_load * times.total_ms
+            parent.send(
+                runs_ms=stopwatch.runs_ms, wall_ms=times.total_ms, cpu_ms=cpu_ms, gpu_ms=gpu_ms
+            )
         outputs = opened.outputs()
     np.savez(request["outputs"], *outputs)
     parent.send(peak_bytes=peak_bytes())

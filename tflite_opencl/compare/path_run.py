@@ -55,6 +55,7 @@ class Running:
         self.metered = 0  # runs whose energy was measured, warm-up included
         self.runs_ms: list[float] = []
         self.wall_ms = self.cpu_ms = 0.0
+        self.gpu_ms: float | None = None  # None: no driver tells it
 
     @contextlib.contextmanager
     def opened(self, profiling: bool = False) -> Iterator[None]:
@@ -114,10 +115,14 @@ class Running:
         self.runs_ms += answer["runs_ms"]
         self.wall_ms += answer["wall_ms"]
         self.cpu_ms += answer["cpu_ms"]
+        if (gpu_ms := answer["gpu_ms"]) is not None:
+            self.gpu_ms = (self.gpu_ms or 0.0) + gpu_ms
 
     def timing(self) -> Timing:
         """Return the times of all blocks, of which there is at least one."""
-        return timing_of(self.runs_ms, self.cpu_ms / self.wall_ms if self.wall_ms else 0.0)
+        wall_ms = self.wall_ms or 1.0  # 0: the clock is coarser than the runs
+        gpu_load = self.gpu_ms and self.gpu_ms / wall_ms
+        return timing_of(self.runs_ms, self.cpu_ms / wall_ms, gpu_load)
 
     def finish(self) -> None:
         """Let it write its outputs, and keep all figures. Raises: PathFailed."""

@@ -30,6 +30,7 @@ class Timing:
     quartiles_ms: tuple[float, float]
     deviation_ms: float  # standard deviation of a run
     cpu_load: float  # CPU time of all threads of the process over wall time: 1.98 cores
+    gpu_load: float | None = None  # busy time of GPUs' engines over wall time; None: not told
 
     @property
     def spread(self) -> float:
@@ -38,7 +39,7 @@ class Timing:
         return (high - low) / self.median_ms if self.median_ms else 0.0
 
 
-def timing_of(runs_ms: Sequence[float], cpu_load: float) -> Timing:
+def timing_of(runs_ms: Sequence[float], cpu_load: float, gpu_load: float | None = None) -> Timing:
     """Return what is told of these runs, of which there is at least one."""
     percents = (25, 50, 75, 90, 95, 99)
     low, median, high, p90, p95, p99 = map(float, np.percentile(np.asarray(runs_ms), percents))
@@ -54,6 +55,7 @@ def timing_of(runs_ms: Sequence[float], cpu_load: float) -> Timing:
         quartiles_ms=(low, high),
         deviation_ms=float(np.std(runs_ms)),
         cpu_load=cpu_load,
+        gpu_load=gpu_load,
     )
 
 

@@ -18,6 +18,11 @@ def milliseconds(value: float | None) -> str:
     return _NONE if value is None else f"{value:.4g}" if value < 1000 else f"{value:.0f}"
 
 
+def load(value: float | None) -> str:
+    """Return how many cores or engines were busy; "-" where nobody tells."""
+    return _NONE if value is None else f"{value:.2f}"
+
+
 def timed(of: Callable[[Timing], str]) -> Callable[[PathResult], str]:
     """Return a function of a path's result, from one of its times."""
     return lambda result: of(result.timing) if result.timing else _NONE
@@ -40,8 +45,8 @@ def _off(result: PathResult) -> str:
 
 _CSV = (
     "model", "path", "device", "load_ms", "first_ms", "runs", "average_ms", "min_ms", "median_ms",
-    "p90_ms", "deviation_ms", "cpu_load", "peak_bytes", "joules", "taken", "nodes", "top", "quanta",
-    "difference", "failure",
+    "p90_ms", "deviation_ms", "cpu_load", "gpu_load", "peak_bytes", "joules", "taken", "nodes",
+    "top", "quanta", "difference", "failure",
 )  # fmt: skip
 ROWS: Sequence[tuple[str, Callable[[PathResult], str]]] = (
     ("device", lambda result: result.device or _NONE),
@@ -51,7 +56,8 @@ ROWS: Sequence[tuple[str, Callable[[PathResult], str]]] = (
     ("minimum, ms", timed(lambda timing: milliseconds(timing.min_ms))),
     ("median, ms", timed(lambda timing: milliseconds(timing.median_ms))),
     ("90th percentile, ms", timed(lambda timing: milliseconds(timing.p90_ms))),
-    ("CPU load, cores", timed(lambda timing: f"{timing.cpu_load:.2f}")),
+    ("CPU load, cores", timed(lambda timing: load(timing.cpu_load))),
+    ("GPU load, engines", timed(lambda timing: load(timing.gpu_load))),
     ("peak memory, MiB", lambda r: f"{r.peak_bytes / _MIB:.0f}" if r.peak_bytes else _NONE),
     ("energy a run, J", lambda r: _NONE if r.joules is None else f"{r.joules:.3g}"),
     ("nodes taken", _nodes),

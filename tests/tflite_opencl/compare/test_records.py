@@ -40,7 +40,8 @@ def test_the_figures_of_runs() -> None:
     assert timing.quartiles_ms == (2.0, 4.0)
     assert timing.deviation_ms == pytest.approx(10**0.5)
     assert timing.spread == pytest.approx(2 / 3)
-    assert timing.cpu_load == 1.5
+    assert (timing.cpu_load, timing.gpu_load) == (1.5, None)
+    assert timing_of([1.0], 1.5, 0.25).gpu_load == 0.25
 
 
 def test_paths() -> None:

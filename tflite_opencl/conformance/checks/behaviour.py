@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from delegate.inspect import Graph
+from tflite_opencl.common import drm
 from tflite_opencl.common.interpreter import allocated
 from tflite_opencl.common.oracle import Oracle
 from tflite_opencl.common.values import compare
@@ -179,21 +180,4 @@ def _held() -> dict[str, int]:
     """Return what this process holds."""
     handles = list(Path("/proc/self/fd").iterdir())
     pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return {"file handles": len(handles), "memory": pages * 4096, "GPU memory": _drm_bytes()}
-
-
-def _drm_bytes() -> int:
-    """Return the memory that kernel drivers say this process has; 0 without such a driver."""
-    total = 0
-    for info in Path("/proc/self/fdinfo").iterdir():
-        try:
-            lines = info.read_text().splitlines()
-        except OSError:
-            continue  # it was the handle of the folder itself
-        for line in lines:
-            # Source: the kernel's Documentation/gpu/drm-usage-stats.rst
-            if line.startswith(("drm-memory-", "drm-total-")):
-                value = line.split(":")[1].split()
-                factor = {"KiB": 1024, "MiB": 1 << 20}.get(value[1] if len(value) > 1 else "", 1)
-                total += int(value[0]) * factor
-    return total
+    return {"file handles": len(handles), "memory": pages * 4096, "GPU memory": drm.usage().memory}
