@@ -178,11 +178,20 @@ class PartitionKernel:
         same = _given(current) == _given(self._partition)
         with self._opened():
             if self._executor is None or not same:
-                if self._executor is not None:
-                    self._executor.close()
-                self._executor, self._partition = None, current
-                self._executor = self._claim.executor(current)
+                self._renew(current)
         return {tensor.index: tensor.shape for tensor in self._partition.outputs}
+
+    def _renew(self, partition: Partition) -> None:
+        """Make the executor; the one before is closed, and what both have of constants stays."""
+        old, self._executor, self._partition = self._executor, None, partition
+        with contextlib.ExitStack() as kept:
+            if old is not None:
+                kept.callback(old.leave().close)
+            try:
+                self._executor = self._claim.executor(partition)
+            except TooLarge:
+                kept.close()  # perhaps there was no room beside them
+                self._executor = self._claim.executor(partition)
 
     def invoke(self, inputs: Arrays, outputs: Arrays) -> None:
         """Run the partition once."""

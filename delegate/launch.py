@@ -18,9 +18,9 @@ from delegate.errors import Unsupported
 from delegate.graph.ir import Tensor
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)  # without slots: the runtime refers to it weakly
 class Constant:
-    """Bytes the kernels read: packed when the executor uploads them, never during a verdict."""
+    """Bytes the kernels read: packed when they are uploaded, never during a verdict."""
 
     size_bytes: int
     pack: Callable[[], NDArray[Any]]  # -> exactly size_bytes bytes

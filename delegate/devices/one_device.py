@@ -90,7 +90,7 @@ class OneDevice:
         with self._lock:
             self._is_closed = True
             slots, self._slots = self._slots, []
-        for slot in reversed(slots):  # the first one has the constants
+        for slot in slots:
             slot.close()
         self._engine.close()
 

@@ -29,6 +29,7 @@ from delegate.runtime.device import Device
 from delegate.runtime.executor import ONE_BY_ONE, PERSISTENT, Executor
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.transfers import DIRECT, TRANSFERS
+from delegate.runtime.weights import Weights
 from delegate.sandbox.trials import REFERENCE, WRONG, Trial
 
 _LEAST_SECONDS = 2e-4  # of a timed series: the time of one launch is lost in the wait for it
@@ -43,9 +44,10 @@ _log = logging.getLogger("delegate")
 class DeviceBench:
     """An opened device that alternatives are tried on."""
 
-    def __init__(self, device: Device, kernels: Kernels) -> None:
+    def __init__(self, device: Device, kernels: Kernels, weights: Weights | None = None) -> None:
         self._device = device
         self._kernels = kernels
+        self._weights = weights or Weights(device)
         self._warm: set[str] = set()
 
     def check(self, alternative: Alternative) -> str | None:
@@ -179,7 +181,8 @@ class DeviceBench:
         read = dict.fromkeys(t for launch in launches for t in launch.reads if t.data is None)
         ends = ends or (tuple(t for t in read if t not in written), tuple(written))
         program = Program((Step(0, "", alternative),), *ends)
-        return Executor(self._device, self._kernels, program, batch, form)
+        weights = self._weights
+        return Executor(self._device, self._kernels, program, batch, form, weights=weights)
 
     def _outputs(self, alternative: Alternative) -> Outputs:
         with self._executor(alternative) as executor:

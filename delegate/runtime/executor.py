@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs one program: constants and arguments go up once; a run copies in, launches, copies out."""
+"""Runs one program: what stays goes up once; a run copies in, launches, copies out."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from typing import NamedTuple
 
 import numpy as np
 import pyopencl as cl
@@ -16,14 +17,23 @@ from delegate.launch import Program
 from delegate.runtime.device import Device
 from delegate.runtime.inspection import LaunchTime, Steps
 from delegate.runtime.kernels import Kernels
-from delegate.runtime.layout import Bytes, as_bytes, layout_of
+from delegate.runtime.layout import LARGEST_BYTES, Bytes, as_bytes, block_of, layout_of
 from delegate.runtime.persistent import Persistent, persistent_kernel
 from delegate.runtime.transfers import COPIED, Copied, ReadyKernel, transfer_for
+from delegate.runtime.weights import Taken, Weights
 from delegate.sandbox.trials import EXECUTOR, Trial
 
 # How a program's launches reach the device: each by a call, or as the tiles of one launch.
 ONE_BY_ONE, PERSISTENT = FORMS = ("one by one", "persistent")
-_LARGEST_BYTES = 2**31 - 1  # kernels' offsets are ints
+
+
+class _Memory(NamedTuple):
+    """What kernels take."""
+
+    arena: cl.Buffer
+    constants: list[cl.Buffer]  # of each launch
+    more: list[cl.Buffer]  # the blocks of params; of the persistent kernel its counts, too
+    blocks: Sequence[int]
 
 
 class Executor:
@@ -44,14 +54,15 @@ class Executor:
         program: Program,
         batch: int = 1,
         form: str = ONE_BY_ONE,
-        sibling: Executor | None = None,
         transfer: str = COPIED,
+        weights: Weights | None = None,
+        own_queue: bool = False,
     ) -> None:
         """Take memory for `batch` pictures at once and upload what does not change.
 
-        `form`: one of FORMS; where the device cannot do it, launches go one by one. `sibling`: an
-        executor of the same program and batch, whose constants this one shares; each has a queue
-        of its own. `transfer`: how bytes cross, one of TRANSFERS.
+        `form`: one of FORMS; where the device cannot do it, launches go one by one. `transfer`: how
+        bytes cross, one of TRANSFERS. `weights`: where constants are, shared with other executors;
+        None: with none. `own_queue`: its runs go beside those of others.
         """
         self.program = program
         self.batch = batch
@@ -59,7 +70,7 @@ class Executor:
         self._trials = kernels.trials
         self._layout = layout = layout_of(program, batch)
         for what, size in (("arena", layout.arena_bytes), ("constants", layout.constant_bytes)):
-            device.check_buffer(what, size, _LARGEST_BYTES)
+            device.check_buffer(what, size, LARGEST_BYTES)
         launches, whole = program.launches, None
         if form == PERSISTENT and len(launches) > 1:
             whole = persistent_kernel(device, kernels, launches, layout.firsts, batch)
@@ -67,29 +78,30 @@ class Executor:
         facts = runs, form, transfer, layout.arena_bytes, layout.inputs
         self.trial = Trial.of(EXECUTOR, *facts)
         self._buffers: list[cl.Buffer] = []
-        self._constants: cl.Buffer | None = None if sibling is None else sibling._constants
+        self._weights = Weights(device) if weights is None else weights
+        self._constants: Taken | None = None
         self._transfer: Copied | None = None
         # The arrays of the last run, whose sizes were found to be right.
         self._sized: tuple[Sequence[Bytes] | None, Sequence[Bytes] | None] = (None, None)
-        self._queue = device.queue if sibling is None else device.another_queue()
+        self._queue = device.another_queue() if own_queue else device.queue
         try:
             with kernels.trials.of(self.trial):
                 with progress.phase("upload"):
-                    arguments = self._upload(whole)
-                ready = self._ready_kernels(kernels, whole, arguments)
+                    memory = self._upload(whole)
+                ready = self._ready_kernels(kernels, whole, memory)
                 for run, each in zip(runs, ready, strict=True):
                     if kernels.trials.is_due(run):
                         self._run_once(run, each)
                 kind = transfer_for(transfer, batch, device.shares_memory)
-                self._transfer = kind(device, self._queue, arguments[0], layout, ready)
+                self._transfer = kind(device, self._queue, memory.arena, layout, ready)
         except BaseException:
             self.close()
             raise
         self.form = PERSISTENT if whole is not None else ONE_BY_ONE
 
-    def _upload(self, whole: Persistent | None) -> list[cl.Buffer]:
-        """Fill every buffer; return those that all kernels take."""
-        flags, layout = cl.mem_flags, self._layout
+    def _upload(self, whole: Persistent | None) -> _Memory:
+        """Fill every buffer."""
+        flags, layout, launches = cl.mem_flags, self._layout, self.program.launches
 
         def own(access: int, values: Bytes, is_checked: bool) -> cl.Buffer:
             self._buffers.append(self._buffer(access, values, is_checked))
@@ -98,13 +110,12 @@ class Executor:
         kib = (layout.arena_bytes + layout.constant_bytes) >> 10
         with self._device.calling(f"allocating {kib} KiB"):
             arena = own(flags.READ_WRITE, np.zeros(layout.arena_bytes, np.uint8), False)
-            # Kernels address memory by constants and params: wrong ones could end the process.
-            if self._constants is None:
-                # Not among the buffers to release: siblings may still read it.
-                self._constants = self._buffer(flags.READ_ONLY, layout.packed_constants(), True)
-            params = [*layout.blocks, *(() if whole is None else whole.table)]
-            blocks = own(flags.READ_ONLY, as_bytes(np.array(params or [0], np.int32)), True)
-            arguments = [arena, self._constants, blocks]
+            self._constants = self._weights.take(self._queue, launches, whole is not None)
+            places = self._constants.places
+            blocks = layout.blocks(launches, [{} if p is None else p.offsets for p in places])
+            ints = [*blocks, *(() if whole is None else whole.table)] or [0]
+            # Kernels address memory by params: wrong ones could end the process.
+            more = [own(flags.READ_ONLY, as_bytes(np.array(ints, np.int32)), True)]
             for tensor, offset in layout.stored.items():
                 data = as_bytes(np.asarray(tensor.data))
                 for slot in range(layout.batch):
@@ -112,8 +123,9 @@ class Executor:
                     cl.enqueue_copy(self._queue, arena, data, dst_offset=place)
             if whole is not None:
                 control = as_bytes(np.zeros(whole.control_ints, np.int32))
-                arguments.append(own(flags.READ_WRITE, control, False))
-        return arguments
+                more.append(own(flags.READ_WRITE, control, False))
+        # A kernel without constants takes any buffer in their place.
+        return _Memory(arena, [arena if p is None else p.buffer for p in places], more, blocks)
 
     def _buffer(self, access: int, values: Bytes, is_checked: bool) -> cl.Buffer:
         """Return a buffer of these values; `is_checked`: it was read back, and holds them."""
@@ -129,22 +141,26 @@ class Executor:
         return made
 
     def _ready_kernels(
-        self, kernels: Kernels, whole: Persistent | None, arguments: list[cl.Buffer]
+        self, kernels: Kernels, whole: Persistent | None, memory: _Memory
     ) -> list[ReadyKernel]:
-        """Return the kernels in launch order; `arguments`: of `_upload`."""
-        layout, device = self._layout, self._device
+        """Return the kernels in launch order."""
+        layout, device, (arena, of_each, more, blocks) = self._layout, self._device, memory
         if whole is not None:
+            constants = next((each for each in of_each if each is not arena), arena)
             with device.calling("clSetKernelArg of the persistent kernel"):
-                whole.kernel.set_args(*arguments, np.int32(len(layout.blocks)))
+                whole.kernel.set_args(arena, constants, *more, np.int32(len(blocks)))
             return [(whole.kernel, (whole.groups * whole.group_items,), (whole.group_items,))]
         made = []
-        for launch, first in zip(self.program.launches, layout.firsts, strict=True):
+        for launch, first, constants in zip(
+            self.program.launches, layout.firsts, of_each, strict=True
+        ):
             kernel, group = kernels.kernel(launch)
             with device.calling(f"clSetKernelArg {launch.kernel}"):
                 if kernels.is_argument(launch):
-                    kernel.set_args(*arguments[:2], layout.block(first, len(launch.params)))
+                    block = block_of(blocks, first, len(launch.params))
+                    kernel.set_args(arena, constants, block)
                 else:
-                    kernel.set_args(*arguments, np.int32(first))
+                    kernel.set_args(arena, constants, *more, np.int32(first))
             made.append((kernel, (launch.tiles * self.batch * group,), (group,)))
         return made
 
@@ -235,10 +251,20 @@ class Executor:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def leave(self) -> Taken:
+        """Close it, but for its constants, which are the caller's; raises DeviceError if closed."""
+        if (constants := self._constants) is None:
+            raise DeviceError("the delegate was closed")
+        self._constants = None
+        self.close()
+        return constants
+
     def close(self) -> None:
         """Give the device's memory back; a second call does nothing."""
         if self._transfer is not None:
             self._transfer.close()
+        if self._constants is not None:
+            self._constants.close()
         self._transfer = self._constants = None
         buffers, self._buffers = self._buffers, []
         for buffer in buffers:

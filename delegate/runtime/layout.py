@@ -1,22 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Program + batch -> where every byte goes: arena, constants, parameter blocks. Only plans."""
+"""Program + batch -> where every byte goes: arena, parameter blocks, constants. Only plans."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from delegate.graph.ir import Tensor
-from delegate.launch import Constant, Program, size_bytes
+from delegate.launch import Constant, Launch, Program, size_bytes
 
 Bytes = NDArray[np.uint8]
 ALIGNMENT = 64  # bytes: a vector of 16 ints, and a cache line of most devices
 # Kernels may read a vector of 16 ints past a tensor's last element, never write there: what they
 # find does not count, but it must be theirs to read behind the last tensor, too.
 SLACK_BYTES = 64
+LARGEST_BYTES = 2**31 - 1  # of a buffer: kernels' offsets are ints
 _HEAD_INTS = 2  # before a launch's parameters, for KERNEL of kernel.clh
 
 
@@ -30,44 +31,35 @@ class Layout:
     outputs: tuple[tuple[int, int], ...]
     offsets: Mapping[Tensor, int]  # of every tensor, in each picture's arena
     stored: Mapping[Tensor, int]  # tensors with data that launches read from the arena -> offset
-    blocks: tuple[int, ...]  # the parameter blocks of all launches
-    firsts: tuple[int, ...]  # where each launch's own parameters begin in `blocks`
-    constant_bytes: int
-    constants: Mapping[Constant, int]  # -> offset
+    firsts: tuple[int, ...]  # where each launch's own parameters begin in the blocks of all
+    constant_bytes: int  # of all launches, in one buffer
 
     @property
     def arena_bytes(self) -> int:
         """The arenas of all pictures."""
         return self.slot_bytes * self.batch
 
-    def block(self, first: int, fields: int) -> Bytes:
-        """Return a launch's parameters with the two ints before them; `first`: one of `firsts`."""
-        return as_bytes(np.array(self.blocks[first - _HEAD_INTS : first + fields], np.int32))
-
-    def packed_constants(self) -> Bytes:
-        """Return the content of the constants' buffer."""
-        content = np.zeros(self.constant_bytes, np.uint8)
-        for constant, offset in self.constants.items():
-            content[offset : offset + constant.size_bytes] = as_bytes(constant.pack())
-        return content
+    def blocks(
+        self, launches: Sequence[Launch], offsets: Sequence[Mapping[Constant, int]]
+    ) -> tuple[int, ...]:
+        """Return the parameter blocks of all launches; `offsets`: of each launch's constants."""
+        blocks: list[int] = []
+        for launch, of_constant in zip(launches, offsets, strict=True):
+            blocks += [launch.tiles, self.slot_bytes]  # KERNEL of kernel.clh reads these two
+            for value in launch.params.values():
+                if isinstance(value, Tensor):
+                    value = self.offsets[value]
+                blocks.append(of_constant[value] if isinstance(value, Constant) else value)
+        return tuple(blocks)
 
 
 def layout_of(program: Program, batch: int = 1) -> Layout:
     """Return the layout of a program that runs for `batch` pictures at once."""
     slot_bytes, offsets = plan_arena(program)
-    constant_bytes, constants = plan_constants(program)
-
-    def resolve(value: int | Tensor | Constant) -> int:
-        if isinstance(value, Tensor):
-            return offsets[value]
-        return constants[value] if isinstance(value, Constant) else value
-
-    blocks: list[int] = []
-    firsts: list[int] = []
+    firsts, end = [], 0
     for launch in program.launches:
-        blocks += [launch.tiles, slot_bytes]  # KERNEL of kernel.clh reads these two
-        firsts.append(len(blocks))
-        blocks.extend(resolve(value) for value in launch.params.values())
+        firsts.append(end + _HEAD_INTS)
+        end = firsts[-1] + len(launch.params)
     return Layout(
         batch=batch,
         slot_bytes=slot_bytes,
@@ -75,11 +67,14 @@ def layout_of(program: Program, batch: int = 1) -> Layout:
         outputs=tuple((offsets[tensor], size_bytes(tensor)) for tensor in program.outputs),
         offsets=offsets,
         stored={t: offset for t, offset in offsets.items() if t.data is not None},
-        blocks=tuple(blocks),
         firsts=tuple(firsts),
-        constant_bytes=constant_bytes,
-        constants=constants,
+        constant_bytes=plan_constants(constants_of(program.launches))[0],
     )
+
+
+def block_of(blocks: Sequence[int], first: int, fields: int) -> Bytes:
+    """Return a launch's parameters with the two ints before them; `first`: one of `firsts`."""
+    return as_bytes(np.array(blocks[first - _HEAD_INTS : first + fields], np.int32))
 
 
 @dataclass(slots=True)
@@ -144,15 +139,19 @@ def room_of(tensor: Tensor) -> int:
     return max(-(-size_bytes(tensor) // ALIGNMENT), 1) * ALIGNMENT
 
 
-def plan_constants(program: Program) -> tuple[int, Mapping[Constant, int]]:
-    """Return the constant buffer's size and each constant's offset, both in bytes."""
+def constants_of(launches: Iterable[Launch]) -> tuple[Constant, ...]:
+    """Return the constants that launches read, each once, in the order of the launches."""
+    values = (value for launch in launches for value in launch.params.values())
+    return tuple(dict.fromkeys(value for value in values if isinstance(value, Constant)))
+
+
+def plan_constants(constants: Iterable[Constant]) -> tuple[int, Mapping[Constant, int]]:
+    """Return the size of a buffer of constants and each one's offset, both in bytes."""
     offsets: dict[Constant, int] = {}
     size = 0
-    for launch in program.launches:
-        for value in launch.params.values():
-            if isinstance(value, Constant) and value not in offsets:
-                offsets[value] = size
-                size += -(-value.size_bytes // ALIGNMENT) * ALIGNMENT
+    for constant in constants:
+        offsets[constant] = size
+        size += -(-constant.size_bytes // ALIGNMENT) * ALIGNMENT
     return size + SLACK_BYTES, offsets
 
 

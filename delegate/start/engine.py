@@ -24,6 +24,7 @@ from delegate.runtime.executor import Executor
 from delegate.runtime.kernels import Kernels
 from delegate.runtime.registers import registers
 from delegate.runtime.transfers import COPIED, CROSSING, TRANSFERS
+from delegate.runtime.weights import Weights
 from delegate.sandbox import process
 from delegate.sandbox.trials import DONE, WHOLE, Free, Trial
 from delegate.start.probe import examine
@@ -46,6 +47,7 @@ class Engine:
         device: the opened device; its `proven` lacks what is excluded.
         chooser: what measures and remembers, for all choices.
         trials: what may be built and run here.
+        weights: the constants of all its executors.
     Raises:
         NoDeviceError: no device, none that matches, or none that passes its self-test.
         ProfileError: the device profile is unknown or wrong.
@@ -62,7 +64,8 @@ class Engine:
         self.chooser = Chooser(options.tune, Store(self.device.identity), seconds)
         self.trials = Free() if trials is None else trials(self.device, self.chooser)
         self._kernels = Kernels(self.device, self.trials)
-        self._bench = DeviceBench(self.device, self._kernels)
+        self.weights = Weights(self.device)
+        self._bench = DeviceBench(self.device, self._kernels, self.weights)
         self._tuner = Tuner(self.chooser, self._bench, options.alternative)
         self._is_free = options.alternative is None
         self._passes = frozenset(options.passes)
@@ -189,13 +192,13 @@ class Engine:
 
     def sibling(self, executor: Executor) -> Executor:
         """Return a second executor of the same program, with a queue and an arena of its own."""
-        return self._made(executor.program, executor.form, executor.batch, executor)
+        return self._made(executor.program, executor.form, executor.batch, own_queue=True)
 
-    def _made(
-        self, program: Program, form: str, batch: int, sibling: Executor | None = None
-    ) -> Executor:
-        transfer = self._transfer()
-        return Executor(self.device, self._kernels, program, batch, form, sibling, transfer)
+    def _made(self, program: Program, form: str, batch: int, own_queue: bool = False) -> Executor:
+        transfer, weights = self._transfer(), self.weights
+        return Executor(
+            self.device, self._kernels, program, batch, form, transfer, weights, own_queue
+        )
 
     def _transfer(self) -> str:
         """Return the fastest way for bytes to cross."""

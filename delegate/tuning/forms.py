@@ -48,10 +48,10 @@ class Forms:
         self,
         chooser: Chooser,
         bench: DeviceBench,
-        make: Callable[[Program, str, int, Executor | None], Executor],
+        make: Callable[[Program, str, int], Executor],
         profiling: bool,
     ) -> None:
-        """`make`: the executor of a program, a form, a batch and a sibling; raises as Executor.
+        """`make`: the executor of a program, a form and a batch; raises as Executor.
 
         `profiling`: launches stay apart, one by one.
         """
@@ -128,9 +128,8 @@ class Forms:
         made: dict[str, Executor] = {}
         for name in progress.each([*forms], lambda name: _words(*forms[name]), cost):
             program, form = forms[name]
-            sibling = next((e for e in made.values() if _share_constants(e.program, program)), None)
             try:
-                executor = self._make(program, form, batch, sibling)
+                executor = self._make(program, form, batch)
             except DeviceError:
                 continue  # so many do not fit at once
             if executor.form == form:
@@ -198,10 +197,3 @@ def _right(made: dict[str, Executor]) -> dict[str, Executor]:
 
 def _is_literal(program: Program) -> bool:
     return any(launch.is_literal for launch in program.launches)
-
-
-def _share_constants(one: Program, other: Program) -> bool:
-    """Whether two programs are one, or one with loaded and with literal numbers."""
-    if len(one.launches) != len(other.launches):
-        return False
-    return all(a.params is b.params for a, b in zip(one.launches, other.launches, strict=True))

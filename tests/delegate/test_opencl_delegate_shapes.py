@@ -3,11 +3,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytest
 
 from delegate import DeviceInfo
+from delegate.errors import TooLarge
 from delegate.inspect import write_model
+from delegate.launch import Constant
+from delegate.runtime.executor import Executor
+from delegate.runtime.weights import Weights
 from tests.support.compare import RUNTIME, inputs_for, interpreter, invoke, refusals
 from tests.support.nets import (
     THREE_PARTITIONS,
@@ -41,6 +48,58 @@ def test_inputs_may_be_resized(device: DeviceInfo, has_open_batch: bool) -> None
             made.allocate_tensors()
         assert_equal_outputs(invoke(ours, [picture]), invoke(reference, [picture]), f"{batch}")
     assert refusals(delegate) == {}
+
+
+def test_another_size_uploads_no_constant_again(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled = Weights._filled
+    uploads: list[int] = []
+
+    def counted(self: Weights, queue: Any, constants: Sequence[Constant]) -> Any:
+        uploads.extend(constant.size_bytes for constant in constants)
+        return filled(self, queue, constants)
+
+    monkeypatch.setattr(Weights, "_filled", counted)
+    model = write_model(conv_pool())
+    delegate = delegate_for(model, device)
+    ours, reference = interpreter(model, delegate), interpreter(model)
+    first, size = len(uploads), delegate._engine.weights.size_bytes
+    assert first > 0
+    picture = np.random.default_rng(3).integers(0, 256, (3, 7, 6, 2)).astype(np.uint8)
+    for made in (ours, reference):
+        made.resize_tensor_input(0, picture.shape)
+        made.allocate_tensors()
+    assert_equal_outputs(invoke(ours, [picture]), invoke(reference, [picture]))
+    assert len(uploads) == first
+    assert delegate._engine.weights.size_bytes == size
+    delegate.close()
+    assert delegate._engine.weights.size_bytes == 0
+
+
+def test_constants_of_another_size_give_way_where_they_fill_the_device(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = write_model(conv_pool())
+    delegate = delegate_for(model, device)
+    ours, inputs = interpreter(model, delegate), inputs_for(conv_pool())[0]
+    engine = delegate._engine
+    executor, asked = engine.executor, []
+
+    def no_room_beside(*arguments: Any) -> Executor:
+        asked.append(engine.weights.size_bytes)
+        if asked[-1]:
+            raise TooLarge("no room")
+        return executor(*arguments)
+
+    monkeypatch.setattr(engine, "executor", no_room_beside)
+    ours.resize_tensor_input(0, (2, 7, 6, 2))
+    ours.allocate_tensors()
+    picture = np.concatenate([inputs[0], inputs[0]])
+    once, twice = invoke(interpreter(model), inputs)[0], invoke(ours, [picture])[0]
+    assert (twice == np.concatenate([once, once])).all()
+    assert len(asked) == 2
+    assert asked[1] == 0
 
 
 def test_inputs_may_be_resized_before_they_are_allocated(device: DeviceInfo) -> None:

@@ -15,6 +15,8 @@ from delegate.launch import Alternative, Constant, Launch, Program, Step, size_b
 from delegate.runtime.layout import (
     ALIGNMENT,
     SLACK_BYTES,
+    block_of,
+    constants_of,
     layout_of,
     plan_arena,
     plan_constants,
@@ -179,13 +181,10 @@ def test_constants_lie_one_after_another_each_once() -> None:
         [],
         [],
     )
-    size, offsets = plan_constants(made)
+    assert constants_of(made.launches) == (first, second, third)
+    size, offsets = plan_constants(constants_of(made.launches))
     assert dict(offsets) == {first: 0, second: 64, third: 128}
     assert size == 256 + SLACK_BYTES
-
-
-def test_without_constants_there_is_still_a_buffer() -> None:
-    assert plan_constants(chain([48, 48])) == (SLACK_BYTES, {})
 
 
 X, Y = Tensor(0, "", (5,), "uint8"), Tensor(1, "", (3,), "int32")
@@ -202,23 +201,16 @@ def two_launches() -> Program:
 
 
 def test_blocks_hold_tiles_the_slot_and_every_parameter() -> None:
-    layout = layout_of(two_launches(), batch=3)
-    weights, bias = layout.constants[WEIGHTS], layout.constants[BIAS]
+    made = two_launches()
+    layout = layout_of(made, batch=3)
+    assert layout.constant_bytes == 2 * ALIGNMENT + SLACK_BYTES
+    blocks = layout.blocks(made.launches, [{WEIGHTS: 64}, {WEIGHTS: 128, BIAS: 0}])
     ((x, x_bytes),), ((y, y_bytes),) = layout.inputs, layout.outputs
     slot = layout.slot_bytes
-    assert layout.blocks == (4, slot, x, weights, 11, 9, slot, bias, weights, y)
+    assert blocks == (4, slot, x, 64, 11, 9, slot, 0, 128, y)
     assert layout.firsts == (2, 7)
-    second = np.array([9, slot, bias, weights, y], np.int32)
-    assert layout.block(7, 3).tobytes() == second.tobytes()
+    second = np.array([9, slot, 0, 128, y], np.int32)
+    assert block_of(blocks, 7, 3).tobytes() == second.tobytes()
     assert (x_bytes, y_bytes) == (5, 12)
     assert layout.arena_bytes == 3 * slot
     assert list(layout.stored) == [KEPT]
-
-
-def test_constants_are_packed_at_their_offsets() -> None:
-    layout = layout_of(two_launches())
-    content = layout.packed_constants()
-    assert content.size == layout.constant_bytes
-    for constant, expected in ((WEIGHTS, b"\1\2\3"), (BIAS, b"\7\0\0\0\xff\xff\xff\xff")):
-        offset = layout.constants[constant]
-        assert content[offset : offset + constant.size_bytes].tobytes() == expected

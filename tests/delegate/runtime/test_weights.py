@@ -1,0 +1,361 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Constants on a device: each content once for all who take it, and freed with the last of them."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+import pytest
+
+from delegate import DeviceError, DeviceInfo, Options
+from delegate.errors import TooLarge
+from delegate.graph.partition import partition_of
+from delegate.inspect import Graph
+from delegate.isa import ORDERS
+from delegate.launch import Constant, Launch
+from delegate.runtime import weights as module
+from delegate.runtime.agreement import same_outputs
+from delegate.runtime.device import Device
+from delegate.runtime.executor import ONE_BY_ONE, PERSISTENT, Executor
+from delegate.runtime.kernels import Kernels
+from delegate.runtime.layout import SLACK_BYTES
+from delegate.runtime.weights import Place, Weights
+from delegate.start.engine import Engine
+from delegate.tflite.library import installed_rules
+from tests.support.model import const, graph_of, op
+from tests.support.nets import image
+from tests.support.opencl import opencl_error
+
+pytestmark = pytest.mark.device
+
+
+class Counted:
+    """Makes constants, and counts how often each was packed."""
+
+    def __init__(self) -> None:
+        self.packed: list[str] = []
+
+    def constant(self, name: str, size: int = 100) -> Constant:
+        """Return a constant whose content follows from its name and size."""
+
+        def pack() -> np.ndarray[Any, np.dtype[np.uint8]]:
+            self.packed.append(name)
+            return content_of(name, size)
+
+        return Constant(size, pack)
+
+
+def content_of(name: str, size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    return np.random.default_rng(list(name.encode())).integers(1, 256, size).astype(np.uint8)
+
+
+def launch(*constants: Constant) -> Launch:
+    return Launch("f", "f", 1, 1, {f"c{n}": each for n, each in enumerate(constants)}, (), ())
+
+
+def read(device: Device, buffer: cl.Buffer) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    values = np.zeros(buffer.size, np.uint8)
+    cl.enqueue_copy(device.queue, values, buffer)
+    return values
+
+
+def require(place: Place | None) -> Place:
+    assert place is not None
+    return place
+
+
+@pytest.mark.parametrize("piece", [64, 128, 1 << 20])
+def test_constants_lie_where_they_are_said_to_and_zeros_between_them(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, piece: int
+) -> None:
+    monkeypatch.setattr(module, "_PIECE_BYTES", piece)
+    opened, make = Device(device), Counted()
+    first, second, third = make.constant("a", 1), make.constant("b", 300), make.constant("c", 64)
+    taken = Weights(opened).take(
+        opened.queue, [launch(first, second), launch(), launch(second, third)], as_one=False
+    )
+    one, none, other = taken.places
+    assert none is None
+    one, other = require(one), require(other)
+    assert one.buffer is other.buffer
+    assert (*one.offsets, *other.offsets) == (first, second, second, third)
+    expected = np.zeros(64 + 320 + 64 + SLACK_BYTES, np.uint8)
+    for name, size, offset in (
+        ("a", 1, one.offsets[first]),
+        ("b", 300, one.offsets[second]),
+        ("c", 64, other.offsets[third]),
+    ):
+        expected[offset : offset + size] = content_of(name, size)
+    assert read(opened, one.buffer).tobytes() == expected.tobytes()
+    assert make.packed == ["a", "b", "c"]
+
+
+def test_equal_content_is_shared_and_other_content_is_not(device: DeviceInfo) -> None:
+    opened, make = Device(device), Counted()
+    weights = Weights(opened)
+    known = make.constant("a")
+    first = weights.take(opened.queue, [launch(known, make.constant("b"))], as_one=False)
+    size = weights.size_bytes
+    # The same record, as of a literal twin; and another of the same content, as of another shape.
+    again = weights.take(opened.queue, [launch(known)], as_one=False)
+    assert make.packed == ["a", "b"]
+    equal = weights.take(opened.queue, [launch(make.constant("a"))], as_one=False)
+    assert make.packed == ["a", "b", "a"]
+    whole = weights.take(opened.queue, [launch(make.constant("b")), launch(known)], as_one=True)
+    assert weights.size_bytes == size
+    buffer = require(first.places[0]).buffer
+    for place in (*again.places, *equal.places, *whole.places):
+        assert require(place).buffer is buffer
+        for constant, offset in require(place).offsets.items():
+            expected = constant.pack()
+            assert read(opened, buffer)[offset : offset + 100].tobytes() == expected.tobytes()
+    other = weights.take(opened.queue, [launch(make.constant("other"))], as_one=False)
+    assert require(other.places[0]).buffer is not buffer
+    assert weights.size_bytes == size + 128 + SLACK_BYTES
+
+
+def test_what_is_new_by_its_size_is_packed_once(device: DeviceInfo) -> None:
+    opened, make = Device(device), Counted()
+    weights = Weights(opened)
+    kept = [
+        weights.take(opened.queue, [launch(make.constant("a", size))], as_one=False)
+        for size in (100, 101, 102)
+    ]
+    assert len({require(each.places[0]).buffer.int_ptr for each in kept}) == 3
+    assert make.packed == ["a", "a", "a"]
+
+
+def test_a_launch_has_all_its_constants_in_one_buffer(device: DeviceInfo) -> None:
+    opened, make = Device(device), Counted()
+    weights = Weights(opened)
+    a, b, c = (make.constant(name) for name in "abc")
+    first = weights.take(opened.queue, [launch(a), launch(b)], as_one=False)
+    second = weights.take(opened.queue, [launch(a), launch(b, c)], as_one=False)
+    shared, apart = (require(place) for place in second.places)
+    assert shared.buffer is require(first.places[0]).buffer
+    assert apart.buffer is not shared.buffer
+    assert list(apart.offsets) == [b, c]
+    whole = weights.take(opened.queue, [launch(a), launch(b, c)], as_one=True)
+    one, other = (require(place) for place in whole.places)
+    assert one.buffer is other.buffer
+    assert one.buffer not in (shared.buffer, apart.buffer)
+
+
+def test_memory_goes_with_its_last_user(device: DeviceInfo) -> None:
+    opened, make = Device(device), Counted()
+    weights = Weights(opened)
+    launches = [launch(make.constant("a")), launch(make.constant("b"))]
+    users = [weights.take(opened.queue, launches, as_one=number == 1) for number in range(3)]
+    buffer, size = require(users[0].places[0]).buffer, weights.size_bytes
+    for user in users[:2]:
+        user.close()
+        user.close()  # counts once
+        assert weights.size_bytes == size
+    assert read(opened, buffer).any()
+    users[2].close()
+    assert weights.size_bytes == 0
+    with pytest.raises(cl.LogicError, match="double-unref"):
+        buffer.release()
+    weights.take(opened.queue, launches, as_one=False)  # and nobody has what was taken
+    assert weights.size_bytes == 0
+
+
+def refused(*_: object) -> cl.Buffer:
+    raise opencl_error(
+        cl.MemoryError, "clCreateBuffer", cl.status_code.MEM_OBJECT_ALLOCATION_FAILURE
+    )
+
+
+def wrong_copy(*arguments: Any, **keywords: Any) -> None:
+    if isinstance(arguments[1], np.ndarray):
+        arguments[1][:] = 0  # it is read back so
+
+
+def broken() -> np.ndarray[Any, np.dtype[np.uint8]]:
+    raise MemoryError
+
+
+@pytest.mark.parametrize(
+    ("error", "fault"),
+    [
+        (TooLarge, lambda patch, device: setattr(device, "max_alloc_bytes", 500)),
+        (cl.MemoryError, lambda patch, device: patch.setattr(cl, "Buffer", refused)),
+        (DeviceError, lambda patch, device: patch.setattr(cl, "enqueue_copy", wrong_copy)),
+        (MemoryError, None),
+        (ValueError, None),
+    ],
+    ids=["limit", "refused", "lost bytes", "packing", "wrong size"],
+)
+def test_an_error_in_the_middle_leaves_nothing_behind(
+    device: DeviceInfo,
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[Exception],
+    fault: Callable[[pytest.MonkeyPatch, Device], None] | None,
+) -> None:
+    opened, make = Device(device), Counted()
+    weights = Weights(opened)
+    kept = weights.take(opened.queue, [launch(make.constant("a"))], as_one=False)
+    size, limit = weights.size_bytes, opened.max_alloc_bytes
+    wrong = Constant(1000, {MemoryError: broken}.get(error, lambda: np.zeros(999, np.uint8)))
+    new = make.constant("b", 1000) if fault else wrong
+    launches = [launch(make.constant("a")), launch(make.constant("c")), launch(new)]
+    with monkeypatch.context() as patch:
+        if fault:
+            fault(patch, opened)
+        with pytest.raises(error):
+            weights.take(opened.queue, launches, as_one=False)
+    assert weights.size_bytes == size
+    opened.max_alloc_bytes = limit
+    if fault:
+        again = weights.take(opened.queue, launches, as_one=False)
+        assert require(again.places[0]).buffer is require(kept.places[0]).buffer
+        again.close()
+    kept.close()
+    assert weights.size_bytes == 0
+
+
+def test_threads_share_it(device: DeviceInfo) -> None:
+    opened = Device(device)
+    weights = Weights(opened)
+    names = ["a", "b", "c", "d"]
+    failures: list[object] = []
+
+    def work(number: int) -> None:
+        queue, rng, make = opened.another_queue(), np.random.default_rng(number), Counted()
+        try:
+            for _ in range(25):
+                chosen = [names[n] for n in rng.choice(len(names), 2, replace=False)]
+                constants = [make.constant(name) for name in chosen]
+                taken = weights.take(
+                    queue, [launch(each) for each in constants], rng.random() < 0.5
+                )
+                for name, constant, place in zip(chosen, constants, taken.places, strict=True):
+                    kept = np.zeros(100, np.uint8)
+                    source = require(place)
+                    offset = source.offsets[constant]
+                    cl.enqueue_copy(queue, kept, source.buffer, src_offset=offset)
+                    if kept.tobytes() != content_of(name, 100).tobytes():
+                        failures.append(name)
+                taken.close()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert weights.size_bytes == 0
+
+
+def executor_of(
+    engine: Engine, graph: Graph, nodes: Sequence[int] = (0,), batch: int = 1
+) -> Executor:
+    partition = partition_of(graph, nodes)
+    return engine.executor(partition, engine.target(installed_rules()), batch)
+
+
+def convolutions(height: int = 7) -> Graph:
+    """Return two nodes that multiply by equal weights, which are tensors of their own."""
+    rng = np.random.default_rng(5)
+    values = rng.integers(0, 255, (2, 3, 3, 2)).astype(np.uint8)
+    tensors = [image(1, height, 6, 2) for _ in range(3)]
+    options = {"padding": "SAME", "stride_w": 1, "stride_h": 1}
+    return graph_of(
+        [
+            op(
+                "CONV_2D",
+                [source, const(values, 0.02, 120), const(np.zeros(2, np.int32), 0.01)],
+                [result],
+                options,
+            )
+            for source, result in itertools.pairwise(tensors)
+        ]
+    )
+
+
+SECOND: dict[str, Callable[[Engine, Executor], Executor]] = {
+    "shape": lambda engine, _: executor_of(engine, convolutions(height=9)),
+    "partition": lambda engine, _: executor_of(engine, convolutions(), (1,)),
+    "batch": lambda engine, _: executor_of(engine, convolutions(), batch=3),
+    "sibling": lambda engine, first: engine.sibling(first),
+    "literal": lambda engine, first: engine._made(first.program.literal(), ONE_BY_ONE, 1),
+}
+
+
+@pytest.mark.usefixtures("one_context")
+@pytest.mark.parametrize("kind", SECOND)
+def test_executors_of_an_engine_share_what_is_equal(device: DeviceInfo, kind: str) -> None:
+    engine = Engine(Options(device.index, tune="off"))
+    first = executor_of(engine, convolutions())
+    size = engine.weights.size_bytes
+    assert size > 0
+    second = SECOND[kind](engine, first)
+    assert engine.weights.size_bytes == size
+    first.close()
+    assert engine.weights.size_bytes == size
+    alone = Executor(engine.device, Kernels(engine.device), second.program, second.batch)
+    assert same_outputs(second, alone)
+    second.close()
+    assert engine.weights.size_bytes == 0
+    engine.close()
+
+
+@pytest.mark.usefixtures("one_context")
+@pytest.mark.parametrize("first_form", [ONE_BY_ONE, PERSISTENT])
+def test_forms_share_their_constants(device: DeviceInfo, first_form: str) -> None:
+    engine = Engine(Options(device.index, tune="off"))
+    if not engine.device.proven & ORDERS:
+        pytest.skip(f"{device.name} does not order memory between work-groups")
+    with executor_of(engine, convolutions(), (0, 1)) as executor:
+        program = executor.program
+    forms = first_form, PERSISTENT if first_form == ONE_BY_ONE else ONE_BY_ONE
+    made = [engine._made(program, form, 1) for form in forms]
+    assert tuple(each.form for each in made) == forms
+    size = engine.weights.size_bytes
+    assert same_outputs(*made)
+    made[0].close()
+    assert engine.weights.size_bytes == size
+    made[1].close()
+    assert engine.weights.size_bytes == 0
+    engine.close()
+
+
+def test_an_executor_that_does_not_fit_keeps_nothing(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(Options(device.index, tune="off"))
+    with executor_of(engine, convolutions()) as executor:
+        program, size = executor.program, engine.weights.size_bytes
+    real, made = cl.Buffer, list[cl.Buffer]()
+
+    def third_fails(*arguments: Any) -> cl.Buffer:  # arena, constants, blocks
+        made.append((real if len(made) < 2 else refused)(*arguments))
+        return made[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cl, "Buffer", third_fails)
+        with pytest.raises(TooLarge):
+            engine._made(program, ONE_BY_ONE, 1)
+    assert len(made) == 2
+    assert engine.weights.size_bytes == 0
+    with engine._made(program, ONE_BY_ONE, 1):
+        assert engine.weights.size_bytes == size
+    engine.close()
+
+
+def test_an_executor_that_nobody_closed_keeps_nothing_for_good(device: DeviceInfo) -> None:
+    engine = Engine(Options(device.index, tune="off"))
+    executor = executor_of(engine, convolutions())
+    assert engine.weights.size_bytes > 0
+    del executor
+    gc.collect()
+    assert engine.weights.size_bytes == 0
+    engine.close()
