@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/frigate/opencl_tfl.py, in a Frigate that has the detectors' interface and nothing else."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from abc import ABC, abstractmethod
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from delegate import DeviceInfo, NoDeviceError
+from label_image import RunError
+from tests.support.command import pooling_model
+from tests.support.model import t
+from tests.support.process import ROOT
+from tests.support.scenes import constant_model, detector
+
+
+class DetectionApi(ABC):
+    """What Frigate asks of a detector. Source: frigate/detectors/detection_api.py"""
+
+    type_key: str
+
+    @abstractmethod
+    def __init__(self, detector_config: Any) -> None:
+        self.width, self.height = detector_config.model.width, detector_config.model.height
+
+    @abstractmethod
+    def detect_raw(self, tensor_input: NDArray[np.uint8]) -> NDArray[np.float32]: ...
+
+
+class BaseDetectorConfig:
+    """Fields with defaults, as pydantic makes them. Source: frigate/detectors/detector_config.py"""
+
+    def __init__(self, **given: Any) -> None:
+        for name, value in given.items():
+            setattr(self, name, value)
+
+
+@pytest.fixture
+def plugin(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Return the detector's module, as Frigate's import of its plugins makes it."""
+    made = {
+        "frigate": {},
+        "frigate.detectors": {},
+        "frigate.detectors.detection_api": {"DetectionApi": DetectionApi},
+        "frigate.detectors.detector_config": {"BaseDetectorConfig": BaseDetectorConfig},
+    }
+    for name, contents in made.items():
+        module = ModuleType(name)
+        vars(module).update(contents)
+        monkeypatch.setitem(sys.modules, name, module)
+    path = ROOT / "docs" / "frigate" / "opencl_tfl.py"
+    spec = importlib.util.spec_from_file_location("frigate.detectors.plugins.opencl_tfl", path)
+    assert spec is not None
+    assert spec.loader is not None
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+def opened(plugin: ModuleType, path: Path, model: bytes, side: int, device: str) -> DetectionApi:
+    """Return the detector that Frigate makes for this configuration."""
+    path.write_bytes(model)
+    kind = DetectionApi.__subclasses__()[-1]  # the others are of earlier tests' modules
+    assert kind.type_key == plugin.DETECTOR_KEY == "opencl_tfl"
+    of_model = SimpleNamespace(path=str(path), width=side, height=side)
+    config = plugin.OpenCLDetectorConfig(type="opencl_tfl", device=device, model=of_model)
+    made: DetectionApi = kind(config)
+    return made
+
+
+def test_an_ssd(plugin: ModuleType, device: DeviceInfo, tmp_path: Path) -> None:
+    made = opened(plugin, tmp_path / "m.tflite", detector(), 4, str(device.index))
+    pixels = np.zeros((1, 4, 4, 3), np.uint8)
+    pixels[0, :, :2], pixels[0, :, 2:] = (51, 204, 102), (0, 51, 153)  # green and blue halves
+    rows = made.detect_raw(pixels)
+    assert (rows.shape, rows.dtype) == ((20, 6), np.float32)
+    np.testing.assert_allclose(rows[0], [0, 0.8, 0, 0, 1, 0.5], atol=1e-6)
+    np.testing.assert_allclose(rows[1], [1, 0.6, 0, 0.5, 1, 1], atol=1e-6)
+    assert not rows[2:].any()
+
+
+def test_a_yolo_of_more_things_than_rows(
+    plugin: ModuleType, device: DeviceInfo, tmp_path: Path
+) -> None:
+    side, count = 64, 84  # cells of strides 8, 16 and 32
+    heads = np.zeros((1, 4 + 30, count), np.float32)
+    for number in range(25):  # things that do not overlap
+        x, y = 6 + 12 * (number % 5), 6 + 12 * (number // 5)
+        heads[0, :4, number] = np.array([x, y, 8, 10]) / side
+        heads[0, 4 + number, number] = 0.95 - number / 100
+    made = opened(plugin, tmp_path / "m.tflite", constant_model(heads), side, str(device.index))
+    rows = made.detect_raw(np.zeros((1, side, side, 3), np.uint8))
+    assert rows[:, 0].tolist() == [*range(20)]
+    np.testing.assert_allclose(rows[:, 1], 0.95 - np.arange(20) / 100, atol=1e-6)
+    np.testing.assert_allclose(rows[0, 2:] * side, [1, 2, 11, 10], atol=1e-4)
+
+
+def test_what_cannot_run_says_so(plugin: ModuleType, device: DeviceInfo, tmp_path: Path) -> None:
+    with pytest.raises(NoDeviceError):
+        opened(plugin, tmp_path / "m.tflite", detector(), 4, "no such device")
+    classifier = pooling_model(t((1, 4, 4, 3), "uint8", 0.5, 0))
+    with pytest.raises(RunError):
+        opened(plugin, tmp_path / "m.tflite", classifier, 4, str(device.index))
