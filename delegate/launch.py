@@ -30,6 +30,7 @@ class Constant:
 Params = dict[str, int | Tensor | Constant]
 # What kernels are built with: macros of literals.
 Defines = dict[str, int | str]
+_TEMPORARY = -2  # an index of no tensor that is in a file or may come into one
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,7 +43,7 @@ class Launch:
     group_items: int  # work-items wanted a work-group; the kernel's own limit may lower it
     params: Mapping[str, int | Tensor | Constant]
     reads: tuple[Tensor, ...]
-    writes: tuple[Tensor, ...]
+    writes: tuple[Tensor, ...]  # the node's outputs and temporaries
     defines: Mapping[str, int | str] = field(default_factory=dict)  # compile-time macros
     # Whether the ints of `params` are literals and no loads: then no other launch has its program.
     is_literal: bool = False
@@ -116,6 +117,20 @@ class Program:
 def _literal(value: int) -> str:
     # In C the least int is no literal: -2147483648 is the negative of a long.
     return f"({value})" if value > -(2**31) else "(-2147483647 - 1)"
+
+
+def temporary(name: str, shape: tuple[int, ...], dtype: str) -> Tensor:
+    """Return a tensor that lives between the launches of one alternative, and is no file's.
+
+    Some launch writes it before others read it. Whoever compares what alternatives give looks at
+    outputs alone, so one may have temporaries that another has not.
+    """
+    return Tensor(_TEMPORARY, name, shape, dtype)
+
+
+def is_temporary(tensor: Tensor) -> bool:
+    """Whether it is of `temporary`."""
+    return tensor.index == _TEMPORARY
 
 
 def size_bytes(tensor: Tensor) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 from delegate import progress
 from delegate.errors import DeviceError, KernelBuildError, KilledChild
 from delegate.graph.ir import Node, Tensor
-from delegate.launch import Alternative, Launch, Program, Step, size_bytes
+from delegate.launch import Alternative, Launch, Program, Step, is_temporary, size_bytes
 from delegate.runtime.agreement import (
     Outputs,
     Values,
@@ -175,18 +175,27 @@ class DeviceBench:
         form: str = ONE_BY_ONE,
         ends: tuple[tuple[Tensor, ...], tuple[Tensor, ...]] | None = None,
     ) -> Executor:
-        """`ends`: what goes in and comes out; None: what is read and not written, and all else."""
-        launches = alternative.launches
-        written = dict.fromkeys(tensor for launch in launches for tensor in launch.writes)
-        read = dict.fromkeys(t for launch in launches for t in launch.reads if t.data is None)
-        ends = ends or (tuple(t for t in read if t not in written), tuple(written))
+        """`ends`: what goes in and comes out; None: what is read and not written, and what is
+        written and no temporary.
+        """
+        if ends is None:
+            read, written = _touched(alternative)
+            ends = read, tuple(t for t in written if not is_temporary(t))
         program = Program((Step(0, "", alternative),), *ends)
         weights = self._weights
         return Executor(self._device, self._kernels, program, batch, form, weights=weights)
 
     def _outputs(self, alternative: Alternative) -> Outputs:
-        with self._executor(alternative) as executor:
+        """Return all that it writes, temporaries too: it may be a part of an alternative."""
+        with self._executor(alternative, ends=_touched(alternative)) as executor:
             return outputs_of(executor, random_inputs(executor))
+
+
+def _touched(alternative: Alternative) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Return what is read and not written, and what is written."""
+    written = dict.fromkeys(t for launch in alternative.launches for t in launch.writes)
+    read = dict.fromkeys(t for launch in alternative.launches for t in launch.reads)
+    return tuple(t for t in read if t.data is None and t not in written), tuple(written)
 
 
 def _crossing() -> Program:

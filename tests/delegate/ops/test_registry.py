@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from delegate import Unsupported, ops
 from delegate.inspect import Node, Quantization, Tensor
-from delegate.launch import Alternative, Constant, size_bytes
+from delegate.launch import Alternative, Constant, is_temporary, size_bytes
 from delegate.ops import _registry
 from tests.support.cases import PLAIN, WAYS, refusal
 from tests.support.model import op, t
@@ -183,16 +183,24 @@ def test_a_malformed_node_is_refused_or_lowers(name: str) -> None:
         drawer = Drawer(seed)
         node, way = drawer.malformed(NODES[name]), drawer.one_of(ANY_WAY)
         try:
-            assert_lowered(ops.lower(node, way.target))
+            assert_lowered(node, ops.lower(node, way.target))
         except Unsupported:
             continue
         except Exception as error:
             raise AssertionError(f"seed {seed}, {way}: {node}") from error
 
 
-def assert_lowered(alternatives: Sequence[Alternative]) -> None:
-    """Assert that each launch has work, numbers of 32 bits and constants of the size it says."""
+def assert_lowered(node: Node, alternatives: Sequence[Alternative]) -> None:
+    """Assert that each launch has work, numbers of 32 bits and constants of the size it says, and
+    writes no other tensors than outputs and temporaries, which are written before they are read.
+    """
     assert alternatives
+    for each in alternatives:
+        written: set[Tensor] = set()
+        for launch in each.launches:
+            assert all(tensor in written for tensor in launch.reads if is_temporary(tensor))
+            written.update(launch.writes)
+        assert all(tensor in node.outputs or is_temporary(tensor) for tensor in written)
     for launch in (launch for each in alternatives for launch in each.launches):
         if any(size_bytes(tensor) >= 2**24 for tensor in (*launch.reads, *launch.writes)):
             continue  # the executor refuses what no arena holds, before it reads on

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delegate.graph.ir import Tensor
-from delegate.launch import Alternative, Constant, Launch, Program, Step, size_bytes
+from delegate.launch import Alternative, Constant, Launch, Program, Step, size_bytes, temporary
 from delegate.runtime.layout import (
     ALIGNMENT,
     SLACK_BYTES,
@@ -136,6 +136,18 @@ def test_a_chain_needs_two_tensors_at_a_time() -> None:
     assert plan_arena(chain([1000] * 20))[0] == 2 * 1024 + SLACK_BYTES
     assert plan_arena(chain([64] * 20))[0] == 2 * 64 + SLACK_BYTES
     assert plan_arena(chain([65] * 20))[0] == 2 * 128 + SLACK_BYTES
+
+
+def test_a_temporary_lives_while_its_alternative_runs() -> None:
+    first, middle, last = (tensor(48) for _ in range(3))
+    here, there = (temporary("between", (1000,), "uint8") for _ in range(2))
+    steps = [
+        [launch([a], [between]), launch([between], [b])]
+        for a, between, b in ((first, here, middle), (middle, there, last))
+    ]
+    size, offsets = plan_arena(program(steps, [first], [last]))
+    assert offsets[here] == offsets[there]
+    assert size == 1024 + 2 * 64 + SLACK_BYTES
 
 
 def test_a_tensor_read_late_is_kept() -> None:

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An alternative with a temporary between its launches, beside one without, wherever they meet."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from delegate import DeviceError, DeviceInfo, Model, Options, ops
+from delegate.graph.partition import partition_of
+from delegate.inspect import Node, write_model
+from delegate.isa import ORDERS
+from delegate.launch import Alternative, is_temporary, temporary
+from delegate.runtime.agreement import outputs_of, random_inputs
+from delegate.runtime.bench import DeviceBench
+from delegate.runtime.executor import FORMS, ONE_BY_ONE, Executor
+from delegate.runtime.kernels import Kernels
+from delegate.start.engine import Engine
+from delegate.target import Target
+from delegate.tflite.library import installed_rules
+from tests.support.compare import interpreter, invoke
+from tests.support.deal import any_driver
+from tests.support.nets import assert_equal_outputs, delegate_for, net
+
+NAME = "with a temporary"
+# The greater of a value and itself is the value, so a kernel that computes it may run twice.
+GRAPH = net([("ADD", [0, 0], 1), ("MAXIMUM", [1, 1], 2), ("ADD", [2, 0], 3)])
+LOWER = ops.lower
+
+
+def with_temporary(node: Node, target: Target) -> Alternative:
+    """Return launches that compute a MAXIMUM in a temporary, and then of that."""
+    (result,) = node.outputs
+    between = temporary("between", result.shape, result.dtype)
+    between = replace(between, quantization=result.quantization)
+    assert is_temporary(between)
+    assert not is_temporary(result)
+    *_, first = LOWER(replace(node, outputs=(between,)), target)
+    *_, second = LOWER(replace(node, inputs=(between, between)), target)
+    return Alternative(NAME, (*first.launches, *second.launches))
+
+
+@pytest.fixture(autouse=True)
+def _two_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lower(node: Node, target: Target) -> tuple[Alternative, ...]:
+        found = LOWER(node, target)
+        return (with_temporary(node, target), *found) if node.op == "MAXIMUM" else found
+
+    monkeypatch.setattr(ops, "lower", lower)
+    nowhere = SimpleNamespace(load=lambda table: {}, save=lambda table, entries: None)
+    monkeypatch.setattr("delegate.start.engine.Store", lambda identity: nowhere)
+
+
+def executor_of(engine: Engine, batch: int = 1) -> Executor:
+    partition = partition_of(GRAPH, range(len(GRAPH.nodes)))
+    return engine.executor(partition, engine.target(installed_rules()), batch)
+
+
+def taken(executor: Executor) -> list[str]:
+    return [step.alternative.name for step in executor.program.steps]
+
+
+def wrong(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [message for message in caplog.messages if "wrongly" in message]
+
+
+@any_driver
+@pytest.mark.device
+@pytest.mark.usefixtures("one_context")
+@pytest.mark.parametrize("batch", [1, 3])
+def test_choices_between_both_see_outputs_alone(
+    device: DeviceInfo, caplog: pytest.LogCaptureFixture, batch: int
+) -> None:
+    # Alternatives, forms, loaded and literal numbers are all compared and timed.
+    engine = Engine(Options(device.index, tune="full"))
+    with caplog.at_level(logging.WARNING, "delegate"):
+        measured = executor_of(engine, batch)
+    assert wrong(caplog) == []
+    (node,) = [step for step in measured.program.steps if step.op == "MAXIMUM"]
+    assert node.names[0] == NAME
+    assert len(node.names) > 1
+    first, plain = (
+        executor_of(Engine(Options(device.index, tune="off", alternative=name)), batch)
+        for name in (NAME, "plain")
+    )
+    assert (taken(first)[1], taken(plain)[1]) == (NAME, "plain")
+    inputs = random_inputs(plain)
+    (expected,) = outputs_of(plain, inputs)
+    for executor in (measured, first):
+        (found,) = outputs_of(executor, inputs)
+        assert found.tobytes() == expected.tobytes()
+
+
+@any_driver
+@pytest.mark.device
+@pytest.mark.usefixtures("one_context")
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("is_literal", [False, True], ids=["loaded", "literal"])
+def test_every_form_runs_it(device: DeviceInfo, form: str, is_literal: bool) -> None:
+    engine = Engine(Options(device.index, tune="off", alternative=NAME))
+    loaded = executor_of(engine)
+    program = loaded.program.literal() if is_literal else loaded.program
+    executor = Executor(engine.device, Kernels(engine.device), program, form=form)
+    if form == ONE_BY_ONE or engine.device.proven & ORDERS:
+        assert executor.form == form
+    inputs = random_inputs(loaded)
+    (found,), (expected,) = outputs_of(executor, inputs), outputs_of(loaded, inputs)
+    assert found.tobytes() == expected.tobytes()
+
+
+@any_driver
+@pytest.mark.device
+@pytest.mark.usefixtures("one_context")
+@pytest.mark.parametrize("fault", [None, 0, 1])
+def test_a_literal_kernel_that_writes_a_temporary_is_compared_by_it(
+    device: DeviceInfo, monkeypatch: pytest.MonkeyPatch, fault: int | None
+) -> None:
+    engine = Engine(Options(device.index, tune="off"))
+    launches = with_temporary(GRAPH.nodes[1], engine.target(installed_rules())).literal().launches
+    bench = DeviceBench(engine.device, Kernels(engine.device))
+    real, seen = outputs_of, []
+
+    def other(executor: Executor, inputs: Sequence[Any]) -> Any:
+        found = real(executor, inputs)
+        launch = executor.program.launches[0]
+        seen.append([is_temporary(tensor) for tensor in executor.program.outputs])
+        if fault is not None and launch.is_literal and launch.writes == launches[fault].writes:
+            found[0][0] ^= 1
+        return found
+
+    monkeypatch.setattr("delegate.runtime.bench.outputs_of", other)
+    if fault is None:
+        assert bench.warm_up_some(launches, 60)
+        assert seen == [[True], [True], [False], [False]]
+    else:
+        with pytest.raises(DeviceError, match="computes wrongly"):
+            bench.warm_up_some(launches, 60)
+    assert bench.times([Alternative("", launches)] * 2, 1, 1, is_joined=False)
+
+
+@any_driver
+@pytest.mark.device
+@pytest.mark.usefixtures("one_context")
+def test_nodes_one_at_a_time_give_outputs_alone(device: DeviceInfo) -> None:
+    model = write_model(GRAPH)
+    made = [
+        delegate_for(model, device, profiling=True, alternative=name) for name in (NAME, "plain")
+    ]
+    values = np.random.default_rng(2).integers(0, 256, (1, 3, 3, 2)).astype(np.uint8)
+    runs, parts = [], []
+    for delegate in made:
+        ours = interpreter(model, delegate)
+        runs.append(delegate.step_through(lambda ours=ours: invoke(ours, [values])))
+        (alone,) = [delegate.isolated({0: values, **each.values}) for each in runs[-1][:1]]
+        assert [[*each.values] for each in alone] == [[*each.values] for each in runs[-1]]
+        parts += delegate.timed_runs(lambda ours=ours: invoke(ours, [values]))
+    assert [len(each.launches) for each in runs[0]] == [1, 2, 1]
+    assert [len(each.launches) for each in runs[1]] == [1, 1, 1]
+    for ours, theirs in zip(*runs, strict=True):
+        assert ours.inputs == theirs.inputs
+        assert [*ours.values] == [*theirs.values]
+        for index, value in ours.values.items():
+            assert value.tobytes() == theirs.values[index].tobytes()
+    # While both kernels of the node run, its temporary is there beside what is read and written.
+    size = values.nbytes
+    assert parts[0].live_bytes == (2 * size, 3 * size, 3 * size, 3 * size)
+    assert parts[1].live_bytes == (2 * size, 3 * size, 3 * size)
+
+
+@any_driver
+@pytest.mark.device
+@pytest.mark.usefixtures("one_context")
+def test_interpreters_and_models_run_it_at_any_size(device: DeviceInfo) -> None:
+    model = write_model(GRAPH)
+    ours = interpreter(model, delegate_for(model, device, alternative=NAME))
+    reference = interpreter(model)
+    rng = np.random.default_rng(2)
+    for size in ((1, 3, 3, 2), (1, 5, 4, 2), (1, 3, 3, 2)):
+        values = rng.integers(0, 256, size).astype(np.uint8)
+        for made in (ours, reference):
+            made.resize_tensor_input(0, size)
+            made.allocate_tensors()
+        assert_equal_outputs(invoke(ours, [values]), invoke(reference, [values]))
+    pictures = rng.integers(0, 256, (5, 3, 3, 2)).astype(np.uint8)
+    expected = np.concatenate([invoke(reference, [picture[None]])[0] for picture in pictures])
+    with Model(model, device.index, batch=2, tune="off", alternative=NAME) as many:
+        under_way = [many.run_async(pictures[at : at + 2]) for at in (0, 2, 4)]
+        found = [run.result()[0] for run in under_way]
+    assert np.concatenate(found).tobytes() == expected.tobytes()
